@@ -1,0 +1,77 @@
+# `make help` is the table of contents. Everything is installed into .venv from requirements.lock; nothing else is needed
+# but Python >= 3.11, a JDK >= 17 and make.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+DATA ?=
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/installed
+
+##@ The main job
+.PHONY: demo test up down
+demo: $(INSTALLED) ## run the delivery pipeline through Airflow, Kafka and Spark; print and keep its report (DATA=path.csv)
+	@$(BIN)/python -m wasmline_provider.local.demo $(if $(DATA),--data "$(DATA)")
+
+test: $(INSTALLED) lint ## check and run the whole test suite
+	@$(BIN)/python -m pytest
+
+up: $(INSTALLED) ## start the demo's Kafka and Airflow and leave them running
+	@$(BIN)/python -m wasmline_provider.local.up
+
+down: $(INSTALLED) ## stop what `make up` started
+	@$(BIN)/python -m wasmline_provider.local.down
+
+##@ Development
+.PHONY: install lint format lock clean
+install: $(INSTALLED) ## install everything into .venv
+
+lint: $(INSTALLED) ## formatting, ruff, mypy --strict and the import contracts
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache | tail -n 3
+
+format: $(INSTALLED) ## format the code and sort its imports
+	@$(BIN)/ruff check --fix --quiet .
+	@$(BIN)/ruff format .
+
+lock: $(INSTALLED) ## resolve the dependencies anew into requirements.lock
+	@$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes --quiet \
+	  --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --upgrade -o requirements.lock
+
+clean: ## remove the environment and what the demo left
+	@rm -rf $(VENV) build
+
+##@ Figures
+.PHONY: bench-pipeline
+bench-pipeline: $(INSTALLED) ## Kafka -> Wasm -> Kafka on Spark beside the same query without it, as ratios
+	@$(BIN)/python tests/benchmarks/bench_pipeline.py
+
+# -- installation ------------------------------------------------------------------------------------------------------
+
+.PHONY: prerequisites
+prerequisites:
+	@$(PYTHON) .ci/prerequisites.py
+
+$(INSTALLED): pyproject.toml requirements.lock | prerequisites
+	@echo "installing into $(VENV) (once; about a minute)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@if command -v uv >/dev/null || $(BIN)/python -m pip install --quiet uv; then \
+	  uv=$$(command -v uv || echo $(BIN)/uv); \
+	  $$uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock; \
+	  $$uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .; \
+	else \
+	  echo "uv is not to be had: using pip, which takes about twice as long"; \
+	  $(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock; \
+	  $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .; \
+	fi
+	@touch $@
+
+.PHONY: help
+help:
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' \
+	  $(MAKEFILE_LIST)

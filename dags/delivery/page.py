@@ -1,0 +1,175 @@
+"""The report as one HTML file without scripts, fonts or links to load."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+
+import msgspec
+
+from delivery import plots, wording
+from delivery.report import JSON_FILE, PAGE_FILE, DemoReport
+from wasmline.training import Correlation
+
+STYLE = Path(__file__).with_name("report.css")
+
+
+def write_report(report: DemoReport, folder: Path) -> Path:
+    """Write ``report.json`` and ``report.html`` and return the page's path. The page needs no other file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / JSON_FILE).write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=1))
+    page = folder / PAGE_FILE
+    page.write_text(render(report), encoding="utf-8")
+    return page
+
+
+def render(report: DemoReport) -> str:
+    """Return the page."""
+    sections = [
+        _header(report),
+        _tiles(report),
+        _panel("Where the records went", _accounts(report)),
+        _panel("Distance tells the time, once the contract holds", _contrast(report)),
+        _panel("What each fact says about the time", _correlations(report)),
+        _panel("The model", _model(report)),
+        _pair(report),
+        _panel("Throughput", plots.throughput(report.stream.batches)),
+        _panel("Seconds per step", _steps(report.steps)),
+        _panel("Where to look next", _list(report.look_next)),
+    ]
+    body = "\n".join(sections)
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        f"<title>{escape(report.module.name)} · {escape(report.run)}</title>\n"
+        f"<style>\n{STYLE.read_text(encoding='utf-8')}</style>\n</head>\n<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
+    )
+
+
+def _header(report: DemoReport) -> str:
+    module = report.module
+    return (
+        f"<header><h1>{escape(module.name)}<small>@{escape(module.version)}</small></h1>"
+        f"<p>{escape(report.stream.input_topic)} <i>→</i> {escape(report.stream.output_topic)} "
+        f"<i>→</i> {escape(report.training.model)}@{escape(report.training.version)}</p>"
+        f"<p class=quiet>{escape(report.source)} · run {escape(report.run)} · {escape(report.created)}</p></header>"
+    )
+
+
+def _tiles(report: DemoReport) -> str:
+    accounting, stream, training = report.accounting, report.stream, report.training
+    better = 1 - training.metrics.rmse / training.metrics.mean_rmse
+    tiles = [
+        (wording.count(accounting.records_in), "records in", f"{stream.partitions} partitions"),
+        (wording.count(accounting.features), "features out", f"{wording.count(accounting.keys)} keys, each in order"),
+        (
+            wording.count(accounting.dead_letters),
+            "dead letters",
+            f"{accounting.dead_letters / max(accounting.records_in, 1):.2%}",
+        ),
+        (wording.count(stream.records_per_second), "records/s", f"{len(stream.batches)} micro-batches"),
+        (
+            f"{training.metrics.rmse:.2f} min",
+            "RMSE",
+            f"mean predictor {training.metrics.mean_rmse:.2f}, {better:.0%} better",
+        ),
+        (wording.size(report.module.size), "Wasm module", wording.digest(report.module.digest)),
+        (_change(report), "distance and time, r", "raw → clean"),
+        (wording.seconds(sum(report.steps.values())), "in all", f"{len(report.steps)} steps"),
+    ]
+    cells = "".join(
+        f"<div class=tile><b>{escape(value)}</b><span>{escape(name)}</span><small>{escape(note)}</small></div>"
+        for value, name, note in tiles
+    )
+    return f"<section class=tiles>{cells}</section>"
+
+
+def _accounts(report: DemoReport) -> str:
+    accounting = report.accounting
+    rows = [(reason, wording.count(number)) for reason, number in accounting.reasons.items()]
+    repeated = f", {wording.count(accounting.duplicates)} of them more than once" if accounting.duplicates else ""
+    precision = wording.precision(accounting.largest_deviation)
+    reasons = _table(("reason", "records"), rows) if rows else "<p>Nothing was dead-lettered.</p>"
+    return (
+        f"<p>Each of the {wording.count(accounting.records_in)} records is accounted for, as a feature or as a dead "
+        f"letter{repeated}. Distances are those of an independent computation, {precision}.</p>{reasons}"
+    )
+
+
+def _change(report: DemoReport) -> str:
+    raw, clean = (_of(found, "distance_km") for found in (report.signals.raw, report.signals.clean))
+    return " → ".join(wording.coefficient(one.pearson) for one in (raw, clean))
+
+
+def _contrast(report: DemoReport) -> str:
+    raw, clean = (_of(found, "distance_km") for found in (report.signals.raw, report.signals.clean))
+    broken = raw.rows - clean.rows
+    return (
+        f"<p>In {wording.count(broken)} rows ({broken / max(raw.rows, 1):.2%}) a coordinate of the restaurant has the "
+        f"wrong sign, which puts it on another continent. They alone take the correlation of distance and time from "
+        f"<b>{escape(wording.strength(clean))}</b> to <b>{escape(wording.strength(raw))}</b>.</p>"
+        f"{plots.time_by_distance(report.signals)}"
+    )
+
+
+def _correlations(report: DemoReport) -> str:
+    found = zip(report.signals.raw, report.signals.clean, strict=True)
+    rows = [
+        (raw.feature, wording.strength(raw), wording.strength(clean), wording.groups(clean)) for raw, clean in found
+    ]
+    counts = tuple(max(one.rows for one in of) for of in (report.signals.raw, report.signals.clean))
+    heads = ("fact", f"raw, {wording.count(counts[0])} rows", f"clean, {wording.count(counts[1])} rows", "mean minutes")
+    return _table(heads, rows)
+
+
+def _model(report: DemoReport) -> str:
+    training = report.training
+    rows = training.rows
+    facts = {
+        "trained on": f"{wording.count(rows.training)} rows; left out: {wording.count(rows.excluded)} implausible, "
+        f"{wording.count(rows.duplicates)} repeated",
+        "measured on": f"{wording.count(rows.holdout)} held-out rows: RMSE {training.metrics.rmse:.3f}, "
+        f"MAE {training.metrics.mae:.3f}, R² {training.metrics.r2:.3f}",
+        "dataset": f"{training.dataset.topic}, "
+        + ", ".join(f"{partition}: [{start}, {end})" for partition, (start, end) in training.dataset.offsets.items()),
+        "dataset digest": training.dataset_digest,
+        "model digest": f"{training.digest} ({wording.size(training.size)})",
+        "decision": f"{training.decision.decision}: {training.decision.reason}",
+    }
+    return _list(facts)
+
+
+def _steps(steps: Mapping[str, float]) -> str:
+    longest = max(steps.values(), default=0.0) or 1.0
+    bars = "".join(
+        f'<li><span>{escape(name)}</span><i style="width:{60 * time / longest:.1f}%"></i>'
+        f"<b>{escape(wording.seconds(time))}</b></li>"
+        for name, time in steps.items()
+    )
+    return f"<ol class=steps>{bars}</ol>"
+
+
+def _pair(report: DemoReport) -> str:
+    predictions = _panel("Predictions", plots.predictions(report.training.sample))
+    return f'<div class="pair">{predictions}{_panel("Residuals", plots.residuals(report.training.residuals))}</div>'
+
+
+def _panel(title: str, content: str) -> str:
+    return f"<section class=panel><h2>{escape(title)}</h2>{content}</section>"
+
+
+def _table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    head = "".join(f"<th>{escape(cell)}</th>" for cell in heads)
+    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _list(facts: Mapping[str, str]) -> str:
+    entries = "".join(f"<dt>{escape(name)}</dt><dd>{escape(fact)}</dd>" for name, fact in facts.items())
+    return f"<dl>{entries}</dl>"
+
+
+def _of(correlations: tuple[Correlation, ...], feature: str) -> Correlation:
+    return next(found for found in correlations if found.feature == feature)

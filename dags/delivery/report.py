@@ -1,0 +1,72 @@
+"""The result of a demo run: one document, kept as JSON and shown as a page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from delivery.accounting import Accounting
+from delivery.signals import Signals
+from wasmline.training import TrainResult
+
+JSON_FILE = "report.json"
+PAGE_FILE = "report.html"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleFacts:
+    """The transform that ran; ``size`` in bytes."""
+
+    name: str
+    version: str
+    digest: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchPoint:
+    """One micro-batch: records read, and seconds from its start to its commit."""
+
+    batch: int
+    records: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamFacts:
+    """Where the stream read and wrote, and how fast; ``seconds`` is the time its batches took together."""
+
+    input_topic: str
+    output_topic: str
+    dead_letter_topic: str
+    partitions: int
+    batches: list[BatchPoint]
+
+    @property
+    def seconds(self) -> float:
+        return sum(batch.seconds for batch in self.batches)
+
+    @property
+    def records_per_second(self) -> float:
+        return sum(batch.records for batch in self.batches) / self.seconds if self.seconds else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoReport:
+    """All that the summary and the page show.
+
+    ``source`` says where the records came from, ``steps`` the seconds of each step in order, ``created`` is RFC 3339.
+    ``look_next`` maps what there is to see to where it is.
+    """
+
+    run: str
+    created: str
+    source: str
+    module: ModuleFacts
+    stream: StreamFacts
+    accounting: Accounting
+    training: TrainResult
+    signals: Signals
+    steps: dict[str, float]
+    look_next: dict[str, str]
+    spec_version: Literal[1] = 1

@@ -1,0 +1,55 @@
+"""The short account of a demo run at the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from delivery import wording
+from delivery.report import DemoReport
+
+REASONS = 5
+"""How many reasons of dead letters are shown."""
+
+
+def print_summary(report: DemoReport, console: Console) -> None:
+    """Print what came in and out, what the model is worth, how long each step took, and where to look next."""
+    accounting, stream, training = report.accounting, report.stream, report.training
+    records, rows = wording.count(accounting.records_in), training.rows
+    reasons = [f"{wording.count(number)}: {reason}" for reason, number in list(accounting.reasons.items())[:REASONS]]
+    metrics = training.metrics
+    facts = {
+        "records in": f"{records} on {stream.partitions} partitions ({report.source})",
+        "features out": f"{wording.count(accounting.features)}; {wording.count(accounting.keys)} keys, each in order; "
+        f"distances right {wording.precision(accounting.largest_deviation)}",
+        "dead letters": "\n".join([wording.count(accounting.dead_letters), *reasons]),
+        "throughput": f"{wording.count(stream.records_per_second)} records/s, {len(stream.batches)} micro-batches",
+        "module": f"{wording.size(report.module.size)}, {report.module.digest}",
+        "model": f"{training.model}@{training.version}: RMSE {metrics.rmse:.3f} min, mean predictor "
+        f"{metrics.mean_rmse:.3f} ({wording.count(rows.training)} rows, {wording.count(rows.holdout)} held out)",
+        "decision": f"{training.decision.decision}: {training.decision.reason}",
+        "steps": ", ".join(f"{name} {wording.seconds(time)}" for name, time in report.steps.items()),
+    }
+    console.rule(f"{report.module.name}@{report.module.version}")
+    console.print(_facts(facts))
+    console.print(_correlations(report))
+    console.print(_facts(report.look_next))
+
+
+def _facts(facts: Mapping[str, str]) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, fact in facts.items():
+        table.add_row(name, Text(fact))  # not markup: a reason may hold brackets
+    return table
+
+
+def _correlations(report: DemoReport) -> Table:
+    table = Table("with the delivery time", "raw", "clean", "mean minutes", box=None, header_style="dim")
+    for raw, clean in zip(report.signals.raw, report.signals.clean, strict=True):
+        table.add_row(raw.feature, wording.strength(raw), wording.strength(clean), wording.groups(clean))
+    return table

@@ -1,0 +1,269 @@
+"""### From a transform in C++ to a delivery-time model
+
+Builds `wasm_modules/delivery_distance` to WebAssembly, publishes and deploys it, runs it on Spark between two Kafka
+topics, proves that every record is accounted for, and trains a model on what came out. Everything a pipeline of one's
+own needs is here once:
+
+* operators for the steps that are always the same, plain Python tasks for what only this example knows;
+* topics that exist before anything is deployed onto them: transforms never create any;
+* a streaming job as a task that ends: `trigger_interval=None` runs until caught up, `deferrable=True` waits without
+  holding a worker;
+* what is handed on: small facts by XCom, records by Kafka, modules and models by their registries.
+
+The engine's own work is in `wasmline`, the example's in `dags/delivery`; neither knows Airflow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import DAG, Asset, Param, get_current_context, task
+
+import places
+from delivery.model import train_spec
+from wasmline.documents import plain
+from wasmline_provider.hooks.kafka import KafkaHook
+from wasmline_provider.operators.build import WasmBuildOperator, WasmPublishOperator, WasmTestOperator
+from wasmline_provider.operators.deploy import WasmDeployOperator
+from wasmline_provider.operators.model import PromoteModelOperator, TrainModelOperator
+from wasmline_provider.operators.stream import SparkStreamOperator
+
+if TYPE_CHECKING:
+    from delivery.accounting import DeadLetter, Raw
+    from delivery.report import DemoReport, StreamFacts
+
+PARTITIONS = 3
+
+# What the topics keep is this example's whole memory, and its records carry the times of their deliveries.
+KEEP = {"retention.ms": "-1"}
+
+raw_topic = Asset(places.RAW, group="kafka")
+features_topic = Asset(places.FEATURES, group="kafka")
+module = Asset(places.TRANSFORM, group="wasm")
+champion = Asset("delivery-eta", group="model")
+
+
+def note_seconds(context: Any, result: Any) -> None:
+    """Keep how long a task took, for the report at the end."""
+    ti = context["ti"]
+    ti.xcom_push(key="seconds", value=round((datetime.now(UTC) - ti.start_date).total_seconds(), 1))
+
+
+with DAG(
+    "delivery_pipeline",
+    description="Build, deploy and run a transform written in C++, and train a model on what it emits.",
+    doc_md=__doc__,
+    schedule=None,
+    catchup=False,
+    max_active_runs=1,
+    is_paused_upon_creation=False,
+    default_args={"post_execute": note_seconds, "retries": 0},
+    dagrun_timeout=timedelta(minutes=30),
+    tags=["wasmline", "example"],
+    params={
+        "rows": Param(45_600, type="integer", minimum=1_000, title="Deliveries", description="How many to make up."),
+        "seed": Param(
+            7, type="integer", minimum=0, title="Seed", description="The same seed makes the same deliveries."
+        ),
+        "data": Param(
+            None,
+            type=["null", "string"],
+            title="Data file",
+            description="A CSV file of real deliveries on the worker's machine, to be used instead of made-up ones.",
+        ),
+        "fresh": Param(
+            True, type="boolean", title="Fresh topics", description="Delete what the topics hold, and begin anew."
+        ),
+        "report": Param(
+            str(places.HOME), type="string", title="Report folder", description="Where report.html and report.json go."
+        ),
+    },
+) as dag:
+
+    @task
+    def topics() -> dict[str, int]:
+        """Make the three topics; delete those of an earlier run first, if that is wanted."""
+        from wasmline.kafka import Topics
+
+        cluster = Topics(KafkaHook(places.KAFKA).get_conn())
+        names = [places.RAW, places.FEATURES, places.DEAD_LETTERS]
+        if get_current_context()["params"]["fresh"]:
+            standing = [name for name in names if cluster.exists(name)]
+            if standing:
+                cluster.delete(standing)
+        for name in names:
+            cluster.create(name, PARTITIONS, config=KEEP, exist_ok=True)
+        return {name: cluster.describe(name).partitions for name in names}
+
+    build = WasmBuildOperator(task_id="build", project=places.PROJECT)
+    test = WasmTestOperator(task_id="test", project=places.PROJECT)
+    publish = WasmPublishOperator(
+        task_id="publish",
+        project=places.PROJECT,
+        registry=places.REGISTRY,
+        digest="{{ ti.xcom_pull('build')['digest'] }}",
+        outlets=[module],
+    )
+    deploy = WasmDeployOperator(
+        task_id="deploy",
+        name=places.TRANSFORM,
+        version="{{ ti.xcom_pull('publish')['version'] }}",
+        registry=places.REGISTRY,
+        kafka_conn_id=places.KAFKA,
+    )
+
+    @task(outlets=[raw_topic])
+    def produce() -> dict[str, Any]:
+        """Write deliveries to the raw topic; the key is the driver, whose deliveries stay in order."""
+        from delivery.generator import generate
+        from delivery.source import read_file
+        from wasmline.kafka import produce_all
+
+        params = get_current_context()["params"]
+        path = params["data"]
+        records = read_file(Path(path)) if path else generate(params["rows"], seed=params["seed"])
+        written = produce_all(
+            KafkaHook(places.KAFKA).get_conn(),
+            places.RAW,
+            ((record.key, record.value, None, record.timestamp_ms) for record in records),
+        )
+        source = Path(path).name if path else f"made up, seed {params['seed']}"
+        return {"records": written, "source": source}
+
+    stream = SparkStreamOperator(
+        task_id="stream",
+        job=places.TRANSFORM,
+        transform=places.TRANSFORM,
+        storage=places.STORAGE,
+        kafka_conn_id=places.KAFKA,
+        spark_conn_id=places.SPARK,
+        max_offsets_per_trigger=20_000,
+        deferrable=True,
+        outlets=[features_topic],
+    )
+
+    @task
+    def verify() -> dict[str, Any]:
+        """Fail unless every record came out exactly once, as a right feature or a justified dead letter, in order."""
+        from delivery.accounting import Feature
+        from delivery.accounting import verify as account
+        from wasmline.kafka import read_to_end
+
+        kafka = KafkaHook(places.KAFKA).get_conn()
+        raw = map(_raw, read_to_end(kafka, places.RAW))
+        features = (Feature(record.key(), record.value()) for record in read_to_end(kafka, places.FEATURES))
+        letters = map(_letter, read_to_end(kafka, places.DEAD_LETTERS))
+        accounting: dict[str, Any] = plain(account(raw, features, letters))
+        return accounting
+
+    train = TrainModelOperator(
+        task_id="train",
+        job="delivery-eta",
+        storage=places.STORAGE,
+        kafka_conn_id=places.KAFKA,
+        spark_conn_id=places.SPARK,
+        train=plain(
+            train_spec(topic=places.FEATURES, models=places.MODELS, modules=("{{ ti.xcom_pull('deploy')['digest'] }}",))
+        ),
+        deferrable=True,
+    )
+    promote = PromoteModelOperator(task_id="promote", trained=train.output, models=places.MODELS, outlets=[champion])
+
+    @task
+    def report() -> str:
+        """Write the report of this run, and return the page's path."""
+        from delivery.page import write_report
+
+        context = get_current_context()
+        return str(write_report(_report(dict(context)), Path(context["params"]["report"])))
+
+    made = topics()
+    build >> test >> publish >> deploy
+    made >> [deploy, produced := produce()]
+    [deploy, produced] >> stream >> verify() >> train >> promote >> report()
+
+
+def _raw(message: Any) -> Raw:
+    from delivery.accounting import Raw
+
+    return Raw(message.partition(), message.offset(), message.key(), message.value())
+
+
+def _letter(message: Any) -> DeadLetter:
+    from delivery.accounting import DeadLetter
+
+    return DeadLetter(message.key(), message.value(), dict(message.headers() or []))
+
+
+def _report(context: dict[str, Any]) -> DemoReport:
+    """Return the report: the tasks' own results, and what was too large for XCom from the jobs' last reports."""
+    import msgspec
+
+    from delivery.accounting import Accounting
+    from delivery.report import DemoReport, ModuleFacts
+    from delivery.signals import signals
+    from wasmline.deploy import JobLog
+    from wasmline.kafka import read_to_end
+    from wasmline.training import TrainResult
+
+    ti = context["ti"]
+    found = {name: ti.xcom_pull(name) for name in STEPS}
+    kafka = KafkaHook(places.KAFKA).get_conn()
+    jobs = JobLog(kafka)
+    try:
+        streamed, trained = (jobs.report(found[name]["job"], found[name]["run"]) for name in ("stream", "train"))
+    finally:
+        jobs.close()
+    if streamed is None or trained is None:
+        raise LookupError("a newer run of the stream or of the training replaced this one's report: run this DAG again")
+    return DemoReport(
+        run=context["run_id"],
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        source=found["produce"]["source"],
+        module=ModuleFacts(
+            name=found["publish"]["name"],
+            version=found["publish"]["version"],
+            digest=found["publish"]["digest"],
+            size=found["publish"]["size_bytes"],
+        ),
+        stream=_stream_facts(streamed.result),
+        accounting=msgspec.convert(found["verify"], Accounting),
+        training=msgspec.convert(trained.result, TrainResult),
+        signals=signals(record.value() for record in read_to_end(kafka, places.RAW)),
+        steps={name: ti.xcom_pull(name, key="seconds") for name in STEPS},
+        look_next=_look_next(Path(context["params"]["report"])),
+    )
+
+
+STEPS = ("topics", "produce", "build", "test", "publish", "deploy", "stream", "verify", "train", "promote")
+
+
+def _stream_facts(totals: Mapping[str, Any]) -> StreamFacts:
+    from delivery.report import BatchPoint, StreamFacts
+
+    return StreamFacts(
+        input_topic=places.RAW,
+        output_topic=places.FEATURES,
+        dead_letter_topic=places.DEAD_LETTERS,
+        partitions=totals["partitions"],
+        batches=[
+            BatchPoint(
+                batch=batch["batch_id"],
+                records=batch["records_in"],
+                seconds=batch["duration_ms"]["triggerExecution"] / 1000,
+            )
+            for batch in totals["batches"]
+        ],
+    )
+
+
+def _look_next(folder: Path) -> dict[str, str]:
+    return {
+        "the report": str(folder / "report.html"),
+        "Kafka and Airflow": "make up, then open the printed address; make down ends them",
+        "the deployments": "wasmline list",
+        "train again": "the form of the DAG retrain_delivery_eta",
+    }

@@ -1,0 +1,158 @@
+"""Records as JSON Lines, so that a transform can be tried in a shell pipe and its samples read by people.
+
+in    {"key": …, "value": …, "headers": [[k, v], …], "timestamp": 1700000000000, "partition": 0, "offset": 7}
+out   {"output": 0, "topic": …, "key": …, "value": …, "headers": […], "source": {"partition": 0, "offset": 7}}
+bad   {"error": "GuestTrap", "reason": "…", "source": {"partition": 0, "offset": 7}}
+
+Strings are UTF-8, other bytes are {"base64": "…"}, null is null. Of an input line only ``value`` must be there; the
+offset is by default the record's number in the input, from 0. ``output`` is an index among the output topics.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import merge
+from typing import Annotated, Any, BinaryIO
+
+import msgspec
+import pyarrow as pa
+from msgspec import Meta, Struct
+
+from wasmline.errors import InvalidJsonLine
+from wasmline.records import HEADERS, RECORD_SCHEMA, TIMESTAMP
+from wasmline.wasm import TransformResult
+
+MAX_BATCH = 10_000
+_CHUNK = 1 << 20
+
+
+class _Base64(Struct, forbid_unknown_fields=True):
+    base64: bytes
+
+
+_Bytes = str | _Base64 | None
+_Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+class _Line(Struct, forbid_unknown_fields=True):
+    value: _Bytes
+    key: _Bytes = None
+    headers: list[tuple[str, _Bytes]] = []
+    timestamp: _Int64 = 0
+    partition: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 0
+    offset: Annotated[int, Meta(ge=0, le=2**63 - 1)] | None = None
+
+
+_decoder = msgspec.json.Decoder(_Line)
+_encoder = msgspec.json.Encoder()
+
+
+def read_batches(stream: BinaryIO, source: str) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a stream as they arrive, in batches of RECORD_SCHEMA.
+
+    A batch is what one read of the stream gave, at most MAX_BATCH records: nothing waits for a batch to fill. Raises
+    InvalidJsonLine, after the records of the lines before it.
+    """
+    number = 0
+    offset = 0
+    for lines in _available_lines(stream):
+        for start in range(0, len(lines), MAX_BATCH):
+            records: list[_Line] = []
+            problem: InvalidJsonLine | None = None
+            for text in lines[start : start + MAX_BATCH]:
+                number += 1
+                if not text.strip():
+                    continue
+                try:
+                    record = _decoder.decode(text)
+                except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                    problem = InvalidJsonLine(f"{source}:{number}: not a record: {error}", source=source, line=number)
+                    break
+                record.offset = offset if record.offset is None else record.offset
+                offset += 1
+                records.append(record)
+            if records:
+                yield _batch(records)
+            if problem:
+                raise problem
+
+
+def output_lines(batch: pa.RecordBatch, result: TransformResult, topics: Sequence[str]) -> Iterator[bytes]:
+    """Yield what a transform made of a batch, in input order, one line of JSON with its newline each."""
+    sources = [
+        {"partition": partition, "offset": offset}
+        for partition, offset in zip(
+            batch.column("partition").to_pylist(), batch.column("offset").to_pylist(), strict=True
+        )
+    ]
+    outputs = ((row, _output(columns, sources[row], topics)) for row, *columns in _rows(result.outputs))
+    failures = (
+        (
+            failure.row,
+            {"error": type(failure.error).__name__, "reason": str(failure.error), "source": sources[failure.row]},
+        )
+        for failure in result.failures
+    )
+    for _, line in merge(outputs, failures, key=lambda item: item[0]):
+        yield _encoder.encode(line) + b"\n"
+
+
+def _available_lines(stream: BinaryIO) -> Iterator[list[bytes]]:
+    """Yield the complete lines of each read; the last line may lack its newline."""
+    parts: list[bytes] = []
+    read = getattr(stream, "read1", stream.read)
+    while chunk := read(_CHUNK):
+        head, newline, tail = chunk.rpartition(b"\n")
+        if newline:
+            yield b"".join([*parts, head]).split(b"\n")
+            parts = []
+        parts.append(tail)
+    if rest := b"".join(parts):
+        yield [rest]
+
+
+def _batch(records: list[_Line]) -> pa.RecordBatch:
+    headers = [[(key, _raw(value)) for key, value in record.headers] or None for record in records]
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([_raw(record.key) for record in records], pa.binary()),
+            pa.array([_raw(record.value) for record in records], pa.binary()),
+            pa.array(headers, HEADERS),
+            pa.array([record.timestamp for record in records], pa.int64()).cast(TIMESTAMP),
+            pa.array([record.partition for record in records], pa.int32()),
+            pa.array([record.offset for record in records], pa.int64()),
+        ],
+        schema=RECORD_SCHEMA,
+    )
+
+
+def _rows(outputs: pa.RecordBatch) -> Iterable[tuple[Any, ...]]:
+    return zip(*(column.to_pylist() for column in outputs.columns), strict=True)
+
+
+def _output(columns: Sequence[Any], source: dict[str, int], topics: Sequence[str]) -> dict[str, Any]:
+    output, key, value, headers = columns
+    return {
+        "output": output,
+        "topic": topics[output],
+        "key": _shown(key),
+        "value": _shown(value),
+        "headers": [[header["key"], _shown(header["value"])] for header in headers or ()],
+        "source": source,
+    }
+
+
+def _raw(value: _Bytes) -> bytes | None:
+    if isinstance(value, str):
+        return value.encode()
+    return None if value is None else value.base64
+
+
+def _shown(value: bytes | None) -> str | dict[str, str] | None:
+    if value is None:
+        return None
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(value).decode()}

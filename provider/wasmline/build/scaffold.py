@@ -1,0 +1,49 @@
+"""New projects: a folder that builds, tests and runs as it is."""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+from wasmline.build.project import FILE
+from wasmline.build.toolchains import toolchain_for
+from wasmline.errors import InvalidProject
+
+_NAME = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
+_RENAMED = {"gitignore": ".gitignore"}  # under its real name it would be in force among the templates
+
+
+def scaffold(folder: Path, *, language: str = "cpp", name: str | None = None) -> list[Path]:
+    """Write a project named ``name`` (default: the folder's name) and return its files.
+
+    Nothing that exists is overwritten. Raises InvalidProject for a folder that has one of the files, or a name that
+    cannot be one; ToolchainMissing for a language that comes later.
+    """
+    toolchain_for(language)
+    name = name or folder.resolve().name.lower().replace("_", "-").replace(" ", "-")
+    if not _NAME.fullmatch(name):
+        raise _refused(folder, f"{name!r} cannot name a transform: choose a name of lower-case letters, digits and -")
+    template = resources.files("wasmline.build") / "templates" / language
+    files = {folder / path: text.replace("@NAME@", name) for path, text in _files(template, Path())}
+    if (folder / ".gitignore").exists():
+        del files[folder / ".gitignore"]
+    if taken := [path for path in files if path.exists()]:
+        raise _refused(folder, f"{taken[0]} exists already; choose an empty folder")
+    for path, text in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+    return sorted(files)
+
+
+def _files(folder: Traversable, at: Path) -> list[tuple[Path, str]]:
+    found: list[tuple[Path, str]] = []
+    for entry in folder.iterdir():
+        path = at / _RENAMED.get(entry.name, entry.name)
+        found += _files(entry, path) if entry.is_dir() else [(path, entry.read_text("utf-8"))]
+    return found
+
+
+def _refused(folder: Path, problem: str) -> InvalidProject:
+    return InvalidProject(problem, path=str(folder / FILE), line=None)

@@ -1,0 +1,124 @@
+"""A YAML mapping whose every complaint names the line."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from difflib import get_close_matches
+from pathlib import Path
+
+import yaml
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from wasmline.errors import InvalidProject
+
+_NULL = "tag:yaml.org,2002:null"
+
+
+class YamlMap:
+    """One mapping of a file. Scalars are taken as they are written: ``1.10`` is the text ``1.10``.
+
+    Every method raises InvalidProject, with path and line.
+    """
+
+    def __init__(self, path: Path, node: Node, known: Collection[str] | None) -> None:
+        self._path = path
+        self._node = node
+        if not isinstance(node, MappingNode):
+            raise self.error("expected keys with values, such as `name: my-transform`")
+        self._keys: dict[str, ScalarNode] = {}
+        self._values: dict[str, Node] = {}
+        for key, value in node.value:
+            self._add(key, value, known)
+
+    @classmethod
+    def load(cls, path: Path, known: Collection[str]) -> YamlMap:
+        """Return the mapping that a file holds; keys other than ``known`` are refused."""
+        try:
+            node = yaml.compose(path.read_text("utf-8"), Loader=yaml.SafeLoader)
+        except FileNotFoundError as error:
+            raise InvalidProject(
+                f"{path} does not exist: is {path.parent} a transform project? `wasmline init` makes one",
+                path=str(path),
+                line=None,
+            ) from error
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidProject(f"{path} cannot be read: {error}", path=str(path), line=None) from error
+        except yaml.YAMLError as error:
+            mark = getattr(error, "problem_mark", None)
+            line = mark.line + 1 if mark else None
+            problem = getattr(error, "problem", None) or str(error)
+            raise InvalidProject(f"{path}:{line}: not YAML: {problem}", path=str(path), line=line) from error
+        if node is None:
+            raise InvalidProject(f"{path} is empty", path=str(path), line=1)
+        return cls(path, node, known)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def text(self, key: str) -> str | None:
+        """Return a scalar as it is written; None where the key is absent."""
+        node = self._values.get(key)
+        return None if node is None else self._scalar(key, node)
+
+    def required(self, key: str) -> str:
+        """Return a scalar that must be there."""
+        text = self.text(key)
+        if text is None:
+            raise self.error(f"`{key}` is missing")
+        return text
+
+    def integer(self, key: str) -> int | None:
+        """Return a whole number."""
+        text = self.text(key)
+        try:
+            return None if text is None else int(text)
+        except ValueError as error:
+            raise self.error(f"`{key}` is {text!r}, not a whole number", key) from error
+
+    def texts(self, key: str) -> tuple[str, ...] | None:
+        """Return a list of scalars."""
+        node = self._values.get(key)
+        if node is None:
+            return None
+        if not isinstance(node, SequenceNode):
+            raise self.error(f"`{key}` must be a list: one `- item` per line", key)
+        return tuple(self._scalar(key, item) for item in node.value)
+
+    def map(self, key: str, known: Collection[str] | None = None) -> YamlMap | None:
+        """Return a mapping inside this one."""
+        node = self._values.get(key)
+        return None if node is None else YamlMap(self._path, node, known)
+
+    def error(self, problem: str, key: str | None = None) -> InvalidProject:
+        """Return the error to raise about a key, or about the mapping as a whole."""
+        node = self._keys.get(key, self._node) if key else self._node
+        return self._error_at(node, problem)
+
+    def _add(self, key: Node, value: Node, known: Collection[str] | None) -> None:
+        if not isinstance(key, ScalarNode):
+            raise self._error_at(key, "a key must be plain text")
+        if key.value in self._keys:
+            raise self._error_at(key, f"`{key.value}` is given twice, first in line {_line(self._keys[key.value])}")
+        if known is not None and key.value not in known:
+            close = get_close_matches(key.value.replace("_", "-"), known, n=1)
+            hint = f"did you mean `{close[0]}`?" if close else f"known are {', '.join(sorted(known))}"
+            raise self._error_at(key, f"unknown key `{key.value}`; {hint}")
+        self._keys[key.value] = key
+        self._values[key.value] = value
+
+    def _scalar(self, key: str, node: Node) -> str:
+        if not isinstance(node, ScalarNode) or node.tag == _NULL:
+            raise self._error_at(node, f"`{key}` needs a plain value")
+        text: str = node.value
+        return text
+
+    def _error_at(self, node: Node, problem: str) -> InvalidProject:
+        return InvalidProject(f"{self._path}:{_line(node)}: {problem}", path=str(self._path), line=_line(node))
+
+
+def _line(node: Node) -> int:
+    line: int = node.start_mark.line + 1
+    return line

@@ -1,0 +1,83 @@
+"""The command line: ``wasmline COMMAND``. A command's module is imported when the command is used, and not before."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import sys
+
+import click
+
+from wasmline import __version__
+from wasmline.errors import BuildFailed, SampleMismatch, WasmlineError
+
+__all__ = ["main"]
+
+COMMANDS = {
+    "init": ("wasmline.cli.project:init", "Write a new transform project."),
+    "build": ("wasmline.cli.project:build", "Build a project to a WebAssembly module."),
+    "test": ("wasmline.cli.project:test", "Run a project's samples."),
+    "publish": ("wasmline.cli.publish:publish", "Make a project's module a version in the registry."),
+    "run": ("wasmline.cli.run:run", "Try a transform on JSON Lines, without a broker."),
+    "deploy": ("wasmline.cli.deploy:deploy", "Deploy a version onto its topics."),
+    "list": ("wasmline.cli.deploy:list_", "List the deployed transforms."),
+    "pause": ("wasmline.cli.deploy:pause", "Pause a deployment."),
+    "resume": ("wasmline.cli.deploy:resume", "Let a paused deployment run again."),
+    "local": ("wasmline.cli.local:local", "Start and stop a real Kafka on this machine."),
+}
+"""Each command, where it is and what it does: enough for ``--help``."""
+
+
+class Failure(click.ClickException):
+    """An error of the tree as one line on stderr, after the log or the diff that belongs to it."""
+
+    def __init__(self, error: WasmlineError) -> None:
+        super().__init__(str(error))
+        self._details = ""
+        if isinstance(error, BuildFailed):
+            self._details = error.log
+        elif isinstance(error, SampleMismatch):
+            self._details = error.diff
+
+    def show(self, file: object = None) -> None:
+        if self._details:
+            click.echo(self._details.rstrip(), err=True)
+        click.echo(f"wasmline: {self.message}", err=True)
+
+
+class Commands(click.Group):
+    """The commands of the table."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except WasmlineError as error:
+            if ctx.params["debug"]:
+                raise
+            raise Failure(error) from error
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="wasmline")
+@click.option("--debug", is_flag=True, help="Log everything, and show where an error comes from.")
+def main(debug: bool) -> None:
+    """Build, version, deploy and run WebAssembly transforms on Kafka.
+
+    Exit status: 0 done, 1 an error, 2 wrong usage; `run` ends with 3 if records failed.
+    """
+    if debug:  # otherwise logging's last resort shows warnings on stderr
+        logging.basicConfig(stream=sys.stderr, level=logging.DEBUG, format="%(levelname)s %(name)s: %(message)s")

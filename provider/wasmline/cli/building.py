@@ -1,0 +1,18 @@
+"""Building behind a command, with a sign of life while the compiler works."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+
+from wasmline.build import BuildReport, TransformProject
+from wasmline.build import build as build_project
+
+
+def built(project: TransformProject, *, output: Path | None = None) -> tuple[BuildReport, bytes]:
+    """Build a project and return the report and the module's bytes."""
+    message = f"building {project.name} (the first build on a machine takes a minute)"
+    with Console(stderr=True).status(message):
+        report = build_project(project, output=output)
+    return report, Path(report.path).read_bytes()

@@ -1,0 +1,233 @@
+"""``wasmline deploy`` and ``wasmline list``: what runs on a cluster, in rpk's columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from wasmline.cli.options import Variable, registry_option
+
+if TYPE_CHECKING:
+    from wasmline.deploy import Deployment
+    from wasmline.kafka import KafkaConfig
+    from wasmline.status import PartitionStatus
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def kafka_option(command: Command) -> Command:
+    """Take the cluster's address and client settings."""
+    return click.option(
+        "-X",
+        "settings",
+        type=Variable(),
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="A librdkafka setting, such as bootstrap.servers=host:9092; repeatable. Default: $WASMLINE_KAFKA_CONFIG. "
+        "Secrets belong there or in $WASMLINE_KAFKA_CONFIG_FILE, not on a command line.",
+    )(command)
+
+
+@click.command()
+@click.argument("reference", metavar="NAME@VERSION|FOLDER")
+@registry_option
+@kafka_option
+@click.option("-i", "--input-topic", help="Read from this topic instead of the declared one.")
+@click.option("-o", "--output-topic", "output_topics", multiple=True, help="Write to this topic instead; repeatable.")
+@click.option("--dead-letter-topic", help="Keep failed records in this topic instead.")
+@click.option("--var", "variables", type=Variable(), multiple=True, metavar="K=V", help="Set an environment variable.")
+@click.option("--max-failure-share", type=float, help="Pause when more records fail, from above 0 to 1; default 0.5.")
+@click.option("--expected-generation", type=int, help="Fail unless this generation stands (0: none yet).")
+def deploy(
+    reference: str,
+    registry: str,
+    settings: tuple[tuple[str, str], ...],
+    input_topic: str | None,
+    output_topics: tuple[str, ...],
+    dead_letter_topic: str | None,
+    variables: tuple[tuple[str, str], ...],
+    max_failure_share: float | None,
+    expected_generation: int | None,
+) -> None:
+    """Deploy a published version onto its topics.
+
+    What its transform.yaml declares is taken unless an option says otherwise. FOLDER stands for the version that its
+    transform.yaml names. A running job takes the new generation up at its next batch.
+    """
+    from wasmline.deploy import DeploymentSpec
+    from wasmline.deploy import deploy as deploy_spec
+    from wasmline.registry import FilesystemRegistry
+
+    store = FilesystemRegistry(registry)
+    version = store.get(*_named(reference))
+    spec = DeploymentSpec.of(
+        version,
+        input_topic=input_topic,
+        output_topics=output_topics or None,
+        dead_letter_topic=dead_letter_topic,
+        env={**version.metadata.transform.get("env", {}), **dict(variables)},
+        max_failure_share=max_failure_share,
+    )
+    wasm = store.read(version.name, version.version)
+    deployment = deploy_spec(_config(settings), spec, wasm, expected_generation=expected_generation)
+    click.echo(f'transform "{spec.name}" deployed: {version}, generation {deployment.generation}')
+
+
+@click.command()
+@click.argument("name")
+@kafka_option
+@click.option("--reason", default="paused from the command line", show_default=True, help="Shown to whoever looks.")
+def pause(name: str, settings: tuple[tuple[str, str], ...], reason: str) -> None:
+    """Pause a deployment: its jobs begin no further batch."""
+    from wasmline.deploy import DeploymentLog
+
+    DeploymentLog(_config(settings)).pause(name, reason)
+    click.echo("Transform paused!")
+
+
+@click.command()
+@click.argument("name")
+@kafka_option
+def resume(name: str, settings: tuple[tuple[str, str], ...]) -> None:
+    """Let a paused deployment run again from where it stopped."""
+    from wasmline.deploy import DeploymentLog
+
+    DeploymentLog(_config(settings)).resume(name)
+    click.echo("Transform resumed!")
+
+
+@click.command(name="list")
+@kafka_option
+@click.option("-d", "--detailed", is_flag=True, help="One line for each partition.")
+@click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def list_(settings: tuple[tuple[str, str], ...], detailed: bool, style: str) -> None:
+    """List the deployed transforms with their progress."""
+    from wasmline.deploy import DeploymentLog, StatusLog
+
+    config = _config(settings)
+    deployments = DeploymentLog(config).all().values()
+    statuses = _living(config, StatusLog(config).all())
+    listed = [
+        _summary(config, deployment, [each for each in statuses if each.transform == deployment.spec.name])
+        for deployment in deployments
+    ]
+    if style == "json":
+        _echo_json(listed, detailed)
+    elif detailed:
+        _echo_detailed(listed)
+    else:
+        _echo_table(listed)
+
+
+def _living(config: KafkaConfig, statuses: list[PartitionStatus]) -> list[PartitionStatus]:
+    """Return the statuses oldest first, those of jobs whose run has ended as stopped: a killed driver says no more."""
+    from dataclasses import replace
+
+    from wasmline.deploy import JobLog
+
+    jobs = JobLog(config)
+    ended = set()
+    for order in jobs.orders():
+        report = jobs.report(order.spec.job, order.spec.run)
+        if report is not None and report.state.final:
+            ended.add(order.spec.job)
+    jobs.close()
+    shown = [replace(each, state="stopped") if each.job in ended else each for each in statuses]
+    return sorted(shown, key=lambda status: status.updated_ms)
+
+
+def _named(reference: str) -> tuple[str, str | None]:
+    from wasmline.build import load_project
+    from wasmline.registry import parse_reference
+
+    if "@" not in reference and Path(reference).is_dir():
+        project = load_project(reference)
+        return project.name, project.version
+    return parse_reference(reference)
+
+
+def _config(settings: tuple[tuple[str, str], ...]) -> KafkaConfig:
+    from wasmline.kafka import KafkaConfig
+
+    return KafkaConfig.of(dict(settings)) if settings else KafkaConfig.from_environment()
+
+
+def _summary(config: KafkaConfig, deployment: Deployment, statuses: list[PartitionStatus]) -> dict[str, Any]:
+    """Return rpk's fields of one transform; a partition runs if its job's last word says so, its lag is as of now."""
+    spec = deployment.spec
+    known = {status.partition: status for status in statuses if status.topic == spec.input_topic}
+    partitions = []
+    for partition, (begin, end) in sorted(_bounds(config, spec.input_topic).items()):
+        status = known.get(partition)
+        state = "inactive" if status is None or status.state in ("stopped", "paused") else status.state
+        lag = max(0, end - (status.offset if status else begin))
+        partitions.append({"partition": partition, "node_id": None, "status": state, "lag": lag})
+    return {
+        "name": spec.name,
+        "input_topic": spec.input_topic,
+        "output_topics": list(spec.output_topics),
+        "environment": dict(spec.env),
+        "running": sum(each["status"] == "running" for each in partitions),
+        "lag": sum(each["lag"] for each in partitions),
+        "compression": spec.compression,
+        "version": spec.version,
+        "generation": deployment.generation,
+        "state": deployment.state,
+        "reason": deployment.reason,
+        "status": partitions,
+    }
+
+
+def _bounds(config: KafkaConfig, topic: str) -> dict[int, tuple[int, int]]:
+    """Return the first and the next offset of each partition; none where the topic is gone."""
+    from wasmline.errors import TopicNotFound
+    from wasmline.kafka import Topics
+
+    topics = Topics(config)
+    try:
+        begins, ends = topics.beginning_offsets(topic), topics.end_offsets(topic)
+    except TopicNotFound:
+        return {}
+    return {partition: (begin, ends[partition]) for partition, begin in begins.items()}
+
+
+def _echo_json(listed: list[dict[str, Any]], detailed: bool) -> None:
+    import json
+
+    shown = listed if detailed else [{k: v for k, v in each.items() if k != "status"} for each in listed]
+    click.echo(json.dumps(shown, indent=2))
+
+
+def _echo_table(listed: list[dict[str, Any]]) -> None:
+    rows = [["NAME", "INPUT TOPIC", "OUTPUT TOPIC", "RUNNING", "LAG"]]
+    rows += [
+        [
+            each["name"],
+            each["input_topic"],
+            ", ".join(each["output_topics"]),
+            f"{each['running']} / {len(each['status'])}",
+            str(each["lag"]),
+        ]
+        for each in listed
+    ]
+    _echo_columns(rows)
+
+
+def _echo_detailed(listed: list[dict[str, Any]]) -> None:
+    for each in listed:
+        click.echo(f"{each['name']}, {each['input_topic']} → {', '.join(each['output_topics'])}")
+        if each["state"] == "paused":
+            click.echo(f"  paused: {each['reason']}")
+        rows = [["PARTITION", "NODE", "STATUS", "LAG"]]
+        rows += [[str(status["partition"]), "-", status["status"], str(status["lag"])] for status in each["status"]]
+        _echo_columns(rows, indent="      ")
+
+
+def _echo_columns(rows: list[list[str]], indent: str = "") -> None:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        click.echo((indent + "  ".join(cells)).rstrip())

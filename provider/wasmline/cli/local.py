@@ -1,0 +1,78 @@
+"""``wasmline local``: a real Kafka that stays up until it is taken down."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from wasmline.errors import LocalError
+
+DOWN = 3
+
+folder_option = click.option(
+    "--folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path(".wasmline/kafka"),
+    show_default=True,
+    help="Where the cluster's data, ports and logs are.",
+)
+
+
+@click.group()
+def local() -> None:
+    """Start and stop a real Kafka on this machine.
+
+    It needs a Java runtime; the broker itself is downloaded once.
+    """
+
+
+@local.command()
+@folder_option
+@click.option("--nodes", type=click.IntRange(min=1), help="Nodes of a new cluster.  [default: 1]")
+@click.option("--port", "ports", type=int, multiple=True, help="A client port, once for each node; else free ones.")
+def up(folder: Path, nodes: int | None, ports: tuple[int, ...]) -> None:
+    """Start Kafka and leave it running. It comes back with its data and, where they are free, its ports."""
+    from wasmline.local import LocalKafka
+
+    kafka = LocalKafka(folder, nodes=nodes, ports=ports)
+    running = kafka.running()
+    if running and len(running) < len(kafka.cluster.nodes):
+        raise LocalError(f"only nodes {running} of the Kafka in {folder} run: take it down first")
+    if not running:
+        kafka.start(detached=True)
+    click.echo(f"Kafka is {'already ' if running else ''}up", err=True)
+    click.echo(kafka.bootstrap_servers)
+
+
+@local.command()
+@folder_option
+def down(folder: Path) -> None:
+    """Stop Kafka; its data stays."""
+    from wasmline.local import LocalKafka
+
+    kafka = LocalKafka(folder)
+    running = kafka.running()
+    kafka.stop()
+    click.echo("Kafka is down" if running else "Kafka was not up", err=True)
+
+
+@local.command()
+@folder_option
+def status(folder: Path) -> None:
+    """Show the nodes of the cluster. Ends with status 3 when none, or not every one, is up."""
+    from wasmline.local import LocalKafka
+    from wasmline.local.jars import kafka_version
+
+    kafka = LocalKafka(folder)
+    running = kafka.running()
+    if kafka.cluster.nodes[0].port:
+        click.echo(f"Apache Kafka {kafka_version()} ({kafka.cluster.protocol}) in {folder}")
+        click.echo(f"{'NODE':<6}{'STATE':<7}{'PORT':<7}PID")
+    else:
+        click.echo(f"no Kafka in {folder}")
+    for node in kafka.cluster.nodes if kafka.cluster.nodes[0].port else ():
+        up = node.id in running
+        click.echo(f"{node.id:<6}{'up' if up else 'down':<7}{node.port:<7}{node.pid if up else '-'}")
+    sys.exit(0 if len(running) == len(kafka.cluster.nodes) else DOWN)

@@ -1,0 +1,67 @@
+"""Options and arguments that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from wasmline.build.sizes import parse_size
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+REGISTRY_VARIABLE = "WASMLINE_REGISTRY"
+
+
+def default_registry() -> str:
+    """Return the folder that is the registry where nothing else is said."""
+    return str(Path.home() / ".local" / "share" / "wasmline" / "registry")
+
+
+class MemorySize(click.ParamType[int]):
+    """An amount of memory such as 64MiB, as bytes."""
+
+    name = "size"
+
+    def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        try:
+            return parse_size(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class Variable(click.ParamType[tuple[str, str]]):
+    """``KEY=VALUE``."""
+
+    name = "k=v"
+
+    def convert(
+        self, value: str | tuple[str, str], param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        if isinstance(value, tuple):
+            return value
+        key, equals, text = value.partition("=")
+        if not key or not equals or not text:
+            self.fail(f"{value!r} is not KEY=VALUE", param, ctx)
+        return key, text
+
+
+def folder_argument(command: Command) -> Command:
+    """Take a project's folder, by default the current one."""
+    return click.argument("folder", type=click.Path(path_type=Path), default=Path())(command)
+
+
+def registry_option(command: Command) -> Command:
+    """Take the registry's place."""
+    return click.option(
+        "--registry",
+        metavar="URL",
+        envvar=REGISTRY_VARIABLE,
+        default=default_registry,
+        show_default=f"${REGISTRY_VARIABLE}, else ~/.local/share/wasmline/registry",
+        help="The registry: a folder or an fsspec URL such as s3://bucket/registry.",
+    )(command)

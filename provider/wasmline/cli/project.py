@@ -1,0 +1,58 @@
+"""``wasmline init | build | test``: a project on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from wasmline.cli.options import folder_argument
+
+
+@click.command()
+@click.argument("folder", metavar="[DIR]", type=click.Path(path_type=Path), default=Path())
+@click.option("-l", "--language", default="cpp", show_default=True, help="c or cpp; others come later.")
+@click.option("--name", help="The transform's name; by default the folder's.")
+def init(folder: Path, language: str, name: str | None) -> None:
+    """Write a new transform project into DIR: it builds, tests and runs as it is."""
+    from wasmline.build import scaffold
+
+    for path in scaffold(folder, language=language, name=name):
+        click.echo(path)
+    place = f" {folder}" if folder != Path() else ""
+    click.echo(f"next: wasmline build{place} && wasmline test{place}", err=True)
+
+
+@click.command()
+@folder_argument
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="The module's file; default build/NAME.wasm.")
+@click.option("--json", "as_json", is_flag=True, help="Print the whole build report as JSON.")
+def build(folder: Path, output: Path | None, as_json: bool) -> None:
+    """Build the project in FOLDER (default: here) to a WebAssembly module."""
+    from wasmline.build import load_project
+    from wasmline.cli.building import built
+    from wasmline.documents import encode
+
+    report, _ = built(load_project(folder), output=output)
+    if as_json:
+        click.echo(encode(report).decode())
+        return
+    how = "unchanged" if report.cached else f"{report.toolchain}, {report.seconds:.1f} s"
+    click.echo(f"{report.path}  {report.size_bytes:,} bytes  {report.digest}  ({how})")
+
+
+@click.command()
+@folder_argument
+@click.option("--bless", is_flag=True, help="Make what the transform does now the expected outcome.")
+def test(folder: Path, bless: bool) -> None:
+    """Build the project in FOLDER and compare what it makes of its samples with what is expected."""
+    from wasmline.build import bless as make_expected
+    from wasmline.build import load_project, run_samples
+    from wasmline.cli.building import built
+
+    project = load_project(folder)
+    _, wasm = built(project)
+    report = make_expected(project, wasm) if bless else run_samples(project, wasm)
+    verdict = "are now the expected ones" if bless else "as expected"
+    counts = f"{report.records} records, {report.outputs} outputs, {report.failures} failures"
+    click.echo(f"{project.name}: {counts} {verdict}")

@@ -1,0 +1,28 @@
+"""``wasmline publish``: a project's module becomes a version."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from wasmline.cli.options import folder_argument, registry_option
+
+
+@click.command()
+@folder_argument
+@registry_option
+def publish(folder: Path, registry: str) -> None:
+    """Build the project in FOLDER and publish it as NAME@VERSION of its transform.yaml.
+
+    Publishing the same bytes again changes nothing; other bytes need another version.
+    """
+    from wasmline.build import load_project, publish_build
+    from wasmline.cli.building import built
+    from wasmline.registry import FilesystemRegistry
+
+    project = load_project(folder)
+    report, wasm = built(project)
+    store = FilesystemRegistry(registry)
+    version = publish_build(store, project, report, wasm)
+    click.echo(f"{version}  {version.digest}  {version.size_bytes:,} bytes  in {store.url}")

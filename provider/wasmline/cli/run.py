@@ -1,0 +1,104 @@
+"""``wasmline run``: a transform as a filter between two pipes."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import click
+
+from wasmline.build.jsonl import output_lines, read_batches
+from wasmline.cli.options import MemorySize, Variable, registry_option
+from wasmline.cli.trial import Trial, find
+from wasmline.wasm import TransformResult, TransformRuntime
+
+SOME_FAILED = 3
+
+
+@click.command()
+@click.argument("transform", metavar="MODULE|FOLDER|NAME@VERSION")
+@click.option("--env", type=Variable(), multiple=True, metavar="K=V", help="A variable of the guest; repeatable.")
+@click.option(
+    "--output-topic", "output_topics", multiple=True, metavar="NAME", help="Instead of the declared ones; repeatable."
+)
+@click.option("--memory", type=MemorySize(), metavar="SIZE", help="The guest's memory limit, such as 64MiB.")
+@click.option("--timeout-ms", type=click.IntRange(min=1), metavar="MS", help="CPU time limit per record.")
+@click.option(
+    "--logs",
+    type=click.Path(dir_okay=False, writable=True, allow_dash=True),
+    metavar="FILE|-",
+    help="Write what the guest logs to FILE, or with - to stderr.",
+)
+@registry_option
+@click.pass_context
+def run(
+    ctx: click.Context,
+    transform: str,
+    env: tuple[tuple[str, str], ...],
+    output_topics: tuple[str, ...],
+    memory: int | None,
+    timeout_ms: int | None,
+    logs: str | None,
+    registry: str,
+) -> None:
+    """Apply a transform to records on stdin and print what it makes of them, as JSON Lines.
+
+    \b
+    in   {"key": K, "value": V, "headers": [[K, V], ...], "timestamp": MS, "partition": P, "offset": N}
+    out  {"output": INDEX, "topic": NAME, "key": K, "value": V, "headers": [...], "source": {...}}
+    bad  {"error": NAME, "reason": TEXT, "source": {"partition": P, "offset": N}}
+
+    Strings are UTF-8, other bytes {"base64": "..."}; only the value is required. A failing record does not end the
+    run, but the exit status is 3.
+    """
+    trial = find(transform, registry)
+    context = dataclasses.replace(
+        trial.context,
+        env={**trial.context.env, **dict(env)},
+        output_topics=output_topics or trial.context.output_topics,
+    )
+    limits = dataclasses.replace(
+        trial.limits,
+        memory_bytes=trial.limits.memory_bytes if memory is None else memory,
+        cpu_ms_per_record=timeout_ms or trial.limits.cpu_ms_per_record,
+    )
+    with _log_file(logs) as log_file:
+        failed = _pipe(dataclasses.replace(trial, context=context, limits=limits), log_file)
+    ctx.exit(SOME_FAILED if failed else 0)
+
+
+def _pipe(trial: Trial, log_file: BinaryIO | None) -> int:
+    """Transform stdin to stdout, batch by batch, and return how many records failed."""
+    stdin, stdout = sys.stdin.buffer, sys.stdout.buffer
+    failed = 0
+    with TransformRuntime().compile(trial.wasm).instantiate(trial.context, trial.limits) as instance:
+        for batch in read_batches(stdin, "stdin"):
+            result = instance.transform(batch)
+            failed += len(result.failures)
+            stdout.writelines(output_lines(batch, result, trial.context.output_topics))
+            stdout.flush()
+            if log_file:
+                _write_logs(log_file, result)
+    return failed
+
+
+def _write_logs(file: BinaryIO, result: TransformResult) -> None:
+    file.writelines(line.text.encode("utf-8", "replace") for line in result.logs)
+    if result.logs_dropped:
+        file.write(f"({result.logs_dropped} more lines were over the log limit)\n".encode())
+    file.flush()
+
+
+@contextmanager
+def _log_file(place: str | None) -> Iterator[BinaryIO | None]:
+    if place is None:
+        yield None
+    elif place == "-":
+        yield sys.stderr.buffer
+    else:
+        with Path(place).open("wb") as file:
+            yield file

@@ -1,0 +1,67 @@
+"""What ``wasmline run`` runs: a module from a file, a project or the registry, and how it is set up there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from wasmline.errors import InvalidModule
+from wasmline.registry import FilesystemRegistry, parse_reference
+from wasmline.wasm import ResourceLimits, TransformContext
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """A module, what it is told and what it may use."""
+
+    wasm: bytes
+    context: TransformContext
+    limits: ResourceLimits
+
+
+def find(transform: str, registry: str) -> Trial:
+    """Return the transform that an argument names: an existing folder or file, else ``NAME[@VERSION]``."""
+    path = Path(transform)
+    if path.is_dir():
+        return _from_project(path)
+    if path.is_file():
+        return _from_file(path)
+    if path.suffix == ".wasm" or len(path.parts) > 1:
+        raise InvalidModule(f"{path} does not exist: give a module, a project's folder or NAME@VERSION")
+    return _from_registry(transform, registry)
+
+
+def _from_project(folder: Path) -> Trial:
+    from wasmline.build import load_project
+    from wasmline.cli.building import built
+
+    project = load_project(folder)
+    _, wasm = built(project)
+    return Trial(wasm=wasm, context=project.context(), limits=project.limits())
+
+
+def _from_file(path: Path) -> Trial:
+    try:
+        wasm = path.read_bytes()
+    except OSError as error:
+        raise InvalidModule(f"{path} cannot be read: {error.strerror}") from error
+    context = TransformContext(name=path.stem, input_topic="input", output_topics=("output",))
+    return Trial(wasm=wasm, context=context, limits=ResourceLimits())
+
+
+def _from_registry(reference: str, url: str) -> Trial:
+    name, wanted = parse_reference(reference)
+    registry = FilesystemRegistry(url)
+    version = registry.get(name, wanted)
+    declared = version.metadata.transform
+    context = TransformContext(
+        name=name,
+        input_topic=declared.get("input-topic", "input"),
+        output_topics=tuple(declared.get("output-topics", ("output",))),
+        env=declared.get("env", {}),
+    )
+    limits = ResourceLimits(
+        memory_bytes=declared.get("memory-bytes", ResourceLimits().memory_bytes),
+        cpu_ms_per_record=declared.get("timeout-ms", ResourceLimits().cpu_ms_per_record),
+    )
+    return Trial(wasm=registry.read(name, version.version), context=context, limits=limits)

@@ -1,0 +1,46 @@
+"""The one form of a dead letter: the record as it came, with headers that say why it is here and where it came from.
+
+A guest that rejects a record writes it to its dead-letter topic with ``wasmline.reason`` and nothing else of ours, so
+that the same module does the same inside a Redpanda broker. The host adds the rest, for its own dead letters (traps,
+time-outs) and for the guest's.
+"""
+
+from __future__ import annotations
+
+from wasmline.records import TopicPartition
+
+REASON = "wasmline.reason"
+"""One sentence, written by the guest or by the host."""
+
+ERROR = "wasmline.error"
+"""The class of the failure: a TransformError of the error tree, or ``Rejected`` where the guest itself decided."""
+
+MODULE = "wasmline.module"
+"""The module's digest, ``sha256:…``."""
+
+TRANSFORM = "wasmline.transform"
+"""``name@version`` of the transform."""
+
+SOURCE_TOPIC = "wasmline.source.topic"
+SOURCE_PARTITION = "wasmline.source.partition"
+SOURCE_OFFSET = "wasmline.source.offset"
+
+REJECTED = "Rejected"
+
+Header = tuple[str, bytes | None]
+
+
+def provenance(*, transform: str, digest: str, source: TopicPartition, offset: int) -> list[Header]:
+    """Return the headers that name the input record and the module which met it."""
+    return [
+        (TRANSFORM, transform.encode()),
+        (MODULE, digest.encode()),
+        (SOURCE_TOPIC, source.topic.encode()),
+        (SOURCE_PARTITION, str(source.partition).encode()),
+        (SOURCE_OFFSET, str(offset).encode()),
+    ]
+
+
+def failure(*, error: str, reason: str) -> list[Header]:
+    """Return the headers that say why the host gave a record up."""
+    return [(ERROR, error.encode()), (REASON, reason.encode())]

@@ -1,0 +1,20 @@
+"""Deployments and jobs as they stand in the control topics of the user's own cluster."""
+
+from wasmline.deploy.deployments import DeploymentLog, deploy
+from wasmline.deploy.jobs import BatchClaim, JobDriver, JobLog, JobOrder
+from wasmline.deploy.modules import ModuleStore
+from wasmline.deploy.spec import Deployment, DeploymentSpec
+from wasmline.deploy.status import StatusLog
+
+__all__ = [
+    "BatchClaim",
+    "Deployment",
+    "DeploymentLog",
+    "DeploymentSpec",
+    "JobDriver",
+    "JobLog",
+    "JobOrder",
+    "ModuleStore",
+    "StatusLog",
+    "deploy",
+]

@@ -1,0 +1,48 @@
+"""What drivers tell of the partitions they read, and the log lines of their guests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from wasmline.deploy import topics
+from wasmline.documents import decode, encode
+from wasmline.kafka import CompactedTopic, KafkaConfig, RecordWriter
+from wasmline.status import PartitionStatus
+
+
+class StatusLog:
+    """Partition statuses by job and partition, and guest log lines by transform."""
+
+    def __init__(self, config: KafkaConfig) -> None:
+        topics.ensure(config)
+        self._topic = CompactedTopic(config, topics.STATUS)
+        self._writer = RecordWriter(config)
+
+    def write(self, statuses: Iterable[PartitionStatus]) -> None:
+        """Write one status a partition; returns when every in-sync replica has them."""
+        self._writer.write(
+            topics.STATUS,
+            ((f"{status.job}/{status.partition}".encode(), encode(status), [], None) for status in statuses),
+        )
+
+    def all(self) -> list[PartitionStatus]:
+        """Return the last status of every partition of every job, as of now, by job and partition."""
+        return self._decoded(b"")
+
+    def of(self, job: str) -> list[PartitionStatus]:
+        """Return the last status of every partition of one job, as of now, by partition."""
+        return self._decoded(f"{job}/".encode())
+
+    def write_logs(self, transform: str, lines: Iterable[str]) -> None:
+        """Append guest log lines of ``transform``."""
+        self._writer.write(topics.LOGS, ((transform.encode(), line.encode(), [], None) for line in lines))
+
+    def _decoded(self, prefix: bytes) -> list[PartitionStatus]:
+        table = self._topic.read()
+        statuses = [decode(PartitionStatus, value) for key, value in table.items() if key.startswith(prefix)]
+        return sorted(statuses, key=lambda status: (status.job, status.partition))
+
+    def close(self) -> None:
+        """Close the Kafka clients."""
+        self._writer.close()
+        self._topic.close()

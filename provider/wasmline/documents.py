@@ -1,0 +1,33 @@
+"""Versioned JSON documents: what orchestrators, jobs and topics exchange are frozen dataclasses, decoded strictly."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from wasmline.errors import UnsupportedSpecVersion
+
+T = TypeVar("T")
+
+
+def encode(document: Any) -> bytes:
+    """Return a dataclass as UTF-8 JSON with its fields in order: equal documents give equal bytes."""
+    return msgspec.json.encode(document, order="deterministic")
+
+
+def decode(kind: type[T], data: bytes | str) -> T:
+    """Return the ``kind`` that ``data`` holds.
+
+    Fields that a newer minor release added are ignored; a missing or mistyped field, or another ``spec_version``,
+    raises UnsupportedSpecVersion with the path to it.
+    """
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.DecodeError as error:
+        raise UnsupportedSpecVersion(f"not a {kind.__name__} this release can read: {error}") from error
+
+
+def plain(document: Any) -> Any:
+    """Return a document as JSON-able dicts and lists, for XCom and reports."""
+    return msgspec.to_builtins(document)

@@ -1,0 +1,336 @@
+"""Everything that can go wrong, as one tree.
+
+    WasmlineError
+    ├─ ModuleError      the bytes or the project cannot become a transform
+    │                   InvalidModule · UnsupportedAbi · MissingExport · UnknownImport · InvalidProject(path, line)
+    │                   BuildFailed(log) · ToolchainMissing(install) · SampleMismatch(diff)
+    │                   InvalidJsonLine(source, line)
+    ├─ TransformError   a guest failed on a record, or could not be given any
+    │                   GuestTrap(code) · GuestTimeout(limit_ms) · GuestOutOfMemory(limit_bytes) · GuestExit(status)
+    │                   GuestProtocolError · InvalidBatch · InstanceClosed
+    ├─ RegistryError    VersionNotFound · VersionExists · DigestMismatch · RegistryUnavailable
+    │                   InvalidReference(reference)
+    ├─ DeployError      TopicNotFound(topic) · LimitExceeded · Conflict(name, generation) · DeploymentNotFound
+    │                   DeploymentPaused
+    ├─ KafkaError       BrokerUnavailable(bootstrap_servers) · InvalidKafkaConfig(key)
+    ├─ LocalError       PrerequisiteMissing(install) · ArtifactUnavailable · PortInUse(port) · ServiceFailed(log)
+    ├─ TrainingError    InvalidTrainSpec(field) · NotEnoughData(rows) · GateFailed(report)
+    └─ JobError         UnsupportedSpecVersion · InvalidJob · JobNotFound · JobBusy(job, run) · JobFailed(report)
+                        Fenced(job) · TooManyFailures(share) · SourceInvalid(path) · VerificationFailed(report)
+
+A message says what happened, where, and what the reader can do. The facts in it are attributes. Every error pickles,
+because Spark and multiprocessing carry errors between processes. ``retryable`` says whether the same call may succeed
+later.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class WasmlineError(Exception):
+    """The root of the tree. Keyword arguments are the facts of the error and become its attributes."""
+
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str, **facts: Any) -> None:
+        super().__init__(message)
+        known = {name for cls in type(self).__mro__ for name in vars(cls).get("__annotations__", {})}
+        if unknown := facts.keys() - known:
+            raise TypeError(f"{type(self).__name__} declares no fact named {', '.join(sorted(unknown))}")
+        self.__dict__.update(facts)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), str(self), self.__dict__)
+
+
+def _rebuild(cls: type[WasmlineError], message: str, facts: dict[str, Any]) -> WasmlineError:
+    return cls(message, **facts)
+
+
+class ModuleError(WasmlineError):
+    """The bytes, or the project they are built from, cannot become a transform."""
+
+
+class InvalidModule(ModuleError):
+    """The bytes are not a WebAssembly module that this host can compile."""
+
+
+class UnsupportedAbi(ModuleError):
+    """The module imports no ABI marker that this host speaks."""
+
+
+class MissingExport(ModuleError):
+    """The module lacks ``_start`` or ``memory``, or has it with another type."""
+
+    export: str
+
+
+class UnknownImport(ModuleError):
+    """The module imports something that no transform host provides."""
+
+    imports: tuple[str, ...]
+
+
+class InvalidProject(ModuleError):
+    """``transform.yaml`` cannot be used; ``line`` counts from 1 and is None where no line is to blame."""
+
+    path: str
+    line: int | None
+
+
+class BuildFailed(ModuleError):
+    """The compiler refused the source; ``log`` is what it printed."""
+
+    log: str
+
+
+class ToolchainMissing(ModuleError):
+    """A compiler is absent or too old; ``install`` is the line that helps."""
+
+    install: str
+
+
+class SampleMismatch(ModuleError):
+    """The transform does not give the expected outputs on its sample records; ``diff`` is a unified diff."""
+
+    diff: str
+
+
+class InvalidJsonLine(ModuleError):
+    """A line of JSON Lines is not a record; ``line`` counts from 1."""
+
+    source: str
+    line: int
+
+
+class TransformError(WasmlineError):
+    """A guest failed on one record. The record goes to the dead letters and its batch goes on."""
+
+
+class GuestTrap(TransformError):
+    """The guest trapped; ``code`` is the trap's name in the WebAssembly specification's terms."""
+
+    code: str
+
+
+class GuestTimeout(TransformError):
+    """The guest used more CPU time on one record than its limit."""
+
+    limit_ms: int
+
+
+class GuestOutOfMemory(TransformError):
+    """The guest trapped after a refused growth of its memory."""
+
+    limit_bytes: int
+
+
+class GuestExit(TransformError):
+    """The guest ended: a transform must never exit, with whatever status."""
+
+    status: int
+
+
+class GuestProtocolError(TransformError):
+    """The guest broke the transform ABI: it dropped records, or returned from ``_start``."""
+
+
+class InvalidBatch(TransformError):
+    """The records are not in RECORD_SCHEMA and cannot be cast to it, or are too many. No record is to blame."""
+
+
+class InstanceClosed(TransformError):
+    """The transform instance was closed, or belongs to the process that this one was forked from."""
+
+
+class RegistryError(WasmlineError):
+    """A version cannot be read or written."""
+
+
+class VersionNotFound(RegistryError):
+    """No such name or version."""
+
+    name: str
+    version: str | None
+
+
+class VersionExists(RegistryError):
+    """The version is taken by other bytes; versions are immutable."""
+
+    name: str
+    version: str
+
+
+class DigestMismatch(RegistryError):
+    """Stored bytes do not have the digest they are stored under."""
+
+    expected: str
+    actual: str
+
+
+class InvalidReference(RegistryError):
+    """A name, a version or ``name@version`` is not one that the registry can keep."""
+
+    reference: str
+
+
+class RegistryUnavailable(RegistryError):
+    """The registry's storage refused: a full disk, a missing permission, an unreachable store."""
+
+    retryable = True
+
+
+class DeployError(WasmlineError):
+    """A deployment cannot be made or changed."""
+
+
+class TopicNotFound(DeployError):
+    """A topic of the deployment does not exist; transforms never create the topics they read or write."""
+
+    topic: str
+
+
+class LimitExceeded(DeployError):
+    """The deployment is over a limit, such as eight output topics or 128 environment variables."""
+
+
+class Conflict(DeployError):
+    """Somebody else changed the deployment first; read it again and decide anew."""
+
+    name: str
+    generation: int | None
+
+
+class DeploymentNotFound(DeployError):
+    """Nothing is deployed under this name."""
+
+    name: str
+
+
+class DeploymentPaused(DeployError):
+    """The deployment is paused, by a person or because too many of its records failed."""
+
+    name: str
+
+
+class KafkaError(WasmlineError):
+    """The cluster cannot be used."""
+
+
+class BrokerUnavailable(KafkaError):
+    """No broker answered in time."""
+
+    retryable = True
+    bootstrap_servers: str
+
+
+class InvalidKafkaConfig(KafkaError):
+    """A client setting has no meaning, or no counterpart in the Java client."""
+
+    key: str
+
+
+class LocalError(WasmlineError):
+    """This machine cannot run a local service."""
+
+
+class PrerequisiteMissing(LocalError):
+    """A program is absent or too old; ``install`` is the line that helps."""
+
+    install: str
+
+
+class ArtifactUnavailable(LocalError):
+    """A pinned jar cannot be downloaded, or does not have its pinned digest."""
+
+    retryable = True
+
+
+class PortInUse(LocalError):
+    """A port that was asked for by number is taken."""
+
+    port: int
+
+
+class ServiceFailed(LocalError):
+    """A local service ended or did not get ready; ``log`` is the end of what it printed."""
+
+    log: str
+
+
+class TrainingError(WasmlineError):
+    """A model cannot be trained or promoted."""
+
+
+class InvalidTrainSpec(TrainingError):
+    """A field of the training's order has no meaning, alone or together with the others."""
+
+    field: str
+
+
+class NotEnoughData(TrainingError):
+    """The slice of the topic holds too few usable records."""
+
+    rows: int
+
+
+class GateFailed(TrainingError):
+    """The model does not meet its gate; ``report`` holds the comparison."""
+
+    report: dict[str, Any]
+
+
+class JobError(WasmlineError):
+    """A stream or training job cannot run, or ended badly."""
+
+
+class UnsupportedSpecVersion(JobError):
+    """A document was written by another release of Wasmline."""
+
+
+class InvalidJob(JobError):
+    """A job is ordered with a name or an option that cannot be one."""
+
+
+class JobNotFound(JobError):
+    """Nothing is known of the job."""
+
+    job: str
+
+
+class JobBusy(JobError):
+    """Somebody else's run of the job is alive; one job has one driver."""
+
+    job: str
+    run: str
+
+
+class JobFailed(JobError):
+    """The job ended with a failure; ``report`` is its last report, as JSON-able data."""
+
+    report: dict[str, Any]
+
+
+class Fenced(JobError):
+    """A newer driver claimed the job; this one must end."""
+
+    job: str
+
+
+class TooManyFailures(JobError):
+    """More than the allowed share of a window of records failed: the deployment is at fault, not the records."""
+
+    share: float
+
+
+class SourceInvalid(JobError):
+    """A file of records cannot be read, or is not of the format that was asked for."""
+
+    path: str
+
+
+class VerificationFailed(JobError):
+    """What a pipeline wrote does not account for what it read; ``report`` holds the counts and the first offenders."""
+
+    report: dict[str, Any]

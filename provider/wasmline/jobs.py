@@ -1,0 +1,169 @@
+"""What an orchestrator and a job tell each other: a JobSpec goes in, JobReports come out. Both are versioned JSON."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal
+
+from wasmline.errors import InvalidJob, InvalidTrainSpec
+
+FieldType = Literal["double", "bigint", "string"]
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+"""A job's name: it is part of topic keys, consumer groups and paths."""
+
+INTERVAL = re.compile(r"\d+ *(milliseconds?|seconds?|minutes?|hours?)")
+
+
+class JobState(StrEnum):
+    """Where a run of a job stands. The last three are final."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+    @property
+    def final(self) -> bool:
+        return self in (JobState.SUCCEEDED, JobState.STOPPED, JobState.FAILED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamSpec:
+    """Run one deployment as micro-batches. ``trigger_interval`` None means: until caught up, then end."""
+
+    transform: str
+    trigger_interval: str | None = None
+    starting_offsets: Literal["earliest", "latest"] = "earliest"
+    max_offsets_per_trigger: int = 100_000
+
+    def __post_init__(self) -> None:
+        if self.max_offsets_per_trigger < 1:
+            raise InvalidJob(
+                f"max_offsets_per_trigger is {self.max_offsets_per_trigger}: a batch needs a record or more"
+            )
+        if self.trigger_interval is not None and not INTERVAL.fullmatch(self.trigger_interval):
+            raise InvalidJob(f"trigger_interval {self.trigger_interval!r} is no interval such as '5 seconds'")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainSpec:
+    """Train ``model`` on the JSON records of ``topic`` and keep it as a version in the registry at ``models``.
+
+    ``fields`` are the JSON object's members to read and their types; ``features`` those the model sees, ``target`` what
+    it predicts, ``identity`` what tells one record from another: of records with the same identity the first counts,
+    and whether a record is held out depends on its identity and ``seed`` alone. A text feature needs its values in
+    ``categories``, in the order of the model's columns. ``where`` is a SQL condition over the fields that usable
+    records meet. The records are those since ``since_ms`` (Unix time) up to now, or exactly ``offsets``:
+    ``{partition: (from, to)}``, half open. ``modules`` are the digests of the modules that wrote them, for the record.
+
+    A challenger is promoted if its RMSE is at most ``(1 - margin)`` times the champion's.
+    """
+
+    model: str
+    topic: str
+    models: str
+    fields: dict[str, FieldType]
+    features: tuple[str, ...]
+    target: str
+    identity: str
+    categories: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    where: str = "true"
+    since_ms: int = 0
+    offsets: dict[str, tuple[int, int]] | None = None
+    modules: tuple[str, ...] = ()
+    seed: int = 7
+    holdout_share: float = 0.2
+    min_rows: int = 500
+    trees: int = 60
+    depth: int = 5
+    learning_rate: float = 0.1
+    margin: float = 0.0
+
+    def __post_init__(self) -> None:
+        unknown = {*self.features, self.target, self.identity, *self.categories} - self.fields.keys()
+        _require(not unknown, "fields", f"lacks the type of {', '.join(sorted(unknown))}")
+        _require(bool(self.features), "features", "is empty")
+        _require(len(set(self.features)) == len(self.features), "features", "names a field twice")
+        _require(self.target not in self.features, "features", f"contains the target {self.target}")
+        _require(self.fields[self.target] != "string", "target", f"{self.target} must be a number")
+        for name in self.features:
+            _require(
+                (self.fields[name] == "string") == (name in self.categories),
+                "categories",
+                f"must list the values of {name} if and only if it is a string",
+            )
+        _require(0 < self.holdout_share < 1, "holdout_share", f"is {self.holdout_share}, not between 0 and 1")
+        _require(self.margin < 1, "margin", f"is {self.margin}, not below 1")
+        _require(min(self.trees, self.depth, self.min_rows) > 0, "trees, depth, min_rows", "must be positive")
+        _require(self.learning_rate > 0, "learning_rate", "must be positive")
+
+
+def _require(met: bool, name: str, fault: str) -> None:
+    if not met:
+        raise InvalidTrainSpec(f"the training's {name} {fault}", field=name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSpec:
+    """One run of one job.
+
+    ``job`` is the identity that a checkpoint and a consumer group belong to, ``run`` is unique per submission, and
+    ``storage`` the folder or object-store URL that checkpoints live under.
+    """
+
+    job: str
+    run: str
+    storage: str
+    stream: StreamSpec | None = None
+    train: TrainSpec | None = None
+    spec_version: Literal[1] = 1
+
+    def __post_init__(self) -> None:
+        if not NAME.fullmatch(self.job):
+            raise InvalidJob(f"{self.job!r} cannot name a job: letters, digits, '.', '_' and '-', up to 128")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchReport:
+    """One micro-batch: ``offsets`` are half-open ranges per partition, ``duration_ms`` Spark's own breakdown."""
+
+    batch_id: int
+    generation: int
+    records_in: int
+    records_out: int
+    dead_letters: dict[str, int]
+    offsets: dict[str, tuple[int, int]]
+    started_ms: int
+    duration_ms: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamTotals:
+    """What a streaming run did so far. ``batches`` are the last ones, oldest first; the counts cover all."""
+
+    transform: str
+    digest: str
+    generation: int
+    partitions: int
+    records_in: int
+    records_out: int
+    dead_letters: dict[str, int]
+    batches: list[BatchReport]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobReport:
+    """How a run of a job stands or ended. ``result`` is the kind's own: a stream's totals, or what a training made."""
+
+    job: str
+    run: str
+    state: JobState
+    updated_ms: int
+    message: str = ""
+    error: str | None = None
+    result: dict[str, Any] = field(default_factory=dict)
+    spec_version: Literal[1] = 1

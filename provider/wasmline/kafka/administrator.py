@@ -1,0 +1,64 @@
+"""An admin client whose requests end in bounded time, with the reason why where there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import TypeVar
+
+from confluent_kafka import KafkaError
+from confluent_kafka.admin import AdminClient
+
+from wasmline.errors import BrokerUnavailable, WasmlineError
+from wasmline.errors import KafkaError as KafkaFailed
+from wasmline.kafka.config import KafkaConfig
+from wasmline.kafka.failures import mapped
+
+T = TypeVar("T")
+
+TIMEOUT = 15.0
+"""Seconds that one request may take: more than a cluster needs to replace a lost node."""
+
+LOOK_AGAIN = 0.1
+
+REFUSALS = (KafkaError._AUTHENTICATION, KafkaError._SSL)
+"""Troubles that do not pass by waiting: wrong credentials, an unknown certificate."""
+
+
+class Administrator:
+    """Waits for the client's answers. ``client`` is the admin client, alive for as long as this object."""
+
+    def __init__(self, config: KafkaConfig, timeout: float) -> None:
+        self.servers = config.bootstrap_servers
+        self.timeout = timeout
+        self._troubles: list[KafkaError] = []
+        with mapped(self.servers):
+            # The list's own method and not one of ours: no cycle keeps the client's threads alive after us.
+            self.client = AdminClient(config.client(error_cb=self._troubles.append))
+
+    def result(self, answer: Future[T], codes: Mapping[int, WasmlineError] | None = None) -> T:
+        """Return what ``answer`` comes to; ``codes`` says what a particular error code means here.
+
+        Raises BrokerUnavailable when nobody answers in time, KafkaError as soon as the cluster refuses the connection.
+        """
+        while True:
+            try:
+                with mapped(self.servers, codes):
+                    return answer.result(LOOK_AGAIN)
+            except BrokerUnavailable as error:
+                if trouble := self._trouble():
+                    message = f"{error} Last trouble: {trouble.str()}"
+                    raise BrokerUnavailable(message, bootstrap_servers=self.servers) from error
+                raise
+            except TimeoutError:
+                trouble = self._trouble()
+                if trouble is not None and trouble.code() in REFUSALS:
+                    raise KafkaFailed(f"{self.servers} refused the connection: {trouble.str()}") from None
+
+    def _trouble(self) -> KafkaError | None:
+        """Return the last thing that went wrong with a connection; the client reports it when it is polled."""
+        self.client.poll(0)
+        told = [error for error in self._troubles if error.code() != KafkaError._ALL_BROKERS_DOWN]
+        self._troubles.clear()
+        self._troubles += told[-1:]
+        return told[-1] if told else None

@@ -1,0 +1,182 @@
+"""A compacted topic of one partition as a small replicated table: read to its end, write by compare-and-set."""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+
+from wasmline.errors import BrokerUnavailable, Conflict
+from wasmline.kafka.config import KafkaConfig
+from wasmline.kafka.failures import mapped
+
+logger = logging.getLogger(__name__)
+
+TIMEOUT = 30.0
+"""Seconds that one read or write may take before the cluster counts as unavailable."""
+
+LOOK_AGAIN = 0.05
+
+FENCED = (
+    KafkaError._FENCED,
+    KafkaError.PRODUCER_FENCED,
+    KafkaError.INVALID_PRODUCER_EPOCH,
+    KafkaError.CONCURRENT_TRANSACTIONS,
+)
+
+
+class TransactionalWriter:
+    """Writes records atomically under one transactional.id; the newest writer of an id fences all earlier ones."""
+
+    def __init__(self, config: KafkaConfig, topic: str, transactional_id: str) -> None:
+        self._topic = topic
+        self._id = transactional_id
+        self._bootstrap = config.bootstrap_servers
+        # Low back-offs: a transaction that follows another waits one back-off for the first to end (100 ms by default).
+        settings = config.client(
+            **{
+                "transactional.id": transactional_id,
+                "transaction.timeout.ms": "10000",  # a writer that died holds everybody's reads up no longer
+                "retry.backoff.ms": "5",
+                "retry.backoff.max.ms": "50",
+                "linger.ms": "0",
+            }
+        )
+        with self._fencing():
+            self._producer = Producer(settings)
+            self._producer.init_transactions(TIMEOUT)
+
+    def write(self, records: Mapping[bytes, bytes | None]) -> None:
+        """Write ``records`` in one transaction. Raises Conflict when a newer writer took the id over."""
+        with self._fencing():
+            self._producer.begin_transaction()
+            for key, value in records.items():
+                self._producer.produce(self._topic, key=key, value=value)
+            self._producer.commit_transaction(TIMEOUT)
+
+    def close(self) -> None:
+        """End the client; a transaction left open is aborted by the id's next writer."""
+        self._producer.purge()
+
+    def _fencing(self) -> AbstractContextManager[None]:
+        conflict = Conflict(f"another writer took {self._id} over in {self._topic}", name=self._id, generation=None)
+        return mapped(self._bootstrap, dict.fromkeys(FENCED, conflict))
+
+
+class CompactedTopic:
+    """The latest value of each key, read_committed. Not safe to share between threads.
+
+    With ``keep``, only keys for which it returns true are held in memory.
+    """
+
+    def __init__(self, config: KafkaConfig, topic: str, *, keep: Callable[[bytes], bool] | None = None) -> None:
+        self._config = config
+        self._topic = topic
+        self._keep = keep
+        self._view: dict[bytes, bytes] = {}
+        self._end = -1
+        self._consumer: Consumer | None = None
+
+    def read(self) -> dict[bytes, bytes]:
+        """Return the table as of a moment after this call began. A deleted key is absent."""
+        with mapped(self._config.bootstrap_servers):
+            consumer = self._consumer or self._open()
+            _, end = consumer.get_watermark_offsets(TopicPartition(self._topic, 0), timeout=TIMEOUT)
+            return self._read_to(end)
+
+    def _read_settled(self) -> dict[bytes, bytes]:
+        """Return the table up to the last record written, waiting for transactions that are open now to be decided.
+
+        A committed record behind another id's open transaction is not visible yet: a decision must not miss it.
+        """
+        with mapped(self._config.bootstrap_servers):
+            admin = AdminClient(self._config.client())
+            partition = TopicPartition(self._topic, 0)
+            answer = admin.list_offsets(
+                {partition: OffsetSpec.latest()},  # type: ignore[no-untyped-call]
+                isolation_level=IsolationLevel.READ_UNCOMMITTED,
+                request_timeout=TIMEOUT,
+            )
+            return self._read_to(answer[partition].result().offset)
+
+    def _read_to(self, end: int) -> dict[bytes, bytes]:
+        self._follow(self._consumer or self._open(), end)
+        return dict(self._view)
+
+    def compare_and_set(
+        self, transactional_id: str, decide: Callable[[dict[bytes, bytes]], Mapping[bytes, bytes | None]]
+    ) -> Mapping[bytes, bytes | None]:
+        """Fence every other writer of ``transactional_id``, read the table, and write what ``decide`` makes of it.
+
+        Returns what was written. ``decide`` may raise to leave things as they are. Raises Conflict when another writer
+        of the id came in between.
+        """
+        writer = TransactionalWriter(self._config, self._topic, transactional_id)
+        try:
+            written = decide(self._read_settled())
+            writer.write(written)
+            return written
+        finally:
+            writer.close()
+
+    def close(self) -> None:
+        """Close the client; a later read opens another."""
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
+
+    def _open(self) -> Consumer:
+        self._consumer = Consumer(
+            self._config.client(
+                **{
+                    "group.id": f"wasmline.table.{uuid.uuid4()}",  # demanded by the client, never joined
+                    "enable.auto.commit": "false",
+                    "isolation.level": "read_committed",
+                    "enable.partition.eof": "true",
+                    "auto.offset.reset": "earliest",
+                    "fetch.wait.max.ms": "50",
+                }
+            )
+        )
+        self._view, self._end = {}, -1
+        self._consumer.assign([TopicPartition(self._topic, 0, 0)])
+        return self._consumer
+
+    def _follow(self, consumer: Consumer, end: int) -> None:
+        """Consume up to ``end``, as the end-of-partition event tells it: markers take offsets without being records."""
+        deadline = time.monotonic() + TIMEOUT
+        while self._end < end:
+            if time.monotonic() > deadline:
+                servers = self._config.bootstrap_servers
+                text = f"{servers} did not let {self._topic} be read to offset {end} within {TIMEOUT:.0f} s"
+                raise BrokerUnavailable(text, bootstrap_servers=servers)
+            for message in consumer.consume(500, timeout=LOOK_AGAIN):
+                self._apply(message)
+
+    def _apply(self, message: Message) -> None:
+        error, key, value = message.error(), message.key(), message.value()
+        if error is not None and error.code() != KafkaError._PARTITION_EOF:
+            raise KafkaException(error)
+        if error is not None:
+            self._end = message.offset() or 0
+        elif key is None:
+            logger.warning("%s holds a record without a key at offset %s", self._topic, message.offset())
+        elif self._keep is not None and not self._keep(key):
+            return
+        elif value is None:
+            self._view.pop(key, None)
+        else:
+            self._view[key] = value

@@ -1,0 +1,44 @@
+"""The one place where the Kafka client's errors become ours."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from confluent_kafka import KafkaError, KafkaException
+
+from wasmline.errors import BrokerUnavailable, InvalidKafkaConfig, WasmlineError
+from wasmline.errors import KafkaError as KafkaFailed
+
+UNREACHABLE = (
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TRANSPORT,
+    KafkaError._RESOLVE,
+    KafkaError._TIMED_OUT,
+    KafkaError._TIMED_OUT_QUEUE,
+    KafkaError._MSG_TIMED_OUT,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+)
+
+SETTING = re.compile(r"\b([a-z_]+(?:\.[a-z_]+)+)\b")
+"""Where librdkafka names the setting that it objects to."""
+
+
+@contextmanager
+def mapped(bootstrap_servers: str, codes: Mapping[int, WasmlineError] | None = None) -> Iterator[None]:
+    """Raise the client's exceptions as errors of our tree; ``codes`` says what a particular code means here."""
+    try:
+        yield
+    except KafkaException as exception:
+        error = exception.args[0]
+        known = (codes or {}).get(error.code())
+        if known is not None:
+            raise known from exception
+        if error.code() in UNREACHABLE:
+            message = f"no broker of {bootstrap_servers} answered ({error.str()}): is Kafka up, is the address right?"
+            raise BrokerUnavailable(message, bootstrap_servers=bootstrap_servers) from exception
+        if error.code() == KafkaError._INVALID_ARG and (setting := SETTING.search(error.str())):
+            raise InvalidKafkaConfig(f"{error.str()}: correct the Kafka configuration", key=setting[1]) from exception
+        raise KafkaFailed(f"{bootstrap_servers} refused: {error.str()} ({error.name()})") from exception

@@ -1,0 +1,122 @@
+"""Producers with the settings that this house relies on, and the one loop that writes many records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from types import TracebackType
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from wasmline.errors import BrokerUnavailable, TopicNotFound
+from wasmline.kafka.config import KafkaConfig
+from wasmline.kafka.failures import mapped
+
+Headers = Sequence[tuple[str, bytes | None]]
+Record = tuple[bytes | None, bytes | None, Headers | None, int | None]
+"""Key, value, headers, and the time in Unix milliseconds (None: now)."""
+
+DEFAULTS = {
+    "acks": "all",
+    "enable.idempotence": "true",
+    # Java's default, so that a key has one partition whoever writes it; librdkafka's own default hashes with CRC-32.
+    "partitioner": "murmur2_random",
+    # A transaction that follows another waits one back-off for the first to end: 100 ms by default.
+    "retry.backoff.ms": "5",
+    "retry.backoff.max.ms": "100",
+    "delivery.timeout.ms": "60000",
+}
+BACK_PRESSURE = 0.05
+FLUSH = 90.0
+"""Seconds to wait for the last acknowledgements: more than ``delivery.timeout.ms``, so every record's fate is known."""
+
+
+def producer(config: KafkaConfig, **overrides: Any) -> Producer:
+    """Return a producer that waits for every in-sync replica, writes nothing twice, and partitions as Java does.
+
+    ``overrides`` are librdkafka settings and win over all others. Make it after a fork, never before one.
+    """
+    with mapped(config.bootstrap_servers):
+        return Producer({**DEFAULTS, **config.client(**overrides)})
+
+
+class RecordWriter:
+    """Writes records durably, many times over one connection, which is made at the first write; for one thread.
+
+    A new idempotent producer waits half a second for its identity, so whoever writes often keeps one of these.
+    """
+
+    def __init__(self, config: KafkaConfig) -> None:
+        self._config = config
+        self._servers = config.bootstrap_servers
+        self._failed: list[KafkaError] = []
+
+    @cached_property
+    def _producer(self) -> Producer:
+        return producer(self._config)
+
+    def write(self, topic: str, records: Iterable[Record]) -> int:
+        """Write ``records`` in order and return how many, once every in-sync replica has them.
+
+        Raises TopicNotFound, BrokerUnavailable, or KafkaError as soon as a delivery is known to have failed; what was
+        acknowledged by then stays written.
+        """
+        self._failed.clear()
+        missing = TopicNotFound(f"there is no topic {topic} on {self._servers}: create it first", topic=topic)
+        codes = {KafkaError.UNKNOWN_TOPIC_OR_PART: missing, KafkaError._UNKNOWN_TOPIC: missing}
+        count = 0
+        with mapped(self._servers, codes):
+            for record in records:
+                self._enqueue(topic, record)
+                count += 1
+                if self._failed:
+                    break
+            left = self._producer.flush(FLUSH)
+            if self._failed:
+                raise KafkaException(self._failed[0])
+        if left:
+            message = f"{left} of {count} records for {topic} were not acknowledged within {FLUSH:.0f} s"
+            raise BrokerUnavailable(message, bootstrap_servers=self._servers)
+        return count
+
+    def close(self) -> None:
+        """Give up what is not written yet, which is nothing unless ``write`` was interrupted."""
+        if "_producer" in vars(self):
+            self._producer.purge()
+
+    def __enter__(self) -> RecordWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _enqueue(self, topic: str, record: Record) -> None:
+        key, value, headers, timestamp = record
+        while True:
+            try:
+                self._producer.produce(
+                    topic,
+                    value=value,
+                    key=key,
+                    headers=list(headers or ()),
+                    timestamp=timestamp or 0,
+                    on_delivery=self._on_delivery,
+                )
+            except BufferError:  # the local queue is full: let deliveries happen
+                self._producer.poll(BACK_PRESSURE)
+            else:
+                self._producer.poll(0)
+                return
+
+    def _on_delivery(self, error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            self._failed.append(error)
+
+
+def produce_all(config: KafkaConfig, topic: str, records: Iterable[Record]) -> int:
+    """Write ``records`` over a connection of their own, as ``RecordWriter.write`` does."""
+    with RecordWriter(config) as writer:
+        return writer.write(topic, records)

@@ -1,0 +1,100 @@
+"""The jars of a local Kafka and of Spark's Kafka connector: exactly those of the lock files, downloaded once."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from wasmline.errors import ArtifactUnavailable
+from wasmline.local import ivy, lock
+from wasmline.local.lock import JarSet
+
+logger = logging.getLogger(__name__)
+
+CACHE_VARIABLE = "WASMLINE_CACHE"
+MARKER = "verified.json"
+
+KAFKA = Path(__file__).with_name("kafka.lock")
+CONNECTOR = Path(__file__).with_name("connector.lock")
+
+
+def kafka_jars() -> list[Path]:
+    """Return the class path of a Kafka broker 4.3.1. The first call downloads 44 MB; raises ArtifactUnavailable."""
+    return cached(lock.read(KAFKA))
+
+
+def connector_jars() -> list[Path]:
+    """Return what Spark 4.2.0 lacks for its Kafka source and sink, 10 MB, as ``kafka_jars`` does."""
+    return cached(lock.read(CONNECTOR))
+
+
+def kafka_version() -> str:
+    """Return the version of the broker that ``kafka_jars`` gives."""
+    return next(jar.revision for jar in lock.read(KAFKA).jars if jar.module.startswith("kafka_"))
+
+
+def cache_root() -> Path:
+    """Return $WASMLINE_CACHE, or ``.cache/wasmline`` in the home folder."""
+    return Path(os.environ.get(CACHE_VARIABLE) or Path.home() / ".cache" / "wasmline").expanduser().absolute()
+
+
+def cached(jars: JarSet) -> list[Path]:
+    """Return the jars of a set in the lock's order, each verified against its digest when it was stored.
+
+    A later call compares names and sizes only. A jar that is gone or has another size is fetched again. Safe to call
+    from several processes at once: the first one downloads and the others wait.
+    """
+    folder = cache_root() / "jars" / f"{jars.name}-{jars.digest[:12]}"
+    if not _is_complete(folder, jars):
+        folder.mkdir(parents=True, exist_ok=True)
+        with _alone(folder):
+            if not _is_complete(folder, jars):
+                _fill(folder, jars)
+    return [folder / jar.file for jar in jars.jars]
+
+
+def _is_complete(folder: Path, jars: JarSet) -> bool:
+    try:
+        sizes = json.loads((folder / MARKER).read_text())
+        return all((folder / jar.file).stat().st_size == sizes[jar.file] for jar in jars.jars)
+    except (OSError, ValueError, KeyError):
+        return False
+
+
+def _fill(folder: Path, jars: JarSet) -> None:
+    """Fetch what is missing or damaged; a jar appears under its name only after its bytes were verified."""
+    missing = [jar for jar in jars.jars if not jar.matches(folder / jar.file)]
+    if missing:
+        logger.info("downloading %d %s jars into %s, once", len(missing), jars.name, folder)
+        with TemporaryDirectory(dir=folder, prefix="incoming-") as name:
+            incoming = Path(name)
+            ivy.fetch(missing, incoming)
+            for jar in missing:
+                if not jar.matches(incoming / jar.file):
+                    raise ArtifactUnavailable(
+                        f"{jar.coordinate} arrived with other bytes than the locked sha256 {jar.sha256}: "
+                        "a local Maven repository or a mirror holds a damaged copy; remove it there and try again"
+                    )
+            for jar in missing:
+                (incoming / jar.file).replace(folder / jar.file)
+    marker = folder / f".{MARKER}"
+    marker.write_text(json.dumps({jar.file: (folder / jar.file).stat().st_size for jar in jars.jars}))
+    marker.replace(folder / MARKER)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock, which the kernel gives back when its holder dies."""
+    with (folder / "lock").open("w") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            logger.info("another process is filling %s; waiting for it", folder)
+            fcntl.flock(stream, fcntl.LOCK_EX)
+        yield

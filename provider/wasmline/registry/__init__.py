@@ -1,0 +1,30 @@
+"""Versions of modules, and of anything else that must never change once it has a name.
+
+``FilesystemRegistry(url)`` keeps modules; ``OciLayoutStore(url)`` keeps any kind of artifact the same way.
+"""
+
+from wasmline.registry.layout import Descriptor, Layer, created_now, digest_of
+from wasmline.registry.modules import (
+    ArtifactMetadata,
+    FilesystemRegistry,
+    Registry,
+    Version,
+    parse_reference,
+)
+from wasmline.registry.oci import Artifact, OciLayoutStore
+from wasmline.registry.semver import Semver
+
+__all__ = [
+    "Artifact",
+    "ArtifactMetadata",
+    "Descriptor",
+    "FilesystemRegistry",
+    "Layer",
+    "OciLayoutStore",
+    "Registry",
+    "Semver",
+    "Version",
+    "created_now",
+    "digest_of",
+    "parse_reference",
+]

@@ -1,0 +1,1 @@
+"""Deployments and trainings as Spark applications."""

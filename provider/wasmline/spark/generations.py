@@ -1,0 +1,78 @@
+"""Which generation of a deployment a batch runs, and whether that one can run at all."""
+
+from __future__ import annotations
+
+import logging
+
+from wasmline.deploy import Deployment, DeploymentLog, ModuleStore
+from wasmline.errors import Conflict, ModuleError, TransformError
+from wasmline.kafka import KafkaConfig
+from wasmline.pipeline import FailureWindow
+from wasmline.wasm import TransformRuntime
+
+log = logging.getLogger(__name__)
+
+PAUSE_TRIES = 5
+"""Attempts while others write the same deployment."""
+
+
+class Generations:
+    """Follows one deployment for a driver. Used from one thread at a time."""
+
+    def __init__(self, config: KafkaConfig, name: str) -> None:
+        self._name = name
+        self._log = DeploymentLog(config)
+        self._modules = ModuleStore(config)
+        self._bytes: tuple[str, bytes] = ("", b"")
+        self._checked = 0
+        self._window = (0, FailureWindow(1.0))
+
+    def current(self) -> Deployment:
+        """Return what is deployed now. Raises DeploymentNotFound."""
+        return self._log.get(self._name)
+
+    def module(self, deployment: Deployment) -> bytes:
+        """Return the module's bytes, verified; the last one asked for is kept."""
+        digest = deployment.spec.digest
+        if self._bytes[0] != digest:
+            self._bytes = (digest, self._modules.get(digest))
+        return self._bytes[1]
+
+    def check(self, deployment: Deployment) -> None:
+        """Start the module once before its first record; one that fails here fails its deployment.
+
+        Pauses the deployment and raises what was wrong, so that no record is given to it.
+        """
+        if deployment.generation == self._checked:
+            return
+        spec = deployment.spec
+        try:
+            compiled = TransformRuntime().compile(self.module(deployment))
+            compiled.instantiate(spec.context(), spec.limits()).close()
+        except (ModuleError, TransformError) as error:
+            self.pause(deployment, f"failed before its first record: {error}")
+            raise
+        self._checked = deployment.generation
+
+    def window(self, deployment: Deployment) -> FailureWindow:
+        """Return the window over the batches of this generation; a newer one begins anew."""
+        if self._window[0] != deployment.generation:
+            self._window = (deployment.generation, FailureWindow(deployment.spec.max_failure_share))
+        return self._window[1]
+
+    def pause(self, deployment: Deployment, reason: str) -> bool:
+        """Pause this generation and return True; leave a newer one alone and return False."""
+        for _ in range(PAUSE_TRIES):
+            try:
+                self._log.pause(self._name, reason, generation=deployment.generation)
+            except Conflict as conflict:
+                log.info("%s", conflict)
+                if self.current().generation != deployment.generation:
+                    return False
+            else:
+                return True
+        return False
+
+    def close(self) -> None:
+        """Close the Kafka clients."""
+        self._log.close()

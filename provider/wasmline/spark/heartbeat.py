@@ -1,0 +1,72 @@
+"""Signs of life of a job that is busy with one thing, and the stop that may reach it meanwhile."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+from wasmline.deploy import JobLog
+from wasmline.errors import KafkaError
+from wasmline.jobs import JobReport, JobSpec, JobState
+from wasmline.kafka import KafkaConfig
+
+log = logging.getLogger(__name__)
+
+INTERVAL = 5.0
+"""Seconds between two reports."""
+
+
+def report_of(
+    spec: JobSpec, state: JobState, message: str = "", *, error: str | None = None, result: dict[str, Any] | None = None
+) -> JobReport:
+    """Return a report of ``spec`` as of now."""
+    now = time.time_ns() // 1_000_000
+    return JobReport(
+        job=spec.job, run=spec.run, state=state, updated_ms=now, message=message, error=error, result=result or {}
+    )
+
+
+class Heartbeat:
+    """While it is open, reports the run as running every few seconds, and calls ``on_stop`` once a stop is wanted."""
+
+    def __init__(self, config: KafkaConfig, spec: JobSpec, *, on_stop: Callable[[], None]) -> None:
+        self._config = config
+        self._spec = spec
+        self._on_stop = on_stop
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="wasmline-heartbeat", daemon=True)
+        self.stopped = False
+
+    def __enter__(self) -> Heartbeat:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._closed.set()
+        self._thread.join()
+
+    def _beat(self) -> None:
+        jobs = JobLog(self._config)
+        try:
+            while True:
+                try:
+                    self._look(jobs)
+                except KafkaError as error:
+                    log.warning("no sign of life could be given: %s", error)
+                if self._closed.wait(INTERVAL):
+                    return
+        finally:
+            jobs.close()
+
+    def _look(self, jobs: JobLog) -> None:
+        jobs.write_report(report_of(self._spec, JobState.RUNNING))
+        order = jobs.order(self._spec.job)
+        if not self.stopped and (order.wanted == "stopped" or order.spec.run != self._spec.run):
+            self.stopped = True
+            self._on_stop()

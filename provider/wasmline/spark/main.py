@@ -1,0 +1,91 @@
+"""The application that spark-submit runs: ``main.py --job NAME --run RUN``.
+
+The order is read from the job topic and the reports go there. Kafka's settings come from the environment, never from
+the command line: ``WASMLINE_KAFKA_CONFIG``, or a file named by ``WASMLINE_KAFKA_CONFIG_FILE``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import traceback
+
+from pyspark.sql import SparkSession
+
+from wasmline.deploy import JobLog
+from wasmline.documents import plain
+from wasmline.errors import Fenced, JobError, WasmlineError
+from wasmline.jobs import JobReport, JobSpec, JobState
+from wasmline.kafka import KafkaConfig
+from wasmline.spark.heartbeat import Heartbeat, report_of
+from wasmline.spark.microbatch import MicrobatchJob
+from wasmline.spark.session import session
+
+log = logging.getLogger("wasmline")
+
+
+def run(config: KafkaConfig, spec: JobSpec) -> JobReport:
+    """Run the job to its end and return the final report."""
+    spark = session(f"wasmline {spec.job}")
+    try:
+        if spec.stream is not None:
+            return MicrobatchJob(spark, config, spec, spec.stream).run()
+        if spec.train is not None:
+            return _train(spark, config, spec)
+        raise JobError(f"job {spec.job} asks for nothing: neither a stream nor a training")
+    finally:
+        spark.stop()
+
+
+def _train(spark: SparkSession, config: KafkaConfig, spec: JobSpec) -> JobReport:
+    from wasmline.training import run_training
+
+    if spec.train is None:
+        raise JobError(f"job {spec.job} is no training")
+    with Heartbeat(config, spec, on_stop=spark.sparkContext.cancelAllJobs) as heart:
+        try:
+            result = run_training(spark, spec.train, config, run=spec.run)
+        except Exception:
+            if heart.stopped:
+                return report_of(spec, JobState.STOPPED, "stopped before the model was made")
+            raise
+    return report_of(spec, JobState.SUCCEEDED, result=plain(result))
+
+
+def main() -> int:
+    """Run the ordered job, make sure of its final report, and return the exit status: 0 done or stopped, 1 failed."""
+    parser = argparse.ArgumentParser(prog="wasmline-job")
+    parser.add_argument("--job", required=True)
+    parser.add_argument("--run", required=True)
+    arguments = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s", stream=sys.stderr)
+    config = KafkaConfig.from_environment()
+    jobs = JobLog(config)
+    try:
+        spec = jobs.order(arguments.job).spec
+        if spec.run != arguments.run:
+            raise Fenced(f"job {spec.job} was ordered anew as run {spec.run}; run {arguments.run} ends", job=spec.job)
+        report = _reported(jobs, config, spec)
+    finally:
+        jobs.close()
+    log.info("%s: %s %s", report.state, report.error or "", report.message)
+    return 0 if report.state is not JobState.FAILED else 1
+
+
+def _reported(jobs: JobLog, config: KafkaConfig, spec: JobSpec) -> JobReport:
+    try:
+        report = run(config, spec)
+    except Exception as failure:
+        if not isinstance(failure, WasmlineError):
+            traceback.print_exc()
+        report = report_of(spec, JobState.FAILED, str(failure), error=type(failure).__name__)
+    written = jobs.report(spec.job, spec.run)
+    if written is not None and written.state.final:  # a streaming job writes its own, with its totals
+        return written
+    jobs.write_report(report)
+    return report
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""What runs inside a Spark task: Arrow batches through a transform, one warm instance per process and deployment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import msgspec
+import pyarrow as pa
+from pyspark import Accumulator, AccumulatorParam, Broadcast
+
+from wasmline.deploy import Deployment
+from wasmline.documents import encode
+from wasmline.pipeline import Tally, TransformPipeline
+from wasmline.records import HEADERS, RECORD_SCHEMA
+from wasmline.wasm import TransformInstance, TransformRuntime
+
+INPUT_COLUMNS = ("key", "value", "to_json(headers) AS headers", "timestamp", "partition", "offset")
+"""The columns of the Kafka source that make a record batch, as SQL.
+
+Headers come as JSON with Base64 values: Spark measures a nested Arrow column anew after every row, which more than
+doubles the cost of a batch even where all headers are null.
+"""
+
+SINK_COLUMNS = "topic string, key binary, value binary, headers array<struct<key: string, value: binary>>"
+
+# Spark reuses its Python workers: an instance outlives the task, so that the next batch finds its module compiled and
+# started. A worker process runs one task at a time; an instance is taken while in use and put back only after success.
+_idle: dict[bytes, TransformInstance] = {}
+
+
+class TallyParam(AccumulatorParam[Tally]):
+    """Adds up the tallies of the tasks that succeeded."""
+
+    def zero(self, value: Tally) -> Tally:
+        return Tally()
+
+    def addInPlace(self, value1: Tally, value2: Tally) -> Tally:  # noqa: N802 - Spark's name
+        value1 += value2
+        return value1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransformTask:
+    """The function that Spark's mapInArrow runs: record batches in, sink batches out, a tally to the driver."""
+
+    deployment: Deployment
+    module: Broadcast[bytes]
+    tally: Accumulator[Tally]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        key = encode(self.deployment.spec)
+        instance = _idle.pop(key, None) or self._instantiate()
+        tally = Tally()
+        try:
+            pipeline = TransformPipeline(self.deployment, instance, tally)
+            for batch in batches:
+                if batch.num_rows:
+                    yield pipeline.run(record_batch(batch))
+        except BaseException:
+            instance.close()
+            raise
+        _idle[key] = instance
+        self.tally.add(tally)
+
+    def _instantiate(self) -> TransformInstance:
+        while _idle:  # an earlier generation's
+            _idle.popitem()[1].close()
+        spec = self.deployment.spec
+        return TransformRuntime().compile(self.module.value).instantiate(spec.context(), spec.limits())
+
+
+class _Header(msgspec.Struct):
+    key: str
+    value: bytes | None = None
+
+
+def record_batch(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the INPUT_COLUMNS of some rows as a batch of RECORD_SCHEMA."""
+    columns = [
+        _headers(rows.column(field.name)) if field.name == "headers" else rows.column(field.name).cast(field.type)
+        for field in RECORD_SCHEMA
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA)
+
+
+def _headers(texts: pa.Array) -> pa.Array:
+    if texts.null_count == len(texts):
+        return pa.nulls(len(texts), HEADERS)
+    joined = ",".join(text or "null" for text in texts.to_pylist())
+    lists = msgspec.json.decode(f"[{joined}]", type=list[list[_Header] | None])
+    pairs = [None if each is None else [(header.key, header.value) for header in each] for each in lists]
+    return pa.array(pairs, HEADERS)

@@ -1,0 +1,32 @@
+"""What a driver tells of each partition it reads, as kept in the status topic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionStatus:
+    """One input partition of one job.
+
+    ``offset`` is the next offset to read, ``lag`` the records behind the topic's end, ``rate`` records per second of
+    the last batch, ``since_offset`` where the running generation began. The counts are those of this run.
+    """
+
+    job: str
+    transform: str
+    topic: str
+    partition: int
+    digest: str
+    generation: int
+    state: Literal["running", "paused", "stopped", "failed"]
+    offset: int
+    lag: int
+    rate: float
+    since_offset: int
+    updated_ms: int
+    records_in: int = 0
+    records_out: int = 0
+    dead_letters: dict[str, int] = field(default_factory=dict)
+    spec_version: Literal[1] = 1

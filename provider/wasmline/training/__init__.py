@@ -1,0 +1,42 @@
+"""From records on a topic to a model that may go live: dataset, rows, trees, errors, gate, versions, promotions.
+
+The engine knows nothing of any particular data; a TrainSpec says what to read and what to predict. Spark prepares the
+rows; the trees are grown in the driver, where they fit many times over.
+"""
+
+from wasmline.training.boosting import TreeParameters
+from wasmline.training.correlations import Correlation, correlate
+from wasmline.training.dataset import Dataset, resolve
+from wasmline.training.evaluate import Histogram, Metrics
+from wasmline.training.features import FeatureLayout
+from wasmline.training.gate import Decision, compare
+from wasmline.training.job import RowCounts, TrainResult, run_training, train_on
+from wasmline.training.models import ModelRecord, ModelRegistry, ModelVersion
+from wasmline.training.prepare import Prepared, prepare, read_slice
+from wasmline.training.promotions import Promotion, PromotionLog, promote
+
+__all__ = [
+    "Correlation",
+    "Dataset",
+    "Decision",
+    "FeatureLayout",
+    "Histogram",
+    "Metrics",
+    "ModelRecord",
+    "ModelRegistry",
+    "ModelVersion",
+    "Prepared",
+    "Promotion",
+    "PromotionLog",
+    "RowCounts",
+    "TrainResult",
+    "TreeParameters",
+    "compare",
+    "correlate",
+    "prepare",
+    "promote",
+    "read_slice",
+    "resolve",
+    "run_training",
+    "train_on",
+]

@@ -1,0 +1,73 @@
+"""Gradient-boosted trees: the one door to XGBoost. The same rows and parameters give the same bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from wasmline.errors import TrainingError
+from wasmline.training.features import Matrix, Vector
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeParameters:
+    """How many trees, how deep, and how much of each counts."""
+
+    trees: int
+    depth: int
+    learning_rate: float
+    seed: int
+
+
+def fit(matrix: Matrix, target: Vector, columns: Sequence[str], parameters: TreeParameters) -> bytes:
+    """Return a regression on squared error as XGBoost's model JSON.
+
+    One thread: sums of gradients are then added in one order, and the bytes do not depend on the machine's cores.
+    """
+    import xgboost
+
+    settings: dict[str, Any] = {
+        "objective": "reg:squarederror",
+        "tree_method": "hist",
+        "max_depth": parameters.depth,
+        "learning_rate": parameters.learning_rate,
+        "seed": parameters.seed,
+        "nthread": 1,
+    }
+    try:
+        rows = xgboost.DMatrix(matrix, label=target, feature_names=list(columns), nthread=1)
+        booster = xgboost.train(settings, rows, num_boost_round=parameters.trees)
+    except xgboost.core.XGBoostError as error:
+        raise TrainingError(
+            f"XGBoost refused {len(target)} rows of {', '.join(columns)}: {_first_line(error)}"
+        ) from error
+    return bytes(booster.save_raw(raw_format="json"))
+
+
+def predict(model: bytes, matrix: Matrix, columns: Sequence[str]) -> Vector:
+    """Return the predictions of a model that ``fit`` made. Raises TrainingError where the bytes are not a model."""
+    import xgboost
+
+    try:
+        booster = xgboost.Booster({"nthread": 1}, model_file=bytearray(model))
+        rows = xgboost.DMatrix(matrix, feature_names=list(columns), nthread=1)
+        return np.asarray(booster.predict(rows), dtype=np.float64)
+    except (xgboost.core.XGBoostError, ValueError) as error:
+        raise TrainingError(
+            f"the stored model cannot predict from {', '.join(columns)}: {_first_line(error)}"
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    """Return what XGBoost says without its native stack trace."""
+    return next(iter(str(error).splitlines()), "")
+
+
+def library() -> dict[str, str]:
+    """Return the version of what decides about a model's bytes."""
+    import xgboost
+
+    return {"xgboost": xgboost.__version__}

@@ -1,0 +1,65 @@
+"""How good predictions are, as numbers and as bounded material for plots."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from wasmline.errors import NotEnoughData
+from wasmline.training.features import Vector
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metrics:
+    """Errors on a holdout, in the target's unit. ``holdout`` is a digest of the held-out identities.
+
+    ``mean_rmse`` is the error of predicting the mean of the training rows; metrics are comparable if their ``holdout``
+    is the same.
+    """
+
+    rows: int
+    rmse: float
+    mae: float
+    r2: float
+    mean_rmse: float
+    holdout: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Histogram:
+    """``counts[i]`` values lie in ``[edges[i], edges[i + 1])``; the last bin includes its end."""
+
+    edges: tuple[float, ...]
+    counts: tuple[int, ...]
+
+
+def measure(truth: Vector, predictions: Vector, *, mean: float, holdout: str) -> Metrics:
+    """Return the errors of ``predictions`` against ``truth``; ``mean`` is the mean of the training rows' target."""
+    if len(truth) < 2:
+        raise NotEnoughData(f"only {len(truth)} rows are held out: nothing can be measured on them", rows=len(truth))
+    residuals = truth - predictions
+    squared = float(np.mean(residuals**2))
+    variance = float(np.var(truth))
+    return Metrics(
+        rows=len(truth),
+        rmse=squared**0.5,
+        mae=float(np.mean(np.abs(residuals))),
+        r2=1 - squared / variance if variance else 0.0,
+        mean_rmse=float(np.mean((truth - mean) ** 2)) ** 0.5,
+        holdout=holdout,
+    )
+
+
+def sample(truth: Vector, predictions: Vector, *, size: int, seed: int) -> list[tuple[float, float]]:
+    """Return at most ``size`` pairs of truth and prediction, drawn by ``seed``, in the order of the rows."""
+    chosen = np.arange(len(truth))
+    if len(truth) > size:
+        chosen = np.sort(np.random.default_rng(seed).choice(len(truth), size, replace=False))
+    return [(float(truth[row]), round(float(predictions[row]), 3)) for row in chosen]
+
+
+def histogram(residuals: Vector, *, bins: int = 60) -> Histogram:
+    """Return all residuals as a histogram."""
+    counts, edges = np.histogram(residuals, bins=bins)
+    return Histogram(edges=tuple(round(float(edge), 4) for edge in edges), counts=tuple(int(count) for count in counts))

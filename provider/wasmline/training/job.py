@@ -1,0 +1,225 @@
+"""One training from its order to a stored version, compared with the live one."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from wasmline.documents import encode
+from wasmline.errors import NotEnoughData
+from wasmline.jobs import TrainSpec
+from wasmline.registry import created_now, digest_of
+from wasmline.training.boosting import TreeParameters, fit, library, predict
+from wasmline.training.correlations import Correlation, correlate
+from wasmline.training.dataset import Dataset, resolve
+from wasmline.training.evaluate import Histogram, Metrics, histogram, measure, sample
+from wasmline.training.features import FeatureLayout, Vector, layout_of, numbers
+from wasmline.training.gate import Decision, compare
+from wasmline.training.models import ModelRecord, ModelRegistry
+from wasmline.training.prepare import Prepared, prepare, read_slice
+from wasmline.training.promotions import PromotionLog
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from wasmline.kafka import KafkaConfig
+
+log = logging.getLogger(__name__)
+
+SAMPLE = 1_500
+"""Held-out rows kept for a plot: the result is one Kafka record and must stay well below a megabyte."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowCounts:
+    """What became of the slice: ``offsets`` = excluded + duplicates + training + holdout."""
+
+    offsets: int
+    excluded: int
+    duplicates: int
+    training: int
+    holdout: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainResult:
+    """What a training made: a version, its errors beside the champion's, and what the gate says of the two.
+
+    ``champion`` is the version that was live, None if none was. ``sample`` holds pairs of truth and prediction,
+    ``residuals`` all of truth minus prediction. Nothing is promoted yet.
+    """
+
+    model: str
+    version: str
+    digest: str
+    size: int
+    dataset: Dataset
+    dataset_digest: str
+    rows: RowCounts
+    target: str
+    columns: tuple[str, ...]
+    metrics: Metrics
+    champion: str | None
+    champion_metrics: Metrics | None
+    decision: Decision
+    correlations: tuple[Correlation, ...]
+    sample: list[tuple[float, float]]
+    residuals: Histogram
+    seconds: dict[str, float]
+    run: str = ""
+    spec_version: Literal[1] = 1
+
+
+def run_training(spark: SparkSession, spec: TrainSpec, kafka: KafkaConfig, *, run: str = "") -> TrainResult:
+    """Train on the topic as it is now, store the version, and return it with the gate's decision.
+
+    Raises NotEnoughData, TopicNotFound, BrokerUnavailable, TrainingError, RegistryUnavailable.
+    """
+    from wasmline.kafka import Topics
+
+    dataset = resolve(spec, Topics(kafka))
+    return train_on(read_slice(spark, dataset, kafka), dataset, spec, run=run)
+
+
+def train_on(records: DataFrame, dataset: Dataset, spec: TrainSpec, *, run: str = "") -> TrainResult:
+    """Do what ``run_training`` does with records that are there already; columns as ``read_slice`` gives them."""
+    clock = _Clock()
+    with clock.step("prepare"):
+        prepared = prepare(records, dataset)
+    _check_rows(prepared, spec)
+    layout = layout_of(spec.features, spec.categories)
+    parameters = _parameters(spec)
+    truth = numbers(prepared.training[spec.target])
+    with clock.step("train"):
+        model = fit(layout.matrix(prepared.training), truth, layout.columns, parameters)
+    held_out = _HeldOut(prepared.holdout, dataset, mean=float(np.mean(truth)))
+    with clock.step("evaluate"):
+        predictions = held_out.predict(model, layout)
+        metrics = held_out.metrics(predictions)
+        champion = PromotionLog(spec.models).champion(spec.model)
+        champion_metrics = _measure_champion(spec, champion, held_out)
+        decision = compare(champion_metrics, metrics, spec.margin)
+    with clock.step("publish"):
+        record = ModelRecord(
+            model=spec.model,
+            target=spec.target,
+            layout=layout,
+            columns=layout.columns,
+            parameters=parameters,
+            dataset=dataset,
+            dataset_digest=dataset.digest,
+            training_rows=prepared.training.num_rows,
+            metrics=metrics,
+            libraries=library(),
+            created=created_now(),
+            run=run,
+        )
+        version = ModelRegistry(spec.models).publish(record, model)
+    log.info("%s@%s: %s (%s)", spec.model, version.version, decision.decision, decision.reason)
+    return TrainResult(
+        model=spec.model,
+        version=version.version,
+        digest=version.digest,
+        size=version.size,
+        dataset=dataset,
+        dataset_digest=dataset.digest,
+        rows=_counts(prepared, dataset),
+        target=spec.target,
+        columns=layout.columns,
+        metrics=metrics,
+        champion=champion,
+        champion_metrics=champion_metrics,
+        decision=decision,
+        correlations=_correlations(prepared, spec),
+        sample=sample(held_out.truth, predictions, size=SAMPLE, seed=spec.seed),
+        residuals=histogram(held_out.truth - predictions),
+        seconds=clock.seconds,
+        run=run,
+    )
+
+
+class _HeldOut:
+    """The rows that every compared model is measured on."""
+
+    def __init__(self, rows: pa.Table, dataset: Dataset, *, mean: float) -> None:
+        self.dataset = dataset
+        self._rows = rows
+        self._mean = mean
+        self.truth: Vector = numbers(rows[dataset.target])
+        identities = encode(sorted(str(identity) for identity in rows[dataset.identity].to_pylist()))
+        self._digest = digest_of(identities)
+
+    def predict(self, model: bytes, layout: FeatureLayout) -> Vector:
+        return predict(model, layout.matrix(self._rows), layout.columns)
+
+    def metrics(self, predictions: Vector) -> Metrics:
+        return measure(self.truth, predictions, mean=self._mean, holdout=self._digest)
+
+
+class _Clock:
+    """Seconds per step."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        start = time.monotonic()
+        yield
+        self.seconds[name] = round(time.monotonic() - start, 3)
+
+
+def _measure_champion(spec: TrainSpec, champion: str | None, held_out: _HeldOut) -> Metrics | None:
+    if champion is None:
+        return None
+    models = ModelRegistry(spec.models)
+    stored = models.get(spec.model, champion)
+    if not _kept_from(held_out.dataset, stored.record.dataset):
+        log.warning(
+            "%s@%s was trained under another split: it knows some of the rows held out now, which flatters it",
+            spec.model,
+            champion,
+        )
+    return held_out.metrics(held_out.predict(models.read(spec.model, champion), stored.record.layout))
+
+
+def _kept_from(dataset: Dataset, trained: Dataset) -> bool:
+    """Whether no row that ``dataset`` holds out was trained on in ``trained``."""
+    same = (dataset.seed, dataset.identity) == (trained.seed, trained.identity)
+    return same and dataset.holdout_share <= trained.holdout_share
+
+
+def _parameters(spec: TrainSpec) -> TreeParameters:
+    return TreeParameters(trees=spec.trees, depth=spec.depth, learning_rate=spec.learning_rate, seed=spec.seed)
+
+
+def _check_rows(prepared: Prepared, spec: TrainSpec) -> None:
+    rows = prepared.training.num_rows
+    if rows < spec.min_rows:
+        raise NotEnoughData(
+            f"{spec.topic} gives {rows} usable training rows ({prepared.excluded} records do not meet the condition "
+            f"{spec.where!r} or are malformed), and at least {spec.min_rows} are wanted: reach further back",
+            rows=rows,
+        )
+
+
+def _counts(prepared: Prepared, dataset: Dataset) -> RowCounts:
+    return RowCounts(
+        offsets=dataset.offset_count,
+        excluded=prepared.excluded,
+        duplicates=prepared.duplicates,
+        training=prepared.training.num_rows,
+        holdout=prepared.holdout.num_rows,
+    )
+
+
+def _correlations(prepared: Prepared, spec: TrainSpec) -> tuple[Correlation, ...]:
+    rows = pa.concat_tables([prepared.training, prepared.holdout])
+    return correlate(rows, spec.features, spec.target, spec.categories)

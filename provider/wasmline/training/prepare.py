@@ -1,0 +1,114 @@
+"""From records to rows, with Spark: read the exact slice, decode, clean, drop repetitions, hold out, put in order.
+
+What comes back is the same for the same dataset, whatever Spark's partitions, threads and cluster: it is sorted by the
+records' coordinates at the end, and nothing before depends on an order.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from wasmline.training.dataset import Dataset
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from wasmline.kafka import KafkaConfig
+
+PARTITION, OFFSET, VALUE = "_partition", "_offset", "_value"
+_COPIES, _HELD_OUT, _FIRST = "_copies", "_held_out", "_first"
+
+_SHARES = 1_000_000
+"""The resolution of the holdout share."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """Usable rows in the order of their records; the columns are the dataset's fields.
+
+    ``excluded`` counts records that are no JSON object, lack a finite target or an identity, or do not meet the
+    condition (and offsets that hold no record); ``duplicates`` usable records that repeat an identity.
+    """
+
+    training: pa.Table
+    holdout: pa.Table
+    excluded: int
+    duplicates: int
+
+
+def read_slice(spark: SparkSession, dataset: Dataset, kafka: KafkaConfig) -> DataFrame:
+    """Return exactly the committed records of the slice; the query fails if any of its offsets is gone."""
+    from pyspark.sql import functions as f
+
+    options = {f"kafka.{name}": value for name, value in kafka.java().items()}
+    starts = {partition: start for partition, (start, _) in dataset.offsets.items()}
+    ends = {partition: end for partition, (_, end) in dataset.offsets.items()}
+    records = (
+        spark.read.format("kafka")
+        .options(**options)
+        .option("kafka.isolation.level", "read_committed")
+        .option("assign", json.dumps({dataset.topic: [int(partition) for partition in dataset.offsets]}))
+        .option("startingOffsets", json.dumps({dataset.topic: starts}))
+        .option("endingOffsets", json.dumps({dataset.topic: ends}))
+        .option("failOnDataLoss", "true")
+        .load()
+    )
+    return records.select(
+        f.col("partition").alias(PARTITION), f.col("offset").alias(OFFSET), f.col("value").alias(VALUE)
+    )
+
+
+def prepare(records: DataFrame, dataset: Dataset) -> Prepared:
+    """Return the rows of ``records``, columns as ``read_slice`` gives them, split into training and holdout.
+
+    A row is held out if the hash (xxHash64) of seed and identity falls below the share: so a record that was held out
+    from one model is held out from every later one with the same seed, however the slices overlap.
+    """
+    from pyspark.sql import functions as f
+
+    usable = _usable(records, dataset)
+    # The least struct is the record with the least coordinates, because they come first in it.
+    first = f.min(f.struct(PARTITION, OFFSET, *(f.col(_quoted(name)) for name in dataset.fields))).alias(_FIRST)
+    rows = (
+        usable.groupBy(_quoted(dataset.identity))
+        .agg(first, f.count(f.lit(1)).alias(_COPIES))
+        .select(f"{_FIRST}.*", _COPIES)
+        .withColumn(_HELD_OUT, _held_out(dataset))
+        .orderBy(PARTITION, OFFSET)
+    )
+    table = rows.toArrow()
+    copies = pc.sum(table[_COPIES]).as_py() or 0
+    columns = list(dataset.fields)
+    return Prepared(
+        training=table.filter(pc.invert(table[_HELD_OUT])).select(columns),
+        holdout=table.filter(table[_HELD_OUT]).select(columns),
+        excluded=dataset.offset_count - copies,
+        duplicates=copies - table.num_rows,
+    )
+
+
+def _usable(records: DataFrame, dataset: Dataset) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    schema = ", ".join(f"{_quoted(name)} {kind}" for name, kind in dataset.fields.items())
+    document = f.from_json(f.col(VALUE).cast("string"), schema, {"allowNonNumericNumbers": "false"})
+    rows = records.select(PARTITION, OFFSET, document.alias("_document")).select(PARTITION, OFFSET, "_document.*")
+    finite = f.abs(f.col(_quoted(dataset.target)).cast("double")) < float("inf")  # not true of null and NaN either
+    whole = finite & f.col(_quoted(dataset.identity)).isNotNull()
+    return rows.where(whole).where(f.expr(dataset.where))
+
+
+def _held_out(dataset: Dataset) -> Column:
+    from pyspark.sql import functions as f
+
+    place = f.pmod(f.xxhash64(f.lit(dataset.seed), f.col(_quoted(dataset.identity))), f.lit(_SHARES))
+    return place < f.lit(round(dataset.holdout_share * _SHARES))
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,20 @@
+"""The host of Redpanda's transform ABI: Arrow batches in, Arrow batches out, the record loop inside WebAssembly."""
+
+from wasmline.wasm.abi import check_abi
+from wasmline.wasm.context import TransformContext
+from wasmline.wasm.instance import TransformInstance
+from wasmline.wasm.limits import ResourceLimits
+from wasmline.wasm.result import LogLine, RecordFailure, TransformResult
+from wasmline.wasm.runtime import CompiledTransform, TransformRuntime
+
+__all__ = [
+    "CompiledTransform",
+    "LogLine",
+    "RecordFailure",
+    "ResourceLimits",
+    "TransformContext",
+    "TransformInstance",
+    "TransformResult",
+    "TransformRuntime",
+    "check_abi",
+]

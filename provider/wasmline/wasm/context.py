@@ -1,0 +1,68 @@
+"""What a guest learns of its deployment: its name, its topics and its environment variables."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from wasmline.errors import DeployError, LimitExceeded
+
+MAX_OUTPUTS = 8
+MAX_NAME_BYTES = 128
+MAX_VARIABLES = 128
+MAX_KEY_BYTES = 128
+MAX_VALUE_BYTES = 2048
+RESERVED = "REDPANDA_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransformContext:
+    """A deployment as its guest sees it, within the limits that a Redpanda broker sets too.
+
+    Raises LimitExceeded for too many or too long, DeployError for names that cannot be used.
+    """
+
+    name: str
+    input_topic: str
+    output_topics: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _text("the transform's name", self.name, MAX_NAME_BYTES)
+        if not 1 <= len(self.output_topics) <= MAX_OUTPUTS:
+            raise LimitExceeded(
+                f"{self.name}: {len(self.output_topics)} output topics; a transform has 1 to {MAX_OUTPUTS}"
+            )
+        for topic in (self.input_topic, *self.output_topics):
+            _text(f"{self.name}: a topic", topic, 249)
+        if len(set(self.output_topics)) < len(self.output_topics):
+            raise DeployError(f"{self.name}: an output topic is named twice")
+        if self.input_topic in self.output_topics:
+            raise DeployError(
+                f"{self.name}: {self.input_topic} is both input and output; the transform would feed itself"
+            )
+        self._check_env()
+
+    def _check_env(self) -> None:
+        if len(self.env) > MAX_VARIABLES:
+            raise LimitExceeded(f"{self.name}: {len(self.env)} environment variables; at most {MAX_VARIABLES}")
+        for key, value in self.env.items():
+            _text(f"{self.name}: an environment variable's name", key, MAX_KEY_BYTES)
+            _text(f"{self.name}: the value of {key}", value, MAX_VALUE_BYTES)
+            if "=" in key or key.startswith(RESERVED):
+                raise DeployError(
+                    f"{self.name}: {key} cannot name an environment variable: no '=', and {RESERVED} is the host's"
+                )
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables a guest finds: the user's, then the topics."""
+        topics = {f"{RESERVED}OUTPUT_TOPIC_{index}": topic for index, topic in enumerate(self.output_topics)}
+        return {**self.env, f"{RESERVED}INPUT_TOPIC": self.input_topic, **topics}
+
+
+def _text(what: str, text: str, limit: int) -> None:
+    if not 1 <= len(text.encode()) <= limit:
+        raise LimitExceeded(f"{what} takes {len(text.encode())} bytes; 1 to {limit} are allowed")
+    if any(unicodedata.category(letter) == "Cc" for letter in text):
+        raise DeployError(f"{what} holds a control character: {text!r}")

@@ -1,0 +1,52 @@
+"""The one configuration of the WebAssembly engine: what code is compiled with, and what a guest may use."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+from importlib.metadata import version
+from typing import Any
+
+import wasmtime
+
+MAX_STACK_BYTES = 1 << 20
+"""A guest's call stack. It is part of its thread's, so it must stay well below the usual 8 MiB of a thread."""
+
+SETTINGS: dict[str, Any] = {
+    "epoch_interruption": True,  # how the watchdog stops a guest
+    "max_wasm_stack": MAX_STACK_BYTES,
+    "memory_may_move": False,  # 4 GiB of addresses are reserved per memory: the host keeps addresses in the shim's
+    "wasm_threads": False,  # memory.atomic.wait would block where no watchdog can reach
+    "wasm_memory64": False,  # the ABI's pointers are 32 bits
+    "wasm_relaxed_simd_deterministic": True,  # a replay gives the same bytes on another processor
+}
+
+_forked = False
+
+
+def _after_fork() -> None:
+    global _forked
+    _forked = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def new_engine(*, optimize: bool = True) -> wasmtime.Engine:
+    """Return an engine of our configuration; compiled code moves between engines of the same settings."""
+    config = wasmtime.Config()
+    for name, value in SETTINGS.items():
+        setattr(config, name, value)
+    if not optimize:
+        config.cranelift_opt_level = "none"
+    # The compiler's thread pool does not survive a fork: a child that waited for it would wait for ever.
+    config.parallel_compilation = not _forked
+    return wasmtime.Engine(config)
+
+
+def fingerprint() -> str:
+    """Return a short digest of everything that compiled code depends on besides the module."""
+    facts = (version("wasmtime"), platform.machine(), platform.system(), *sorted(SETTINGS.items()))
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]

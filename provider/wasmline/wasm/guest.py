@@ -1,0 +1,243 @@
+"""One life of a guest: a store with trampoline, guest and shim in it, and the thread that ``_start`` never leaves.
+
+``_start`` does not return while all is well, so it runs on a thread of its own and waits for batches inside
+``next_batch``. Two locks hand the turn over: exactly one of owner and guest runs at any time. A guest lives until it
+fails; then it is dead, its memory can still be read, and somebody makes another.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+import wasmtime
+
+from wasmline.errors import TransformError, WasmlineError
+from wasmline.wasm.abi import FUNCTIONS
+from wasmline.wasm.context import TransformContext
+from wasmline.wasm.inbox import Inbox
+from wasmline.wasm.limits import ADDRESS_SPACE, ResourceLimits
+from wasmline.wasm.memory import ShimMemory, limit_store
+from wasmline.wasm.outbox import Outbox
+from wasmline.wasm.result import LogLine
+from wasmline.wasm.setting import furnish, read_logs
+from wasmline.wasm.verdict import Death, refusal, trap_code, verdict
+from wasmline.wasm.watchdog import Watch, watchdog
+
+_I32 = wasmtime.ValType.i32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Code:
+    """The three modules of a store, compiled, bound to one engine."""
+
+    engine: wasmtime.Engine
+    trampoline: wasmtime.Module
+    guest: wasmtime.Module
+    shim: wasmtime.Module
+
+
+class Guest:
+    """A guest that waits for batches, or a dead one. Used by one thread at a time, in the process that made it."""
+
+    def __init__(self, code: Code, context: TransformContext, limits: ResourceLimits) -> None:
+        """Run ``_start`` up to its first ``read_batch_header``, or raise why it did not get there."""
+        self._code = code
+        self._context = context
+        self._limits = limits
+        self._process = os.getpid()
+        self._store = wasmtime.Store(code.engine)
+        self._store.set_epoch_deadline(1)
+        self._watch = Watch(code.engine, limits.cpu_ms_per_record)
+        self._turn_of_guest = threading.Lock()
+        self._turn_of_owner = threading.Lock()
+        self._turn_of_guest.acquire()
+        self._turn_of_owner.acquire()
+        self._resting = False
+        self._abandoned = False
+        self._closed = False
+        self._ended = False
+        self._end: BaseException | None = None
+        self._host_error: BaseException | None = None
+        self._flushed: list[pa.RecordBatch] = []
+        self._born_with = 0
+        self._thread = threading.Thread(target=self._live, name=f"wasmline-{context.name}", daemon=True)
+        try:
+            self._let_run(self._thread.start)
+            if self._ended:
+                raise self._failure_at_start()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def dead(self) -> bool:
+        """True once the guest failed, or was interrupted together with its owner."""
+        return self._ended or self._abandoned
+
+    @property
+    def delivered(self) -> int:
+        """How many records of the batch the guest took."""
+        return self._memory.get("delivered")
+
+    def run(self, batch: pa.RecordBatch, row_base: int) -> list[pa.RecordBatch]:
+        """Give a conforming batch to the guest; return what it wrote until it asked for the next one or died.
+
+        Raises what the host itself failed with, such as InvalidBatch for outputs beyond four GiB.
+        """
+        self._flushed = []
+        self._outbox.open(self._inbox.load(batch, row_base))
+        self._memory.put(delivered=0, refused=0, row=row_base)
+        self._let_run(self._turn_of_guest.release)
+        if self._host_error is not None:
+            raise self._host_error
+        rest = self._outbox.collect()
+        return self._flushed if rest is None else [*self._flushed, rest]
+
+    def failed_record(self) -> int:
+        """Return the index in its batch of the record that a dead guest failed on.
+
+        That is the last one it took; the one before it if it was refused the next for want of a buffer; the first if
+        it took none.
+        """
+        delivered = self.delivered
+        return delivered if self._memory.get("refused") == delivered + 1 else max(delivered - 1, 0)
+
+    def failure(self) -> TransformError | None:
+        """Return why a dead guest died; None if the watchdog interrupted a record that had only just begun."""
+        return None if self._watch.innocent() else verdict(self._death())
+
+    def allow_logs(self, size: int) -> None:
+        """Let the guest log this many bytes before lines are dropped."""
+        self._memory.put(log_bytes=0, logs_dropped=0, log_capacity=size)
+
+    def take_logs(self) -> tuple[list[LogLine], int]:
+        """Return the lines logged since the last time, and how many were dropped."""
+        taken = read_logs(self._memory), self._memory.get("logs_dropped")
+        self.allow_logs(0)
+        return taken
+
+    @property
+    def log_bytes(self) -> int:
+        """How much of the log is used."""
+        return self._memory.get("log_bytes")
+
+    def close(self) -> None:
+        """End the thread and free the store. Idempotent; does nothing in a forked child, which has no such thread."""
+        if self._closed or self._process != os.getpid():
+            return
+        self._closed = True
+        if self._thread.is_alive():
+            if self._resting:
+                self._turn_of_guest.release()
+            else:  # the interpreter ends while a batch is being served
+                self._code.engine.increment_epoch()
+            self._thread.join()
+        self._end = None  # a trap holds the frames of the thread
+        self._store.close()
+
+    def _let_run(self, hand_over: Callable[[], None]) -> None:
+        """Give the turn to the guest, under the watchdog's eyes, and take it back."""
+        dog = watchdog()
+        self._resting = False
+        dog.watch(self._watch)
+        try:
+            hand_over()
+            self._turn_of_owner.acquire()
+        except BaseException:  # Ctrl-C: a guest must not go on without its owner
+            self._abandon()
+            raise
+        finally:
+            dog.release(self._watch)
+
+    def _abandon(self) -> None:
+        self._abandoned = True
+        self._code.engine.increment_epoch()
+        while self._thread.is_alive() and not self._resting and not self._ended:
+            time.sleep(0.001)
+        self._turn_of_owner.acquire(blocking=False)
+
+    def _failure_at_start(self) -> WasmlineError:
+        death = self._death()
+        refused = self._end is not None and not isinstance(self._end, wasmtime.Trap)
+        error = refusal(death) if refused else verdict(death)
+        error.args = (f"{self._context.name} failed before its first record: {error}",)
+        return error
+
+    def _death(self) -> Death:
+        memory = self._memory if self._born_with else None
+        size = self._guest_memory.data_len(self._store) if memory else 0
+        return Death(
+            end=self._end,
+            ending=memory.get("ending") if memory else 0,
+            exit_status=memory.get("exit_status") if memory else 0,
+            stderr=memory.read(memory.get("tail"), memory.get("tail_bytes")).decode(errors="replace").strip()
+            if memory
+            else "",
+            interrupted=self._watch.killed_at is not None and trap_code(self._end) == "interrupt",
+            born_with=self._born_with,
+            memory_bytes=size,
+            limits=self._limits,
+        )
+
+    # What runs on the guest's thread. Nothing here may raise into WebAssembly: wasmtime-py keeps such an exception in
+    # one place for the whole process, where another store's trap may find it.
+
+    def _live(self) -> None:
+        try:
+            self._watch.adopt_thread()
+            start = self._instantiate()
+            start(self._store)
+        except BaseException as end:
+            self._end = end
+        finally:
+            self._ended = True
+            self._turn_of_owner.release()
+
+    def _instantiate(self) -> wasmtime.Func:
+        code, store = self._code, self._store
+        limit = self._limits.memory_bytes
+        limit_store(store, memory_bytes=limit, memories=1)
+        with wasmtime.Linker(code.engine) as linker:  # closed early: its callbacks and this object hold each other
+            linker.define_func("host", "next_batch", wasmtime.FuncType([], [_I32()]), self._next_batch)
+            linker.define_func("host", "flush", wasmtime.FuncType([_I32()], [_I32()]), self._flush)
+            trampoline = linker.instantiate(store, code.trampoline)
+            for module in ("trampoline", *FUNCTIONS):
+                linker.define_instance(store, module, trampoline)
+            guest = linker.instantiate(store, code.guest).exports(store)
+            memory: wasmtime.Memory = guest["memory"]
+            start: wasmtime.Func = guest["_start"]
+            linker.define(store, "guest", "memory", memory)
+            limit_store(store, memory_bytes=ADDRESS_SPACE)
+            shim: wasmtime.Memory = linker.instantiate(store, code.shim).exports(store)["memory"]
+            limit_store(store, memory_bytes=limit)
+        self._furnish(memory, shim)
+        return start
+
+    def _furnish(self, guest_memory: wasmtime.Memory, shim_memory: wasmtime.Memory) -> None:
+        self._guest_memory = guest_memory
+        self._memory = ShimMemory(self._store, shim_memory, guest_limit=self._limits.memory_bytes)
+        self._inbox = Inbox(self._memory, furnish(self._memory, self._context, self._limits))
+        self._outbox = Outbox(self._memory)
+        self._watch.progress = lambda: self._memory.progress
+        self._born_with = guest_memory.data_len(self._store)
+
+    def _next_batch(self) -> int:
+        self._resting = True
+        self._turn_of_owner.release()
+        self._turn_of_guest.acquire()
+        return 0 if self._closed else 1
+
+    def _flush(self, need: int) -> int:
+        try:
+            collected = self._outbox.flush(need)
+            if collected is not None:
+                self._flushed.append(collected)
+        except BaseException as error:
+            self._host_error = error
+            return 1
+        return 0

@@ -1,0 +1,77 @@
+"""The account of one batch: outputs, failures and log lines, gathered slice by slice and closed as one result."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from wasmline.errors import GuestProtocolError, InvalidBatch, TransformError
+from wasmline.records import OUTPUT_SCHEMA
+from wasmline.wasm.outbox import rows_with_unfit_keys
+from wasmline.wasm.result import LogLine, RecordFailure, TransformResult
+
+
+class Ledger:
+    """Holds a batch's results while it is served. Rows are the caller's."""
+
+    def __init__(self) -> None:
+        self._outputs: list[pa.RecordBatch] = []
+        self._failures: dict[int, TransformError] = {}
+        self._logs: list[LogLine] = []
+        self._logs_dropped = 0
+
+    def write(self, outputs: list[pa.RecordBatch], *, before: int | None = None) -> None:
+        """Take all outputs, or those of the rows before one; the others are of records that failed."""
+        if before is None:
+            self._outputs += outputs
+            return
+        for chunk in outputs:
+            kept = int(np.searchsorted(chunk.column("row").to_numpy(), before))
+            if kept:
+                self._outputs.append(chunk.slice(0, kept))
+
+    def fail(self, row: int, error: TransformError) -> None:
+        """Count a row as failed."""
+        self._failures[row] = error
+
+    def log(self, lines: list[LogLine], dropped: int) -> None:
+        """Take log lines and the number of those that found no room."""
+        self._logs += lines
+        self._logs_dropped += dropped
+
+    def close(self) -> TransformResult:
+        """Return the result. A row that wrote a header key Arrow cannot hold is failed here, with all its outputs."""
+        outputs = self._joined()
+        unfit = set().union(*map(rows_with_unfit_keys, self._outputs))
+        if unfit:
+            for row in unfit:
+                self.fail(
+                    row,
+                    GuestProtocolError(
+                        "the guest wrote a header whose key is null or not UTF-8; Kafka's header keys are text"
+                    ),
+                )
+            rows = outputs.column("row").to_numpy()
+            outputs = outputs.filter(pa.array(~np.isin(rows, sorted(unfit))))
+        return TransformResult(
+            outputs=outputs,
+            failures=tuple(RecordFailure(row=row, error=self._failures[row]) for row in sorted(self._failures)),
+            logs=tuple(self._logs),
+            logs_dropped=self._logs_dropped,
+        )
+
+    def _joined(self) -> pa.RecordBatch:
+        match self._outputs:
+            case []:
+                return _EMPTY
+            case [only]:
+                return only
+        try:
+            return pa.concat_batches(self._outputs)
+        except pa.ArrowInvalid as error:
+            raise InvalidBatch(
+                f"the outputs of a batch outgrow an Arrow column: transform fewer records at once ({error})"
+            ) from error
+
+
+_EMPTY = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in OUTPUT_SCHEMA], schema=OUTPUT_SCHEMA)

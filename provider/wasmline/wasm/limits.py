@@ -1,0 +1,37 @@
+"""What one transform instance may use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from wasmline.errors import LimitExceeded
+
+PAGE = 65536
+ADDRESS_SPACE = 1 << 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceLimits:
+    """Bounds that hold for every instance of a transform, whatever its module does.
+
+    ``memory_bytes``: the guest's linear memory; growth beyond it is refused, as on Redpanda. ``cpu_ms_per_record``:
+    CPU time of the guest's thread from one record to the next, start-up included; checked every 10 ms.
+    ``output_bytes_per_record``: payload bytes that one record may write. ``log_bytes_per_batch``: log text kept of
+    one call of ``transform``; each line counts twelve bytes more.
+    """
+
+    memory_bytes: int = 64 * 2**20
+    cpu_ms_per_record: int = 3000
+    output_bytes_per_record: int = 64 * 2**20
+    log_bytes_per_batch: int = 64 * 1024
+
+    def __post_init__(self) -> None:
+        _between("memory_bytes", self.memory_bytes, PAGE, ADDRESS_SPACE)
+        _between("cpu_ms_per_record", self.cpu_ms_per_record, 1, 24 * 3600 * 1000)
+        _between("output_bytes_per_record", self.output_bytes_per_record, 1, 2**30)
+        _between("log_bytes_per_batch", self.log_bytes_per_batch, 0, 2**26)
+
+
+def _between(name: str, value: int, low: int, high: int) -> None:
+    if not low <= value <= high:
+        raise LimitExceeded(f"{name}={value}: choose a value from {low} to {high}")

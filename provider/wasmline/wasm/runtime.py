@@ -1,0 +1,64 @@
+"""From a module's bytes to running instances."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import wasmtime
+
+from wasmline.wasm.abi import abi_version
+from wasmline.wasm.compiled import CompiledCache, default_folder, digest_of
+from wasmline.wasm.context import TransformContext
+from wasmline.wasm.engine import new_engine
+from wasmline.wasm.guest import Code
+from wasmline.wasm.instance import TransformInstance
+from wasmline.wasm.limits import ResourceLimits
+from wasmline.wasm.shim import shim
+from wasmline.wasm.trampoline import trampoline
+
+
+class CompiledTransform:
+    """A module that speaks the transform ABI, compiled. Instances share nothing but its code."""
+
+    def __init__(self, digest: str, version: int, guest: bytes, host: tuple[bytes, bytes]) -> None:
+        self.digest = digest
+        self.abi_version = version
+        self._guest = guest
+        self._host = host
+
+    def instantiate(self, context: TransformContext, limits: ResourceLimits | None = None) -> TransformInstance:
+        """Return an instance whose guest waits for its first record.
+
+        Raises the TransformError of a guest that fails before that, or InvalidModule for one that cannot be
+        instantiated.
+        """
+        engine = new_engine()  # one each: an engine's epoch stops every store on it
+        trampoline, shim = (wasmtime.Module.deserialize(engine, code) for code in self._host)
+        guest = wasmtime.Module.deserialize(engine, self._guest)
+        code = Code(engine=engine, trampoline=trampoline, guest=guest, shim=shim)
+        return TransformInstance(code, context, limits or ResourceLimits())
+
+
+class TransformRuntime:
+    """Compiles transforms and keeps the compiled code in a folder, by default ``$WASMLINE_CACHE/compiled``."""
+
+    def __init__(self, cache_dir: Path | None = None) -> None:
+        self._folder = cache_dir or default_folder()
+
+    def compile(self, wasm: bytes) -> CompiledTransform:
+        """Return the transform, from the cache where it is there.
+
+        Raises InvalidModule, UnsupportedAbi, MissingExport or UnknownImport.
+        """
+        code = CompiledCache(self._folder).code(wasm)
+        with wasmtime.Module.deserialize(new_engine(), code) as module:
+            version = abi_version(module)
+        return CompiledTransform(digest_of(wasm), version, code, _host_code(self._folder))
+
+
+@functools.cache
+def _host_code(folder: Path) -> tuple[bytes, bytes]:
+    """Return trampoline and shim, compiled once per process, or not at all where the folder has them."""
+    cache = CompiledCache(folder)
+    return cache.code(bytes(wasmtime.wat2wasm(trampoline()))), cache.code(bytes(wasmtime.wat2wasm(shim())))

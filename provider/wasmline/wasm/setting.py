@@ -1,0 +1,71 @@
+"""What a guest finds in the shim's memory before its first batch: args, environment, topics, and room for its logs."""
+
+from __future__ import annotations
+
+import struct
+
+from wasmline.wasm.context import TransformContext
+from wasmline.wasm.layout import LOG_HEADER, NO_ROW, STATIC, TAIL_BYTES, align
+from wasmline.wasm.limits import ResourceLimits
+from wasmline.wasm.memory import ShimMemory
+from wasmline.wasm.result import LogLine
+
+_STDOUT = 1
+
+
+def furnish(memory: ShimMemory, context: TransformContext, limits: ResourceLimits) -> int:
+    """Lay out everything that outlives a batch and return where the batches may begin."""
+    strings = _strings([context.name], [f"{key}={value}" for key, value in context.environment().items()])
+    topics_at = align(STATIC + len(strings))
+    topics = _topics(topics_at, context.output_topics)
+    tail = align(topics_at + len(topics))
+    log = tail + TAIL_BYTES
+    end = align(log + limits.log_bytes_per_batch)
+    memory.reserve(end)
+    memory.write(STATIC, strings)
+    memory.write(topics_at, topics)
+    memory.put(
+        strings=STATIC,
+        topics=topics_at,
+        topic_count=len(context.output_topics),
+        tail=tail,
+        tail_capacity=TAIL_BYTES,
+        log=log,
+        log_capacity=limits.log_bytes_per_batch,
+        output_limit=limits.output_bytes_per_record,
+        row=NO_ROW,
+    )
+    return end
+
+
+def _strings(*lists: list[str]) -> bytes:
+    """Return count and size of each list, then the texts, each ended by a zero byte as WASI wants them."""
+    texts = [b"".join(text.encode() + b"\0" for text in texts) for texts in lists]
+    head = b"".join(struct.pack("<II", len(items), len(text)) for items, text in zip(lists, texts, strict=True))
+    return head + b"".join(texts)
+
+
+def _topics(position: int, names: tuple[str, ...]) -> bytes:
+    """Return an array of (position, length), then the names."""
+    table, texts = b"", b""
+    first = position + 8 * len(names)
+    for name in names:
+        text = name.encode()
+        table += struct.pack("<II", first + len(texts), len(text))
+        texts += text
+    return table + texts
+
+
+def read_logs(memory: ShimMemory) -> list[LogLine]:
+    """Return the log lines that the shim kept, in order. Bytes that are not UTF-8 are replaced."""
+    data = memory.read(memory.get("log"), memory.get("log_bytes"))
+    lines, position = [], 0
+    while position < len(data):
+        row, descriptor, size = LOG_HEADER.unpack_from(data, position)
+        position += LOG_HEADER.size
+        text = data[position : position + size].decode(errors="replace")
+        position += size
+        lines.append(
+            LogLine(row=None if row == NO_ROW else row, level="INFO" if descriptor == _STDOUT else "WARN", text=text)
+        )
+    return lines

@@ -1,0 +1,115 @@
+"""The CPU limit per record: one thread looks at every running guest and interrupts the one that does not get on.
+
+Wasmtime's public Python API can stop a guest only through its engine's epoch: there is no deadline callback per
+store. So every instance has an engine of its own, a store's deadline is the next epoch, and the epoch moves only to
+kill. A guest may finish its record between the look and the kill; whoever finds the guest dead compares the progress
+it was killed for with the progress it made (``Watch.innocent``). A wall-clock limit is not needed, because nothing
+that a guest can call blocks.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+
+import wasmtime
+
+TICK_S = 0.01
+LINGER_TICKS = 100
+"""The thread outlives the last running guest by a second, so that a stream of batches does not start many."""
+
+
+class Watch:
+    """One guest under the limit: its engine, its progress counter, and the clock of the thread it runs on."""
+
+    def __init__(self, engine: wasmtime.Engine, limit_ms: int) -> None:
+        self._engine = engine
+        self._limit = limit_ms / 1000
+        self._clock: Callable[[], float] | None = None
+        self.progress: Callable[[], int] = lambda: 0
+        self._seen: int | None = None
+        self._since = 0.0
+        self.killed_at: int | None = None
+
+    def adopt_thread(self) -> None:
+        """Count the CPU time of the calling thread from now on; wall time where the system has no such clock."""
+        if hasattr(time, "pthread_getcpuclockid"):
+            clock = time.pthread_getcpuclockid(threading.get_ident())
+            self._clock = lambda: time.clock_gettime(clock)
+        else:
+            self._clock = time.monotonic
+
+    def rest(self) -> None:
+        """Forget what was seen: the guest stands still until it is watched again."""
+        self._seen = None
+
+    def look(self) -> None:
+        """Interrupt the guest if it has made no progress for longer than its limit."""
+        if self._clock is None:
+            return  # its thread has not begun
+        try:
+            progress, now = self.progress(), self._clock()
+        except OSError:
+            return  # its thread has just ended: the owner will find out
+        if progress != self._seen:
+            self._seen, self._since = progress, now
+        elif now - self._since >= self._limit and self.killed_at is None:
+            self.killed_at = progress
+            self._engine.increment_epoch()
+
+    def innocent(self) -> bool:
+        """Return True if the guest had moved on when the interrupt came: what it did then deserves another try."""
+        return self.killed_at is not None and self.killed_at != self.progress()
+
+
+class Watchdog:
+    """Watches the guests between ``watch`` and ``release``. Its thread exists only while it has something to do."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._watches: set[Watch] = set()
+        self._thread: threading.Thread | None = None
+
+    def watch(self, watch: Watch) -> None:
+        """Look at a guest from now on."""
+        with self._lock:
+            self._watches.add(watch)
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._run, name="wasmline-watchdog", daemon=True)
+                self._thread.start()
+
+    def release(self, watch: Watch) -> None:
+        """Look no more: when this returns, the guest's memory may be freed and its engine will not be interrupted."""
+        with self._lock:
+            self._watches.discard(watch)
+            watch.rest()
+
+    def _run(self) -> None:
+        idle = 0
+        while idle < LINGER_TICKS:
+            time.sleep(TICK_S)
+            with self._lock:
+                for watch in self._watches:
+                    watch.look()
+                idle = 0 if self._watches else idle + 1
+                if idle == LINGER_TICKS:
+                    self._thread = None
+
+
+_watchdog = Watchdog()
+
+
+def watchdog() -> Watchdog:
+    """Return the watchdog of this process."""
+    return _watchdog
+
+
+def _after_fork() -> None:
+    global _watchdog
+    _watchdog = Watchdog()  # the thread did not come along, and its lock may be held for ever
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

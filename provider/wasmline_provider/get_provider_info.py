@@ -1,0 +1,35 @@
+"""What Airflow learns of this provider before it is configured: imports nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def get_provider_info() -> dict[str, Any]:
+    """Return the provider's metadata, as ``airflow/provider_info.schema.json`` defines it."""
+    name = "Wasmline"
+    return {
+        "package-name": "wasmline",
+        "name": name,
+        "description": "Build, version and deploy WebAssembly transforms on Kafka, run them on Spark, "
+        "retrain on what they emit.",
+        "integrations": [{"integration-name": name, "tags": ["software"]}],
+        "operators": [
+            {
+                "integration-name": name,
+                "python-modules": [
+                    "wasmline_provider.operators.build",
+                    "wasmline_provider.operators.deploy",
+                    "wasmline_provider.operators.model",
+                    "wasmline_provider.operators.stream",
+                ],
+            }
+        ],
+        "hooks": [
+            {
+                "integration-name": name,
+                "python-modules": ["wasmline_provider.hooks.kafka", "wasmline_provider.hooks.spark"],
+            }
+        ],
+        "triggers": [{"integration-name": name, "python-modules": ["wasmline_provider.triggers.job"]}],
+    }

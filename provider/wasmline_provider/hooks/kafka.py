@@ -1,0 +1,102 @@
+"""Airflow's own ``kafka`` connection as the engine's KafkaConfig."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseHook
+
+from wasmline.errors import InvalidKafkaConfig
+
+if TYPE_CHECKING:
+    from wasmline.kafka import KafkaConfig
+
+CLUSTER = frozenset(
+    {
+        "bootstrap.servers",
+        "broker.address.family",
+        "client.dns.lookup",
+        "connections.max.idle.ms",
+        "enable.ssl.certificate.verification",
+        "metadata.max.age.ms",
+        "reconnect.backoff.max.ms",
+        "reconnect.backoff.ms",
+        "sasl.mechanism",
+        "sasl.mechanisms",
+        "sasl.oauthbearer.client.id",
+        "sasl.oauthbearer.client.secret",
+        "sasl.oauthbearer.extensions",
+        "sasl.oauthbearer.grant.type",
+        "sasl.oauthbearer.method",
+        "sasl.oauthbearer.scope",
+        "sasl.oauthbearer.token.endpoint.url",
+        "sasl.password",
+        "sasl.username",
+        "security.protocol",
+        "socket.connection.setup.timeout.ms",
+        "socket.keepalive.enable",
+        "socket.timeout.ms",
+        "ssl.ca.location",
+        "ssl.ca.pem",
+        "ssl.certificate.location",
+        "ssl.certificate.pem",
+        "ssl.endpoint.identification.algorithm",
+        "ssl.key.location",
+        "ssl.key.password",
+        "ssl.key.pem",
+        "ssl.keystore.location",
+        "ssl.keystore.password",
+    }
+)
+"""How to reach a cluster: the only settings that are taken from a connection."""
+
+CALLBACKS = frozenset({"error_cb", "throttle_cb", "stats_cb", "log_cb", "oauth_cb", "on_commit"})
+"""Settings that name code. Airflow's own hook loads some of them from an allow-list; a Spark job could not."""
+
+
+class KafkaHook(BaseHook):
+    """Gives the engine what a ``kafka`` connection says about its cluster, and nothing else.
+
+    A connection is edited by other people than a DAG, and often shared with consumers of its own settings: settings are
+    read by name, those of a consumer or producer (``group.id``, ``auto.offset.reset``…) stay unread, and a callback is
+    refused, because it would be code.
+
+    :param kafka_conn_id: the connection, of Airflow's type ``kafka``: its extra holds librdkafka's settings.
+    """
+
+    conn_name_attr = "kafka_conn_id"
+    default_conn_name = "kafka_default"
+    conn_type = "kafka"
+    hook_name = "Apache Kafka"
+
+    def __init__(self, kafka_conn_id: str = default_conn_name) -> None:
+        super().__init__()
+        self.kafka_conn_id = kafka_conn_id
+
+    def get_conn(self) -> KafkaConfig:
+        """Return the cluster's settings. Raises InvalidKafkaConfig."""
+        return self._config(self.get_connection(self.kafka_conn_id).extra_dejson)
+
+    async def aget_conn(self) -> KafkaConfig:
+        """Return the cluster's settings, on an event loop."""
+        connection = await self.aget_connection(self.kafka_conn_id)
+        return self._config(connection.extra_dejson)
+
+    def _config(self, extra: dict[str, Any]) -> KafkaConfig:
+        from wasmline.kafka import KafkaConfig
+
+        for callback in sorted(CALLBACKS & extra.keys()):
+            raise InvalidKafkaConfig(
+                f"connection {self.kafka_conn_id} names code in {callback}, which a Spark job in Java could not run: "
+                "use a mechanism that settings alone describe, such as SASL/SCRAM or mutual TLS",
+                key=callback,
+            )
+        if not extra.get("bootstrap.servers"):
+            raise InvalidKafkaConfig(
+                f"connection {self.kafka_conn_id} has no bootstrap.servers in its extra", key="bootstrap.servers"
+            )
+        if unread := sorted(extra.keys() - CLUSTER):
+            self.log.debug(
+                "connection %s: settings that do not describe the cluster stay unread: %s", self.kafka_conn_id, unread
+            )
+        return KafkaConfig.of({name: extra[name] for name in sorted(CLUSTER & extra.keys())})

@@ -1,0 +1,194 @@
+"""A real Airflow on this machine: API server, scheduler with its executor, triggerer, DAG processor if wanted."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from wasmline.errors import ServiceFailed
+from wasmline.local.process import Service
+from wasmline_provider.local import keeper
+from wasmline_provider.local.rest import AirflowApi
+from wasmline_provider.local.settings import Identity, environment, identity, write_private
+
+PATIENCE = 180.0
+"""Seconds to wait for a start. On two idle cores it takes 15 to 20."""
+
+LOOK_AGAIN = 0.2
+LOG_LINES = 30
+PLAN, RUNNING = "services.json", "keeper.json"
+HEALTH = {"scheduler": "scheduler", "triggerer": "triggerer", "dag-processor": "dag_processor"}
+
+
+class LocalAirflow:
+    """An Airflow whose state lives in ``home``: it comes back with its past runs and, if it is free, on the same port.
+
+    All of it ends with this process, however it ends, unless it is started detached: services, executor workers, and
+    the Spark drivers that its tasks started. Everybody on this machine who finds the port is an administrator.
+
+        with LocalAirflow(Path("build/airflow"), Path("dags"), connections={"kafka_default": {...}}) as airflow:
+            run = airflow.api.trigger("my_dag")
+
+    :param connections: Airflow's connections by id, as JSON-able data.
+    :param variables: Airflow's variables by name.
+    :param python_path: folders that DAGs import from, besides ``dags``.
+    :param watch_dags: read DAG files again when they change, instead of once.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        dags: Path,
+        *,
+        connections: Mapping[str, Mapping[str, Any]] | None = None,
+        variables: Mapping[str, str] | None = None,
+        python_path: Sequence[Path] = (),
+        parallelism: int = 4,
+        watch_dags: bool = False,
+    ) -> None:
+        self.home = home.absolute()
+        self.dags = dags.absolute()
+        self.connections = dict(connections or {})
+        self.variables = dict(variables or {})
+        self._python_path = (self.dags, *(path.absolute() for path in python_path))
+        self._parallelism = parallelism
+        self._services = ["api-server", "scheduler", "triggerer", *(["dag-processor"] if watch_dags else [])]
+        self._keeper = self._remembered()
+        self._identity: Identity | None = None
+        self._api: AirflowApi | None = None
+
+    @property
+    def url(self) -> str:
+        """The address of its pages."""
+        return self._known().url
+
+    @property
+    def api(self) -> AirflowApi:
+        """Its REST API, once it was started."""
+        if self._api is None:
+            self._api = AirflowApi(self.url)
+            self._api.login()
+        return self._api
+
+    def running(self) -> bool:
+        """Say whether an Airflow runs in this home."""
+        return self._keeper is not None and self._keeper.alive()
+
+    def prepare(self) -> None:
+        """Make or migrate the database and load the DAGs; needs no connection. Raises ServiceFailed."""
+        self.home.mkdir(parents=True, exist_ok=True)
+        log = self._log("prepare")
+        with log.open("ab") as output:
+            status = subprocess.run(
+                [sys.executable, "-m", "wasmline_provider.local.prepare"],
+                env=self._environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+            ).returncode
+        if status:
+            raise self._failure("Airflow's database or the DAGs cannot be prepared", log)
+
+    def start(self, *, detached: bool = False) -> None:
+        """Start the services of a prepared home and return when they are healthy. Raises ServiceFailed."""
+        if self.running():
+            raise ServiceFailed(f"an Airflow runs in {self.home}: stop it, or name another folder", log="")
+        plan = self.home / PLAN
+        services = [keeper.ServicePlan(command=_airflow(name), log=str(self._log(name))) for name in self._services]
+        write_private(plan, json.dumps(keeper.Plan(environment=self._environment(), services=services)))
+        command = [sys.executable, keeper.__file__, str(plan)]
+        if detached:
+            self._keeper = Service.detach([*command, "0"], str(plan), self._log("keeper"))
+        else:
+            self._keeper = _owned([*command, str(os.getpid())], str(plan), self._log("keeper"))
+        (self.home / RUNNING).write_text(json.dumps({"pid": self._keeper.pid}))
+        try:
+            self._await_health(self._keeper)
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """End the services in order, and whatever else they started. Does nothing where none run."""
+        if self._api is not None:
+            self._api.close()
+            self._api = None
+        if self._keeper is not None:
+            self._keeper.stop(grace=90)
+            self._keeper = None
+        (self.home / RUNNING).unlink(missing_ok=True)
+
+    def __enter__(self) -> LocalAirflow:
+        self.prepare()
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _await_health(self, running: Service) -> None:
+        api = AirflowApi(self.url)
+        wanted = [HEALTH[name] for name in self._services if name in HEALTH]
+        try:
+            deadline = time.monotonic() + PATIENCE
+            while not api.healthy(wanted):
+                if not running.alive() or time.monotonic() > deadline:
+                    raise self._failure("Airflow did not get healthy", *map(self._log, self._services))
+                time.sleep(LOOK_AGAIN)
+        finally:
+            api.close()
+
+    def _known(self) -> Identity:
+        if self._identity is None:
+            self._identity = identity(self.home, running=self.running())
+        return self._identity
+
+    def _environment(self) -> dict[str, str]:
+        return environment(
+            self.home,
+            self.dags,
+            self._known(),
+            parallelism=self._parallelism,
+            connections=self.connections,
+            variables=self.variables,
+            python_path=self._python_path,
+        )
+
+    def _remembered(self) -> Service | None:
+        path = self.home / RUNNING
+        if not path.exists():
+            return None
+        return Service(json.loads(path.read_text())["pid"], str(self.home / PLAN), detached=True)
+
+    def _log(self, name: str) -> Path:
+        return self.home / f"{name}.log"
+
+    def _failure(self, what: str, *logs: Path) -> ServiceFailed:
+        ends = "\n".join(f"{log}:\n{_end(log)}" for log in logs)
+        return ServiceFailed(f"{what}; the ends of its logs:\n{ends}", log=ends)
+
+
+def _airflow(command: str) -> list[str]:
+    return [sys.executable, "-m", "airflow", command]
+
+
+def _owned(command: list[str], mark: str, log: Path) -> Service:
+    """Start a keeper that ends with this process. Ctrl-C reaches us alone, and we stop it in order."""
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+        )
+    return Service(process.pid, mark, detached=False, process=process)
+
+
+def _end(log: Path) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-LOG_LINES:]) if log.exists() else ""

@@ -1,0 +1,1 @@
+"""The steps of a pipeline: build, test, publish, deploy, stream, train, promote."""

@@ -1,0 +1,151 @@
+"""From a transform project to a published version."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from wasmline.build import BuildReport, TransformProject
+
+
+class WasmBuildOperator(BaseOperator):
+    """Builds a transform project to WebAssembly. The same sources give the same bytes, and are not built twice.
+
+    Example::
+
+        WasmBuildOperator(task_id="build", project="wasm_modules/delivery_distance")
+
+    Returns the build's report: ``digest``, ``size_bytes``, ``toolchain``, ``path``, ``cached``, ``seconds`` and more.
+
+    :param project: the project's folder, with its ``transform.yaml``.
+    """
+
+    template_fields: Sequence[str] = ("project",)
+    ui_color = "#e9e4fd"
+
+    def __init__(self, *, project: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.project = project
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        from wasmline.documents import plain
+
+        _, report = _build(self.project)
+        self.log.info("%s: %d bytes, %s, by %s", report.name, report.size_bytes, report.digest, report.toolchain)
+        found: dict[str, Any] = plain(report)
+        return found
+
+
+class WasmTestOperator(BaseOperator):
+    """Runs a project's sample records through its module, and fails where the outputs are not those expected.
+
+    Example::
+
+        WasmTestOperator(task_id="test", project="wasm_modules/delivery_distance")
+
+    Returns ``digest`` and the numbers of ``records``, ``outputs`` and ``failures``. Raises SampleMismatch with the
+    difference.
+
+    :param project: the project's folder, with its sample records.
+    """
+
+    template_fields: Sequence[str] = ("project",)
+    ui_color = "#e9e4fd"
+
+    def __init__(self, *, project: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.project = project
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        from pathlib import Path
+
+        from wasmline.build import run_samples
+        from wasmline.documents import plain
+
+        project, report = _build(self.project)
+        samples = run_samples(project, Path(report.path).read_bytes())
+        self.log.info("%s: %d sample records gave what was expected", report.name, samples.records)
+        return {"digest": report.digest, **plain(samples)}
+
+
+class WasmPublishOperator(BaseOperator):
+    """Publishes a project's module as ``name@version``, for ever: other bytes under the same version are refused.
+
+    Example::
+
+        WasmPublishOperator(
+            task_id="publish",
+            project="wasm_modules/delivery_distance",
+            registry="s3://bucket/registry",
+            digest="{{ ti.xcom_pull('build')['digest'] }}",
+        )
+
+    Returns ``name``, ``version``, ``digest`` and ``size_bytes``. Raises VersionExists, and DigestMismatch where the
+    sources are no longer those of ``digest``.
+
+    :param project: the project's folder; its ``transform.yaml`` gives the name and the defaults of deployments.
+    :param registry: the folder or fsspec URL of the registry.
+    :param version: the version, if it is not the one in ``transform.yaml``.
+    :param digest: what was built and tested; None for whatever the sources give now.
+    """
+
+    template_fields: Sequence[str] = ("project", "registry", "version", "digest")
+    ui_color = "#e9e4fd"
+
+    def __init__(
+        self,
+        *,
+        project: str,
+        registry: str,
+        version: str | None = None,
+        digest: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.project = project
+        self.registry = registry
+        self.version = version
+        self.digest = digest
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        from dataclasses import replace
+        from pathlib import Path
+
+        from wasmline.build import publish_build
+        from wasmline.errors import DigestMismatch
+        from wasmline.registry import FilesystemRegistry
+        from wasmline_provider.assets import record
+
+        project, report = _build(self.project)
+        if self.version:
+            project = replace(project, version=self.version)
+        if self.digest and self.digest != report.digest:
+            raise DigestMismatch(
+                f"{project.folder}: the sources changed since they were built and tested: run those steps again",
+                expected=self.digest,
+                actual=report.digest,
+            )
+        registry = FilesystemRegistry(self.registry)
+        published = publish_build(registry, project, report, Path(report.path).read_bytes())
+        self.log.info("%s is %s", published, published.digest)
+        result = {
+            "name": published.name,
+            "version": published.version,
+            "digest": published.digest,
+            "size_bytes": published.size_bytes,
+        }
+        record(context, self.outlets, result)
+        return result
+
+
+def _build(folder: str) -> tuple[TransformProject, BuildReport]:
+    """Build, or find what was built: each task may run on another machine, so none relies on another's files."""
+    from wasmline.build import build, load_project
+
+    project = load_project(folder)
+    return project, build(project)

@@ -1,0 +1,220 @@
+"""What every operator that runs a Spark job and waits for it has in common."""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.configuration import conf as airflow_conf
+from airflow.sdk import BaseOperator, ResumableJobMixin
+from airflow.sdk.exceptions import TaskDeferred
+
+from wasmline.errors import JobFailed
+from wasmline_provider.hooks.kafka import KafkaHook
+from wasmline_provider.triggers.job import JobTrigger
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from wasmline.jobs import JobReport, JobSpec
+    from wasmline_provider.hooks.jobs import JobDesk, JobRun
+
+DEFERRABLE = airflow_conf.getboolean("operators", "default_deferrable", fallback=False)
+
+
+class SparkJobOperator(ResumableJobMixin, BaseOperator):
+    """Runs one job on Spark: orders it, starts its driver, waits for its last report and returns what it says.
+
+    The driver belongs to the job, not to the task: a worker or triggerer that dies leaves it running, and a task that
+    starts again waits for the run it finds. A user's kill (mark failed, clear) stops the run at its next safe point;
+    the driver is never killed.
+
+    :param job: the job's name. Its checkpoint and its consumer group belong to it.
+    :param storage: the folder or object-store URL for what the job keeps, such as checkpoints.
+    :param kafka_conn_id: Airflow's connection to the cluster.
+    :param spark_conn_id: Airflow's connection that names the Spark master.
+    :param conf: Spark settings; secrets belong elsewhere.
+    :param jars: comma-separated jars with Spark's Kafka connector, in place of the bundled ones.
+    :param spark_options: other arguments of the Spark provider's SparkSubmitHook, such as ``driver_memory``.
+    :param deferrable: wait on the triggerer, without holding a worker.
+    :param heartbeat_seconds: how long the driver may give no sign of life before the run counts as lost.
+    """
+
+    template_fields: Sequence[str] = (
+        "job",
+        "storage",
+        "kafka_conn_id",
+        "spark_conn_id",
+        "conf",
+        "jars",
+        "spark_options",
+    )
+    template_fields_renderers = {"conf": "json", "spark_options": "json"}
+    external_id_key = "wasmline_run"
+    ui_color = "#e8f1fb"
+
+    def __init__(
+        self,
+        *,
+        job: str,
+        storage: str,
+        kafka_conn_id: str = KafkaHook.default_conn_name,
+        spark_conn_id: str = "spark_default",
+        conf: Mapping[str, Any] | None = None,
+        jars: str | None = None,
+        spark_options: Mapping[str, Any] | None = None,
+        deferrable: bool = DEFERRABLE,
+        heartbeat_seconds: float = 120.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.job = job
+        self.storage = storage
+        self.kafka_conn_id = kafka_conn_id
+        self.spark_conn_id = spark_conn_id
+        self.conf = conf
+        self.jars = jars
+        self.spark_options = spark_options
+        self.deferrable = deferrable
+        self.heartbeat_seconds = heartbeat_seconds
+        self._running: Mapping[str, str] | None = None
+
+    @abstractmethod
+    def spec(self, context: Context) -> JobSpec:
+        """Return the order; its ``run`` is left empty."""
+
+    @abstractmethod
+    def result(self, report: JobReport) -> dict[str, Any]:
+        """Return what a run that ended well says, small enough for XCom."""
+
+    @property
+    def may_be_stopped(self) -> bool:
+        """Whether a run that was stopped from outside did what it was for."""
+        return False
+
+    def execute(self, context: Context) -> Any:
+        if not self.deferrable:
+            return self.execute_resumable(context)
+        return self._execute_deferred(context)
+
+    def _execute_deferred(self, context: Context) -> dict[str, Any]:
+        store = context.get("task_state_store")
+        earlier = store.get(self.external_id_key) if store else None
+        if earlier and self.is_job_succeeded(self.get_job_status(earlier, context)):
+            return self.get_job_result(earlier, context)  # an earlier try ended after its run did
+        run = self.submit_job(context)
+        if store:
+            store.set(self.external_id_key, run)
+        raise TaskDeferred(
+            trigger=JobTrigger(
+                job=run["job"],
+                run=run["run"],
+                log=run["log"],
+                kafka_conn_id=self.kafka_conn_id,
+                heartbeat_seconds=self.heartbeat_seconds,
+            ),
+            method_name=self.execute_complete.__name__,
+        )
+
+    def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
+        """Return the result of the run that the trigger waited for, or fail with its reason."""
+        run = {name: event[name] for name in ("job", "run", "log")}
+        if event["state"] == "lost":
+            raise JobFailed(event["message"], report={**run, "state": "lost"})
+        return self.get_job_result(run, context)
+
+    def on_kill(self) -> None:
+        if self._running is None:
+            return
+        with self._desk() as desk:
+            report = desk.stop(_run(self._running))
+        ended = report.state.value if report else "told to stop, has not ended yet"
+        self.log.info("job %s, run %s: %s", self.job, self._running["run"], ended)
+
+    def submit_job(self, context: Context) -> Any:
+        from wasmline.documents import plain
+        from wasmline_provider.hooks.jobs import owner_of
+        from wasmline_provider.hooks.spark import SparkJobHook
+
+        ti = context["ti"]
+        spark = SparkJobHook(
+            self.spark_conn_id, name=f"wasmline {self.job}", conf=self.conf, jars=self.jars, options=self.spark_options
+        )
+        kafka = KafkaHook(self.kafka_conn_id).get_conn()
+        with self._desk() as desk:
+            run = desk.order(
+                self.spec(context),
+                owner_of(ti.dag_id, ti.run_id, ti.task_id, ti.map_index),
+                Path(airflow_conf.get("logging", "base_log_folder")) / "wasmline",
+                launch=lambda run: spark.launch(run.job, run.run, kafka, Path(run.log)),
+            )
+        self.log.info("job %s, run %s on %s; its driver's output is in %s", run.job, run.run, spark.master, run.log)
+        self._running = plain(run)
+        return plain(run)
+
+    def get_job_status(self, external_id: Any, context: Context) -> str:
+        with self._desk() as desk:
+            return str(desk.state(_run(external_id)))
+
+    def is_job_active(self, status: str) -> bool:
+        return status in ("starting", "running")
+
+    def is_job_succeeded(self, status: str) -> bool:
+        return status == "succeeded"
+
+    def poll_until_complete(self, external_id: Any, context: Context) -> Any:
+        from wasmline.deploy import JobLog
+        from wasmline_provider.hooks.jobs import LOOK_AGAIN, RunWatch
+
+        self._running = external_id
+        jobs = JobLog(KafkaHook(self.kafka_conn_id).get_conn())
+        try:
+            watch = RunWatch(jobs, _run(external_id), self.log.info, heartbeat=self.heartbeat_seconds)
+            while watch.look() is None:
+                time.sleep(LOOK_AGAIN)
+        finally:
+            jobs.close()
+        # A task that reconnects returns what this returns; one that submitted asks for the result afterwards.
+        return self.get_job_result(external_id, context)
+
+    def get_job_result(self, external_id: Any, context: Context) -> dict[str, Any]:
+        from wasmline.jobs import JobState
+        from wasmline_provider.assets import record
+
+        with self._desk() as desk:
+            report = desk.report(_run(external_id))
+        good = report.state is JobState.SUCCEEDED or (report.state is JobState.STOPPED and self.may_be_stopped)
+        if not good:
+            raise _failure(report, external_id["log"])
+        result = {"job": report.job, "run": report.run, "state": report.state.value, **self.result(report)}
+        record(context, self.outlets, result)
+        return result
+
+    @contextmanager
+    def _desk(self) -> Iterator[JobDesk]:
+        from wasmline.deploy import JobLog
+        from wasmline_provider.hooks.jobs import JobDesk
+
+        jobs = JobDesk(JobLog(KafkaHook(self.kafka_conn_id).get_conn()), heartbeat=self.heartbeat_seconds)
+        try:
+            yield jobs
+        finally:
+            jobs.close()
+
+
+def _run(external_id: Mapping[str, str]) -> JobRun:
+    from wasmline_provider.hooks.jobs import JobRun
+
+    return JobRun(**external_id)
+
+
+def _failure(report: JobReport, log: str) -> JobFailed:
+    reason = f"{report.error}: {report.message}" if report.error else report.message or "no reason was given"
+    return JobFailed(
+        f"job {report.job}, run {report.run}, {report.state.value}: {reason} (driver's output: {log})",
+        report={"job": report.job, "run": report.run, "state": report.state.value, "error": report.error},
+    )

@@ -1,0 +1,91 @@
+"""Waits for the end of a job's run without holding a worker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from wasmline.errors import JobError
+from wasmline_provider.hooks.jobs import HEARTBEAT, LOOK_AGAIN, JobDesk, JobRun, RunWatch
+from wasmline_provider.hooks.kafka import KafkaHook
+
+if TYPE_CHECKING:
+    from wasmline.deploy import JobLog
+
+
+class JobTrigger(BaseTrigger):
+    """Fires once, when the run has ended, is lost, or was replaced; a user's kill stops the run at its next safe point.
+
+    The event is ``{"job": …, "run": …, "log": …, "state": …, "message": …}``; what else is known is in the job's
+    report. The trigger keeps no secret: the connection is read where it runs.
+
+    :param job: the job's name.
+    :param run: the run to wait for.
+    :param log: where the driver's output is, to be named in messages.
+    :param kafka_conn_id: the connection of the cluster that holds the job's reports.
+    :param poll_seconds: the time between two looks.
+    :param heartbeat_seconds: how long a run may give no sign of life.
+    """
+
+    def __init__(
+        self,
+        *,
+        job: str,
+        run: str,
+        log: str,
+        kafka_conn_id: str = KafkaHook.default_conn_name,
+        poll_seconds: float = LOOK_AGAIN,
+        heartbeat_seconds: float = HEARTBEAT,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.run_of = JobRun(job=job, run=run, log=log)
+        self.kafka_conn_id = kafka_conn_id
+        self.poll_seconds = poll_seconds
+        self.heartbeat_seconds = heartbeat_seconds
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        return (
+            "wasmline_provider.triggers.job.JobTrigger",
+            {
+                "job": self.run_of.job,
+                "run": self.run_of.run,
+                "log": self.run_of.log,
+                "kafka_conn_id": self.kafka_conn_id,
+                "poll_seconds": self.poll_seconds,
+                "heartbeat_seconds": self.heartbeat_seconds,
+            },
+        )
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        jobs = await self._jobs()
+        try:
+            watch = RunWatch(jobs, self.run_of, self.log.info, heartbeat=self.heartbeat_seconds)
+            while (report := await asyncio.to_thread(watch.look)) is None:
+                await asyncio.sleep(self.poll_seconds)
+            yield self._event(report.state.value, report.message)
+        except JobError as error:
+            yield self._event("lost", str(error))
+        finally:
+            jobs.close()
+
+    async def on_kill(self) -> None:
+        jobs = await self._jobs()
+        try:
+            report = await asyncio.to_thread(JobDesk(jobs).stop, self.run_of)
+        finally:
+            jobs.close()
+        ended = report.state.value if report else "told to stop, has not ended yet"
+        self.log.info("job %s, run %s: %s", self.run_of.job, self.run_of.run, ended)
+
+    async def _jobs(self) -> JobLog:
+        from wasmline.deploy import JobLog
+
+        config = await KafkaHook(self.kafka_conn_id).aget_conn()
+        return await asyncio.to_thread(JobLog, config)
+
+    def _event(self, state: str, message: str) -> TriggerEvent:
+        run = {"job": self.run_of.job, "run": self.run_of.run, "log": self.run_of.log}
+        return TriggerEvent({**run, "state": state, "message": message})  # type: ignore[no-untyped-call]

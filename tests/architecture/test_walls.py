@@ -1,0 +1,71 @@
+"""The walls of the house, checked on the running code: what an import loads, and what may never be needed."""
+
+import importlib.metadata
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import wasmline
+
+ROOT = Path(wasmline.__file__).parent
+REPOSITORY = Path(__file__).parents[2]
+MODULES = sorted(
+    ".".join(("wasmline", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
+    for path in ROOT.rglob("*.py")
+)
+
+WITHOUT_AIRFLOW = """
+import importlib, sys
+
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("airflow", "wasmline_provider"):
+            raise ImportError(f"{name} is out of reach of the engine")
+
+sys.meta_path.insert(0, Refuse())
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+"""
+
+HEAVY = ("airflow", "confluent_kafka", "matplotlib", "pandas", "pyarrow", "pyspark", "wasmtime", "xgboost")
+
+
+def run(code: str, *arguments: str) -> str:
+    command = [sys.executable, "-c", code, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_every_engine_module_imports_where_airflow_cannot_be_imported() -> None:
+    run(WITHOUT_AIRFLOW, *MODULES)
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    loaded = run("import sys, wasmline; print(*sys.modules)").split()
+    assert not set(HEAVY) & set(loaded)
+
+
+@pytest.mark.parametrize("package", ["wasmline.local", "wasmline.cli"])
+def test_the_command_line_and_the_local_services_load_nothing_heavy(package: str) -> None:
+    loaded = run(f"import sys, {package}; print(*sys.modules)").split()
+    assert not set(HEAVY) & set(loaded)
+
+
+def test_the_version_is_the_distributions() -> None:
+    assert importlib.metadata.version("wasmline") == wasmline.__version__
+
+
+def test_the_lock_and_the_project_name_no_host() -> None:
+    for name in ("requirements.lock", "pyproject.toml"):
+        lines = (REPOSITORY / name).read_text().splitlines()
+        assert [line for line in lines if "://" in line and not line.startswith(("Documentation", "Repository"))] == []
+
+
+def test_pyspark_and_its_client_are_pinned_to_one_version() -> None:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+    pins = dict(line.split("==") for line in project["project"]["optional-dependencies"]["spark"] if "==" in line)
+    assert pins["pyspark"] == pins["pyspark-client"]

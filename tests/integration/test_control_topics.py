@@ -1,0 +1,250 @@
+"""Deployments, jobs and modules in the control topics of a real broker."""
+
+import threading
+import uuid
+from dataclasses import replace
+
+import pytest
+
+from wasmline.deploy import (
+    BatchClaim,
+    Deployment,
+    DeploymentLog,
+    DeploymentSpec,
+    JobDriver,
+    JobLog,
+    ModuleStore,
+    StatusLog,
+    deploy,
+)
+from wasmline.errors import (
+    BrokerUnavailable,
+    Conflict,
+    DeployError,
+    DeploymentNotFound,
+    DigestMismatch,
+    Fenced,
+    JobNotFound,
+    LimitExceeded,
+    TopicNotFound,
+    VersionNotFound,
+)
+from wasmline.jobs import JobReport, JobSpec, JobState, StreamSpec
+from wasmline.kafka import KafkaConfig, Topics, producer
+from wasmline.status import PartitionStatus
+
+MODULE = bytes(range(256)) * 8_000  # two megabytes: several chunks
+
+
+def unique(noun: str) -> str:
+    return f"{noun}-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def config(kafka) -> KafkaConfig:  # type: ignore[no-untyped-def]
+    return KafkaConfig(dict(kafka.config.properties))
+
+
+@pytest.fixture
+def spec(config: KafkaConfig) -> DeploymentSpec:
+    topics = Topics(config)
+    source, target = unique("in"), unique("out")
+    topics.create(source, 3)
+    topics.create(target, 3)
+    digest = ModuleStore(config).put(MODULE)
+    return DeploymentSpec(name=unique("t"), version="1.0.0", digest=digest, input_topic=source, output_topics=(target,))
+
+
+def test_a_deployment_is_read_back_as_it_was_made(config: KafkaConfig, spec: DeploymentSpec) -> None:
+    made = deploy(config, spec, MODULE)
+
+    assert made.generation == 1
+    assert DeploymentLog(config).get(spec.name) == made
+    assert ModuleStore(config).get(spec.digest) == MODULE
+
+
+def test_each_deployment_of_a_name_is_a_new_generation(config: KafkaConfig, spec: DeploymentSpec) -> None:
+    deploy(config, spec, MODULE)
+    second = deploy(config, replace(spec, env={"K": "V"}), MODULE, expected_generation=1)
+
+    assert second.generation == 2
+    assert DeploymentLog(config).get(spec.name).spec.env == {"K": "V"}
+
+
+def test_who_decided_on_an_old_generation_gets_a_conflict(config: KafkaConfig, spec: DeploymentSpec) -> None:
+    deploy(config, spec, MODULE)
+    deploy(config, spec, MODULE)
+
+    with pytest.raises(Conflict, match="generation 2, not 1") as caught:
+        deploy(config, spec, MODULE, expected_generation=1)
+    assert caught.value.generation == 2
+    assert DeploymentLog(config).get(spec.name).generation == 2
+
+
+def test_of_many_deployers_at_once_exactly_one_wins(config: KafkaConfig, spec: DeploymentSpec) -> None:
+    start = threading.Barrier(4)
+    won: list[Deployment] = []
+    lost: list[Conflict] = []
+
+    def deployer(number: int) -> None:
+        log = DeploymentLog(config)
+        start.wait()
+        try:
+            won.append(log.deploy(replace(spec, env={"BY": str(number)}), expected_generation=0))
+        except Conflict as conflict:
+            lost.append(conflict)
+        finally:
+            log.close()
+
+    threads = [threading.Thread(target=deployer, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(won) == 1
+    assert len(lost) == 3
+    assert DeploymentLog(config).get(spec.name) == won[0]
+
+
+def test_a_foreign_open_transaction_does_not_hide_a_deployment_from_the_next_deployer(
+    config: KafkaConfig, spec: DeploymentSpec
+) -> None:
+    deploy(config, spec, MODULE)
+    foreign = producer(config, **{"transactional.id": unique("foreign")})
+    foreign.init_transactions(10)
+    foreign.begin_transaction()
+    foreign.produce("_wasmline.deployments", key=b"foreign", value=b"never committed")
+    foreign.flush(10)
+    outcomes: list[type] = []
+
+    def deployer() -> None:
+        try:
+            outcomes.append(type(DeploymentLog(config).deploy(spec, expected_generation=1)))
+        except Conflict:
+            outcomes.append(Conflict)
+
+    threads = [threading.Thread(target=deployer) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    threads[0].join(2)
+    assert outcomes.count(Deployment) == 0  # they wait until the transaction that hides the topic's end is decided
+    foreign.abort_transaction(10)
+    for thread in threads:
+        thread.join(60)
+
+    assert sorted(each.__name__ for each in outcomes) == ["Conflict", "Deployment"]
+    assert DeploymentLog(config).get(spec.name).generation == 2
+
+
+def test_a_paused_deployment_says_why_and_resumes(config: KafkaConfig, spec: DeploymentSpec) -> None:
+    deploy(config, spec, MODULE)
+    log = DeploymentLog(config)
+
+    assert log.pause(spec.name, "too many failures", generation=1).reason == "too many failures"
+    assert log.get(spec.name).state == "paused"
+    assert log.resume(spec.name).state == "running"
+
+
+def test_pausing_leaves_a_newer_generation_alone(config: KafkaConfig, spec: DeploymentSpec) -> None:
+    deploy(config, spec, MODULE)
+    deploy(config, spec, MODULE)
+    log = DeploymentLog(config)
+
+    with pytest.raises(Conflict):
+        log.pause(spec.name, "the first one is bad", generation=1)
+    assert log.get(spec.name).state == "running"
+
+
+def test_a_topic_that_does_not_exist_is_named(config: KafkaConfig, spec: DeploymentSpec) -> None:
+    with pytest.raises(TopicNotFound, match="nowhere") as caught:
+        deploy(config, replace(spec, dead_letter_topic="nowhere"), MODULE)
+    assert caught.value.topic == "nowhere"
+
+
+def test_other_bytes_than_the_spec_names_are_refused(config: KafkaConfig, spec: DeploymentSpec) -> None:
+    with pytest.raises(DigestMismatch):
+        deploy(config, spec, b"other bytes")
+    with pytest.raises(DeploymentNotFound):
+        DeploymentLog(config).get(spec.name)
+
+
+def test_a_transform_may_not_read_what_it_writes(spec: DeploymentSpec) -> None:
+    with pytest.raises(DeployError, match="both input and output"):
+        replace(spec, output_topics=(spec.input_topic,))
+    with pytest.raises(LimitExceeded, match="both input and dead-letter"):
+        replace(spec, dead_letter_topic=spec.input_topic)
+
+
+def test_an_unknown_module_is_not_found(config: KafkaConfig, spec: DeploymentSpec) -> None:
+    with pytest.raises(VersionNotFound):
+        ModuleStore(config).get("sha256:" + "0" * 64)
+
+
+def test_a_broker_that_is_down_is_named() -> None:
+    nowhere = KafkaConfig({"bootstrap.servers": "127.0.0.1:1", "socket.connection.setup.timeout.ms": "1000"})
+    with pytest.raises(BrokerUnavailable, match=r"127\.0\.0\.1:1"):
+        DeploymentLog(nowhere)
+
+
+def job(run: str) -> JobSpec:
+    return JobSpec(job=unique("job"), run=run, storage="somewhere", stream=StreamSpec(transform="t"))
+
+
+def test_a_stop_reaches_the_run_it_was_meant_for(config: KafkaConfig) -> None:
+    log, spec = JobLog(config), job("first")
+    log.submit(spec)
+    log.stop(spec.job, "first")
+    assert log.order(spec.job).wanted == "stopped"
+
+
+def test_a_stop_for_an_earlier_run_is_ignored(config: KafkaConfig) -> None:
+    log, spec = JobLog(config), job("first")
+    log.submit(spec)
+    log.submit(replace(spec, run="second"))
+    log.stop(spec.job, "first")
+    assert log.order(spec.job).wanted == "running"
+
+
+def test_a_report_belongs_to_its_run(config: KafkaConfig) -> None:
+    log, spec = JobLog(config), job("first")
+    report = JobReport(job=spec.job, run="first", state=JobState.SUCCEEDED, updated_ms=1, result={"rows": 3})
+    log.write_report(report)
+    assert log.report(spec.job, "first") == report
+    assert log.report(spec.job, "second") is None
+
+
+def test_an_unknown_job_is_not_found(config: KafkaConfig) -> None:
+    with pytest.raises(JobNotFound):
+        JobLog(config).order(unique("job"))
+
+
+def test_a_newer_driver_fences_the_older_one(config: KafkaConfig, spec: DeploymentSpec) -> None:
+    deployment = deploy(config, spec, MODULE)
+    name = unique("job")
+    older, newer = JobDriver(config, name), None
+
+    def claim(batch_id: int) -> BatchClaim:
+        return BatchClaim(run="r", checkpoint="c", batch_id=batch_id, deployment=deployment)
+
+    older.claim(claim(0))
+    newer = JobDriver(config, name)
+    newer.claim(claim(1))
+
+    with pytest.raises(Fenced, match=name):
+        older.claim(claim(2))
+    newer.claim(claim(3))
+    last = JobLog(config).last_batch(name)
+    assert last is not None
+    assert last == claim(3)
+
+
+def test_statuses_are_kept_by_job_and_partition(config: KafkaConfig) -> None:
+    name, log = unique("job"), StatusLog(config)
+    status = PartitionStatus(
+        job=name, transform="t", topic="in", partition=0, digest="d", generation=1, state="running",
+        offset=5, lag=2, rate=1.5, since_offset=0, updated_ms=7,
+    )  # fmt: skip
+    log.write([status, replace(status, partition=1)])
+    log.write([replace(status, offset=6)])
+    assert [(each.partition, each.offset) for each in log.all() if each.job == name] == [(0, 6), (1, 5)]

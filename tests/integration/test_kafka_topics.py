@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import threading
+import uuid
+
+import pytest
+
+from wasmline.errors import BrokerUnavailable, InvalidKafkaConfig, KafkaError, TopicNotFound
+from wasmline.kafka import KafkaConfig, Topics, produce_all
+from wasmline.testing.kafka import RunningKafka
+
+
+def unique(what: str = "topic") -> str:
+    return f"test-{what}-{uuid.uuid4()}"
+
+
+def test_a_new_topic_is_described_as_it_was_asked_for(kafka: RunningKafka) -> None:
+    topics, name = Topics(kafka.config), unique()
+    assert not topics.exists(name)
+    topics.create(name, 3, config={"cleanup.policy": "compact"})
+    info = topics.describe(name)
+    assert (info.name, info.partitions, info.replication) == (name, 3, 1)
+    assert topics.exists(name)
+    assert topics.brokers() == 1
+
+
+def test_a_topic_made_again_has_another_id(kafka: RunningKafka) -> None:
+    topics, name = Topics(kafka.config), unique()
+    topics.create(name, 1)
+    first = topics.describe(name).id
+    topics.delete([name])
+    assert not topics.exists(name)
+    topics.create(name, 1)
+    assert topics.describe(name).id != first
+
+
+def test_an_existing_topic_is_an_error_unless_it_may_exist(kafka: RunningKafka) -> None:
+    topics, name = Topics(kafka.config), unique()
+    topics.create(name, 2)
+    with pytest.raises(KafkaError, match=f"topic {name} exists already"):
+        topics.create(name, 1)
+    topics.create(name, 1, exist_ok=True)
+    assert topics.describe(name).partitions == 2
+
+
+def test_what_a_broker_refuses_is_reported_in_its_words(kafka: RunningKafka) -> None:
+    with pytest.raises(KafkaError, match=r"no\.such\.setting"):
+        Topics(kafka.config).create(unique(), 1, config={"no.such.setting": "1"})
+
+
+def test_an_unknown_topic_is_named(kafka: RunningKafka) -> None:
+    topics, name = Topics(kafka.config), unique()
+    for ask in (topics.describe, topics.end_offsets, topics.beginning_offsets, lambda name: topics.delete([name])):
+        with pytest.raises(TopicNotFound, match=name) as caught:
+            ask(name)
+        assert caught.value.topic == name
+
+
+def test_offsets_follow_the_records_and_their_times(kafka: RunningKafka) -> None:
+    topics, name = Topics(kafka.config), kafka.topic(partitions=1)
+    start = 1_700_000_000_000
+    produce_all(kafka.config, name, [(None, b"%d" % index, None, start + 1000 * index) for index in range(10)])
+    assert topics.beginning_offsets(name) == {0: 0}
+    assert topics.end_offsets(name) == {0: 10}
+    assert topics.offsets_for_time(name, 0) == {0: 0}
+    assert topics.offsets_for_time(name, start + 2500) == {0: 3}
+    assert topics.offsets_for_time(name, start + 3000) == {0: 3}
+    assert topics.offsets_for_time(name, start + 99_000) == {0: 10}
+
+
+def test_a_cluster_that_is_not_there_is_reported_with_the_reason() -> None:
+    nowhere = KafkaConfig({"bootstrap.servers": "127.0.0.1:1"})
+    with pytest.raises(BrokerUnavailable, match="Connection refused") as caught:
+        Topics(nowhere, timeout=1.0).describe("any")
+    assert caught.value.bootstrap_servers == "127.0.0.1:1"
+    assert caught.value.retryable
+
+
+def test_a_setting_that_the_client_does_not_know_is_named() -> None:
+    with pytest.raises(InvalidKafkaConfig, match=r"no\.such\.setting") as caught:
+        Topics(KafkaConfig({"bootstrap.servers": "127.0.0.1:1", "no.such.setting": "1"}))
+    assert caught.value.key == "no.such.setting"
+
+
+def test_an_administrator_leaves_no_thread_behind(kafka: RunningKafka) -> None:
+    Topics(kafka.config).brokers()
+    before = threading.active_count()
+    for _ in range(5):
+        Topics(kafka.config).brokers()
+    assert threading.active_count() <= before

@@ -1,0 +1,353 @@
+"""A deployment run by a real Spark between topics of a real broker."""
+
+import threading
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from wasmline import dead_letters
+from wasmline.deploy import DeploymentLog, DeploymentSpec, JobDriver, JobLog, ModuleStore, StatusLog, deploy
+from wasmline.errors import DeploymentNotFound, DeploymentPaused, Fenced, InvalidJob, JobFailed, TransformError
+from wasmline.jobs import JobReport, JobSpec, JobState, StreamSpec
+from wasmline.kafka import ConsumerGroups, KafkaConfig, Topics, produce_all, read_to_end
+from wasmline.spark.microbatch import MicrobatchJob
+from wasmline.testing.guests import TRAP, WRITE, guest, when_key
+
+IDENTITY = guest()
+NEXT_IDENTITY = guest(abi=2)
+TRAPS_ON_X = guest(when_key("x", TRAP) + WRITE)
+TRAPS_ON_K = guest(when_key("k", TRAP) + WRITE)
+TRAPS_ALWAYS = guest(TRAP)
+TRAPS_AT_START = guest(on_start=TRAP)
+
+
+def unique(noun: str) -> str:
+    return f"{noun}-{uuid.uuid4().hex[:8]}"
+
+
+@dataclass
+class Stage:
+    """One transform between fresh topics, and a job that runs it."""
+
+    config: KafkaConfig
+    spark: SparkSession
+    folder: Path
+    spec: DeploymentSpec
+    job: str
+
+    def deploy(self, wasm: bytes, **changes: object) -> int:
+        self.spec = replace(self.spec, digest=ModuleStore(self.config).put(wasm), **changes)  # type: ignore[arg-type]
+        return deploy(self.config, self.spec, wasm).generation
+
+    def produce(self, records: Iterable[tuple[bytes, bytes]]) -> int:
+        rows = ((key, value, [("h", b"x")], None) for key, value in records)
+        return produce_all(self.config, self.spec.input_topic, rows)
+
+    def order(self, **stream: object) -> JobSpec:
+        spec = StreamSpec(transform=self.spec.name, **stream)  # type: ignore[arg-type]
+        order = JobSpec(job=self.job, run=unique("run"), storage=str(self.folder), stream=spec)
+        JobLog(self.config).submit(order)
+        return order
+
+    def run(self, **stream: object) -> JobReport:
+        order = self.order(**stream)
+        assert order.stream is not None
+        return MicrobatchJob(self.spark, self.config, order, order.stream).run()
+
+    @contextmanager
+    def running(self) -> Iterator[JobSpec]:
+        """Run for ever in the background; stop by record at the end."""
+        order = self.order(trigger_interval="200 milliseconds")
+        assert order.stream is not None
+        job = MicrobatchJob(self.spark, self.config, order, order.stream)
+        with ThreadPoolExecutor(1) as thread:
+            outcome = thread.submit(job.run)
+            try:
+                yield order
+            finally:
+                JobLog(self.config).stop(self.job, order.run)
+                report = outcome.result(90)
+        assert report.state is JobState.STOPPED
+
+    def out(self) -> list[tuple[bytes, bytes, dict[str, bytes]]]:
+        return self._records(self.spec.output_topics[0])
+
+    def letters(self) -> list[tuple[bytes, dict[str, bytes]]]:
+        assert self.spec.dead_letter_topic is not None
+        return [(value, headers) for _, value, headers in self._records(self.spec.dead_letter_topic)]
+
+    def _records(self, topic: str) -> list[tuple[bytes, bytes, dict[str, bytes]]]:
+        messages: Iterator[Any] = read_to_end(self.config, topic)
+        return [(message.key(), message.value(), dict(message.headers() or [])) for message in messages]
+
+
+@pytest.fixture
+def stage(kafka, spark: SparkSession, tmp_path: Path) -> Stage:  # type: ignore[no-untyped-def]
+    config = kafka.config
+    source, target, letters = unique("in"), unique("out"), unique("dlq")
+    for topic in (source, target, letters):
+        Topics(config).create(topic, 3)
+    spec = DeploymentSpec(
+        name=unique("t"), version="1.0.0", digest="sha256:" + "0" * 64, input_topic=source,
+        output_topics=(target,), dead_letter_topic=letters,
+    )  # fmt: skip
+    DeploymentLog(config).close()  # makes the control topics
+    return Stage(config=config, spark=spark, folder=tmp_path, spec=spec, job=unique("job"))
+
+
+def keyed(count: int, first: int = 0) -> list[tuple[bytes, bytes]]:
+    return [(f"k{number % 17}".encode(), str(number).encode()) for number in range(first, first + count)]
+
+
+def by_key(records: Iterable[tuple[bytes, bytes]]) -> dict[bytes, list[bytes]]:
+    grouped = defaultdict(list)
+    for key, value in records:
+        grouped[key].append(value)
+    return dict(grouped)
+
+
+def until(condition: Callable[[], bool], patience: float = 60) -> None:
+    done = threading.Event()
+    for _ in range(int(patience / 0.2)):
+        if condition():
+            return
+        done.wait(0.2)
+    raise AssertionError("it never came true")
+
+
+def test_every_record_arrives_once_in_the_order_of_its_key(stage: Stage) -> None:
+    stage.deploy(IDENTITY)
+    records = keyed(5_000)
+    stage.produce(records)
+
+    report = stage.run(max_offsets_per_trigger=2_000)
+
+    out = stage.out()
+    assert by_key((key, value) for key, value, _ in out) == by_key(records)
+    assert all(headers == {"h": b"x"} for _, _, headers in out)
+    assert report.state is JobState.SUCCEEDED
+    assert report.result["records_in"] == report.result["records_out"] == 5_000
+    assert len(report.result["batches"]) >= 3
+
+
+def test_progress_is_seen_by_lag_tools_and_in_the_status_topic(stage: Stage) -> None:
+    generation = stage.deploy(IDENTITY)
+    stage.produce(keyed(1_000))
+    stage.run()
+
+    ends = Topics(stage.config).end_offsets(stage.spec.input_topic)
+    assert ConsumerGroups(stage.config).committed(f"wasmline.{stage.job}", stage.spec.input_topic) == ends
+    statuses = [status for status in StatusLog(stage.config).all() if status.job == stage.job]
+    assert {status.partition: status.offset for status in statuses} == ends
+    assert {(status.generation, status.lag, status.state) for status in statuses} == {(generation, 0, "stopped")}
+    assert sum(status.records_in for status in statuses) == 1_000
+
+
+def test_the_next_run_goes_on_where_the_last_one_ended(stage: Stage) -> None:
+    stage.deploy(IDENTITY)
+    stage.produce(keyed(300))
+    stage.run()
+    stage.produce(keyed(200, first=300))
+    report = stage.run()
+
+    assert report.result["records_in"] == 200
+    assert by_key((key, value) for key, value, _ in stage.out()) == by_key(keyed(500))
+
+
+def test_a_failing_record_becomes_a_dead_letter_with_its_source_and_the_rest_goes_on(stage: Stage) -> None:
+    stage.deploy(TRAPS_ON_X)
+    records = keyed(500)
+    records[250] = (b"x", b"poison")
+    stage.produce(records)
+
+    report = stage.run()
+
+    [(value, headers)] = stage.letters()
+    assert value == b"poison"
+    assert headers[dead_letters.ERROR] == b"GuestTrap"
+    assert headers[dead_letters.MODULE].decode() == stage.spec.digest
+    assert headers["h"] == b"x"
+    assert report.result["dead_letters"] == {"GuestTrap": 1}
+    source = read_to_end(stage.config, stage.spec.input_topic)
+    where = next((m.partition(), m.offset()) for m in source if m.value() == b"poison")
+    assert (int(headers[dead_letters.SOURCE_PARTITION]), int(headers[dead_letters.SOURCE_OFFSET])) == where
+    rest = [(key, value) for key, value in records if value != b"poison"]
+    assert by_key((key, value) for key, value, _ in stage.out()) == by_key(rest)
+
+
+def test_an_endless_job_stops_at_a_batch_boundary_and_loses_nothing(stage: Stage) -> None:
+    stage.deploy(IDENTITY)
+    stage.produce(keyed(1_000))
+    with stage.running():
+        until(lambda: len(stage.out()) == 1_000)
+    stage.produce(keyed(500, first=1_000))
+    stage.run()
+
+    assert by_key((key, value) for key, value, _ in stage.out()) == by_key(keyed(1_500))
+
+
+def test_a_running_job_switches_to_the_next_generation_between_batches(stage: Stage) -> None:
+    stage.deploy(IDENTITY)
+    stage.produce(keyed(100))
+    with stage.running():
+        until(lambda: len(stage.out()) == 100)
+        second = stage.deploy(NEXT_IDENTITY)
+        stage.produce(keyed(100, first=100))
+        until(lambda: len(stage.out()) == 200)
+    statuses = [status for status in StatusLog(stage.config).all() if status.job == stage.job]
+
+    assert {status.generation for status in statuses} == {second}
+    assert sum(status.since_offset for status in statuses) == 100
+    assert by_key((key, value) for key, value, _ in stage.out()) == by_key(keyed(200))
+
+
+def test_a_replayed_batch_runs_the_generation_it_was_recorded_with(stage: Stage) -> None:
+    stage.deploy(IDENTITY)
+    stage.produce(keyed(50))
+    stage.run()
+    for commit in stage.folder.glob(f"checkpoints/{stage.job}/*/commits/*0*"):
+        commit.unlink()  # as if the driver had died after the batch and before its commit
+    stage.deploy(TRAPS_ON_K)
+
+    report = stage.run()
+
+    assert [batch["generation"] for batch in report.result["batches"]] == [1]
+    assert len(stage.out()) == 100
+    assert stage.letters() == []
+
+
+def test_a_topic_made_anew_is_read_from_its_beginning(stage: Stage) -> None:
+    stage.deploy(IDENTITY)
+    stage.produce(keyed(100))
+    stage.run()
+    Topics(stage.config).delete([stage.spec.input_topic])
+    Topics(stage.config).create(stage.spec.input_topic, 3)
+    stage.produce(keyed(30))
+
+    assert stage.run().result["records_in"] == 30
+
+
+def test_a_module_that_fails_before_its_first_record_fails_its_deployment(stage: Stage) -> None:
+    stage.deploy(TRAPS_AT_START)
+    stage.produce(keyed(100))
+
+    with pytest.raises(TransformError):
+        stage.run()
+
+    standing = DeploymentLog(stage.config).get(stage.spec.name)
+    assert standing.state == "paused"
+    assert "before its first record" in standing.reason
+    assert stage.letters() == []
+
+
+def test_too_many_failures_pause_the_deployment_and_a_better_one_does_every_record(stage: Stage) -> None:
+    stage.deploy(TRAPS_ALWAYS)
+    records = keyed(600)
+    stage.produce(records)
+
+    with pytest.raises(DeploymentPaused, match="share"):
+        stage.run()
+    assert DeploymentLog(stage.config).get(stage.spec.name).state == "paused"
+    assert stage.letters() == []
+
+    stage.deploy(IDENTITY)
+    stage.run()
+    assert by_key((key, value) for key, value, _ in stage.out()) == by_key(records)
+
+
+def test_a_paused_deployment_is_not_run(stage: Stage) -> None:
+    stage.deploy(IDENTITY)
+    DeploymentLog(stage.config).pause(stage.spec.name, "lunch")
+    with pytest.raises(DeploymentPaused, match="lunch"):
+        stage.run()
+
+
+def test_an_unknown_transform_is_named(stage: Stage) -> None:
+    with pytest.raises(DeploymentNotFound, match=stage.spec.name):
+        stage.run()
+
+
+def test_a_batch_after_an_idle_while_is_published_with_its_own_offsets(stage: Stage) -> None:
+    stage.deploy(IDENTITY)
+    groups = ConsumerGroups(stage.config)
+    with stage.running():
+        until(lambda: bool(StatusLog(stage.config).of(stage.job)))
+        stage.produce(keyed(100))
+        until(lambda: len(stage.out()) == 100)
+        ends = Topics(stage.config).end_offsets(stage.spec.input_topic)
+        until(lambda: groups.committed(f"wasmline.{stage.job}", stage.spec.input_topic) == ends)
+    assert sum(status.records_in for status in StatusLog(stage.config).of(stage.job)) == 100
+
+
+def test_many_small_batches_of_failures_pause_the_deployment_too(stage: Stage) -> None:
+    stage.deploy(TRAPS_ALWAYS)
+    stage.produce(keyed(600))
+    with pytest.raises(DeploymentPaused):
+        stage.run(max_offsets_per_trigger=60)
+    assert DeploymentLog(stage.config).get(stage.spec.name).state == "paused"
+    assert len(stage.letters()) < 300
+
+
+def test_without_a_dead_letter_topic_a_bad_record_fails_the_job_until_a_better_version_comes(stage: Stage) -> None:
+    stage.deploy(TRAPS_ON_X, dead_letter_topic=None)
+    stage.produce([*keyed(50), (b"x", b"poison")])
+    with pytest.raises(DeploymentPaused, match="GuestTrap"):
+        stage.run()
+
+    stage.deploy(IDENTITY)
+    stage.run()
+    assert by_key((key, value) for key, value, _ in stage.out())[b"x"] == [b"poison"]
+
+
+def test_a_batch_that_cannot_be_written_fails_the_job_with_its_cause(stage: Stage) -> None:
+    stage.deploy(IDENTITY)
+    stage.produce(keyed(10))
+    Topics(stage.config).delete([stage.spec.output_topics[0]])
+    with pytest.raises(JobFailed, match="does not host this topic-partition"):
+        stage.run()
+    assert {status.state for status in StatusLog(stage.config).of(stage.job)} == {"failed"}
+
+
+def test_a_generation_with_another_input_topic_is_not_run_on_this_one(stage: Stage) -> None:
+    stage.deploy(IDENTITY)
+    stage.produce(keyed(50))
+    with pytest.raises(InvalidJob, match="run the job again"), stage.running() as order:  # noqa: PT012
+        until(lambda: len(stage.out()) == 50)
+        other = unique("other")
+        Topics(stage.config).create(other, 1)
+        source = stage.spec.input_topic
+        stage.deploy(IDENTITY, input_topic=other)
+        stage.spec = replace(stage.spec, input_topic=source)
+        stage.produce(keyed(50, first=50))
+        until(lambda: (report := JobLog(stage.config).report(stage.job, order.run)) is not None and report.state.final)
+    assert len(stage.out()) == 50
+
+
+def test_a_newer_run_takes_over_from_the_older_and_no_record_is_lost(stage: Stage) -> None:
+    stage.deploy(IDENTITY)
+    stage.produce(keyed(200))
+    with stage.running():
+        until(lambda: len(stage.out()) == 200)
+        with stage.running():
+            stage.produce(keyed(200, first=200))
+            until(lambda: len(stage.out()) >= 400)
+    assert by_key((key, value) for key, value, _ in stage.out()) == by_key(keyed(400))
+
+
+def test_a_driver_that_was_fenced_ends_at_its_next_batch(stage: Stage) -> None:
+    stage.deploy(IDENTITY)
+    with pytest.raises(Fenced), stage.running() as order:  # noqa: PT012
+        until(lambda: JobLog(stage.config).report(stage.job, order.run) is not None)
+        rival = JobDriver(stage.config, stage.job)
+        rival.close()
+        stage.produce(keyed(10))
+        until(lambda: (report := JobLog(stage.config).report(stage.job, order.run)) is not None and report.state.final)
+    assert stage.out() == []

@@ -1,0 +1,112 @@
+"""The product's own DAGs: they load, they say what they are, and the steps that need no Spark run."""
+
+import importlib.util
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import wasmline
+from wasmline.deploy import DeploymentLog
+from wasmline.kafka import Topics, read_to_end
+from wasmline.registry import FilesystemRegistry
+from wasmline.testing.kafka import RunningKafka
+
+DAGS = Path(wasmline.__file__).parents[2] / "dags"
+ROWS = 1_000
+
+
+@pytest.fixture
+def load(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], ModuleType]:
+    """Load a DAG file anew, with its things below a folder of its own."""
+    monkeypatch.setenv("WASMLINE_HOME", str(tmp_path))
+    monkeypatch.delitem(sys.modules, "places", raising=False)
+
+    def load(name: str) -> ModuleType:
+        spec = importlib.util.spec_from_file_location(name, DAGS / f"{name}.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    return load
+
+
+def test_the_pipeline_builds_beside_producing_and_reports_at_the_end(load: Callable[[str], ModuleType]) -> None:
+    dag = load("delivery_pipeline").dag
+    upstream = {task.task_id: set(task.upstream_task_ids) for task in dag.tasks}
+    assert upstream == {
+        "topics": set(),
+        "build": set(),
+        "test": {"build"},
+        "publish": {"test"},
+        "deploy": {"publish", "topics"},
+        "produce": {"topics"},
+        "stream": {"deploy", "produce"},
+        "verify": {"stream"},
+        "train": {"verify"},
+        "promote": {"train"},
+        "report": {"promote"},
+    }
+    assert set(upstream) == {*load("delivery_pipeline").STEPS, "report"}
+
+
+@pytest.mark.parametrize("name", ["delivery_pipeline", "retrain_delivery_eta"])
+def test_every_parameter_of_a_form_is_explained_and_has_a_valid_default(
+    load: Callable[[str], ModuleType], name: str
+) -> None:
+    dag = load(name).dag
+    dag.params.validate()
+    for key in dag.params:
+        parameter = dag.params.get_param(key)
+        assert parameter.schema["title"]
+        assert parameter.description
+
+
+def test_the_retraining_keeps_the_hours_of_the_drivers(load: Callable[[str], ModuleType]) -> None:
+    dag = load("retrain_delivery_eta").dag
+    assert dag.timetable.timezone.name == "Asia/Kolkata"
+    assert dag.timetable.expression == "0 3 * * *"
+    assert not dag.catchup
+
+
+@pytest.fixture
+def connected(kafka: RunningKafka, monkeypatch: pytest.MonkeyPatch) -> RunningKafka:
+    extra = {"bootstrap.servers": kafka.bootstrap_servers}
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps({"conn_type": "kafka", "extra": extra}))
+    return kafka
+
+
+def test_the_steps_up_to_the_stream_build_publish_deploy_and_produce(
+    load: Callable[[str], ModuleType], run_dag: Callable[..., Any], connected: RunningKafka, tmp_path: Path
+) -> None:
+    dag = load("delivery_pipeline").dag.partial_subset(["deploy", "produce"], include_upstream=True)
+    assert run_dag(dag, rows=ROWS).state == "success"
+
+    published = FilesystemRegistry(str(tmp_path / "registry")).get("delivery-distance")
+    deployments = DeploymentLog(connected.config)
+    deployed = deployments.get("delivery-distance")
+    deployments.close()
+    assert (deployed.spec.version, deployed.spec.digest) == (published.version, published.digest)
+    assert deployed.spec.topics == ("deliveries.raw", "deliveries.features", "deliveries.features.dlq")
+    assert Topics(connected.config).describe("deliveries.raw").partitions == 3
+    records = list(read_to_end(connected.config, "deliveries.raw"))
+    assert len(records) == ROWS
+    places: dict[bytes, set[int]] = {}
+    for record in records:
+        key, value, partition = record.key(), record.value(), record.partition()
+        assert isinstance(key, bytes)
+        assert value is not None
+        assert partition is not None
+        assert value.split(b",")[1] == key
+        places.setdefault(key, set()).add(partition)
+    assert all(len(found) == 1 for found in places.values()), "a driver's deliveries are on one partition"
+
+    assert run_dag(dag, rows=ROWS, seed=8).state == "success"
+    assert sum(Topics(connected.config).end_offsets("deliveries.raw").values()) == ROWS, "the topics are fresh"
+    assert FilesystemRegistry(str(tmp_path / "registry")).versions("delivery-distance") == [published.version]

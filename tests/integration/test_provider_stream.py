@@ -1,0 +1,119 @@
+"""SparkStreamOperator with a real Spark and a real broker: to the end, for ever, found again, stopped in order."""
+
+import json
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import TaskDeferred
+
+from wasmline.deploy import DeploymentLog, DeploymentSpec, JobLog, ModuleStore, deploy
+from wasmline.errors import DeploymentNotFound, JobFailed
+from wasmline.jobs import JobState
+from wasmline.kafka import produce_all, read_to_end
+from wasmline.local.process import wait_until
+from wasmline.testing.guests import guest
+from wasmline.testing.kafka import RunningKafka
+from wasmline_provider.operators.stream import SparkStreamOperator
+
+RECORDS = 500
+
+
+@pytest.fixture
+def transform(kafka: RunningKafka, monkeypatch: pytest.MonkeyPatch) -> DeploymentSpec:
+    """An identity transform between fresh topics with records, and connections to reach all of it."""
+    DeploymentLog(kafka.config).close()
+    wasm = guest()
+    spec = DeploymentSpec(
+        name=f"identity-{uuid.uuid4().hex[:8]}",
+        version="1.0.0",
+        digest=ModuleStore(kafka.config).put(wasm),
+        input_topic=kafka.topic(partitions=2),
+        output_topics=(kafka.topic(partitions=2),),
+    )
+    deploy(kafka.config, spec, wasm)
+    produce_all(kafka.config, spec.input_topic, ((b"%d" % (n % 9), b"%d" % n, None, None) for n in range(RECORDS)))
+    extra = {"bootstrap.servers": kafka.bootstrap_servers}
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps({"conn_type": "kafka", "extra": extra}))
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[2]"}))
+    return spec
+
+
+def operator(spec: DeploymentSpec, folder: Path, **arguments: Any) -> SparkStreamOperator:
+    return SparkStreamOperator(
+        task_id="stream",
+        job=spec.name,
+        transform=spec.name,
+        storage=str(folder),
+        conf={"spark.ui.enabled": "false"},
+        **arguments,
+    )
+
+
+def context() -> Any:
+    ti = SimpleNamespace(dag_id="dag", run_id="run", task_id="stream", map_index=-1)
+    return {"ti": ti, "outlet_events": {}}
+
+
+@pytest.mark.parametrize("deferrable", [False, True], ids=["on a worker", "deferred"])
+def test_a_dag_streams_until_caught_up(
+    transform: DeploymentSpec,
+    kafka: RunningKafka,
+    run_dag: Callable[..., Any],
+    tmp_path: Path,
+    deferrable: bool,
+) -> None:
+    with DAG(f"stream_{transform.name}", schedule=None) as dag:
+        operator(transform, tmp_path, deferrable=deferrable)
+    run = run_dag(dag)
+    assert run.state == "success"
+    (task,) = run.get_task_instances()
+    result = task.xcom_pull(task_ids="stream")
+    assert (result["state"], result["records_in"], result["records_out"]) == ("succeeded", RECORDS, RECORDS)
+    assert result["digest"] == transform.digest
+    assert len(list(read_to_end(kafka.config, transform.output_topics[0]))) == RECORDS
+
+
+def test_a_stream_for_ever_is_found_again_by_the_next_try_and_stopped_by_a_kill(
+    transform: DeploymentSpec, kafka: RunningKafka, tmp_path: Path
+) -> None:
+    first, second = (operator(transform, tmp_path, trigger_interval="1 second", deferrable=True) for _ in range(2))
+    run = first.submit_job(context())
+    jobs = JobLog(kafka.config)
+
+    def read() -> int:
+        report = jobs.report(run["job"], run["run"])
+        assert report is None or not report.state.final, report
+        return int(report.result.get("records_in", 0)) if report else 0
+
+    try:
+        assert wait_until(lambda: read() == RECORDS, 120)
+        with pytest.raises(TaskDeferred) as deferred:
+            second.execute(context())
+        _, arguments = deferred.value.trigger.serialize()
+        assert {name: arguments[name] for name in run} == run
+        second.on_kill()
+        assert wait_until(lambda: second.get_job_status(run, context()) == JobState.STOPPED, 60)
+        result = second.get_job_result(run, context())
+        assert (result["state"], result["records_out"]) == ("stopped", RECORDS)
+    finally:
+        jobs.close()
+
+
+def test_a_driver_that_fails_fails_the_task_with_its_reason(transform: DeploymentSpec, tmp_path: Path) -> None:
+    unknown = SparkStreamOperator(
+        task_id="stream",
+        job=transform.name,
+        transform="never-deployed",
+        storage=str(tmp_path),
+        conf={"spark.ui.enabled": "false"},
+        durable=False,
+    )
+    with pytest.raises(JobFailed, match=DeploymentNotFound.__name__) as failure:
+        unknown.execute_resumable(context())
+    assert "never-deployed" in str(failure.value)
+    assert "driver's output" in str(failure.value)

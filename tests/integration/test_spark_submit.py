@@ -1,0 +1,141 @@
+"""The application as spark-submit runs it, under its supervisor, against plain and secured brokers."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from wasmline.deploy import DeploymentLog, DeploymentSpec, JobLog, ModuleStore, deploy
+from wasmline.jobs import JobReport, JobSpec, JobState, StreamSpec
+from wasmline.kafka import KafkaConfig, Topics, produce_all, read_to_end
+from wasmline.local.jars import connector_jars
+from wasmline.spark import launch, main
+from wasmline.testing.guests import guest
+
+SPARK_HOME = Path(pyspark.__file__).parent
+COMMAND = [
+    str(SPARK_HOME / "bin" / "spark-submit"),
+    "--master", "local[2]",
+    "--jars", ",".join(str(jar) for jar in connector_jars()),
+    "--conf", "spark.ui.enabled=false",
+    str(Path(main.__file__)),
+]  # fmt: skip
+
+
+def environment(config: KafkaConfig) -> dict[str, str]:
+    return {
+        **os.environ,
+        "SPARK_HOME": str(SPARK_HOME),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "WASMLINE_KAFKA_CONFIG": config.to_json(),
+    }
+
+
+def ordered(config: KafkaConfig, folder: Path, interval: str | None = None) -> tuple[JobSpec, DeploymentSpec]:
+    """Make topics and a deployment, order a job for it, and put a thousand records in."""
+    name = f"t-{uuid.uuid4().hex[:8]}"
+    for topic in (f"{name}.in", f"{name}.out"):
+        Topics(config).create(topic, 3)
+    DeploymentLog(config).close()
+    wasm = guest()
+    spec = DeploymentSpec(
+        name=name,
+        version="1.0.0",
+        digest=ModuleStore(config).put(wasm),
+        input_topic=f"{name}.in",
+        output_topics=(f"{name}.out",),
+    )
+    deploy(config, spec, wasm)
+    order = JobSpec(
+        job=name, run="run-1", storage=str(folder), stream=StreamSpec(transform=name, trigger_interval=interval)
+    )
+    JobLog(config).submit(order)
+    produce_all(config, spec.input_topic, ((f"k{i % 7}".encode(), str(i).encode(), [], None) for i in range(1_000)))
+    return order, spec
+
+
+def launched(config: KafkaConfig, order: JobSpec, log: Path, command: list[str]) -> subprocess.Popen[bytes]:
+    names = ["--job", order.job, "--run", order.run]
+    supervisor = [sys.executable, "-m", launch.__name__, *names, "--log", str(log), "--", *command, *names]
+    return subprocess.Popen(supervisor, env=environment(config), start_new_session=True)
+
+
+def final_report(config: KafkaConfig, order: JobSpec) -> JobReport:
+    report = JobLog(config).report(order.job, order.run)
+    assert report is not None
+    assert report.state.final, report
+    return report
+
+
+def until(condition: Callable[[], bool], patience: float = 90) -> None:
+    clock = threading.Event()
+    for _ in range(int(patience / 0.2)):
+        if condition():
+            return
+        clock.wait(0.2)
+    raise AssertionError("it never came true")
+
+
+def test_a_job_on_a_secured_cluster_leaks_no_secret(secured_kafka, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    config = secured_kafka().config
+    assert config.properties["security.protocol"] == "SASL_SSL"
+    order, spec = ordered(config, tmp_path)
+    log = tmp_path / "driver.log"
+
+    assert launched(config, order, log, COMMAND).wait(180) == 0
+
+    assert final_report(config, order).result["records_out"] == 1_000
+    assert len(list(read_to_end(config, spec.output_topics[0]))) == 1_000
+    assert config.properties["sasl.password"] not in log.read_text()
+    assert config.properties["sasl.password"].encode() not in b"".join(
+        message.value() or b"" for message in read_to_end(config, "_wasmline.jobs")
+    )
+
+
+def test_a_stop_record_ends_an_endless_job_with_a_final_report(kafka, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    config = kafka.config
+    order, spec = ordered(config, tmp_path, interval="500 milliseconds")
+    running = launched(config, order, tmp_path / "driver.log", COMMAND)
+    until(lambda: len(list(read_to_end(config, spec.output_topics[0]))) == 1_000)
+
+    JobLog(config).stop(order.job, order.run)
+
+    assert running.wait(60) == 0
+    assert final_report(config, order).state is JobState.STOPPED
+
+
+def test_a_killed_driver_is_reported_by_its_supervisor(kafka, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    config = kafka.config
+    order, spec = ordered(config, tmp_path, interval="500 milliseconds")
+    running = launched(config, order, tmp_path / "driver.log", COMMAND)
+    until(lambda: len(list(read_to_end(config, spec.output_topics[0]))) == 1_000)
+
+    [java] = subprocess.check_output(["pgrep", "-P", str(running.pid)], text=True).split()
+    os.kill(int(java), signal.SIGKILL)
+
+    running.wait(60)
+    report = final_report(config, order)
+    assert report.state is JobState.FAILED
+    assert "status -9" in report.message
+    assert subprocess.run(["pgrep", "-f", "--", f"--job {order.job}"], check=False).returncode == 1  # nothing is left
+
+
+@pytest.mark.parametrize("command", [["no-such-spark-submit"], ["sh", "-c", "echo out of luck; exit 3"]])
+def test_a_command_that_does_not_start_is_reported(kafka, tmp_path: Path, command: list[str]) -> None:  # type: ignore[no-untyped-def]
+    config = kafka.config
+    order = JobSpec(job=f"job-{uuid.uuid4().hex[:8]}", run="run-1", storage=str(tmp_path))
+    JobLog(config).submit(order)
+
+    assert launched(config, order, tmp_path / "driver.log", command).wait(60) != 0
+
+    report = final_report(config, order)
+    assert report.state is JobState.FAILED
+    assert any(hint in report.message for hint in ("No such file", "out of luck"))

@@ -1,0 +1,229 @@
+"""Rows made from records by a real Spark, and models trained on them."""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from zlib import crc32
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from delivery.contract import Violation
+from delivery.generator import generate
+from delivery.model import train_spec
+from delivery.reference import transform
+from delivery.source import Source, read_file
+from wasmline.documents import decode, encode
+from wasmline.errors import NotEnoughData
+from wasmline.jobs import TrainSpec
+from wasmline.training import Dataset, ModelRegistry, Prepared, TrainResult, prepare, promote, train_on
+from wasmline.training.dataset import of_slice
+from wasmline.training.prepare import OFFSET, PARTITION, VALUE
+
+DATA = Path(__file__).parents[3] / "shared" / "data" / "food_delivery.csv"
+
+Record = tuple[int, int, bytes | None]
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> TrainSpec:
+    return TrainSpec(
+        model="eta",
+        topic="features",
+        models=str(tmp_path / "models"),
+        fields={"id": "string", "km": "double", "kind": "string", "minutes": "double"},
+        features=("km", "kind"),
+        categories={"kind": ("a", "b")},
+        target="minutes",
+        identity="id",
+        where="km < 100 OR km IS NULL",
+    )
+
+
+def row(identity: str | None, km: float | None = 1.0, minutes: float | None = 5.0) -> bytes:
+    return json.dumps({"id": identity, "km": km, "kind": "a", "minutes": minutes, "more": True}).encode()
+
+
+def frame(spark: SparkSession, records: Iterable[Record]) -> DataFrame:
+    partitions, offsets, values = zip(*records, strict=True)
+    types = {PARTITION: pa.int32(), OFFSET: pa.int64(), VALUE: pa.binary()}
+    columns = zip(types.items(), (partitions, offsets, values), strict=True)
+    return spark.createDataFrame(pa.table({name: pa.array(column, kind) for (name, kind), column in columns}))
+
+
+def over(spec: TrainSpec, records: Iterable[Record]) -> Dataset:
+    ends: dict[str, tuple[int, int]] = {}
+    for partition, offset, _ in records:
+        ends[str(partition)] = (0, max(offset + 1, ends.get(str(partition), (0, 0))[1]))
+    return of_slice(spec, topic_id="", offsets=ends)
+
+
+def prepared(spark: SparkSession, spec: TrainSpec, records: list[Record]) -> Prepared:
+    return prepare(frame(spark, records), over(spec, records))
+
+
+def identities(rows: Prepared) -> list[str]:
+    return [*rows.training["id"].to_pylist(), *rows.holdout["id"].to_pylist()]
+
+
+def test_only_whole_and_clean_records_become_rows_and_the_others_are_counted(
+    spark: SparkSession, spec: TrainSpec
+) -> None:
+    bad = [
+        None,
+        b"",
+        b"not json",
+        b"[1]",
+        b"\xff\xfe",
+        row(None),
+        row("x", minutes=None),
+        row("x", km=1e6),
+        b'{"id": "x", "km": 1, "minutes": NaN}',
+        b'{"id": "x", "km": 1, "minutes": 1e999}',
+        b'{"id": "x", "km": 1, "minutes": "soon"}',
+    ]
+    good = [row("1"), row("2", km=None), b'{"id": "3", "km": 1, "minutes": 4}']
+    records: list[Record] = [(0, offset, value) for offset, value in enumerate([*bad, *good])]
+    rows = prepared(spark, spec, records)
+    assert sorted(identities(rows)) == ["1", "2", "3"]
+    assert (rows.excluded, rows.duplicates) == (len(bad), 0)
+    assert rows.training.column_names == list(spec.fields)
+
+
+def test_of_records_with_one_identity_the_one_with_the_lowest_coordinates_counts(
+    spark: SparkSession, spec: TrainSpec
+) -> None:
+    records: list[Record] = [
+        (1, 0, row("1", 10)),
+        (0, 7, row("1", 7)),
+        (0, 3, row("1", 3)),
+        (0, 2, row("1", 1e6)),
+        (2, 0, row("2")),
+    ]
+    rows = prepared(spark, spec, records)
+    found = dict(
+        zip(identities(rows), [*rows.training["km"].to_pylist(), *rows.holdout["km"].to_pylist()], strict=True)
+    )
+    assert found == {"1": 3.0, "2": 1.0}
+    assert rows.duplicates == 2
+
+
+def test_rows_come_in_the_order_of_their_records_however_spark_divides_the_work(
+    spark: SparkSession, spec: TrainSpec
+) -> None:
+    records: list[Record] = [(number % 3, number // 3, row(f"id-{number % 900}", number)) for number in range(1000)]
+    dataset = over(spec, records)
+    spec_rows = [prepare(frame(spark, records).repartition(parts), dataset) for parts in (1, 7)]
+    shuffled = prepare(frame(spark, sorted(records, key=lambda record: crc32(record[2] or b""))), dataset)
+    assert spec_rows[0] == spec_rows[1] == shuffled
+    kept = spec_rows[0].training["km"].to_pylist()
+    assert kept == sorted(kept, key=lambda number: (number % 3, number // 3))
+    assert len(kept) == spec_rows[0].training.num_rows > 0
+
+
+def test_a_record_held_out_once_is_held_out_from_every_later_slice(spark: SparkSession, spec: TrainSpec) -> None:
+    records: list[Record] = [(0, number, row(str(number))) for number in range(2000)]
+    all_of_it = prepared(spark, replace(spec, where="km < 50"), records)
+    later = prepared(spark, spec, records[1000:])
+    held_out = set(all_of_it.holdout["id"].to_pylist())
+    assert set(later.holdout["id"].to_pylist()) == {identity for identity in held_out if int(identity) >= 1000}
+    assert len(held_out) == pytest.approx(400, abs=60)
+
+
+def test_another_seed_holds_out_other_records(spark: SparkSession, spec: TrainSpec) -> None:
+    records: list[Record] = [(0, number, row(str(number))) for number in range(500)]
+    holdouts = [prepared(spark, replace(spec, seed=seed), records).holdout["id"].to_pylist() for seed in (1, 2)]
+    assert holdouts[0] != holdouts[1]
+
+
+def test_too_few_rows_are_refused_saying_why(spark: SparkSession, spec: TrainSpec) -> None:
+    records: list[Record] = [(0, 0, row("1")), (0, 1, b"broken")]
+    with pytest.raises(NotEnoughData, match=r"1 records do not meet .* at least 500"):
+        train_on(frame(spark, records), over(spec, records), spec)
+
+
+def features(source: Iterable[Source]) -> Iterator[Record]:
+    """What the transform makes of raw records, on three partitions."""
+    ends = [0, 0, 0]
+    for record in source:
+        value = transform(record.value)
+        if not isinstance(value, Violation):
+            partition = crc32(record.key or b"") % 3
+            yield partition, ends[partition], value
+            ends[partition] += 1
+
+
+def trained(spark: SparkSession, spec: TrainSpec, records: list[Record], *, run: str = "") -> TrainResult:
+    return train_on(frame(spark, records), over(spec, records), spec, run=run)
+
+
+@pytest.fixture(scope="module")
+def generated() -> list[Record]:
+    return list(features(generate()))
+
+
+def test_the_model_explains_generated_deliveries_and_the_mean_does_not(
+    spark: SparkSession, generated: list[Record], tmp_path: Path
+) -> None:
+    result = trained(spark, train_spec(topic="f", models=str(tmp_path)), generated)
+    assert result.metrics.rmse <= 7.3
+    assert result.metrics.mean_rmse == pytest.approx(9.4, abs=0.2)
+    assert result.decision.promote
+    assert result.rows.offsets == len(generated)
+    assert sum((result.rows.excluded, result.rows.duplicates, result.rows.training, result.rows.holdout)) == len(
+        generated
+    )
+    assert len(encode(result)) < 200_000
+    assert decode(TrainResult, encode(result)) == result
+
+
+@pytest.mark.skipif(not DATA.exists(), reason="the real export food_delivery.csv is not beside the checkout")
+@pytest.mark.parametrize("seed", [7, 11])
+def test_the_model_reaches_the_known_floor_on_the_real_export(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+    records = list(features(read_file(DATA)))
+    result = trained(spark, train_spec(topic="f", models=str(tmp_path), seed=seed), records)
+    assert len(records) == 45_593 - 431
+    assert result.metrics.rmse <= 7.30
+    assert result.metrics.mean_rmse > 9.2
+
+
+def test_training_twice_gives_the_same_bytes_and_no_second_version(
+    spark: SparkSession, generated: list[Record], tmp_path: Path
+) -> None:
+    spec = train_spec(topic="f", models=str(tmp_path / "one"))
+    first = trained(spark, spec, generated, run="r1")
+    again = trained(spark, spec, generated, run="r2")
+    elsewhere = trained(spark, replace(spec, models=str(tmp_path / "two")), generated)
+    assert first.digest == again.digest == elsewhere.digest
+    assert first.version == again.version == "1.0.0"
+    assert first.metrics == again.metrics
+
+
+def test_a_champion_is_measured_on_the_challengers_holdout_and_the_better_one_stays(
+    spark: SparkSession, generated: list[Record], tmp_path: Path
+) -> None:
+    spec = train_spec(topic="f", models=str(tmp_path))
+    early = [record for record in generated if record[1] < 1_500]
+    poor = trained(spark, replace(spec, trees=5), early, run="r1")
+    assert poor.champion is None
+    promote(spec.models, poor.model, poor.version, poor.decision, champion=None, metrics=poor.metrics, run=poor.run)
+    good = trained(spark, spec, generated, run="r2")
+    assert (good.champion, good.decision.decision) == (poor.version, "promote")
+    assert good.champion_metrics is not None
+    assert good.champion_metrics.holdout == good.metrics.holdout
+    assert good.champion_metrics.rmse > good.metrics.rmse
+    promote(
+        spec.models,
+        good.model,
+        good.version,
+        good.decision,
+        champion=good.champion,
+        metrics=good.metrics,
+        champion_metrics=good.champion_metrics,
+        run=good.run,
+    )
+    worse = trained(spark, replace(spec, trees=5), generated, run="r3")
+    assert (worse.champion, worse.decision.decision) == (good.version, "keep")
+    assert ModelRegistry(spec.models).versions(spec.model) == ["1.0.0", "1.1.0", "1.2.0"]

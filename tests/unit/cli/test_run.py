@@ -1,0 +1,157 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from wasmline.cli import main
+from wasmline.registry import ArtifactMetadata, FilesystemRegistry
+
+
+def run(*arguments: str | Path, lines: str = "") -> Result:
+    return CliRunner().invoke(main, ["run", *map(str, arguments)], input=lines)
+
+
+def parsed(result: Result) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_records_go_through_a_module(module: Path) -> None:
+    result = run(module, lines='{"key":"k","value":"v","partition":1,"offset":7}\n{"value":null}\n')
+    assert result.exit_code == 0
+    assert result.stderr == ""
+    assert parsed(result) == [
+        {
+            "output": 0,
+            "topic": "output",
+            "key": "k",
+            "value": "v",
+            "headers": [],
+            "source": {"partition": 1, "offset": 7},
+        },
+        {
+            "output": 0,
+            "topic": "output",
+            "key": None,
+            "value": None,
+            "headers": [],
+            "source": {"partition": 0, "offset": 1},
+        },
+    ]
+
+
+def test_a_failing_record_is_a_line_and_exit_status_3_and_the_run_goes_on(module: Path) -> None:
+    result = run(module, lines='{"value":"a"}\n{"value":"b!"}\n{"value":"c"}\n')
+    assert result.exit_code == 3
+    first, bad, last = parsed(result)
+    assert (first["value"], last["value"]) == ("a", "c")
+    assert bad["error"] == "GuestTrap"
+    assert "unreachable" in bad["reason"]
+    assert bad["source"] == {"partition": 0, "offset": 1}
+
+
+def test_the_output_topics_can_be_given(module: Path) -> None:
+    result = run(module, "--output-topic", "a", "--output-topic", "b", lines='{"value":"x"}\n')
+    assert parsed(result)[0]["topic"] == "a"
+
+
+def test_no_records_give_no_lines(module: Path) -> None:
+    result = run(module)
+    assert (result.exit_code, result.stdout) == (0, "")
+
+
+def test_a_malformed_line_ends_the_run_after_the_records_before_it(module: Path) -> None:
+    result = run(module, lines='{"value":"a"}\nnonsense\n')
+    assert result.exit_code == 1
+    assert [line["value"] for line in parsed(result)] == ["a"]
+    assert result.stderr.startswith("wasmline: stdin:2: not a record: ")
+
+
+def test_the_guest_s_log_goes_where_it_is_sent_and_nowhere_else(module: Path, tmp_path: Path) -> None:
+    silent = run(module, lines='{"value":"why?"}\n')
+    shown = run(module, "--logs", "-", lines='{"value":"why?"}\n')
+    kept = run(module, "--logs", tmp_path / "guest.log", lines='{"value":"why?"}\n{"value":"who?"}\n')
+    assert (silent.stderr, shown.stderr, kept.stderr) == ("", "asked\n", "")
+    assert shown.stdout == silent.stdout
+    assert (tmp_path / "guest.log").read_text() == "asked\nasked\n"
+
+
+def test_limits_are_taken_from_the_options(module: Path) -> None:
+    result = run(module, "--memory", "64KiB")
+    assert result.exit_code == 1
+    assert "memory" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("--memory", "much"), ("--timeout-ms", "0"), ("--env", "A"), ("--env", "A="), ("--env", "=1")]
+)
+def test_an_option_that_makes_no_sense_is_wrong_usage(module: Path, option: str, value: str) -> None:
+    result = run(module, option, value)
+    assert result.exit_code == 2
+    assert "Traceback" not in result.stderr
+
+
+def test_a_reserved_variable_is_refused(module: Path) -> None:
+    result = run(module, "--env", "REDPANDA_X=1")
+    assert result.exit_code == 1
+    assert "REDPANDA_X cannot name an environment variable" in result.stderr
+
+
+def test_bytes_that_are_not_a_module_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "text.wasm").write_text("hello")
+    result = run(tmp_path / "text.wasm")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("wasmline: not a WebAssembly module")
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    result = run(tmp_path / "none.wasm")
+    assert result.exit_code == 1
+    assert "none.wasm does not exist" in result.stderr
+
+
+def test_a_version_runs_with_what_was_declared_when_it_was_published(wasm: bytes, tmp_path: Path) -> None:
+    declared = {
+        "input-topic": "in",
+        "output-topics": ["loud", "dlq"],
+        "env": {},
+        "memory-bytes": 2**23,
+        "timeout-ms": 50,
+    }
+    registry = FilesystemRegistry(str(tmp_path))
+    registry.publish("echo", "1.0.0", wasm, metadata=ArtifactMetadata(transform=declared))
+    registry.publish("echo", "2.0.0-rc.1", wasm)
+    for reference in ("echo@1.0.0", "echo"):
+        result = run(reference, "--registry", tmp_path, lines='{"value":"x"}\n')
+        assert parsed(result)[0]["topic"] == "loud"
+    missing = run("eco@1.0.0", "--registry", tmp_path)
+    assert missing.exit_code == 1
+    assert "did you mean echo?" in missing.stderr
+
+
+def test_an_answer_comes_while_the_input_is_still_open(module: Path) -> None:
+    command = [sys.executable, "-m", "wasmline.cli", "run", str(module)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for number in range(3):
+            process.stdin.write(b'{"value":"%d"}\n' % number)
+            process.stdin.flush()
+            assert json.loads(process.stdout.readline())["value"] == str(number)
+        process.stdin.close()
+        assert process.stdout.read() == b""
+    assert process.returncode == 0
+
+
+def test_an_endless_input_flows_through_until_the_reader_has_enough(module: Path) -> None:
+    """The input never ends, so whatever held it all back would never answer."""
+    script = f"""yes '{{"value":"x"}}' | {sys.executable} -m wasmline.cli run {module} | head -n 50000 | wc -l"""
+    ended = subprocess.run(
+        ["sh", "-c", script], capture_output=True, text=True, check=True, timeout=120, env={**os.environ}
+    )
+    assert ended.stdout.strip() == "50000"
+    assert "Traceback" not in ended.stderr

@@ -1,0 +1,183 @@
+import io
+import re
+from collections import Counter
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from delivery.accounting import DeadLetter, Feature, Raw, verify
+from delivery.contract import Violation
+from delivery.generator import generate
+from delivery.page import render, write_report
+from delivery.reference import transform
+from delivery.report import BatchPoint, DemoReport, ModuleFacts, StreamFacts
+from delivery.signals import signals
+from delivery.summary import print_summary
+from wasmline.dead_letters import ERROR, REASON, SOURCE_OFFSET, SOURCE_PARTITION
+from wasmline.documents import decode
+from wasmline.training import Dataset, Decision, Histogram, Metrics, RowCounts, TrainResult
+
+
+@pytest.fixture(scope="module")
+def report() -> DemoReport:
+    raw: list[Raw] = []
+    features: list[Feature] = []
+    dead: list[DeadLetter] = []
+    for number, record in enumerate(generate(2_000)):
+        raw.append(Raw(0, number, record.key, record.value))
+        found = transform(record.value)
+        if isinstance(found, Violation):
+            place: dict[str, bytes | None] = {SOURCE_PARTITION: b"0", SOURCE_OFFSET: str(number).encode()}
+            dead.append(DeadLetter(*raw[-1][2:], {**place, ERROR: b"Rejected", REASON: b"<negative> & [/wrong]"}))
+        else:
+            features.append(Feature(record.key, found))
+    return DemoReport(
+        run="run-1",
+        created="2026-01-01T00:00:00Z",
+        source="generated, seed 7",
+        module=ModuleFacts(name="delivery-distance", version="1.0.0", digest=f"sha256:{'ab' * 32}", size=31_245),
+        stream=StreamFacts(
+            input_topic="deliveries.raw",
+            output_topic="deliveries.features",
+            dead_letter_topic="deliveries.features.dlq",
+            partitions=3,
+            batches=[BatchPoint(batch=0, records=1_500, seconds=1.5), BatchPoint(batch=1, records=500, seconds=0.5)],
+        ),
+        accounting=verify(raw, features, dead),
+        training=training(),
+        signals=signals(record.value for record in raw),
+        steps={"build": 61.0, "stream": 2.5},
+        look_next={"report": "build/demo/report.html"},
+    )
+
+
+def training() -> TrainResult:
+    dataset = Dataset(
+        topic="deliveries.features",
+        topic_id="t",
+        offsets={"0": (0, 1_980)},
+        fields={"id": "string", "time_min": "double"},
+        where="true",
+        target="time_min",
+        identity="id",
+        seed=7,
+        holdout_share=0.2,
+    )
+    metrics = Metrics(rows=396, rmse=7.174, mae=5.8, r2=0.41, mean_rmse=9.3, holdout="sha256:h")
+    return TrainResult(
+        model="delivery-eta",
+        version="1.0.0",
+        digest="sha256:m",
+        size=220_000,
+        dataset=dataset,
+        dataset_digest=dataset.digest,
+        rows=RowCounts(offsets=1_980, excluded=3, duplicates=1, training=1_580, holdout=396),
+        target="time_min",
+        columns=("distance_km",),
+        metrics=metrics,
+        champion=None,
+        champion_metrics=None,
+        decision=Decision(decision="promote", reason="no champion yet"),
+        correlations=(),
+        sample=[(20.0, 22.5), (30.0, 28.5)],
+        residuals=Histogram(edges=(-5.0, 0.0, 5.0), counts=(200, 196)),
+        seconds={"train": 0.5},
+    )
+
+
+class Tags(HTMLParser):
+    """Counts tags, checks that they nest, and collects what would be loaded."""
+
+    VOID = frozenset({"meta", "link", "br", "img", "hr", "input"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: Counter[str] = Counter()
+        self.open: list[str] = []
+        self.loaded: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen[tag] += 1
+        references = {name: value or "" for name, value in attrs if name in ("src", "href", "xlink:href")}
+        self.loaded += [value for value in references.values() if not value.startswith(("#", "data:"))]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in self.VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def parsed(page: str) -> Tags:
+    tags = Tags()
+    tags.feed(page)
+    assert tags.open == []
+    return tags
+
+
+def test_the_document_and_the_page_are_written_and_the_document_reads_back(report: DemoReport, tmp_path: Path) -> None:
+    page = write_report(report, tmp_path / "demo")
+    assert page == tmp_path / "demo" / "report.html"
+    assert page.read_text(encoding="utf-8") == render(report)
+    assert decode(DemoReport, (tmp_path / "demo" / "report.json").read_bytes()) == report
+
+
+def test_the_page_is_whole_and_loads_nothing(report: DemoReport) -> None:
+    page = render(report)
+    tags = parsed(page)
+    assert tags.seen["svg"] == 4
+    assert tags.seen["script"] == tags.seen["link"] == 0
+    assert tags.loaded == []
+    assert "@import" not in page
+    assert "url(http" not in page
+
+
+def test_no_two_elements_share_an_id_that_another_one_refers_to(report: DemoReport) -> None:
+    page = render(report)
+    referred = set(re.findall(r'(?:url\(#|href="#)([^)"]+)', page))
+    defined = Counter(re.findall(r'\bid="([^"]+)"', page))
+    assert referred
+    assert {name for name in referred if defined[name] != 1} == set()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["2,000", "9.30", "7.17 min", "30.5 KiB", "1,000", "r = +0.3", "&lt;negative&gt; &amp; [/wrong]", "1 min 01 s"],
+)
+def test_the_page_shows_the_figures(report: DemoReport, text: str) -> None:
+    assert text in render(report)
+
+
+def test_equal_reports_give_equal_pages(report: DemoReport) -> None:
+    assert render(report) == render(report)
+
+
+def test_a_run_without_batches_dead_letters_or_signals_still_has_a_page(report: DemoReport) -> None:
+    bare = replace(
+        report,
+        stream=replace(report.stream, batches=[]),
+        accounting=replace(report.accounting, dead_letters=0, reasons={}, errors={}),
+        training=replace(report.training, sample=[]),
+        signals=signals([]),
+        steps={},
+    )
+    assert "Nothing was dead-lettered." in render(bare)
+    parsed(render(bare))
+
+
+def test_the_summary_tells_records_reasons_rate_errors_and_where_to_look(report: DemoReport) -> None:
+    text = io.StringIO()
+    print_summary(report, Console(file=text, width=100))
+    shown = text.getvalue()
+    expected: list[Any] = ["2,000 on 3 partitions", "<negative> & [/wrong]", "1,000 records/s", "RMSE 7.174", "9.300"]
+    for fact in [*expected, "promote", "build 1 min 01 s", "distance_km", "report.html", "sha256:abab"]:
+        assert fact in shown
+    assert len(shown.splitlines()) < 30

@@ -1,0 +1,139 @@
+"""A deployment as a function: what goes where, with which headers, and what is counted."""
+
+import pyarrow as pa
+import pytest
+
+from wasmline import dead_letters
+from wasmline.deploy import Deployment, DeploymentSpec
+from wasmline.errors import GuestTrap, TooManyFailures
+from wasmline.pipeline import FailureWindow, Tally, TransformPipeline
+from wasmline.records import OUTPUT_SCHEMA, RECORD_SCHEMA
+from wasmline.wasm import RecordFailure, TransformResult
+
+DIGEST = "sha256:" + "a" * 64
+SPEC = DeploymentSpec(
+    name="t", version="1.0.0", digest=DIGEST, input_topic="in", output_topics=("out", "dlq"), dead_letter_topic="dlq"
+)
+
+
+class Scripted:
+    """An instance that copies records, rejects those whose value is ``reject`` and fails on those that are ``fail``."""
+
+    def transform(self, batch: pa.RecordBatch) -> TransformResult:
+        outputs, failures = [], []
+        for row, record in enumerate(batch.to_pylist()):
+            if record["value"] == b"fail":
+                failures.append(RecordFailure(row=row, error=GuestTrap("guest trapped", code="UNREACHABLE")))
+                continue
+            headers = list(record["headers"] or [])
+            output = 0
+            if record["value"] == b"reject":
+                headers.append({"key": dead_letters.REASON, "value": b"bad value: reject"})
+                output = 1
+            outputs.append(
+                {"row": row, "output": output, "key": record["key"], "value": record["value"], "headers": headers}
+            )
+        return TransformResult(
+            outputs=pa.RecordBatch.from_pylist(outputs, schema=OUTPUT_SCHEMA), failures=tuple(failures), logs=()
+        )
+
+
+def batch(*values: bytes, first: int = 100) -> pa.RecordBatch:
+    rows = [
+        {
+            "key": b"k", "value": value, "headers": [{"key": "h", "value": b"1"}],
+            "timestamp": 0, "partition": 2, "offset": first + index,
+        }
+        for index, value in enumerate(values)
+    ]  # fmt: skip
+    return pa.RecordBatch.from_pylist(rows, schema=RECORD_SCHEMA)
+
+
+def run(*values: bytes, spec: DeploymentSpec = SPEC) -> tuple[list[dict], Tally]:  # type: ignore[type-arg]
+    tally = Tally()
+    deployment = Deployment(spec=spec, generation=1, state="running", updated_ms=0)
+    pipeline = TransformPipeline(deployment, Scripted(), tally)  # type: ignore[arg-type]
+    return pipeline.run(batch(*values)).to_pylist(), tally
+
+
+def headers(record: dict) -> dict:  # type: ignore[type-arg]
+    return {header["key"]: header["value"] for header in record["headers"]}
+
+
+def test_outputs_keep_their_order_and_their_headers() -> None:
+    out, tally = run(b"a", b"b")
+    assert [(record["topic"], record["value"]) for record in out] == [("out", b"a"), ("out", b"b")]
+    assert headers(out[0]) == {"h": b"1"}
+    assert tally.records_in == tally.records_out == {2: 2}
+
+
+def test_a_rejected_record_gains_its_source_and_its_module() -> None:
+    out, tally = run(b"a", b"reject")
+    assert out[1]["topic"] == "dlq"
+    assert headers(out[1]) == {
+        "h": b"1",
+        dead_letters.REASON: b"bad value: reject",
+        dead_letters.ERROR: b"Rejected",
+        dead_letters.TRANSFORM: b"t@1.0.0",
+        dead_letters.MODULE: DIGEST.encode(),
+        dead_letters.SOURCE_TOPIC: b"in",
+        dead_letters.SOURCE_PARTITION: b"2",
+        dead_letters.SOURCE_OFFSET: b"101",
+    }
+    assert tally.reasons() == {"Rejected: bad value": 1}
+    assert tally.records_out == {2: 1}
+
+
+def test_a_failed_record_goes_to_the_dead_letters_as_it_came() -> None:
+    out, tally = run(b"fail", b"a")
+    letter = next(record for record in out if record["topic"] == "dlq")
+    assert (letter["key"], letter["value"]) == (b"k", b"fail")
+    assert headers(letter)[dead_letters.ERROR] == b"GuestTrap"
+    assert headers(letter)[dead_letters.REASON] == b"guest trapped"
+    assert headers(letter)[dead_letters.SOURCE_OFFSET] == b"100"
+    assert tally.reasons() == {"GuestTrap": 1}
+
+
+def test_both_kinds_of_dead_letters_keep_the_input_order() -> None:
+    out, _ = run(b"reject", b"fail", b"reject")
+    assert [headers(record)[dead_letters.SOURCE_OFFSET] for record in out] == [b"100", b"101", b"102"]
+
+
+def test_without_a_dead_letter_topic_a_failure_is_raised() -> None:
+    spec = DeploymentSpec(name="t", version="1.0.0", digest=DIGEST, input_topic="in", output_topics=("out",))
+    with pytest.raises(GuestTrap):
+        run(b"fail", spec=spec)
+
+
+def test_too_large_a_share_of_failures_protects_the_topic() -> None:
+    with pytest.raises(TooManyFailures, match="60 of 100"):
+        run(*[b"fail"] * 60, *[b"a"] * 40)
+
+
+def test_a_window_that_is_not_full_is_not_judged() -> None:
+    window = FailureWindow(0.5)
+    window.add(99, 99)
+    with pytest.raises(TooManyFailures):
+        window.add(1, 1)
+
+
+def test_rejections_by_the_guest_are_no_failures() -> None:
+    out, _ = run(*[b"reject"] * 200)
+    assert len(out) == 200
+
+
+def test_tallies_add_up() -> None:
+    total = Tally()
+    for _ in range(2):
+        _, tally = run(b"a", b"reject", b"fail")
+        total += tally
+    assert total.records_in == {2: 6}
+    assert total.reasons() == {"Rejected: bad value": 2, "GuestTrap": 2}
+
+
+def test_reasons_without_end_are_folded_together() -> None:
+    tally = Tally()
+    for number in range(200):
+        tally.letter(0, dead_letters.REJECTED, f"reason {number}: x")
+    assert len(tally.reasons()) == 51
+    assert sum(tally.reasons().values()) == 200

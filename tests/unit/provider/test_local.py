@@ -1,0 +1,84 @@
+"""The parts of the local Airflow that need none: its settings, and how a run is shown."""
+
+import io
+import json
+import stat
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from wasmline.errors import LocalError
+from wasmline_provider.local.progress import RunProgress
+from wasmline_provider.local.rest import TaskState
+from wasmline_provider.local.settings import environment, identity
+from wasmline_provider.local.stack import repository
+
+BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def task(name: str, state: str, seconds: float | None = None) -> TaskState:
+    ended = BEGAN + timedelta(seconds=seconds) if seconds is not None else None
+    return TaskState(task=name, state=state, started=BEGAN, ended=ended, tries=1)
+
+
+def test_a_home_keeps_its_ports_and_secrets_for_nobody_else_to_read(tmp_path: Path) -> None:
+    first = identity(tmp_path)
+    assert identity(tmp_path) == first
+    assert stat.S_IMODE((tmp_path / "wasmline.json").stat().st_mode) == 0o600
+    assert len(set(first.ports.values())) == len(first.ports)
+
+
+def test_another_airflows_settings_do_not_leak_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", "CeleryExecutor")
+    monkeypatch.setenv("AIRFLOW_CONN_THEIRS", "kafka://theirs")
+    made = environment(
+        tmp_path,
+        tmp_path / "dags",
+        identity(tmp_path),
+        parallelism=3,
+        connections={"kafka_default": {"conn_type": "kafka", "extra": {"bootstrap.servers": "here:1"}}},
+        variables={"place": "here"},
+        python_path=(tmp_path / "dags",),
+    )
+    assert made["AIRFLOW__CORE__EXECUTOR"] == "LocalExecutor"
+    assert "AIRFLOW_CONN_THEIRS" not in made
+    assert json.loads(made["AIRFLOW_CONN_KAFKA_DEFAULT"])["extra"] == {"bootstrap.servers": "here:1"}
+    assert made["AIRFLOW_VAR_PLACE"] == "here"
+
+
+def test_without_a_terminal_each_change_is_a_line_once() -> None:
+    shown = io.StringIO()
+    with RunProgress(Console(file=shown, width=200), ["build", "deploy"]) as progress:
+        progress.show([task("deploy", "None"), task("build", "running")])
+        progress.show([task("deploy", "queued"), task("build", "running")])
+        progress.show([task("deploy", "deferred"), task("build", "success", 2.5)])
+        progress.show([task("deploy", "upstream_failed", 0), task("build", "success", 2.5)])
+    assert [line.partition("] ")[2] for line in shown.getvalue().splitlines()] == [
+        "build: running",
+        "build: success after 2.5 s",
+        "deploy: running",
+        "deploy: not run after 0.0 s",
+    ]
+
+
+def test_at_a_terminal_the_steps_are_in_their_order() -> None:
+    shown = io.StringIO()
+    with RunProgress(Console(file=shown, width=80, force_terminal=True), ["build", "deploy"]) as progress:
+        progress.show([task("deploy", "None"), task("build", "success", 2.5)])
+    assert shown.getvalue().index("build") < shown.getvalue().index("deploy")
+
+
+def test_the_demo_finds_its_checkout_from_below_and_says_so_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(LocalError, match="checkout"):
+        repository()
+    (tmp_path / "dags").mkdir()
+    (tmp_path / "dags" / "delivery_pipeline.py").touch()
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    assert repository() == tmp_path

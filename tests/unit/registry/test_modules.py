@@ -1,0 +1,248 @@
+import json
+import subprocess
+import sys
+import threading
+import uuid
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+
+from wasmline.errors import DigestMismatch, InvalidReference, RegistryUnavailable, VersionExists, VersionNotFound
+from wasmline.registry import ArtifactMetadata, FilesystemRegistry, Version, digest_of, parse_reference
+
+WASM = b"\0asm\1\0\0\0"
+OTHER = b"\0asm\1\0\0\0\0\4\3abc"
+
+
+@pytest.fixture(params=["disk", "object store"])
+def registry(request: pytest.FixtureRequest, tmp_path: Path) -> FilesystemRegistry:
+    """One contract, on a disk and on an fsspec object store."""
+    return FilesystemRegistry(str(tmp_path) if request.param == "disk" else f"memory://{uuid.uuid4()}/registry")
+
+
+def test_a_published_version_is_read_back_byte_for_byte(registry: FilesystemRegistry) -> None:
+    metadata = ArtifactMetadata(
+        description="Distances.",
+        revision="abc123",
+        licenses="Apache-2.0",
+        source="https://example.org/x",
+        created="2026-01-02T03:04:05Z",
+        transform={"input-topic": "in", "output-topics": ["out", "dlq"]},
+    )
+    published = registry.publish("distance", "1.0.0", WASM, metadata=metadata)
+    assert published == Version(
+        name="distance", version="1.0.0", digest=digest_of(WASM), size_bytes=len(WASM), metadata=metadata
+    )
+    assert registry.get("distance", "1.0.0") == published
+    assert registry.read("distance", "1.0.0") == WASM
+
+
+def test_publishing_the_same_bytes_again_changes_nothing(registry: FilesystemRegistry) -> None:
+    first = registry.publish("distance", "1.0.0", WASM, metadata=ArtifactMetadata(created="2026-01-01T00:00:00Z"))
+    again = registry.publish("distance", "1.0.0", WASM, metadata=ArtifactMetadata(created="2026-02-02T00:00:00Z"))
+    assert again == first
+
+
+def test_a_version_is_never_given_other_bytes(registry: FilesystemRegistry) -> None:
+    registry.publish("distance", "1.0.0", WASM)
+    with pytest.raises(VersionExists, match=r"distance@1\.0\.0 exists .*new version") as caught:
+        registry.publish("distance", "1.0.0", OTHER)
+    assert (caught.value.name, caught.value.version) == ("distance", "1.0.0")
+    assert registry.read("distance", "1.0.0") == WASM
+
+
+def test_versions_come_in_the_order_of_precedence_and_the_latest_is_a_release(registry: FilesystemRegistry) -> None:
+    for version in ["1.10.0", "2.0.0-rc.1", "1.9.0", "1.2.0"]:
+        registry.publish("distance", version, WASM)
+    registry.publish("eta", "0.1.0-alpha", WASM)
+    assert registry.versions("distance") == ["1.2.0", "1.9.0", "1.10.0", "2.0.0-rc.1"]
+    assert registry.latest("distance").version == "1.10.0"
+    assert registry.latest("eta").version == "0.1.0-alpha"
+    assert registry.names() == ["distance", "eta"]
+
+
+def test_an_unknown_version_is_answered_with_those_that_exist(registry: FilesystemRegistry) -> None:
+    registry.publish("distance", "1.0.0", WASM)
+    with pytest.raises(VersionNotFound, match=r"no distance@1\.0\.1 .*there is distance@1\.0\.0"):
+        registry.read("distance", "1.0.1")
+    with pytest.raises(VersionNotFound, match="did you mean distance"):
+        registry.get("distence", "1.0.0")
+    with pytest.raises(VersionNotFound, match="no zebra among"):
+        registry.latest("zebra")
+
+
+def test_an_empty_registry_says_so(registry: FilesystemRegistry) -> None:
+    assert registry.names() == []
+    with pytest.raises(VersionNotFound, match="there are none"):
+        registry.latest("distance")
+
+
+@pytest.mark.parametrize("name", ["../escape", "a/b", "Upper", "", ".hidden", "a" * 129, "with blank"])
+def test_a_name_that_is_no_name_is_refused(registry: FilesystemRegistry, name: str) -> None:
+    with pytest.raises(InvalidReference, match="cannot be a name"):
+        registry.publish(name, "1.0.0", WASM)
+
+
+@pytest.mark.parametrize("version", ["1.0", "latest", "../1.0.0", "1.0.0+meta"])
+def test_a_version_that_is_not_semantic_is_refused(registry: FilesystemRegistry, version: str) -> None:
+    with pytest.raises(InvalidReference, match="semantic version"):
+        registry.publish("distance", version, WASM)
+
+
+def test_provenance_is_kept_beside_the_module(registry: FilesystemRegistry) -> None:
+    statement = {"_type": "https://in-toto.io/Statement/v1", "subject": [{"name": "distance"}]}
+    registry.publish("distance", "1.0.0", WASM, provenance=statement)
+    registry.publish("distance", "1.0.1", OTHER)
+    assert registry.provenance("distance", "1.0.0") == statement
+    assert registry.provenance("distance", "1.0.1") is None
+
+
+def test_bytes_that_changed_after_publishing_are_never_handed_out(tmp_path: Path) -> None:
+    registry = FilesystemRegistry(str(tmp_path))
+    published = registry.publish("distance", "1.0.0", WASM)
+    blob = tmp_path / "modules/distance/1.0.0/blobs/sha256" / published.digest.removeprefix("sha256:")
+    blob.write_bytes(OTHER)
+    with pytest.raises(DigestMismatch, match="damaged or changed") as caught:
+        registry.read("distance", "1.0.0")
+    assert (caught.value.expected, caught.value.actual) == (digest_of(WASM), digest_of(OTHER))
+    blob.unlink()
+    with pytest.raises(DigestMismatch, match="missing"):
+        registry.read("distance", "1.0.0")
+
+
+def test_a_damaged_index_is_named(tmp_path: Path) -> None:
+    registry = FilesystemRegistry(str(tmp_path))
+    registry.publish("distance", "1.0.0", WASM)
+    (tmp_path / "modules/distance/1.0.0/index.json").write_text("{}")
+    with pytest.raises(RegistryUnavailable, match=r"distance/1\.0\.0 in .* is not an OCI image layout"):
+        registry.get("distance", "1.0.0")
+
+
+def test_the_folder_is_an_oci_image_layout_with_the_media_types_for_wasm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    FilesystemRegistry(str(tmp_path)).publish("distance", "1.0.0", WASM, provenance={"_type": "x"})
+    layout = tmp_path / "modules/distance/1.0.0"
+
+    def blob(descriptor: dict[str, Any]) -> bytes:
+        data: bytes = (layout / "blobs/sha256" / descriptor["digest"].removeprefix("sha256:")).read_bytes()
+        assert digest_of(data) == descriptor["digest"]
+        assert len(data) == descriptor["size"]
+        return data
+
+    assert json.loads((layout / "oci-layout").read_bytes()) == {"imageLayoutVersion": "1.0.0"}
+    module, about = json.loads((layout / "index.json").read_bytes())["manifests"]
+    assert module["annotations"] == {"org.opencontainers.image.ref.name": "1.0.0"}
+    manifest = json.loads(blob(module))
+    assert manifest["schemaVersion"] == 2
+    assert manifest["config"]["mediaType"] == "application/vnd.wasm.config.v0+json"
+    assert json.loads(blob(manifest["config"])) == {
+        "created": "2023-11-14T22:13:20Z",
+        "architecture": "wasm",
+        "os": "wasip1",
+        "layerDigests": [digest_of(WASM)],
+    }
+    assert [layer["mediaType"] for layer in manifest["layers"]] == ["application/wasm"]
+    assert blob(manifest["layers"][0]) == WASM
+    assert manifest["annotations"]["org.opencontainers.image.version"] == "1.0.0"
+    assert manifest["annotations"]["org.opencontainers.image.created"] == "2023-11-14T22:13:20Z"
+    assert about["artifactType"] == "application/vnd.in-toto+json"
+    attached = json.loads(blob(about))
+    assert attached["subject"]["digest"] == module["digest"]
+    assert blob(attached["config"]) == b"{}"
+    assert json.loads(blob(attached["layers"][0])) == {"_type": "x"}
+
+
+def test_equal_publications_give_equal_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    trees = []
+    for root in (tmp_path / "a", tmp_path / "b"):
+        FilesystemRegistry(str(root)).publish("distance", "1.0.0", WASM, provenance={"b": 1, "a": 2})
+        trees.append({str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()})
+    assert trees[0] == trees[1]
+
+
+def test_of_many_publishers_of_one_version_exactly_one_wins(tmp_path: Path) -> None:
+    contents = [WASM + bytes([0, 2, 1, index]) for index in range(8)]
+    outcomes: list[bytes] = []
+    barrier = threading.Barrier(len(contents))
+
+    def publish(content: bytes) -> None:
+        registry = FilesystemRegistry(str(tmp_path))
+        barrier.wait()
+        try:
+            registry.publish("distance", "1.0.0", content)
+        except VersionExists:
+            return
+        outcomes.append(content)
+
+    threads = [threading.Thread(target=publish, args=(content,)) for content in contents]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(outcomes) == 1
+    assert FilesystemRegistry(str(tmp_path)).read("distance", "1.0.0") == outcomes[0]
+    assert [path.name for path in (tmp_path / "modules/distance").iterdir()] == ["1.0.0"]
+
+
+FULL_DISK = """
+import resource, sys
+from wasmline.errors import RegistryUnavailable
+from wasmline.registry import FilesystemRegistry
+resource.setrlimit(resource.RLIMIT_FSIZE, (64 * 1024, 64 * 1024))
+try:
+    FilesystemRegistry(sys.argv[1]).publish("big", "1.0.0", bytes(1024 * 1024))
+except RegistryUnavailable as error:
+    print(error)
+"""
+
+
+def test_a_disk_that_refuses_leaves_no_version_and_no_rubbish(tmp_path: Path) -> None:
+    """The kernel's file-size limit stands for the full disk: the write of the module's blob fails half way."""
+    ended = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, str(tmp_path)], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert "refused: File too large; nothing was published" in ended.stdout
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    registry = FilesystemRegistry(str(tmp_path))
+    assert registry.versions("big") == []
+    assert registry.publish("big", "1.0.0", WASM).digest == digest_of(WASM)
+
+
+def test_a_version_that_is_still_being_written_is_not_visible(tmp_path: Path) -> None:
+    registry = FilesystemRegistry(str(tmp_path))
+    registry.publish("distance", "1.0.0", WASM)
+    (tmp_path / "modules/distance/1.0.0").rename(tmp_path / "modules/distance/.1.0.0.abc")
+    assert registry.versions("distance") == []
+    assert registry.names() == []
+
+
+def test_an_upload_to_an_object_store_that_stopped_half_way_is_not_visible_and_can_be_repeated() -> None:
+    root = f"memory://{uuid.uuid4()}"
+    registry = FilesystemRegistry(root)
+    published = registry.publish("distance", "1.0.0", WASM)
+    fsspec.filesystem("memory").rm(f"{root}/modules/distance/1.0.0/index.json")
+    assert registry.versions("distance") == []
+    assert registry.publish("distance", "1.0.0", WASM).digest == published.digest
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(RegistryUnavailable, match=r"file refused: Not a directory"):
+        FilesystemRegistry(str(tmp_path / "file")).publish("distance", "1.0.0", WASM)
+
+
+def test_an_unknown_url_scheme_is_named() -> None:
+    with pytest.raises(RegistryUnavailable, match="no driver for the registry at nowhere://x"):
+        FilesystemRegistry("nowhere://x")
+
+
+def test_a_reference_has_a_name_and_perhaps_a_version() -> None:
+    assert parse_reference("distance@1.0.0") == ("distance", "1.0.0")
+    assert parse_reference("distance") == parse_reference("distance@latest") == ("distance", None)
+    with pytest.raises(InvalidReference, match="NAME@VERSION"):
+        parse_reference("distance@")

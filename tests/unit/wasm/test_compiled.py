@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import wasmtime
+
+from wasmline.errors import InvalidModule, UnsupportedAbi
+from wasmline.testing import guests
+from wasmline.wasm import TransformContext, TransformRuntime, abi, compiled
+from wasmline.wasm.compiled import CompiledCache, default_folder
+
+CONTEXT = TransformContext(name="t", input_topic="in", output_topics=("out",))
+WASM = guests.guest()
+
+
+def entry(folder: Path) -> Path:
+    (path,) = folder.glob(f"{hashlib.sha256(WASM).hexdigest()}-*.cwasm")
+    return path
+
+
+@pytest.fixture
+def compilations(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    seen: list[bytes] = []
+
+    def compile_module(engine: wasmtime.Engine, wasm: bytes) -> wasmtime.Module:
+        seen.append(wasm)
+        return abi.compile_module(engine, wasm)
+
+    monkeypatch.setattr(compiled, "compile_module", compile_module)
+    return seen
+
+
+def test_a_transform_is_named_by_the_digest_of_its_bytes(tmp_path: Path) -> None:
+    transform = TransformRuntime(tmp_path).compile(WASM)
+    assert transform.digest == f"sha256:{hashlib.sha256(WASM).hexdigest()}"
+    assert transform.abi_version == 1
+
+
+def test_a_module_is_compiled_once(tmp_path: Path, compilations: list[bytes]) -> None:
+    first, second = (CompiledCache(tmp_path).code(WASM) for _ in range(2))
+    assert compilations == [WASM]
+    assert first == second
+    assert [path.suffix for path in tmp_path.iterdir()] == [".cwasm"]
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[:-1], lambda data: data[:40], lambda data: b"", lambda data: b"x" * 99]
+)
+def test_a_damaged_entry_is_compiled_again(tmp_path: Path, compilations: list[bytes], damage: Any) -> None:
+    whole = CompiledCache(tmp_path).code(WASM)
+    entry(tmp_path).write_bytes(damage(entry(tmp_path).read_bytes()))
+    assert CompiledCache(tmp_path).code(WASM) == whole
+    assert CompiledCache(tmp_path).code(WASM) == whole
+    assert compilations == [WASM, WASM]
+
+
+def test_an_entry_of_another_engine_is_compiled_again(tmp_path: Path, compilations: list[bytes]) -> None:
+    CompiledCache(tmp_path).code(WASM)
+    foreign = b"\x7fELF of another processor"
+    entry(tmp_path).write_bytes(hashlib.sha256(foreign).digest() + foreign)
+    assert CompiledCache(tmp_path).code(WASM) != foreign
+    assert compilations == [WASM, WASM]
+
+
+def test_a_folder_that_cannot_be_written_costs_only_time(tmp_path: Path, records: Any) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with TransformRuntime(tmp_path / "file").compile(WASM).instantiate(CONTEXT) as instance:
+        assert instance.transform(records([b"a"])).outputs.num_rows == 1
+
+
+def test_what_cannot_be_compiled_is_not_kept(tmp_path: Path) -> None:
+    with pytest.raises(InvalidModule):
+        TransformRuntime(tmp_path).compile(b"junk")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_compiling_checks_the_abi(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedAbi):
+        TransformRuntime(tmp_path).compile(guests.guest(abi=3))
+
+
+def test_the_default_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("WASMLINE_CACHE", str(tmp_path))
+    assert default_folder() == tmp_path / "compiled"
+    monkeypatch.delenv("WASMLINE_CACHE")
+    monkeypatch.setenv("HOME", os.fspath(tmp_path))
+    assert default_folder() == tmp_path / ".cache" / "wasmline" / "compiled"

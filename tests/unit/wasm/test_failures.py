@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+from wasmline.errors import (
+    GuestExit,
+    GuestOutOfMemory,
+    GuestProtocolError,
+    GuestTimeout,
+    GuestTrap,
+    InvalidBatch,
+    InvalidModule,
+    TransformError,
+)
+from wasmline.testing import guests
+
+MISBEHAVIOUR: dict[str, tuple[str, type[TransformError], dict[str, Any]]] = {
+    "trap": (guests.TRAP, GuestTrap, {"code": "unreachable"}),
+    "division": (guests.DIVIDE_BY_ZERO, GuestTrap, {"code": "integer divide by zero"}),
+    "recursion": (guests.RECURSE, GuestTrap, {"code": "call stack exhausted"}),
+    "read out of bounds": (guests.READ_OUT_OF_BOUNDS, GuestTrap, {"code": "out of bounds memory access"}),
+    "write out of bounds": (guests.WRITE_OUT_OF_BOUNDS, GuestTrap, {"code": "out of bounds memory access"}),
+    "exit": (guests.leave(3), GuestExit, {"status": 3}),
+    "exit with success": (guests.leave(0), GuestExit, {"status": 0}),
+    "loop": (guests.SPIN, GuestTimeout, {"limit_ms": 100}),
+    "loop of host calls": (guests.SPIN_CALLING, GuestTimeout, {"limit_ms": 100}),
+    "memory": (guests.EXHAUST, GuestOutOfMemory, {"limit_bytes": 4 * 2**20}),
+    "flood": (guests.FLOOD, GuestProtocolError, {}),
+    "return": (guests.RETURN, GuestProtocolError, {}),
+}
+LIMITS = {"cpu_ms_per_record": 100, "memory_bytes": 4 * 2**20, "output_bytes_per_record": 2**20}
+
+
+@pytest.mark.parametrize(("act", "kind", "facts"), MISBEHAVIOUR.values(), ids=MISBEHAVIOUR.keys())
+def test_one_poison_record_costs_itself_and_no_other(
+    start: Any, records: Any, act: str, kind: type[TransformError], facts: dict[str, Any]
+) -> None:
+    instance = start(guests.guest(guests.WRITE + guests.when_key("p", guests.WRITE + act)), **LIMITS)
+    batch = records([b"poison" if row == 700 else b"k%d" % row for row in range(1000)])
+    for _ in range(2):
+        result = instance.transform(batch)
+        assert [failure.row for failure in result.failures] == [700]
+        assert result.outputs.column("row").to_pylist() == [row for row in range(1000) if row != 700]
+        error = result.failures[0].error
+        assert type(error) is kind
+        assert {name: getattr(error, name) for name in facts} == facts
+        assert type(pickle.loads(pickle.dumps(error))) is kind
+
+
+@pytest.mark.parametrize("poisoned", [(0,), (4,), (0, 1, 2, 3, 4), (1, 3)])
+def test_poison_at_the_edges_and_in_rows_is_found(start: Any, records: Any, poisoned: tuple[int, ...]) -> None:
+    instance = start(guests.guest(guests.WRITE + guests.when_key("p", guests.TRAP)))
+    result = instance.transform(records([b"p" if row in poisoned else b"k" for row in range(5)]))
+    assert [failure.row for failure in result.failures] == list(poisoned)
+    assert result.outputs.column("row").to_pylist() == [row for row in range(5) if row not in poisoned]
+    assert instance.transform(records([b"k"])).outputs.num_rows == 1
+
+
+def test_a_record_that_fails_after_its_outputs_were_flushed_gives_none(start: Any, records: Any) -> None:
+    flood = (
+        f"(local.set $zero (i32.const 5000)) (loop $again {guests.WRITE}"
+        "(br_if $again (local.tee $zero (i32.sub (local.get $zero) (i32.const 1)))))"
+    )
+    instance = start(guests.guest(guests.WRITE + guests.when_key("p", flood + guests.TRAP)))
+    result = instance.transform(records([b"a", b"p", b"b"], [b"v" * 1000] * 3))
+    assert [failure.row for failure in result.failures] == [1]
+    assert result.outputs.column("row").to_pylist() == [0, 2]
+
+
+def test_a_record_too_big_for_the_guests_buffer_is_the_one_that_fails(start: Any, records: Any) -> None:
+    fixed = "(call $read_next_record (i32.const 64) (i32.const 72) (i32.const 80) (i32.const 65536) (i32.const 100))"
+    check = "(if (i32.eq (local.get $size) (i32.const -2)) (then (unreachable)))"
+    read = f"(block (result i32) (local.set $size {fixed}) {check} (local.get $size))"
+    instance = start(guests.guest(read=read))
+    result = instance.transform(records([b"k"] * 4, [b"1", b"2", b"x" * 200, b"4"]))
+    assert [failure.row for failure in result.failures] == [2]
+    assert result.outputs.column("row").to_pylist() == [0, 1, 3]
+
+
+def test_a_guest_that_fails_before_it_reads_still_gets_on(start: Any, records: Any) -> None:
+    instance = start(guests.guest(on_batch=guests.TRAP))
+    result = instance.transform(records([b"a", b"b", b"c"]))
+    assert [failure.row for failure in result.failures] == [0, 1, 2]
+
+
+def test_the_reason_holds_the_end_of_the_records_own_stderr(start: Any, records: Any) -> None:
+    act = guests.log("first words ") + guests.log("last words") + guests.TRAP
+    instance = start(guests.guest(guests.log("before") + guests.when_key("p", act)), log_bytes_per_batch=0)
+    result = instance.transform(records([b"a", b"p"]))
+    assert "stderr: beforefirst words last words" in str(result.failures[0].error)
+    assert result.logs_dropped == 4
+
+
+def test_the_reason_is_bounded(start: Any, records: Any) -> None:
+    act = guests.log("0123456789" * 30) * 20 + guests.log("the end") + guests.TRAP
+    reason = str(start(guests.guest(act)).transform(records([b"a"])).failures[0].error)
+    assert reason.endswith("the end")
+    assert 1000 < len(reason) < 1200
+
+
+def test_a_growth_the_guest_survives_is_no_failure(start: Any, records: Any) -> None:
+    refused = guests.require("(memory.grow (i32.const 1000))", -1)
+    result = start(guests.guest(refused + guests.WRITE), memory_bytes=2**20).transform(records([b"a"]))
+    assert (result.outputs.num_rows, result.failures) == (1, ())
+
+
+def test_the_memory_limit_is_the_guests_alone(start: Any, records: Any) -> None:
+    batch = records([b"k%d" % row for row in range(100)], [b"x" * 100_000] * 100)
+    result = start(guests.guest(), memory_bytes=2**20).transform(batch)
+    assert result.outputs.column("value").equals(batch.column("value"))
+
+
+def test_guests_with_a_declared_maximum_are_served(start: Any, records: Any) -> None:
+    assert start(guests.guest(pages="3 20"), memory_bytes=2**20).transform(records([b"a"])).outputs.num_rows == 1
+
+
+BAD_STARTS: dict[str, tuple[dict[str, Any], type[TransformError], str]] = {
+    "trap in main": ({"on_start": guests.TRAP}, GuestTrap, "unreachable"),
+    "loop in main": ({"on_start": guests.SPIN}, GuestTimeout, "cpu_ms_per_record"),
+    "exit in main": ({"on_start": guests.log("no config") + guests.leave(71)}, GuestExit, "71.*no config"),
+    "return from main": ({"on_start": guests.RETURN}, GuestProtocolError, "_start"),
+    "memory in main": ({"on_start": guests.EXHAUST}, GuestOutOfMemory, "memory_bytes"),
+    "trap in the start section": ({"section": "(func $init (unreachable)) (start $init)"}, GuestTrap, "unreachable"),
+    "loop in the start section": (
+        {"section": "(func $init (loop $l (br $l))) (start $init)"},
+        GuestTimeout,
+        "cpu_ms_per_record",
+    ),
+    "host call in the start section": (
+        {"section": "(func $init (call $proc_exit (i32.const 0))) (start $init)"},
+        GuestTrap,
+        "uninitialized element",
+    ),
+    "more memory than allowed": ({"pages": "200"}, GuestOutOfMemory, "memory_bytes"),
+    "data beyond the memory": ({"section": '(data (i32.const 999999) "x")'}, GuestTrap, "out of bounds"),
+}
+
+
+@pytest.mark.parametrize(("parts", "kind", "words"), BAD_STARTS.values(), ids=BAD_STARTS.keys())
+def test_a_failure_before_the_first_record_is_raised(
+    start: Any, parts: dict[str, Any], kind: type[TransformError], words: str
+) -> None:
+    with pytest.raises(kind, match=rf"(?s)under-test failed before its first record: .*{words}"):
+        start(guests.guest(guests.WRITE, **parts), **LIMITS)
+
+
+def test_a_second_memory_is_refused(start: Any) -> None:
+    with pytest.raises(InvalidModule, match="cannot be instantiated"):
+        start(guests.guest(section="(memory $other 1)"))
+
+
+def test_slow_records_below_the_limit_are_not_added_up(start: Any, records: Any) -> None:
+    count = "(local.tee $zero (i32.sub (local.get $zero) (i32.const 1)))"
+    busy = f"(local.set $zero (i32.const 20000000)) (loop $again (br_if $again {count}))"
+    result = start(guests.guest(busy + guests.WRITE), cpu_ms_per_record=200).transform(records([b"k"] * 30))
+    assert (result.outputs.num_rows, result.failures) == (30, ())
+
+
+def test_an_interrupt_that_comes_late_does_not_fail_the_next_record(start: Any, records: Any) -> None:
+    instance = start(guests.guest())
+    assert instance.transform(records([b"a"])).failures == ()
+    watch = instance._guest._watch
+    watch.killed_at = watch.progress() - 1
+    instance._code.engine.increment_epoch()
+    result = instance.transform(records([b"b", b"c"]))
+    assert (result.outputs.column("row").to_pylist(), result.failures) == ([0, 1], ())
+
+
+def test_outputs_beyond_four_gigabytes_are_an_invalid_batch(start: Any, records: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr("wasmline.wasm.memory.ADDRESS_SPACE", 8 * 2**20)
+    instance = start(guests.guest())
+    with pytest.raises(InvalidBatch, match="transform fewer records at once"):
+        instance.transform(records([b"k"], [b"x" * 5 * 2**20]))
+    assert instance.transform(records([b"k"])).outputs.num_rows == 1
