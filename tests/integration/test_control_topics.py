@@ -5,6 +5,7 @@ import uuid
 from dataclasses import replace
 
 import pytest
+from confluent_kafka import Producer
 
 from wasmline.deploy import (
     BatchClaim,
@@ -53,6 +54,16 @@ def spec(config: KafkaConfig) -> DeploymentSpec:
     topics.create(target, 3)
     digest = ModuleStore(config).put(MODULE)
     return DeploymentSpec(name=unique("t"), version="1.0.0", digest=digest, input_topic=source, output_topics=(target,))
+
+
+def open_transaction(config: KafkaConfig, topic: str) -> Producer:
+    """Return a producer with a transaction that hides, from read_committed readers, what follows in ``topic``."""
+    foreign = producer(config, **{"transactional.id": unique("foreign")})
+    foreign.init_transactions(10)
+    foreign.begin_transaction()
+    foreign.produce(topic, key=b"foreign", value=b"never committed")
+    foreign.flush(10)
+    return foreign
 
 
 def test_a_deployment_is_read_back_as_it_was_made(config: KafkaConfig, spec: DeploymentSpec) -> None:
@@ -111,11 +122,7 @@ def test_a_foreign_open_transaction_does_not_hide_a_deployment_from_the_next_dep
     config: KafkaConfig, spec: DeploymentSpec
 ) -> None:
     deploy(config, spec, MODULE)
-    foreign = producer(config, **{"transactional.id": unique("foreign")})
-    foreign.init_transactions(10)
-    foreign.begin_transaction()
-    foreign.produce("_wasmline.deployments", key=b"foreign", value=b"never committed")
-    foreign.flush(10)
+    foreign = open_transaction(config, "_wasmline.deployments")
     outcomes: list[type] = []
 
     def deployer() -> None:
@@ -212,6 +219,19 @@ def test_a_report_belongs_to_its_run(config: KafkaConfig) -> None:
     log.write_report(report)
     assert log.report(spec.job, "first") == report
     assert log.report(spec.job, "second") is None
+
+
+def test_a_read_sees_what_was_acknowledged_before_it_behind_an_open_transaction_too(config: KafkaConfig) -> None:
+    log, spec = JobLog(config), job("first")
+    report = JobReport(job=spec.job, run="first", state=JobState.RUNNING, updated_ms=1)
+    foreign = open_transaction(config, "_wasmline.jobs")
+    log.write_report(report)
+    decided = threading.Timer(1, foreign.abort_transaction, [10])
+    decided.start()
+    seen = log.report(spec.job, "first")
+    decided.join()
+
+    assert seen == report
 
 
 def test_an_unknown_job_is_not_found(config: KafkaConfig) -> None:

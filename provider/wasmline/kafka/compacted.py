@@ -88,33 +88,24 @@ class CompactedTopic:
         self._keep = keep
         self._view: dict[bytes, bytes] = {}
         self._end = -1
-        self._consumer: Consumer | None = None
+        self._clients: tuple[Consumer, AdminClient] | None = None
 
     def read(self) -> dict[bytes, bytes]:
-        """Return the table as of a moment after this call began. A deleted key is absent."""
-        with mapped(self._config.bootstrap_servers):
-            consumer = self._consumer or self._open()
-            _, end = consumer.get_watermark_offsets(TopicPartition(self._topic, 0), timeout=TIMEOUT)
-            return self._read_to(end)
+        """Return the table with every write that was acknowledged before this call. A deleted key is absent.
 
-    def _read_settled(self) -> dict[bytes, bytes]:
-        """Return the table up to the last record written, waiting for transactions that are open now to be decided.
-
-        A committed record behind another id's open transaction is not visible yet: a decision must not miss it.
+        A transaction is acknowledged before its records can be read, and another's open one hides what follows it: so
+        this reads to the last record written, and waits for what is open there to be decided.
         """
         with mapped(self._config.bootstrap_servers):
-            admin = AdminClient(self._config.client())
+            consumer, admin = self._clients or self._open()
             partition = TopicPartition(self._topic, 0)
             answer = admin.list_offsets(
                 {partition: OffsetSpec.latest()},  # type: ignore[no-untyped-call]
                 isolation_level=IsolationLevel.READ_UNCOMMITTED,
                 request_timeout=TIMEOUT,
             )
-            return self._read_to(answer[partition].result().offset)
-
-    def _read_to(self, end: int) -> dict[bytes, bytes]:
-        self._follow(self._consumer or self._open(), end)
-        return dict(self._view)
+            self._follow(consumer, answer[partition].result().offset)
+            return dict(self._view)
 
     def compare_and_set(
         self, transactional_id: str, decide: Callable[[dict[bytes, bytes]], Mapping[bytes, bytes | None]]
@@ -126,7 +117,7 @@ class CompactedTopic:
         """
         writer = TransactionalWriter(self._config, self._topic, transactional_id)
         try:
-            written = decide(self._read_settled())
+            written = decide(self.read())
             writer.write(written)
             return written
         finally:
@@ -134,12 +125,12 @@ class CompactedTopic:
 
     def close(self) -> None:
         """Close the client; a later read opens another."""
-        if self._consumer is not None:
-            self._consumer.close()
-            self._consumer = None
+        if self._clients is not None:
+            self._clients[0].close()
+            self._clients = None
 
-    def _open(self) -> Consumer:
-        self._consumer = Consumer(
+    def _open(self) -> tuple[Consumer, AdminClient]:
+        consumer = Consumer(
             self._config.client(
                 **{
                     "group.id": f"wasmline.table.{uuid.uuid4()}",  # demanded by the client, never joined
@@ -152,8 +143,9 @@ class CompactedTopic:
             )
         )
         self._view, self._end = {}, -1
-        self._consumer.assign([TopicPartition(self._topic, 0, 0)])
-        return self._consumer
+        consumer.assign([TopicPartition(self._topic, 0, 0)])
+        self._clients = consumer, AdminClient(self._config.client())
+        return self._clients
 
     def _follow(self, consumer: Consumer, end: int) -> None:
         """Consume up to ``end``, as the end-of-partition event tells it: markers take offsets without being records."""
