@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
+from wasmline.clock import now_ms
 from wasmline.errors import InvalidJob, InvalidTrainSpec
 
 FieldType = Literal["double", "bigint", "string"]
@@ -167,3 +168,19 @@ class JobReport:
     error: str | None = None
     result: dict[str, Any] = field(default_factory=dict)
     spec_version: Literal[1] = 1
+
+    @classmethod
+    def now(
+        cls,
+        job: str,
+        run: str,
+        state: JobState,
+        message: str = "",
+        *,
+        error: str | None = None,
+        result: dict[str, Any] | None = None,
+    ) -> JobReport:
+        """Return a report as of this moment."""
+        return cls(
+            job=job, run=run, state=state, updated_ms=now_ms(), message=message, error=error, result=result or {}
+        )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 
+from wasmline.clock import now_ms
 from wasmline.deploy import topics
 from wasmline.deploy.modules import ModuleStore
 from wasmline.deploy.spec import Deployment, DeploymentSpec
@@ -46,7 +46,7 @@ class DeploymentLog:
                     name=spec.name,
                     generation=generation,
                 )
-            return Deployment(spec=spec, generation=generation + 1, state="running", updated_ms=_now())
+            return Deployment(spec=spec, generation=generation + 1, state="running", updated_ms=now_ms())
 
         return self._set(spec.name, following)
 
@@ -58,14 +58,14 @@ class DeploymentLog:
             if generation not in (None, standing.generation):
                 message = f"{name} moved on to generation {standing.generation}; generation {generation} was not paused"
                 raise Conflict(message, name=name, generation=standing.generation)
-            return replace(standing, state="paused", reason=reason, updated_ms=_now())
+            return replace(standing, state="paused", reason=reason, updated_ms=now_ms())
 
         return self._set(name, paused)
 
     def resume(self, name: str) -> Deployment:
         """Let a paused ``name`` run again from where it stopped."""
         return self._set(
-            name, lambda current: replace(_standing(name, current), state="running", reason="", updated_ms=_now())
+            name, lambda current: replace(_standing(name, current), state="running", reason="", updated_ms=now_ms())
         )
 
     def close(self) -> None:
@@ -123,7 +123,3 @@ def _standing(name: str, current: Deployment | None) -> Deployment:
     if current is None:
         raise DeploymentNotFound(f"nothing is deployed as {name!r}", name=name)
     return current
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000

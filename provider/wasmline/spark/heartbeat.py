@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
 
 from wasmline.deploy import JobLog
 from wasmline.errors import KafkaError
@@ -18,16 +16,6 @@ log = logging.getLogger(__name__)
 
 INTERVAL = 5.0
 """Seconds between two reports."""
-
-
-def report_of(
-    spec: JobSpec, state: JobState, message: str = "", *, error: str | None = None, result: dict[str, Any] | None = None
-) -> JobReport:
-    """Return a report of ``spec`` as of now."""
-    now = time.time_ns() // 1_000_000
-    return JobReport(
-        job=spec.job, run=spec.run, state=state, updated_ms=now, message=message, error=error, result=result or {}
-    )
 
 
 class Heartbeat:
@@ -65,7 +53,7 @@ class Heartbeat:
             jobs.close()
 
     def _look(self, jobs: JobLog) -> None:
-        jobs.write_report(report_of(self._spec, JobState.RUNNING))
+        jobs.write_report(JobReport.now(self._spec.job, self._spec.run, JobState.RUNNING))
         order = jobs.order(self._spec.job)
         if not self.stopped and (order.wanted == "stopped" or order.spec.run != self._spec.run):
             self.stopped = True

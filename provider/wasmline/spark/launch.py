@@ -11,7 +11,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -55,14 +54,8 @@ def _run(command: list[str], output: BinaryIO) -> int:
 
 def _lost(job: str, run: str, status: int, log: Path) -> JobReport:
     tail = log.read_bytes()[-LOG_TAIL:].decode(errors="replace")
-    return JobReport(
-        job=job,
-        run=run,
-        state=JobState.FAILED,
-        updated_ms=time.time_ns() // 1_000_000,
-        message=f"spark-submit ended with status {status} and no final report; {log} ends with:\n{tail}",
-        error="JobFailed",
-    )
+    message = f"spark-submit ended with status {status} and no final report; {log} ends with:\n{tail}"
+    return JobReport.now(job, run, JobState.FAILED, message, error="JobFailed")
 
 
 def main() -> int:

@@ -18,7 +18,7 @@ from wasmline.documents import plain
 from wasmline.errors import Fenced, JobError, WasmlineError
 from wasmline.jobs import JobReport, JobSpec, JobState
 from wasmline.kafka import KafkaConfig
-from wasmline.spark.heartbeat import Heartbeat, report_of
+from wasmline.spark.heartbeat import Heartbeat
 from wasmline.spark.microbatch import MicrobatchJob
 from wasmline.spark.session import session
 
@@ -48,9 +48,9 @@ def _train(spark: SparkSession, config: KafkaConfig, spec: JobSpec) -> JobReport
             result = run_training(spark, spec.train, config, run=spec.run)
         except Exception:
             if heart.stopped:
-                return report_of(spec, JobState.STOPPED, "stopped before the model was made")
+                return JobReport.now(spec.job, spec.run, JobState.STOPPED, "stopped before the model was made")
             raise
-    return report_of(spec, JobState.SUCCEEDED, result=plain(result))
+    return JobReport.now(spec.job, spec.run, JobState.SUCCEEDED, result=plain(result))
 
 
 def main() -> int:
@@ -79,7 +79,7 @@ def _reported(jobs: JobLog, config: KafkaConfig, spec: JobSpec) -> JobReport:
     except Exception as failure:
         if not isinstance(failure, WasmlineError):
             traceback.print_exc()
-        report = report_of(spec, JobState.FAILED, str(failure), error=type(failure).__name__)
+        report = JobReport.now(spec.job, spec.run, JobState.FAILED, str(failure), error=type(failure).__name__)
     written = jobs.report(spec.job, spec.run)
     if written is not None and written.state.final:  # a streaming job writes its own, with its totals
         return written

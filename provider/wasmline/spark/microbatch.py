@@ -16,6 +16,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from wasmline.clock import now_ms
 from wasmline.deploy import BatchClaim, Deployment, JobDriver, JobLog, StatusLog
 from wasmline.errors import (
     DeploymentPaused,
@@ -239,8 +240,7 @@ class MicrobatchJob:
         deadline = time.monotonic() + PATIENCE
         while last is not None and last.run != self._job.run and time.monotonic() < deadline:
             report = self._jobs.report(self._job.job, last.run)
-            now = time.time_ns() // 1_000_000
-            if report is None or report.state.final or now - report.updated_ms > 3 * HEARTBEAT * 1000:
+            if report is None or report.state.final or now_ms() - report.updated_ms > 3 * HEARTBEAT * 1000:
                 return
             time.sleep(POLL)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Literal
 
+from wasmline.clock import now_ms
 from wasmline.deploy import Deployment, JobLog, StatusLog
 from wasmline.documents import plain
 from wasmline.errors import KafkaError
@@ -82,15 +82,8 @@ class Progress:
         if state.final:
             self._state = "failed" if state is JobState.FAILED else "stopped"
             self._write_statuses()
-        report = JobReport(
-            job=self._job.job,
-            run=self._job.run,
-            state=state,
-            updated_ms=_now(),
-            message=message,
-            error=error,
-            result=plain(self.totals(None if state.final else RECENT_BATCHES)),
-        )
+        totals = plain(self.totals(None if state.final else RECENT_BATCHES))
+        report = JobReport.now(self._job.job, self._job.run, state, message, error=error, result=totals)
         self._jobs.write_report(report)
         return report
 
@@ -153,7 +146,7 @@ class Progress:
             lag=end - begin,
             rate=0.0,
             since_offset=begin,
-            updated_ms=_now(),
+            updated_ms=now_ms(),
         )
 
     def _read(self, partition: int, begin: int, end: int, latest: int, rate: float) -> PartitionStatus:
@@ -202,7 +195,3 @@ def _offsets(value: Any, topic: str) -> dict[int, int]:
     """Return Spark's offset JSON of one topic, ``{"topic": {"0": 5}}`` or its text; None is no offset yet."""
     parsed = json.loads(value) if isinstance(value, str) else value
     return {int(partition): offset for partition, offset in (parsed or {}).get(topic, {}).items()}
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import Literal
 
+from wasmline.clock import now_ms
 from wasmline.documents import decode, encode
 from wasmline.errors import Conflict
 from wasmline.registry.storage import open_storage
@@ -92,7 +92,7 @@ class PromotionLog:
             champion=champion,
             metrics=metrics,
             champion_metrics=champion_metrics,
-            decided_ms=time.time_ns() // 1_000_000,
+            decided_ms=now_ms(),
             run=run,
         )
         if not self._storage.create(_folder(name, number), [(_FILE, encode(promotion))]):

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from wasmline.clock import now_ms
 from wasmline.errors import BrokerUnavailable, Fenced, JobBusy, JobFailed, JobNotFound
 from wasmline.jobs import JobReport, JobSpec, JobState
 
@@ -73,11 +74,12 @@ class JobDesk:
         run = JobRun(job=spec.job, run=spec.run, log=str(_log(log_folder, spec)))
         self._jobs.submit(spec)
         # Before the launch, so that the driver's own reports come after it.
-        self._jobs.write_report(_report(run, JobState.STARTING))
+        self._jobs.write_report(JobReport.now(run.job, run.run, JobState.STARTING))
         try:
             launch(run)
         except BaseException as error:
-            self._jobs.write_report(_report(run, JobState.FAILED, message=str(error), error=type(error).__name__))
+            failed = JobReport.now(run.job, run.run, JobState.FAILED, str(error), error=type(error).__name__)
+            self._jobs.write_report(failed)
             raise
         return run
 
@@ -122,7 +124,7 @@ class JobDesk:
         return order if report and not report.state.final and self._fresh(report) else None
 
     def _fresh(self, report: JobReport) -> bool:
-        return _now_ms() - report.updated_ms < self._heartbeat * 1000
+        return now_ms() - report.updated_ms < self._heartbeat * 1000
 
 
 class RunWatch:
@@ -212,11 +214,3 @@ def progress(report: JobReport) -> str:
 
 def _log(folder: Path, spec: JobSpec) -> Path:
     return folder / spec.job / f"{spec.run}.log"
-
-
-def _report(run: JobRun, state: JobState, message: str = "", error: str | None = None) -> JobReport:
-    return JobReport(job=run.job, run=run.run, state=state, updated_ms=_now_ms(), message=message, error=error)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
