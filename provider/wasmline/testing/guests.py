@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import wasmtime
 
-from wasmline.wasm.abi import TRANSFORM, WASI
+from wasmline.wasm.abi import FUNCTIONS
+from wasmline.wasm.wat import function_type
 
 RECORD_COUNT = 8
 TIMESTAMP = 72
@@ -18,24 +19,11 @@ SCRATCH = 4096
 TEXTS = 8192
 PAYLOAD = 65536
 
-_SIGNATURES = {
-    "read_batch_header": "(param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32) (result i32)",
-    "read_next_record": "(param i32 i32 i32 i32 i32) (result i32)",
-    "write_record": "(param i32 i32) (result i32)",
-    "write_record_with_options": "(param i32 i32 i32 i32) (result i32)",
-    "fd_write": "(param i32 i32 i32 i32) (result i32)",
-    "proc_exit": "(param i32)",
-    "random_get": "(param i32 i32) (result i32)",
-    "clock_time_get": "(param i32 i64 i32) (result i32)",
-    "poll_oneoff": "(param i32 i32 i32 i32) (result i32)",
-    "args_sizes_get": "(param i32 i32) (result i32)",
-    "args_get": "(param i32 i32) (result i32)",
-    "environ_sizes_get": "(param i32 i32) (result i32)",
-    "environ_get": "(param i32 i32) (result i32)",
-    "fd_prestat_get": "(param i32 i32) (result i32)",
-    "path_unlink_file": "(param i32 i32 i32) (result i32)",
-}
-_TRANSFORM = ("read_batch_header", "read_next_record", "write_record", "write_record_with_options")
+_IMPORTS = [
+    (owner, name, function_type(kind)) for owner, names in FUNCTIONS.items() for name, kind in names.items() if kind
+]
+"""Every function that the host provides, so that any snippet may call any of them."""
+
 _HEADER = (
     "(call $read_batch_header "
     + " ".join(f"(i32.const {cell})" for cell in (0, 8, 12, 16, 20, 24, 32, 40, 48, 52))
@@ -147,8 +135,8 @@ def guest(
     has one.
     """
     imports = "\n".join(
-        f'(import "{TRANSFORM if name in _TRANSFORM else WASI}" "{name}" (func ${name} {kind}))'
-        for name, kind in _SIGNATURES.items()
+        f'(import "{owner}" "{name}" (func ${name} {kind}))'
+        for owner, name, kind in _IMPORTS
         if name != "write_record_with_options" or abi > 1
     )
     text = f"""(module
