@@ -19,6 +19,10 @@ SETTINGS: dict[str, Any] = {
     "memory_may_move": False,  # 4 GiB of addresses are reserved per memory: the host keeps addresses in the shim's
     "wasm_threads": False,  # memory.atomic.wait would block where no watchdog can reach
     "wasm_memory64": False,  # the ABI's pointers are 32 bits
+    # Brokers refuse these too, and the runtime aborts the process when it is asked for the signatures they bring.
+    "wasm_gc": False,
+    "wasm_exceptions": False,
+    "wasm_function_references": False,
     "wasm_relaxed_simd_deterministic": True,  # a replay gives the same bytes on another processor
 }
 
