@@ -11,6 +11,7 @@ from __future__ import annotations
 from wasmline.wasm.abi import FUNCTIONS, TRANSFORM
 from wasmline.wasm.layout import ENDING_HOST, ENDING_OUTPUT
 from wasmline.wasm.trampoline import SHIM_FUNCTIONS
+from wasmline.wasm.unsupported import unsupported
 from wasmline.wasm.wasi import wasi
 from wasmline.wasm.wat import (
     COPY_LOCALS,
@@ -54,7 +55,8 @@ def shim() -> str:
   {_read_next_record()}
   {_write("write_record", "")}
   {_write("write_record_with_options", _choose_topic())}
-  {wasi()})"""
+  {wasi()}
+  {unsupported()})"""
 
 
 def stop(ending: int) -> str:

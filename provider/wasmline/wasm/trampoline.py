@@ -8,10 +8,10 @@ Until then (in a wasm ``start`` section) a call traps. Functions that need neith
 from __future__ import annotations
 
 from wasmline.wasm.abi import FUNCTIONS, SCHEMA_REGISTRY
+from wasmline.wasm.unsupported import CHECKS, WASI_NOSYS
 from wasmline.wasm.wat import function_type
 
 WASI_BADF = 8
-WASI_NOSYS = 52
 
 SHIM_FUNCTIONS = (
     "read_batch_header",
@@ -28,6 +28,7 @@ SHIM_FUNCTIONS = (
     "poll_oneoff",
     "proc_exit",
     "random_get",
+    *CHECKS,
 )
 """What the shim implements, in the order of the table."""
 

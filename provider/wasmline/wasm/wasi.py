@@ -9,8 +9,8 @@ Layouts: the snapshot-01 witx files.
 from __future__ import annotations
 
 from wasmline.wasm.layout import ENDING_EXIT, LOG_HEADER
-from wasmline.wasm.trampoline import WASI_NOSYS
-from wasmline.wasm.wat import bump, get, put
+from wasmline.wasm.unsupported import VECTOR_BYTES, WASI_NOSYS
+from wasmline.wasm.wat import bump, get, put, require_guest_range
 
 WASI_INVAL = 28
 RANDOM_BYTE = 9
@@ -74,7 +74,9 @@ def _strings(name: str, cell: int) -> str:
 
 
 def _clocks() -> str:
-    known = f"(if (i32.gt_u (local.get $clock) (i32.const 3)) (then (return (i32.const {WASI_INVAL}))))"
+    known = f"""
+    {require_guest_range("(local.get $to)", "(i32.const 8)")}
+    (if (i32.gt_u (local.get $clock) (i32.const 3)) (then (return (i32.const {WASI_INVAL}))))"""
     return f"""
   (func $clock_res_get (param $clock i32) (param $to i32) (result i32)
     {known}
@@ -104,6 +106,9 @@ def _poll_oneoff() -> str:
     {put("monotonic_ns", f"(i64.add {get('monotonic_ns')} (local.get $time))")})
   (func $poll_oneoff (param $from i32) (param $to i32) (param $count i32) (param $events i32) (result i32)
     (local $left i32) (local $kind i32)
+    {require_guest_range("(local.get $from)", "(local.get $count)", element=SUBSCRIPTION_BYTES)}
+    {require_guest_range("(local.get $to)", "(local.get $count)", element=EVENT_BYTES)}
+    {require_guest_range("(local.get $events)", "(i32.const 4)")}
     (local.set $left (local.get $count))
     (block $done (loop $next
       (br_if $done (i32.eqz (local.get $left)))
@@ -163,6 +168,8 @@ def _fd_write() -> str:
     return f"""
   (func $fd_write (param $fd i32) (param $vectors i32) (param $count i32) (param $written i32) (result i32)
     (local $index i32) (local $vector i32) (local $from i32) (local $len i32) (local $to i32) (local $total i64)
+    {require_guest_range("(local.get $vectors)", "(local.get $count)", element=VECTOR_BYTES)}
+    {require_guest_range("(local.get $written)", "(i32.const 4)")}
     (if (i32.gt_u (i32.sub (local.get $fd) (i32.const 1)) (i32.const 1)) (then (return (i32.const {WASI_NOSYS}))))
     ;; 64 bits: vectors may overlap, and their sum decides whether the copies below stay inside the log.
     {each_vector("(local.set $total (i64.add (local.get $total) (i64.extend_i32_u (local.get $len))))")}

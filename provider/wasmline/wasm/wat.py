@@ -153,9 +153,15 @@ def copy(to_memory: str, to: str, from_memory: str, start: str, length: str) -> 
             (else (memory.copy {to_memory} {from_memory} {to} {start} {length})))))))"""
 
 
-def require_guest_range(start: str, length: str) -> str:
-    """Return statements that trap with "out of bounds memory access" unless the range lies in the guest's memory."""
-    end = f"(i64.add (i64.extend_i32_u {start}) (i64.extend_i32_u {length}))"
+def require_guest_range(start: str, length: str, *, element: int = 1) -> str:
+    """Return statements that trap with "out of bounds memory access" unless the range lies in the guest's memory.
+
+    ``length`` counts elements of ``element`` bytes.
+    """
+    size = f"(i64.extend_i32_u {length})"
+    if element > 1:
+        size = f"(i64.mul {size} (i64.const {element}))"
+    end = f"(i64.add (i64.extend_i32_u {start}) {size})"
     return f"""
       (if (i64.gt_u {end} (i64.shl (i64.extend_i32_u (memory.size $guest)) (i64.const 16)))
         (then (drop (i32.load8_u $guest (i32.const -1))) (unreachable)))"""
