@@ -27,10 +27,11 @@ def build(project: TransformProject, *, output: Path | None = None, cache_dir: P
     """
     started = time.monotonic()
     toolchain = toolchain_for(project.language)
-    version = toolchain.version()
     files = sources(project, toolchain.default_sources)
+    version = toolchain.prepare(project)
     facts = (version, project.language, *toolchain.flags, *map(Path.as_posix, files))
-    source_digest = digest((project.folder, *toolchain.include_folders), facts)
+    folders = (project.folder, *toolchain.folders(project))
+    source_digest = digest(folders, facts, without=toolchain.own_folders)
     path = (output or project.folder / "build" / f"{project.name}.wasm").resolve()
     root = cache_dir or cache_root()
     try:

@@ -51,8 +51,8 @@ class TransformProject:
     """What ``transform.yaml`` says, checked. Made by ``load_project``.
 
     ``version`` is None where the file gives none: such a project builds and runs, but cannot be published.
-    ``dead_letter_topic`` may be one of ``output_topics``; ``sources`` are globs below ``folder``, empty for the
-    language's own.
+    ``dead_letter_topic`` may be one of ``output_topics``; ``sources`` are globs below ``folder`` for C and C++, empty
+    for the language's own.
     """
 
     folder: Path
@@ -111,7 +111,7 @@ def load_project(folder: Path | str) -> TransformProject:
         compression=_choice(file, "compression", file.text("compression") or "none", COMPRESSIONS),
         memory_bytes=_memory(limits),
         timeout_ms=_timeout(limits),
-        sources=file.texts("sources") or (),
+        sources=_sources(file),
     )
     _check_bounds(file, limits, project)
     return project
@@ -167,6 +167,12 @@ def _choice(file: YamlMap, key: str, value: str, choices: tuple[str, ...]) -> st
     if value not in choices:
         raise file.error(f"`{key}` is {value!r}; choose one of {', '.join(choices)}", key)
     return value
+
+
+def _sources(file: YamlMap) -> tuple[str, ...]:
+    if "sources" in file and file.required("language") not in ("c", "cpp"):
+        raise file.error("`sources` is for c and cpp; what else is compiled is said in go.mod, Cargo.toml", "sources")
+    return file.texts("sources") or ()
 
 
 def _env(file: YamlMap) -> dict[str, str]:

@@ -19,7 +19,7 @@ def scaffold(folder: Path, *, language: str = "cpp", name: str | None = None) ->
     """Write a project named ``name`` (default: the folder's name) and return its files.
 
     Nothing that exists is overwritten. Raises InvalidProject for a folder that has one of the files, or a name that
-    cannot be one; ToolchainMissing for a language that comes later.
+    cannot be one; ToolchainMissing for a language that is not built here.
     """
     toolchain_for(language)
     name = name or folder.resolve().name.lower().replace("_", "-").replace(" ", "-")

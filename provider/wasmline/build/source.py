@@ -11,7 +11,8 @@ from pathlib import Path
 from wasmline.build.project import FILE, TransformProject
 from wasmline.errors import InvalidProject
 
-_NOT_INPUTS = {"build", "samples"}
+_NOT_INPUTS = ("build", "samples")
+_HIDDEN_INPUTS = (".cargo",)
 
 
 def sources(project: TransformProject, defaults: Sequence[str]) -> tuple[Path, ...]:
@@ -38,27 +39,27 @@ def _matches(project: TransformProject, pattern: str) -> Iterable[Path]:
     return project.folder.glob(pattern)
 
 
-def digest(folders: Sequence[Path], facts: Sequence[str]) -> str:
+def digest(folders: Sequence[Path], facts: Sequence[str], *, without: Sequence[str] = ()) -> str:
     """Return the digest of all files that a compiler may read in ``folders``, and of ``facts`` such as its flags.
 
-    Neither where the folders are nor when the files changed counts. Samples, build results, hidden files and
-    ``transform.yaml`` itself are left out.
+    Neither where the folders are nor when the files changed counts. Samples, build results, hidden files, the folders
+    named in ``without`` and ``transform.yaml`` itself are left out.
     """
     total = hashlib.sha256()
     for fact in facts:
         _add(total, fact.encode())
     for folder in folders:
-        for path in sorted(_inputs(folder)):
+        for path in sorted(_inputs(folder, {*_NOT_INPUTS, *without})):
             _add(total, path.relative_to(folder).as_posix().encode())
             _add(total, path.read_bytes())
     return f"sha256:{total.hexdigest()}"
 
 
-def _inputs(folder: Path) -> Iterator[Path]:
+def _inputs(folder: Path, without: set[str]) -> Iterator[Path]:
     for path in folder.rglob("*"):
         relative = path.relative_to(folder)
-        hidden = any(part.startswith(".") for part in relative.parts)
-        if path.is_file() and not hidden and relative.parts[0] not in _NOT_INPUTS and str(relative) != FILE:
+        hidden = any(part.startswith(".") and part not in _HIDDEN_INPUTS for part in relative.parts)
+        if path.is_file() and not hidden and relative.parts[0] not in without and str(relative) != FILE:
             yield path
 
 

@@ -11,7 +11,7 @@ from wasmline.cli.options import folder_argument
 
 @click.command()
 @click.argument("folder", metavar="[DIR]", type=click.Path(path_type=Path), default=Path())
-@click.option("-l", "--language", default="cpp", show_default=True, help="c or cpp; others come later.")
+@click.option("-l", "--language", default="cpp", show_default=True, help="c, cpp, go or rust.")
 @click.option("--name", help="The transform's name; by default the folder's.")
 def init(folder: Path, language: str, name: str | None) -> None:
     """Write a new transform project into DIR: it builds, tests and runs as it is."""

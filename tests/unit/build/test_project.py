@@ -97,6 +97,7 @@ def test_the_guest_is_told_what_the_file_declares(tmp_path: Path) -> None:
         (MINIMAL + "limits:\n  timeout-ms: soon\n", 6, "`timeout-ms` is 'soon', not a whole number"),
         (MINIMAL + "limits:\n  timeout-ms: 0\n", 6, "cpu_ms_per_record=0: choose a value from 1"),
         (MINIMAL + "limits:\n  timeout_ms: 9\n", 6, "did you mean `timeout-ms`?"),
+        (MINIMAL.replace("cpp", "go") + "sources: [a.go]\n", 5, "`sources` is for c and cpp"),
         (MINIMAL + "sources: src\n", 5, "`sources` must be a list"),
         (MINIMAL.replace("cpp", "cobol"), 2, "`language` is 'cobol'; choose one of c, cpp, go"),
         (MINIMAL.replace("a-transform", "A Transform"), 1, "`name` is 'A Transform': use at most"),

@@ -48,6 +48,15 @@ def test_the_digest_is_of_what_the_compiler_may_read_not_of_where_it_lies(tmp_pa
     assert digest([first], ["-O2"]) == before
 
 
+def test_what_the_languages_tools_write_is_left_out_and_their_hidden_settings_count(tmp_path: Path) -> None:
+    folder = tree(tmp_path, src__main_DOT_rs="")
+    before = digest([folder], [], without=["target"])
+    tree(folder, target__debug__x="x")
+    assert digest([folder], [], without=["target"]) == before != digest([folder], [])
+    tree(folder, _DOT_cargo__config_DOT_toml="[build]")
+    assert digest([folder], [], without=["target"]) != before
+
+
 @pytest.mark.parametrize("change", ["content", "header", "name", "flags", "border"])
 def test_any_change_that_may_matter_changes_the_digest(tmp_path: Path, change: str) -> None:
     folder = tree(tmp_path / "a", src__m_DOT_cc="int x;", src__h_DOT_hpp="1")

@@ -6,17 +6,14 @@ set of flags would compile them again, which is one more reason for exactly one 
 
 from __future__ import annotations
 
-import logging
 import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from wasmline.build.project import TransformProject
-from wasmline.errors import BuildFailed, ToolchainMissing
-
-log = logging.getLogger(__name__)
+from wasmline.build.toolchains.compiler import compiled, last_line, run, warn
+from wasmline.errors import ToolchainMissing
 
 VERSION = "0.17.0"
 INSTALL = f"pip install ziglang=={VERSION}"
@@ -51,18 +48,19 @@ def sdk_include() -> Path:
 class ZigToolchain:
     """``python -m ziglang`` as a C or C++ compiler. ``python`` is the interpreter that has the package."""
 
+    own_folders: tuple[str, ...] = ()
+
     def __init__(self, language: str, *, python: str = sys.executable) -> None:
         self.flags = _FLAGS[language]
         self.default_sources = _SOURCES[language]
-        self.include_folders: tuple[Path, ...] = (sdk_include(),)
         self._driver = _DRIVERS[language]
         self._command = [python, "-m", "ziglang"]
 
-    def version(self) -> str:
-        ended = subprocess.run([*self._command, "version"], capture_output=True, text=True, check=False)
+    def prepare(self, project: TransformProject) -> str:
+        ended = run([*self._command, "version"])
         found = ended.stdout.strip()
         if ended.returncode != 0:
-            raise ToolchainMissing(f"no C++ toolchain: {_last_line(ended.stderr)}. Install: {INSTALL}", install=INSTALL)
+            raise ToolchainMissing(f"no C++ toolchain: {last_line(ended.stderr)}. Install: {INSTALL}", install=INSTALL)
         if found != VERSION:
             raise ToolchainMissing(
                 f"ziglang {found} is installed, {VERSION} is needed: the compiler's version is part of a module's "
@@ -71,32 +69,21 @@ class ZigToolchain:
             )
         return f"ziglang {found}"
 
+    def folders(self, project: TransformProject) -> tuple[Path, ...]:
+        return (sdk_include(),)
+
     def compile(self, project: TransformProject, sources: Sequence[Path], output: Path, *, cache_dir: Path) -> None:
-        includes = [f"-I{folder}" for folder in self.include_folders]
+        includes = [f"-I{folder}" for folder in self.folders(project)]
         zig_cache = str(cache_dir / "zig")
-        ended = subprocess.run(
+        ended = compiled(
+            project,
             [*self._command, self._driver, *self.flags, *includes, *map(str, sources), "-o", str(output)],
-            cwd=project.folder,
             env={**os.environ, "ZIG_GLOBAL_CACHE_DIR": zig_cache, "ZIG_LOCAL_CACHE_DIR": zig_cache},
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
+            first_error=_first_error,
         )
-        if ended.returncode != 0:
-            raise BuildFailed(
-                f"{project.name} does not compile: {_first_error(ended.stderr)}", log=ended.stderr or ended.stdout
-            )
-        if ended.stderr.strip():
-            log.warning("the compiler warns about %s:\n%s", project.name, ended.stderr.rstrip())
+        warn(project, ended.stderr)
 
 
-def _first_error(log: str) -> str:
+def _first_error(log: str) -> str | None:
     """Return the line that says what is wrong, ``file:line:column: error: …``."""
-    errors = [line for line in log.splitlines() if "error:" in line]
-    return errors[0] if errors else _last_line(log)
-
-
-def _last_line(text: str) -> str:
-    lines = text.strip().splitlines()
-    return lines[-1] if lines else "it said nothing"
+    return next((line for line in log.splitlines() if "error:" in line), None)
