@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, get_args
 
 import click
 
@@ -15,6 +15,7 @@ from wasmline.build.jsonl import output_lines, read_batches
 from wasmline.cli.options import MemorySize, Variable, registry_option
 from wasmline.cli.trial import Trial, find
 from wasmline.wasm import TransformResult, TransformRuntime
+from wasmline.wasm.context import Clock
 
 SOME_FAILED = 3
 
@@ -26,6 +27,13 @@ SOME_FAILED = 3
     "--output-topic", "output_topics", multiple=True, metavar="NAME", help="Instead of the declared ones; repeatable."
 )
 @click.option("--memory", type=MemorySize(), metavar="SIZE", help="The guest's memory limit, such as 64MiB.")
+@click.option(
+    "--clock",
+    type=click.Choice(get_args(Clock)),
+    default="wasmline",
+    show_default=True,
+    help="How the guest's monotonic clock moves; redpanda: by a millisecond per reading and nothing else.",
+)
 @click.option("--timeout-ms", type=click.IntRange(min=1), metavar="MS", help="CPU time limit per record.")
 @click.option(
     "--logs",
@@ -41,6 +49,7 @@ def run(
     env: tuple[tuple[str, str], ...],
     output_topics: tuple[str, ...],
     memory: int | None,
+    clock: Clock,
     timeout_ms: int | None,
     logs: str | None,
     registry: str,
@@ -60,6 +69,7 @@ def run(
         trial.context,
         env={**trial.context.env, **dict(env)},
         output_topics=output_topics or trial.context.output_topics,
+        clock=clock,
     )
     limits = dataclasses.replace(
         trial.limits,

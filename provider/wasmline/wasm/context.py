@@ -1,10 +1,11 @@
-"""What a guest learns of its deployment: its name, its topics and its environment variables."""
+"""What a guest learns of its deployment: its name, its topics, its environment variables and the time."""
 
 from __future__ import annotations
 
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal, get_args
 
 from wasmline.errors import DeployError, LimitExceeded
 
@@ -14,6 +15,11 @@ MAX_VARIABLES = 128
 MAX_KEY_BYTES = 128
 MAX_VALUE_BYTES = 2048
 RESERVED = "REDPANDA_"
+
+Clock = Literal["wasmline", "redpanda"]
+"""How the monotonic clock moves: one microsecond per reading and one millisecond per record, or by Redpanda's rule, one
+millisecond per reading and nothing else. Under the latter a guest of standard Go stops collecting garbage in the end.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +33,7 @@ class TransformContext:
     input_topic: str
     output_topics: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
+    clock: Clock = "wasmline"
 
     def __post_init__(self) -> None:
         _text("the transform's name", self.name, MAX_NAME_BYTES)
@@ -42,6 +49,8 @@ class TransformContext:
             raise DeployError(
                 f"{self.name}: {self.input_topic} is both input and output; the transform would feed itself"
             )
+        if self.clock not in get_args(Clock):
+            raise DeployError(f"{self.name}: no clock is named {self.clock!r}; choose {' or '.join(get_args(Clock))}")
         self._check_env()
 
     def _check_env(self) -> None:

@@ -49,11 +49,11 @@ def writable(prefix: str) -> tuple[str, ...]:
     return tuple(f"{prefix}_{part}" for part in ("offsets", "data", "valid", "bytes", "capacity", "nulls"))
 
 
-CLOCKS = Block(0, I64, ("wall_ms", "monotonic_ns"))
+CLOCKS = Block(0, I64, ("wall_ms", "monotonic_ns", "readings_ns"))
 SETUP = Block(
     CLOCKS.end,
     I32,
-    ("strings", "topics", "topic_count", "tail", "tail_capacity", "log", "output_limit"),
+    ("strings", "topics", "topic_count", "tail", "tail_capacity", "log", "output_limit", "redpanda_clock"),
 )
 INPUT = Block(
     SETUP.end,

@@ -33,6 +33,7 @@ def furnish(memory: ShimMemory, context: TransformContext, limits: ResourceLimit
         log=log,
         log_capacity=limits.log_bytes_per_batch,
         output_limit=limits.output_bytes_per_record,
+        redpanda_clock=context.clock == "redpanda",
         row=NO_ROW,
     )
     return end

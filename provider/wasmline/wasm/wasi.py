@@ -1,8 +1,9 @@
 """WASI preview 1 inside the shim: no files, no sockets, no sleep, and nothing that differs between two runs.
 
 The wall clock is the record's timestamp; the monotonic clock moves one microsecond per reading and one millisecond
-per record, so that loops which wait for time end and garbage collectors which divide by it work; random bytes are all
-9. As in Redpanda's broker, a write to stdout or stderr is one log event and everything else is "not supported".
+per record, so that loops which wait for time end and garbage collectors which divide by it work. By the other rule,
+Redpanda's, it moves one millisecond per reading and by nothing else. Random bytes are all 9. As in Redpanda's broker,
+a write to stdout or stderr is one log event and everything else is "not supported".
 Layouts: the snapshot-01 witx files.
 """
 
@@ -77,6 +78,12 @@ def _clocks() -> str:
     known = f"""
     {require_guest_range("(local.get $to)", "(i32.const 8)")}
     (if (i32.gt_u (local.get $clock) (i32.const 3)) (then (return (i32.const {WASI_INVAL}))))"""
+
+    def read(clock: str, step: int) -> str:
+        return f"""
+          (i64.store $guest (local.get $to) {get(clock)})
+          {put(clock, f"(i64.add {get(clock)} (i64.const {step}))")}"""
+
     return f"""
   (func $clock_res_get (param $clock i32) (param $to i32) (result i32)
     {known}
@@ -85,9 +92,9 @@ def _clocks() -> str:
   (func $clock_time_get (param $clock i32) (param $precision i64) (param $to i32) (result i32)
     {known}
     (if (local.get $clock)
-      (then
-        (i64.store $guest (local.get $to) {get("monotonic_ns")})
-        {put("monotonic_ns", f"(i64.add {get('monotonic_ns')} (i64.const {TICK_NS}))")})
+      (then (if {get("redpanda_clock")}
+        (then {read("readings_ns", RESOLUTION_NS)})
+        (else {read("monotonic_ns", TICK_NS)})))
       (else (i64.store $guest (local.get $to) (i64.mul {get("wall_ms")} (i64.const 1000000)))))
     (i32.const 0))"""
 

@@ -1,3 +1,4 @@
+import base64
 import json
 import os
 import subprocess
@@ -10,6 +11,7 @@ from click.testing import CliRunner, Result
 
 from wasmline.cli import main
 from wasmline.registry import ArtifactMetadata, FilesystemRegistry
+from wasmline.testing import guests
 
 
 def run(*arguments: str | Path, lines: str = "") -> Result:
@@ -18,6 +20,10 @@ def run(*arguments: str | Path, lines: str = "") -> Result:
 
 def parsed(result: Result) -> list[dict[str, Any]]:
     return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def raw(value: str | dict[str, str]) -> bytes:
+    return value.encode() if isinstance(value, str) else base64.b64decode(value["base64"])
 
 
 def test_records_go_through_a_module(module: Path) -> None:
@@ -78,6 +84,23 @@ def test_the_guest_s_log_goes_where_it_is_sent_and_nowhere_else(module: Path, tm
     assert (silent.stderr, shown.stderr, kept.stderr) == ("", "asked\n", "")
     assert shown.stdout == silent.stdout
     assert (tmp_path / "guest.log").read_text() == "asked\nasked\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "nanoseconds"),
+    [
+        ((), [1_002_000, 2_005_000]),
+        (("--clock", "wasmline"), [1_002_000, 2_005_000]),
+        (("--clock", "redpanda"), [2_000_000, 5_000_000]),
+    ],
+)
+def test_the_clock_moves_by_the_rule_that_is_chosen(
+    tmp_path: Path, options: tuple[str, ...], nanoseconds: list[int]
+) -> None:
+    third_reading = guests.read_clock(1, 512) * 3 + guests.write_cells(512)
+    (tmp_path / "clock.wasm").write_bytes(guests.guest(third_reading))
+    result = run(tmp_path / "clock.wasm", *options, lines='{"value":"a"}\n{"value":"b"}\n')
+    assert [int.from_bytes(raw(line["value"]), "little") for line in parsed(result)] == nanoseconds
 
 
 def test_limits_are_taken_from_the_options(module: Path) -> None:

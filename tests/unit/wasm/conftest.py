@@ -9,6 +9,7 @@ import pytest
 
 from wasmline.records import RECORD_SCHEMA
 from wasmline.wasm import ResourceLimits, TransformContext, TransformInstance, TransformRuntime
+from wasmline.wasm.context import Clock
 
 START_MS = 1_700_000_000_000
 Start = Callable[..., TransformInstance]
@@ -31,9 +32,16 @@ def start(runtime: TransformRuntime) -> Iterator[Start]:
     instances: list[TransformInstance] = []
 
     def started(
-        wasm: bytes, *, outputs: tuple[str, ...] = ("out",), env: dict[str, str] | None = None, **limits: int
+        wasm: bytes,
+        *,
+        outputs: tuple[str, ...] = ("out",),
+        env: dict[str, str] | None = None,
+        clock: Clock = "wasmline",
+        **limits: int,
     ) -> TransformInstance:
-        context = TransformContext(name="under-test", input_topic="in", output_topics=outputs, env=env or {})
+        context = TransformContext(
+            name="under-test", input_topic="in", output_topics=outputs, env=env or {}, clock=clock
+        )
         instances.append(runtime.compile(wasm).instantiate(context, ResourceLimits(**limits)))
         return instances[-1]
 

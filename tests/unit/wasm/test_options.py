@@ -54,6 +54,7 @@ def test_a_deployment_over_redpandas_limits_is_refused(changes: dict[str, Any]) 
         {"env": {"A=B": "v"}},
         {"env": {"REDPANDA_INPUT_TOPIC": "v"}},
         {"env": {"KEY": "a\0b"}},
+        {"clock": "sundial"},
     ],
 )
 def test_names_that_cannot_be_used_are_refused(changes: dict[str, Any]) -> None:

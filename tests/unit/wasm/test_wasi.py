@@ -29,6 +29,19 @@ def test_clocks_depend_on_the_records_and_on_nothing_else(start: Any, records: A
     ]
 
 
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_by_redpandas_rule_a_reading_moves_the_monotonic_clock_and_nothing_else_does(
+    start: Any, records: Any, size: int
+) -> None:
+    body = CLOCKS + subscription(1, 5_000_000_000, 0) + guests.write_cells(WALL, MONOTONIC, AGAIN)
+    instance = start(guests.guest(body), clock="redpanda")
+    batch = records([b"k"] * 1000, times=[7 * row for row in range(1000)])
+    read = [
+        line for first in range(0, 1000, size) for line in values(instance.transform(batch.slice(first, size)), "<qqq")
+    ]
+    assert read == [(7_000_000 * row, 2_000_000 * row, 2_000_000 * row + 1_000_000) for row in range(1000)]
+
+
 def test_the_wall_clock_is_zero_before_the_first_record(start: Any, records: Any) -> None:
     instance = start(guests.guest(guests.write_cells(WALL), on_start=guests.read_clock(0, WALL)))
     assert values(instance.transform(records([b"k"])), "<q") == [(0,)]
