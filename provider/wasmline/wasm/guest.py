@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
 import pyarrow as pa
 import wasmtime
@@ -19,6 +20,7 @@ import wasmtime
 from wasmline.errors import TransformError, WasmlineError
 from wasmline.wasm.abi import FUNCTIONS
 from wasmline.wasm.context import TransformContext
+from wasmline.wasm.engine import MAX_STACK_BYTES
 from wasmline.wasm.inbox import Inbox
 from wasmline.wasm.limits import ADDRESS_SPACE, ResourceLimits
 from wasmline.wasm.memory import ShimMemory, limit_store
@@ -29,6 +31,20 @@ from wasmline.wasm.verdict import Death, refusal, trap_code, verdict
 from wasmline.wasm.watchdog import Watch, watchdog
 
 _I32 = wasmtime.ValType.i32
+
+_HOST_STACK_BYTES = 3 * 2**20
+"""What a guest's thread has beside the guest's own stack, for the callbacks."""
+
+_starting = threading.Lock()
+
+
+def _after_fork() -> None:
+    global _starting
+    _starting = threading.Lock()  # another thread of the parent may have held it
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +83,7 @@ class Guest:
         self._born_with = 0
         self._thread = threading.Thread(target=self._live, name=f"wasmline-{context.name}", daemon=True)
         try:
-            self._let_run(self._thread.start)
+            self._let_run(self._start_thread)
             if self._ended:
                 raise self._failure_at_start()
         except BaseException:
@@ -84,6 +100,11 @@ class Guest:
         """How many records of the batch the guest took."""
         return self._memory.get("delivered")
 
+    @property
+    def read_nothing(self) -> bool:
+        """True if the guest never tried to read a record of the batch."""
+        return self.delivered == 0 and self._memory.get("refused") == 0
+
     def run(self, batch: pa.RecordBatch, row_base: int) -> list[pa.RecordBatch]:
         """Give a conforming batch to the guest; return what it wrote until it asked for the next one or died.
 
@@ -99,10 +120,9 @@ class Guest:
         return self._flushed if rest is None else [*self._flushed, rest]
 
     def failed_record(self) -> int:
-        """Return the index in its batch of the record that a dead guest failed on.
+        """Return the index in its batch of the record that the guest failed on, by its death or by leaving records.
 
-        That is the last one it took; the one before it if it was refused the next for want of a buffer; the first if
-        it took none.
+        That is the last one it took; the next if it was refused that for want of a buffer; the first if it took none.
         """
         delivered = self.delivered
         return delivered if self._memory.get("refused") == delivered + 1 else max(delivered - 1, 0)
@@ -139,6 +159,15 @@ class Guest:
             self._thread.join()
         self._end = None  # a trap holds the frames of the thread
         self._store.close()
+
+    def _start_thread(self) -> None:
+        """Start the guest's thread with a stack of a known size: whoever overruns a smaller one ends the process."""
+        with _starting:
+            usual = threading.stack_size(MAX_STACK_BYTES + _HOST_STACK_BYTES)
+            try:
+                self._thread.start()
+            finally:
+                threading.stack_size(usual)
 
     def _let_run(self, hand_over: Callable[[], None]) -> None:
         """Give the turn to the guest, under the watchdog's eyes, and take it back."""
@@ -181,6 +210,7 @@ class Guest:
             interrupted=self._watch.killed_at is not None and trap_code(self._end) == "interrupt",
             born_with=self._born_with,
             memory_bytes=size,
+            unread_bytes=memory.get("max_record") if memory and self.read_nothing else 0,
             limits=self._limits,
         )
 
@@ -208,10 +238,10 @@ class Guest:
             trampoline = linker.instantiate(store, code.trampoline)
             for module in ("trampoline", *FUNCTIONS):
                 linker.define_instance(store, module, trampoline)
-            guest = linker.instantiate(store, code.guest).exports(store)
-            memory: wasmtime.Memory = guest["memory"]
-            start: wasmtime.Func = guest["_start"]
-            linker.define(store, "guest", "memory", memory)
+            # Two exports by name: a view of an instance's exports takes time by their number squared.
+            linker.define_instance(store, "guest", linker.instantiate(store, code.guest))
+            memory = cast(wasmtime.Memory, linker.get(store, "guest", "memory"))
+            start = cast(wasmtime.Func, linker.get(store, "guest", "_start"))
             limit_store(store, memory_bytes=ADDRESS_SPACE)
             shim: wasmtime.Memory = linker.instantiate(store, code.shim).exports(store)["memory"]
             limit_store(store, memory_bytes=limit)
