@@ -9,6 +9,7 @@ from __future__ import annotations
 import wasmtime
 
 from wasmline.errors import InvalidModule, MissingExport, UnknownImport, UnsupportedAbi
+from wasmline.wasm.border import functions_with_vectors
 from wasmline.wasm.engine import new_engine
 
 TRANSFORM = "redpanda_transform"
@@ -103,9 +104,12 @@ def compile_module(engine: wasmtime.Engine, wasm: bytes) -> wasmtime.Module:
     if wasm[:4] != MAGIC:
         raise InvalidModule("not a WebAssembly module: the first bytes are not \\0asm; is it the file the build wrote?")
     try:
-        return wasmtime.Module(engine, wasm)
+        module = wasmtime.Module(engine, wasm)
     except wasmtime.WasmtimeError as error:
         raise InvalidModule(f"not a WebAssembly module this host can run: {_first_line(error)}") from error
+    if names := functions_with_vectors(wasm):
+        raise InvalidModule(f"no transform host knows functions of vectors: {_some(names)} takes or returns a v128")
+    return module
 
 
 def abi_version(module: wasmtime.Module) -> int:
@@ -121,7 +125,7 @@ def abi_version(module: wasmtime.Module) -> int:
     if unknown := sorted(
         {f"{module}.{name}" for module, name, kind in imports if FUNCTIONS.get(module, {}).get(name) != kind}
     ):
-        raise UnknownImport(f"no transform host provides {', '.join(unknown)}", imports=tuple(unknown))
+        raise UnknownImport(f"no transform host provides {_some(unknown)}", imports=tuple(unknown))
     return version
 
 
@@ -155,6 +159,12 @@ def signature(kind: object) -> str:
         "".join(_LETTERS.get(str(value), "?") for value in values) for values in (kind.params, kind.results)
     )
     return f"{params}:{results}" if params or results else ""
+
+
+def _some(names: list[str]) -> str:
+    """Return names that a module chose, as many as fit in a message."""
+    text = ", ".join(names)
+    return text if len(text) <= 500 else f"{text[:500]} … ({len(names)} names)"
 
 
 def _first_line(error: Exception) -> str:
