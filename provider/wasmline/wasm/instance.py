@@ -18,6 +18,8 @@ from wasmline.wasm.ledger import Ledger
 from wasmline.wasm.limits import ResourceLimits
 from wasmline.wasm.result import TransformResult
 
+_LEFT_RECORDS = "the guest asked for the next batch before it had read all records of this one"
+
 SLICE_ROWS = 16_384
 SLICE_BYTES = 2 * 2**20
 """A larger batch is served in slices of about this size, which stay in the processor's caches on the way through."""
@@ -79,8 +81,12 @@ class TransformInstance:
         self._free = weakref.finalize(self, self._guest.close)
 
     def _serve(self, batch: pa.RecordBatch, first: int, last: int, ledger: Ledger, room: int) -> int:
-        """Account for a range of rows, with a new guest after each failure; return the room that is left for logs."""
-        row = first
+        """Account for a range of rows, with a new guest after each failure; return the room that is left for logs.
+
+        A guest that fails on a batch before it reads may have failed for any of its rows, because the header tells the
+        size of the greatest: it is offered fewer, until the row to blame is alone.
+        """
+        row, most = first, last - first
         while row < last:
             if self._guest.dead:
                 self._free()
@@ -88,32 +94,32 @@ class TransformInstance:
             guest = self._guest
             room = max(room - self._log(ledger), 0)  # what it said at its start
             guest.allow_logs(room)
-            part = batch if last - row == batch.num_rows else batch.slice(row, last - row)
-            outputs = guest.run(part, row)
+            rows = min(most, last - row)
+            outputs = guest.run(batch if rows == batch.num_rows else batch.slice(row, rows), row)
             room -= self._log(ledger)
-            row = self._settle(guest, outputs, row, last, ledger)
+            settled = self._settle(guest, outputs, row, rows, ledger)
+            if settled == row:
+                most = max(rows // 2, 1)
+            elif not guest.dead:
+                most *= 2
+            row = settled
         return room
 
-    def _settle(self, guest: Guest, outputs: list[pa.RecordBatch], row: int, last: int, ledger: Ledger) -> int:
-        """Write down what a guest did with the rows from ``row`` on, and return the first row that still needs one."""
-        if guest.dead:
-            failed = row + guest.failed_record()
-            ledger.write(outputs, before=failed)
-            error = guest.failure()
-            if error is None:
-                return failed
-            ledger.fail(failed, error)
-            return failed + 1
-        taken = row + guest.delivered
-        if taken == last:
+    def _settle(self, guest: Guest, outputs: list[pa.RecordBatch], row: int, rows: int, ledger: Ledger) -> int:
+        """Write down what a guest did with ``rows`` rows; return the first row that still needs a guest."""
+        if not guest.dead and guest.delivered == rows:
             ledger.write(outputs)
-            return last
-        ledger.write(outputs, before=taken)
-        for skipped in range(taken, last):
-            ledger.fail(
-                skipped, GuestProtocolError("the guest asked for the next batch before it had read this record")
-            )
-        return last
+            return row + rows
+        error = guest.failure() if guest.dead else GuestProtocolError(_LEFT_RECORDS)
+        undecided, failed = rows > 1 and guest.read_nothing, row + guest.failed_record()
+        self._free()
+        if error is not None and undecided:
+            return row
+        ledger.write(outputs, before=failed)
+        if error is None:
+            return failed
+        ledger.fail(failed, error)
+        return failed + 1
 
     def _log(self, ledger: Ledger) -> int:
         used = self._guest.log_bytes

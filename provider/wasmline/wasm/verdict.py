@@ -36,13 +36,18 @@ _CODES = {
 """The specification's own words for its traps, and the watchdog's."""
 
 _FRAMES = 3
+_NAME_LETTERS = 100
 _REFUSED_AT_START = ("memory minimum size", "exceeds memory limits")
 _OUT_OF_MEMORY = ("out of memory", "bad_alloc", "memory allocation of")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Death:
-    """The facts about a dead guest. ``end`` is None if ``_start`` returned; ``born_with`` is its first memory size."""
+    """The facts about a dead guest.
+
+    ``end`` is None if ``_start`` returned; ``born_with`` is its first memory size; ``unread_bytes`` the size of the
+    greatest record of a batch that it was offered and died on before it read any.
+    """
 
     end: BaseException | None
     ending: int
@@ -51,16 +56,20 @@ class Death:
     interrupted: bool
     born_with: int
     memory_bytes: int
+    unread_bytes: int
     limits: ResourceLimits
 
     @property
     def short_of_memory(self) -> bool:
         """True if the guest's last trouble was memory, as far as can be told.
 
-        The runtime does not report a refused growth. What shows it: the guest says so, or it had grown and could not
-        have doubled again, which is how heaps and vectors grow.
+        The runtime does not report a refused growth. What shows it: the guest says so; or it had no room for the
+        record that it was to read; or it had grown and could not have doubled again, which is how heaps and vectors
+        grow.
         """
         if any(words in self.stderr for words in _OUT_OF_MEMORY):
+            return True
+        if self.memory_bytes + self.unread_bytes > self.limits.memory_bytes:
             return True
         return self.memory_bytes > self.born_with and 2 * self.memory_bytes > self.limits.memory_bytes
 
@@ -116,6 +125,11 @@ def trap_code(end: BaseException | None) -> str:
 
 def _where(end: BaseException) -> str:
     if not isinstance(end, wasmtime.Trap):
-        return f": {end}"
-    names = [frame.func_name for frame in end.frames if frame.func_name]
+        return f": {' '.join(str(end).split())[:500]}"
+    names = [_printable(frame.func_name) for frame in end.frames if frame.func_name]
     return f" in {' < '.join(names[:_FRAMES])}" if names else ""
+
+
+def _printable(name: str) -> str:
+    """Return a name that a module chose, fit for a message: short, and without control characters."""
+    return "".join(letter if letter.isprintable() else "?" for letter in name[:_NAME_LETTERS])
