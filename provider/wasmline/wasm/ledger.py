@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from wasmline.errors import GuestProtocolError, InvalidBatch, TransformError
 from wasmline.records import OUTPUT_SCHEMA
-from wasmline.wasm.outbox import rows_with_unfit_keys
+from wasmline.wasm.outbox import check_total, rows_with_unfit_keys
 from wasmline.wasm.result import LogLine, RecordFailure, TransformResult
 
 
@@ -16,19 +16,24 @@ class Ledger:
 
     def __init__(self) -> None:
         self._outputs: list[pa.RecordBatch] = []
+        self._bytes = 0
         self._failures: dict[int, TransformError] = {}
         self._logs: list[LogLine] = []
         self._logs_dropped = 0
 
     def write(self, outputs: list[pa.RecordBatch], *, before: int | None = None) -> None:
-        """Take all outputs, or those of the rows before one; the others are of records that failed."""
-        if before is None:
-            self._outputs += outputs
-            return
+        """Take all outputs, or those of the rows before one; the others are of records that failed.
+
+        Raises InvalidBatch if the batch's outputs are too many.
+        """
         for chunk in outputs:
-            kept = int(np.searchsorted(chunk.column("row").to_numpy(), before))
+            kept = chunk.num_rows
+            if before is not None:
+                kept = int(np.searchsorted(chunk.column("row").to_numpy(), before))
             if kept:
                 self._outputs.append(chunk.slice(0, kept))
+                self._bytes += self._outputs[-1].nbytes
+        check_total(self._bytes)
 
     def fail(self, row: int, error: TransformError) -> None:
         """Count a row as failed."""

@@ -7,14 +7,26 @@ import ctypes
 import numpy as np
 import pyarrow as pa
 
+from wasmline.errors import InvalidBatch
 from wasmline.records import HEADERS, OUTPUT_SCHEMA
 from wasmline.wasm.inbox import Loaded
 from wasmline.wasm.layout import OUTPUT, align
 from wasmline.wasm.memory import ShimMemory
 
-SLACK_ROWS = 64
+SLACK_ROWS = 256
 SLACK_BYTES = 64 * 1024
 MAX_SCALE = 16
+
+MAX_OUTPUT_BYTES = 2**31
+"""What one batch may bring out, in Arrow's memory. A column of byte strings holds no more."""
+
+
+def check_total(size: int) -> None:
+    """Raise InvalidBatch if the outputs of a batch take more memory than this."""
+    if size > MAX_OUTPUT_BYTES:
+        raise InvalidBatch(
+            f"the outputs of a batch take {size} bytes; {MAX_OUTPUT_BYTES} is the most: transform fewer records at once"
+        )
 
 
 class Outbox:
@@ -28,23 +40,27 @@ class Outbox:
         self._memory = memory
         self._loaded = Loaded(end=0, rows=0)
         self._scale = 1
+        self._collected = 0
 
     def open(self, loaded: Loaded) -> None:
         """Offer empty columns for the outputs of the batch that was loaded."""
         self._loaded = loaded
+        self._collected = 0
         self._lay_out(0)
 
     def flush(self, need: int) -> pa.RecordBatch | None:
         """Return what the columns hold and offer empty ones with room for a payload of ``need`` bytes."""
         collected = self.collect()
+        self._collected += collected.nbytes if collected is not None else 0
+        check_total(self._collected)
         self._scale = min(self._scale * 2, MAX_SCALE)
         self._lay_out(need)
         return collected
 
     def _lay_out(self, need: int) -> None:
         loaded, scale = self._loaded, self._scale
-        rows = loaded.rows * scale + SLACK_ROWS
-        headers = max(loaded.headers * scale, need // 2) + SLACK_ROWS
+        rows = (loaded.rows + SLACK_ROWS) * scale
+        headers = max((loaded.headers + SLACK_ROWS) * scale, need // 2)
         cells = dict.fromkeys(OUTPUT.names, 0)
         position = loaded.end
 
@@ -54,7 +70,7 @@ class Outbox:
             position = align(position + size)
 
         def place_binary(prefix: str, length: int, size: int) -> None:
-            cells[f"{prefix}_capacity"] = max(size * scale + SLACK_BYTES, need)
+            cells[f"{prefix}_capacity"] = max((size + SLACK_BYTES) * scale, need)
             place(f"{prefix}_offsets", 4 * (length + 1))
             place(f"{prefix}_valid", length)
             place(f"{prefix}_data", cells[f"{prefix}_capacity"])
@@ -127,20 +143,18 @@ def rows_with_unfit_keys(batch: pa.RecordBatch) -> set[int]:
     """Return the rows that wrote a header whose key is null or not UTF-8: Arrow and Kafka both need text there."""
     headers = batch.column("headers")
     keys = headers.values.field(0)
-    if not len(keys):
+    if _is_text(keys):
         return set()
+    rows = batch.column("row").to_numpy()
+    firsts = np.flatnonzero(np.diff(rows, prepend=-1)).tolist()
+    edges = headers.offsets.to_numpy()[[*firsts, len(rows)]].tolist()
+    spans = zip(firsts, edges, edges[1:], strict=False)
+    return {int(rows[first]) for first, start, end in spans if not _is_text(keys.slice(start, end - start))}
+
+
+def _is_text(keys: pa.StringArray) -> bool:
     try:
         keys.validate(full=True)
     except pa.ArrowInvalid:
-        texts, owners = keys.cast(pa.binary()).to_pylist(), headers.value_parent_indices().to_pylist()
-        rows = batch.column("row")
-        return {rows[owner].as_py() for text, owner in zip(texts, owners, strict=True) if not _is_utf8(text)}
-    return set()
-
-
-def _is_utf8(text: bytes) -> bool:
-    try:
-        text.decode()
-    except UnicodeDecodeError:
         return False
     return True
