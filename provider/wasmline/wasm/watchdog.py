@@ -2,9 +2,9 @@
 
 Wasmtime's public Python API can stop a guest only through its engine's epoch: there is no deadline callback per
 store. So every instance has an engine of its own, a store's deadline is the next epoch, and the epoch moves only to
-kill. A guest may finish its record between the look and the kill; whoever finds the guest dead compares the progress
-it was killed for with the progress it made (``Watch.innocent``). A wall-clock limit is not needed, because nothing
-that a guest can call blocks.
+kill. Looks come so often that a kill is late by one or two hundredths of the limit. A guest may finish its record
+between the look and the kill; whoever finds the guest dead compares the progress it was killed for with the progress
+it made (``Watch.innocent``). A wall-clock limit is not needed, because nothing that a guest can call blocks.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from collections.abc import Callable
 import wasmtime
 
 TICK_S = 0.01
+"""The longest time between two looks; a look costs microseconds."""
+SHORTEST_TICK_S = 0.001
+TICKS_PER_LIMIT = 100
 LINGER_TICKS = 100
 """The thread outlives the last running guest by a second, so that a stream of batches does not start many."""
 
@@ -27,6 +30,7 @@ class Watch:
     def __init__(self, engine: wasmtime.Engine, limit_ms: int) -> None:
         self._engine = engine
         self._limit = limit_ms / 1000
+        self.tick = min(TICK_S, max(self._limit / TICKS_PER_LIMIT, SHORTEST_TICK_S))
         self._clock: Callable[[], float] | None = None
         self.progress: Callable[[], int] = lambda: 0
         self._seen: int | None = None
@@ -45,19 +49,21 @@ class Watch:
         """Forget what was seen: the guest stands still until it is watched again."""
         self._seen = None
 
-    def look(self) -> None:
-        """Interrupt the guest if it has made no progress for longer than its limit."""
-        if self._clock is None:
-            return  # its thread has not begun
+    def look(self) -> float:
+        """Interrupt the guest if it has made no progress for its limit; return in how many seconds to look again."""
+        if self._clock is None or self.killed_at is not None:
+            return self.tick  # its thread has not begun, or has its interrupt
         try:
             progress, now = self.progress(), self._clock()
         except OSError:
-            return  # its thread has just ended: the owner will find out
+            return self.tick  # its thread has just ended: the owner will find out
         if progress != self._seen:
             self._seen, self._since = progress, now
-        elif now - self._since >= self._limit and self.killed_at is None:
+        left = self._limit - (now - self._since)
+        if left <= 0:
             self.killed_at = progress
             self._engine.increment_epoch()
+        return min(self.tick, max(left, SHORTEST_TICK_S))
 
     def innocent(self) -> bool:
         """Return True if the guest had moved on when the interrupt came: what it did then deserves another try."""
@@ -68,14 +74,17 @@ class Watchdog:
     """Watches the guests between ``watch`` and ``release``. Its thread exists only while it has something to do."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.Condition(threading.Lock())
         self._watches: set[Watch] = set()
         self._thread: threading.Thread | None = None
+        self._pause = TICK_S
 
     def watch(self, watch: Watch) -> None:
         """Look at a guest from now on."""
         with self._lock:
             self._watches.add(watch)
+            if watch.tick < self._pause:
+                self._lock.notify()
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, name="wasmline-watchdog", daemon=True)
                 self._thread.start()
@@ -88,14 +97,12 @@ class Watchdog:
 
     def _run(self) -> None:
         idle = 0
-        while idle < LINGER_TICKS:
-            time.sleep(TICK_S)
-            with self._lock:
-                for watch in self._watches:
-                    watch.look()
+        with self._lock:
+            while idle < LINGER_TICKS:
+                self._lock.wait(self._pause)
+                self._pause = min((watch.look() for watch in self._watches), default=TICK_S)
                 idle = 0 if self._watches else idle + 1
-                if idle == LINGER_TICKS:
-                    self._thread = None
+            self._thread = None
 
 
 _watchdog = Watchdog()
