@@ -8,6 +8,8 @@ from wasmline.errors import LimitExceeded
 
 PAGE = 65536
 ADDRESS_SPACE = 1 << 32
+OUTPUT_OVERHEAD = 16
+"""What a written record counts beside its payload: about what its row takes in the output columns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,8 +18,8 @@ class ResourceLimits:
 
     ``memory_bytes``: the guest's linear memory; growth beyond it is refused, as on Redpanda. ``cpu_ms_per_record``:
     CPU time of the guest's thread from one record to the next, start-up included; checked every 10 ms.
-    ``output_bytes_per_record``: payload bytes that one record may write. ``log_bytes_per_batch``: log text kept of
-    one call of ``transform``; each line counts twelve bytes more.
+    ``output_bytes_per_record``: payload bytes that one record may write; each record written counts sixteen more.
+    ``log_bytes_per_batch``: log text kept of one call of ``transform``; each line counts twelve bytes more.
     """
 
     memory_bytes: int = 64 * 2**20

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from wasmline.wasm.abi import FUNCTIONS, TRANSFORM
 from wasmline.wasm.layout import ENDING_HOST, ENDING_OUTPUT
+from wasmline.wasm.limits import OUTPUT_OVERHEAD
 from wasmline.wasm.trampoline import SHIM_FUNCTIONS
 from wasmline.wasm.unsupported import unsupported
 from wasmline.wasm.wasi import wasi
@@ -329,7 +330,7 @@ def _commit() -> str:
     row = "(local.get $row)"
     mark = "(i32.store8 $own (i32.add {} (local.get $row)) (i32.eqz (local.get {})))".format
     return f"""
-      {bump("output_bytes", "(local.get $size)")}
+      {bump("output_bytes", f"(i32.add (local.get $size) (i32.const {OUTPUT_OVERHEAD}))")}
       (if (i32.ne (local.get $header) {get("out_headers")}) (then
         {put("out_headers", "(local.get $header)")}
         {put("out_header_key_bytes", "(local.get $header_key_end)")}
@@ -355,6 +356,7 @@ def _write(name: str, choose_topic: str) -> str:
     """One of the two writing functions. Redpanda's order of checks: range, batch, payload, options, topic."""
     options = "(param $options i32) (param $options_size i32)" if choose_topic else ""
     no_row = f"(i32.ge_u (local.get $row) {get('row_capacity')})"
+    cost = f"(i64.add (i64.extend_i32_u (local.get $size)) (i64.const {OUTPUT_OVERHEAD}))"
     full = f"(i32.or {no_row} (i32.or {_no_room('out_key')} {_no_room('out_value')}))"
     return f"""
   (func ${name} (param $start i32) (param $size i32) {options} (result i32)
@@ -366,7 +368,8 @@ def _write(name: str, choose_topic: str) -> str:
     {COPY_LOCALS}
     {require_guest_range("(local.get $start)", "(local.get $size)")}
     (if (i32.eqz {get("active")}) (then (return (i32.const {NO_BATCH}))))
-    (if (i32.gt_u (local.get $size) (i32.sub {get("output_limit")} {get("output_bytes")})) (then {stop(ENDING_OUTPUT)}))
+    (if (i64.gt_u {cost} (i64.extend_i32_u (i32.sub {get("output_limit")} {get("output_bytes")})))
+      (then {stop(ENDING_OUTPUT)}))
     (loop $retry
       (local.set $row {get("rows")})
       (if {full} (then {_flush_and_retry()}))
