@@ -106,7 +106,7 @@ def _renamed(crates: Mapping[Path, dict[str, Any]], target: Path) -> list[tuple[
 
     The last that is a path's prefix counts.
     """
-    home = Path(os.environ.get("CARGO_HOME") or Path.home() / ".cargo").resolve()
+    home = Path(os.environ.get("CARGO_HOME") or Path.home() / ".cargo").absolute()  # links are kept, as cargo does
     registries = sorted((home / "registry" / "src").glob("*"))  # a folder per registry, and so per mirror
     return [
         (home, "/cargo"),
