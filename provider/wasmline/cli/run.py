@@ -13,8 +13,9 @@ import click
 
 from wasmline.build.jsonl import output_lines, read_batches
 from wasmline.cli.options import MemorySize, Variable, registry_option
+from wasmline.cli.schema import SchemaFile
 from wasmline.cli.trial import Trial, find
-from wasmline.wasm import TransformResult, TransformRuntime
+from wasmline.wasm import Schema, TransformResult, TransformRuntime
 from wasmline.wasm.context import Clock
 
 SOME_FAILED = 3
@@ -34,6 +35,15 @@ SOME_FAILED = 3
     show_default=True,
     help="How the guest's monotonic clock moves; redpanda: by a millisecond per reading and nothing else.",
 )
+@click.option(
+    "--schema",
+    "schemas",
+    type=SchemaFile(),
+    multiple=True,
+    metavar="ID=FILE",
+    help="A schema that the guest finds in its schema registry; repeatable. ID:SUBJECT:VERSION=FILE names its subject"
+    " too; FILE ends in .avsc, .proto or .json, or begins with avro:, protobuf: or json:.",
+)
 @click.option("--timeout-ms", type=click.IntRange(min=1), metavar="MS", help="CPU time limit per record.")
 @click.option(
     "--logs",
@@ -50,6 +60,7 @@ def run(
     output_topics: tuple[str, ...],
     memory: int | None,
     clock: Clock,
+    schemas: tuple[Schema, ...],
     timeout_ms: int | None,
     logs: str | None,
     registry: str,
@@ -70,6 +81,7 @@ def run(
         env={**trial.context.env, **dict(env)},
         output_topics=output_topics or trial.context.output_topics,
         clock=clock,
+        schemas=schemas,
     )
     limits = dataclasses.replace(
         trial.limits,

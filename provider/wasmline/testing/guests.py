@@ -57,17 +57,24 @@ def leave(status: int) -> str:
     return f"(call $proc_exit (i32.const {status}))"
 
 
+def store(position: int, data: bytes) -> str:
+    """Return a snippet: these bytes go to the guest's memory."""
+    return " ".join(
+        f"(i32.store8 (i32.const {position + index}) (i32.const {byte}))" for index, byte in enumerate(data)
+    )
+
+
 def write_bytes(payload: bytes, *, expect: int | None = None) -> str:
     """Return a snippet: write these bytes as a record, and trap if the host answers anything but ``expect``."""
     call = f"(call $write_record (i32.const {SCRATCH}) (i32.const {len(payload)}))"
-    return _store(SCRATCH, payload) + (f"(drop {call})" if expect is None else require(call, expect))
+    return store(SCRATCH, payload) + (f"(drop {call})" if expect is None else require(call, expect))
 
 
 def write_to(options: bytes, *, expect: int | None = None) -> str:
     """Return a snippet: write the record with these options, and trap if the host answers anything but ``expect``."""
     payload = f"(i32.const {PAYLOAD}) (local.get $size)"
     call = f"(call $write_record_with_options {payload} (i32.const {SCRATCH}) (i32.const {len(options)}))"
-    return _store(SCRATCH, options) + (f"(drop {call})" if expect is None else require(call, expect))
+    return store(SCRATCH, options) + (f"(drop {call})" if expect is None else require(call, expect))
 
 
 def require(call: str, expect: int) -> str:
@@ -86,8 +93,8 @@ def log(text: str, descriptor: int = 2) -> str:
     half = len(data) // 2
     vectors = b"".join(number.to_bytes(4, "little") for number in (TEXTS, half, TEXTS + half, len(data) - half))
     return (
-        _store(TEXTS, data)
-        + _store(SCRATCH, vectors)
+        store(TEXTS, data)
+        + store(SCRATCH, vectors)
         + f"(drop (call $fd_write (i32.const {descriptor})"
         + f" (i32.const {SCRATCH}) (i32.const 2) (i32.const {SCRATCH + 64})))"
     )
@@ -109,7 +116,7 @@ def write_cells(*cells: int) -> str:
         f"(i64.store (i32.const {value + 8 * index}) (i64.load (i32.const {cell})))" for index, cell in enumerate(cells)
     )
     return (
-        f"{_store(SCRATCH, head)} {copies} (i32.store8 (i32.const {value + size}) (i32.const 0))"
+        f"{store(SCRATCH, head)} {copies} (i32.store8 (i32.const {value + size}) (i32.const 0))"
         f"(drop (call $write_record (i32.const {SCRATCH}) (i32.const {len(head) + size + 1})))"
     )
 
@@ -168,9 +175,3 @@ def guest(
                     (i32.const 0))
         (then (unreachable)))))))"""
     return bytes(wasmtime.wat2wasm(text))
-
-
-def _store(position: int, data: bytes) -> str:
-    return " ".join(
-        f"(i32.store8 (i32.const {position + index}) (i32.const {byte}))" for index, byte in enumerate(data)
-    )

@@ -6,12 +6,14 @@ from wasmline.wasm.instance import TransformInstance
 from wasmline.wasm.limits import ResourceLimits
 from wasmline.wasm.result import LogLine, RecordFailure, TransformResult
 from wasmline.wasm.runtime import CompiledTransform, TransformRuntime
+from wasmline.wasm.schemas import Schema
 
 __all__ = [
     "CompiledTransform",
     "LogLine",
     "RecordFailure",
     "ResourceLimits",
+    "Schema",
     "TransformContext",
     "TransformInstance",
     "TransformResult",

@@ -1,4 +1,4 @@
-"""What a guest learns of its deployment: its name, its topics, its environment variables and the time."""
+"""What a guest learns of its deployment: its name, its topics, its environment variables, schemas and the time."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from wasmline.errors import DeployError, LimitExceeded
+from wasmline.wasm.schemas import Schema, check_schemas
 
 MAX_OUTPUTS = 8
 MAX_NAME_BYTES = 128
@@ -26,6 +27,7 @@ millisecond per reading and nothing else. Under the latter a guest of standard G
 class TransformContext:
     """A deployment as its guest sees it, within the limits that a Redpanda broker sets too.
 
+    ``schemas`` are all that the guest finds in its schema registry; where there are none, it is not enabled.
     Raises LimitExceeded for too many or too long, DeployError for names that cannot be used.
     """
 
@@ -34,6 +36,7 @@ class TransformContext:
     output_topics: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
     clock: Clock = "wasmline"
+    schemas: tuple[Schema, ...] = ()
 
     def __post_init__(self) -> None:
         _text("the transform's name", self.name, MAX_NAME_BYTES)
@@ -52,6 +55,7 @@ class TransformContext:
         if self.clock not in get_args(Clock):
             raise DeployError(f"{self.name}: no clock is named {self.clock!r}; choose {' or '.join(get_args(Clock))}")
         self._check_env()
+        check_schemas(self.schemas)
 
     def _check_env(self) -> None:
         if len(self.env) > MAX_VARIABLES:

@@ -53,7 +53,10 @@ CLOCKS = Block(0, I64, ("wall_ms", "monotonic_ns", "readings_ns"))
 SETUP = Block(
     CLOCKS.end,
     I32,
-    ("strings", "topics", "topic_count", "tail", "tail_capacity", "log", "output_limit", "redpanda_clock"),
+    (
+        *("strings", "topics", "topic_count", "tail", "tail_capacity", "log", "output_limit", "redpanda_clock"),
+        *("schemas", "schema_count", "subject_count"),  # the first ``subject_count`` schemas have a subject
+    ),
 )
 INPUT = Block(
     SETUP.end,

@@ -1,4 +1,4 @@
-"""What a guest finds in the shim's memory before its first batch: args, environment, topics, and room for its logs."""
+"""What a guest finds in the shim's memory before its first batch: its args, topics, schemas, and room for its logs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from wasmline.wasm.layout import LOG_HEADER, NO_ROW, STATIC, TAIL_BYTES, align
 from wasmline.wasm.limits import ResourceLimits
 from wasmline.wasm.memory import ShimMemory
 from wasmline.wasm.result import LogLine
+from wasmline.wasm.schemas import lay_out
 
 _STDOUT = 1
 
@@ -18,12 +19,15 @@ def furnish(memory: ShimMemory, context: TransformContext, limits: ResourceLimit
     strings = _strings([context.name], [f"{key}={value}" for key, value in context.environment().items()])
     topics_at = align(STATIC + len(strings))
     topics = _topics(topics_at, context.output_topics)
-    tail = align(topics_at + len(topics))
+    schemas_at = align(topics_at + len(topics))
+    schemas = lay_out(context.schemas, schemas_at)
+    tail = align(schemas_at + len(schemas))
     log = tail + TAIL_BYTES
     end = align(log + limits.log_bytes_per_batch)
     memory.reserve(end)
     memory.write(STATIC, strings)
     memory.write(topics_at, topics)
+    memory.write(schemas_at, schemas)
     memory.put(
         strings=STATIC,
         topics=topics_at,
@@ -34,6 +38,9 @@ def furnish(memory: ShimMemory, context: TransformContext, limits: ResourceLimit
         log_capacity=limits.log_bytes_per_batch,
         output_limit=limits.output_bytes_per_record,
         redpanda_clock=context.clock == "redpanda",
+        schemas=schemas_at,
+        schema_count=len(context.schemas),
+        subject_count=sum(schema.subject is not None for schema in context.schemas),
         row=NO_ROW,
     )
     return end

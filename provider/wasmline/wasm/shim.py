@@ -11,6 +11,7 @@ from __future__ import annotations
 from wasmline.wasm.abi import FUNCTIONS, TRANSFORM
 from wasmline.wasm.layout import ENDING_HOST, ENDING_OUTPUT
 from wasmline.wasm.limits import OUTPUT_OVERHEAD
+from wasmline.wasm.schema_registry import schema_registry
 from wasmline.wasm.trampoline import SHIM_FUNCTIONS
 from wasmline.wasm.unsupported import unsupported
 from wasmline.wasm.wasi import wasi
@@ -57,7 +58,8 @@ def shim() -> str:
   {_write("write_record", "")}
   {_write("write_record_with_options", _choose_topic())}
   {wasi()}
-  {unsupported()})"""
+  {unsupported()}
+  {schema_registry()})"""
 
 
 def stop(ending: int) -> str:

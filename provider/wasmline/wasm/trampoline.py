@@ -7,7 +7,8 @@ Until then (in a wasm ``start`` section) a call traps. Functions that need neith
 
 from __future__ import annotations
 
-from wasmline.wasm.abi import FUNCTIONS, SCHEMA_REGISTRY
+from wasmline.wasm.abi import FUNCTIONS
+from wasmline.wasm.schema_registry import LOOKUPS
 from wasmline.wasm.unsupported import CHECKS, WASI_NOSYS
 from wasmline.wasm.wat import function_type
 
@@ -29,6 +30,7 @@ SHIM_FUNCTIONS = (
     "proc_exit",
     "random_get",
     *CHECKS,
+    *LOOKUPS,
 )
 """What the shim implements, in the order of the table."""
 
@@ -37,8 +39,6 @@ _ANSWERS = {
     # A libc asks for preopened folders from descriptor 3 on until it is told that there is no such descriptor.
     "fd_prestat_get": f"(select (i32.const {WASI_NOSYS}) (i32.const {WASI_BADF}) "
     "(i32.lt_u (local.get 0) (i32.const 3)))",
-    # -1: the schema registry is not enabled.
-    **dict.fromkeys(FUNCTIONS[SCHEMA_REGISTRY], "(i32.const -1)"),
 }
 
 

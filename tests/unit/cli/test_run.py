@@ -103,6 +103,67 @@ def test_the_clock_moves_by_the_rule_that_is_chosen(
     assert [int.from_bytes(raw(line["value"]), "little") for line in parsed(result)] == nanoseconds
 
 
+SCHEMA_ANSWER = """
+  (if (i32.ne (call $get_subject_schema_len (i32.const 900) (i32.const 12) (i32.const -1) (i32.const 1000))
+              (i32.const 0))
+    (then (unreachable)))
+  (drop (call $get_subject_schema (i32.const 900) (i32.const 12) (i32.const -1) (i32.const 1024) (i32.const 512)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("option", "file", "answer"),
+    [
+        ("7:orders-value={}", "a.avsc", b"\x0e\x02\x00\x04{}\x00"),
+        ("7:orders-value:3={}", "a.proto", b"\x0e\x06\x02\x04{}\x00"),
+        ("7:orders-value:3={}", "a.json", b"\x0e\x06\x04\x04{}\x00"),
+        ("7:orders-value=protobuf:{}", "a=b.txt", b"\x0e\x02\x02\x04{}\x00"),
+    ],
+)
+def test_a_guest_finds_the_schemas_that_are_handed_in(tmp_path: Path, option: str, file: str, answer: bytes) -> None:
+    body = guests.store(900, b"orders-value") + SCHEMA_ANSWER + guests.write_cells(1024)
+    (tmp_path / "look.wasm").write_bytes(guests.guest(body))
+    (tmp_path / file).write_text("{}")
+    (tmp_path / "other.avsc").write_text('"other"')
+    schemas = ["--schema", option.format(tmp_path / file), "--schema", f"8={tmp_path / 'other.avsc'}"]
+    result = run(tmp_path / "look.wasm", *schemas, lines='{"value":"a"}\n')
+    assert [raw(line["value"]) for line in parsed(result)] == [answer.ljust(8, b"\0")]
+
+
+def test_schemas_that_contradict_each_other_are_refused(module: Path, tmp_path: Path) -> None:
+    for name in ("a.avsc", "b.avsc"):
+        (tmp_path / name).write_text(f'"{name}"')
+    result = run(module, "--schema", f"1={tmp_path / 'a.avsc'}", "--schema", f"1={tmp_path / 'b.avsc'}")
+    assert result.exit_code == 1
+    assert "schema id 1 is given to two definitions" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("value", "complaint"),
+    [
+        ("a.avsc", "is not ID=FILE"),
+        ("one=a.avsc", "is not ID=FILE"),
+        ("1=", "is not ID=FILE"),
+        ("1:=a.avsc", "is not ID=FILE"),
+        ("1=a.txt", "say what it is"),
+        ("1=none.avsc", "cannot be read"),
+        ("1=latin.avsc", "not UTF-8"),
+        ("2147483648=a.avsc", "choose a number"),
+        ("1:s:0=a.avsc", "choose a number"),
+    ],
+)
+def test_a_schema_that_makes_no_sense_is_wrong_usage(
+    module: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str, complaint: str
+) -> None:
+    (tmp_path / "a.avsc").write_text("{}")
+    (tmp_path / "a.txt").write_text("{}")
+    (tmp_path / "latin.avsc").write_bytes(b"\xe9")
+    monkeypatch.chdir(tmp_path)
+    result = run(module, "--schema", value)
+    assert result.exit_code == 2
+    assert complaint in result.stderr
+
+
 def test_limits_are_taken_from_the_options(module: Path) -> None:
     result = run(module, "--memory", "64KiB")
     assert result.exit_code == 1

@@ -1,0 +1,103 @@
+"""A fixed set of schemas: what a guest finds in its schema registry. A live one would break its isolation."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from wasmline.errors import DeployError, LimitExceeded
+
+Format = Literal["avro", "protobuf", "json"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+"""In the order of the numbers that stand for them."""
+
+MAX_SCHEMAS = 1000
+MAX_BYTES = 2**24
+"""Of all definitions together: every instance holds a copy."""
+
+ROW = struct.Struct("<8I")
+"""A schema in the shim's memory: id, version, subject and its size, answer to a lookup by subject and its size, answer
+to a lookup by id and its size."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schema:
+    """One schema. It is found by its id, and where it has a subject by that and its version.
+
+    ``definition`` is the text that the guest gets, as it is: nothing here reads it. It has no references to other
+    schemas. Raises LimitExceeded for a number or a length out of range.
+    """
+
+    id: int
+    definition: str
+    format: Format
+    subject: str | None = None
+    version: int = 1
+
+    def __post_init__(self) -> None:
+        for what, number, least in (("id", self.id, 0), ("version", self.version, 1)):
+            if not least <= number < 2**31:
+                raise LimitExceeded(f"a schema's {what} is {number}: choose a number from {least} to {2**31 - 1}")
+        if self.format not in FORMATS:
+            raise DeployError(f"schema {self.id}: no format is named {self.format!r}; choose {', '.join(FORMATS)}")
+        if self.subject == "":
+            raise DeployError(f"schema {self.id}: its subject is empty; leave it out, or name it")
+
+    def content(self) -> bytes:
+        """Return what a lookup by id answers: format, text and the number of references."""
+        text = self.definition.encode()
+        return varint(FORMATS.index(self.format)) + varint(len(text)) + text + varint(0)
+
+
+def check_schemas(schemas: tuple[Schema, ...]) -> None:
+    """Raise LimitExceeded for too many schemas, DeployError for two that answer the same question differently."""
+    if len(schemas) > MAX_SCHEMAS:
+        raise LimitExceeded(f"{len(schemas)} schemas; at most {MAX_SCHEMAS}")
+    if (size := sum(len(schema.content()) for schema in schemas)) > MAX_BYTES:
+        raise LimitExceeded(f"{len(schemas)} schemas take {size} bytes; at most {MAX_BYTES} are allowed together")
+    by_id: dict[int, bytes] = {}
+    by_subject = set()
+    for schema in schemas:
+        if by_id.setdefault(schema.id, schema.content()) != schema.content():
+            raise DeployError(f"schema id {schema.id} is given to two definitions: an id stands for one")
+        named = (schema.subject, schema.version)
+        if schema.subject is not None and named in by_subject:
+            raise DeployError(f"version {schema.version} of subject {schema.subject} is given twice: number them apart")
+        by_subject.add(named)
+
+
+def lay_out(schemas: Iterable[Schema], position: int) -> bytes:
+    """Return the rows of all schemas, then what they point to, for a place in memory.
+
+    Schemas with a subject come first, the latest version of each before the earlier ones.
+    """
+    ordered = sorted(schemas, key=lambda schema: (schema.subject is None, -schema.version))
+    rows, texts = b"", bytearray()
+    first = position + ROW.size * len(ordered)
+    for schema in ordered:
+        subject = (schema.subject or "").encode()
+        head = varint(schema.id) + varint(schema.version)
+        content = schema.content()
+        start = first + len(texts)
+        answer = start + len(subject)
+        rows += ROW.pack(
+            schema.id,
+            schema.version,
+            *(start, len(subject)),
+            *(answer, len(head) + len(content)),
+            *(answer + len(head), len(content)),
+        )
+        texts += subject + head + content
+    return rows + texts
+
+
+def varint(number: int) -> bytes:
+    """Return a number of at least 0 as the ABI writes all its numbers: zigzag, seven bits a byte, lowest first."""
+    code, encoded = number << 1, bytearray()
+    while code > 127:
+        encoded.append(code & 127 | 128)
+        code >>= 7
+    encoded.append(code)
+    return bytes(encoded)
