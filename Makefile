@@ -47,9 +47,12 @@ clean: ## remove the environment and what the demo left
 	@rm -rf $(VENV) build
 
 ##@ Figures
-.PHONY: bench-pipeline
+.PHONY: bench-pipeline bench-engine
 bench-pipeline: $(INSTALLED) ## Kafka -> Wasm -> Kafka on Spark beside the same query without it, as ratios
 	@$(BIN)/python tests/benchmarks/bench_pipeline.py
+
+bench-engine: $(INSTALLED) ## the engine beside native code, a callback host, per-row Python and pyarrow, as ratios
+	@$(BIN)/python tests/benchmarks/bench_engine.py
 
 # -- installation ------------------------------------------------------------------------------------------------------
 

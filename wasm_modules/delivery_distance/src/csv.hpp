@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "wasmline/text.hpp"
+
 namespace csv {
 
 // Returns how many bytes A0 end the text, unless they belong to a UTF-8 character, as in "à" (C3 A0).
@@ -18,6 +20,8 @@ inline std::size_t lone_no_break_spaces(std::string_view text) {
 // Returns text without the blanks around it: ASCII white space and no-break spaces, in UTF-8 or as the lone byte A0 of
 // an older encoding.
 inline std::string_view trimmed(std::string_view text) {
+  const auto visible = [](char letter) { return '!' <= letter && letter <= '~'; };
+  if (!text.empty() && visible(text.front()) && visible(text.back())) return text;  // as nearly all fields are
   constexpr std::string_view blanks = " \t\r\n\v\f";
   while (!text.empty()) {
     if (text.ends_with("\xC2\xA0")) {
@@ -58,8 +62,7 @@ class Fields {
 
  private:
   std::string_view plain() {
-    const std::size_t comma = rest_.find(',');
-    const std::string_view field = rest_.substr(0, comma);
+    const std::string_view field = rest_.substr(0, wasmline::position(rest_, ','));
     advance(field.size());
     return field;
   }

@@ -1,12 +1,14 @@
 // JSON text, written compactly in the order of the calls.
 #pragma once
 
-#include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <cstring>
 #include <string>
 #include <string_view>
 
 #include "wasmline/numbers.hpp"
+#include "wasmline/text.hpp"
 
 namespace wasmline {
 
@@ -34,13 +36,36 @@ inline std::size_t utf8_length(std::string_view text) {
   return 0;
 }
 
-// Returns how many ASCII characters `text` starts with that stand for themselves in JSON.
-inline std::size_t plain_length(std::string_view text) {
-  const auto special = [](char letter) {
-    const auto code = static_cast<unsigned char>(letter);
-    return code < 0x20 || code >= 0x80 || code == '"' || code == '\\';
-  };
-  return static_cast<std::size_t>(std::find_if(text.begin(), text.end(), special) - text.begin());
+// Whether any of eight characters does not stand for itself in JSON, or is not ASCII.
+inline bool any_special(std::uint64_t eight) {
+  const std::uint64_t control = eight - repeated(0x20), quote = eight ^ repeated('"'), slash = eight ^ repeated('\\');
+  return (eight | (control & ~eight) | zero_bytes(quote) | zero_bytes(slash)) & repeated(0x80);
+}
+
+// Appends `opening`, as much of `text` as stands for itself in JSON and is ASCII, and, if that is all of it, `closing`.
+// Returns how much of the text it took. Most strings are short: one growth and one pass cost less than a call per piece.
+inline std::size_t append_plain(std::string& out, std::string_view opening, std::string_view text,
+                                std::string_view closing) {
+  std::size_t taken = 0;
+  const std::size_t before = out.size();
+  const std::size_t most = before + opening.size() + text.size() + closing.size();
+  out.resize_and_overwrite(most, [&](char* const begin, std::size_t) {
+    char* end = begin + before;
+    for (const char letter : opening) *end++ = letter;
+    for (; taken + 8 <= text.size(); taken += 8, end += 8) {
+      const std::uint64_t eight = load_eight(text.data() + taken);
+      if (any_special(eight)) break;
+      std::memcpy(end, &eight, 8);
+    }
+    for (; taken < text.size(); ++taken) {
+      const auto code = static_cast<unsigned char>(text[taken]);
+      if (code < 0x20 || code >= 0x80 || code == '"' || code == '\\') return end - begin;
+      *end++ = text[taken];
+    }
+    for (const char letter : closing) *end++ = letter;
+    return end - begin;
+  });
+  return taken;
 }
 
 inline void append_escaped(std::string& out, unsigned char control) {
@@ -57,14 +82,13 @@ inline void append_escaped(std::string& out, unsigned char control) {
 
 }  // namespace detail
 
-// Appends a JSON string. Bytes that are not UTF-8 become U+FFFD: the result is always valid JSON.
-inline void append_json_string(std::string& out, std::string_view text) {
-  out += '"';
-  while (true) {
-    const std::size_t plain = detail::plain_length(text);
-    out.append(text.data(), plain);
-    text.remove_prefix(plain);
-    if (text.empty()) break;
+// Appends a JSON string, between `opening` and `closing`, which hold its quotes. Bytes that are not UTF-8 become U+FFFD:
+// the result is always valid JSON.
+inline void append_json_string(std::string& out, std::string_view text, std::string_view opening = "\"",
+                               std::string_view closing = "\"") {
+  std::size_t taken = detail::append_plain(out, opening, text, closing);
+  while (taken < text.size()) {
+    text.remove_prefix(taken);
     const std::size_t length = detail::utf8_length(text);
     if (length == 0) {
       out += "\xEF\xBF\xBD";
@@ -74,8 +98,8 @@ inline void append_json_string(std::string& out, std::string_view text) {
       out += text.substr(0, length);
     }
     text.remove_prefix(length == 0 ? 1 : length);
+    taken = detail::append_plain(out, "", text, closing);
   }
-  out += '"';
 }
 
 // Builds one JSON object in a string that it empties first. Members appear in the order they are added.
@@ -108,11 +132,7 @@ class JsonObject {
   }
 
  private:
-  void begin(std::string_view name) {
-    if (out_.size() > 1) out_ += ',';
-    append_json_string(out_, name);
-    out_ += ':';
-  }
+  void begin(std::string_view name) { append_json_string(out_, name, out_.size() > 1 ? ",\"" : "\"", "\":"); }
 
   std::string& out_;
 };

@@ -1,0 +1,42 @@
+// Looking for a byte in text. Calls of memchr cost more than they are worth for tokens of a few bytes, and so does a
+// look at each byte: this looks at eight at once.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+
+namespace wasmline {
+
+namespace detail {
+
+static_assert(std::endian::native == std::endian::little);
+
+// Eight times the same byte.
+constexpr std::uint64_t repeated(unsigned char byte) { return 0x0101010101010101 * byte; }
+
+inline std::uint64_t load_eight(const char* from) {
+  std::uint64_t eight;
+  std::memcpy(&eight, from, 8);
+  return eight;
+}
+
+// Marks bytes that are 0 with their top bit. The lowest mark is right; marks above it may be wrong.
+constexpr std::uint64_t zero_bytes(std::uint64_t eight) { return (eight - repeated(1)) & ~eight & repeated(0x80); }
+
+}  // namespace detail
+
+// Returns where `letter` first stands in `text`, or the text's size. It likes text that goes on behind the letter.
+inline std::size_t position(std::string_view text, char letter) {
+  const std::uint64_t pattern = detail::repeated(static_cast<unsigned char>(letter));
+  std::size_t at = 0;
+  for (; at + 8 <= text.size(); at += 8) {
+    const std::uint64_t found = detail::zero_bytes(detail::load_eight(text.data() + at) ^ pattern);
+    if (found != 0) return at + static_cast<std::size_t>(std::countr_zero(found)) / 8;
+  }
+  while (at < text.size() && text[at] != letter) ++at;
+  return at;
+}
+
+}  // namespace wasmline
