@@ -16,6 +16,7 @@ type trip struct {
 	ID         string    `json:"id"`
 	From       []float64 `json:"from"`
 	To         []float64 `json:"to"`
+	Note       string    `json:"note"`
 	DistanceKm float64   `json:"distance_km"`
 }
 
