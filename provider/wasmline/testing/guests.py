@@ -1,4 +1,4 @@
-"""Small guests in WebAssembly text, for tests: well-behaved ones and every way to misbehave.
+"""Small guests in WebAssembly text, for tests: well-behaved ones and some that are not.
 
 A guest is a skeleton (the loop that every SDK has) around snippets, one for each thing a guest may do with a record.
 Snippets see the record's payload at ``PAYLOAD``, its size in the local ``$size``, and what the host said about it in
@@ -39,17 +39,7 @@ READ = (
 WRITE = f"(drop (call $write_record (i32.const {PAYLOAD}) (local.get $size)))"
 TRAP = "(unreachable)"
 SPIN = "(loop $spin (br $spin))"
-SPIN_CALLING = "(loop $spin (drop (call $random_get (i32.const 4096) (i32.const 8))) (br $spin))"
-RECURSE = "(call $recurse)"
 NEXT_BATCH = f"(drop {_HEADER})"
-DIVIDE_BY_ZERO = "(drop (i32.div_u (i32.const 1) (local.get $zero)))"
-READ_OUT_OF_BOUNDS = (
-    "(drop (call $read_next_record (i32.const 64) (i32.const -4) (i32.const 80) (i32.const 65536) (local.get $room)))"
-)
-WRITE_OUT_OF_BOUNDS = "(drop (call $write_record (i32.const -16) (i32.const 64)))"
-FLOOD = f"(loop $flood {WRITE} (br $flood))"
-EXHAUST = "(loop $more (if (i32.eq (memory.grow (i32.const 16)) (i32.const -1)) (then (unreachable))) (br $more))"
-RETURN = "(return)"
 
 
 def leave(status: int) -> str:

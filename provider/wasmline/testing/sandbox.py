@@ -1,0 +1,107 @@
+"""A process apart, in which a guest may do its worst: a host that dies of it is a failed test and not a dead suite."""
+
+from __future__ import annotations
+
+import multiprocessing
+import tempfile
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+
+from wasmline.wasm import ResourceLimits, TransformContext, TransformResult, TransformRuntime
+
+CONTEXT = TransformContext(name="guest", input_topic="in", output_topics=("out", "rest"))
+
+
+class HostDied(Exception):
+    """The process that ran the guest ended, or did not answer in time."""
+
+
+class Sandbox:
+    """Runs guests in a spawned process, which is replaced when a guest ends it."""
+
+    def __init__(self, *, timeout_s: float = 120) -> None:
+        self._timeout = timeout_s
+        self._process: multiprocessing.process.BaseProcess | None = None
+
+    def transform(self, wasm: bytes, batches: Sequence[pa.RecordBatch], **limits: int) -> list[TransformResult]:
+        """Return what one instance makes of the batches, or raise what it raised, or HostDied."""
+        results: list[TransformResult] = self.call(serve, wasm, batches, ResourceLimits(**limits))
+        return results
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Return what an importable function returns there; raise what it raises, or HostDied."""
+        if self._process is None:
+            self._start()
+        try:
+            self._connection.send((function, arguments))
+            if not self._connection.poll(self._timeout):
+                raise HostDied(f"no answer for {self._timeout} s")
+            good, answer = self._connection.recv()
+        except (EOFError, OSError) as error:
+            raise HostDied(f"the process ended with exit code {self._end()}") from error
+        except HostDied:
+            self._end()
+            raise
+        if good:
+            return answer
+        raise answer
+
+    def __enter__(self) -> Sandbox:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process is not None:
+            self._connection.close()
+            self._end()
+
+    def _start(self) -> None:
+        spawn = multiprocessing.get_context("spawn")
+        self._connection, far = spawn.Pipe()
+        self._process = spawn.Process(target=_serve_calls, args=(far,), daemon=True)
+        self._process.start()
+        far.close()
+
+    def _end(self) -> int | None:
+        assert self._process is not None
+        self._process.join(1)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+        code = self._process.exitcode
+        self._process = None
+        return code
+
+
+def serve(wasm: bytes, batches: Sequence[pa.RecordBatch], limits: ResourceLimits) -> list[TransformResult]:
+    """Run batches through one instance of a module, in this process."""
+    with _runtime().compile(wasm).instantiate(CONTEXT, limits) as instance:
+        return [instance.transform(batch) for batch in batches]
+
+
+def _serve_calls(connection: Connection) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        _folders.append(Path(folder))
+        while True:
+            try:
+                function, arguments = connection.recv()
+            except EOFError:
+                return
+            try:
+                answer = True, function(*arguments)
+            except Exception as error:
+                answer = False, error
+            connection.send(answer)
+
+
+_folders: list[Path] = []
+
+
+def _runtime() -> TransformRuntime:
+    return TransformRuntime(_folders[-1] if _folders else None)

@@ -1,0 +1,6 @@
+;; Loops for ever before its first batch.
+;; ends: GuestTimeout: cpu_ms_per_record
+(module
+  (import "redpanda_transform" "check_abi_version_1" (func $marker))
+  (memory (export "memory") 1)
+  (func (export "_start") (loop $for-ever (br $for-ever))))

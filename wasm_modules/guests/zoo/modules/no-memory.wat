@@ -1,0 +1,5 @@
+;; Has no memory.
+;; ends: MissingExport: memory
+(module
+  (import "redpanda_transform" "check_abi_version_1" (func $marker))
+  (func (export "_start") (loop $for-ever (br $for-ever))))

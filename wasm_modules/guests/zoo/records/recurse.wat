@@ -1,0 +1,3 @@
+;; Calls itself until its stack is used up.
+;; ends: GuestTrap: call stack exhausted
+(call $recurse)

@@ -1,0 +1,3 @@
+;; Returns from _start.
+;; ends: GuestProtocolError: returned from _start
+(return)

@@ -1,0 +1,3 @@
+;; Gives up.
+;; ends: GuestTrap: unreachable
+(unreachable)
