@@ -100,20 +100,34 @@ def write_varint(value: str) -> str:
 
 
 def read_varint(into: str) -> str:
-    """Return statements: the varint at $at, before $end, goes to a local and $at moves on; -2 if it is no length."""
+    """Return statements: the varint at $at, before $end, goes to a local and $at moves on; -2 if it is no length.
+
+    One and two bytes are inline.
+    """
+    length = f"""
+          (local.set {into}
+            (i32.xor (i32.shr_u (local.get $code) (i32.const 1))
+                     (i32.sub (i32.const 0) (i32.and (local.get $code) (i32.const 1)))))"""
+    second = "(i32.load8_u $guest offset=1 (local.get $at))"
     return f"""
       (if (i32.ge_u (local.get $at) (local.get $end)) (then (br $malformed)))
       (local.set $code (i32.load8_u $guest (local.get $at)))
       (if (i32.lt_u (local.get $code) (i32.const 128))
         (then
           (local.set $at (i32.add (local.get $at) (i32.const 1)))
-          (local.set {into}
-            (i32.xor (i32.shr_u (local.get $code) (i32.const 1))
-                     (i32.sub (i32.const 0) (i32.and (local.get $code) (i32.const 1))))))
-        (else
-          (call $read_long_varint (local.get $at) (local.get $end))
-          (local.set $at)
-          (local.set {into})))"""
+          {length})
+        (else (if (if (result i32) (i32.lt_u (i32.add (local.get $at) (i32.const 1)) (local.get $end))
+                (then (i32.lt_u {second} (i32.const 128)))
+                (else (i32.const 0)))
+          (then
+            (local.set $code
+              (i32.or (i32.and (local.get $code) (i32.const 127)) (i32.shl {second} (i32.const 7))))
+            (local.set $at (i32.add (local.get $at) (i32.const 2)))
+            {length})
+          (else
+            (call $read_long_varint (local.get $at) (local.get $end))
+            (local.set $at)
+            (local.set {into})))))"""
 
 
 def copy(to_memory: str, to: str, from_memory: str, start: str, length: str) -> str:

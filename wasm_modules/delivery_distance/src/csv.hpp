@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "wasmline/text.hpp"
+#include "wasmline/bytes.hpp"
 
 namespace csv {
 

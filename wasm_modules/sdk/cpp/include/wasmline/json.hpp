@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "wasmline/numbers.hpp"
-#include "wasmline/text.hpp"
+#include "wasmline/bytes.hpp"
 
 namespace wasmline {
 

@@ -6,12 +6,14 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
+#include <memory>
 #include <optional>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
+#include "wasmline/bytes.hpp"
 #include "wasmline/varint.hpp"
 
 namespace wasmline {
@@ -35,22 +37,57 @@ struct Record {
 
 namespace detail {
 
-inline void append_bytes(std::string& out, const Bytes& bytes) {
-  append_varint(out, bytes ? static_cast<std::int64_t>(bytes->size()) : -1);
-  if (bytes) out += *bytes;
-}
+// Writes payloads into one buffer that only grows.
+class Encoder {
+ public:
+  void clear() { end_ = begin_.get(); }
 
-inline void append_header(std::string& out, const Header& header) {
-  append_bytes(out, header.key);
-  append_bytes(out, header.value);
-}
+  void number(std::int64_t number) {
+    reserve(max_varint_size);
+    end_ = write_varint(number, end_);
+  }
 
-inline void append_body(std::string& out, const Record& record, std::size_t header_count) {
-  append_bytes(out, record.key);
-  append_bytes(out, record.value);
-  append_varint(out, static_cast<std::int64_t>(header_count));
-  for (const Header& header : record.headers) append_header(out, header);
-}
+  void bytes(const Bytes& bytes) {
+    if (!bytes) return number(-1);
+    reserve(max_varint_size + bytes->size());
+    end_ = copy(*bytes, write_varint(static_cast<std::int64_t>(bytes->size()), end_));
+  }
+
+  void header(const Header& header) {
+    bytes(header.key);
+    bytes(header.value);
+  }
+
+  // Writes a record that has `more` headers than it holds: they are to follow.
+  void record(const Record& record, std::size_t more = 0) {
+    clear();
+    bytes(record.key);
+    bytes(record.value);
+    number(static_cast<std::int64_t>(record.headers.size() + more));
+    for (const Header& each : record.headers) header(each);
+  }
+
+  [[nodiscard]] const char* data() const { return begin_.get(); }
+  [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(end_ - begin_.get()); }
+
+ private:
+  void reserve(std::size_t room) {
+    if (room > static_cast<std::size_t>(limit_ - end_)) grow(room);
+  }
+
+  [[gnu::noinline]] void grow(std::size_t room) {
+    const std::size_t used = size(), capacity = 2 * (used + room);
+    auto larger = std::make_unique_for_overwrite<char[]>(capacity);
+    if (used != 0) std::memcpy(larger.get(), begin_.get(), used);
+    begin_ = std::move(larger);
+    end_ = begin_.get() + used;
+    limit_ = begin_.get() + capacity;
+  }
+
+  std::unique_ptr<char[]> begin_;
+  char* end_ = nullptr;
+  char* limit_ = nullptr;
+};
 
 // Reads a payload from front to back. After a failed step `valid()` is false and every step gives nothing.
 class Decoder {

@@ -42,36 +42,29 @@ class Writer {
  public:
   // Writes a record to the first output topic.
   void write(const Record& record) {
-    encode(record);
-    check(wasmline_write_record(payload_.data(), size(payload_)));
+    payload_.record(record);
+    check(wasmline_write_record(payload_.data(), payload_.size()));
   }
 
   // Writes a record to an output topic by name, one of output_topic(0), output_topic(1), …
   void write(const Record& record, std::string_view topic) {
-    encode(record);
+    payload_.record(record);
     write_to(topic);
   }
 
   // Writes a record as it is, with one more header that says why, to the output topic kept for such records.
   void reject(const Record& record, std::string_view reason, std::string_view topic) {
-    payload_.clear();
-    detail::append_body(payload_, record, record.headers.size() + 1);
-    detail::append_header(payload_, {reason_header, reason});
+    payload_.record(record, 1);
+    payload_.header({reason_header, reason});
     write_to(topic);
   }
 
  private:
-  static std::uint32_t size(const std::string& text) { return static_cast<std::uint32_t>(text.size()); }
-
-  void encode(const Record& record) {
-    payload_.clear();
-    detail::append_body(payload_, record, record.headers.size());
-  }
-
   void write_to(std::string_view topic) {
-    options_ = '\x01';
-    detail::append_bytes(options_, topic);
-    check(wasmline_write_record_with_options(payload_.data(), size(payload_), options_.data(), size(options_)));
+    options_.clear();
+    options_.number(-1);  // 0x01, which says that a topic follows
+    options_.bytes(topic);
+    check(wasmline_write_record_with_options(payload_.data(), payload_.size(), options_.data(), options_.size()));
   }
 
   void check(std::int32_t written) const {
@@ -79,8 +72,8 @@ class Writer {
     if (written != static_cast<std::int32_t>(payload_.size())) fail("wasmline: the host refused a record");
   }
 
-  std::string payload_;
-  std::string options_;
+  detail::Encoder payload_;
+  detail::Encoder options_;
 };
 
 namespace detail {

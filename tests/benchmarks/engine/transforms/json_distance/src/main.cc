@@ -2,7 +2,7 @@
 #include <string>
 
 #include "great_circle.hpp"
-#include "wasmline/text.hpp"
+#include "wasmline/bytes.hpp"
 #include "wasmline/transform.hpp"
 
 namespace {

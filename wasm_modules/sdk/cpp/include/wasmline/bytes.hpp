@@ -1,5 +1,5 @@
-// Looking for a byte in text. Calls of memchr cost more than they are worth for tokens of a few bytes, and so does a
-// look at each byte: this looks at eight at once.
+// Short runs of bytes, eight at a time. A call of memchr or memcpy costs more than most fields of a record are worth: in
+// WebAssembly, each is a call out of the module or a loop over single bytes.
 #pragma once
 
 #include <bit>
@@ -26,6 +26,23 @@ inline std::uint64_t load_eight(const char* from) {
 constexpr std::uint64_t zero_bytes(std::uint64_t eight) { return (eight - repeated(1)) & ~eight & repeated(0x80); }
 
 }  // namespace detail
+
+// Copies bytes that do not overlap, and returns the end of the copy.
+inline char* copy(std::string_view from, char* to) {
+  const std::size_t size = from.size();
+  if (size > 256) {
+    std::memcpy(to, from.data(), size);
+  } else if (size >= 8) {
+    for (std::size_t at = 0; at + 8 < size; at += 8) std::memcpy(to + at, from.data() + at, 8);
+    std::memcpy(to + size - 8, from.data() + size - 8, 8);
+  } else if (size >= 4) {
+    std::memcpy(to, from.data(), 4);
+    std::memcpy(to + size - 4, from.data() + size - 4, 4);
+  } else {
+    for (std::size_t at = 0; at < size; ++at) to[at] = from[at];
+  }
+  return to + size;
+}
 
 // Returns where `letter` first stands in `text`, or the text's size. It likes text that goes on behind the letter.
 inline std::size_t position(std::string_view text, char letter) {
