@@ -73,8 +73,7 @@ def _compiled(project: TransformProject, toolchain: Toolchain, files: tuple[Path
 
 def _checked(wasm: bytes) -> tuple[int, tuple[str, ...]]:
     """Return the ABI version and the imports of a module that a transform host can run."""
-    from wasmline.wasm.abi import abi_version, compile_module
-    from wasmline.wasm.engine import new_engine
+    from wasmline.wasm import check_abi
+    from wasmline.wasm.declarations import declarations
 
-    module = compile_module(new_engine(optimize=False), wasm)
-    return abi_version(module), tuple(sorted({f"{item.module}.{item.name}" for item in module.imports}))
+    return check_abi(wasm), tuple(sorted({str(item) for item in declarations(wasm).imports}))

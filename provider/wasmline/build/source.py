@@ -75,7 +75,7 @@ def revision(folder: Path) -> str | None:
     commit = _git(folder, "rev-parse", "--verify", "HEAD")
     if not commit:
         return None
-    changed = _git(folder, "status", "--porcelain", "--", ".")
+    changed = _git(folder, "status", "--porcelain", "--", ".", ":(exclude)build")
     return f"{commit}+dirty" if changed else commit
 
 

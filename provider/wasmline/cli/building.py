@@ -12,7 +12,7 @@ from wasmline.build import build as build_project
 
 def built(project: TransformProject, *, output: Path | None = None) -> tuple[BuildReport, bytes]:
     """Build a project and return the report and the module's bytes."""
-    message = f"building {project.name} (the first build on a machine takes a minute)"
+    message = f"building {project.name} (the first build on a machine may take a minute)"
     with Console(stderr=True).status(message):
         report = build_project(project, output=output)
     return report, Path(report.path).read_bytes()

@@ -90,6 +90,7 @@ def test_the_revision_is_the_commit_and_says_when_files_differ_from_it(tmp_path:
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-qm", "first")
     commit = git(tmp_path, "rev-parse", "HEAD")
+    tree(tmp_path, build__t_DOT_wasm="what it built is no source")
     assert revision(tmp_path) == commit
     tree(tmp_path, file="2")
     assert revision(tmp_path) == f"{commit}+dirty"

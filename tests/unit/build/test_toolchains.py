@@ -82,6 +82,15 @@ def test_a_go_that_does_not_run_is_quoted(project: TransformProject, path: Path)
         toolchain_for("go").prepare(project)
 
 
+@pytest.mark.parametrize("said", ["{}", '{"Replace": null}'])
+def test_a_go_module_that_replaces_nothing_reads_no_other_folder(
+    project: TransformProject, path: Path, said: str
+) -> None:
+    """Go 1.27 says the former, older ones the latter."""
+    program(path, "go", f"echo '{said}'")
+    assert toolchain_for("go").folders(project) == ()
+
+
 def test_a_rust_from_before_the_target_is_too_old(project: TransformProject, path: Path) -> None:
     program(path, "rustc", "echo 'rustc 1.63.0'")
     program(path, "cargo", "echo 'cargo 1.63.0'")

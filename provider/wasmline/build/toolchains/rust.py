@@ -35,7 +35,11 @@ _VERSION = re.compile(r"rustc (\d+)\.(\d+)")
 class RustToolchain:
     """``cargo build`` in a project's folder, which holds ``Cargo.toml``."""
 
-    flags: tuple[str, ...] = _FLAGS
+    flags: tuple[str, ...] = (
+        *(f"{key}={value}" for key, value in _FIXED.items()),
+        *_FLAGS,
+        *(f"--remap-path-prefix={place}" for place in ("FOLDER=/CRATE", "TARGET=/target", "CARGO_HOME=/cargo")),
+    )
     default_sources: tuple[str, ...] = ("src/**/*.rs",)
     own_folders: tuple[str, ...] = ("target",)
 
@@ -142,7 +146,7 @@ def _tool(name: str) -> str:
 
 def _missing(problem: str, *, rustup: str = RUSTUP) -> ToolchainMissing:
     return ToolchainMissing(
-        f"{problem}. Install, with rustup: {rustup}; or on Debian 13: {DEBIAN}, and set "
+        f"{problem}. Install Rust by rustup, then: {rustup}; or on Debian 13: {DEBIAN}, and set "
         "CARGO_TARGET_WASM32_WASIP1_LINKER=wasm-ld-19",
         install=rustup if shutil.which("rustup") else DEBIAN,
     )
