@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from wasmline.build import load_project
+from wasmline.build.toolchains import toolchain_for
+from wasmline.errors import ToolchainMissing
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -59,6 +63,34 @@ def test_from_an_empty_folder_to_a_version_that_runs(wasmline: Wasmline) -> None
             "source": {"partition": 0, "offset": 0},
         }
     ]
+
+
+@pytest.mark.parametrize("language", ["go", "rust"])
+def test_a_project_in_another_language_goes_the_same_way(wasmline: Wasmline, language: str) -> None:
+    wasmline("init", "shout", "--language", language)
+    try:
+        toolchain_for(language).prepare(load_project(wasmline.folder / "shout"))
+    except ToolchainMissing as missing:
+        pytest.skip(str(missing))
+    assert wasmline("test", "shout").stdout == "shout: 3 records, 2 outputs, 0 failures as expected\n"
+    expected = wasmline.folder / "shout/samples/expected.jsonl"
+    blessed = expected.read_text()
+    expected.write_text(blessed.replace("HELLO", "hello"))
+    failed = wasmline("test", "shout", status=1)
+    assert '-{"output":0,"topic":"shout.output","key":"a","value":"hello"' in failed.stderr
+    assert '+{"output":0,"topic":"shout.output","key":"a","value":"HELLO"' in failed.stderr
+    assert wasmline("test", "shout", "--bless").stdout.endswith("are now the expected ones\n")
+    assert expected.read_text() == blessed
+    assert wasmline("publish", "shout").stdout.startswith("shout@0.1.0  sha256:")
+    printed = wasmline("run", "shout@0.1.0", lines='{"key":"k","value":"hey","headers":[["a",null]]}\n').stdout
+    assert json.loads(printed) == {
+        "output": 0,
+        "topic": "shout.output",
+        "key": "k",
+        "value": "HEY",
+        "headers": [["a", None]],
+        "source": {"partition": 0, "offset": 0},
+    }
 
 
 def test_a_changed_transform_fails_its_samples_until_it_is_blessed_and_needs_a_new_version(wasmline: Wasmline) -> None:
