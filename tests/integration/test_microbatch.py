@@ -15,7 +15,15 @@ from pyspark.sql import SparkSession
 
 from wasmline import dead_letters
 from wasmline.deploy import DeploymentLog, DeploymentSpec, JobDriver, JobLog, ModuleStore, StatusLog, deploy
-from wasmline.errors import DeploymentNotFound, DeploymentPaused, Fenced, InvalidJob, JobFailed, TransformError
+from wasmline.errors import (
+    DeploymentNotFound,
+    DeploymentPaused,
+    Fenced,
+    InvalidJob,
+    JobFailed,
+    TopicNotFound,
+    TransformError,
+)
 from wasmline.jobs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import ConsumerGroups, KafkaConfig, Topics, produce_all, read_to_end
 from wasmline.spark.microbatch import MicrobatchJob
@@ -99,7 +107,6 @@ def stage(kafka, spark: SparkSession, tmp_path: Path) -> Stage:  # type: ignore[
         name=unique("t"), version="1.0.0", digest="sha256:" + "0" * 64, input_topic=source,
         output_topics=(target,), dead_letter_topic=letters,
     )  # fmt: skip
-    DeploymentLog(config).close()  # makes the control topics
     return Stage(config=config, spark=spark, folder=tmp_path, spec=spec, job=unique("job"))
 
 
@@ -308,12 +315,42 @@ def test_without_a_dead_letter_topic_a_bad_record_fails_the_job_until_a_better_v
 
 
 def test_a_batch_that_cannot_be_written_fails_the_job_with_its_cause(stage: Stage) -> None:
-    stage.deploy(IDENTITY)
-    stage.produce(keyed(10))
-    Topics(stage.config).delete([stage.spec.output_topics[0]])
-    with pytest.raises(JobFailed, match="does not host this topic-partition"):
+    tight = unique("tight")
+    Topics(stage.config).create(tight, 3, config={"max.message.bytes": "20000"})
+    stage.deploy(IDENTITY, output_topics=(tight,))
+    stage.produce([*keyed(10), (b"k", b"x" * 50_000)])
+    with pytest.raises(JobFailed, match="larger"):
         stage.run()
     assert {status.state for status in StatusLog(stage.config).of(stage.job)} == {"failed"}
+
+
+@pytest.mark.parametrize("gone", [1, 2], ids=["output", "dead letters"])
+def test_a_topic_that_is_gone_is_named_before_a_record_is_read(stage: Stage, gone: int) -> None:
+    stage.deploy(IDENTITY)
+    stage.produce(keyed(10))
+    topic = stage.spec.topics[gone]
+    Topics(stage.config).delete([topic])
+    with pytest.raises(TopicNotFound, match=topic):
+        stage.run()
+    assert DeploymentLog(stage.config).get(stage.spec.name).state == "running"
+    assert StatusLog(stage.config).of(stage.job) == []
+
+
+def test_a_running_job_ends_at_a_generation_whose_topic_is_gone_and_its_records_wait(stage: Stage) -> None:
+    stage.deploy(IDENTITY)
+    with pytest.raises(TopicNotFound) as caught, stage.running() as order:  # noqa: PT012
+        until(lambda: JobLog(stage.config).report(stage.job, order.run) is not None)
+        out, gone = stage.spec.output_topics[0], unique("gone")
+        Topics(stage.config).create(gone, 1)
+        stage.deploy(IDENTITY, output_topics=(out, gone))
+        Topics(stage.config).delete([gone])
+        stage.produce(keyed(50))
+        until(lambda: (report := JobLog(stage.config).report(stage.job, order.run)) is not None and report.state.final)
+    assert caught.value.topic == gone
+
+    stage.deploy(IDENTITY, output_topics=(out,))
+    stage.run()
+    assert by_key((key, value) for key, value, _ in stage.out()) == by_key(keyed(50))
 
 
 def test_a_generation_with_another_input_topic_is_not_run_on_this_one(stage: Stage) -> None:

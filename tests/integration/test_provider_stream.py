@@ -11,7 +11,7 @@ import pytest
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import TaskDeferred
 
-from wasmline.deploy import DeploymentLog, DeploymentSpec, JobLog, ModuleStore, deploy
+from wasmline.deploy import DeploymentSpec, JobLog, ModuleStore, deploy
 from wasmline.errors import DeploymentNotFound, JobFailed
 from wasmline.jobs import JobState
 from wasmline.kafka import produce_all, read_to_end
@@ -26,7 +26,6 @@ RECORDS = 500
 @pytest.fixture
 def transform(kafka: RunningKafka, monkeypatch: pytest.MonkeyPatch) -> DeploymentSpec:
     """An identity transform between fresh topics with records, and connections to reach all of it."""
-    DeploymentLog(kafka.config).close()
     wasm = guest()
     spec = DeploymentSpec(
         name=f"identity-{uuid.uuid4().hex[:8]}",

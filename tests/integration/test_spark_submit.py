@@ -12,7 +12,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from wasmline.deploy import DeploymentLog, DeploymentSpec, JobLog, ModuleStore, deploy
+from wasmline.deploy import DeploymentSpec, JobLog, ModuleStore, deploy
 from wasmline.jobs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import KafkaConfig, Topics, produce_all, read_to_end
 from wasmline.local.jars import connector_jars
@@ -44,7 +44,6 @@ def ordered(config: KafkaConfig, folder: Path, interval: str | None = None) -> t
     name = f"t-{uuid.uuid4().hex[:8]}"
     for topic in (f"{name}.in", f"{name}.out"):
         Topics(config).create(topic, 3)
-    DeploymentLog(config).close()
     wasm = guest()
     spec = DeploymentSpec(
         name=name,

@@ -1,6 +1,6 @@
 """Deployments and jobs as they stand in the control topics of the user's own cluster."""
 
-from wasmline.deploy.deployments import DeploymentLog, deploy
+from wasmline.deploy.deployments import DeploymentLog, deploy, require_topics
 from wasmline.deploy.jobs import BatchClaim, JobDriver, JobLog, JobOrder
 from wasmline.deploy.modules import ModuleStore
 from wasmline.deploy.spec import Deployment, DeploymentSpec
@@ -17,4 +17,5 @@ __all__ = [
     "ModuleStore",
     "StatusLog",
     "deploy",
+    "require_topics",
 ]

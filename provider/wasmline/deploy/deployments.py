@@ -97,12 +97,7 @@ def deploy(
     Raises TopicNotFound for a topic that does not exist, DigestMismatch when ``wasm`` is not what ``spec`` names,
     Conflict when another deployer was first, and BrokerUnavailable.
     """
-    known = Topics(config)
-    for topic in spec.topics:
-        if not known.exists(topic):
-            raise TopicNotFound(
-                f"{spec.name} needs topic {topic!r}, which does not exist: create it first", topic=topic
-            )
+    require_topics(config, spec)
     digest = digest_of(wasm)
     if digest != spec.digest:
         raise DigestMismatch(f"{spec.name}@{spec.version} names another module", expected=spec.digest, actual=digest)
@@ -112,6 +107,16 @@ def deploy(
         return log.deploy(spec, expected_generation=expected_generation)
     finally:
         log.close()
+
+
+def require_topics(config: KafkaConfig, spec: DeploymentSpec) -> None:
+    """Raise TopicNotFound for a topic that ``spec`` reads or writes and that does not exist."""
+    known = Topics(config)
+    for topic in spec.topics:
+        if not known.exists(topic):
+            raise TopicNotFound(
+                f"{spec.name} needs topic {topic!r}, which does not exist: create it first", topic=topic
+            )
 
 
 def _decoded(view: dict[bytes, bytes], name: str) -> Deployment | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from wasmline.deploy import Deployment, DeploymentLog, ModuleStore
+from wasmline.deploy import Deployment, DeploymentLog, ModuleStore, require_topics
 from wasmline.errors import Conflict, ModuleError, TransformError
 from wasmline.kafka import KafkaConfig
 from wasmline.pipeline import FailureWindow
@@ -21,6 +21,7 @@ class Generations:
 
     def __init__(self, config: KafkaConfig, name: str) -> None:
         self._name = name
+        self._config = config
         self._log = DeploymentLog(config)
         self._modules = ModuleStore(config)
         self._bytes: tuple[str, bytes] = ("", b"")
@@ -39,13 +40,15 @@ class Generations:
         return self._bytes[1]
 
     def check(self, deployment: Deployment) -> None:
-        """Start the module once before its first record; one that fails here fails its deployment.
+        """Look for the topics, and start the module once before its first record; one that fails here is paused.
 
-        Pauses the deployment and raises what was wrong, so that no record is given to it.
+        Raises what was wrong, so that no record is given to it. A missing topic (TopicNotFound) is nothing to pause
+        for: a producer would wait a minute for it, and then fail the batch.
         """
         if deployment.generation == self._checked:
             return
         spec = deployment.spec
+        require_topics(self._config, spec)
         try:
             compiled = TransformRuntime().compile(self.module(deployment))
             compiled.instantiate(spec.context(), spec.limits()).close()

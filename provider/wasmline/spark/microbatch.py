@@ -75,8 +75,8 @@ class MicrobatchJob:
     def run(self) -> JobReport:
         """Run until caught up, stopped or failed; write the report of what happened, and return it if it ended well.
 
-        Raises DeploymentNotFound or DeploymentPaused before anything starts, Fenced when a newer driver came,
-        JobFailed with the cause for a batch that failed.
+        Raises DeploymentNotFound, DeploymentPaused or TopicNotFound before anything starts, Fenced when a newer driver
+        came, JobFailed with the cause for a batch that failed.
         """
         try:
             deployment = self._generations.current()
