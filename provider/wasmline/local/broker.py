@@ -11,6 +11,7 @@ from types import TracebackType
 
 from wasmline.errors import LocalError, ServiceFailed
 from wasmline.local import cluster as clusters
+from wasmline.local import state
 from wasmline.local.cluster import Cluster
 from wasmline.local.jars import kafka_jars
 from wasmline.local.jvm import find_java
@@ -75,8 +76,7 @@ class LocalKafka:
         if running := self.running():
             raise LocalError(f"a Kafka runs in {self.folder} ({len(running)} nodes): stop it, or name another folder")
         java = _java()
-        self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / ".gitignore").write_text("*\n")
+        state.own_folder(self.folder)
         for _ in range(ATTEMPTS):
             protocol = "SASL_SSL" if self._security else "PLAINTEXT"
             self._cluster = replace(self._cluster, protocol=protocol, detached=detached)

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from wasmline.errors import LocalError, PortInUse
+from wasmline.local import state
 from wasmline.local.ports import HOST, free_port, is_free
 
 FILE = "cluster.json"
@@ -39,10 +40,8 @@ class Cluster:
         return ",".join(f"{HOST}:{node.port}" for node in self.nodes)
 
     def save(self, folder: Path) -> None:
-        """Write the description so that a reader sees the old one or the new one."""
-        draft = folder / f".{FILE}"
-        draft.write_text(json.dumps(asdict(self), indent=2) + "\n")
-        draft.replace(folder / FILE)
+        """Write the description into ``folder``."""
+        state.write(folder / FILE, json.dumps(asdict(self), indent=2) + "\n")
 
 
 def load(folder: Path) -> Cluster | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from wasmline.errors import ArtifactUnavailable
-from wasmline.local import ivy, lock
+from wasmline.local import ivy, lock, state
 from wasmline.local.lock import JarSet
 
 logger = logging.getLogger(__name__)
@@ -83,9 +83,8 @@ def _fill(folder: Path, jars: JarSet) -> None:
                     )
             for jar in missing:
                 (incoming / jar.file).replace(folder / jar.file)
-    marker = folder / f".{MARKER}"
-    marker.write_text(json.dumps({jar.file: (folder / jar.file).stat().st_size for jar in jars.jars}))
-    marker.replace(folder / MARKER)
+    sizes = {jar.file: (folder / jar.file).stat().st_size for jar in jars.jars}
+    state.write(folder / MARKER, json.dumps(sizes))
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from wasmline.errors import ServiceFailed
+from wasmline.local import state
 from wasmline.local.process import Service, wait_until
 
 READY = "Kafka Server started"
@@ -55,9 +56,9 @@ class KafkaNode:
         """Write the node's files; those that may hold passwords and keys for nobody else to read."""
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "log4j2.properties").write_text(LOGGING)
-        _write_private(self._settings, settings)
+        state.write(self._settings, settings, private=True)
         if keystore is not None:
-            _write_private(self.folder / "keystore.pem", keystore)
+            state.write(self.folder / "keystore.pem", keystore, private=True)
 
     def format(self, java: Sequence[str], cluster: str, users: Sequence[str]) -> None:
         """Make the storage of a new node; a node that has one keeps it. Raises ServiceFailed."""
@@ -113,9 +114,3 @@ class KafkaNode:
 def _end(log: str) -> str:
     """Return the last lines of a log without the frames of Java's stack traces, which hide the reason."""
     return "\n".join([line for line in log.splitlines() if not line.startswith("\tat ")][-LOG_LINES:])
-
-
-def _write_private(path: Path, text: str) -> None:
-    path.touch(mode=0o600)
-    path.chmod(0o600)
-    path.write_text(text)

@@ -13,10 +13,11 @@ from types import TracebackType
 from typing import Any
 
 from wasmline.errors import ServiceFailed
+from wasmline.local import state
 from wasmline.local.process import Service
 from wasmline_provider.local import keeper
 from wasmline_provider.local.rest import AirflowApi
-from wasmline_provider.local.settings import Identity, environment, identity, write_private
+from wasmline_provider.local.settings import Identity, environment, identity
 
 PATIENCE = 180.0
 """Seconds to wait for a start. On two idle cores it takes 15 to 20."""
@@ -83,7 +84,7 @@ class LocalAirflow:
 
     def prepare(self) -> None:
         """Make or migrate the database and load the DAGs; needs no connection. Raises ServiceFailed."""
-        self.home.mkdir(parents=True, exist_ok=True)
+        state.own_folder(self.home)
         log = self._log("prepare")
         with log.open("ab") as output:
             status = subprocess.run(
@@ -102,13 +103,14 @@ class LocalAirflow:
             raise ServiceFailed(f"an Airflow runs in {self.home}: stop it, or name another folder", log="")
         plan = self.home / PLAN
         services = [keeper.ServicePlan(command=_airflow(name), log=str(self._log(name))) for name in self._services]
-        write_private(plan, json.dumps(keeper.Plan(environment=self._environment(), services=services)))
+        content = keeper.Plan(environment=self._environment(), services=services)
+        state.write(plan, json.dumps(content), private=True)
         command = [sys.executable, keeper.__file__, str(plan)]
         if detached:
             self._keeper = Service.detach([*command, "0"], str(plan), self._log("keeper"))
         else:
             self._keeper = _owned([*command, str(os.getpid())], str(plan), self._log("keeper"))
-        (self.home / RUNNING).write_text(json.dumps({"pid": self._keeper.pid}))
+        state.write(self.home / RUNNING, json.dumps({"pid": self._keeper.pid}))
         try:
             self._await_health(self._keeper)
         except BaseException:

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from wasmline.local import state
 from wasmline.local.ports import HOST, free_port, is_free
 
 FILE = "wasmline.json"
@@ -45,17 +46,9 @@ def identity(home: Path, *, running: bool = False) -> Identity:
         jwt_secret=known.get("jwt_secret") or secrets.token_urlsafe(64),
         fernet_key=known.get("fernet_key") or _fernet_key(),
     )
-    home.mkdir(parents=True, exist_ok=True)
-    draft = home / f".{FILE}"
-    write_private(draft, json.dumps(asdict(found)))
-    draft.replace(path)
+    state.own_folder(home)
+    state.write(path, json.dumps(asdict(found)), private=True)
     return found
-
-
-def write_private(path: Path, text: str) -> None:
-    """Write a file that nobody else on the machine can read."""
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as stream:  # noqa: PTH123
-        stream.write(text)
 
 
 def environment(
