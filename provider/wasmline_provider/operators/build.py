@@ -13,7 +13,18 @@ if TYPE_CHECKING:
     from wasmline.build import BuildReport, TransformProject
 
 
-class WasmBuildOperator(BaseOperator):
+class _ProjectOperator(BaseOperator):
+    """A step of a transform project's way to a version."""
+
+    template_fields: Sequence[str] = ("project",)
+    ui_color = "#e9e4fd"
+
+    def __init__(self, *, project: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.project = project
+
+
+class WasmBuildOperator(_ProjectOperator):
     """Builds a transform project to WebAssembly. The same sources give the same bytes, and are not built twice.
 
     Example::
@@ -25,13 +36,6 @@ class WasmBuildOperator(BaseOperator):
     :param project: the project's folder, with its ``transform.yaml``.
     """
 
-    template_fields: Sequence[str] = ("project",)
-    ui_color = "#e9e4fd"
-
-    def __init__(self, *, project: str, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.project = project
-
     def execute(self, context: Context) -> dict[str, Any]:
         from wasmline.documents import plain
 
@@ -41,7 +45,7 @@ class WasmBuildOperator(BaseOperator):
         return found
 
 
-class WasmTestOperator(BaseOperator):
+class WasmTestOperator(_ProjectOperator):
     """Runs a project's sample records through its module, and fails where the outputs are not those expected.
 
     Example::
@@ -53,13 +57,6 @@ class WasmTestOperator(BaseOperator):
 
     :param project: the project's folder, with its sample records.
     """
-
-    template_fields: Sequence[str] = ("project",)
-    ui_color = "#e9e4fd"
-
-    def __init__(self, *, project: str, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.project = project
 
     def execute(self, context: Context) -> dict[str, Any]:
         from pathlib import Path
@@ -73,7 +70,7 @@ class WasmTestOperator(BaseOperator):
         return {"digest": report.digest, **plain(samples)}
 
 
-class WasmPublishOperator(BaseOperator):
+class WasmPublishOperator(_ProjectOperator):
     """Publishes a project's module as ``name@version``, for ever: other bytes under the same version are refused.
 
     Example::
@@ -94,8 +91,7 @@ class WasmPublishOperator(BaseOperator):
     :param digest: what was built and tested; None for whatever the sources give now.
     """
 
-    template_fields: Sequence[str] = ("project", "registry", "version", "digest")
-    ui_color = "#e9e4fd"
+    template_fields: Sequence[str] = (*_ProjectOperator.template_fields, "registry", "version", "digest")
 
     def __init__(
         self,
@@ -106,8 +102,7 @@ class WasmPublishOperator(BaseOperator):
         digest: str | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
-        self.project = project
+        super().__init__(project=project, **kwargs)
         self.registry = registry
         self.version = version
         self.digest = digest
