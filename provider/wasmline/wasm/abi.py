@@ -6,10 +6,13 @@ the WASI snapshot-01 witx files for ``wasi_snapshot_preview1``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import wasmtime
 
 from wasmline.errors import InvalidModule, MissingExport, UnknownImport, UnsupportedAbi
-from wasmline.wasm.border import functions_with_vectors
+from wasmline.wasm.declarations import Declarations, Export, FunctionType, Import, MemoryType, declarations
 from wasmline.wasm.engine import new_engine
 
 TRANSFORM = "redpanda_transform"
@@ -87,78 +90,96 @@ FUNCTIONS: dict[str, dict[str, str]] = {
 }
 """Every function this host provides: parameters and results, ``i`` for i32 and ``I`` for i64."""
 
+T = TypeVar("T")
+
 MAGIC = b"\0asm"
 _LETTERS = {"i32": "i", "i64": "I"}
 
 
 def check_abi(wasm: bytes) -> int:
-    """Return the ABI version that a module speaks, 1 or 2, without running any of it.
+    """Return the ABI version that a module speaks, 1 or 2, without running or compiling any of it.
 
     Raises InvalidModule, UnsupportedAbi, MissingExport or UnknownImport.
     """
-    return abi_version(compile_module(new_engine(optimize=False), wasm))
+    validate_module(new_engine(), wasm)
+    return abi_version(wasm)
+
+
+def validate_module(engine: wasmtime.Engine, wasm: bytes) -> None:
+    """Raise InvalidModule for what is no module an engine takes, and for WebAssembly text."""
+    _ask(wasmtime.Module.validate, engine, wasm)
 
 
 def compile_module(engine: wasmtime.Engine, wasm: bytes) -> wasmtime.Module:
     """Return the compiled module, or raise InvalidModule: also for WebAssembly text, which the runtime would accept."""
+    return _ask(wasmtime.Module, engine, wasm)
+
+
+def _ask(question: Callable[[wasmtime.Engine, bytes], T], engine: wasmtime.Engine, wasm: bytes) -> T:
     if wasm[:4] != MAGIC:
         raise InvalidModule("not a WebAssembly module: the first bytes are not \\0asm; is it the file the build wrote?")
     try:
-        module = wasmtime.Module(engine, wasm)
+        return question(engine, wasm)
     except wasmtime.WasmtimeError as error:
         raise InvalidModule(f"not a WebAssembly module this host can run: {_first_line(error)}") from error
-    if names := functions_with_vectors(wasm):
-        raise InvalidModule(f"no transform host knows functions of vectors: {_some(names)} takes or returns a v128")
-    return module
 
 
-def abi_version(module: wasmtime.Module) -> int:
-    """Return the ABI version of a compiled module whose imports and exports this host can serve."""
-    _check_exports(module)
-    imports = [(item.module, item.name or "", signature(item.type)) for item in module.imports]
-    version = max(map(_marker_version, imports), default=0)
+def abi_version(wasm: bytes) -> int:
+    """Return the ABI version of a valid module whose imports and exports this host can serve."""
+    declared = declarations(wasm)
+    _check_vectors(declared)
+    _check_exports(declared)
+    version = max(map(_marker_version, declared.imports), default=0)
     if not version:
         raise UnsupportedAbi(
             f"the module imports no {TRANSFORM}.{MARKER}1 or {MARKER}2: "
             "build it with a transform SDK, not as a plain WASI program"
         )
-    if unknown := sorted(
-        {f"{module}.{name}" for module, name, kind in imports if FUNCTIONS.get(module, {}).get(name) != kind}
-    ):
+    if unknown := sorted({str(item) for item in declared.imports if not is_provided(item)}):
         raise UnknownImport(f"no transform host provides {_some(unknown)}", imports=tuple(unknown))
     return version
 
 
-def _marker_version(item: tuple[str, str, str]) -> int:
+def is_provided(item: Import) -> bool:
+    """Return true for a function of the ABI, imported with its own type."""
+    kind = FUNCTIONS.get(item.module, {}).get(item.name)
+    return kind is not None and kind == signature(item.type)
+
+
+def _marker_version(item: Import) -> int:
     """Return the ABI version an import stands for, 0 if it is no marker; raise for markers of ABIs unknown here."""
-    module, name, kind = item
-    if module not in (TRANSFORM, SCHEMA_REGISTRY) or not name.startswith(MARKER):
+    if item.module not in (TRANSFORM, SCHEMA_REGISTRY) or not item.name.startswith(MARKER):
         return 0
-    if FUNCTIONS[module].get(name) != kind:
-        spoken = "1 and 2" if module == TRANSFORM else "0"
-        raise UnsupportedAbi(
-            f"the module asks for {module}.{name} with type ({kind or 'no parameters'}); this host speaks {spoken}"
-        )
-    return int(name.removeprefix(MARKER)) if module == TRANSFORM else 0
+    if not is_provided(item):
+        spoken = "1 and 2" if item.module == TRANSFORM else "0"
+        raise UnsupportedAbi(f"the module asks for {item} with type {item.type}; this host speaks {spoken}")
+    return int(item.name.removeprefix(MARKER)) if item.module == TRANSFORM else 0
 
 
-def _check_exports(module: wasmtime.Module) -> None:
-    exports = {item.name: item.type for item in module.exports}
-    start, memory = exports.get("_start"), exports.get("memory")
-    if start is None or signature(start) != "":
+def _check_vectors(declared: Declarations) -> None:
+    """The runtime's bindings abort the process when they are asked for such a type; no host function has one."""
+    border: tuple[Import | Export, ...] = (*declared.imports, *declared.exports)
+    if names := [str(item) for item in border if isinstance(item.type, FunctionType) and item.type.holds("v128")]:
+        raise InvalidModule(f"no transform host knows functions of vectors: {_some(names)} takes or returns a v128")
+
+
+def _check_exports(declared: Declarations) -> None:
+    exports = {item.name: item.type for item in declared.exports}
+    if signature(exports.get("_start")) != "":
         raise MissingExport("the module must export a function _start without parameters or results", export="_start")
-    if not isinstance(memory, wasmtime.MemoryType) or memory.is_64 or memory.is_shared:
+    memory = exports.get("memory")
+    if not isinstance(memory, MemoryType) or memory.wide or memory.shared:
         raise MissingExport("the module must export its own 32-bit memory as memory", export="memory")
 
 
 def signature(kind: object) -> str:
     """Return a function type in the letters of FUNCTIONS; ``not a function`` for anything else."""
-    if not isinstance(kind, wasmtime.FuncType):
+    if not isinstance(kind, FunctionType):
         return "not a function"
-    params, results = (
-        "".join(_LETTERS.get(str(value), "?") for value in values) for values in (kind.params, kind.results)
+    parameters, results = (
+        "".join(_LETTERS.get(value, "?") for value in values) for values in (kind.parameters, kind.results)
     )
-    return f"{params}:{results}" if params or results else ""
+    return f"{parameters}:{results}" if parameters or results else ""
 
 
 def _some(names: list[str]) -> str:

@@ -38,13 +38,11 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-def new_engine(*, optimize: bool = True) -> wasmtime.Engine:
+def new_engine() -> wasmtime.Engine:
     """Return an engine of our configuration; compiled code moves between engines of the same settings."""
     config = wasmtime.Config()
     for name, value in SETTINGS.items():
         setattr(config, name, value)
-    if not optimize:
-        config.cranelift_opt_level = "none"
     # The compiler's thread pool does not survive a fork: a child that waited for it would wait for ever.
     config.parallel_compilation = not _forked
     return wasmtime.Engine(config)

@@ -52,9 +52,7 @@ class TransformRuntime:
         Raises InvalidModule, UnsupportedAbi, MissingExport or UnknownImport.
         """
         code = CompiledCache(self._folder).code(wasm)
-        with wasmtime.Module.deserialize(new_engine(), code) as module:
-            version = abi_version(module)
-        return CompiledTransform(digest_of(wasm), version, code, _host_code(self._folder))
+        return CompiledTransform(digest_of(wasm), abi_version(wasm), code, _host_code(self._folder))
 
 
 @functools.cache
