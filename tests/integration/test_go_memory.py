@@ -54,8 +54,7 @@ def test_the_heap_of_a_go_guest_stays_flat(sdk_guest: Callable[[str, str], Compi
             seen.append(memory(instance))
     half, whole = seen
     assert whole["heap_bytes"] == half["heap_bytes"]
-    assert half["collections"] > 90
-    assert whole["collections"] > 1.9 * half["collections"]
+    assert whole["collections"] > max(150, 1.9 * half["collections"])
 
 
 def test_the_heap_grows_to_its_limit_on_redpandas_clock(sdk_guest: Callable[[str, str], CompiledTransform]) -> None:
