@@ -20,6 +20,22 @@ folder_option = click.option(
 )
 
 
+class TopicOption(click.ParamType[tuple[str, int]]):
+    """A topic's name and, after a colon, how many partitions it gets; one where that is left out."""
+
+    name = "topic"
+
+    def convert(
+        self, value: str | tuple[str, int], param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int]:
+        if isinstance(value, tuple):
+            return value
+        name, _, count = value.partition(":")
+        if not name or not (count or "1").isdecimal() or int(count or 1) < 1:
+            self.fail(f"{value!r} is not NAME or NAME:PARTITIONS", param, ctx)
+        return name, int(count or 1)
+
+
 @click.group()
 def local() -> None:
     """Start and stop a real Kafka on this machine.
@@ -32,8 +48,17 @@ def local() -> None:
 @folder_option
 @click.option("--nodes", type=click.IntRange(min=1), help="Nodes of a new cluster.  [default: 1]")
 @click.option("--port", "ports", type=int, multiple=True, help="A client port, once for each node; else free ones.")
-def up(folder: Path, nodes: int | None, ports: tuple[int, ...]) -> None:
+@click.option(
+    "--topic",
+    "topics",
+    type=TopicOption(),
+    multiple=True,
+    metavar="NAME[:PARTITIONS]",
+    help="A topic to make where there is none of its name; repeatable.",
+)
+def up(folder: Path, nodes: int | None, ports: tuple[int, ...], topics: tuple[tuple[str, int], ...]) -> None:
     """Start Kafka and leave it running. It comes back with its data and, where they are free, its ports."""
+    from wasmline.kafka import KafkaConfig, Topics
     from wasmline.local import LocalKafka
 
     kafka = LocalKafka(folder, nodes=nodes, ports=ports)
@@ -42,6 +67,8 @@ def up(folder: Path, nodes: int | None, ports: tuple[int, ...]) -> None:
         raise LocalError(f"only nodes {running} of the Kafka in {folder} run: take it down first")
     if not running:
         kafka.start(detached=True)
+    for name, partitions in topics:
+        Topics(KafkaConfig({"bootstrap.servers": kafka.bootstrap_servers})).create(name, partitions, exist_ok=True)
     click.echo(f"Kafka is {'already ' if running else ''}up", err=True)
     click.echo(kafka.bootstrap_servers)
 
