@@ -12,16 +12,22 @@ from wasmline.errors import BuildFailed, InvalidProject, ToolchainMissing, Unsup
 from wasmline.wasm import check_abi
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A new project, where this machine has Rust and its library for WebAssembly."""
-    folder = tmp_path / "here/shout"
+@pytest.fixture(scope="module")
+def new(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A new project with its lock file, where this machine has Rust and its library for WebAssembly."""
+    folder = tmp_path_factory.mktemp("rust") / "shout"
     scaffold(folder, language="rust")
     try:
         toolchain_for("rust").prepare(load_project(folder))
     except ToolchainMissing as missing:
         pytest.skip(str(missing))
     return folder
+
+
+@pytest.fixture
+def folder(new: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("CARGO_NET_OFFLINE", "true")  # everything was fetched
+    return shutil.copytree(new, tmp_path / "here/shout")
 
 
 @pytest.fixture
