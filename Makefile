@@ -14,7 +14,7 @@ INSTALLED := $(VENV)/installed
 ##@ The main job
 .PHONY: demo test up down
 demo: $(INSTALLED) ## run the delivery pipeline through Airflow, Kafka and Spark; print and keep its report (DATA=path.csv)
-	@$(BIN)/python -m wasmline_provider.local.demo $(if $(DATA),--data "$(DATA)")
+	@$(BIN)/python dags/demo.py $(if $(DATA),--data "$(DATA)")
 
 test: $(INSTALLED) lint ## check and run the whole test suite
 	@$(BIN)/python -m pytest

@@ -16,10 +16,14 @@ from typing import Any
 import httpx
 from rich.console import Console
 
+import places
+from delivery.report import JSON_FILE, DemoReport
+from delivery.summary import print_summary
+from wasmline.documents import decode
 from wasmline.errors import LocalError, WasmlineError
 from wasmline_provider.local.progress import RunProgress
 from wasmline_provider.local.rest import AirflowApi
-from wasmline_provider.local.stack import Stack, repository
+from wasmline_provider.local.stack import Stack
 
 DAG = "delivery_pipeline"
 STEPS = ("topics", "build", "produce", "test", "publish", "deploy", "stream", "verify", "train", "promote", "report")
@@ -27,9 +31,8 @@ PATIENCE = 1800.0
 LOG_LINES = 30
 
 
-def demo(root: Path, conf: dict[str, Any], console: Console) -> int:
+def demo(stack: Stack, conf: dict[str, Any], console: Console) -> int:
     """Run the pipeline once and return the exit status."""
-    stack = Stack(root)
     if stack.running():
         raise LocalError("the demo's Kafka or Airflow runs already: `make down` stops them")
     with console.status("starting") as status:
@@ -56,7 +59,7 @@ def _run(stack: Stack, conf: dict[str, Any], console: Console) -> int:
     if state != "success":
         explain(api, run, console)
         return 1
-    _summary(Path(conf["report"]), console)
+    print_summary(decode(DemoReport, Path(conf["report"], JSON_FILE).read_bytes()), console)
     return 0
 
 
@@ -67,14 +70,6 @@ def explain(api: AirflowApi, run: str, console: Console) -> None:
             console.rule(f"{task.task} failed; the end of its log")
             for line in api.log(DAG, run, task)[-LOG_LINES:]:
                 console.print(line, markup=False, highlight=False, soft_wrap=True)
-
-
-def _summary(folder: Path, console: Console) -> None:
-    from delivery.report import JSON_FILE, DemoReport
-    from delivery.summary import print_summary
-    from wasmline.documents import decode
-
-    print_summary(decode(DemoReport, (folder / JSON_FILE).read_bytes()), console)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
@@ -92,10 +87,9 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     console = Console()
     try:
-        root = repository()
-        sys.path.insert(0, str(root / "dags"))
         conf = {"rows": arguments.rows, "seed": arguments.seed, "data": _data(arguments.data)}
-        return demo(root, {**conf, "report": str(root / "build" / "demo")}, console)
+        stack = Stack(places.REPOSITORY)
+        return demo(stack, {**conf, "report": str(stack.folder)}, console)
     except KeyboardInterrupt:
         console.print("ended; everything that was started is stopped")
         return 130
