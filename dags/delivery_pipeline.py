@@ -15,6 +15,8 @@ The engine's own work is in `wasmline`, the example's in `dags/delivery`; neithe
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -34,6 +36,7 @@ from wasmline_provider.operators.stream import SparkStreamOperator
 if TYPE_CHECKING:
     from delivery.accounting import DeadLetter, Raw
     from delivery.report import DemoReport, StreamFacts
+    from wasmline.kafka import KafkaConfig
 
 PARTITIONS = 3
 
@@ -234,7 +237,7 @@ def _report(context: dict[str, Any]) -> DemoReport:
         training=msgspec.convert(trained.result, TrainResult),
         signals=signals(record.value() for record in read_to_end(kafka, places.RAW)),
         steps={name: ti.xcom_pull(name, key="seconds") for name in STEPS},
-        look_next=_look_next(Path(context["params"]["report"])),
+        look_next=_look_next(Path(context["params"]["report"]), kafka),
     )
 
 
@@ -260,10 +263,11 @@ def _stream_facts(totals: Mapping[str, Any]) -> StreamFacts:
     )
 
 
-def _look_next(folder: Path) -> dict[str, str]:
+def _look_next(folder: Path, kafka: KafkaConfig) -> dict[str, str]:
+    wasmline = shlex.quote(str(Path(sys.executable).with_name("wasmline")))
     return {
         "the report": str(folder / "report.html"),
         "Kafka and Airflow": "make up, then open the printed address; make down ends them",
-        "the deployments": "wasmline list",
+        "the deployments": f"make up && {wasmline} list -X bootstrap.servers={kafka.bootstrap_servers}",
         "train again": "the form of the DAG retrain_delivery_eta",
     }

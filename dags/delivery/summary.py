@@ -36,7 +36,9 @@ def print_summary(report: DemoReport, console: Console) -> None:
     console.rule(f"{report.module.name}@{report.module.version}")
     console.print(_facts(facts))
     console.print(_correlations(report))
-    console.print(_facts(report.look_next))
+    for name, place in report.look_next.items():
+        # Lines of their own and never folded, so that a command is one when it is copied.
+        console.print(Text.assemble((f"{name}: ", "dim"), place), soft_wrap=True)
 
 
 def _facts(facts: Mapping[str, str]) -> Table:

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -110,3 +111,13 @@ def test_the_steps_up_to_the_stream_build_publish_deploy_and_produce(
     assert run_dag(dag, rows=ROWS, seed=8).state == "success"
     assert sum(Topics(connected.config).end_offsets("deliveries.raw").values()) == ROWS, "the topics are fresh"
     assert FilesystemRegistry(str(tmp_path / "registry")).versions("delivery-distance") == [published.version]
+
+
+def test_the_command_to_look_at_the_deployments_works_as_it_is_printed(
+    load: Callable[[str], ModuleType], kafka: RunningKafka, tmp_path: Path
+) -> None:
+    command = load("delivery_pipeline")._look_next(tmp_path, kafka.config)["the deployments"]
+    start, _, look = command.partition(" && ")
+    assert start == "make up"
+    done = subprocess.run(look, shell=True, capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("NAME"), done.stderr
