@@ -54,6 +54,10 @@ bench-pipeline: $(INSTALLED) ## Kafka -> Wasm -> Kafka on Spark beside the same 
 bench-engine: $(INSTALLED) ## the engine beside native code, a callback host, per-row Python and pyarrow, as ratios
 	@$(BIN)/python tests/benchmarks/bench_engine.py
 
+.PHONY: bench-limit
+bench-limit: $(INSTALLED) ## how exactly a guest that loops is stopped at its CPU limit, alone and beside busy processes
+	@$(BIN)/python tests/benchmarks/bench_cpu_limit.py
+
 # -- installation ------------------------------------------------------------------------------------------------------
 
 .PHONY: prerequisites

@@ -2,7 +2,7 @@
 
 Wasmtime's public Python API can stop a guest only through its engine's epoch: there is no deadline callback per
 store. So every instance has an engine of its own, a store's deadline is the next epoch, and the epoch moves only to
-kill. Looks come so often that a kill is late by one or two hundredths of the limit. A guest may finish its record
+kill. Looks come so often that a kill is late by a hundredth of the limit or so. A guest may finish its record
 between the look and the kill; whoever finds the guest dead compares the progress it was killed for with the progress
 it made (``Watch.innocent``). A wall-clock limit is not needed, because nothing that a guest can call blocks.
 """
@@ -16,11 +16,11 @@ from collections.abc import Callable
 
 import wasmtime
 
-TICK_S = 0.01
-"""The longest time between two looks; a look costs microseconds."""
+TICK_S = 0.03
+"""The longest time between two looks; one costs a tenth of a millisecond."""
 SHORTEST_TICK_S = 0.001
 TICKS_PER_LIMIT = 100
-LINGER_TICKS = 100
+LINGER_TICKS = 33
 """The thread outlives the last running guest by a second, so that a stream of batches does not start many."""
 
 
