@@ -17,6 +17,7 @@ COMMANDS = {
     "init": ("wasmline.cli.project:init", "Write a new transform project."),
     "build": ("wasmline.cli.project:build", "Build a project to a WebAssembly module."),
     "test": ("wasmline.cli.project:test", "Run a project's samples."),
+    "inspect": ("wasmline.cli.inspect:inspect", "Say what a module is, and whether a broker would take it."),
     "publish": ("wasmline.cli.publish:publish", "Make a project's module a version in the registry."),
     "run": ("wasmline.cli.run:run", "Try a transform on JSON Lines, without a broker."),
     "deploy": ("wasmline.cli.deploy:deploy", "Deploy a version onto its topics."),

@@ -1,4 +1,4 @@
-"""What ``wasmline run`` runs: a module from a file, a project or the registry, and how it is set up there."""
+"""What ``run`` runs and ``inspect`` looks at: a module of a file, a project or the registry, set up as it is there."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from wasmline.wasm import ResourceLimits, TransformContext
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """A module, what it is told and what it may use."""
+    """A module, what it is told and what it may use. ``declared``: a project or a version says so, else nobody does."""
 
     wasm: bytes
     context: TransformContext
     limits: ResourceLimits
+    declared: bool = True
 
 
 def find(transform: str, registry: str) -> Trial:
@@ -46,7 +47,7 @@ def _from_file(path: Path) -> Trial:
     except OSError as error:
         raise InvalidModule(f"{path} cannot be read: {error.strerror}") from error
     context = TransformContext(name=path.stem, input_topic="input", output_topics=("output",))
-    return Trial(wasm=wasm, context=context, limits=ResourceLimits())
+    return Trial(wasm=wasm, context=context, limits=ResourceLimits(), declared=False)
 
 
 def _from_registry(reference: str, url: str) -> Trial:

@@ -2,6 +2,7 @@
 
 from wasmline.wasm.abi import check_abi
 from wasmline.wasm.context import TransformContext
+from wasmline.wasm.inspection import Inspection, inspect
 from wasmline.wasm.instance import TransformInstance
 from wasmline.wasm.limits import ResourceLimits
 from wasmline.wasm.result import LogLine, RecordFailure, TransformResult
@@ -10,6 +11,7 @@ from wasmline.wasm.schemas import Schema
 
 __all__ = [
     "CompiledTransform",
+    "Inspection",
     "LogLine",
     "RecordFailure",
     "ResourceLimits",
@@ -19,4 +21,5 @@ __all__ = [
     "TransformResult",
     "TransformRuntime",
     "check_abi",
+    "inspect",
 ]

@@ -6,7 +6,7 @@ the WASI snapshot-01 witx files for ``wasi_snapshot_preview1``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import wasmtime
@@ -136,7 +136,7 @@ def abi_version(wasm: bytes) -> int:
             "build it with a transform SDK, not as a plain WASI program"
         )
     if unknown := sorted({str(item) for item in declared.imports if not is_provided(item)}):
-        raise UnknownImport(f"no transform host provides {_some(unknown)}", imports=tuple(unknown))
+        raise UnknownImport(f"no transform host provides {shortened(unknown)}", imports=tuple(unknown))
     return version
 
 
@@ -160,7 +160,7 @@ def _check_vectors(declared: Declarations) -> None:
     """The runtime's bindings abort the process when they are asked for such a type; no host function has one."""
     border: tuple[Import | Export, ...] = (*declared.imports, *declared.exports)
     if names := [str(item) for item in border if isinstance(item.type, FunctionType) and item.type.holds("v128")]:
-        raise InvalidModule(f"no transform host knows functions of vectors: {_some(names)} takes or returns a v128")
+        raise InvalidModule(f"no transform host knows functions of vectors: {shortened(names)} takes or returns a v128")
 
 
 def _check_exports(declared: Declarations) -> None:
@@ -182,7 +182,7 @@ def signature(kind: object) -> str:
     return f"{parameters}:{results}" if parameters or results else ""
 
 
-def _some(names: list[str]) -> str:
+def shortened(names: Sequence[str]) -> str:
     """Return names that a module chose, as many as fit in a message."""
     text = ", ".join(names)
     return text if len(text) <= 500 else f"{text[:500]} … ({len(names)} names)"

@@ -38,10 +38,13 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-def new_engine() -> wasmtime.Engine:
-    """Return an engine of our configuration; compiled code moves between engines of the same settings."""
+def new_engine(**changes: bool) -> wasmtime.Engine:
+    """Return an engine of our configuration; compiled code moves between engines of the same settings.
+
+    One with ``changes`` is for validating a module, by what another host would take.
+    """
     config = wasmtime.Config()
-    for name, value in SETTINGS.items():
+    for name, value in {**SETTINGS, **changes}.items():
         setattr(config, name, value)
     # The compiler's thread pool does not survive a fork: a child that waited for it would wait for ever.
     config.parallel_compilation = not _forked

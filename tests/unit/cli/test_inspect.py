@@ -1,0 +1,105 @@
+import json
+from pathlib import Path
+
+import pytest
+import wasmtime
+from click.testing import CliRunner, Result
+
+from wasmline.cli import main
+from wasmline.registry import ArtifactMetadata, FilesystemRegistry, digest_of
+
+NAUGHTY = """
+(module
+  (import "env" "\\1b[2J\\0aredpanda       accepts it" (func))
+  (memory (export "memory") 1 2)
+  (start 1)
+  (func unreachable))
+"""
+
+
+def inspect(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, ["inspect", *map(str, arguments)])
+
+
+def test_a_module_is_shown_as_a_table(module: Path, wasm: bytes) -> None:
+    result = inspect(module)
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == [
+        "name           echo",
+        f"digest         {digest_of(wasm)}",
+        f"size           {len(wasm):,} bytes, 1 functions",
+        "abi            2",
+        "memory         32 pages (2,097,152 bytes), no maximum",
+        "limits         none declared",
+        "start section  no",
+        "imports        redpanda_transform.check_abi_version_2  function () -> ()",
+        f"               redpanda_transform.read_batch_header    function ({', '.join(['i32'] * 10)}) -> i32",
+        "               redpanda_transform.read_next_record     function (i32, i32, i32, i32, i32) -> i32",
+        "               redpanda_transform.write_record         function (i32, i32) -> i32",
+        "               wasi_snapshot_preview1.fd_write         function (i32, i32, i32, i32) -> i32",
+        "exports        memory  memory 32 pages",
+        "               _start  function () -> ()",
+        "wasmline       accepts it",
+        "redpanda       accepts it",
+    ]
+
+
+def test_machines_get_json(module: Path, wasm: bytes) -> None:
+    document = json.loads(inspect("--json", module).stdout)
+    assert document["name"] == "echo"
+    assert document["digest"] == digest_of(wasm)
+    assert (document["abi"], document["size_bytes"], document["limits"]) == (2, len(wasm), None)
+    assert document["memory"] == {
+        "initial_pages": 32,
+        "initial_bytes": 2**21,
+        "maximum_pages": None,
+        "maximum_bytes": None,
+    }
+    assert document["imports"][4] == {
+        "module": "wasi_snapshot_preview1",
+        "name": "fd_write",
+        "kind": "function",
+        "type": "(i32, i32, i32, i32) -> i32",
+    }
+    assert document["exports"][1] == {"module": None, "name": "_start", "kind": "function", "type": "() -> ()"}
+    assert document["wasmline"] == document["redpanda"] == {"accepted": True, "reasons": []}
+
+
+def test_a_version_shows_the_limits_it_was_published_with(wasm: bytes, tmp_path: Path) -> None:
+    declared = {"input-topic": "in", "output-topics": ["out"], "memory-bytes": 2**20, "timeout-ms": 50}
+    registry = FilesystemRegistry(str(tmp_path))
+    registry.publish("echo", "1.0.0", wasm, metadata=ArtifactMetadata(transform=declared))
+    document = json.loads(inspect("--json", "echo@1.0.0", "--registry", tmp_path).stdout)
+    assert document["limits"] == {"memory_bytes": 2**20, "timeout_ms": 50}
+    assert document["wasmline"]["reasons"] == [
+        "its memory begins with 2,097,152 bytes, more than its limit of 1,048,576"
+    ]
+    assert document["redpanda"]["accepted"]
+    shown = inspect("echo", "--registry", tmp_path).stdout
+    assert "limits         1,048,576 bytes of memory, 50 ms per record\n" in shown
+
+
+def test_what_nobody_would_run_is_shown_with_every_reason_and_is_not_run(tmp_path: Path) -> None:
+    (tmp_path / "naughty.wasm").write_bytes(bytes(wasmtime.wat2wasm(NAUGHTY)))
+    result = inspect(tmp_path / "naughty.wasm")
+    assert result.exit_code == 0
+    assert "start section  yes\n" in result.stdout
+    assert "memory         1 pages (65,536 bytes), at most 2 pages (131,072 bytes)\n" in result.stdout
+    assert result.stdout.count("refuses it") == 2
+    assert "               - at start: its memory declares a maximum" in result.stdout
+    assert "\\u001b[2J\\u000aredpanda       accepts it" in result.stdout
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", b"\0asm\1\0\0", b"(module)"])
+def test_what_is_no_module_is_an_error(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "no.wasm").write_bytes(content)
+    for form in ((), ("--json",)):
+        result = inspect(tmp_path / "no.wasm", *form)
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert result.stderr.startswith("wasmline: not a WebAssembly module")
+
+
+def test_a_module_that_is_not_there_is_named(tmp_path: Path) -> None:
+    result = inspect(tmp_path / "none.wasm")
+    assert result.exit_code == 1
+    assert "none.wasm does not exist" in result.stderr
