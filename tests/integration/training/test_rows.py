@@ -22,24 +22,9 @@ from wasmline.training import Dataset, ModelRegistry, Prepared, TrainResult, pre
 from wasmline.training.dataset import of_slice
 from wasmline.training.prepare import OFFSET, PARTITION, VALUE
 
-DATA = Path(__file__).parents[3] / "shared" / "data" / "food_delivery.csv"
+DATA = Path(__file__).parents[4] / "shared" / "data" / "food_delivery.csv"
 
 Record = tuple[int, int, bytes | None]
-
-
-@pytest.fixture
-def spec(tmp_path: Path) -> TrainSpec:
-    return TrainSpec(
-        model="eta",
-        topic="features",
-        models=str(tmp_path / "models"),
-        fields={"id": "string", "km": "double", "kind": "string", "minutes": "double"},
-        features=("km", "kind"),
-        categories={"kind": ("a", "b")},
-        target="minutes",
-        identity="id",
-        where="km < 100 OR km IS NULL",
-    )
 
 
 def row(identity: str | None, km: float | None = 1.0, minutes: float | None = 5.0) -> bytes:

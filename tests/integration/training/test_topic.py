@@ -4,7 +4,6 @@ import json
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -19,19 +18,9 @@ START_MS = 1_767_225_600_000
 
 
 @pytest.fixture
-def spec(kafka: RunningKafka, tmp_path: Path) -> TrainSpec:
-    return TrainSpec(
-        model="eta",
-        topic=kafka.topic(partitions=3, retention_ms="-1"),
-        models=str(tmp_path / "models"),
-        fields={"id": "string", "km": "double", "minutes": "double"},
-        features=("km",),
-        target="minutes",
-        identity="id",
-        min_rows=100,
-        trees=5,
-        depth=2,
-    )
+def spec(spec: TrainSpec, kafka: RunningKafka) -> TrainSpec:
+    """Over a topic of its own, and quick to train."""
+    return replace(spec, topic=kafka.topic(partitions=3, retention_ms="-1"), min_rows=100, trees=5, depth=2)
 
 
 def produce(kafka: RunningKafka, topic: str, first: int, last: int) -> None:
@@ -40,7 +29,12 @@ def produce(kafka: RunningKafka, topic: str, first: int, last: int) -> None:
     def records() -> Iterator[tuple[bytes, bytes, None, int]]:
         for number in range(first, last):
             km = number % 20
-            value = {"id": f"id-{number}", "km": km, "minutes": 30.0 if km > 9 else 20.0 + number % 2}
+            value = {
+                "id": f"id-{number}",
+                "km": km,
+                "kind": "ab"[number % 2],
+                "minutes": 30.0 if km > 9 else 20.0 + number % 2,
+            }
             yield f"driver-{number % 7}".encode(), json.dumps(value).encode(), None, START_MS + number * 1000
 
     produce_all(kafka.config, topic, records())
