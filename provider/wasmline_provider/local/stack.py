@@ -74,7 +74,7 @@ class Stack:
         with ExitStack() as undo, ThreadPoolExecutor(1) as pool:
             preparing = pool.submit(self.airflow.prepare)
             undo.callback(preparing.exception)
-            tell("starting Kafka and preparing Airflow (the very first time, their jars are downloaded)")
+            tell("starting Kafka (its jars are downloaded once) and preparing Airflow")
             undo.callback(self.kafka.stop)
             self.kafka.start(detached=detached)
             close_orphans(KafkaConfig({"bootstrap.servers": self.kafka.bootstrap_servers}))
