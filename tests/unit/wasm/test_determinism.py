@@ -66,7 +66,7 @@ def rows() -> list[dict[str, Any]]:
     return records
 
 
-Everything = tuple[list[dict[str, Any]], list[tuple[int, str, str]], list[tuple[int | None, str, str]]]
+Everything = tuple[list[dict[str, Any]], list[tuple[int, str, str]], list[tuple[int | None, Any, str]]]
 
 
 def everything(instance: TransformInstance, rows: list[dict[str, Any]], size: int) -> Everything:
