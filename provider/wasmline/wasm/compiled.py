@@ -10,6 +10,7 @@ import hashlib
 import logging
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import wasmtime
@@ -18,6 +19,9 @@ from wasmline.wasm.abi import compile_module
 from wasmline.wasm.engine import fingerprint, new_engine
 
 _log = logging.getLogger(__name__)
+
+Compiler = Callable[[wasmtime.Engine, bytes], wasmtime.Module]
+
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
 
@@ -38,12 +42,15 @@ class CompiledCache:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def code(self, wasm: bytes) -> bytes:
-        """Return a module's code, ready for ``Module.deserialize``, or raise InvalidModule if it cannot be compiled."""
+    def code(self, wasm: bytes, compiler: Compiler | None = None) -> bytes:
+        """Return a module's code, ready for ``Module.deserialize``, or raise InvalidModule if it cannot be compiled.
+
+        ``compiler`` None is for guests; ``wasmtime.Module`` takes our own modules, as text too.
+        """
         path = self._folder / f"{digest_of(wasm).removeprefix('sha256:')}-{fingerprint()}.cwasm"
         code = self._read(path)
         if code is None:
-            code = bytes(compile_module(new_engine(), wasm).serialize())
+            code = bytes((compiler or compile_module)(new_engine(), wasm).serialize())
             self._write(path, code)
         return code
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import platform
@@ -51,6 +52,7 @@ def new_engine(**changes: bool) -> wasmtime.Engine:
     return wasmtime.Engine(config)
 
 
+@functools.cache
 def fingerprint() -> str:
     """Return a short digest of everything that compiled code depends on besides the module."""
     facts = (version("wasmtime"), platform.machine(), platform.system(), *sorted(SETTINGS.items()))

@@ -59,4 +59,4 @@ class TransformRuntime:
 def _host_code(folder: Path) -> tuple[bytes, bytes]:
     """Return trampoline and shim, compiled once per process, or not at all where the folder has them."""
     cache = CompiledCache(folder)
-    return cache.code(bytes(wasmtime.wat2wasm(trampoline()))), cache.code(bytes(wasmtime.wat2wasm(shim())))
+    return cache.code(trampoline().encode(), wasmtime.Module), cache.code(shim().encode(), wasmtime.Module)
