@@ -7,6 +7,8 @@ SHELL := /bin/bash
 
 PYTHON ?= python3
 DATA ?=
+EXAMPLES ?= 20000
+BATCHES ?= 1000000
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
@@ -26,7 +28,7 @@ down: $(INSTALLED) ## stop what `make up` started
 	@$(BIN)/python -m wasmline_provider.local.down
 
 ##@ Development
-.PHONY: install lint format lock clean
+.PHONY: install lint format lock fuzz clean
 install: $(INSTALLED) ## install everything into .venv
 
 lint: $(INSTALLED) ## formatting, ruff, mypy --strict and the import contracts
@@ -42,6 +44,9 @@ format: $(INSTALLED) ## format the code and sort its imports
 lock: $(INSTALLED) ## resolve the dependencies anew into requirements.lock
 	@$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes --quiet \
 	  --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --upgrade -o requirements.lock
+
+fuzz: $(INSTALLED) ## random records, options and modules, and a soak (EXAMPLES=20000 BATCHES=1000000; about half an hour)
+	@FUZZ_EXAMPLES=$(EXAMPLES) FUZZ_BATCHES=$(BATCHES) $(BIN)/python -m pytest --timeout=0 tests/fuzz
 
 clean: ## remove the environment and what the demo left
 	@rm -rf $(VENV) build

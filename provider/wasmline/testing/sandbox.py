@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
+import resource
 import tempfile
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
@@ -25,6 +27,8 @@ class Sandbox:
     """Runs guests in a spawned process, which is replaced when a guest ends it."""
 
     def __init__(self, *, timeout_s: float = 120) -> None:
+        self.calls = 0
+        """How many calls the process that now runs has had."""
         self._timeout = timeout_s
         self._process: multiprocessing.process.BaseProcess | None = None
 
@@ -37,6 +41,7 @@ class Sandbox:
         """Return what an importable function returns there; raise what it raises, or HostDied."""
         if self._process is None:
             self._start()
+        self.calls += 1
         try:
             self._connection.send((function, arguments))
             if not self._connection.poll(self._timeout):
@@ -57,6 +62,10 @@ class Sandbox:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the process. The next call starts another."""
         if self._process is not None:
             self._connection.close()
             self._end()
@@ -67,6 +76,7 @@ class Sandbox:
         self._process = spawn.Process(target=_serve_calls, args=(far,), daemon=True)
         self._process.start()
         far.close()
+        self.calls = 0
 
     def _end(self) -> int | None:
         assert self._process is not None
@@ -83,6 +93,25 @@ def serve(wasm: bytes, batches: Sequence[pa.RecordBatch], limits: ResourceLimits
     """Run batches through one instance of a module, in this process."""
     with _runtime().compile(wasm).instantiate(CONTEXT, limits) as instance:
         return [instance.transform(batch) for batch in batches]
+
+
+def soak(wasm: bytes, batch: pa.RecordBatch, times: int, limits: ResourceLimits) -> list[int]:
+    """Run a batch through one instance many times; return this process's resident bytes at ten moments.
+
+    Needs Linux's ``/proc``.
+    """
+    sizes = []
+    with _runtime().compile(wasm).instantiate(CONTEXT, limits) as instance:
+        for _ in range(10):
+            for _ in range(times // 10):
+                instance.transform(batch)
+            gc.collect()
+            sizes.append(_resident_bytes())
+    return sizes
+
+
+def _resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 def _serve_calls(connection: Connection) -> None:

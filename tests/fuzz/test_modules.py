@@ -1,0 +1,87 @@
+"""Whatever bytes stand for a module, it runs or is refused; the process that was given it lives."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import wasmtime
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from wasmline.errors import ModuleError, TransformError
+from wasmline.records import RECORD_SCHEMA
+from wasmline.testing import guests
+from wasmline.testing.sandbox import Sandbox
+
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "250"))
+CALLS_PER_PROCESS = 2000
+"""A process keeps what it compiled on its disk; a fresh one begins with none."""
+
+ZOO = Path(__file__).parents[2] / "wasm_modules/guests/zoo/modules"
+SEEDS = [
+    guests.guest(),
+    guests.guest(
+        guests.write_cells(guests.TIMESTAMP) + guests.log("a line") + guests.when_key("p", guests.SPIN), abi=2
+    ),
+    *(bytes(wasmtime.wat2wasm(path.read_text())) for path in sorted(ZOO.glob("*.wat"))),
+]
+BATCH = pa.RecordBatch.from_pylist(
+    [{"key": b"k", "value": b"v", "headers": [], "timestamp": 0, "partition": 0, "offset": row} for row in range(3)],
+    schema=RECORD_SCHEMA,
+)
+LIMITS = {"cpu_ms_per_record": 20, "memory_bytes": 4 * 2**20, "output_bytes_per_record": 2**20}
+
+
+@st.composite
+def mutants(draw: st.DrawFn) -> bytes:
+    """Return a module with some of its bytes changed, dropped, or repeated elsewhere."""
+    wasm = bytearray(draw(st.sampled_from(SEEDS)))
+    for _ in range(draw(st.integers(1, 4))):
+        at = draw(st.integers(0, len(wasm)))
+        match draw(st.sampled_from(["set", "set", "set", "insert", "drop", "repeat"])):
+            case "set":
+                wasm[at : at + 1] = bytes([draw(st.integers(0, 255))])
+            case "insert":
+                wasm[at:at] = draw(st.binary(min_size=1, max_size=8))
+            case "drop":
+                del wasm[at : at + draw(st.integers(1, 16))]
+            case "repeat":
+                start = draw(st.integers(0, len(wasm)))
+                wasm[at:at] = wasm[start : start + draw(st.integers(1, 64))]
+    return bytes(wasm)
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[Sandbox]:
+    with Sandbox() as sandbox:
+        yield sandbox
+
+
+def run_or_refuse(sandbox: Sandbox, wasm: bytes) -> None:
+    if sandbox.calls >= CALLS_PER_PROCESS:
+        sandbox.close()
+    try:
+        (result,) = sandbox.transform(wasm, [BATCH], **LIMITS)
+    except (ModuleError, TransformError):
+        return
+    result.outputs.validate(full=True)
+    rows: set[Any] = set(result.outputs.column("row").to_pylist())
+    assert not rows & {failure.row for failure in result.failures}
+
+
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+@given(wasm=mutants())
+def test_a_mutated_module_runs_or_is_refused(sandbox: Sandbox, wasm: bytes) -> None:
+    run_or_refuse(sandbox, wasm)
+
+
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+@given(head=st.sampled_from([b"", b"\0asm", b"\0asm\x01\0\0\0"]), tail=st.binary(max_size=500))
+def test_bytes_that_are_hardly_a_module_are_refused(sandbox: Sandbox, head: bytes, tail: bytes) -> None:
+    with pytest.raises(ModuleError):
+        sandbox.transform(head + tail, [BATCH], **LIMITS)
