@@ -79,7 +79,7 @@ class RustToolchain:
 
 def _crates(project: TransformProject) -> dict[Path, dict[str, Any]]:
     """Return what cargo knows of the crates on this disk, the project's own among them, by their folders."""
-    ended = _cargo(project, "metadata", "--format-version", "1", "--locked", "--offline", "--filter-platform", TARGET)
+    ended = _cargo(project, "metadata", "--format-version", "1", "--locked", "--filter-platform", TARGET)
     metadata = json.loads(ended.stdout)
     if Path(metadata["workspace_root"]) != project.folder.resolve():
         raise InvalidProject(
