@@ -13,10 +13,12 @@ import wasmtime
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from wasmline.errors import ModuleError, TransformError
+from wasmline.errors import InvalidModule, ModuleError, TransformError
 from wasmline.records import RECORD_SCHEMA
 from wasmline.testing import guests
 from wasmline.testing.sandbox import Sandbox
+from wasmline.wasm import ResourceLimits, check_abi
+from wasmline.wasm.inspection import inspect
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "250"))
 CALLS_PER_PROCESS = 2000
@@ -78,6 +80,19 @@ def run_or_refuse(sandbox: Sandbox, wasm: bytes) -> None:
 @given(wasm=mutants())
 def test_a_mutated_module_runs_or_is_refused(sandbox: Sandbox, wasm: bytes) -> None:
     run_or_refuse(sandbox, wasm)
+
+
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+@given(wasm=mutants())
+def test_a_mutated_module_is_looked_at_or_is_no_module(sandbox: Sandbox, wasm: bytes) -> None:
+    try:
+        found = sandbox.call(inspect, wasm, ResourceLimits(memory_bytes=LIMITS["memory_bytes"]))
+    except InvalidModule:
+        return
+    try:
+        sandbox.call(check_abi, wasm)
+    except ModuleError:
+        assert not found.wasmline.accepted
 
 
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
