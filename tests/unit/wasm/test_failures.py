@@ -127,3 +127,24 @@ def test_outputs_beyond_four_gigabytes_are_an_invalid_batch(start: Any, records:
     with pytest.raises(InvalidBatch, match="transform fewer records at once"):
         instance.transform(records([b"k"], [b"x" * 5 * 2**20]))
     assert instance.transform(records([b"k"])).outputs.num_rows == 1
+
+
+@pytest.mark.parametrize("rows", [1, 20], ids=["one record", "many records"])
+def test_outputs_are_refused_before_they_fill_the_hosts_memory(
+    start: Any, records: Any, monkeypatch: Any, rows: int
+) -> None:
+    monkeypatch.setattr("wasmline.wasm.outbox.MAX_OUTPUT_BYTES", 2**20)
+    again = "(br_if $again (local.tee $zero (i32.sub (local.get $zero) (i32.const 1))))"
+    often = f"(local.set $zero (i32.const {20_000 // rows})) (loop $again {guests.WRITE} {again})"
+    instance = start(guests.guest(guests.when_key("p", often)))
+    with pytest.raises(InvalidBatch, match="transform fewer records at once"):
+        instance.transform(records([b"p"] * rows, [b"x" * 100] * rows))
+    assert instance.transform(records([b"p"], [b""])).outputs.num_rows == 20_000 // rows
+
+
+def test_each_record_written_counts_sixteen_bytes_beside_its_payload(start: Any, records: Any) -> None:
+    smallest = guests.write_bytes(b"\x01\x01\x00")
+    three = start(guests.guest(smallest * 3), output_bytes_per_record=3 * 19)
+    assert three.transform(records([b"k", b"k"])).outputs.num_rows == 6
+    four = start(guests.guest(smallest * 4), output_bytes_per_record=3 * 19)
+    assert [failure.row for failure in four.transform(records([b"k", b"k"])).failures] == [0, 1]
