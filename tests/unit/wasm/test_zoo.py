@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import re
 import threading
@@ -14,7 +15,7 @@ import wasmtime
 
 from wasmline import errors
 from wasmline.testing import guests
-from wasmline.testing.sandbox import Sandbox
+from wasmline.testing.sandbox import HostDied, Sandbox
 from wasmline.wasm import TransformResult
 
 ZOO = Path(__file__).parents[3] / "wasm_modules/guests/zoo"
@@ -56,6 +57,13 @@ def rows(result: TransformResult) -> tuple[list[int], list[int]]:
 def poisoned_batch(records: Any) -> Any:
     keys = [b"poison" if row == POISONED else b"k%d" % row for row in range(ROWS)]
     return records(keys, offsets=[FIRST_OFFSET + row for row in range(ROWS)])
+
+
+def test_a_process_that_a_guest_ends_is_told_of_and_replaced(sandbox: Sandbox) -> None:
+    first = sandbox.call(os.getpid)
+    with pytest.raises(HostDied, match="exit code -6"):
+        sandbox.call(os.abort)
+    assert sandbox.call(os.getpid) != first
 
 
 @pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
