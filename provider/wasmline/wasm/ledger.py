@@ -27,12 +27,11 @@ class Ledger:
         Raises InvalidBatch if the batch's outputs are too many.
         """
         for chunk in outputs:
-            kept = chunk.num_rows
             if before is not None:
-                kept = int(np.searchsorted(chunk.column("row").to_numpy(), before))
-            if kept:
-                self._outputs.append(chunk.slice(0, kept))
-                self._bytes += self._outputs[-1].nbytes
+                chunk = chunk.slice(0, int(np.searchsorted(chunk.column("row").to_numpy(), before)))
+            if chunk.num_rows:
+                self._outputs.append(chunk)
+                self._bytes += chunk.get_total_buffer_size()  # of all that a slice holds on to; nbytes is dear
         check_total(self._bytes)
 
     def fail(self, row: int, error: TransformError) -> None:

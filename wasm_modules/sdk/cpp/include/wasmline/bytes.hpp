@@ -33,7 +33,9 @@ inline char* copy(std::string_view from, char* to) {
   if (size > 256) {
     std::memcpy(to, from.data(), size);
   } else if (size >= 8) {
-    for (std::size_t at = 0; at + 8 < size; at += 8) std::memcpy(to + at, from.data() + at, 8);
+    std::size_t at = 0;
+    for (; at + 32 < size; at += 32) std::memcpy(to + at, from.data() + at, 32);
+    for (; at + 8 < size; at += 8) std::memcpy(to + at, from.data() + at, 8);
     std::memcpy(to + size - 8, from.data() + size - 8, 8);
   } else if (size >= 4) {
     std::memcpy(to, from.data(), 4);

@@ -47,7 +47,7 @@ class Encoder {
     end_ = write_varint(number, end_);
   }
 
-  void bytes(const Bytes& bytes) {
+  [[gnu::always_inline]] void bytes(const Bytes& bytes) {  // a call would pass it through memory
     if (!bytes) return number(-1);
     reserve(max_varint_size + bytes->size());
     end_ = copy(*bytes, write_varint(static_cast<std::int64_t>(bytes->size()), end_));
@@ -98,9 +98,11 @@ class Decoder {
   [[nodiscard]] bool done() const { return valid_ && cursor_ == end_; }
 
   std::int64_t number() {
-    const auto taken = take_varint(&cursor_, end_);
-    valid_ = valid_ && taken;
-    return valid_ ? *taken : -1;
+    const Varint read = read_varint(cursor_, end_);
+    valid_ = valid_ && read.end != nullptr;
+    if (!valid_) return -1;
+    cursor_ = read.end;
+    return read.number;
   }
 
   Bytes bytes() {
@@ -121,7 +123,7 @@ class Decoder {
 }  // namespace detail
 
 // Makes `record` a view of a payload, its headers kept in `headers`. False if the bytes are not a payload.
-inline bool decode(std::string_view payload, Record& record, std::vector<Header>& headers) {
+[[gnu::always_inline]] inline bool decode(std::string_view payload, Record& record, std::vector<Header>& headers) {
   detail::Decoder decoder(payload);
   record.key = decoder.bytes();
   record.value = decoder.bytes();

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 
 namespace wasmline {
 
@@ -20,33 +19,36 @@ inline char* write_varint(std::int64_t number, char* to) {
   return to;
 }
 
+// A number that was read, and where its bytes end: null if they ended too early.
+struct Varint {
+  std::int64_t number;
+  const char* end;
+};
+
 namespace detail {
 
 constexpr std::int64_t from_zigzag(std::uint64_t code) {
   return static_cast<std::int64_t>((code >> 1) ^ (~(code & 1) + 1));
 }
 
-[[gnu::noinline]] inline std::optional<std::int64_t> take_long_varint(const char** cursor, const char* end) {
+[[gnu::noinline]] inline Varint read_long_varint(const char* at, const char* end) {
   std::uint64_t groups = 0;
-  for (unsigned shift = 0; shift < 70 && *cursor != end; shift += 7) {
-    const auto byte = static_cast<unsigned char>(*(*cursor)++);
+  for (unsigned shift = 0; shift < 70 && at != end; shift += 7) {
+    const auto byte = static_cast<unsigned char>(*at++);
     groups |= static_cast<std::uint64_t>(byte & 0x7F) << shift;
-    if (byte < 0x80) return from_zigzag(groups);
+    if (byte < 0x80) return {from_zigzag(groups), at};
   }
-  return std::nullopt;
+  return {0, nullptr};
 }
 
 }  // namespace detail
 
-// Takes a number off [*cursor, end) and moves the cursor behind it; nothing where the bytes end too early. Most are
-// lengths below 8 KiB, of one or two bytes.
-inline std::optional<std::int64_t> take_varint(const char** cursor, const char* end) {
-  const auto byte = [at = *cursor](int index) -> unsigned { return static_cast<unsigned char>(at[index]); };
-  if (end - *cursor >= 2) {
-    if (byte(0) < 0x80) return ++*cursor, detail::from_zigzag(byte(0));
-    if (byte(1) < 0x80) return *cursor += 2, detail::from_zigzag((byte(0) & 0x7F) | byte(1) << 7);
-  }
-  return detail::take_long_varint(cursor, end);
+// Reads the number at the beginning of [at, end). Most are lengths below 8 KiB, of one or two bytes.
+inline Varint read_varint(const char* at, const char* end) {
+  const auto byte = [at](int index) -> unsigned { return static_cast<unsigned char>(at[index]); };
+  if (at != end && byte(0) < 0x80) return {detail::from_zigzag(byte(0)), at + 1};
+  if (end - at >= 2 && byte(1) < 0x80) return {detail::from_zigzag((byte(0) & 0x7F) | byte(1) << 7), at + 2};
+  return detail::read_long_varint(at, end);
 }
 
 }  // namespace wasmline
