@@ -17,6 +17,7 @@ from wasmline import errors
 from wasmline.testing import guests
 from wasmline.testing.sandbox import HostDied, Sandbox
 from wasmline.wasm import TransformResult
+from wasmline.wasm.abi import FUNCTIONS
 
 ZOO = Path(__file__).parents[3] / "wasm_modules/guests/zoo"
 RECORDS = sorted((ZOO / "records").glob("*.wat"))
@@ -27,6 +28,12 @@ LIMITS = {
     "output_bytes_per_record": 2**20,
     "log_bytes_per_batch": 4096,
 }
+WITHOUT_POINTERS = """
+    fd_advise fd_allocate fd_close fd_datasync fd_fdstat_get fd_fdstat_set_flags fd_fdstat_set_rights fd_filestat_get
+    fd_filestat_set_size fd_filestat_set_times fd_prestat_get fd_renumber fd_sync proc_raise sock_shutdown
+""".split()
+"""Host functions that look at no pointer: they have none, or answer "not supported" first, as on Redpanda."""
+ENDS_BY = {"proc_exit": errors.GuestExit, "read_batch_header": errors.GuestProtocolError}
 ROWS = 40
 POISONED = 23
 FIRST_OFFSET = 7_000_000_000
@@ -123,6 +130,23 @@ def test_a_header_that_is_wanted_beyond_the_memory_is_a_trap(sandbox: Sandbox, r
         (result,) = sandbox.transform(guests.guest(on_start=call), [records([b"a", b"b"])])
         assert rows(result) == ([], [0, 1])
         assert all("out of bounds memory access" in str(failure.error) for failure in result.failures)
+
+
+@pytest.mark.parametrize(
+    "name", [name for names in FUNCTIONS.values() for name, kind in names.items() if kind[:1] > ":"]
+)
+def test_wild_arguments_of_a_host_function_cost_one_record(sandbox: Sandbox, records: Any, name: str) -> None:
+    (kind,) = (names[name] for names in FUNCTIONS.values() if name in names)
+    params, _, results = kind.partition(":")
+    wild = " ".join(f"({'i32' if letter == 'i' else 'i64'}.const -8)" for letter in params)
+    call = f"(call ${name} {wild})"
+    act = f"(drop {call})" if results else call
+    wasm = guests.guest(guests.WRITE + guests.when_key("p", act), abi=2)
+    batch = poisoned_batch(records)
+    for result in sandbox.transform(wasm, [batch, batch], **LIMITS):
+        failed = [] if name in WITHOUT_POINTERS else [POISONED]
+        assert rows(result) == ([row for row in range(ROWS) if row not in failed], failed)
+        assert all(type(failure.error) is ENDS_BY.get(name, errors.GuestTrap) for failure in result.failures)
 
 
 def test_a_recursion_ends_in_a_trap_where_threads_have_small_stacks(records: Any) -> None:
