@@ -28,10 +28,23 @@ LIMITS = {
     "output_bytes_per_record": 2**20,
     "log_bytes_per_batch": 4096,
 }
-WITHOUT_POINTERS = """
-    fd_advise fd_allocate fd_close fd_datasync fd_fdstat_get fd_fdstat_set_flags fd_fdstat_set_rights fd_filestat_get
-    fd_filestat_set_size fd_filestat_set_times fd_prestat_get fd_renumber fd_sync proc_raise sock_shutdown
-""".split()
+WITHOUT_POINTERS = [
+    "fd_advise",
+    "fd_allocate",
+    "fd_close",
+    "fd_datasync",
+    "fd_fdstat_get",
+    "fd_fdstat_set_flags",
+    "fd_fdstat_set_rights",
+    "fd_filestat_get",
+    "fd_filestat_set_size",
+    "fd_filestat_set_times",
+    "fd_prestat_get",
+    "fd_renumber",
+    "fd_sync",
+    "proc_raise",
+    "sock_shutdown",
+]
 """Host functions that look at no pointer: they have none, or answer "not supported" first, as on Redpanda."""
 ENDS_BY = {"proc_exit": errors.GuestExit, "read_batch_header": errors.GuestProtocolError}
 ROWS = 40
