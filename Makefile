@@ -45,21 +45,21 @@ lock: $(INSTALLED) ## resolve the dependencies anew into requirements.lock
 	@$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes --quiet \
 	  --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --upgrade -o requirements.lock
 
-fuzz: $(INSTALLED) ## random records, options and modules, and a soak (EXAMPLES=20000 BATCHES=1000000; about half an hour)
-	@FUZZ_EXAMPLES=$(EXAMPLES) FUZZ_BATCHES=$(BATCHES) $(BIN)/python -m pytest --timeout=0 tests/fuzz
+fuzz: $(INSTALLED) ## random records and modules, soaks, two million records in Go (EXAMPLES=20000 BATCHES=1000000; about half an hour)
+	@FUZZ_EXAMPLES=$(EXAMPLES) FUZZ_BATCHES=$(BATCHES) WASMLINE_LONG=1 \
+	  $(BIN)/python -m pytest --timeout=0 tests/fuzz tests/integration/test_go_memory.py
 
 clean: ## remove the environment and what the demo left
 	@rm -rf $(VENV) build
 
 ##@ Figures
-.PHONY: bench-pipeline bench-engine
+.PHONY: bench-pipeline bench-engine bench-limit
 bench-pipeline: $(INSTALLED) ## Kafka -> Wasm -> Kafka on Spark beside the same query without it, as ratios
 	@$(BIN)/python tests/benchmarks/bench_pipeline.py
 
 bench-engine: $(INSTALLED) ## the engine beside native code, a callback host, per-row Python and pyarrow, as ratios
 	@$(BIN)/python tests/benchmarks/bench_engine.py
 
-.PHONY: bench-limit
 bench-limit: $(INSTALLED) ## how exactly a guest that loops is stopped at its CPU limit, alone and beside busy processes
 	@$(BIN)/python tests/benchmarks/bench_cpu_limit.py
 
