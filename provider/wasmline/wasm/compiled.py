@@ -15,7 +15,8 @@ from pathlib import Path
 
 import wasmtime
 
-from wasmline.wasm.abi import compile_module
+from wasmline.wasm.abi import compile_module, validate_module
+from wasmline.wasm.compiler import compile_apart, is_demanding
 from wasmline.wasm.engine import fingerprint, new_engine
 
 _log = logging.getLogger(__name__)
@@ -50,7 +51,7 @@ class CompiledCache:
         path = self._folder / f"{digest_of(wasm).removeprefix('sha256:')}-{fingerprint()}.cwasm"
         code = self._read(path)
         if code is None:
-            code = bytes((compiler or compile_module)(new_engine(), wasm).serialize())
+            code = _compiled(wasm) if compiler is None else bytes(compiler(new_engine(), wasm).serialize())
             self._write(path, code)
         return code
 
@@ -77,6 +78,12 @@ class CompiledCache:
             _log.info("compiled code is not kept: %s", error)
             if partial is not None:
                 partial.unlink(missing_ok=True)
+
+
+def _compiled(wasm: bytes) -> bytes:
+    engine = new_engine()
+    validate_module(engine, wasm)
+    return compile_apart(wasm) if is_demanding(wasm) else bytes(compile_module(engine, wasm).serialize())
 
 
 def _loads(code: bytes) -> bool:

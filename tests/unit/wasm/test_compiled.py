@@ -10,8 +10,10 @@ import wasmtime
 
 from wasmline.errors import InvalidModule, UnsupportedAbi
 from wasmline.testing import guests
-from wasmline.wasm import TransformContext, TransformRuntime, abi, compiled
+from wasmline.wasm import TransformContext, TransformRuntime, abi, compiled, compiler
 from wasmline.wasm.compiled import CompiledCache, default_folder
+from wasmline.wasm.compiler import is_demanding
+from wasmline.wasm.engine import new_engine
 
 CONTEXT = TransformContext(name="t", input_topic="in", output_topics=("out",))
 WASM = guests.guest()
@@ -89,3 +91,26 @@ def test_the_default_folder_follows_the_environment(monkeypatch: pytest.MonkeyPa
     monkeypatch.delenv("WASMLINE_CACHE")
     monkeypatch.setenv("HOME", os.fspath(tmp_path))
     assert default_folder() == tmp_path / ".cache" / "wasmline" / "compiled"
+
+
+def demanding(locals_: int, loops: int) -> bytes:
+    """Return a transform with a function of many locals, each of which is alive through many loops."""
+    touched = "".join(f"(local.set {index} (i32.const {index}))" for index in range(0, locals_, 7))
+    used = "".join(f"(drop (local.get {index}))" for index in range(0, locals_, 7))
+    function = f"(func (local {'i32 ' * locals_}) {touched} {'(loop ' * loops} {used} {')' * loops})"
+    return guests.guest(section=function)
+
+
+def test_a_demanding_function_compiles_in_a_process_apart_to_the_same_code(tmp_path: Path) -> None:
+    wasm = demanding(400, 1_000)
+    assert is_demanding(wasm)
+    assert not is_demanding(WASM)
+    code = CompiledCache(tmp_path).code(wasm)
+    assert code == bytes(abi.compile_module(new_engine(), wasm).serialize())
+
+
+def test_a_module_that_takes_too_long_to_compile_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiler, "CPU_SECONDS", 2)
+    with pytest.raises(InvalidModule, match="within 2 s of CPU time"):
+        CompiledCache(tmp_path).code(demanding(3_000, 5_000))
+    assert not list(tmp_path.iterdir())
