@@ -11,6 +11,8 @@ import logging
 import os
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import wasmtime
@@ -37,32 +39,49 @@ def digest_of(wasm: bytes) -> str:
     return f"sha256:{hashlib.sha256(wasm).hexdigest()}"
 
 
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A module in an engine of its own, and its code, which makes another."""
+
+    engine: wasmtime.Engine
+    module: wasmtime.Module
+    code: bytes
+
+    @classmethod
+    def of(cls, code: bytes) -> Loaded:
+        """Load code that this machine compiled; raises WasmtimeError for another's."""
+        engine = new_engine()
+        return cls(engine, wasmtime.Module.deserialize(engine, code), code)
+
+
 class CompiledCache:
     """Returns compiled code, from disk where it can; a folder that cannot be used costs time, never a failure."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def code(self, wasm: bytes, compiler: Compiler | None = None) -> bytes:
-        """Return a module's code, ready for ``Module.deserialize``, or raise InvalidModule if it cannot be compiled.
+    def load(self, wasm: bytes, compiler: Compiler | None = None) -> Loaded:
+        """Return a module, or raise InvalidModule if it cannot be compiled.
 
         ``compiler`` None is for guests; ``wasmtime.Module`` takes our own modules, as text too.
         """
         path = self._folder / f"{digest_of(wasm).removeprefix('sha256:')}-{fingerprint()}.cwasm"
-        code = self._read(path)
-        if code is None:
+        loaded = self._read(path)
+        if loaded is None:
             code = _compiled(wasm) if compiler is None else bytes(compiler(new_engine(), wasm).serialize())
             self._write(path, code)
-        return code
+            loaded = Loaded.of(code)
+        return loaded
 
-    def _read(self, path: Path) -> bytes | None:
+    def _read(self, path: Path) -> Loaded | None:
         try:
             entry = path.read_bytes()
         except OSError:
             return None
         digest, code = entry[:_DIGEST_BYTES], entry[_DIGEST_BYTES:]
-        if hashlib.sha256(code).digest() == digest and _loads(code):
-            return code
+        if hashlib.sha256(code).digest() == digest:
+            with suppress(wasmtime.WasmtimeError):
+                return Loaded.of(code)
         _log.warning("%s is damaged or from another processor: compiling the module again", path)
         return None
 
@@ -84,11 +103,3 @@ def _compiled(wasm: bytes) -> bytes:
     engine = new_engine()
     validate_module(engine, wasm)
     return compile_apart(wasm) if is_demanding(wasm) else bytes(compile_module(engine, wasm).serialize())
-
-
-def _loads(code: bytes) -> bool:
-    try:
-        wasmtime.Module.deserialize(new_engine(), code).close()
-    except wasmtime.WasmtimeError:
-        return False
-    return True

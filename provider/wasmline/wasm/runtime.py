@@ -8,9 +8,8 @@ from pathlib import Path
 import wasmtime
 
 from wasmline.wasm.abi import abi_version
-from wasmline.wasm.compiled import CompiledCache, default_folder, digest_of
+from wasmline.wasm.compiled import CompiledCache, Loaded, default_folder, digest_of
 from wasmline.wasm.context import TransformContext
-from wasmline.wasm.engine import new_engine
 from wasmline.wasm.guest import Code
 from wasmline.wasm.instance import TransformInstance
 from wasmline.wasm.limits import ResourceLimits
@@ -21,10 +20,11 @@ from wasmline.wasm.trampoline import trampoline
 class CompiledTransform:
     """A module that speaks the transform ABI, compiled. Instances share nothing but its code."""
 
-    def __init__(self, digest: str, version: int, guest: bytes, host: tuple[bytes, bytes]) -> None:
+    def __init__(self, digest: str, version: int, guest: Loaded, host: tuple[bytes, bytes]) -> None:
         self.digest = digest
         self.abi_version = version
-        self._guest = guest
+        self._guest = guest.code
+        self._unused = [guest]
         self._host = host
 
     def instantiate(self, context: TransformContext, limits: ResourceLimits | None = None) -> TransformInstance:
@@ -33,10 +33,12 @@ class CompiledTransform:
         Raises the TransformError of a guest that fails before that, or InvalidModule for one that cannot be
         instantiated.
         """
-        engine = new_engine()  # one each: an engine's epoch stops every store on it
-        trampoline, shim = (wasmtime.Module.deserialize(engine, code) for code in self._host)
-        guest = wasmtime.Module.deserialize(engine, self._guest)
-        code = Code(engine=engine, trampoline=trampoline, guest=guest, shim=shim)
+        try:
+            guest = self._unused.pop()
+        except IndexError:
+            guest = Loaded.of(self._guest)  # an engine each: an engine's epoch stops every store on it
+        trampoline, shim = (wasmtime.Module.deserialize(guest.engine, code) for code in self._host)
+        code = Code(engine=guest.engine, trampoline=trampoline, guest=guest.module, shim=shim)
         return TransformInstance(code, context, limits or ResourceLimits())
 
 
@@ -51,12 +53,13 @@ class TransformRuntime:
 
         Raises InvalidModule, UnsupportedAbi, MissingExport or UnknownImport.
         """
-        code = CompiledCache(self._folder).code(wasm)
-        return CompiledTransform(digest_of(wasm), abi_version(wasm), code, _host_code(self._folder))
+        guest = CompiledCache(self._folder).load(wasm)
+        return CompiledTransform(digest_of(wasm), abi_version(wasm), guest, _host_code(self._folder))
 
 
 @functools.cache
 def _host_code(folder: Path) -> tuple[bytes, bytes]:
     """Return trampoline and shim, compiled once per process, or not at all where the folder has them."""
     cache = CompiledCache(folder)
-    return cache.code(trampoline().encode(), wasmtime.Module), cache.code(shim().encode(), wasmtime.Module)
+    first, second = (cache.load(text.encode(), wasmtime.Module) for text in (trampoline(), shim()))
+    return first.code, second.code

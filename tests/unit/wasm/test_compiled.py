@@ -43,7 +43,7 @@ def test_a_transform_is_named_by_the_digest_of_its_bytes(tmp_path: Path) -> None
 
 
 def test_a_module_is_compiled_once(tmp_path: Path, compilations: list[bytes]) -> None:
-    first, second = (CompiledCache(tmp_path).code(WASM) for _ in range(2))
+    first, second = (CompiledCache(tmp_path).load(WASM).code for _ in range(2))
     assert compilations == [WASM]
     assert first == second
     assert [path.suffix for path in tmp_path.iterdir()] == [".cwasm"]
@@ -53,18 +53,18 @@ def test_a_module_is_compiled_once(tmp_path: Path, compilations: list[bytes]) ->
     "damage", [lambda data: data[:-1], lambda data: data[:40], lambda data: b"", lambda data: b"x" * 99]
 )
 def test_a_damaged_entry_is_compiled_again(tmp_path: Path, compilations: list[bytes], damage: Any) -> None:
-    whole = CompiledCache(tmp_path).code(WASM)
+    whole = CompiledCache(tmp_path).load(WASM).code
     entry(tmp_path).write_bytes(damage(entry(tmp_path).read_bytes()))
-    assert CompiledCache(tmp_path).code(WASM) == whole
-    assert CompiledCache(tmp_path).code(WASM) == whole
+    assert CompiledCache(tmp_path).load(WASM).code == whole
+    assert CompiledCache(tmp_path).load(WASM).code == whole
     assert compilations == [WASM, WASM]
 
 
 def test_an_entry_of_another_engine_is_compiled_again(tmp_path: Path, compilations: list[bytes]) -> None:
-    CompiledCache(tmp_path).code(WASM)
+    CompiledCache(tmp_path).load(WASM)
     foreign = b"\x7fELF of another processor"
     entry(tmp_path).write_bytes(hashlib.sha256(foreign).digest() + foreign)
-    assert CompiledCache(tmp_path).code(WASM) != foreign
+    assert CompiledCache(tmp_path).load(WASM).code != foreign
     assert compilations == [WASM, WASM]
 
 
@@ -105,12 +105,12 @@ def test_a_demanding_function_compiles_in_a_process_apart_to_the_same_code(tmp_p
     wasm = demanding(400, 1_000)
     assert is_demanding(wasm)
     assert not is_demanding(WASM)
-    code = CompiledCache(tmp_path).code(wasm)
+    code = CompiledCache(tmp_path).load(wasm).code
     assert code == bytes(abi.compile_module(new_engine(), wasm).serialize())
 
 
 def test_a_module_that_takes_too_long_to_compile_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiler, "CPU_SECONDS", 2)
     with pytest.raises(InvalidModule, match="within 2 s of CPU time"):
-        CompiledCache(tmp_path).code(demanding(3_000, 5_000))
+        CompiledCache(tmp_path).load(demanding(3_000, 5_000))
     assert not list(tmp_path.iterdir())
