@@ -1,7 +1,8 @@
 """Compiling what may take for ever: in a process apart, which has limits.
 
-The work on a function grows with the product of its locals and its code, so that a module of some kilobytes can take
-minutes and gigabytes, and the runtime cannot be interrupted while it compiles.
+The work on a function grows with the product of its locals and its code, or of its code and its operand stack, and with
+blocks of many results faster still, so that a module of some kilobytes can take minutes and gigabytes; and the runtime
+cannot be interrupted while it compiles.
 """
 
 from __future__ import annotations
@@ -14,10 +15,17 @@ import sys
 from wasmline.errors import InvalidModule
 from wasmline.wasm.abi import compile_module
 from wasmline.wasm.binary import Reader, sections
+from wasmline.wasm.declarations import declarations
 from wasmline.wasm.engine import new_engine
 
-DEMANDING = 1_000_000
+DEMANDING_FUNCTION = 1_000_000
 """Locals times bytes of code. The functions that Go, Rust and C++ make have less than half of it."""
+
+DEMANDING_MODULE = 100_000_000
+"""The sum over all functions, each with its operand stack: some seconds. Only large modules of Go have as much."""
+
+BYTES_PER_OPERAND = 64
+"""So much code costs as much as one more local: that many operands may be alive at once, but each is cheap."""
 
 CPU_SECONDS = 120
 MEMORY_BYTES = 8 << 30
@@ -27,9 +35,20 @@ _CODE = 10
 
 
 def is_demanding(wasm: bytes) -> bool:
-    """Return true if a valid module has a function whose compilation may take longer than anybody waits."""
+    """Return true if the compilation of a valid module may take longer than anybody waits."""
+    types = declarations(wasm).types
+    if any(len(kind.results) > 1 for kind in types):  # each may be of a block too, and a loop carries what it takes
+        return True
+    parameters = max((len(kind.parameters) for kind in types), default=0)
     bodies = Reader(sections(wasm).get(_CODE, b"\0"))
-    return any(_demand(bodies.vector()) > DEMANDING for _ in range(bodies.number()))
+    total = 0
+    for _ in range(bodies.number()):
+        body = bodies.vector()
+        locals_ = parameters + _locals(body)
+        total += (locals_ + len(body) // BYTES_PER_OPERAND) * len(body)
+        if locals_ * len(body) > DEMANDING_FUNCTION or total > DEMANDING_MODULE:
+            return True
+    return False
 
 
 def compile_apart(wasm: bytes) -> bytes:
@@ -43,8 +62,8 @@ def compile_apart(wasm: bytes) -> bytes:
     )
     if ended.returncode < 0:
         raise InvalidModule(
-            f"the module does not compile within {CPU_SECONDS} s of CPU time and {MEMORY_BYTES >> 30} GiB: it has a "
-            "function of too many locals for its code"
+            f"the module does not compile within {CPU_SECONDS} s of CPU time and {MEMORY_BYTES >> 30} GiB: its "
+            "functions have too many locals, operands or results for their code"
         )
     if ended.returncode > 0:
         said = ended.stderr.decode(errors="replace").strip().splitlines()
@@ -52,17 +71,24 @@ def compile_apart(wasm: bytes) -> bytes:
     return ended.stdout
 
 
-def _demand(body: bytes) -> int:
+def _locals(body: bytes) -> int:
     reader = Reader(body)
     groups = [(reader.number(), reader.byte()) for _ in range(reader.number())]
-    return sum(count for count, _ in groups) * len(body)
+    return sum(count for count, _ in groups)
 
 
 def main() -> None:
     """Compile the module on stdin and write its code to stdout: what the process apart does."""
     seconds = int(sys.argv[1])
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _limit(resource.RLIMIT_CPU, seconds)
+    _limit(resource.RLIMIT_AS, MEMORY_BYTES)
+    _limit(resource.RLIMIT_CORE, 0)
     code = compile_module(new_engine(), sys.stdin.buffer.read()).serialize()
     sys.stdout.buffer.write(code)
+
+
+def _limit(kind: int, value: int) -> None:
+    """Lower a limit of this process; one that is lower already stays."""
+    _, hard = resource.getrlimit(kind)
+    lowest = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(kind, (lowest, lowest))

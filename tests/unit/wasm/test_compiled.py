@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +109,31 @@ def test_a_demanding_function_compiles_in_a_process_apart_to_the_same_code(tmp_p
     assert not is_demanding(WASM)
     code = CompiledCache(tmp_path).load(wasm).code
     assert code == bytes(abi.compile_module(new_engine(), wasm).serialize())
+
+
+MANY_LOCALS = f"(func (local {'i32 ' * 8_000}))"
+"""Nothing by itself; in numbers, each costs as much as a function of code."""
+
+VALUES = "i32 " * 300
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        pytest.param(MANY_LOCALS * 4_000, id="many functions of many locals"),
+        pytest.param(f"(func (param {VALUES}) {'(nop)' * 10_000})", id="parameters"),
+        pytest.param(f"(type $wide (func (param {VALUES}) (result {VALUES})))", id="blocks of many results"),
+        pytest.param(f"(func {'(i32.const 1)' * 40_000} {'drop ' * 40_000})", id="operands"),
+    ],
+)
+def test_what_may_take_for_ever_to_compile_is_demanding(section: str) -> None:
+    assert is_demanding(guests.guest(section=section))
+
+
+def test_a_limit_that_the_process_already_has_does_not_keep_a_module_from_compiling() -> None:
+    limited = "import resource; resource.setrlimit(resource.RLIMIT_AS, (7 << 30, 7 << 30))"
+    apart = "import sys; from wasmline.wasm.compiler import compile_apart; compile_apart(sys.stdin.buffer.read())"
+    subprocess.run([sys.executable, "-c", f"{limited}; {apart}"], input=WASM, check=True)
 
 
 def test_a_module_that_takes_too_long_to_compile_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
