@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +16,8 @@ from wasmline.wasm import TransformRuntime
 
 INPUT = Path("samples", "input.jsonl")
 EXPECTED = Path("samples", "expected.jsonl")
+
+_ORDER = ("output", "topic", "key", "value", "headers", "error", "reason", "source", "partition", "offset")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,9 +35,8 @@ def run_samples(project: TransformProject, wasm: bytes) -> SampleReport:
     The order of keys within a line does not count. Raises SampleMismatch with a unified diff, InvalidProject where
     there are no samples, InvalidJsonLine, and what the runtime raises for a module that does not start.
     """
-    expected = _expected(project)
+    wanted = _expected(project)
     actual, report = _run(project, wasm)
-    wanted = [_canonical(line, project.folder / EXPECTED, number) for number, line in enumerate(expected, 1)]
     if actual != wanted:
         diff = "\n".join(difflib.unified_diff(wanted, actual, str(EXPECTED), "actual", lineterm=""))
         raise SampleMismatch(
@@ -71,22 +71,26 @@ def _run(project: TransformProject, wasm: bytes) -> tuple[list[str], SampleRepor
     return lines, SampleReport(records=records, outputs=outputs, failures=failures)
 
 
-def _expected(project: TransformProject) -> Sequence[str]:
+def _expected(project: TransformProject) -> list[str]:
     path = project.folder / EXPECTED
     if not path.is_file():
         raise _missing(project, path, "`wasmline test --bless` writes it from what the module does now")
-    return [line for line in path.read_text("utf-8").splitlines() if line.strip()]
+    lines = path.read_bytes().split(b"\n")  # a string of JSON may hold what else ends a line of text
+    return [_canonical(line, path, number) for number, line in enumerate(lines, 1) if line.strip()]
 
 
-def _canonical(line: str, path: Path, number: int) -> str:
+def _canonical(line: bytes, path: Path, number: int) -> str:
     """Return a line with its keys in the order in which outputs are written."""
     try:
         document = msgspec.json.decode(line, type=dict[str, object])
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidJsonLine(f"{path}:{number}: not JSON: {error}", source=str(path), line=number) from error
-    order = ("output", "topic", "key", "value", "headers", "error", "reason", "source")
-    ordered = {key: document.pop(key) for key in order if key in document}
-    return msgspec.json.encode(ordered | document).decode()
+    return msgspec.json.encode(_ordered(document)).decode()
+
+
+def _ordered(document: dict[str, object]) -> dict[str, object]:
+    rest = {key: _ordered(value) if isinstance(value, dict) else value for key, value in document.items()}
+    return {key: rest.pop(key) for key in _ORDER if key in rest} | rest
 
 
 def _missing(project: TransformProject, path: Path, remedy: str) -> InvalidProject:

@@ -30,9 +30,9 @@ COMMANDS = {
 
 
 class Failure(click.ClickException):
-    """An error of the tree as one line on stderr, after the log or the diff that belongs to it."""
+    """An error of the tree or of the system as one line on stderr, after the log or the diff that belongs to it."""
 
-    def __init__(self, error: WasmlineError) -> None:
+    def __init__(self, error: WasmlineError | OSError) -> None:
         super().__init__(str(error))
         self._details = ""
         if isinstance(error, BuildFailed):
@@ -66,8 +66,8 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         try:
             return super().invoke(ctx)
-        except WasmlineError as error:
-            if ctx.params["debug"]:
+        except (WasmlineError, OSError) as error:
+            if ctx.params["debug"] or isinstance(error, BrokenPipeError):  # a reader that has enough is no error
                 raise
             raise Failure(error) from error
 

@@ -86,6 +86,13 @@ def test_the_guest_s_log_goes_where_it_is_sent_and_nowhere_else(module: Path, tm
     assert (tmp_path / "guest.log").read_text() == "asked\nasked\n"
 
 
+def test_a_file_that_cannot_be_written_is_one_line_on_stderr(module: Path, tmp_path: Path) -> None:
+    result = run(module, "--logs", tmp_path / "nowhere/guest.log", lines='{"value":"a"}\n')
+    assert result.exit_code == 1
+    assert "No such file or directory" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("options", "nanoseconds"),
     [
