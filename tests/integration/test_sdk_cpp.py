@@ -26,6 +26,9 @@ PROBE = r"""
 using wasmline::Record;
 using wasmline::Writer;
 
+// A constant expression with undefined behaviour, such as a signed overflow, does not compile.
+static_assert(wasmline::detail::repeated(0xFF) == ~std::uint64_t{0});
+
 // The key says what to do with the value.
 void act(std::string_view what, const Record& record, Writer& writer) {
   std::string text;

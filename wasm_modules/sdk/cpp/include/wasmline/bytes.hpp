@@ -14,7 +14,7 @@ namespace detail {
 static_assert(std::endian::native == std::endian::little);
 
 // Eight times the same byte.
-constexpr std::uint64_t repeated(unsigned char byte) { return 0x0101010101010101 * byte; }
+constexpr std::uint64_t repeated(unsigned char byte) { return std::uint64_t{0x0101010101010101} * byte; }
 
 inline std::uint64_t load_eight(const char* from) {
   std::uint64_t eight;
