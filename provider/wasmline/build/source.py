@@ -31,12 +31,16 @@ def sources(project: TransformProject, defaults: Sequence[str]) -> tuple[Path, .
 
 def _matches(project: TransformProject, pattern: str) -> Iterable[Path]:
     if Path(pattern).is_absolute() or ".." in Path(pattern).parts:
-        raise InvalidProject(
-            f"{project.folder / FILE}: `sources` has {pattern!r}, which leaves the project's folder",
-            path=str(project.folder / FILE),
-            line=None,
-        )
-    return project.folder.glob(pattern)
+        raise _bad_pattern(project, pattern, "which leaves the project's folder")
+    try:
+        return list(project.folder.glob(pattern))
+    except ValueError as error:
+        raise _bad_pattern(project, pattern, f"which is no pattern of files: {error}") from error
+
+
+def _bad_pattern(project: TransformProject, pattern: str, problem: str) -> InvalidProject:
+    path = project.folder / FILE
+    return InvalidProject(f"{path}: `sources` has {pattern!r}, {problem}", path=str(path), line=None)
 
 
 def digest(folders: Sequence[Path], facts: Sequence[str], *, without: Sequence[str] = ()) -> str:

@@ -48,6 +48,8 @@ class YamlMap:
             line = mark.line + 1 if mark else None
             problem = getattr(error, "problem", None) or str(error)
             raise InvalidProject(f"{path}:{line}: not YAML: {problem}", path=str(path), line=line) from error
+        except RecursionError as error:
+            raise InvalidProject(f"{path}: nested too deeply to be read", path=str(path), line=None) from error
         if node is None:
             raise InvalidProject(f"{path} is empty", path=str(path), line=1)
         return cls(path, node, known)

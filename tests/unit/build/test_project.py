@@ -123,6 +123,10 @@ def test_an_empty_file_is_named(tmp_path: Path) -> None:
     assert "is empty" in str(refusal(tmp_path, "# nothing\n"))
 
 
+def test_a_file_nested_too_deeply_is_named(tmp_path: Path) -> None:
+    assert "nested too deeply" in str(refusal(tmp_path, f"name: {'[' * 5_000}"))
+
+
 def test_a_folder_without_the_file_is_no_project(tmp_path: Path) -> None:
     with pytest.raises(InvalidProject, match=r"does not exist.*wasmline init") as caught:
         load_project(tmp_path)

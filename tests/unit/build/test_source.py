@@ -39,6 +39,11 @@ def test_sources_stay_inside_the_project(tmp_path: Path, pattern: str) -> None:
         sources(project(tmp_path, pattern), [])
 
 
+def test_what_is_no_pattern_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidProject, match="`sources` has '', which is no pattern of files"):
+        sources(project(tmp_path, ""), [])
+
+
 def test_the_digest_is_of_what_the_compiler_may_read_not_of_where_it_lies(tmp_path: Path) -> None:
     first = tree(tmp_path / "a", src__m_DOT_cc="int x;", src__h_DOT_hpp="1")
     second = tree(tmp_path / "elsewhere", src__m_DOT_cc="int x;", src__h_DOT_hpp="1")
