@@ -11,6 +11,7 @@ offset is by default the record's number in the input, from 0. ``output`` is an 
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
 from typing import Annotated, Any, BinaryIO
@@ -25,6 +26,9 @@ from wasmline.wasm import TransformResult
 
 MAX_BATCH = 10_000
 _CHUNK = 1 << 20
+_HALF = rb"\\u[dD][%s][\da-fA-F]{2}"
+_ESCAPE = re.compile(_HALF % b"89abAB" + _HALF % b"c-fC-F" + b"|(" + _HALF % b"89a-fA-F" + rb")|\\.", re.DOTALL)
+"""One escape of a JSON string, or two that make a character; the group is a half without its other."""
 
 
 class _Base64(Struct, forbid_unknown_fields=True):
@@ -67,7 +71,8 @@ def read_batches(stream: BinaryIO, source: str) -> Iterator[pa.RecordBatch]:
                 try:
                     record = _decoder.decode(text)
                 except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                    problem = InvalidJsonLine(f"{source}:{number}: not a record: {error}", source=source, line=number)
+                    told = f"{source}:{number}: not a record: {complaint(text, error)}"
+                    problem = InvalidJsonLine(told, source=source, line=number)
                     break
                 record.offset = offset if record.offset is None else record.offset
                 offset += 1
@@ -76,6 +81,17 @@ def read_batches(stream: BinaryIO, source: str) -> Iterator[pa.RecordBatch]:
                 yield _batch(records)
             if problem:
                 raise problem
+
+
+def complaint(line: bytes, error: msgspec.DecodeError | UnicodeDecodeError) -> str:
+    """Return what is wrong with a line that could not be decoded; of text that is none, the decoder's word misleads."""
+    remedy = 'write bytes that are no text as {"base64": "..."}'
+    if isinstance(error, UnicodeDecodeError):
+        return f"the text is not valid Unicode: byte 0x{error.object[error.start]:02x} is not UTF-8; {remedy}"
+    lone = next((match[1] for match in _ESCAPE.finditer(line) if match[1]), None)
+    if lone is not None:
+        return f"the text is not valid Unicode: {lone.decode()} is half of a surrogate pair; {remedy}"
+    return str(error)
 
 
 def output_lines(batch: pa.RecordBatch, result: TransformResult, topics: Sequence[str]) -> Iterator[bytes]:

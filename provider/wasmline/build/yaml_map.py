@@ -7,7 +7,9 @@ from difflib import get_close_matches
 from pathlib import Path
 
 import yaml
+from yaml.error import MarkedYAMLError
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from yaml.reader import ReaderError
 
 from wasmline.errors import InvalidProject
 
@@ -33,8 +35,10 @@ class YamlMap:
     @classmethod
     def load(cls, path: Path, known: Collection[str]) -> YamlMap:
         """Return the mapping that a file holds; keys other than ``known`` are refused."""
+        text = ""
         try:
-            node = yaml.compose(path.read_text("utf-8"), Loader=yaml.SafeLoader)
+            text = path.read_text("utf-8")
+            node = yaml.compose(text, Loader=yaml.SafeLoader)
         except FileNotFoundError as error:
             raise InvalidProject(
                 f"{path} does not exist: is {path.parent} a transform project? `wasmline init` makes one",
@@ -44,9 +48,7 @@ class YamlMap:
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidProject(f"{path} cannot be read: {error}", path=str(path), line=None) from error
         except yaml.YAMLError as error:
-            mark = getattr(error, "problem_mark", None)
-            line = mark.line + 1 if mark else None
-            problem = getattr(error, "problem", None) or str(error)
+            line, problem = _problem(error, text)
             raise InvalidProject(f"{path}:{line}: not YAML: {problem}", path=str(path), line=line) from error
         except RecursionError as error:
             raise InvalidProject(f"{path}: nested too deeply to be read", path=str(path), line=None) from error
@@ -119,6 +121,15 @@ class YamlMap:
 
     def _error_at(self, node: Node, problem: str) -> InvalidProject:
         return InvalidProject(f"{self._path}:{_line(node)}: {problem}", path=str(self._path), line=_line(node))
+
+
+def _problem(error: yaml.YAMLError, text: str) -> tuple[int, str]:
+    """Return the line of the text that the parser stumbled in, and over what, as one line."""
+    if isinstance(error, ReaderError):
+        return text.count("\n", 0, error.position) + 1, f"it holds the control character U+{error.character:04X}"
+    assert isinstance(error, MarkedYAMLError)
+    assert error.problem_mark is not None
+    return error.problem_mark.line + 1, " ".join(str(error.problem).split())
 
 
 def _line(node: Node) -> int:

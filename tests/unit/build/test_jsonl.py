@@ -79,7 +79,13 @@ def test_only_the_value_must_be_given() -> None:
         ('{"value":"x","headers":[["k"]]}', "headers"),
         ('{"value":"x","headers":[[null,"v"]]}', "headers"),
         ("[]", "Expected `object`"),
-        (b'{"value":"\xff"}', "not a record"),
+        (b'{"value":"\xff"}', "not valid Unicode: byte 0xff is not UTF-8"),
+        (b'{"value":"\xed\xa0\x80"}', "not valid Unicode: byte 0xed is not UTF-8"),
+        (r'{"value":"\ud800"}', r"not valid Unicode: \\ud800 is half"),
+        (r'{"value":"\uDC00 x"}', r"not valid Unicode: \\uDC00 is half"),
+        (r'{"key":"\ud83d\ude00\\udc00","value":"\ud801\n"}', r"not valid Unicode: \\ud801 is half"),
+        (r'{"value":"x","\ud83d\ude00\\ud800":1}', "unknown field"),
+        (r'{"value":"\ud8zz"}', "unicode escape"),
     ],
 )
 def test_a_malformed_line_is_named_after_the_records_before_it(line: str | bytes, says: str) -> None:

@@ -108,6 +108,7 @@ def test_the_guest_is_told_what_the_file_declares(tmp_path: Path) -> None:
         (MINIMAL.replace("[out]", "[a, b, c, d, e, f, g, h, i]"), 4, "9 output topics"),
         (MINIMAL.replace("input-topic: in\n", ""), 1, "`input-topic` is missing"),
         (MINIMAL + "env: {\n", 6, "not YAML"),
+        (MINIMAL + "env:\n  A: \0\n", 6, "not YAML: it holds the control character U+0000"),
         ("- a\n", 1, "expected keys with values"),
         ("[a]: b\n", 1, "a key must be plain text"),
     ],
