@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, get_args
+from typing import BinaryIO, TextIO, get_args
 
 import click
 
@@ -95,7 +95,7 @@ def run(
 
 def _pipe(trial: Trial, log_file: BinaryIO | None) -> int:
     """Transform stdin to stdout, batch by batch, and return how many records failed."""
-    stdin, stdout = sys.stdin.buffer, sys.stdout.buffer
+    stdin, stdout = _bytes_of(sys.stdin, "stdin"), _bytes_of(sys.stdout, "stdout")
     failed = 0
     with TransformRuntime().compile(trial.wasm).instantiate(trial.context, trial.limits) as instance:
         for batch in read_batches(stdin, "stdin"):
@@ -106,6 +106,13 @@ def _pipe(trial: Trial, log_file: BinaryIO | None) -> int:
             if log_file:
                 _write_logs(log_file, result)
     return failed
+
+
+def _bytes_of(stream: TextIO | None, name: str) -> BinaryIO:
+    """Return the bytes of a standard stream, which Python has not where the process was started without it."""
+    if stream is None:
+        raise OSError(f"{name} is closed: connect it to a file, a pipe or /dev/null")
+    return stream.buffer
 
 
 def _write_logs(file: BinaryIO, result: TransformResult) -> None:
@@ -120,7 +127,7 @@ def _log_file(place: str | None) -> Iterator[BinaryIO | None]:
     if place is None:
         yield None
     elif place == "-":
-        yield sys.stderr.buffer
+        yield _bytes_of(sys.stderr, "stderr")
     else:
         with Path(place).open("wb") as file:
             yield file

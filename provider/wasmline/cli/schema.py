@@ -13,11 +13,15 @@ from wasmline.wasm.schemas import FORMATS, Format
 
 EXTENSIONS: dict[str, Format] = {".avsc": "avro", ".proto": "protobuf", ".json": "json"}
 
-_NAME = re.compile(r"(?P<id>\d+)(?::(?P<subject>.+?)(?::(?P<version>\d+))?)?")
+_NAME = re.compile(r"(?P<id>\d+)(?::(?P<subject>(?::(?=\.))?[^:]+(?::[^:]+)*?)(?::(?P<version>\d+))?)?", re.ASCII)
 
 
 class SchemaFile(click.ParamType[Schema]):
-    """A schema whose definition is a file's text. A subject may hold colons; a number after the last is its version."""
+    """A schema whose definition is a file's text.
+
+    A subject may hold single colons, and begin with ``:.`` as those of a context do; a number after the last colon is
+    its version.
+    """
 
     name = "schema"
 

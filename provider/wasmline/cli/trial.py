@@ -9,6 +9,9 @@ from wasmline.errors import InvalidModule
 from wasmline.registry import FilesystemRegistry, parse_reference
 from wasmline.wasm import ResourceLimits, TransformContext
 
+MAX_BYTES = 2**28
+"""Where the reading of a file ends: a device may have no end."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
@@ -21,11 +24,14 @@ class Trial:
 
 
 def find(transform: str, registry: str) -> Trial:
-    """Return the transform that an argument names: an existing folder or file, else ``NAME[@VERSION]``."""
+    """Return the transform that an argument names: an existing folder, file, pipe or device, else ``NAME[@VERSION]``.
+
+    Raises InvalidModule for what cannot be read, and for a stream that goes on after MAX_BYTES.
+    """
     path = Path(transform)
     if path.is_dir():
         return _from_project(path)
-    if path.is_file():
+    if path.exists():
         return _from_file(path)
     if path.suffix == ".wasm" or len(path.parts) > 1:
         raise InvalidModule(f"{path} does not exist: give a module, a project's folder or NAME@VERSION")
@@ -43,9 +49,12 @@ def _from_project(folder: Path) -> Trial:
 
 def _from_file(path: Path) -> Trial:
     try:
-        wasm = path.read_bytes()
+        with path.open("rb") as file:
+            wasm = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise InvalidModule(f"{path} cannot be read: {error.strerror}") from error
+    if len(wasm) > MAX_BYTES:
+        raise InvalidModule(f"{path} holds more than {MAX_BYTES} bytes, which no module does")
     context = TransformContext(name=path.stem, input_topic="input", output_topics=("output",))
     return Trial(wasm=wasm, context=context, limits=ResourceLimits(), declared=False)
 

@@ -1,4 +1,6 @@
 import json
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -103,3 +105,22 @@ def test_a_module_that_is_not_there_is_named(tmp_path: Path) -> None:
     result = inspect(tmp_path / "none.wasm")
     assert result.exit_code == 1
     assert "none.wasm does not exist" in result.stderr
+
+
+def test_a_pipe_is_read_like_a_file(tmp_path: Path, wasm: bytes) -> None:
+    pipe = tmp_path / "piped"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as thread:
+        written = thread.submit(pipe.write_bytes, wasm)
+        result = inspect(pipe)
+        assert written.result(60) == len(wasm)
+    assert result.stdout.splitlines()[:2] == ["name           piped", f"digest         {digest_of(wasm)}"]
+
+
+@pytest.mark.parametrize(
+    ("device", "says"), [("/dev/null", "not a WebAssembly module"), ("/dev/zero", "/dev/zero holds more than")]
+)
+def test_a_device_is_read_as_far_as_a_module_could_go(device: str, says: str) -> None:
+    result = inspect(device)
+    assert result.exit_code == 1
+    assert says in result.stderr

@@ -1,6 +1,7 @@
 import base64
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from wasmline.cli import main
+from wasmline.cli.schema import SchemaFile
 from wasmline.registry import ArtifactMetadata, FilesystemRegistry
 from wasmline.testing import guests
 
@@ -137,6 +139,18 @@ def test_a_guest_finds_the_schemas_that_are_handed_in(tmp_path: Path, option: st
     assert [raw(line["value"]) for line in parsed(result)] == [answer.ljust(8, b"\0")]
 
 
+@pytest.mark.parametrize(
+    ("name", "subject", "version"),
+    [("7", None, 1), ("7:a", "a", 1), ("7:a:b", "a:b", 1), ("7:a:b:2", "a:b", 2), ("7::.prod:a:2", ":.prod:a", 2)],
+)
+def test_a_schema_s_name_is_its_id_its_subject_and_its_version(
+    tmp_path: Path, name: str, subject: str | None, version: int
+) -> None:
+    (tmp_path / "a.avsc").write_text("{}")
+    schema = SchemaFile().convert(f"{name}={tmp_path / 'a.avsc'}", None, None)
+    assert (schema.id, schema.subject, schema.version) == (7, subject, version)
+
+
 def test_schemas_that_contradict_each_other_are_refused(module: Path, tmp_path: Path) -> None:
     for name in ("a.avsc", "b.avsc"):
         (tmp_path / name).write_text(f'"{name}"')
@@ -152,6 +166,10 @@ def test_schemas_that_contradict_each_other_are_refused(module: Path, tmp_path: 
         ("one=a.avsc", "is not ID=FILE"),
         ("1=", "is not ID=FILE"),
         ("1:=a.avsc", "is not ID=FILE"),
+        ("1:a:=a.avsc", "is not ID=FILE"),
+        ("1::2=a.avsc", "is not ID=FILE"),
+        ("1:a::2=a.avsc", "is not ID=FILE"),
+        ("\N{ARABIC-INDIC DIGIT ONE}=a.avsc", "is not ID=FILE"),
         ("1=a.txt", "say what it is"),
         ("1=none.avsc", "cannot be read"),
         ("1=latin.avsc", "not UTF-8"),
@@ -246,3 +264,11 @@ def test_an_endless_input_flows_through_until_the_reader_has_enough(module: Path
     )
     assert ended.stdout.strip() == "50000"
     assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize(("closed", "name"), [("<&-", "stdin"), ("</dev/null >&-", "stdout")])
+def test_a_standard_stream_that_is_closed_is_named(module: Path, closed: str, name: str) -> None:
+    command = shlex.join([sys.executable, "-m", "wasmline.cli", "run", str(module)])
+    ended = subprocess.run(["sh", "-c", f"{command} {closed}"], capture_output=True, text=True, check=False, timeout=60)
+    assert ended.returncode == 1
+    assert ended.stderr == f"wasmline: {name} is closed: connect it to a file, a pipe or /dev/null\n"
