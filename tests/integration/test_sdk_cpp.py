@@ -44,7 +44,13 @@ void act(std::string_view what, const Record& record, Writer& writer) {
     text += ' ';
     wasmline::append_number(text, record.offset);
   } else if (what == "json") {
-    wasmline::JsonObject(text).add("text", value).add("nan", std::nan("")).add("n", 7).close();
+    wasmline::JsonObject(text)
+        .add("text", value)
+        .add("nan", std::nan(""))
+        .add("n", 7)
+        .add("empty", value.empty())
+        .add("literal", "text")
+        .close();
   } else if (what == "parse double") {
     const auto number = wasmline::parse<double>(value);
     if (number) text.assign(reinterpret_cast<const char*>(&*number), 8);
@@ -173,15 +179,15 @@ def test_a_record_has_its_own_time_and_offset(probe: TransformInstance) -> None:
 
 OVERLONG, SURROGATE, BEYOND = b"\xc0\xaf", b"\xed\xa0\x80", b"\xf4\x90\x80\x80"
 TORN = [b"\xff", b"a\xe2\x82", b"\xf0\x9f\x98", b"\xf5"]
-TEXTS = [b"plain", b'"quoted" \\ back', b"\x00\x1f\t\n\r\x7f", "é€😀".encode()]
+TEXTS = [b"", b"plain", b'"quoted" \\ back', b"\x00\x1f\t\n\r\x7f", "é€😀".encode()]
 
 
 @pytest.mark.parametrize("text", [*TEXTS, *TORN, OVERLONG, SURROGATE, BEYOND])
 def test_json_is_valid_whatever_the_bytes(probe: TransformInstance, text: bytes) -> None:
     (printed,) = ask(probe, "json", text)
     document = json.loads(printed)
-    assert list(document) == ["text", "nan", "n"]
-    assert (document["nan"], document["n"]) == (None, 7)
+    assert list(document) == ["text", "nan", "n", "empty", "literal"]
+    assert (document["nan"], document["n"], document["empty"], document["literal"]) == (None, 7, not text, "text")
     expected = text.decode("utf-8", "replace")
     assert document["text"].replace("\ufffd", "") == expected.replace("\ufffd", "")
     assert ("\ufffd" in document["text"]) == ("\ufffd" in expected)

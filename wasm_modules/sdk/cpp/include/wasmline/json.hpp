@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cmath>
+#include <concepts>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -113,11 +114,13 @@ class JsonObject {
     return *this;
   }
 
-  // A number that is not finite has no JSON form and becomes null.
+  // A bool becomes true or false. A number that is not finite has no JSON form and becomes null.
   template <Number T>
   JsonObject& add(std::string_view name, T number) {
     begin(name);
-    if (std::isfinite(number)) {
+    if constexpr (std::same_as<T, bool>) {
+      out_ += number ? "true" : "false";
+    } else if (std::isfinite(number)) {
       append_number(out_, number);
     } else {
       out_ += "null";
