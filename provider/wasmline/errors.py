@@ -13,6 +13,9 @@
     ├─ DeployError      TopicNotFound(topic) · LimitExceeded · Conflict(name, generation) · DeploymentNotFound
     │                   DeploymentPaused
     ├─ KafkaError       BrokerUnavailable(bootstrap_servers) · InvalidKafkaConfig(key)
+    ├─ ConsumerError    InvalidConsumerOption(option) · InvalidOffsetMetadata · CommitFailed · ProducerFenced
+    │                   TerminalFailure · RecordsFailed(failures, outputs) · HandlerCancelled · OutputRefused
+    │                   RecordGivenUp(topic, partition, offset, attempts) · UnsafeBroker
     ├─ LocalError       PrerequisiteMissing(install) · ArtifactUnavailable · PortInUse(port) · ServiceFailed(log)
     ├─ TrainingError    InvalidTrainSpec(field) · NotEnoughData(rows) · GateFailed(report)
     └─ JobError         UnsupportedSpecVersion · InvalidJob · JobNotFound · JobBusy(job, run) · JobFailed(report)
@@ -229,6 +232,65 @@ class InvalidKafkaConfig(KafkaError):
     """A client setting has no meaning, or no counterpart in the Java client."""
 
     key: str
+
+
+class ConsumerError(WasmlineError):
+    """The key-parallel consumer cannot do what it was asked to."""
+
+
+class InvalidConsumerOption(ConsumerError):
+    """An option of the consumer has no meaning, alone or together with the others."""
+
+    option: str
+
+
+class InvalidOffsetMetadata(ConsumerError):
+    """What is committed beside an offset is not an offset map that this consumer can read."""
+
+
+class CommitFailed(ConsumerError):
+    """Progress was not committed, because the group has moved on; the next assignment says where things stand."""
+
+    retryable = True
+
+
+class ProducerFenced(ConsumerError):
+    """Somebody else took over a transactional id; what this consumer had not committed is his to do again."""
+
+
+class TerminalFailure(ConsumerError):
+    """For handlers to raise: trying the record again would not help."""
+
+
+class RecordsFailed(ConsumerError):
+    """For handlers of several records to raise: these failed, by their place in the batch, and all others are done.
+
+    ``outputs`` is what is to be written of the others.
+    """
+
+    failures: dict[int, Exception]
+    outputs: list[Any]
+
+
+class HandlerCancelled(ConsumerError):
+    """An asyncio handler was cancelled by something other than the consumer."""
+
+
+class OutputRefused(ConsumerError):
+    """An output can never be written: it is too large, or its topic refuses it."""
+
+
+class RecordGivenUp(ConsumerError):
+    """A record failed for good and there is no dead-letter topic: the consumer ends rather than drop it."""
+
+    topic: str
+    partition: int
+    offset: int
+    attempts: int
+
+
+class UnsafeBroker(ConsumerError):
+    """The broker shows offsets of open transactions, so that exactly-once would be a promise without cover."""
 
 
 class LocalError(WasmlineError):
