@@ -26,7 +26,7 @@ from wasmline.wasm.limits import ADDRESS_SPACE, ResourceLimits
 from wasmline.wasm.memory import ShimMemory, limit_store
 from wasmline.wasm.outbox import Outbox
 from wasmline.wasm.result import LogLine
-from wasmline.wasm.setting import furnish, read_logs
+from wasmline.wasm.setting import furnish, read_logs, read_stderr
 from wasmline.wasm.verdict import Death, refusal, trap_code, verdict
 from wasmline.wasm.watchdog import Watch, watchdog
 
@@ -204,9 +204,7 @@ class Guest:
             end=self._end,
             ending=memory.get("ending") if memory else 0,
             exit_status=memory.get("exit_status") if memory else 0,
-            stderr=memory.read(memory.get("tail"), memory.get("tail_bytes")).decode(errors="replace").strip()
-            if memory
-            else "",
+            stderr=read_stderr(memory) if memory else "",
             interrupted=self._watch.killed_at is not None and trap_code(self._end) == "interrupt",
             born_with=self._born_with,
             memory_bytes=size,

@@ -54,7 +54,7 @@ SETUP = Block(
     CLOCKS.end,
     I32,
     (
-        *("strings", "topics", "topic_count", "tail", "tail_capacity", "log", "output_limit", "redpanda_clock"),
+        *("strings", "topics", "topic_count", "stderr", "log", "output_limit", "redpanda_clock"),
         *("schemas", "schema_count", "subject_count"),  # the first ``subject_count`` schemas have a subject
     ),
 )
@@ -98,7 +98,8 @@ STATE = Block(
         "log_bytes",
         "log_capacity",
         "logs_dropped",
-        "tail_bytes",
+        "stderr_bytes",
+        "stderr_torn",  # 1 if some of the record's stderr, between its head and its tail, is not kept
     ),
 )
 BLOCKS = (CLOCKS, SETUP, INPUT, OUTPUT, STATE)
@@ -113,8 +114,9 @@ ENDING_HOST = 3
 LOG_HEADER = struct.Struct("<III")
 """What stands before the text of each log line: row, file descriptor, bytes."""
 
-TAIL_BYTES = 1024
-"""How much of a record's stderr is kept for the reason of its failure."""
+STDERR_HEAD_BYTES = 512
+STDERR_TAIL_BYTES = 512
+"""How much of a record's stderr is kept for the reason of its failure: a stack dump begins with what happened."""
 
 NO_ROW = 0xFFFFFFFF
 """The row of what a guest logs before its first batch."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import struct
 
 from wasmline.wasm.context import TransformContext
-from wasmline.wasm.layout import LOG_HEADER, NO_ROW, STATIC, TAIL_BYTES, align
+from wasmline.wasm.layout import LOG_HEADER, NO_ROW, STATIC, STDERR_HEAD_BYTES, STDERR_TAIL_BYTES, align
 from wasmline.wasm.limits import ResourceLimits
 from wasmline.wasm.memory import ShimMemory
 from wasmline.wasm.result import LogLine
 from wasmline.wasm.schemas import lay_out
 
 _STDOUT = 1
+_TORN = "\n[...]\n"
 
 
 def furnish(memory: ShimMemory, context: TransformContext, limits: ResourceLimits) -> int:
@@ -21,8 +22,8 @@ def furnish(memory: ShimMemory, context: TransformContext, limits: ResourceLimit
     topics = _topics(topics_at, context.output_topics)
     schemas_at = align(topics_at + len(topics))
     schemas = lay_out(context.schemas, schemas_at)
-    tail = align(schemas_at + len(schemas))
-    log = tail + TAIL_BYTES
+    stderr = align(schemas_at + len(schemas))
+    log = stderr + STDERR_HEAD_BYTES + STDERR_TAIL_BYTES
     end = align(log + limits.log_bytes_per_batch)
     memory.reserve(end)
     memory.write(STATIC, strings)
@@ -32,8 +33,7 @@ def furnish(memory: ShimMemory, context: TransformContext, limits: ResourceLimit
         strings=STATIC,
         topics=topics_at,
         topic_count=len(context.output_topics),
-        tail=tail,
-        tail_capacity=TAIL_BYTES,
+        stderr=stderr,
         log=log,
         log_capacity=limits.log_bytes_per_batch,
         output_limit=limits.output_bytes_per_record,
@@ -77,3 +77,12 @@ def read_logs(memory: ShimMemory) -> list[LogLine]:
             LogLine(row=None if row == NO_ROW else row, level="INFO" if descriptor == _STDOUT else "WARN", text=text)
         )
     return lines
+
+
+def read_stderr(memory: ShimMemory) -> str:
+    """Return what the shim kept of the last record's stderr: all of it, or its head and its tail."""
+    data = memory.read(memory.get("stderr"), memory.get("stderr_bytes"))
+    if not memory.get("stderr_torn"):
+        return data.decode(errors="replace").strip()
+    head, tail = data[:STDERR_HEAD_BYTES], data[STDERR_HEAD_BYTES:]
+    return (head.decode(errors="replace") + _TORN + tail.decode(errors="replace")).strip()

@@ -161,7 +161,8 @@ def _read_batch_header() -> str:
     (call $measure_batch)
     {put("active", "(i32.const 1)")}
     {put("output_bytes", "(i32.const 0)")}
-    {put("tail_bytes", "(i32.const 0)")}
+    {put("stderr_bytes", "(i32.const 0)")}
+    {put("stderr_torn", "(i32.const 0)")}
     (local.set $records {get("records")})
     (local.set $time {wide_at(get("timestamps"), "(i32.const 0)")})
     {put("wall_ms", "(local.get $time)")}
@@ -225,7 +226,8 @@ def _read_next_record() -> str:
     {put("monotonic_ns", f"(i64.add {get('monotonic_ns')} (i64.const 1000000))")}
     {put("row", f"(i32.add {get('row_base')} (local.get $index))")}
     {put("output_bytes", "(i32.const 0)")}
-    {put("tail_bytes", "(i32.const 0)")}
+    {put("stderr_bytes", "(i32.const 0)")}
+    {put("stderr_torn", "(i32.const 0)")}
     {put("delivered", "(i32.add (local.get $index) (i32.const 1))")}
     {bump("progress")}
     (local.get $size))"""

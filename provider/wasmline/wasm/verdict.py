@@ -75,7 +75,7 @@ class Death:
 
 
 def verdict(death: Death) -> TransformError:
-    """Return the error that explains a death, with the last words of the guest's stderr in its message."""
+    """Return the error that explains a death, with the first and last words of the guest's stderr in its message."""
     words = f"; it wrote to stderr: {death.stderr}" if death.stderr else ""
     limits = death.limits
     if death.end is None:

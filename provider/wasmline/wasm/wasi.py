@@ -9,7 +9,7 @@ Layouts: the snapshot-01 witx files.
 
 from __future__ import annotations
 
-from wasmline.wasm.layout import ENDING_EXIT, LOG_HEADER
+from wasmline.wasm.layout import ENDING_EXIT, LOG_HEADER, STDERR_HEAD_BYTES, STDERR_TAIL_BYTES
 from wasmline.wasm.unsupported import VECTOR_BYTES, WASI_NOSYS
 from wasmline.wasm.wat import bump, get, put, require_guest_range
 
@@ -29,7 +29,7 @@ def wasi() -> str:
             _strings("environ", 8),
             _clocks(),
             _poll_oneoff(),
-            _keep_tail(),
+            _keep_stderr(),
             _fd_write(),
             f"""
   (func $random_get (param $to i32) (param $size i32) (result i32)
@@ -138,21 +138,33 @@ def _poll_oneoff() -> str:
     (i32.const 0))"""
 
 
-def _keep_tail() -> str:
-    """The last of a record's stderr, kept beside the log: it explains a failure even when the log is full."""
-    capacity, used, tail = get("tail_capacity"), get("tail_bytes"), get("tail")
+def _keep_stderr() -> str:
+    """The first and the last of a record's stderr, kept beside the log: they explain a failure even when it is full."""
+    used, head, most = get("stderr_bytes"), f"(i32.const {STDERR_HEAD_BYTES})", f"(i32.const {STDERR_TAIL_BYTES})"
+    tail = f"(i32.add {get('stderr')} {head})"
+    tail_used = f"(i32.sub {used} {head})"
     return f"""
-  (func $keep_tail (param $from i32) (param $len i32)
+  (func $keep_stderr (param $from i32) (param $len i32)
     (local $kept i32)
-    (if (i32.gt_u (local.get $len) {capacity}) (then
-      (local.set $from (i32.add (local.get $from) (i32.sub (local.get $len) {capacity})))
-      (local.set $len {capacity})))
-    (local.set $kept {used})
-    (if (i32.gt_u (local.get $kept) (i32.sub {capacity} (local.get $len))) (then
-      (local.set $kept (i32.sub {capacity} (local.get $len)))
-      (memory.copy $own $own {tail} (i32.add {tail} (i32.sub {used} (local.get $kept))) (local.get $kept))))
+    (if (i32.lt_u {used} {head}) (then
+      (local.set $kept (i32.sub {head} {used}))
+      (if (i32.gt_u (local.get $kept) (local.get $len)) (then (local.set $kept (local.get $len))))
+      (memory.copy $own $guest (i32.add {get("stderr")} {used}) (local.get $from) (local.get $kept))
+      {bump("stderr_bytes", "(local.get $kept)")}
+      (local.set $from (i32.add (local.get $from) (local.get $kept)))
+      (local.set $len (i32.sub (local.get $len) (local.get $kept)))))
+    (if (i32.eqz (local.get $len)) (then (return)))
+    (if (i32.gt_u (local.get $len) {most}) (then
+      {put("stderr_torn", "(i32.const 1)")}
+      (local.set $from (i32.add (local.get $from) (i32.sub (local.get $len) {most})))
+      (local.set $len {most})))
+    (local.set $kept {tail_used})
+    (if (i32.gt_u (local.get $kept) (i32.sub {most} (local.get $len))) (then
+      {put("stderr_torn", "(i32.const 1)")}
+      (local.set $kept (i32.sub {most} (local.get $len)))
+      (memory.copy $own $own {tail} (i32.add {tail} (i32.sub {tail_used} (local.get $kept))) (local.get $kept))))
     (memory.copy $own $guest (i32.add {tail} (local.get $kept)) (local.get $from) (local.get $len))
-    {put("tail_bytes", "(i32.add (local.get $kept) (local.get $len))")})"""
+    {put("stderr_bytes", f"(i32.add {head} (i32.add (local.get $kept) (local.get $len)))")})"""
 
 
 def _fd_write() -> str:
@@ -181,7 +193,7 @@ def _fd_write() -> str:
     ;; 64 bits: vectors may overlap, and their sum decides whether the copies below stay inside the log.
     {each_vector("(local.set $total (i64.add (local.get $total) (i64.extend_i32_u (local.get $len))))")}
     (if (i32.eq (local.get $fd) (i32.const 2))
-      (then {each_vector("(call $keep_tail (local.get $from) (local.get $len))")}))
+      (then {each_vector("(call $keep_stderr (local.get $from) (local.get $len))")}))
     (if (i64.gt_u (i64.add (local.get $total) (i64.const {header})) {room}) (then
       {bump("logs_dropped")}
       (i32.store $guest (local.get $written) (i32.wrap_i64 (local.get $total)))

@@ -61,6 +61,31 @@ def test_the_reason_holds_the_end_of_the_records_own_stderr(start: Any, records:
     assert result.logs_dropped == 4
 
 
+@pytest.mark.parametrize("sizes", [[10], [512], [500, 30], [1024], [300] * 3 + [124], [600, 424]])
+def test_stderr_up_to_a_kilobyte_is_in_the_reason_as_it_is(start: Any, records: Any, sizes: list[int]) -> None:
+    words, act = numbered(sizes)
+    result = start(guests.guest(act + guests.TRAP)).transform(records([b"a"]))
+    assert str(result.failures[0].error).endswith(f"; it wrote to stderr: {words}")
+
+
+@pytest.mark.parametrize(
+    "sizes", [[1025], [1024, 1], [1, 1024], [512, 513], [3000], [200] * 30, [400, 700, 1, 2000, 9]]
+)
+def test_of_a_longer_stderr_the_head_and_the_tail_are_in_the_reason(start: Any, records: Any, sizes: list[int]) -> None:
+    words, act = numbered(sizes)
+    instance = start(guests.guest(guests.when_key("p", act + guests.TRAP)))
+    for _ in range(2):
+        result = instance.transform(records([b"a", b"p"]))
+        assert str(result.failures[0].error).endswith(f"; it wrote to stderr: {words[:512]}\n[...]\n{words[-512:]}")
+
+
+def numbered(sizes: list[int]) -> tuple[str, str]:
+    """Return a text without repetition, and a snippet that writes it to stderr in pieces of these sizes."""
+    words = "".join(f"{number:04}" for number in range(sum(sizes) // 4 + 1))[: sum(sizes)]
+    starts = [sum(sizes[:index]) for index in range(len(sizes))]
+    return words, "".join(guests.log(words[at : at + size]) for at, size in zip(starts, sizes, strict=True))
+
+
 def test_the_reason_is_bounded(start: Any, records: Any) -> None:
     act = guests.log("0123456789" * 30) * 20 + guests.log("the end") + guests.TRAP
     reason = str(start(guests.guest(act)).transform(records([b"a"])).failures[0].error)
