@@ -1,15 +1,17 @@
-"""Guests that are built with Redpanda's own SDKs, once per run of the tests."""
+"""Guests that are built with Redpanda's own SDKs, and the Java library's JVM, once per run of the tests."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from java_peer import JavaPeer
 from wasmline.build import build, load_project
 from wasmline.errors import ToolchainMissing
+from wasmline.testing.kafka import RunningKafka
 from wasmline.wasm import CompiledTransform, TransformRuntime
 
 GUESTS = Path(__file__).parents[2] / "wasm_modules/guests"
@@ -28,3 +30,10 @@ def sdk_guest() -> Callable[[str, str], CompiledTransform]:
         return TransformRuntime().compile(Path(report.path).read_bytes())
 
     return compiled
+
+
+@pytest.fixture(scope="session")
+def java_peer(kafka: RunningKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaPeer]:
+    """Return Confluent's Parallel Consumer in a JVM, on the broker of the tests."""
+    with JavaPeer(kafka.bootstrap_servers, tmp_path_factory.mktemp("java") / "peer.log") as peer:
+        yield peer
