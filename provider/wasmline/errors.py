@@ -5,7 +5,7 @@
     │                   InvalidModule · UnsupportedAbi · MissingExport · UnknownImport · InvalidProject(path, line)
     │                   BuildFailed(log) · ToolchainMissing(install) · SampleMismatch(diff)
     │                   InvalidJsonLine(source, line)
-    ├─ TransformError   a guest failed on a record, or could not be given any
+    ├─ TransformError   a guest failed on a record (partition, offset), or could not be given any
     │                   GuestTrap(code) · GuestTimeout(limit_ms) · GuestOutOfMemory(limit_bytes) · GuestExit(status)
     │                   GuestProtocolError · InvalidBatch · InstanceClosed
     ├─ RegistryError    VersionNotFound · VersionExists · DigestMismatch · RegistryUnavailable
@@ -108,7 +108,13 @@ class InvalidJsonLine(ModuleError):
 
 
 class TransformError(WasmlineError):
-    """A guest failed on one record. The record goes to the dead letters and its batch goes on."""
+    """A guest failed on one record. The record goes to the dead letters and its batch goes on.
+
+    ``partition`` and ``offset`` are the record's in its input topic; None where no record is to blame.
+    """
+
+    partition: int | None = None
+    offset: int | None = None
 
 
 class GuestTrap(TransformError):

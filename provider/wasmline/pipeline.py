@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from wasmline import dead_letters
 from wasmline.deploy import Deployment
-from wasmline.errors import TooManyFailures
+from wasmline.errors import TooManyFailures, TransformError
 from wasmline.records import HEADERS, TopicPartition
 from wasmline.wasm import LogLine, RecordFailure, TransformInstance
 
@@ -104,7 +104,7 @@ class TransformPipeline:
     """Runs batches of one input topic through one instance.
 
     ``run`` gives the outputs in input order, then the dead letters in input order. Without a dead-letter topic a
-    failing record raises its TransformError: nothing is dropped silently.
+    failing record raises its TransformError, with the record's place: nothing is dropped silently.
     """
 
     def __init__(self, deployment: Deployment, instance: TransformInstance, tally: Tally) -> None:
@@ -152,13 +152,18 @@ class TransformPipeline:
     ) -> Iterable[tuple[int, dict[str, Any]]]:
         for failure in failures:
             if self._spec.dead_letter_topic is None:
-                raise failure.error
+                raise self._placed(failure.error)
             record = batch.slice(failure.row, 1).to_pylist()[0]
             error, reason = type(failure.error).__name__, str(failure.error)
             self._tally.letter(record["partition"], error, reason)
             headers = [(header["key"], header["value"]) for header in record["headers"] or []]
             headers += dead_letters.failure(error=error, reason=reason)
             yield failure.row, self._letter(batch, failure.row, record["key"], record["value"], headers)
+
+    def _placed(self, error: TransformError) -> TransformError:
+        """Return the error with the record's place in its message, which nothing else will tell."""
+        error.args = (f"{self._spec.input_topic}, partition {error.partition}, offset {error.offset}: {error}",)
+        return error
 
     def _letter(
         self,

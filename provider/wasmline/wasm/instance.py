@@ -58,7 +58,7 @@ class TransformInstance:
             room = self._limits.log_bytes_per_batch
             for first, last in _slices(batch):
                 room = self._serve(batch, first, last, ledger, room)
-            return ledger.close()
+            return ledger.close(batch)
 
     def close(self) -> None:
         """Free the guest, once the batch that another thread may be at is done. Idempotent."""

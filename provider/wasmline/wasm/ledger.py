@@ -43,8 +43,11 @@ class Ledger:
         self._logs += lines
         self._logs_dropped += dropped
 
-    def close(self) -> TransformResult:
-        """Return the result. A row that wrote a header key Arrow cannot hold is failed here, with all its outputs."""
+    def close(self, batch: pa.RecordBatch) -> TransformResult:
+        """Return the result for a batch, whose columns name the records that failed.
+
+        A row that wrote a header key Arrow cannot hold is failed here, with all its outputs.
+        """
         outputs = self._joined()
         unfit = set().union(*map(rows_with_unfit_keys, self._outputs))
         if unfit:
@@ -59,7 +62,7 @@ class Ledger:
             outputs = outputs.filter(pa.array(~np.isin(rows, sorted(unfit))))
         return TransformResult(
             outputs=outputs,
-            failures=tuple(RecordFailure(row=row, error=self._failures[row]) for row in sorted(self._failures)),
+            failures=tuple(_failure(batch, row, self._failures[row]) for row in sorted(self._failures)),
             logs=tuple(self._logs),
             logs_dropped=self._logs_dropped,
         )
@@ -76,6 +79,11 @@ class Ledger:
             raise InvalidBatch(
                 f"the outputs of a batch outgrow an Arrow column: transform fewer records at once ({error})"
             ) from error
+
+
+def _failure(batch: pa.RecordBatch, row: int, error: TransformError) -> RecordFailure:
+    error.partition, error.offset = batch["partition"][row].as_py(), batch["offset"][row].as_py()
+    return RecordFailure(row=row, error=error)
 
 
 _EMPTY = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in OUTPUT_SCHEMA], schema=OUTPUT_SCHEMA)

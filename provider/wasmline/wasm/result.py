@@ -12,10 +12,20 @@ from wasmline.errors import TransformError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordFailure:
-    """One input row that gave no outputs, and why."""
+    """One input row that gave no outputs, and why; the error knows the record's coordinates."""
 
     row: int
     error: TransformError
+
+    @property
+    def partition(self) -> int | None:
+        """The record's partition."""
+        return self.error.partition
+
+    @property
+    def offset(self) -> int | None:
+        """The record's offset."""
+        return self.error.offset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,8 @@ class Scripted:
         outputs, failures = [], []
         for row, record in enumerate(batch.to_pylist()):
             if record["value"] == b"fail":
-                failures.append(RecordFailure(row=row, error=GuestTrap("guest trapped", code="UNREACHABLE")))
+                place = {name: record[name] for name in ("partition", "offset")}
+                failures.append(RecordFailure(row=row, error=GuestTrap("guest trapped", code="UNREACHABLE", **place)))
                 continue
             headers = list(record["headers"] or [])
             output = 0
@@ -99,10 +100,10 @@ def test_both_kinds_of_dead_letters_keep_the_input_order() -> None:
     assert [headers(record)[dead_letters.SOURCE_OFFSET] for record in out] == [b"100", b"101", b"102"]
 
 
-def test_without_a_dead_letter_topic_a_failure_is_raised() -> None:
+def test_without_a_dead_letter_topic_a_failure_is_raised_and_says_where() -> None:
     spec = DeploymentSpec(name="t", version="1.0.0", digest=DIGEST, input_topic="in", output_topics=("out",))
-    with pytest.raises(GuestTrap):
-        run(b"fail", spec=spec)
+    with pytest.raises(GuestTrap, match=r"^in, partition 2, offset 101: guest trapped$"):
+        run(b"a", b"fail", spec=spec)
 
 
 def test_too_large_a_share_of_failures_protects_the_topic() -> None:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from wasmline.errors import (
@@ -24,6 +26,21 @@ def test_poison_at_the_edges_and_in_rows_is_found(start: Any, records: Any, pois
     assert [failure.row for failure in result.failures] == list(poisoned)
     assert result.outputs.column("row").to_pylist() == [row for row in range(5) if row not in poisoned]
     assert instance.transform(records([b"k"])).outputs.num_rows == 1
+
+
+def test_a_failure_names_the_partition_and_the_offset_of_its_record(start: Any, records: Any) -> None:
+    instance = start(guests.guest(guests.when_key("p", guests.TRAP)))
+    batch = records([b"p", b"k", b"p", b"k", b"p"], offsets=[7, 8, 2**40, 10, 11])
+    batch = batch.set_column(4, batch.schema.field("partition"), pa.array([0, 1, 2, 3, 4], pa.int32()))
+    failures = pickle.loads(pickle.dumps(instance.transform(batch.slice(1)).failures))
+    assert [(each.row, each.partition, each.offset) for each in failures] == [(1, 2, 2**40), (3, 4, 11)]
+    assert [(each.error.partition, each.error.offset) for each in failures] == [(2, 2**40), (4, 11)]
+
+
+def test_a_failure_of_no_record_names_none(start: Any) -> None:
+    with pytest.raises(GuestTrap) as caught:
+        start(guests.guest(on_start=guests.TRAP))
+    assert (caught.value.partition, caught.value.offset) == (None, None)
 
 
 def test_a_record_that_fails_after_its_outputs_were_flushed_gives_none(start: Any, records: Any) -> None:
