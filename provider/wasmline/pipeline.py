@@ -188,7 +188,8 @@ class TransformPipeline:
         }
 
     def _log(self, lines: tuple[LogLine, ...], dropped: int) -> None:
-        self._tally += Tally(logs=[f"{line.level} {line.text}" for line in lines], logs_dropped=dropped)
+        texts = [f"{line.level} {line.text}".removesuffix("\n") for line in lines]
+        self._tally += Tally(logs=texts, logs_dropped=dropped)
 
     @staticmethod
     def _count(counter: Counter[int], partitions: pa.Array) -> None:

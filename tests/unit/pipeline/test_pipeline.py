@@ -8,7 +8,7 @@ from wasmline.deploy import Deployment, DeploymentSpec
 from wasmline.errors import GuestTrap, TooManyFailures
 from wasmline.pipeline import FailureWindow, Tally, TransformPipeline
 from wasmline.records import OUTPUT_SCHEMA, RECORD_SCHEMA
-from wasmline.wasm import RecordFailure, TransformResult
+from wasmline.wasm import LogLine, RecordFailure, TransformResult
 
 DIGEST = "sha256:" + "a" * 64
 SPEC = DeploymentSpec(
@@ -17,7 +17,7 @@ SPEC = DeploymentSpec(
 
 
 class Scripted:
-    """An instance that copies records, rejects those whose value is ``reject`` and fails on those that are ``fail``."""
+    """An instance that copies records and logs them, rejects values that are ``reject`` and fails on ``fail``."""
 
     def transform(self, batch: pa.RecordBatch) -> TransformResult:
         outputs, failures = [], []
@@ -35,7 +35,9 @@ class Scripted:
                 {"row": row, "output": output, "key": record["key"], "value": record["value"], "headers": headers}
             )
         return TransformResult(
-            outputs=pa.RecordBatch.from_pylist(outputs, schema=OUTPUT_SCHEMA), failures=tuple(failures), logs=()
+            outputs=pa.RecordBatch.from_pylist(outputs, schema=OUTPUT_SCHEMA),
+            failures=tuple(failures),
+            logs=tuple(LogLine(row=each["row"], level="WARN", text=each["value"].decode()) for each in outputs),
         )
 
 
@@ -66,6 +68,11 @@ def test_outputs_keep_their_order_and_their_headers() -> None:
     assert [(record["topic"], record["value"]) for record in out] == [("out", b"a"), ("out", b"b")]
     assert headers(out[0]) == {"h": b"1"}
     assert tally.records_in == tally.records_out == {2: 2}
+
+
+def test_a_log_line_has_its_level_and_lost_its_newline() -> None:
+    _, tally = run(b"one", b"two\n", b"three\nfour\n\n", b"\n", b"")
+    assert tally.logs == ["WARN one", "WARN two", "WARN three\nfour\n", "WARN ", "WARN "]
 
 
 def test_a_rejected_record_gains_its_source_and_its_module() -> None:
