@@ -12,7 +12,8 @@
     │                   InvalidReference(reference)
     ├─ DeployError      TopicNotFound(topic) · LimitExceeded · Conflict(name, generation) · DeploymentNotFound
     │                   DeploymentPaused
-    ├─ KafkaError       BrokerUnavailable(bootstrap_servers) · InvalidKafkaConfig(key)
+    ├─ KafkaError       BrokerUnavailable(bootstrap_servers) · InvalidKafkaConfig(key) · ClientClosed
+    │                   InexactMetadata
     ├─ ConsumerError    InvalidConsumerOption(option) · InvalidOffsetMetadata · CommitFailed · ProducerFenced
     │                   TerminalFailure · RecordsFailed(failures, outputs) · HandlerCancelled · OutputRefused
     │                   RecordGivenUp(topic, partition, offset, attempts) · UnsafeBroker
@@ -238,6 +239,14 @@ class InvalidKafkaConfig(KafkaError):
     """A client setting has no meaning, or no counterpart in the Java client."""
 
     key: str
+
+
+class ClientClosed(KafkaError):
+    """The Kafka client was closed before it was used."""
+
+
+class InexactMetadata(KafkaError):
+    """This installation is not known to read and write the metadata of committed offsets byte for byte."""
 
 
 class ConsumerError(WasmlineError):

@@ -17,6 +17,7 @@ UNREACHABLE = (
     KafkaError._RESOLVE,
     KafkaError._TIMED_OUT,
     KafkaError._TIMED_OUT_QUEUE,
+    KafkaError._WAIT_COORD,
     KafkaError._MSG_TIMED_OUT,
     KafkaError.REQUEST_TIMED_OUT,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
