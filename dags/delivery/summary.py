@@ -27,7 +27,7 @@ def print_summary(report: DemoReport, console: Console) -> None:
         f"distances right {wording.precision(accounting.largest_deviation)}",
         "dead letters": "\n".join([wording.count(accounting.dead_letters), *reasons]),
         "throughput": f"{wording.count(stream.records_per_second)} records/s, {len(stream.batches)} micro-batches",
-        "module": f"{wording.size(report.module.size)}, {report.module.digest}",
+        "module": wording.size(report.module.size),
         "model": f"{training.model}@{training.version}: RMSE {metrics.rmse:.3f} min, mean predictor "
         f"{metrics.mean_rmse:.3f} ({wording.count(rows.training)} rows, {wording.count(rows.holdout)} held out)",
         "decision": f"{training.decision.decision}: {training.decision.reason}",
@@ -36,9 +36,9 @@ def print_summary(report: DemoReport, console: Console) -> None:
     console.rule(f"{report.module.name}@{report.module.version}")
     console.print(_facts(facts))
     console.print(_correlations(report))
-    for name, place in report.look_next.items():
-        # Lines of their own and never folded, so that a command is one when it is copied.
-        console.print(Text.assemble((f"{name}: ", "dim"), place), soft_wrap=True)
+    for name, text in {"the module's digest": report.module.digest, **report.look_next}.items():
+        # Lines of their own and never folded, so that a command or a digest is one when it is copied.
+        console.print(Text.assemble((f"{name}: ", "dim"), text), soft_wrap=True)
 
 
 def _facts(facts: Mapping[str, str]) -> Table:

@@ -183,8 +183,10 @@ def test_the_summary_tells_records_reasons_rate_errors_and_where_to_look(report:
     assert len(shown.splitlines()) < 30
 
 
-def test_a_command_to_look_next_is_one_line_however_narrow_the_terminal(report: DemoReport) -> None:
+def test_the_digest_and_a_command_to_look_next_are_one_line_however_narrow_the_terminal(report: DemoReport) -> None:
     command = f"make up && /{'deep/' * 12}wasmline list -X bootstrap.servers=127.0.0.1:9092"
     text = io.StringIO()
     print_summary(replace(report, look_next={"the deployments": command}), Console(file=text, width=60))
-    assert text.getvalue().splitlines()[-1] == f"the deployments: {command}"
+    *_, digest, next_command = text.getvalue().splitlines()
+    assert digest == f"the module's digest: {report.module.digest}"
+    assert next_command == f"the deployments: {command}"
