@@ -127,4 +127,4 @@ def test_through_spark(sdk_guest: SdkGuest, language: str, spark: SparkSession) 
     assert [(int(h[dead_letters.SOURCE_PARTITION]), int(h[dead_letters.SOURCE_OFFSET])) for h in letters] == [
         (line["failed"]["partition"], line["failed"]["offset"]) for line in EXPECTED if "failed" in line
     ]
-    assert "".join(line.partition(" ")[2] for line in tally.value.logs).startswith(LOGGED)
+    assert "".join(f"{line.partition(' ')[2]}\n" for line in tally.value.logs).startswith(LOGGED)
