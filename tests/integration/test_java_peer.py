@@ -22,7 +22,7 @@ RECORDS = 300
 @pytest.fixture(scope="module")
 def topic(kafka: RunningKafka) -> str:
     name = kafka.topic()
-    produce_all(kafka.config, name, [(b"k%d" % (each % KEYS), b"v", None, 0) for each in range(RECORDS)])
+    produce_all(kafka.config, name, [(b"k%d" % (each % KEYS), b"v", None, None) for each in range(RECORDS)])
     return name
 
 

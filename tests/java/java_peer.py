@@ -128,7 +128,7 @@ class JavaPeer:
         work: str = "none",
         unfinished: Iterable[Coordinates] = (),
         encoding: str | None = None,
-        commit_ms: int | None = 100,
+        commit_ms: int | None = 5_000,
         buffer: int | None = 100_000,
     ) -> JavaConsumer:
         """Start a consumer of one topic.
