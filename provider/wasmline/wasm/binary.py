@@ -5,8 +5,12 @@ Only for bytes that the runtime found valid: nothing here checks again.
 
 from __future__ import annotations
 
-_PREAMBLE_BYTES = 8
+TYPE, IMPORT, FUNCTION, TABLE, MEMORY, GLOBAL, EXPORT, START, ELEMENT, CODE, DATA, DATA_COUNT = range(1, 13)
+"""The numbers of the sections."""
+
+PREAMBLE_BYTES = 8
 _CUSTOM = 0
+_NAMES = b"name"
 
 
 class Reader:
@@ -25,6 +29,15 @@ class Reader:
         """Return the next byte."""
         self._at += 1
         return self._data[self._at - 1]
+
+    @property
+    def at(self) -> int:
+        """How much was read."""
+        return self._at
+
+    def rest(self) -> bytes:
+        """Return all that is left."""
+        return self.take(len(self._data) - self._at)
 
     def take(self, size: int) -> bytes:
         """Return the next bytes."""
@@ -50,11 +63,35 @@ class Reader:
         return self.vector().decode()
 
 
+def number(value: int) -> bytes:
+    """Return an unsigned LEB128 number."""
+    written = bytearray()
+    while value >= 0x80:
+        written.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*written, value])
+
+
+def vector(data: bytes) -> bytes:
+    """Return bytes behind their number."""
+    return number(len(data)) + data
+
+
 def sections(wasm: bytes) -> dict[int, bytes]:
     """Return the content of every section but the custom ones, by its number."""
-    reader, found = Reader(wasm, _PREAMBLE_BYTES), {}
+    reader, found = Reader(wasm, PREAMBLE_BYTES), {}
     while reader.more:
         kind, content = reader.byte(), reader.vector()
         if kind != _CUSTOM:
             found[kind] = content
+    return found
+
+
+def names(wasm: bytes) -> list[bytes]:
+    """Return the custom sections that say what things are called."""
+    reader, found = Reader(wasm, PREAMBLE_BYTES), []
+    while reader.more:
+        kind, content = reader.byte(), reader.vector()
+        if kind == _CUSTOM and Reader(content).vector() == _NAMES:
+            found.append(content)
     return found

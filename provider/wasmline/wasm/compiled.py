@@ -17,9 +17,10 @@ from pathlib import Path
 
 import wasmtime
 
-from wasmline.wasm.abi import compile_module, validate_module
+from wasmline.wasm.abi import abi_version, compile_module, validate_module
 from wasmline.wasm.compiler import compile_apart, is_demanding
 from wasmline.wasm.engine import fingerprint, new_engine
+from wasmline.wasm.joined import joined, version
 
 _log = logging.getLogger(__name__)
 
@@ -63,9 +64,10 @@ class CompiledCache:
     def load(self, wasm: bytes, compiler: Compiler | None = None) -> Loaded:
         """Return a module, or raise InvalidModule if it cannot be compiled.
 
-        ``compiler`` None is for guests; ``wasmtime.Module`` takes our own modules, as text too.
+        ``compiler`` None is for guests, which get the shim and raise what ``abi_version`` raises, too;
+        ``wasmtime.Module`` takes our own modules, as text too.
         """
-        path = self._folder / f"{digest_of(wasm).removeprefix('sha256:')}-{fingerprint()}.cwasm"
+        path = self._folder / f"{digest_of(wasm).removeprefix('sha256:')}-{fingerprint()}-{version()}.cwasm"
         loaded = self._read(path)
         if loaded is None:
             code = _compiled(wasm) if compiler is None else bytes(compiler(new_engine(), wasm).serialize())
@@ -102,4 +104,6 @@ class CompiledCache:
 def _compiled(wasm: bytes) -> bytes:
     engine = new_engine()
     validate_module(engine, wasm)
-    return compile_apart(wasm) if is_demanding(wasm) else bytes(compile_module(engine, wasm).serialize())
+    abi_version(wasm)
+    whole = joined(wasm)
+    return compile_apart(whole) if is_demanding(wasm) else bytes(compile_module(engine, whole).serialize())

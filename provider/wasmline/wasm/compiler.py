@@ -14,7 +14,7 @@ import sys
 
 from wasmline.errors import InvalidModule
 from wasmline.wasm.abi import compile_module
-from wasmline.wasm.binary import Reader, sections
+from wasmline.wasm.binary import CODE, Reader, sections
 from wasmline.wasm.declarations import declarations
 from wasmline.wasm.engine import new_engine
 
@@ -31,8 +31,6 @@ CPU_SECONDS = 120
 MEMORY_BYTES = 8 << 30
 """Of addresses, of which the runtime takes many."""
 
-_CODE = 10
-
 
 def is_demanding(wasm: bytes) -> bool:
     """Return true if the compilation of a valid module may take longer than anybody waits."""
@@ -40,7 +38,7 @@ def is_demanding(wasm: bytes) -> bool:
     if any(len(kind.results) > 1 for kind in types):  # each may be of a block too, and a loop carries what it takes
         return True
     parameters = max((len(kind.parameters) for kind in types), default=0)
-    bodies = Reader(sections(wasm).get(_CODE, b"\0"))
+    bodies = Reader(sections(wasm).get(CODE, b"\0"))
     total = 0
     for _ in range(bodies.number()):
         body = bodies.vector()

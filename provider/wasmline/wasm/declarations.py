@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
-from wasmline.wasm.binary import Reader, sections
+from wasmline.wasm.binary import EXPORT, FUNCTION, GLOBAL, IMPORT, MEMORY, START, TABLE, TYPE, Reader, sections
 
 T = TypeVar("T")
 
-_TYPE, _IMPORT, _FUNCTION, _TABLE, _MEMORY, _GLOBAL, _EXPORT, _START = range(1, 9)
 _VALUES = {0x7F: "i32", 0x7E: "i64", 0x7D: "f32", 0x7C: "f64", 0x7B: "v128", 0x70: "funcref", 0x6F: "externref"}
 _REF_FUNC, _VECTOR, _END = 0xD2, 0xFD, 0x0B
 _OPERANDS = {0x43: 4, 0x44: 8}
@@ -126,12 +125,12 @@ def declarations(wasm: bytes) -> Declarations:
         reader = Reader(content.get(section, b"\0"))
         return (item(reader) for _ in range(reader.number()))
 
-    types = tuple(each(_TYPE, _function_type))
-    imports = tuple(each(_IMPORT, lambda reader: Import(reader.name(), reader.name(), _imported(reader, types))))
-    functions = [types[index] for index in each(_FUNCTION, Reader.number)]
-    tables = _joined(TableType, imports, each(_TABLE, _table))
-    memories = _joined(MemoryType, imports, each(_MEMORY, _memory))
-    global_types = _joined(GlobalType, imports, each(_GLOBAL, _defined_global))
+    types = tuple(each(TYPE, _function_type))
+    imports = tuple(each(IMPORT, lambda reader: Import(reader.name(), reader.name(), _imported(reader, types))))
+    functions = [types[index] for index in each(FUNCTION, Reader.number)]
+    tables = _joined(TableType, imports, each(TABLE, _table))
+    memories = _joined(MemoryType, imports, each(MEMORY, _memory))
+    global_types = _joined(GlobalType, imports, each(GLOBAL, _defined_global))
     spaces = (_joined(FunctionType, imports, iter(functions)), tables, memories, global_types)
     return Declarations(
         types=types,
@@ -140,8 +139,8 @@ def declarations(wasm: bytes) -> Declarations:
         tables=tables,
         memories=memories,
         globals=global_types,
-        exports=tuple(each(_EXPORT, lambda reader: Export(reader.name(), spaces[reader.byte()][reader.number()]))),
-        start_section=_START in content,
+        exports=tuple(each(EXPORT, lambda reader: Export(reader.name(), spaces[reader.byte()][reader.number()]))),
+        start_section=START in content,
     )
 
 

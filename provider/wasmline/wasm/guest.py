@@ -1,4 +1,4 @@
-"""One life of a guest: a store with trampoline, guest and shim in it, and the thread that ``_start`` never leaves.
+"""One life of a guest: a store with guest and shim in it, and the thread that ``_start`` never leaves.
 
 ``_start`` does not return while all is well, so it runs on a thread of its own and waits for batches inside
 ``next_batch``. Two locks hand the turn over: exactly one of owner and guest runs at any time. A guest lives until it
@@ -22,11 +22,12 @@ from wasmline.wasm.abi import FUNCTIONS
 from wasmline.wasm.context import TransformContext
 from wasmline.wasm.engine import MAX_STACK_BYTES
 from wasmline.wasm.inbox import Inbox
-from wasmline.wasm.limits import ADDRESS_SPACE, ResourceLimits
+from wasmline.wasm.limits import ResourceLimits
 from wasmline.wasm.memory import ShimMemory, limit_store
 from wasmline.wasm.outbox import Outbox
 from wasmline.wasm.result import LogLine
 from wasmline.wasm.setting import furnish, read_logs, read_stderr
+from wasmline.wasm.trampoline import GUEST_EXPORT, SHIM_EXPORT
 from wasmline.wasm.verdict import Death, refusal, trap_code, verdict
 from wasmline.wasm.watchdog import Watch, watchdog
 
@@ -49,12 +50,12 @@ if hasattr(os, "register_at_fork"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Code:
-    """The three modules of a store, compiled, bound to one engine."""
+    """The three modules of a store, compiled, bound to one engine; ``guest`` has the shim in it."""
 
     engine: wasmtime.Engine
     trampoline: wasmtime.Module
     guest: wasmtime.Module
-    shim: wasmtime.Module
+    wiring: wasmtime.Module
 
 
 class Guest:
@@ -228,22 +229,22 @@ class Guest:
 
     def _instantiate(self) -> wasmtime.Func:
         code, store = self._code, self._store
-        limit = self._limits.memory_bytes
-        limit_store(store, memory_bytes=limit, memories=1)
+        limit_store(store, memory_bytes=self._limits.memory_bytes)
         with wasmtime.Linker(code.engine) as linker:  # closed early: its callbacks and this object hold each other
             linker.define_func("host", "next_batch", wasmtime.FuncType([], [_I32()]), self._next_batch)
             linker.define_func("host", "flush", wasmtime.FuncType([_I32()], [_I32()]), self._flush)
             trampoline = linker.instantiate(store, code.trampoline)
             for module in ("trampoline", *FUNCTIONS):
                 linker.define_instance(store, module, trampoline)
-            # Two exports by name: a view of an instance's exports takes time by their number squared.
             linker.define_instance(store, "guest", linker.instantiate(store, code.guest))
-            memory = cast(wasmtime.Memory, linker.get(store, "guest", "memory"))
-            start = cast(wasmtime.Func, linker.get(store, "guest", "_start"))
-            limit_store(store, memory_bytes=ADDRESS_SPACE)
-            shim: wasmtime.Memory = linker.instantiate(store, code.shim).exports(store)["memory"]
-            limit_store(store, memory_bytes=limit)
-        self._furnish(memory, shim)
+            linker.instantiate(store, code.wiring)
+            # Exports by name: a view of an instance's exports takes time by their number squared.
+            guest_memory, shim_memory = (
+                cast(wasmtime.Memory, linker.get(store, "guest", f"{prefix}memory"))
+                for prefix in (GUEST_EXPORT, SHIM_EXPORT)
+            )
+            start = cast(wasmtime.Func, linker.get(store, "guest", f"{GUEST_EXPORT}_start"))
+        self._furnish(guest_memory, shim_memory)
         return start
 
     def _furnish(self, guest_memory: wasmtime.Memory, shim_memory: wasmtime.Memory) -> None:

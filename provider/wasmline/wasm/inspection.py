@@ -133,8 +133,8 @@ def _refusals_here(wasm: bytes, declared: Declarations, limits: ResourceLimits) 
         reasons.append(str(error))
     if len(declared.memories) > 1:
         reasons.append(f"it has {len(declared.memories)} memories; one is the most")
-    if len(declared.tables) >= MAX_TABLES:  # the host has one itself
-        reasons.append(f"it has {len(declared.tables)} tables; {MAX_TABLES - 1} are the most")
+    if len(declared.tables) > MAX_TABLES:
+        reasons.append(f"it has {len(declared.tables)} tables; {MAX_TABLES} are the most")
     if (begins := sum(memory.least for memory in declared.memories) * PAGE) > limits.memory_bytes:
         reasons.append(f"its memory begins with {begins:,} bytes, more than its limit of {limits.memory_bytes:,}")
     if (elements := max((table.least for table in declared.tables), default=0)) > MAX_TABLE_ELEMENTS:

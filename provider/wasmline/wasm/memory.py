@@ -10,18 +10,19 @@ from wasmline.errors import InvalidBatch
 from wasmline.wasm.layout import OFFSETS, STATIC
 from wasmline.wasm.limits import ADDRESS_SPACE, PAGE
 
-MAX_TABLES = 8
+MAX_TABLES = 7
+"""Of a guest."""
 MAX_TABLE_ELEMENTS = 1 << 20
 
 
-def limit_store(store: wasmtime.Store, *, memory_bytes: int, memories: int = 2) -> None:
-    """Limit what lives in a store: trampoline, guest and shim. Each call names every limit; others would be lifted."""
+def limit_store(store: wasmtime.Store, *, memory_bytes: int) -> None:
+    """Limit what lives in a store: a guest and the host's. Each call names every limit; others would be lifted."""
     store.set_limits(
         memory_size=memory_bytes,
         table_elements=MAX_TABLE_ELEMENTS,
         instances=3,
-        tables=MAX_TABLES,
-        memories=memories,
+        tables=MAX_TABLES + 2,  # the trampoline's and the shim's
+        memories=2,  # the guest's and the shim's
     )
 
 

@@ -13,8 +13,7 @@ from wasmline.wasm.context import TransformContext
 from wasmline.wasm.guest import Code
 from wasmline.wasm.instance import TransformInstance
 from wasmline.wasm.limits import ResourceLimits
-from wasmline.wasm.shim import shim
-from wasmline.wasm.trampoline import trampoline
+from wasmline.wasm.trampoline import trampoline, wiring
 
 
 class CompiledTransform:
@@ -37,8 +36,8 @@ class CompiledTransform:
             guest = self._unused.pop()
         except IndexError:
             guest = Loaded.of(self._guest)  # an engine each: an engine's epoch stops every store on it
-        trampoline, shim = (wasmtime.Module.deserialize(guest.engine, code) for code in self._host)
-        code = Code(engine=guest.engine, trampoline=trampoline, guest=guest.module, shim=shim)
+        trampoline, wiring = (wasmtime.Module.deserialize(guest.engine, code) for code in self._host)
+        code = Code(engine=guest.engine, trampoline=trampoline, guest=guest.module, wiring=wiring)
         return TransformInstance(code, context, limits or ResourceLimits())
 
 
@@ -59,7 +58,7 @@ class TransformRuntime:
 
 @functools.cache
 def _host_code(folder: Path) -> tuple[bytes, bytes]:
-    """Return trampoline and shim, compiled once per process, or not at all where the folder has them."""
+    """Return trampoline and wiring, compiled once per process, or not at all where the folder has them."""
     cache = CompiledCache(folder)
-    first, second = (cache.load(text.encode(), wasmtime.Module) for text in (trampoline(), shim()))
+    first, second = (cache.load(text.encode(), wasmtime.Module) for text in (trampoline(), wiring()))
     return first.code, second.code

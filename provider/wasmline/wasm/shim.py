@@ -1,24 +1,26 @@
 """The shim: Redpanda's transform ABI, inside WebAssembly, between Arrow columns and the guest's memory.
 
-It imports the guest's memory and owns another, where the host puts a batch's columns and finds the outputs'. So the
-guest's record loop never leaves WebAssembly: the host is entered once per batch (``next_batch``) and when the outputs
-outgrow their columns (``flush``). Payloads are those of the public transform SDKs: a Kafka v2 record body from the
-key on, with zigzag varints.
+It becomes a part of the guest (``joined``) and brings a memory of its own, where the host puts a batch's columns and
+finds the outputs'. So the guest's record loop never leaves WebAssembly: the host is entered once per batch
+(``next_batch``) and when the outputs outgrow their columns (``flush``). Payloads are those of the public transform
+SDKs: a Kafka v2 record body from the key on, with zigzag varints.
 """
 
 from __future__ import annotations
 
 from wasmline.wasm.abi import FUNCTIONS, TRANSFORM
+from wasmline.wasm.declarations import Declarations, FunctionType
 from wasmline.wasm.layout import ENDING_HOST, ENDING_OUTPUT
 from wasmline.wasm.limits import OUTPUT_OVERHEAD
 from wasmline.wasm.schema_registry import schema_registry
-from wasmline.wasm.trampoline import SHIM_FUNCTIONS
+from wasmline.wasm.trampoline import HOST_FUNCTIONS, SHIM_EXPORT, SHIM_FUNCTIONS
 from wasmline.wasm.unsupported import unsupported
 from wasmline.wasm.wasi import wasi
 from wasmline.wasm.wat import (
     COPY_LOCALS,
     at,
     bump,
+    call_through,
     copy,
     function_type,
     get,
@@ -41,15 +43,21 @@ UNFIT_KEY = 0xFF
 """Stands for a null header key, which Kafka cannot carry: no UTF-8 text holds this byte, so one check finds both."""
 
 
-def shim() -> str:
-    """Return the shim as WebAssembly text."""
+def shim(guest: Declarations) -> str:
+    """Return the shim as WebAssembly text. What a guest has comes first, so that nothing needs another number there.
+
+    The stand-ins for it share a type that the shim has no use for.
+    """
+    functions = sum(isinstance(item.type, FunctionType) for item in guest.imports) + guest.functions
     return f"""(module
-  (import "guest" "memory" (memory $guest 0))
-  (import "host" "next_batch" (func $next_batch (result i32)))
-  (import "host" "flush" (func $flush (param i32) (result i32)))
-  (import "trampoline" "table" (table $table {len(SHIM_FUNCTIONS)} funcref))
-  (memory $own (export "memory") 1)
-  (elem (table $table) (i32.const 0) func {" ".join(f"${name}" for name in SHIM_FUNCTIONS)})
+  {"(type (func (param f64)))" * len(guest.types)}
+  {'(import "" "" (func (type 0)))' * functions}
+  {'(import "" "" (table 0 funcref))' * len(guest.tables)}
+  (import "" "" (memory $guest 0))
+  (memory $own (export "{SHIM_EXPORT}memory") 1)
+  (table $host (export "{SHIM_EXPORT}host") {len(HOST_FUNCTIONS)} funcref)
+  {"".join(f'(export "{SHIM_EXPORT}{name}" (func ${name}))' for name in SHIM_FUNCTIONS)}
+  {"".join(_host_function(name, kind) for name, kind in HOST_FUNCTIONS.items())}
   {_write_long_varint()}
   {_read_long_varint()}
   {_measure_batch()}
@@ -60,6 +68,10 @@ def shim() -> str:
   {wasi()}
   {unsupported()}
   {schema_registry()})"""
+
+
+def _host_function(name: str, signature: str) -> str:
+    return f"(func ${name} {function_type(signature)} {call_through('$host', list(HOST_FUNCTIONS), name, signature)})"
 
 
 def stop(ending: int) -> str:

@@ -1,8 +1,10 @@
 """The trampoline: the module whose exports a guest's imports are linked to.
 
-A guest must be instantiated after what it imports, and the shim after the guest, whose memory it imports. The
-trampoline breaks the circle: each of its exports calls through a table that the shim fills when it is instantiated.
-Until then (in a wasm ``start`` section) a call traps. Functions that need neither state nor memory are answered here.
+What a guest imports must be there before the guest, and the shim, which is a part of it, is not. The trampoline
+breaks the circle: each of its exports calls through a table that is filled when the guest is instantiated, by a third
+module, the wiring, which hands the shim the host's two functions as well. Until then (in a wasm ``start`` section) a
+call traps. Functions that need neither state nor memory are answered here. The calls of every record do not come this
+way: ``joined`` makes them direct.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 from wasmline.wasm.abi import FUNCTIONS
 from wasmline.wasm.schema_registry import LOOKUPS
 from wasmline.wasm.unsupported import CHECKS, WASI_NOSYS
-from wasmline.wasm.wat import function_type
+from wasmline.wasm.wat import call_through, function_type
 
 WASI_BADF = 8
 
@@ -33,6 +35,13 @@ SHIM_FUNCTIONS = (
     *LOOKUPS,
 )
 """What the shim implements, in the order of the table."""
+
+HOST_FUNCTIONS = {"next_batch": ":i", "flush": "i:i"}
+"""What the host gives the shim, in the order of the shim's table."""
+
+SHIM_EXPORT = "shim."
+GUEST_EXPORT = "guest."
+"""How the names of exports begin in the module that is both."""
 
 _ANSWERS = {
     "sched_yield": "(i32.const 0)",
@@ -58,5 +67,23 @@ def _body(name: str, signature: str) -> str:
         return ""  # an ABI marker
     if name not in SHIM_FUNCTIONS:
         return _ANSWERS.get(name, f"(i32.const {WASI_NOSYS})")
-    arguments = " ".join(f"(local.get {index})" for index in range(len(signature.partition(":")[0])))
-    return f"(call_indirect {function_type(signature)} {arguments} (i32.const {SHIM_FUNCTIONS.index(name)}))"
+    return call_through("0", SHIM_FUNCTIONS, name, signature)
+
+
+def wiring() -> str:
+    """Return, as WebAssembly text, the module that fills the trampoline's table and the shim's."""
+    kinds = {name: kind for names in FUNCTIONS.values() for name, kind in names.items()}
+    shims = {name: kinds[name] for name in SHIM_FUNCTIONS}
+    return f"""(module
+  (import "trampoline" "table" (table $trampoline {len(shims)} funcref))
+  (import "guest" "{SHIM_EXPORT}host" (table $shim {len(HOST_FUNCTIONS)} funcref))
+  {_imported("guest", SHIM_EXPORT, shims)}
+  {_imported("host", "", HOST_FUNCTIONS)}
+  (elem (table $trampoline) (i32.const 0) func {" ".join(f"${name}" for name in shims)})
+  (elem (table $shim) (i32.const 0) func {" ".join(f"${name}" for name in HOST_FUNCTIONS)}))"""
+
+
+def _imported(module: str, prefix: str, functions: dict[str, str]) -> str:
+    return "".join(
+        f'(import "{module}" "{prefix}{name}" (func ${name} {function_type(kind)}))' for name, kind in functions.items()
+    )

@@ -6,6 +6,8 @@ paths. ``$own`` is the shim's memory, ``$guest`` the guest's.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from wasmline.wasm.layout import CLOCKS, OFFSETS
 
 INLINE_COPY_BYTES = 256
@@ -55,6 +57,12 @@ def function_type(signature: str) -> str:
     parts = [f"(param {' '.join(_TYPES[letter] for letter in params)})"] if params else []
     parts += [f"(result {' '.join(_TYPES[letter] for letter in results)})"] if results else []
     return " ".join(parts)
+
+
+def call_through(table: str, names: Sequence[str], name: str, signature: str) -> str:
+    """Return an expression: a function calls, with its own arguments, what stands for its name in a table."""
+    arguments = " ".join(f"(local.get {index})" for index in range(len(signature.partition(":")[0])))
+    return f"(call_indirect {table} {function_type(signature)} {arguments} (i32.const {names.index(name)}))"
 
 
 def is_valid(validity: str, bit: str, index: str) -> str:

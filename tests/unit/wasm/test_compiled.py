@@ -16,6 +16,7 @@ from wasmline.wasm import TransformContext, TransformRuntime, abi, compiled, com
 from wasmline.wasm.compiled import CompiledCache, default_folder
 from wasmline.wasm.compiler import is_demanding
 from wasmline.wasm.engine import new_engine
+from wasmline.wasm.joined import joined
 
 CONTEXT = TransformContext(name="t", input_topic="in", output_topics=("out",))
 WASM = guests.guest()
@@ -46,7 +47,7 @@ def test_a_transform_is_named_by_the_digest_of_its_bytes(tmp_path: Path) -> None
 
 def test_a_module_is_compiled_once(tmp_path: Path, compilations: list[bytes]) -> None:
     first, second = (CompiledCache(tmp_path).load(WASM).code for _ in range(2))
-    assert compilations == [WASM]
+    assert compilations == [joined(WASM)]
     assert first == second
     assert [path.suffix for path in tmp_path.iterdir()] == [".cwasm"]
 
@@ -59,7 +60,7 @@ def test_a_damaged_entry_is_compiled_again(tmp_path: Path, compilations: list[by
     entry(tmp_path).write_bytes(damage(entry(tmp_path).read_bytes()))
     assert CompiledCache(tmp_path).load(WASM).code == whole
     assert CompiledCache(tmp_path).load(WASM).code == whole
-    assert compilations == [WASM, WASM]
+    assert compilations == [joined(WASM)] * 2
 
 
 def test_an_entry_of_another_engine_is_compiled_again(tmp_path: Path, compilations: list[bytes]) -> None:
@@ -67,7 +68,7 @@ def test_an_entry_of_another_engine_is_compiled_again(tmp_path: Path, compilatio
     foreign = b"\x7fELF of another processor"
     entry(tmp_path).write_bytes(hashlib.sha256(foreign).digest() + foreign)
     assert CompiledCache(tmp_path).load(WASM).code != foreign
-    assert compilations == [WASM, WASM]
+    assert compilations == [joined(WASM)] * 2
 
 
 def test_a_folder_that_cannot_be_written_costs_only_time(tmp_path: Path, records: Any) -> None:
@@ -108,7 +109,7 @@ def test_a_demanding_function_compiles_in_a_process_apart_to_the_same_code(tmp_p
     assert is_demanding(wasm)
     assert not is_demanding(WASM)
     code = CompiledCache(tmp_path).load(wasm).code
-    assert code == bytes(abi.compile_module(new_engine(), wasm).serialize())
+    assert code == bytes(abi.compile_module(new_engine(), joined(wasm)).serialize())
 
 
 MANY_LOCALS = f"(func (local {'i32 ' * 8_000}))"
