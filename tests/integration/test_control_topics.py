@@ -3,10 +3,13 @@
 import threading
 import uuid
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from confluent_kafka import Producer
 
+from wasmline.cli import main
 from wasmline.deploy import (
     BatchClaim,
     Deployment,
@@ -32,7 +35,9 @@ from wasmline.errors import (
 )
 from wasmline.jobs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import KafkaConfig, Topics, producer
+from wasmline.registry import ArtifactMetadata, FilesystemRegistry
 from wasmline.status import PartitionStatus
+from wasmline.wasm import Schema
 
 MODULE = bytes(range(256)) * 8_000  # two megabytes: several chunks
 
@@ -72,6 +77,21 @@ def test_a_deployment_is_read_back_as_it_was_made(config: KafkaConfig, spec: Dep
     assert made.generation == 1
     assert DeploymentLog(config).get(spec.name) == made
     assert ModuleStore(config).get(spec.digest) == MODULE
+
+
+def test_the_command_line_deploys_schemas_and_a_clock(
+    config: KafkaConfig, spec: DeploymentSpec, tmp_path: Path
+) -> None:
+    declared = {"input-topic": spec.input_topic, "output-topics": list(spec.output_topics)}
+    registry = FilesystemRegistry(str(tmp_path / "registry"))
+    registry.publish(spec.name, "1.0.0", MODULE, metadata=ArtifactMetadata(transform=declared))
+    (tmp_path / "orders.avsc").write_text("{}")
+    options = ["--schema", f"7:orders={tmp_path / 'orders.avsc'}", "--clock", "redpanda"]
+    reached = ["--registry", str(tmp_path / "registry"), "-X", f"bootstrap.servers={config.bootstrap_servers}"]
+    result = CliRunner().invoke(main, ["deploy", spec.name, *options, *reached])
+    assert result.exit_code == 0, result.output
+    schemas = (Schema(id=7, definition="{}", format="avro", subject="orders"),)
+    assert DeploymentLog(config).get(spec.name).spec == replace(spec, schemas=schemas, clock="redpanda")
 
 
 def test_each_deployment_of_a_name_is_a_new_generation(config: KafkaConfig, spec: DeploymentSpec) -> None:

@@ -27,13 +27,17 @@ from wasmline.errors import (
 from wasmline.jobs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import ConsumerGroups, KafkaConfig, Topics, produce_all, read_to_end
 from wasmline.spark.microbatch import MicrobatchJob
-from wasmline.testing.guests import TRAP, WRITE, guest, when_key
+from wasmline.testing.guests import SCRATCH, TRAP, WRITE, guest, require, when_key
+from wasmline.wasm import Schema
 
 IDENTITY = guest()
 NEXT_IDENTITY = guest(abi=2)
 TRAPS_ON_X = guest(when_key("x", TRAP) + WRITE)
 TRAPS_ON_K = guest(when_key("k", TRAP) + WRITE)
 TRAPS_ALWAYS = guest(TRAP)
+TRAPS_WITHOUT_SCHEMA_7 = guest(
+    require(f"(call $get_schema_definition_len (i32.const 7) (i32.const {SCRATCH}))", 0) + WRITE
+)
 TRAPS_AT_START = guest(on_start=TRAP)
 
 
@@ -143,6 +147,12 @@ def test_every_record_arrives_once_in_the_order_of_its_key(stage: Stage) -> None
     assert report.state is JobState.SUCCEEDED
     assert report.result["records_in"] == report.result["records_out"] == 5_000
     assert len(report.result["batches"]) >= 3
+
+
+def test_a_guest_finds_the_schemas_of_its_deployment(stage: Stage) -> None:
+    stage.deploy(TRAPS_WITHOUT_SCHEMA_7, schemas=(Schema(id=7, definition="{}", format="json"),))
+    stage.produce(keyed(20))
+    assert stage.run().result["records_out"] == 20
 
 
 def test_progress_is_seen_by_lag_tools_and_in_the_status_topic(stage: Stage) -> None:

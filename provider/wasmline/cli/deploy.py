@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from wasmline.cli.options import Variable, registry_option
+from wasmline.cli.options import Variable, clock_option, registry_option, schemas_option
 
 if TYPE_CHECKING:
     from wasmline.deploy import Deployment
     from wasmline.kafka import KafkaConfig
     from wasmline.status import PartitionStatus
+    from wasmline.wasm import Schema
+    from wasmline.wasm.context import Clock
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -39,6 +41,8 @@ def kafka_option(command: Command) -> Command:
 @click.option("-o", "--output-topic", "output_topics", multiple=True, help="Write to this topic instead; repeatable.")
 @click.option("--dead-letter-topic", help="Keep failed records in this topic instead.")
 @click.option("--var", "variables", type=Variable(), multiple=True, metavar="K=V", help="Set an environment variable.")
+@clock_option
+@schemas_option
 @click.option("--max-failure-share", type=float, help="Pause when more records fail, from above 0 to 1; default 0.5.")
 @click.option("--expected-generation", type=int, help="Fail unless this generation stands (0: none yet).")
 def deploy(
@@ -49,6 +53,8 @@ def deploy(
     output_topics: tuple[str, ...],
     dead_letter_topic: str | None,
     variables: tuple[tuple[str, str], ...],
+    clock: Clock,
+    schemas: tuple[Schema, ...],
     max_failure_share: float | None,
     expected_generation: int | None,
 ) -> None:
@@ -70,6 +76,8 @@ def deploy(
         dead_letter_topic=dead_letter_topic,
         env={**version.metadata.transform.get("env", {}), **dict(variables)},
         max_failure_share=max_failure_share,
+        clock=clock,
+        schemas=schemas,
     )
     wasm = store.read(version.name, version.version)
     deployment = deploy_spec(_config(settings), spec, wasm, expected_generation=expected_generation)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import click
 
 from wasmline.build.sizes import parse_size
+from wasmline.cli.schema import SchemaFile
+from wasmline.wasm.context import Clock
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -53,6 +55,30 @@ class Variable(click.ParamType[tuple[str, str]]):
 def folder_argument(command: Command) -> Command:
     """Take a project's folder, by default the current one."""
     return click.argument("folder", type=click.Path(path_type=Path), default=Path())(command)
+
+
+def clock_option(command: Command) -> Command:
+    """Take the rule of the guest's clock."""
+    return click.option(
+        "--clock",
+        type=click.Choice(get_args(Clock)),
+        default="wasmline",
+        show_default=True,
+        help="How the guest's monotonic clock moves; redpanda: by a millisecond per reading and nothing else.",
+    )(command)
+
+
+def schemas_option(command: Command) -> Command:
+    """Take the schemas of the guest's schema registry."""
+    return click.option(
+        "--schema",
+        "schemas",
+        type=SchemaFile(),
+        multiple=True,
+        metavar="ID=FILE",
+        help="A schema that the guest finds in its schema registry; repeatable. ID:SUBJECT:VERSION=FILE names its"
+        " subject too; FILE ends in .avsc, .proto or .json, or begins with avro:, protobuf: or json:.",
+    )(command)
 
 
 def registry_option(command: Command) -> Command:

@@ -7,13 +7,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, TextIO, get_args
+from typing import BinaryIO, TextIO
 
 import click
 
 from wasmline.build.jsonl import output_lines, read_batches
-from wasmline.cli.options import MemorySize, Variable, registry_option
-from wasmline.cli.schema import SchemaFile
+from wasmline.cli.options import MemorySize, Variable, clock_option, registry_option, schemas_option
 from wasmline.cli.trial import Trial, find
 from wasmline.wasm import Schema, TransformResult, TransformRuntime
 from wasmline.wasm.context import Clock
@@ -28,22 +27,8 @@ SOME_FAILED = 3
     "--output-topic", "output_topics", multiple=True, metavar="NAME", help="Instead of the declared ones; repeatable."
 )
 @click.option("--memory", type=MemorySize(), metavar="SIZE", help="The guest's memory limit, such as 64MiB.")
-@click.option(
-    "--clock",
-    type=click.Choice(get_args(Clock)),
-    default="wasmline",
-    show_default=True,
-    help="How the guest's monotonic clock moves; redpanda: by a millisecond per reading and nothing else.",
-)
-@click.option(
-    "--schema",
-    "schemas",
-    type=SchemaFile(),
-    multiple=True,
-    metavar="ID=FILE",
-    help="A schema that the guest finds in its schema registry; repeatable. ID:SUBJECT:VERSION=FILE names its subject"
-    " too; FILE ends in .avsc, .proto or .json, or begins with avro:, protobuf: or json:.",
-)
+@clock_option
+@schemas_option
 @click.option("--timeout-ms", type=click.IntRange(min=1), metavar="MS", help="CPU time limit per record.")
 @click.option(
     "--logs",

@@ -6,9 +6,11 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from wasmline.documents import encode
 from wasmline.errors import DeployError, LimitExceeded
 from wasmline.registry import Version
-from wasmline.wasm import ResourceLimits, TransformContext
+from wasmline.wasm import ResourceLimits, Schema, TransformContext
+from wasmline.wasm.context import Clock
 
 DECLARED = {
     "input_topic": "input-topic",
@@ -22,6 +24,9 @@ DECLARED = {
 """Our fields, and the keys under which a published version keeps what its ``transform.yaml`` says."""
 
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+MAX_SCHEMA_BYTES = 256 * 1024
+"""Of the schemas as JSON: the deployment is written down again with every batch, in a record of at most a megabyte."""
+
 NAME = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 
@@ -31,8 +36,10 @@ class DeploymentSpec:
 
     ``dead_letter_topic`` receives what the host gives up and, if an output topic too, what the guest rejects.
     ``max_failure_share`` is the share of failed records in a window above which the deployment is paused (1.0 = never).
+    ``schemas`` are what the guest finds in its schema registry, ``clock`` the rule by which its monotonic clock moves.
 
-    Raises LimitExceeded for a name or digest that cannot be one, and what TransformContext raises for its part.
+    Raises LimitExceeded for a name or digest that cannot be one and for too many bytes of schemas, and what
+    TransformContext raises for its part.
     """
 
     name: str
@@ -46,6 +53,8 @@ class DeploymentSpec:
     cpu_ms_per_record: int = ResourceLimits().cpu_ms_per_record
     max_failure_share: float = 0.5
     compression: str = "none"
+    schemas: tuple[Schema, ...] = ()
+    clock: Clock = "wasmline"
 
     @classmethod
     def of(cls, version: Version, **chosen: Any) -> DeploymentSpec:
@@ -71,6 +80,10 @@ class DeploymentSpec:
             raise LimitExceeded(f"max_failure_share is {self.max_failure_share}: choose a share above 0, up to 1")
         if self.input_topic == self.dead_letter_topic:
             raise LimitExceeded(f"{self.name}: {self.input_topic} is both input and dead-letter topic")
+        if (size := len(encode(self.schemas))) > MAX_SCHEMA_BYTES:
+            raise LimitExceeded(
+                f"{self.name}: its schemas take {size} bytes as JSON; at most {MAX_SCHEMA_BYTES} can be deployed"
+            )
         self.context()
         self.limits()
 
@@ -83,7 +96,12 @@ class DeploymentSpec:
     def context(self) -> TransformContext:
         """Return what the guest is told of its deployment."""
         return TransformContext(
-            name=self.name, input_topic=self.input_topic, output_topics=self.output_topics, env=self.env
+            name=self.name,
+            input_topic=self.input_topic,
+            output_topics=self.output_topics,
+            env=self.env,
+            clock=self.clock,
+            schemas=self.schemas,
         )
 
     def limits(self) -> ResourceLimits:

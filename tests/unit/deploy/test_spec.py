@@ -1,0 +1,57 @@
+"""A deployment's spec: what it carries to a driver, and what it refuses to."""
+
+import json
+
+import pytest
+
+from wasmline.deploy import DeploymentSpec
+from wasmline.deploy.spec import MAX_SCHEMA_BYTES
+from wasmline.documents import decode, encode
+from wasmline.errors import DeployError, LimitExceeded
+from wasmline.registry import ArtifactMetadata, Version
+from wasmline.wasm import Schema
+
+DIGEST = "sha256:" + "a" * 64
+ORDERS = Schema(id=7, definition='{"type": "string"}', format="avro", subject="orders-value", version=3)
+
+
+def spec(*schemas: Schema, clock: str = "wasmline") -> DeploymentSpec:
+    return DeploymentSpec(
+        name="t", version="1.0.0", digest=DIGEST, input_topic="in", output_topics=("out",), schemas=schemas, clock=clock  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def test_the_guest_on_a_driver_finds_the_schemas_and_the_clock_that_were_deployed() -> None:
+    deployed = decode(DeploymentSpec, encode(spec(ORDERS, clock="redpanda")))
+    assert deployed == spec(ORDERS, clock="redpanda")
+    assert (deployed.context().schemas, deployed.context().clock) == ((ORDERS,), "redpanda")
+
+
+def test_a_spec_of_a_release_without_them_has_none() -> None:
+    document = json.loads(encode(spec()))
+    del document["schemas"], document["clock"]
+    assert decode(DeploymentSpec, json.dumps(document)) == spec()
+
+
+def test_schemas_are_deployed_up_to_a_quarter_of_a_record() -> None:
+    room = MAX_SCHEMA_BYTES - len(encode((Schema(id=1, definition="", format="json"),)))
+    assert spec(Schema(id=1, definition="x" * room, format="json")).schemas
+    with pytest.raises(LimitExceeded, match=f"take {MAX_SCHEMA_BYTES + 1} bytes"):
+        spec(Schema(id=1, definition="x" * room + "x", format="json"))
+    with pytest.raises(LimitExceeded, match="as JSON"):
+        spec(Schema(id=1, definition='"' * (room // 2 + 1), format="json"))
+
+
+def test_schemas_that_contradict_each_other_and_unknown_clocks_are_not_deployed() -> None:
+    with pytest.raises(DeployError, match="schema id 7 is given to two definitions"):
+        spec(ORDERS, Schema(id=7, definition="{}", format="avro"))
+    with pytest.raises(DeployError, match="no clock is named 'sundial'"):
+        spec(clock="sundial")
+
+
+def test_a_version_is_deployed_with_the_schemas_that_are_chosen() -> None:
+    declared = {"input-topic": "in", "output-topics": ["out"]}
+    metadata = ArtifactMetadata(transform=declared)
+    version = Version(name="t", version="1.0.0", digest=DIGEST, size_bytes=1, metadata=metadata)
+    assert DeploymentSpec.of(version) == spec()
+    assert DeploymentSpec.of(version, schemas=(ORDERS,), clock="redpanda") == spec(ORDERS, clock="redpanda")
