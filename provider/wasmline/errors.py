@@ -14,9 +14,9 @@
     │                   DeploymentPaused
     ├─ KafkaError       BrokerUnavailable(bootstrap_servers) · InvalidKafkaConfig(key) · ClientClosed
     │                   InexactMetadata
-    ├─ ConsumerError    InvalidConsumerOption(option) · InvalidOffsetMetadata · CommitFailed · ProducerFenced
-    │                   TerminalFailure · RecordsFailed(failures, outputs) · HandlerCancelled · OutputRefused
-    │                   RecordGivenUp(topic, partition, offset, attempts) · UnsafeBroker
+    ├─ ConsumerError    InvalidConsumerOption(option) · InvalidOffsetMetadata(offset, reason) · CommitFailed
+    │                   ProducerFenced · TerminalFailure · RecordsFailed(failures, outputs) · HandlerCancelled
+    │                   OutputRefused(place) · RecordGivenUp(topic, partition, offset, attempts) · UnsafeBroker
     ├─ LocalError       PrerequisiteMissing(install) · ArtifactUnavailable · PortInUse(port) · ServiceFailed(log)
     ├─ TrainingError    InvalidTrainSpec(field) · NotEnoughData(rows) · GateFailed(report)
     └─ JobError         UnsupportedSpecVersion · InvalidJob · JobNotFound · JobBusy(job, run) · JobFailed(report)
@@ -260,7 +260,10 @@ class InvalidConsumerOption(ConsumerError):
 
 
 class InvalidOffsetMetadata(ConsumerError):
-    """What is committed beside an offset is not an offset map that this consumer can read."""
+    """What is committed beside ``offset`` is not an offset map that this consumer can read; ``reason`` says why."""
+
+    offset: int
+    reason: str
 
 
 class CommitFailed(ConsumerError):
@@ -292,7 +295,9 @@ class HandlerCancelled(ConsumerError):
 
 
 class OutputRefused(ConsumerError):
-    """An output can never be written: it is too large, or its topic refuses it."""
+    """An output can never be written: it is too large, or its topic refuses it. ``place`` counts its transaction's."""
+
+    place: int
 
 
 class RecordGivenUp(ConsumerError):
