@@ -1,0 +1,309 @@
+"""Committed offsets with their metadata, byte for byte: what confluent-kafka's own methods cannot carry.
+
+confluent-kafka 2.16.1 sends metadata with the terminator of its C string and reads it past its end, so that a map of
+finished records neither reaches the Java library whole nor comes back from it. ``ExactDoor`` calls the librdkafka which
+that package has loaded already; ``PlainDoor`` keeps offsets and drops metadata. The fifth of docs/decisions says why,
+and when this module goes.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import confluent_kafka
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+
+from wasmline.errors import BrokerUnavailable, ClientClosed, InexactMetadata, TopicNotFound
+from wasmline.errors import KafkaError as KafkaFailed
+from wasmline.kafka.administrator import Administrator
+from wasmline.kafka.config import KafkaConfig
+from wasmline.kafka.failures import mapped
+from wasmline.kafka.librdkafka import NO_CALLBACK, Entry, Librdkafka, entries_of
+from wasmline.records import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+TIMEOUT = 15.0
+"""Seconds that one request may take."""
+
+REPORT = "https://github.com/confluentinc/confluent-kafka-python/issues"
+
+SELF_TEST_LENGTH = 24
+"""A length at which the client's own methods never gave metadata back as it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """The next offset to read and the text that was committed with it; "" where there was none."""
+
+    offset: int
+    metadata: str = ""
+
+    def __post_init__(self) -> None:
+        if self.offset < 0:
+            raise ValueError(f"{self.offset} cannot be committed: an offset is 0 or more")
+
+
+class CommitDoor(Protocol):
+    """Reads and writes what a group has committed.
+
+    Errors are the client's KafkaException, with the code and the flags ``retriable``, ``txn_requires_abort`` and
+    ``fatal`` that librdkafka gave; ``wasmline.kafka.failures.mapped`` makes them ours. A closed client raises
+    ClientClosed. Times are in seconds. Several threads may call at once; as with the client's own methods, nobody may
+    close the client meanwhile.
+    """
+
+    keeps_metadata: bool
+    """Whether metadata is kept exactly. If not it is neither written nor read, and without a map exactly-once cannot be
+    promised for what finished out of order."""
+
+    def committed(
+        self, consumer: Consumer, partitions: Iterable[TopicPartition], timeout: float = TIMEOUT
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """Return what the consumer's group has committed; partitions without a commit are absent.
+
+        Under ``isolation.level=read_committed`` this waits for the transactions that hold offsets of the group, and
+        raises _TIMED_OUT rather than return what was there before them. One NUL at the end of metadata is dropped:
+        clients with the defect wrote it.
+        """
+        ...
+
+    def commit(
+        self, consumer: Consumer, offsets: Mapping[TopicPartition, CommittedOffset], timeout: float = TIMEOUT
+    ) -> None:
+        """Commit for the consumer's group, as the member it is or as none, and return when the broker has it.
+
+        When a partition is refused, the others may be committed. After _TIMED_OUT the commit may still be carried out,
+        and the end of the consumer waits for that for up to ``session.timeout.ms``.
+        """
+        ...
+
+    def send_offsets(
+        self,
+        producer: Producer,
+        group_metadata: Any,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        timeout: float = TIMEOUT,
+    ) -> None:
+        """Make offsets part of the producer's open transaction.
+
+        ``group_metadata`` is what ``Consumer.consumer_group_metadata()`` returned. A broker that is connected and does
+        not answer is waited for during the producer's ``socket.timeout.ms`` (a minute by default), however short
+        ``timeout`` is.
+        """
+        ...
+
+
+def open_door(config: KafkaConfig, group: str, partition: TopicPartition, *, timeout: float = TIMEOUT) -> CommitDoor:
+    """Return the exact door once the self test passed on this cluster, else the plain one, with a warning.
+
+    ``partition`` is one that the group will read. Raises BrokerUnavailable when no broker answers and TopicNotFound for
+    a partition that is not there: these say nothing about the client.
+    """
+    try:
+        door = ExactDoor()
+        self_test(door, config, group, partition, timeout=timeout)
+    except BrokerUnavailable:
+        raise
+    except KafkaFailed as error:
+        logger.warning(
+            "offsets of group %s are committed without metadata, because: %s. What finished out of order runs again "
+            "after a restart, and maps of other clients are not read. If there is nothing to correct, report it at %s",
+            group,
+            error,
+            REPORT,
+        )
+        return PlainDoor()
+    return door
+
+
+def self_test(
+    door: CommitDoor, config: KafkaConfig, group: str, partition: TopicPartition, *, timeout: float = TIMEOUT
+) -> None:
+    """Commit metadata to a scratch group and read it back; raise InexactMetadata when it is not the same.
+
+    Raises TopicNotFound, BrokerUnavailable or KafkaError when that cannot be done. The group's name is new and begins
+    with ``<group>.self-test.``, so that permissions by prefix cover it; it is deleted afterwards where that is
+    permitted, and else expires. No record is read, and ``group`` is not touched.
+    """
+    scratch = f"{group}.self-test.{uuid.uuid4().hex}"
+    written = CommittedOffset(0, secrets.token_hex(SELF_TEST_LENGTH // 2))
+    missing = TopicNotFound(f"there is no {partition} on {config.bootstrap_servers}", topic=partition.topic)
+    with mapped(config.bootstrap_servers, {KafkaError.UNKNOWN_TOPIC_OR_PART: missing}):
+        consumer = Consumer(config.client(**{"group.id": scratch, "enable.auto.commit": "false"}))
+        try:
+            # A read ends in time where nobody answers; a commit under way would hold the close up.
+            door.committed(consumer, [partition], timeout)
+            door.commit(consumer, {partition: written}, timeout)
+            read = door.committed(consumer, [partition], timeout).get(partition)
+        finally:
+            consumer.close()
+    _delete_group(config, scratch, timeout)
+    if read != written:
+        servers = config.bootstrap_servers
+        raise InexactMetadata(f"{written} was committed to {partition} on {servers}, and {read} came back")
+
+
+def _delete_group(config: KafkaConfig, group: str, timeout: float) -> None:
+    admin = Administrator(config, timeout)
+    try:
+        admin.result(admin.client.delete_consumer_groups([group], request_timeout=timeout)[group])
+    except KafkaFailed as error:
+        logger.debug("group %s is left to expire: %s", group, error)
+
+
+class ExactDoor:
+    """Calls librdkafka itself. Making one raises InexactMetadata where that is not known to be safe."""
+
+    keeps_metadata = True
+
+    def __init__(self) -> None:
+        self._library = Librdkafka()
+
+    def committed(
+        self, consumer: Consumer, partitions: Iterable[TopicPartition], timeout: float = TIMEOUT
+    ) -> dict[TopicPartition, CommittedOffset]:
+        handle = self._library.handle(consumer)
+        asked = [Entry(*partition) for partition in dict.fromkeys(partitions)]
+        if not asked:
+            return {}
+        with self._library.partitions(asked) as made:
+            code = self._library["committed"](handle, made, _milliseconds(timeout))
+            if code == KafkaError._TIMED_OUT:
+                message = f"no committed offsets within {timeout:g} s: no broker answered, or a transaction holds them"
+                raise KafkaException(KafkaError(code, message))
+            if code:
+                raise KafkaException(KafkaError(code))
+            answers = entries_of(made)
+        _raise_first(answers)
+        return {
+            TopicPartition(each.topic, each.partition): CommittedOffset(each.offset, _text(each.metadata))
+            for each in answers
+            if each.offset >= 0
+        }
+
+    def commit(
+        self, consumer: Consumer, offsets: Mapping[TopicPartition, CommittedOffset], timeout: float = TIMEOUT
+    ) -> None:
+        handle = self._library.handle(consumer)
+        if not offsets:
+            return
+        # rd_kafka_commit waits without limit; a late answer goes down with this queue.
+        queue = self._library["queue_new"](handle)
+        try:
+            with self._library.partitions(_entries(offsets)) as made:
+                if code := self._library["commit_queue"](handle, made, queue, NO_CALLBACK, None):
+                    raise KafkaException(KafkaError(code))
+            event = self._library["queue_poll"](queue, _milliseconds(timeout))
+            if not event:
+                message = f"the commit was not answered within {timeout:g} s and may still be carried out"
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, message))
+            code = self._library["event_error"](event)
+            answers = entries_of(self._library["event_topic_partition_list"](event))
+            self._library["event_destroy"](event)
+        finally:
+            self._library["queue_destroy"](queue)
+        _raise_first(answers)
+        if code:
+            raise KafkaException(KafkaError(code))
+
+    def send_offsets(
+        self,
+        producer: Producer,
+        group_metadata: Any,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        timeout: float = TIMEOUT,
+    ) -> None:
+        handle = self._library.handle(producer)
+        if not offsets:
+            return
+        with self._library.group(group_metadata) as group, self._library.partitions(_entries(offsets)) as made:
+            error = self._library["send_offsets_to_transaction"](handle, made, group, _milliseconds(timeout))
+            self._library.check(error)
+
+
+class PlainDoor:
+    """The client's own methods, with offsets only.
+
+    They give ``commit`` no time limit: the client gives up after ``session.timeout.ms`` without a coordinator.
+    """
+
+    keeps_metadata = False
+
+    def committed(
+        self, consumer: Consumer, partitions: Iterable[TopicPartition], timeout: float = TIMEOUT
+    ) -> dict[TopicPartition, CommittedOffset]:
+        asked = [confluent_kafka.TopicPartition(*partition) for partition in partitions]
+        if not asked:
+            return {}
+        with _open_client():
+            answers = _answers(consumer.committed(asked, timeout=timeout))
+        _raise_first(answers)
+        return {
+            TopicPartition(each.topic, each.partition): CommittedOffset(each.offset)
+            for each in answers
+            if each.offset >= 0
+        }
+
+    def commit(
+        self, consumer: Consumer, offsets: Mapping[TopicPartition, CommittedOffset], timeout: float = TIMEOUT
+    ) -> None:
+        if offsets:
+            with _open_client():
+                answers = consumer.commit(offsets=_without_metadata(offsets), asynchronous=False)
+            _raise_first(_answers(answers))
+
+    def send_offsets(
+        self,
+        producer: Producer,
+        group_metadata: Any,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        timeout: float = TIMEOUT,
+    ) -> None:
+        if offsets:
+            with _open_client():
+                producer.send_offsets_to_transaction(_without_metadata(offsets), group_metadata, timeout)
+
+
+@contextmanager
+def _open_client() -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:  # the client's way to say that it is closed
+        raise ClientClosed(f"{error}: commit before the client is closed") from error
+
+
+def _without_metadata(offsets: Mapping[TopicPartition, CommittedOffset]) -> list[confluent_kafka.TopicPartition]:
+    return [confluent_kafka.TopicPartition(*partition, each.offset) for partition, each in offsets.items()]
+
+
+def _answers(partitions: Iterable[confluent_kafka.TopicPartition] | None) -> list[Entry]:
+    errors = ((each, 0 if each.error is None else each.error.code()) for each in partitions or ())
+    return [Entry(each.topic, each.partition, each.offset, error=error) for each, error in errors]
+
+
+def _entries(offsets: Mapping[TopicPartition, CommittedOffset]) -> list[Entry]:
+    return [Entry(*partition, each.offset, each.metadata.encode()) for partition, each in offsets.items()]
+
+
+def _raise_first(answers: Iterable[Entry]) -> None:
+    for each in answers:
+        if each.error:
+            raise KafkaException(
+                KafkaError(each.error, f"{each.topic} [{each.partition}]: {KafkaError(each.error).str()}")
+            )
+
+
+def _text(metadata: bytes) -> str:
+    """Return metadata as text. Brokers keep it as UTF-8; whatever else a foreign broker kept is no reason to stop."""
+    return metadata.removesuffix(b"\0").decode(errors="replace")
+
+
+def _milliseconds(timeout: float) -> int:
+    return max(int(timeout * 1000), 0)

@@ -1,0 +1,211 @@
+"""The librdkafka that confluent-kafka has loaded already, called through ctypes: for what its own methods cannot do.
+
+``wasmline.kafka.commit_metadata`` is its only user, and both go together once the client is fixed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import confluent_kafka
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, cimpl
+
+from wasmline.errors import ClientClosed, InexactMetadata
+
+KNOWN_CLIENTS = ("2.16.1",)
+"""The releases of confluent-kafka whose objects are known to begin with the handle of librdkafka."""
+
+UNSET = -1001
+"""``RD_KAFKA_OFFSET_INVALID``: no offset."""
+
+
+class Partition(ctypes.Structure):
+    """``rd_kafka_topic_partition_t`` of rdkafka.h."""
+
+    _fields_ = [
+        ("topic", ctypes.c_char_p),
+        ("partition", ctypes.c_int32),
+        ("offset", ctypes.c_int64),
+        ("metadata", ctypes.c_void_p),
+        ("metadata_size", ctypes.c_size_t),
+        ("opaque", ctypes.c_void_p),
+        ("err", ctypes.c_int),
+        ("private", ctypes.c_void_p),
+    ]
+
+
+class PartitionList(ctypes.Structure):
+    """``rd_kafka_topic_partition_list_t`` of rdkafka.h."""
+
+    _fields_ = [("cnt", ctypes.c_int), ("size", ctypes.c_int), ("elems", ctypes.POINTER(Partition))]
+
+
+_List = ctypes.POINTER(PartitionList)
+_OnCommit = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+_Handle = _Event = _Queue = _Error = _Group = ctypes.c_void_p
+
+NO_CALLBACK = _OnCommit(lambda handle, error, partitions, opaque: None)
+"""What to commit with when the answer is polled for: without any, the library queues a second answer for the client's
+own callback, which stays in memory until the client is polled."""
+
+FUNCTIONS: dict[str, tuple[Any, ...]] = {
+    "version": (ctypes.c_int,),
+    "name": (ctypes.c_char_p, _Handle),
+    "opaque": (ctypes.c_void_p, _Handle),
+    "mem_malloc": (ctypes.c_void_p, _Handle, ctypes.c_size_t),
+    "topic_partition_list_new": (_List, ctypes.c_int),
+    "topic_partition_list_add": (ctypes.POINTER(Partition), _List, ctypes.c_char_p, ctypes.c_int32),
+    "topic_partition_list_copy": (_List, _List),
+    "topic_partition_list_set_offset": (ctypes.c_int, _List, ctypes.c_char_p, ctypes.c_int32, ctypes.c_int64),
+    "topic_partition_list_destroy": (None, _List),
+    "committed": (ctypes.c_int, _Handle, _List, ctypes.c_int),
+    "commit_queue": (ctypes.c_int, _Handle, _List, _Queue, _OnCommit, ctypes.c_void_p),
+    "queue_new": (_Queue, _Handle),
+    "queue_poll": (_Event, _Queue, ctypes.c_int),
+    "queue_destroy": (None, _Queue),
+    "event_error": (ctypes.c_int, _Event),
+    "event_topic_partition_list": (_List, _Event),
+    "event_destroy": (None, _Event),
+    "consumer_group_metadata_read": (_Error, ctypes.POINTER(_Group), ctypes.c_char_p, ctypes.c_size_t),
+    "consumer_group_metadata_destroy": (None, _Group),
+    "send_offsets_to_transaction": (_Error, _Handle, _List, _Group, ctypes.c_int),
+    "error_code": (ctypes.c_int, _Error),
+    "error_string": (ctypes.c_char_p, _Error),
+    "error_is_fatal": (ctypes.c_int, _Error),
+    "error_is_retriable": (ctypes.c_int, _Error),
+    "error_txn_requires_abort": (ctypes.c_int, _Error),
+    "error_destroy": (None, _Error),
+}
+"""What is called of librdkafka, without its prefix: the type of the result, then those of the arguments."""
+
+
+class Entry(NamedTuple):
+    """One element of a list of partitions, copied out of the library's memory. ``error`` 0 is none."""
+
+    topic: str
+    partition: int
+    offset: int = UNSET
+    metadata: bytes = b""
+    error: int = 0
+
+
+class Librdkafka:
+    """Its functions by name, without their prefix: ``library["queue_new"](handle)``.
+
+    Making one raises InexactMetadata unless client and library are those that were tried and are laid out as declared
+    here; that needs no broker.
+    """
+
+    def __init__(self) -> None:
+        client = str(confluent_kafka.__version__)
+        if client not in KNOWN_CLIENTS:
+            raise InexactMetadata(f"confluent-kafka is {client}: install {' or '.join(KNOWN_CLIENTS)}, which was tried")
+        try:
+            # Symbols are looked up in what the extension depends on: this loads nothing and needs no path.
+            library = ctypes.CDLL(cimpl.__file__)
+            self._functions = {name: _declared(library, name, *types) for name, types in FUNCTIONS.items()}
+        except (OSError, AttributeError) as error:
+            raise InexactMetadata(
+                f"this installation of confluent-kafka does not let librdkafka be called: {error}"
+            ) from error
+        self._check_version()
+        self._check_layout()
+        self._check_handles()
+
+    def __getitem__(self, name: str) -> Any:
+        return self._functions[name]
+
+    def handle(self, client: Consumer | Producer) -> int:
+        """Return the client's ``rd_kafka_t *``: the first field behind the object's head. Raises ClientClosed."""
+        if not isinstance(client, Consumer | Producer):
+            raise TypeError(f"a {type(client).__name__} is no client of confluent-kafka")
+        handle = ctypes.c_void_p.from_address(id(client) + object.__basicsize__).value
+        if not handle:
+            raise ClientClosed(f"the {type(client).__name__} was closed before its offsets were asked for or committed")
+        if self["opaque"](handle) != id(client):  # the library knows its owner
+            raise InexactMetadata(f"the handle of a {type(client).__name__} belongs to another object")
+        return handle
+
+    @contextmanager
+    def partitions(self, entries: Iterable[Entry]) -> Iterator[Any]:
+        """Lend a list in the library's memory, which frees the metadata together with the list."""
+        made = self["topic_partition_list_new"](0)
+        try:
+            for entry in entries:
+                element = self["topic_partition_list_add"](made, entry.topic.encode(), entry.partition).contents
+                element.offset = entry.offset
+                if entry.metadata:
+                    element.metadata = self["mem_malloc"](None, len(entry.metadata))
+                    element.metadata_size = len(entry.metadata)
+                    ctypes.memmove(element.metadata, entry.metadata, len(entry.metadata))
+            yield made
+        finally:
+            self["topic_partition_list_destroy"](made)
+
+    @contextmanager
+    def group(self, metadata: bytes) -> Iterator[Any]:
+        """Lend what ``Consumer.consumer_group_metadata`` wrote as an ``rd_kafka_consumer_group_metadata_t *``."""
+        made = ctypes.c_void_p()
+        self.check(self["consumer_group_metadata_read"](ctypes.byref(made), metadata, len(metadata)))
+        try:
+            yield made
+        finally:
+            self["consumer_group_metadata_destroy"](made)
+
+    def check(self, error: int | None) -> None:
+        """Raise an ``rd_kafka_error_t *`` with its flags, and free it; NULL is success."""
+        if not error:
+            return
+        try:
+            code, reason = self["error_code"](error), self["error_string"](error).decode(errors="replace")
+            flags = [bool(self[f"error_{flag}"](error)) for flag in ("is_fatal", "is_retriable", "txn_requires_abort")]
+        finally:
+            self["error_destroy"](error)
+        raise KafkaException(KafkaError(code, reason, *flags))
+
+    def _check_version(self) -> None:
+        text, number = confluent_kafka.libversion()
+        if self["version"]() != number:
+            raise InexactMetadata(f"confluent-kafka uses librdkafka {text}, and another one is loaded in this process")
+
+    def _check_layout(self) -> None:
+        """Let the library write and copy what is declared here, and compare."""
+        first, second = Entry("layout", 7, 1 << 40), Entry("layout", 8, 9, b"twenty-four characters..")
+        with self.partitions([first._replace(offset=UNSET), second]) as made:
+            self["topic_partition_list_set_offset"](made, b"layout", first.partition, first.offset)
+            copy = self["topic_partition_list_copy"](made)
+            try:
+                seen = entries_of(copy)
+            finally:
+                self["topic_partition_list_destroy"](copy)
+        if seen != [first, second]:
+            raise InexactMetadata(f"librdkafka {confluent_kafka.libversion()[0]} lays lists out in another way: {seen}")
+
+    def _check_handles(self) -> None:
+        """Find the handles of two clients that connect to nothing, and ask the library for their names."""
+        label = f"probe-{uuid.uuid4()}"
+        settings = {"client.id": label, "log_level": "0"}
+        for client in (Consumer({**settings, "group.id": label}), Producer(settings)):
+            name = self["name"](self.handle(client)).decode()
+            if not name.startswith(f"{label}#{type(client).__name__.lower()}-"):
+                raise InexactMetadata(f"the handle of {label} is that of {name}")
+
+
+def entries_of(partitions: Any) -> list[Entry]:
+    """Return a copy of a list of the library; NULL is empty."""
+    elements = (partitions.contents.elems[index] for index in range(partitions.contents.cnt if partitions else 0))
+    return [Entry(each.topic.decode(), each.partition, each.offset, _metadata(each), each.err) for each in elements]
+
+
+def _metadata(element: Any) -> bytes:
+    return ctypes.string_at(element.metadata, element.metadata_size) if element.metadata else b""
+
+
+def _declared(library: ctypes.CDLL, name: str, result: Any, *arguments: Any) -> Any:
+    function = getattr(library, f"rd_kafka_{name}")
+    function.restype, function.argtypes = result, arguments
+    return function

@@ -1,0 +1,126 @@
+"""The doors to committed offsets, as far as they need no broker."""
+
+from __future__ import annotations
+
+import ctypes
+
+import confluent_kafka
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+
+from wasmline.errors import BrokerUnavailable, ClientClosed, InexactMetadata
+from wasmline.kafka import librdkafka
+from wasmline.kafka.commit_metadata import CommitDoor, CommittedOffset, ExactDoor, PlainDoor, open_door
+from wasmline.kafka.config import KafkaConfig
+from wasmline.kafka.failures import mapped
+from wasmline.kafka.librdkafka import Librdkafka
+from wasmline.records import TopicPartition
+
+NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "log_level": "0", "session.timeout.ms": "1000"}
+PARTITION = TopicPartition("topic", 0)
+DOORS = pytest.mark.parametrize("door", [ExactDoor(), PlainDoor()], ids=["exact", "plain"])
+
+
+@pytest.fixture
+def consumer() -> Consumer:
+    return Consumer({**NOWHERE, "group.id": "group"})
+
+
+def test_an_offset_below_zero_cannot_be_committed() -> None:
+    with pytest.raises(ValueError, match="-1001"):
+        CommittedOffset(-1001, "map")
+
+
+@DOORS
+def test_a_closed_consumer_is_refused_by_name(door: CommitDoor, consumer: Consumer) -> None:
+    consumer.close()
+    with pytest.raises(ClientClosed, match="closed"):
+        door.committed(consumer, [PARTITION])
+    with pytest.raises(ClientClosed, match="closed"):
+        door.commit(consumer, {PARTITION: CommittedOffset(1)})
+
+
+@DOORS
+def test_a_closed_producer_is_refused_by_name(door: CommitDoor, consumer: Consumer) -> None:
+    producer = Producer({"log_level": "0"})
+    producer.close()
+    with pytest.raises(ClientClosed, match="closed"):
+        door.send_offsets(producer, consumer.consumer_group_metadata(), {PARTITION: CommittedOffset(1)})
+
+
+@DOORS
+def test_without_a_broker_a_commit_ends_and_says_so(door: CommitDoor, consumer: Consumer) -> None:
+    with pytest.raises(BrokerUnavailable, match="nowhere"), mapped("nowhere"):
+        door.commit(consumer, {PARTITION: CommittedOffset(1, "map")}, timeout=0.2)
+
+
+@DOORS
+def test_without_a_broker_a_read_ends_and_says_so(door: CommitDoor, consumer: Consumer) -> None:
+    with pytest.raises(BrokerUnavailable, match="nowhere"), mapped("nowhere"):
+        door.committed(consumer, [PARTITION], timeout=0.2)
+
+
+@DOORS
+def test_nothing_asked_for_needs_no_broker(door: CommitDoor, consumer: Consumer) -> None:
+    assert door.committed(consumer, [], timeout=60) == {}
+    door.commit(consumer, {}, timeout=60)
+    door.send_offsets(Producer({"log_level": "0"}), consumer.consumer_group_metadata(), {}, timeout=60)
+
+
+@DOORS
+def test_offsets_of_a_producer_without_transactions_are_refused(door: CommitDoor, consumer: Consumer) -> None:
+    group = consumer.consumer_group_metadata()
+    with pytest.raises(KafkaException) as refused:
+        door.send_offsets(Producer({"log_level": "0"}), group, {PARTITION: CommittedOffset(1)})
+    assert refused.value.args[0].code() == KafkaError._NOT_CONFIGURED
+
+
+def test_what_is_no_metadata_of_a_group_is_refused() -> None:
+    with pytest.raises(KafkaException) as refused:
+        ExactDoor().send_offsets(Producer({"log_level": "0"}), b"no group", {PARTITION: CommittedOffset(1)})
+    assert refused.value.args[0].code() == KafkaError._BAD_MSG
+
+
+def test_other_objects_are_no_clients() -> None:
+    with pytest.raises(TypeError, match="str"):
+        Librdkafka().handle("consumer")  # type: ignore[arg-type]
+
+
+def test_a_release_of_the_client_that_was_not_tried_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(confluent_kafka, "__version__", "2.99.0")
+    with pytest.raises(InexactMetadata, match=r"confluent-kafka is 2\.99\.0"):
+        ExactDoor()
+
+
+def test_another_library_than_the_clients_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(confluent_kafka, "libversion", lambda: ("1.0.0", 0x010000FF))
+    with pytest.raises(InexactMetadata, match=r"1\.0\.0, and another one"):
+        ExactDoor()
+
+
+def test_a_library_that_lacks_a_function_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(librdkafka.FUNCTIONS, "commit_and_forget", (ctypes.c_int,))
+    with pytest.raises(InexactMetadata, match="rd_kafka_commit_and_forget"):
+        ExactDoor()
+
+
+def test_a_library_with_another_layout_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(librdkafka.Partition, "offset", librdkafka.Partition.opaque)
+    with pytest.raises(InexactMetadata, match="another way"):
+        ExactDoor()
+
+
+def test_a_client_that_was_not_tried_gets_the_plain_door_and_a_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(confluent_kafka, "__version__", "2.99.0")
+    door = open_door(KafkaConfig({"bootstrap.servers": "127.0.0.1:1"}), "orders", PARTITION)
+    assert not door.keeps_metadata
+    assert "group orders are committed without metadata" in caplog.text
+    assert "confluent-kafka is 2.99.0" in caplog.text
+    assert "github.com/confluentinc/confluent-kafka-python/issues" in caplog.text
+
+
+def test_a_broker_that_does_not_answer_says_nothing_about_the_client() -> None:
+    with pytest.raises(BrokerUnavailable):
+        open_door(KafkaConfig({"bootstrap.servers": "127.0.0.1:1"}), "orders", PARTITION, timeout=0.2)
