@@ -1,0 +1,57 @@
+"""What runs of a pipeline did, in numbers that add up."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from wasmline import dead_letters
+
+MAX_REASONS = 50
+MAX_LABEL = 80
+OTHER = "other"
+MAX_LOG_LINES = 200
+
+
+@dataclass(slots=True)
+class Tally:
+    """What one or more runs of a pipeline did. Tallies add up: tasks send theirs to the driver.
+
+    ``records_in`` and ``records_out`` count by input partition, ``dead_letters`` by input partition and reason;
+    ``failures`` are those dead letters that the host, not the guest, decided on.
+    """
+
+    records_in: Counter[int] = field(default_factory=Counter)
+    records_out: Counter[int] = field(default_factory=Counter)
+    dead_letters: Counter[tuple[int, str]] = field(default_factory=Counter)
+    failures: int = 0
+    logs: list[str] = field(default_factory=list)
+    logs_dropped: int = 0
+
+    def __iadd__(self, other: Tally) -> Tally:
+        self.records_in.update(other.records_in)
+        self.records_out.update(other.records_out)
+        for (partition, label), count in other.dead_letters.items():
+            self._count(partition, label, count)
+        self.failures += other.failures
+        room = MAX_LOG_LINES - len(self.logs)
+        self.logs.extend(other.logs[:room])
+        self.logs_dropped += other.logs_dropped + max(0, len(other.logs) - room)
+        return self
+
+    def letter(self, partition: int, error: str, reason: str) -> None:
+        """Count a dead letter under its error and the category of its reason, the part before the first colon."""
+        rejected = error == dead_letters.REJECTED
+        self._count(partition, f"{error}: {reason.partition(':')[0][:MAX_LABEL]}" if rejected else error, 1)
+        self.failures += not rejected
+
+    def _count(self, partition: int, label: str, count: int) -> None:
+        known = {label for _, label in self.dead_letters}
+        self.dead_letters[partition, label if label in known or len(known) < MAX_REASONS else OTHER] += count
+
+    def reasons(self) -> dict[str, int]:
+        """Return the dead letters by reason, the most frequent first."""
+        total: Counter[str] = Counter()
+        for (_, label), count in self.dead_letters.items():
+            total[label] += count
+        return dict(total.most_common())
