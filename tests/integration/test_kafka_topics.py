@@ -2,11 +2,22 @@ from __future__ import annotations
 
 import threading
 import uuid
+from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, though not in its __all__
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from wasmline.errors import BrokerUnavailable, InvalidKafkaConfig, KafkaError, TopicNotFound
 from wasmline.kafka import KafkaConfig, Topics, produce_all
+from wasmline.local import LocalKafka
+from wasmline.local.settings import SMALL
 from wasmline.testing.kafka import RunningKafka
 
 
@@ -54,6 +65,33 @@ def test_an_unknown_topic_is_named(kafka: RunningKafka) -> None:
         with pytest.raises(TopicNotFound, match=name) as caught:
             ask(name)
         assert caught.value.topic == name
+
+
+def test_a_topic_says_how_large_a_batch_it_takes(kafka: RunningKafka) -> None:
+    topics = Topics(kafka.config)
+    assert topics.max_message_bytes(kafka.topic()) == 2**20 + 12
+    assert topics.max_message_bytes(kafka.topic(max_message_bytes="2000")) == 2000
+    with pytest.raises(TopicNotFound) as caught:
+        topics.max_message_bytes("no-such-topic")
+    assert caught.value.topic == "no-such-topic"
+
+
+def test_a_topic_whose_settings_are_hidden_does_not_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SMALL, "authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer")
+    monkeypatch.setitem(SMALL, "allow.everyone.if.no.acl.found", "true")
+    with LocalKafka(tmp_path) as local:
+        config = KafkaConfig({"bootstrap.servers": local.bootstrap_servers})
+        for topic in ("open", "hidden"):
+            Topics(config).create(topic, 1)
+        secret = AclBinding(
+            ResourceType.TOPIC, "hidden", ResourcePatternType.LITERAL,
+            "User:ANONYMOUS", "*", AclOperation.DESCRIBE_CONFIGS, AclPermissionType.DENY,
+        )  # fmt: skip
+        admin = AdminClient(dict(config.properties))
+        (made,) = admin.create_acls([secret]).values()
+        assert made.result(30) is None
+        assert Topics(config).max_message_bytes("open") == 2**20 + 12
+        assert Topics(config).max_message_bytes("hidden") is None
 
 
 def test_offsets_follow_the_records_and_their_times(kafka: RunningKafka) -> None:

@@ -334,6 +334,22 @@ def test_a_batch_that_cannot_be_written_fails_the_job_with_its_cause(stage: Stag
     assert {status.state for status in StatusLog(stage.config).of(stage.job)} == {"failed"}
 
 
+def test_a_topic_of_small_messages_is_written_in_batches_that_it_takes(stage: Stage) -> None:
+    Topics(stage.config).create(small := unique("small"), 3, config={"max.message.bytes": "1000"})
+    stage.deploy(IDENTITY, output_topics=(small,))
+    stage.produce(keyed(2_000))
+    assert stage.run().result["records_out"] == 2_000
+    assert by_key((key, value) for key, value, _ in stage.out()) == by_key(keyed(2_000))
+
+
+def test_several_records_too_large_for_a_topic_fail_the_job_with_their_cause(stage: Stage) -> None:
+    Topics(stage.config).create(tiny := unique("tiny"), 1, config={"max.message.bytes": "100"})
+    stage.deploy(IDENTITY, output_topics=(tiny,))
+    stage.produce([(b"k", b"x" * 150)] * 20)
+    with pytest.raises(JobFailed, match="larger"):
+        stage.run()
+
+
 @pytest.mark.parametrize("gone", [1, 2], ids=["output", "dead letters"])
 def test_a_topic_that_is_gone_is_named_before_a_record_is_read(stage: Stage, gone: int) -> None:
     stage.deploy(IDENTITY)

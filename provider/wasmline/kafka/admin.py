@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from confluent_kafka import IsolationLevel, KafkaError, TopicCollection, TopicPartition
-from confluent_kafka.admin import NewTopic, OffsetSpec  # type: ignore[attr-defined]  # public, though not in its __all__
+from confluent_kafka.admin import ConfigResource, NewTopic, OffsetSpec  # type: ignore[attr-defined]  # public, though not in its __all__
 
 from wasmline.errors import BrokerUnavailable, TopicNotFound, WasmlineError
 from wasmline.errors import KafkaError as KafkaFailed
@@ -81,6 +81,24 @@ class Topics:
         topic = self._admin.result(answers[name], self._missing(name))
         replication = min(len(partition.replicas) for partition in topic.partitions)
         return TopicInfo(name=name, id=str(topic.topic_id), partitions=len(topic.partitions), replication=replication)
+
+    def max_message_bytes(self, name: str) -> int | None:
+        """Return how large a batch of records the topic takes; None where this client may not ask for its settings.
+
+        Raises TopicNotFound.
+        """
+        resource = ConfigResource(ConfigResource.Type.TOPIC, name)
+        hidden = KafkaFailed(f"the settings of topic {name} are not for this client to read")
+        answers = self._admin.client.describe_configs([resource], request_timeout=self._timeout)
+        try:
+            settings = self._admin.result(
+                answers[resource], {**self._missing(name), KafkaError.TOPIC_AUTHORIZATION_FAILED: hidden}
+            )
+        except KafkaFailed as error:
+            if error is not hidden:
+                raise
+            return None
+        return int(settings["max.message.bytes"].value)
 
     def brokers(self) -> int:
         """Return how many brokers are up."""

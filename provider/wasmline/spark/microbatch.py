@@ -108,6 +108,7 @@ class MicrobatchJob:
             deployment = self._claimed = self._choose(batch_id)
             self._driver.claim(self._claim(batch_id, deployment))
             wasm = self._generations.module(deployment)
+            batch_bytes = self._generations.batch_bytes(deployment)
         except WasmlineError as error:
             self._failure = error
             raise
@@ -117,6 +118,7 @@ class MicrobatchJob:
         try:
             writer = frame.mapInArrow(task, SINK_COLUMNS).write.format("kafka").options(**self._kafka)
             writer = writer.option("kafka.max.request.size", MAX_REQUEST).option("kafka.buffer.memory", MAX_REQUEST)
+            writer = writer.option("kafka.batch.size", str(batch_bytes))
             writer.option("kafka.compression.type", deployment.spec.compression).save()
         finally:
             module.destroy()
