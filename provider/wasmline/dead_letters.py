@@ -32,9 +32,12 @@ Header = tuple[str, bytes | None]
 
 def provenance(*, transform: str, digest: str, source: TopicPartition, offset: int) -> list[Header]:
     """Return the headers that name the input record and the module which met it."""
+    return [(TRANSFORM, transform.encode()), (MODULE, digest.encode()), *coordinates(source, offset)]
+
+
+def coordinates(source: TopicPartition, offset: int) -> list[Header]:
+    """Return the headers that name the input record."""
     return [
-        (TRANSFORM, transform.encode()),
-        (MODULE, digest.encode()),
         (SOURCE_TOPIC, source.topic.encode()),
         (SOURCE_PARTITION, str(source.partition).encode()),
         (SOURCE_OFFSET, str(offset).encode()),

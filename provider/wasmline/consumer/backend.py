@@ -1,0 +1,118 @@
+"""What the consumer asks of a cluster. ``memory`` is the twin that needs none, ``confluent`` the real thing.
+
+All calls come from the consumer's owner thread, and so do the listener's, from inside ``poll``. Every method raises
+errors of our tree; BrokerUnavailable is retryable and leaves the consumer as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from wasmline.consumer.records import ConsumedRecord, Output
+from wasmline.errors import WasmlineError
+from wasmline.records import TopicPartition
+
+
+class Committed(NamedTuple):
+    """A committed offset and the metadata beside it, byte for byte."""
+
+    offset: int
+    metadata: str
+
+
+class Listener(Protocol):
+    """Follows the assignment of a source."""
+
+    def assigned(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int | None]:
+        """Take these partitions over and return where to begin; None: where the client's reset policy says.
+
+        Those that are left out are paused, until the listener seeks and resumes them.
+        """
+
+    def revoked(self, partitions: Collection[TopicPartition]) -> None:
+        """Finish with these partitions: they go when this returns, and may still be committed until then."""
+
+    def lost(self, partitions: Collection[TopicPartition]) -> None:
+        """Forget these partitions: somebody else has them already."""
+
+
+class Source(Protocol):
+    """Reads a share of some topics, and keeps the progress of a group."""
+
+    def open(self, listener: Listener) -> None:
+        """Begin to take part. The assignment arrives in ``poll``."""
+
+    def poll(self, limit: int, timeout: float) -> Sequence[ConsumedRecord]:
+        """Return up to ``limit`` records, those of a partition by offset; wait ``timeout`` seconds for the first."""
+
+    def pause(self, partitions: Collection[TopicPartition]) -> None:
+        """Return no records of these partitions until ``resume``."""
+
+    def resume(self, partitions: Collection[TopicPartition]) -> None:
+        """Go on after the last record that was returned."""
+
+    def seek(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Go on at these offsets."""
+
+    def committed(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Committed]:
+        """Return what was committed, once no transaction is open that could change it; absent: nothing ever was."""
+
+    def ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Ask for the offsets that the next records of these partitions will have."""
+
+    def known_ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Return the ends that the last fetches told of; absent: none did."""
+
+    def commit(self, offsets: Mapping[TopicPartition, Committed]) -> None:
+        """Commit, and return when the broker has it."""
+
+    def close(self) -> None:
+        """Leave. ``revoked`` is called for what is still assigned."""
+
+
+class Sink(Protocol):
+    """Writes outputs, at least once."""
+
+    def write(self, output: Output, done: Callable[[Exception | None], None]) -> None:
+        """Write a record; ``poll`` or ``flush`` calls ``done`` when every in-sync replica has it, or with the reason.
+
+        OutputRefused is the reason where trying again would not help.
+        """
+
+    def poll(self) -> None:
+        """Call what is due of the ``done``."""
+
+    def flush(self, timeout: float) -> int:
+        """Wait for all answers, and return how many are missing after ``timeout`` seconds."""
+
+    def close(self) -> None:
+        """Give up what is not written."""
+
+
+class Transactions(Protocol):
+    """Writes outputs, offsets and maps, all or none, one transaction for each input partition."""
+
+    def open(self, partitions: Collection[TopicPartition]) -> None:
+        """Become the one who may write these partitions' progress: whoever was, fails from now on."""
+
+    def commit(
+        self, work: Mapping[TopicPartition, tuple[Sequence[Output], Committed]]
+    ) -> Mapping[TopicPartition, WasmlineError]:
+        """Carry out one transaction for each partition, and return why those that were not carried out were not."""
+
+    def close(self, partitions: Collection[TopicPartition] | None = None) -> None:
+        """Let go of these partitions, or of all; what is open is aborted."""
+
+
+class Backend(Protocol):
+    """One member of one group, and what it writes."""
+
+    @property
+    def source(self) -> Source: ...
+
+    @property
+    def sink(self) -> Sink: ...
+
+    @property
+    def transactions(self) -> Transactions: ...

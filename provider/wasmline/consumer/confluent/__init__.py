@@ -1,0 +1,30 @@
+"""The real cluster behind the consumer: confluent-kafka, and exact commit metadata beside it."""
+
+from __future__ import annotations
+
+from wasmline.consumer.confluent.door import GroupDoor
+from wasmline.consumer.confluent.sink import ConfluentSink
+from wasmline.consumer.confluent.source import ConfluentSource
+from wasmline.consumer.confluent.transactions import ConfluentTransactions
+from wasmline.consumer.options import ConsumerOptions
+from wasmline.kafka.config import BOOTSTRAP, KafkaConfig
+
+__all__ = ["ConfluentBackend"]
+
+
+class ConfluentBackend:
+    """One member of a group on a Kafka cluster. Nothing is connected before the consumer begins."""
+
+    def __init__(self, options: ConsumerOptions) -> None:
+        config = _config(options)
+        door = GroupDoor(config, options.group_id)
+        self.source = ConfluentSource(options, config, door)
+        self.sink = ConfluentSink(config)
+        prefix = options.transactional_id or options.group_id
+        self.transactions = ConfluentTransactions(config, prefix, self.source, door)
+
+
+def _config(options: ConsumerOptions) -> KafkaConfig:
+    if BOOTSTRAP in options.kafka:
+        return KafkaConfig.of(options.kafka)
+    return KafkaConfig.of({**KafkaConfig.from_environment().properties, **options.kafka})

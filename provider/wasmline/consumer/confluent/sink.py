@@ -1,0 +1,102 @@
+"""Writing outputs at least once, with librdkafka."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from wasmline.consumer.records import Output
+from wasmline.errors import OutputRefused, TopicNotFound, WasmlineError
+from wasmline.kafka.config import KafkaConfig
+from wasmline.kafka.failures import mapped
+from wasmline.kafka.producer import BACK_PRESSURE, producer
+
+ANY = -1
+"""The partition that follows from the key."""
+
+REFUSALS = (
+    KafkaError.MSG_SIZE_TOO_LARGE,
+    KafkaError.INVALID_MSG,
+    KafkaError.INVALID_MSG_SIZE,
+    KafkaError.INVALID_TIMESTAMP,
+    KafkaError.INVALID_RECORD,
+)
+"""What one record fails with, however often it is written."""
+
+
+def produce(client: Producer, output: Output, on_delivery: Callable[[KafkaError | None, Message], None]) -> None:
+    """Hand an output to the client, and wait while its queue is full. Raises OutputRefused, KafkaException."""
+    while True:
+        try:
+            client.produce(
+                output.topic,
+                value=output.value,
+                key=output.key,
+                headers=list(output.headers),
+                timestamp=output.timestamp or 0,
+                partition=ANY if output.partition is None else output.partition,
+                on_delivery=on_delivery,
+            )
+        except BufferError:
+            client.poll(BACK_PRESSURE)
+        except (TypeError, ValueError) as error:
+            raise OutputRefused(f"what the handler returned cannot be a record of {output.topic}: {error}") from error
+        except KafkaException as error:
+            if error.args[0].code() in REFUSALS:
+                raise refusal(output.topic, error.args[0]) from error
+            raise
+        else:
+            return
+
+
+def refusal(topic: str, error: KafkaError) -> OutputRefused:
+    """Return our error for a code of REFUSALS."""
+    return OutputRefused(f"{topic} refuses an output: {error.str()}")
+
+
+def failure(config: KafkaConfig, topic: str, error: KafkaError) -> WasmlineError:
+    """Return our error for what became of an output of ``topic``."""
+    if error.code() in REFUSALS:
+        return refusal(topic, error)
+    missing = TopicNotFound(f"there is no topic {topic} on {config.bootstrap_servers}: create it first", topic=topic)
+    codes = {KafkaError.UNKNOWN_TOPIC_OR_PART: missing, KafkaError._UNKNOWN_TOPIC: missing}
+    try:
+        with mapped(config.bootstrap_servers, codes):
+            raise KafkaException(error)
+    except WasmlineError as ours:
+        return ours
+
+
+class ConfluentSink:
+    """An idempotent producer, made at the first write. See Sink for what its methods promise."""
+
+    def __init__(self, config: KafkaConfig) -> None:
+        self._config = config
+
+    @cached_property
+    def _producer(self) -> Producer:
+        return producer(self._config)
+
+    def write(self, output: Output, done: Callable[[Exception | None], None]) -> None:
+        def delivered(error: KafkaError | None, _: Message) -> None:
+            done(None if error is None else failure(self._config, output.topic, error))
+
+        try:
+            with mapped(self._config.bootstrap_servers):
+                produce(self._producer, output, delivered)
+        except OutputRefused as error:
+            done(error)
+
+    def poll(self) -> None:
+        if "_producer" in vars(self):
+            self._producer.poll(0)
+
+    def flush(self, timeout: float) -> int:
+        return int(self._producer.flush(timeout)) if "_producer" in vars(self) else 0
+
+    def close(self) -> None:
+        if "_producer" in vars(self):
+            self._producer.purge()
+            self._producer.close()

@@ -1,0 +1,200 @@
+"""Reading as a member of a group, with librdkafka."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message
+
+from wasmline.consumer.backend import Committed, Listener
+from wasmline.consumer.confluent.door import GroupDoor
+from wasmline.consumer.options import ConsumerOptions
+from wasmline.consumer.records import ConsumedRecord
+from wasmline.errors import CommitFailed
+from wasmline.kafka.admin import Topics
+from wasmline.kafka.commit_metadata import CommittedOffset
+from wasmline.kafka.config import KafkaConfig
+from wasmline.kafka.failures import mapped
+from wasmline.records import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+STRATEGY = "partition.assignment.strategy"
+COOPERATIVE = "cooperative-sticky"
+
+DEFAULTS = {
+    "auto.offset.reset": "earliest",
+    STRATEGY: COOPERATIVE,
+    # A pause throws away what was fetched and not read, so little is fetched ahead, and fetching goes on soon.
+    "queued.min.messages": "10000",
+    "queued.max.messages.kbytes": "16384",
+    "fetch.queue.backoff.ms": "20",
+}
+FIXED = {"enable.auto.commit": "false", "enable.auto.offset.store": "false"}
+
+PATIENCE = 10.0
+"""Seconds that one request may take."""
+
+MOVED_ON = (
+    KafkaError.ILLEGAL_GENERATION,
+    KafkaError.UNKNOWN_MEMBER_ID,
+    KafkaError.REBALANCE_IN_PROGRESS,
+    KafkaError.FENCED_INSTANCE_ID,
+    KafkaError.STALE_MEMBER_EPOCH,
+)
+"""What a commit fails with when the group has another generation than this member."""
+
+PASSING = (
+    KafkaError._MAX_POLL_EXCEEDED,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TRANSPORT,
+    KafkaError._TIMED_OUT,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_PARTITION,
+)
+"""Reports that are no reason to end: the client goes on by itself, and a topic that was there may come back."""
+
+
+class ConfluentSource:
+    """One member of the group. See Source for what its methods promise."""
+
+    def __init__(self, options: ConsumerOptions, config: KafkaConfig, door: GroupDoor) -> None:
+        self._topics = options.topics
+        self._config = config
+        self._door = door
+        self._settings = _settings(options, config)
+        self._incremental = self._settings.get("group.protocol") == "consumer" or (
+            self._settings.get(STRATEGY) == COOPERATIVE
+        )
+        self._opened: Consumer | None = None
+
+    @property
+    def consumer(self) -> Consumer:
+        """The client, which is made at the first use."""
+        if self._opened is None:
+            with mapped(self._config.bootstrap_servers):
+                self._opened = Consumer(self._settings)
+        return self._opened
+
+    def open(self, listener: Listener) -> None:
+        topics = Topics(self._config)
+        for topic in self._topics:
+            if not topic.startswith("^"):
+                topics.describe(topic)
+
+        def on_assign(_: Consumer, assigned: list[confluent_kafka.TopicPartition]) -> None:
+            self._assign(listener, [TopicPartition(each.topic, each.partition) for each in assigned])
+
+        def on_revoke(_: Consumer, revoked: list[confluent_kafka.TopicPartition]) -> None:
+            listener.revoked([TopicPartition(each.topic, each.partition) for each in revoked])
+
+        def on_lost(_: Consumer, lost: list[confluent_kafka.TopicPartition]) -> None:
+            listener.lost([TopicPartition(each.topic, each.partition) for each in lost])
+
+        with mapped(self._config.bootstrap_servers):
+            self.consumer.subscribe(list(self._topics), on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
+
+    def poll(self, limit: int, timeout: float) -> Sequence[ConsumedRecord]:
+        with mapped(self._config.bootstrap_servers):
+            # ``consume`` with a time-out would wait until it has all it may return.
+            first = self.consumer.poll(timeout) if timeout > 0 else None
+            messages = self.consumer.consume(limit, 0)
+            return [_record(each) for each in ([first, *messages] if first else messages) if _is_record(each)]
+
+    def pause(self, partitions: Collection[TopicPartition]) -> None:
+        with mapped(self._config.bootstrap_servers):
+            self.consumer.pause(_plain(partitions))
+
+    def resume(self, partitions: Collection[TopicPartition]) -> None:
+        with mapped(self._config.bootstrap_servers):
+            self.consumer.resume(_plain(partitions))
+
+    def seek(self, offsets: Mapping[TopicPartition, int]) -> None:
+        with mapped(self._config.bootstrap_servers):
+            for partition, offset in offsets.items():
+                self.consumer.seek(confluent_kafka.TopicPartition(*partition, offset))
+
+    def committed(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Committed]:
+        if not partitions:
+            return {}
+        with mapped(self._config.bootstrap_servers):
+            left = self._door.on(next(iter(partitions))).committed(self.consumer, partitions, PATIENCE)
+        return {partition: Committed(each.offset, each.metadata) for partition, each in left.items()}
+
+    def ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        ends = {}
+        with mapped(self._config.bootstrap_servers):
+            for partition in partitions:
+                _, ends[partition] = self.consumer.get_watermark_offsets(
+                    confluent_kafka.TopicPartition(*partition), timeout=PATIENCE
+                )
+        return ends
+
+    def known_ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        ends = {}
+        for partition in partitions:
+            known = self.consumer.get_watermark_offsets(confluent_kafka.TopicPartition(*partition), cached=True)
+            if known and known[1] >= 0:
+                ends[partition] = known[1]
+        return ends
+
+    def commit(self, offsets: Mapping[TopicPartition, Committed]) -> None:
+        moved_on = CommitFailed("the group has moved on, so its next assignment says what is left to do")
+        with mapped(self._config.bootstrap_servers, dict.fromkeys(MOVED_ON, moved_on)):
+            exact = {partition: CommittedOffset(each.offset, each.metadata) for partition, each in offsets.items()}
+            self._door.on(next(iter(offsets))).commit(self.consumer, exact, PATIENCE)
+
+    def close(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+
+    def _assign(self, listener: Listener, partitions: Collection[TopicPartition]) -> None:
+        starts = listener.assigned(partitions)
+        wanted = [
+            confluent_kafka.TopicPartition(*partition, OFFSET_INVALID if start is None else start)
+            for partition in partitions
+            for start in [starts.get(partition)]
+        ]
+        if self._incremental:
+            self.consumer.incremental_assign(wanted)
+        else:
+            self.consumer.assign(wanted)
+        if waiting := [partition for partition in partitions if partition not in starts]:
+            self.consumer.pause(_plain(waiting))
+
+
+def _settings(options: ConsumerOptions, config: KafkaConfig) -> dict[str, str]:
+    settings = {**DEFAULTS, **config.client(), **FIXED, "group.id": options.group_id}
+    if settings.get("group.protocol") == "consumer":
+        settings.pop(STRATEGY)  # the broker assigns, and the client refuses to be told how
+    return settings
+
+
+def _plain(partitions: Collection[TopicPartition]) -> list[confluent_kafka.TopicPartition]:
+    return [confluent_kafka.TopicPartition(*partition) for partition in partitions]
+
+
+def _is_record(message: Message) -> bool:
+    """Say whether a message is a record; raise what it reports instead, if that is a reason to end."""
+    error = message.error()
+    if error is None:
+        return True
+    if error.fatal() or error.code() not in PASSING:
+        raise KafkaException(error)
+    logger.warning("%s", error.str())
+    return False
+
+
+def _record(message: Any) -> ConsumedRecord:
+    return ConsumedRecord(
+        message.topic(),
+        message.partition(),
+        message.offset(),
+        message.key(),
+        message.value(),
+        message.headers() or (),
+        message.timestamp()[1],
+    )

@@ -1,0 +1,201 @@
+"""One transaction per input partition, with librdkafka.
+
+The transactional id is a function of the partition, so whoever takes a partition over fences the one who had it, and
+ends what he left open, before he reads how far it came: ``reference/leases_eos.md`` §5.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
+
+from wasmline.consumer.backend import Committed
+from wasmline.consumer.confluent.door import GroupDoor
+from wasmline.consumer.confluent.sink import failure, produce
+from wasmline.consumer.confluent.source import ConfluentSource
+from wasmline.consumer.records import Output
+from wasmline.errors import OutputRefused, ProducerFenced, UnsafeBroker, WasmlineError
+from wasmline.kafka.commit_metadata import CommittedOffset
+from wasmline.kafka.config import KafkaConfig
+from wasmline.kafka.failures import mapped
+from wasmline.kafka.producer import producer
+from wasmline.records import TopicPartition
+
+T = TypeVar("T")
+
+SETTINGS = {
+    "transaction.timeout.ms": "30000",  # more than a cluster needs to replace a lost broker
+    "delivery.timeout.ms": "25000",
+    # The time a transaction takes is the back-off that follows CONCURRENT_TRANSACTIONS.
+    "retry.backoff.ms": "1",
+    "retry.backoff.max.ms": "20",
+    "linger.ms": "0",
+}
+PATIENCE = 30.0
+"""Seconds that one call may take, its repetitions included."""
+
+WARM_UP = 0.08
+"""Seconds a client has to exist before ``init_transactions``, which otherwise sleeps half a second."""
+
+STABLE_READ = 0.3
+"""Seconds after which a stable read counts as one that waits."""
+
+CONCURRENT = 8
+"""Partitions whose transactions are carried out at a time."""
+
+FENCES = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
+
+
+class ConfluentTransactions:
+    """A producer for each partition. See Transactions for what its methods promise."""
+
+    def __init__(self, config: KafkaConfig, prefix: str, source: ConfluentSource, door: GroupDoor) -> None:
+        self._config = config
+        self._prefix = prefix
+        self._source = source
+        self._door = door
+        self._producers: dict[TopicPartition, Producer] = {}
+        self._pool: ThreadPoolExecutor | None = None
+        self._is_safe = False
+
+    def open(self, partitions: Collection[TopicPartition]) -> None:
+        if not partitions:
+            return
+        if not self._is_safe:
+            refuse_unsafe(self._config, self._prefix, next(iter(partitions)), self._door)
+            self._is_safe = True
+        self.close(partitions)
+        with mapped(self._config.bootstrap_servers):
+            self._producers |= self._map(self._fence, partitions)
+
+    def commit(
+        self, work: Mapping[TopicPartition, tuple[Sequence[Output], Committed]]
+    ) -> Mapping[TopicPartition, WasmlineError]:
+        if not work:
+            return {}
+        member = self._source.consumer.consumer_group_metadata()
+        answers = self._map(lambda partition: self._carry_out(partition, *work[partition], member), work)
+        failures = {partition: error for partition, error in answers.items() if error is not None}
+        self.close(failures)
+        return failures
+
+    def close(self, partitions: Collection[TopicPartition] | None = None) -> None:
+        for partition in list(self._producers) if partitions is None else partitions:
+            if client := self._producers.pop(partition, None):
+                client.purge()  # and the next ``init_transactions`` of this id aborts what is open
+        if partitions is None and self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None
+
+    def _fence(self, partition: TopicPartition) -> Producer:
+        return fence(self._config, f"{self._prefix}.{partition.topic}.{partition.partition}")
+
+    def _carry_out(
+        self, partition: TopicPartition, outputs: Sequence[Output], progress: Committed, member: Any
+    ) -> WasmlineError | None:
+        """Run one transaction; return what it failed with."""
+        refused: list[WasmlineError] = []
+
+        def delivered(error: KafkaError | None, message: Message, place: int) -> None:
+            if error is not None and error.code() != KafkaError._PURGE_QUEUE:
+                refused.append(_placed(failure(self._config, str(message.topic()), error), place))
+
+        try:
+            with mapped(self._config.bootstrap_servers, dict.fromkeys(FENCES, _fenced(partition))):
+                client = self._producers[partition]
+                _repeat(client.begin_transaction)
+                for place, output in enumerate(outputs):
+                    try:
+                        produce(client, output, partial(delivered, place=place))
+                    except OutputRefused as error:
+                        return _placed(error, place)
+                exact = {partition: CommittedOffset(progress.offset, progress.metadata)}
+                _repeat(lambda: self._door.on(partition).send_offsets(client, member, exact, PATIENCE))
+                _repeat(lambda: client.commit_transaction(PATIENCE))
+        except WasmlineError as error:
+            return next((each for each in refused if isinstance(each, OutputRefused)), error)
+        return None
+
+    def _map(
+        self, call: Callable[[TopicPartition], T], partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, T]:
+        """Call for each partition, several at a time."""
+        if len(partitions) == 1:
+            return {partition: call(partition) for partition in partitions}
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(CONCURRENT, "wasmline-transactions")
+        return dict(zip(partitions, self._pool.map(call, partitions), strict=True))
+
+
+def fence(config: KafkaConfig, transactional_id: str) -> Producer:
+    """Return a producer of this id; whoever had it before is fenced, and what he left open is aborted."""
+    settings = {name: value for name, value in SETTINGS.items() if name not in config.properties}
+    client = producer(config, **settings, **{"transactional.id": transactional_id})
+    client.list_topics(timeout=PATIENCE)
+    client.poll(WARM_UP)
+    _repeat(lambda: client.init_transactions(PATIENCE))
+    return client
+
+
+def refuse_unsafe(config: KafkaConfig, prefix: str, partition: TopicPartition, door: GroupDoor) -> None:
+    """Raise UnsafeBroker unless a stable read waits for an open transaction, as exactly-once needs.
+
+    A transaction with an offset of a scratch group is left open while the offset is read, and aborted then.
+    """
+    exact = door.on(partition)
+    if not exact.keeps_metadata:
+        raise UnsafeBroker("offset maps cannot be kept, and without them what finished out of order would run again")
+    name = f"{prefix}.self-test.{uuid.uuid4().hex}"
+    with mapped(config.bootstrap_servers):
+        settings = {"group.id": name, "enable.auto.commit": "false", "isolation.level": "read_committed"}
+        reader = Consumer(config.client(**settings))
+        writer = fence(config, name)
+        try:
+            exact.committed(reader, [partition], PATIENCE)  # the first read of a group waits for its coordinator
+            writer.begin_transaction()
+            exact.send_offsets(writer, reader.consumer_group_metadata(), {partition: CommittedOffset(0)}, PATIENCE)
+            if not _waits(lambda: exact.committed(reader, [partition], STABLE_READ)):
+                servers = config.bootstrap_servers
+                raise UnsafeBroker(f"{servers} shows offsets while their transaction is open: use at_least_once there")
+        finally:
+            writer.abort_transaction(PATIENCE)
+            reader.close()
+
+
+def _waits(read: Callable[[], object]) -> bool:
+    try:
+        read()
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError._TIMED_OUT:
+            raise
+        return True
+    return False
+
+
+def _repeat(call: Callable[[], object]) -> None:
+    """Make a call again for as long as the client says that this may help."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            call()
+        except KafkaException as error:
+            if not error.args[0].retriable() or time.monotonic() > deadline:
+                raise
+        else:
+            return
+
+
+def _fenced(partition: TopicPartition) -> ProducerFenced:
+    return ProducerFenced(f"somebody else has taken over {partition.topic}-{partition.partition}")
+
+
+def _placed(error: WasmlineError, place: int) -> WasmlineError:
+    if isinstance(error, OutputRefused):
+        error.place = place
+    return error

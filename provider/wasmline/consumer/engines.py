@@ -1,0 +1,204 @@
+"""Where handlers run: threads, or one asyncio loop. Records go in as batches, and come out through one mailbox.
+
+An engine never touches the work itself: it reads a batch's records, and whether its partition is ``held``, and puts a
+``Result`` for every batch it was given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from typing import NamedTuple, Protocol
+
+from wasmline.consumer.records import ConsumedRecord, Output
+from wasmline.consumer.work import Batch
+from wasmline.errors import HandlerCancelled
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a batch: what it wrote, and which of its records failed, by their place in the batch.
+
+    ``rows`` are the places of the records that the outputs come from. None: nobody said, as with a handler of several.
+    """
+
+    outputs: Sequence[Output] = ()
+    failures: Mapping[int, Exception] = field(default_factory=dict)
+    rows: Sequence[int | None] | None = None
+
+    def row(self, output: int, records: int) -> int | None:
+        """Return the place of the record that an output comes from, in a batch of so many records."""
+        if self.rows is not None:
+            return self.rows[output]
+        return 0 if records == 1 else None
+
+
+class Result(NamedTuple):
+    """A batch that came back. The outcome is None where it was not begun, an exception where it failed as a whole."""
+
+    batch: Batch
+    outcome: Outcome | BaseException | None
+    seconds: float
+
+
+Mailbox = SimpleQueue[Result | None]
+"""Results for the owner thread; None only wakes it."""
+
+BatchHandler = Callable[[Sequence[ConsumedRecord]], Outcome]
+AsyncBatchHandler = Callable[[Sequence[ConsumedRecord]], Awaitable[Outcome]]
+
+
+class Engine(Protocol):
+    """Runs batches. All calls come from the owner thread."""
+
+    workers: int
+    """Batches that run at the same time at most."""
+
+    room: int
+    """Batches that it holds at most, those that run among them."""
+
+    def submit(self, batches: Sequence[Batch]) -> None:
+        """Run these, in this order as far as workers are free."""
+
+    def close(self, timeout: float) -> None:
+        """End the workers once they are done with what they have; one that is not after ``timeout`` seconds is left."""
+
+
+class ThreadEngine:
+    """Runs each batch in one of up to ``workers`` threads. Each thread makes its own handler, once, and closes it."""
+
+    def __init__(self, make: Callable[[], BatchHandler], workers: int, room: int, mailbox: Mailbox) -> None:
+        self.workers = workers
+        self.room = room
+        self._make = make
+        self._mailbox = mailbox
+        self._batches: SimpleQueue[Batch | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+
+    def submit(self, batches: Sequence[Batch]) -> None:
+        for batch in batches:
+            self._batches.put(batch)
+        for number in range(len(self._threads), min(self.workers, len(self._threads) + len(batches))):
+            thread = threading.Thread(target=self._work, name=f"wasmline-handler-{number}", daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def close(self, timeout: float) -> None:
+        for _ in self._threads:
+            self._batches.put(None)
+        deadline = time.monotonic() + timeout
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        if left := [thread.name for thread in self._threads if thread.is_alive()]:
+            logger.warning("left running, because their handlers do not return: %s", ", ".join(left))
+
+    def _work(self) -> None:
+        handle: BatchHandler | None = None
+        batches, mailbox, clock = self._batches, self._mailbox, time.perf_counter
+        while (batch := batches.get()) is not None:
+            if batch.work.held:
+                mailbox.put(Result(batch, None, 0.0))
+                continue
+            begin = clock()
+            outcome: Outcome | BaseException
+            try:
+                if handle is None:
+                    handle = self._make()
+                outcome = handle(batch.records)
+            except BaseException as error:
+                outcome = error
+            mailbox.put(Result(batch, outcome, clock() - begin))
+        if handle is not None and (close := getattr(handle, "close", None)):
+            close()
+
+
+class AsyncioEngine:
+    """Runs up to ``workers`` batches at a time on an event loop in a thread of its own."""
+
+    def __init__(self, handle: AsyncBatchHandler, workers: int, room: int, mailbox: Mailbox) -> None:
+        self.workers = workers
+        self.room = room
+        self._handle = handle
+        self._mailbox = mailbox
+        self._batches: deque[Batch] = deque()
+        self._idle: list[asyncio.Future[None]] = []
+        self._ending = False
+        self._loop = asyncio.new_event_loop()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._thread = threading.Thread(target=self._run, name="wasmline-asyncio", daemon=True)
+        self._thread.start()
+
+    def submit(self, batches: Sequence[Batch]) -> None:
+        self._batches.extend(batches)
+        self._loop.call_soon_threadsafe(self._wake)
+
+    def close(self, timeout: float) -> None:
+        self._loop.call_soon_threadsafe(self._end, timeout)
+        self._thread.join(timeout + 1)
+        if self._thread.is_alive():
+            logger.warning("left running, because a handler holds the event loop: %s", self._thread.name)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        finally:
+            self._loop.close()
+
+    def _wake(self) -> None:
+        """Let idle workers look for batches, and start one more where all that there are have work."""
+        waiting = len(self._batches)
+        while waiting and self._idle:
+            self._idle.pop().set_result(None)
+            waiting -= 1
+        for _ in range(min(waiting, self.workers - len(self._tasks))):
+            self._tasks.append(self._loop.create_task(self._work()))
+
+    def _end(self, timeout: float) -> None:
+        self._loop.create_task(self._finish(timeout))
+
+    async def _finish(self, timeout: float) -> None:
+        self._ending = True
+        for future in self._idle:
+            future.cancel()
+        if self._tasks:
+            _, pending = await asyncio.wait(self._tasks, timeout=timeout)
+            for task in pending:
+                task.cancel()
+            if pending:
+                logger.warning("cancelled, because they do not return: %d handlers", len(pending))
+                await asyncio.wait(pending, timeout=1)
+        self._loop.stop()
+
+    async def _work(self) -> None:
+        batches, mailbox, clock = self._batches, self._mailbox, time.perf_counter
+        while True:
+            if not batches:
+                future = self._loop.create_future()
+                self._idle.append(future)
+                await future
+                continue
+            batch = batches.popleft()
+            if batch.work.held:
+                mailbox.put(Result(batch, None, 0.0))
+                continue
+            begin = clock()
+            outcome: Outcome | BaseException
+            try:
+                outcome = await self._handle(batch.records)
+            except asyncio.CancelledError as error:
+                if self._ending:
+                    raise
+                outcome = HandlerCancelled(f"the handler was cancelled, and not by the consumer: {error}")
+            except BaseException as error:
+                outcome = error
+            mailbox.put(Result(batch, outcome, clock() - begin))

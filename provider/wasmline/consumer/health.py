@@ -1,0 +1,119 @@
+"""How a consumer is doing, at one moment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from wasmline.consumer.work import PartitionWork, Work
+from wasmline.records import TopicPartition
+
+
+class State(StrEnum):
+    """Where a consumer is in its life."""
+
+    NEW = "new"
+    RUNNING = "running"
+    PAUSED = "paused"
+    DRAINING = "draining"
+    CLOSED = "closed"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionHealth:
+    """One assigned partition.
+
+    ``lag`` is what a lag tool would show if it were committed now, the end of the log less the lowest incomplete
+    offset; None while the end is unknown. ``blocked``: the offset map is nearly too large for a broker, and only
+    records that shrink it are started.
+    """
+
+    partition: TopicPartition
+    next_commit: int | None
+    lag: int | None
+    queued: int
+    in_flight: int
+    buffered_bytes: int
+    incompletes: int
+    paused: bool
+    blocked: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingKey:
+    """What holds a key up: its first record, which is in flight for ``seconds``, or failed with ``error`` and waits."""
+
+    partition: TopicPartition
+    key: bytes | None
+    offset: int
+    attempt: int
+    seconds: float | None
+    error: str | None
+
+
+@dataclass(slots=True)
+class Counters:
+    """What a consumer did since it began."""
+
+    records: int = 0
+    """Records that a handler was done with."""
+    failures: int = 0
+    """Attempts that failed."""
+    given_up: int = 0
+    """Records that went to the dead letters."""
+    batches: int = 0
+    """Calls of the handler that returned or raised."""
+    handler_seconds: float = 0.0
+    """Time within the handler, summed over all calls."""
+    unreadable_maps: int = 0
+    """Offset maps that could not be read, so that records were done again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerHealth:
+    """A consumer at one moment. ``waiting`` are the keys that are held up the longest, MOST_WAITING at most."""
+
+    state: State
+    counters: Counters
+    partitions: tuple[PartitionHealth, ...] = ()
+    waiting: tuple[WaitingKey, ...] = ()
+    failure: BaseException | None = None
+
+
+MOST_WAITING = 20
+
+
+def partition_health(work: PartitionWork, end: int | None) -> PartitionHealth:
+    """Describe one partition whose log ends at ``end``."""
+    base = work.offsets.base
+    return PartitionHealth(
+        partition=work.partition,
+        next_commit=base,
+        lag=None if end is None or base is None else max(0, end - base),
+        queued=work.shards.size,
+        in_flight=work.out,
+        buffered_bytes=work.bytes,
+        incompletes=work.offsets.incompletes,
+        paused=work.paused,
+        blocked=work.offsets.blocked,
+    )
+
+
+def waiting_keys(work: Work, now: float) -> tuple[WaitingKey, ...]:
+    """Return the keys that are held up the longest: those that failed most often first, then by the time in flight."""
+    found = [
+        WaitingKey(
+            partition=each.partition,
+            key=record.key,
+            offset=record.offset,
+            attempt=record.attempt,
+            seconds=now - shard.since if shard.locked else None,
+            error=None if shard.error is None else f"{type(shard.error).__name__}: {shard.error}",
+        )
+        for each in work
+        for shard in each.shards
+        if (record := shard.head) is not None and (shard.locked or shard.error is not None)
+    ]
+    found.sort(key=lambda key: (-key.attempt, -(key.seconds or 0.0)))
+    return tuple(found[:MOST_WAITING])

@@ -1,0 +1,112 @@
+"""The log of one partition: records by offset, with all the gaps that real ones have."""
+
+from __future__ import annotations
+
+import enum
+from bisect import bisect_left
+from collections.abc import Collection
+from operator import attrgetter
+from typing import NamedTuple
+
+from wasmline.consumer.records import Output
+
+OFFSET = attrgetter("offset")
+
+
+class Fate(enum.Enum):
+    """What becomes of a transaction."""
+
+    OPEN = "open"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+
+
+class Transaction:
+    """What the records of one transaction share."""
+
+    __slots__ = ("fate", "logs")
+
+    def __init__(self) -> None:
+        self.fate = Fate.OPEN
+        self.logs: dict[Log, int] = {}
+        """Where it wrote, and the first of its offsets there."""
+
+    def end(self, fate: Fate) -> None:
+        """Decide the transaction, with a marker in each of its logs."""
+        self.fate = fate
+        for log in self.logs:
+            log.mark()
+
+
+class Entry(NamedTuple):
+    """A place in the log. ``output`` is None where a transaction's marker stands; ``timestamp`` is in milliseconds."""
+
+    offset: int
+    output: Output | None
+    timestamp: int
+    transaction: Transaction | None
+
+
+class Log:
+    """Offsets from ``start`` to ``end``, which is excluded; not every one of them has a record."""
+
+    def __init__(self) -> None:
+        self.start = 0
+        self.end = 0
+        self._entries: list[Entry] = []
+        self._transactions: set[Transaction] = set()
+
+    @property
+    def stable(self) -> int:
+        """Where a read_committed reader has to stop: at the first record of an open transaction, or at the end."""
+        self._transactions = {each for each in self._transactions if each.fate is Fate.OPEN}
+        return min((each.logs[self] for each in self._transactions), default=self.end)
+
+    def append(self, output: Output, timestamp: int, transaction: Transaction | None = None) -> int:
+        """Write a record and return its offset."""
+        if transaction is not None and self not in transaction.logs:
+            transaction.logs[self] = self.end
+            self._transactions.add(transaction)
+        return self._add(output, timestamp, transaction)
+
+    def mark(self) -> None:
+        """Write a marker, which takes an offset and is never read."""
+        self._add(None, 0, None)
+
+    def compact(self, offsets: Collection[int]) -> None:
+        """Remove records and keep their offsets."""
+        self._entries = [entry for entry in self._entries if entry.offset not in offsets]
+
+    def cut(self, before: int) -> None:
+        """Remove what is below an offset, as retention does."""
+        self.start = before
+        self.end = max(self.end, before)
+        del self._entries[: self._place(before)]
+
+    def truncate(self, end: int) -> None:
+        """Remove what is at or above an offset, as a broker does that lost it."""
+        self.end = end
+        self.start = min(self.start, end)
+        del self._entries[self._place(end) :]
+
+    def read(self, position: int, limit: int, *, committed: bool) -> tuple[list[Entry], int]:
+        """Return up to ``limit`` records from ``position`` on, and where to go on; ``committed`` as read_committed."""
+        end = self.stable if committed else self.end
+        found: list[Entry] = []
+        for entry in self._entries[self._place(position) :]:
+            if entry.offset >= end:
+                break
+            if len(found) == limit:
+                return found, entry.offset
+            aborted = entry.transaction is not None and entry.transaction.fate is Fate.ABORTED
+            if entry.output is not None and not (committed and aborted):
+                found.append(entry)
+        return found, max(position, end)
+
+    def _add(self, output: Output | None, timestamp: int, transaction: Transaction | None) -> int:
+        self._entries.append(Entry(self.end, output, timestamp, transaction))
+        self.end += 1
+        return self.end - 1
+
+    def _place(self, offset: int) -> int:
+        return bisect_left(self._entries, offset, key=OFFSET)

@@ -1,0 +1,62 @@
+"""One transaction per input partition, in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+
+from wasmline.consumer.backend import Committed
+from wasmline.consumer.memory.cluster import MemoryCluster
+from wasmline.consumer.memory.group import Member
+from wasmline.consumer.memory.writer import MemoryWriter
+from wasmline.consumer.records import Output
+from wasmline.errors import OutputRefused, ProducerFenced, WasmlineError
+from wasmline.records import TopicPartition
+
+
+class MemoryTransactions:
+    """See Transactions for what its methods promise."""
+
+    def __init__(self, cluster: MemoryCluster, group: str, prefix: str, member: Member) -> None:
+        self._cluster = cluster
+        self._group = group
+        self._prefix = prefix
+        self._member = member
+        self._writers: dict[TopicPartition, MemoryWriter] = {}
+
+    def open(self, partitions: Collection[TopicPartition]) -> None:
+        for partition in partitions:
+            name = f"{self._prefix}.{partition.topic}.{partition.partition}"
+            self._writers[partition] = MemoryWriter(self._cluster, name)
+
+    def commit(
+        self, work: Mapping[TopicPartition, tuple[Sequence[Output], Committed]]
+    ) -> Mapping[TopicPartition, WasmlineError]:
+        failures: dict[TopicPartition, WasmlineError] = {}
+        for partition, (outputs, progress) in work.items():
+            try:
+                with self._cluster.change():
+                    self._carry_out(partition, outputs, progress)
+            except WasmlineError as error:
+                failures[partition] = error
+        self.close(failures)
+        return failures
+
+    def close(self, partitions: Collection[TopicPartition] | None = None) -> None:
+        for partition in list(self._writers) if partitions is None else partitions:
+            if writer := self._writers.pop(partition, None):
+                with suppress(ProducerFenced):
+                    writer.abort()
+
+    def _carry_out(self, partition: TopicPartition, outputs: Sequence[Output], progress: Committed) -> None:
+        self._cluster.reach()
+        with self._cluster.committing():
+            writer = self._writers[partition]
+            for place, output in enumerate(outputs):
+                try:
+                    writer.write(output)
+                except OutputRefused as error:
+                    error.place = place
+                    raise
+            writer.send_offsets(self._group, {partition: progress}, self._member)
+            writer.commit()

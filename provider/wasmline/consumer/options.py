@@ -1,0 +1,165 @@
+"""What a key-parallel consumer is asked to do: plain values, checked when they are made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from wasmline.errors import InvalidConsumerOption, TerminalFailure, TransformError
+
+
+class Ordering(StrEnum):
+    """Which records wait for each other. Two partitions never do, even where they share a key."""
+
+    KEY = "key"
+    """Records of one key, one after the other."""
+
+    PARTITION = "partition"
+    """Records of one partition, one after the other."""
+
+    UNORDERED = "unordered"
+    """None."""
+
+
+class NullKeys(StrEnum):
+    """How records without a key are ordered under ``Ordering.KEY``."""
+
+    SERIAL = "serial"
+    """As if a partition's records without a key had one key in common, which is what the Java library does."""
+
+    UNORDERED = "unordered"
+    """Each is on its own."""
+
+
+class Delivery(StrEnum):
+    """What a crash may do to the outputs. Effects outside Kafka are at least once, whatever is chosen."""
+
+    AT_LEAST_ONCE = "at_least_once"
+    """Outputs are acknowledged before their input counts as done; after a crash some are written again."""
+
+    EXACTLY_ONCE = "exactly_once"
+    """Outputs, offsets and offset map share a transaction; a read_committed reader sees each input's outputs once."""
+
+
+class Retry(Protocol):
+    """Decides about a record whose handler failed."""
+
+    def after(self, attempt: int, error: Exception) -> float | None:
+        """Return the seconds until the next attempt, or None to give the record up. ``attempt`` counts from 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """Retries after ``delay_ms``, each time ``factor`` times as long up to ``max_delay_ms``.
+
+    A record is given up after ``max_attempts`` (None: never), and at once when its handler raises TerminalFailure, one
+    of ``terminal``, or what a Wasm guest fails with, which is the same every time.
+    """
+
+    delay_ms: int = 1_000
+    factor: float = 1.0
+    max_delay_ms: int = 60_000
+    max_attempts: int | None = None
+    terminal: tuple[type[Exception], ...] = ()
+
+    def __post_init__(self) -> None:
+        _at_least(0, delay_ms=self.delay_ms, max_delay_ms=self.max_delay_ms)
+        _at_least(1, factor=self.factor)
+        if self.max_attempts is not None:
+            _at_least(1, max_attempts=self.max_attempts)
+
+    def after(self, attempt: int, error: Exception) -> float | None:
+        """Return the seconds until the next attempt, or None to give the record up."""
+        if isinstance(error, (TerminalFailure, TransformError, *self.terminal)):
+            return None
+        if self.max_attempts is not None and attempt >= self.max_attempts:
+            return None
+        try:
+            delay = self.delay_ms * self.factor ** (attempt - 1)
+        except OverflowError:
+            delay = self.max_delay_ms
+        return min(delay, self.max_delay_ms) / 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerOptions:
+    """The options of a ParallelConsumer; ``docs/consumer.md`` sets them beside those of Confluent's Java library.
+
+    topics: names, or one regular expression that begins with ``^``.
+    batch_size: None gives the handler a record at a time; a number gives it up to so many records of one partition,
+        those of one key in order.
+    dead_letter_topic: where records go that are given up. None: the consumer ends instead, and loses nothing.
+    transactional_id: the prefix of the transactional ids, one for each input partition; None is the group's name.
+    commit_interval_ms: None is 5,000, and 100 in transactions.
+    buffer_records, buffer_bytes: what is kept in memory at most, over all partitions, of which each has an equal share:
+        one whose share is full is paused until half of it is free.
+    revoke_wait_ms: how long a partition that is taken away waits for its records in flight.
+    drain_wait_ms: how long a consumer that ends does.
+    kafka: librdkafka settings of all clients; without ``bootstrap.servers`` these are added to what the environment
+        configures (KafkaConfig).
+
+    Raises InvalidConsumerOption.
+    """
+
+    topics: tuple[str, ...]
+    group_id: str
+    ordering: Ordering = Ordering.KEY
+    null_keys: NullKeys = NullKeys.SERIAL
+    max_concurrency: int = 16
+    batch_size: int | None = None
+    retry: Retry = field(default_factory=RetryPolicy)
+    dead_letter_topic: str | None = None
+    delivery: Delivery = Delivery.AT_LEAST_ONCE
+    transactional_id: str | None = None
+    commit_interval_ms: int | None = None
+    buffer_records: int = 10_000
+    buffer_bytes: int = 64 * 1024 * 1024
+    revoke_wait_ms: int = 5_000
+    drain_wait_ms: int = 30_000
+    kafka: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.topics, str) or not self.topics or not all(self.topics):
+            raise InvalidConsumerOption("topics is a sequence of names: name one at least", option="topics")
+        if not self.group_id:
+            raise InvalidConsumerOption("group_id is empty: a consumer keeps its progress under it", option="group_id")
+        object.__setattr__(self, "topics", tuple(self.topics))
+        for name, kind in (("ordering", Ordering), ("null_keys", NullKeys), ("delivery", Delivery)):
+            object.__setattr__(self, name, _member(name, kind, getattr(self, name)))
+        _at_least(1, max_concurrency=self.max_concurrency, buffer_records=self.buffer_records)
+        _at_least(1, buffer_bytes=self.buffer_bytes)
+        _at_least(0, revoke_wait_ms=self.revoke_wait_ms, drain_wait_ms=self.drain_wait_ms)
+        if self.batch_size is not None:
+            _at_least(1, batch_size=self.batch_size)
+        if self.commit_interval_ms is not None:
+            _at_least(1, commit_interval_ms=self.commit_interval_ms)
+        if self.kafka.get("enable.auto.commit", "false").lower() != "false":
+            text = "enable.auto.commit would commit records that no handler has seen: remove it"
+            raise InvalidConsumerOption(text, option="kafka")
+
+        if self.delivery is Delivery.EXACTLY_ONCE and self.kafka.get("isolation.level") == "read_uncommitted":
+            text = "isolation.level=read_uncommitted reads records that never were: exactly_once needs read_committed"
+            raise InvalidConsumerOption(text, option="kafka")
+
+    @property
+    def commit_interval(self) -> float:
+        """Seconds between two commits."""
+        if self.commit_interval_ms is not None:
+            return self.commit_interval_ms / 1_000
+        return 0.1 if self.delivery is Delivery.EXACTLY_ONCE else 5.0
+
+
+def _at_least(least: int, **values: float) -> None:
+    for name, value in values.items():
+        if value < least:
+            raise InvalidConsumerOption(f"{name} is {value}, and {least} is the least", option=name)
+
+
+def _member(name: str, kind: type[StrEnum], value: str) -> StrEnum:
+    try:
+        return kind(value.lower())
+    except ValueError:
+        known = ", ".join(kind)
+        raise InvalidConsumerOption(f"{name} is {value!r}: one of {known}", option=name) from None

@@ -1,0 +1,318 @@
+"""The thread that owns a consumer's work: it reads, hands out, takes back and commits. Nobody else touches the work."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from queue import Empty
+from typing import NamedTuple
+
+from wasmline import dead_letters
+from wasmline.consumer import offset_codec
+from wasmline.consumer.backend import Backend, Committed
+from wasmline.consumer.engines import Engine, Mailbox, Outcome, Result
+from wasmline.consumer.health import ConsumerHealth, Counters, State, partition_health, waiting_keys
+from wasmline.consumer.offsets import Start
+from wasmline.consumer.options import ConsumerOptions, Delivery
+from wasmline.consumer.progress import AtLeastOnce, ExactlyOnce, Progress
+from wasmline.consumer.records import ConsumedRecord, Output
+from wasmline.consumer.work import Batch, GivenUp, PartitionWork, Work
+from wasmline.errors import InvalidOffsetMetadata, RecordGivenUp, WasmlineError
+from wasmline.records import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+FETCH = 500
+"""Records that one poll returns at most."""
+
+LINGER = 0.001
+"""Seconds in which results collect while no worker waits for them."""
+
+LOOK = 0.01
+"""Seconds between two looks for records while results are awaited."""
+
+IDLE = 0.2
+"""Seconds that a consumer without any work waits for records; it answers nobody else meanwhile."""
+
+COMMIT = 30.0
+"""Seconds that the last commit of a partition may take."""
+
+BACK_OFF = 1.0
+"""Seconds until a partition whose progress could not be read or written is tried again."""
+
+
+class Owner:
+    """One run of a consumer. ``turn`` is one round of its loop; all methods are for one thread."""
+
+    def __init__(self, options: ConsumerOptions, backend: Backend, engine: Engine, mailbox: Mailbox) -> None:
+        self.work = Work(options)
+        self.counters = Counters()
+        self.paused = False
+        """Nothing new is handed out."""
+        self._options = options
+        self._source = backend.source
+        self._engine = engine
+        self._spare = (engine.room - engine.workers) // 2
+        self._mailbox = mailbox
+        self._progress: Progress
+        if options.delivery is Delivery.EXACTLY_ONCE:
+            transactions = backend.transactions
+            self._progress = ExactlyOnce(self.work, transactions, self._give_up, options.buffer_records)
+        else:
+            self._progress = AtLeastOnce(self.work, self._source, backend.sink, self._give_up)
+        self._closed: dict[TopicPartition, _Closed] = {}
+        self._next_look = 0.0
+        self._next_commit = time.monotonic() + options.commit_interval
+        self._draining = False
+
+    # -- the loop ---------------------------------------------------------------------------------------------------
+
+    def turn(self) -> None:
+        """Do what there is to do, and wait a little where there is nothing."""
+        now = time.monotonic()
+        self._hand_out(now)
+        if now >= self._next_commit and self._progress.commit():
+            self._next_commit = now + self._options.commit_interval
+        if self._closed:
+            self._reopen(now)
+        if self.work.out:
+            if self.work.out > self._engine.workers + self._spare:
+                time.sleep(LINGER)  # the workers have enough to do, and a wake-up for each result would cost them time
+            self._take_back(self._patience(now, LOOK))
+            if time.monotonic() >= self._next_look:
+                self._look(0.0)
+        else:
+            self._look(self._patience(now, IDLE))
+            self._take_back(0.0)
+        self._settle_progress()
+
+    def drain(self, timeout: float) -> None:
+        """Read nothing more, and finish what was read."""
+        deadline = time.monotonic() + timeout
+        self._draining = True
+        self._source.pause([work.partition for work in self.work])
+        while (self.work.out or self.work.queued) and time.monotonic() < deadline:
+            self.turn()
+
+    def finish(self, timeout: float) -> None:
+        """Hand out nothing more, wait for what is out, and commit."""
+        self._finish([work.partition for work in self.work], timeout)
+
+    def health(self, state: State) -> ConsumerHealth:
+        """Describe this moment."""
+        ends = self._source.known_ends([work.partition for work in self.work])
+        return ConsumerHealth(
+            state=state,
+            counters=replace(self.counters),
+            partitions=tuple(partition_health(work, ends.get(work.partition)) for work in self.work),
+            waiting=waiting_keys(self.work, time.monotonic()),
+        )
+
+    # -- the assignment ----------------------------------------------------------------------------------------------
+
+    def assigned(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int | None]:
+        """Take these partitions over where they were left. What cannot be taken now is tried again in a second."""
+        try:
+            return self._open(partitions)
+        except WasmlineError as error:
+            for partition in partitions:
+                self._postpone(partition, error)
+            return {}
+
+    def revoked(self, partitions: Collection[TopicPartition]) -> None:
+        """Wait for what is out of these partitions, commit it, and let them go."""
+        self._finish(partitions, self._options.revoke_wait_ms / 1_000)
+        self.lost(partitions)
+
+    def lost(self, partitions: Collection[TopicPartition]) -> None:
+        """Let these partitions go."""
+        self.work.revoke(partitions)
+        self._progress.end(partitions)
+        for partition in partitions:
+            self._closed.pop(partition, None)
+
+    def _open(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int | None]:
+        self._progress.begin(partitions)
+        starts = self._starts(partitions)
+        self.work.assign(starts)
+        if self._draining:
+            self._source.pause(partitions)
+        return {partition: start.offset if start else None for partition, start in starts.items()}
+
+    def _starts(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Start | None]:
+        """Read where the partitions were left. A map that speaks of records the log does not have is not believed."""
+        committed = self._source.committed(partitions)
+        starts: dict[TopicPartition, Start | None] = {}
+        for partition in partitions:
+            if left := committed.get(partition):
+                starts[partition] = self._start(partition, left)
+            else:
+                starts[partition] = self._closed[partition].first if partition in self._closed else None
+        mapped = [partition for partition, start in starts.items() if start and start.highest_succeeded >= start.offset]
+        for partition, end in self._source.ends(mapped).items() if mapped else ():
+            start = starts[partition]
+            if start and start.highest_succeeded >= end:
+                text = "%s-%d ends at %d, but its map says that %d is done: the map is of another log, and ignored"
+                logger.warning(text, *partition, end, start.highest_succeeded)
+                starts[partition] = Start(start.offset, start.offset - 1)
+        return starts
+
+    def _start(self, partition: TopicPartition, left: Committed) -> Start:
+        """Return where a partition was left. A map that cannot be read is dropped: what it held is done once more."""
+        try:
+            return Start(left.offset, *offset_codec.parse(left.metadata, left.offset))
+        except InvalidOffsetMetadata as error:
+            self.counters.unreadable_maps += 1
+            logger.warning("%s-%d begins at %d, without the map that stands there: %s", *partition, left.offset, error)
+            return Start(left.offset, left.offset - 1)
+
+    def _postpone(self, partition: TopicPartition, error: Exception, first: Start | None = None) -> None:
+        logger.warning("%s-%d is tried again in %.0f s: %s", *partition, BACK_OFF, error)
+        self._closed[partition] = _Closed(time.monotonic() + BACK_OFF, first)
+
+    def _reopen(self, now: float) -> None:
+        due = [partition for partition, closed in self._closed.items() if closed.until <= now]
+        if not due:
+            return
+        try:
+            starts = self._open(due)
+        except WasmlineError as error:
+            for partition in due:
+                self._postpone(partition, error, self._closed[partition].first)
+            return
+        for partition in due:
+            del self._closed[partition]
+        self._source.seek({partition: offset for partition, offset in starts.items() if offset is not None})
+        if not self._draining:
+            self._source.resume(due)
+
+    def _restart(self, partition: TopicPartition, error: Exception) -> None:
+        """Throw a partition's work away, to begin again where its progress is."""
+        first = next((work.offsets.first for work in self.work.of([partition])), None)
+        self.work.revoke([partition])
+        self._progress.end([partition])
+        self._source.pause([partition])
+        self._postpone(partition, error, None if first is None else Start(first, first - 1))
+
+    # -- progress -----------------------------------------------------------------------------------------------------
+
+    def _settle_progress(self, timeout: float = 0.0) -> None:
+        for partition, failure in self._progress.settle(timeout).items():
+            self._restart(partition, failure)
+
+    def _finish(self, partitions: Collection[TopicPartition], timeout: float) -> None:
+        """Hand out nothing more of these partitions, give what is out some time, and commit what is done."""
+        deadline = time.monotonic() + timeout
+        self.work.hold(partitions)
+        while self.work.out_of(partitions) and (left := deadline - time.monotonic()) > 0:
+            self._take_back(min(left, LOOK))
+            self._hand_out(time.monotonic())
+            self._settle_progress()
+        self._settle_progress(max(COMMIT, deadline - time.monotonic()))
+        if self._progress.commit(partitions):
+            self._settle_progress(COMMIT)
+
+    # -- records ------------------------------------------------------------------------------------------------------
+
+    def _look(self, timeout: float) -> None:
+        """Read what there is, and pause or resume partitions as their buffers ask for."""
+        records = self._source.poll(FETCH, timeout)
+        self.work.add(records)
+        hungry = records and self.work.queued < FETCH
+        self._next_look = time.monotonic() + (0.0 if hungry else LOOK)
+        pause, resume = self.work.balance()
+        if pause:
+            self._source.pause(pause)
+        if resume and not self._draining:
+            self._source.resume(resume)
+
+    def _hand_out(self, now: float) -> None:
+        if self.paused or self._progress.is_full:
+            return
+        batches: list[Batch] = []
+        room = self._engine.room - self.work.out
+        while len(batches) < room and (batch := self.work.take(now)):
+            batches.append(batch)
+        if batches:
+            self._engine.submit(batches)
+
+    def _take_back(self, timeout: float) -> None:
+        """Take the results that there are, and wait ``timeout`` seconds for the first."""
+        try:
+            result = self._mailbox.get(timeout=timeout) if timeout > 0 else self._mailbox.get_nowait()
+            now = time.monotonic()
+            while True:
+                if result is not None:
+                    self._returned(result, now)
+                result = self._mailbox.get_nowait()
+        except Empty:
+            return
+
+    def _returned(self, result: Result, now: float) -> None:
+        batch, outcome, seconds = result
+        if outcome is None:
+            self.work.release(batch, now)
+            return
+        self.counters.batches += 1
+        self.counters.handler_seconds += seconds
+        if isinstance(outcome, Outcome):
+            self.counters.failures += len(outcome.failures)
+            self.counters.records += len(batch.records) - len(outcome.failures)
+            given_up = self.work.release(batch, now, outcome.failures)
+            if not batch.work.closed:
+                self._progress.finish(batch.work, *_succeeded(batch, outcome))
+        elif isinstance(outcome, Exception):
+            self.counters.failures += 1
+            given_up = self.work.fail(batch, now, outcome)
+        else:
+            raise outcome
+        for each in given_up:
+            self._give_up(batch.work, each)
+
+    def _patience(self, now: float, most: float) -> float:
+        """Return how long nothing has to be done by itself, in seconds, ``most`` at most."""
+        due = self.work.due
+        return max(0.0, min(most, self._next_commit - now, most if due is None else due - now))
+
+    def _give_up(self, work: PartitionWork, given_up: GivenUp) -> None:
+        """Write a record to the dead letters; it is done when it is there."""
+        record, error = given_up
+        topic = self._options.dead_letter_topic
+        where = f"{record.topic}-{record.partition}@{record.offset}"
+        if topic is None or record.topic == topic:
+            text = f"{where} failed for good at attempt {record.attempt}, and there is no dead-letter topic: {error}"
+            raise RecordGivenUp(
+                text, topic=record.topic, partition=record.partition, offset=record.offset, attempts=record.attempt
+            ) from error
+        self.counters.given_up += 1
+        logger.warning("%s goes to %s after %d attempts: %s", where, topic, record.attempt, error)
+        headers = [
+            *record.headers,
+            *dead_letters.failure(error=type(error).__name__, reason=str(error)),
+            *dead_letters.coordinates(work.partition, record.offset),
+        ]
+        letter = Output(topic, record.value, record.key, headers, record.timestamp)
+        self._progress.finish(work, [record], Outcome((letter,), rows=(None,)))
+
+
+class _Closed(NamedTuple):
+    """A partition that is assigned and not worked on, because its progress could not be read or written."""
+
+    until: float
+    first: Start | None
+    """Where to begin if nothing is committed."""
+
+
+def _succeeded(batch: Batch, outcome: Outcome) -> tuple[Sequence[ConsumedRecord], Outcome]:
+    """Return the records of a batch that did not fail, and what came of them."""
+    if not outcome.failures:
+        return batch.records, outcome
+    places = [place for place in range(len(batch.records)) if place not in outcome.failures]
+    records = [batch.records[place] for place in places]
+    if outcome.rows is None:
+        return records, Outcome(outcome.outputs)
+    new = {place: row for row, place in enumerate(places)}
+    kept = [(output, new[row]) for output, row in zip(outcome.outputs, outcome.rows, strict=True) if row in new]
+    return records, Outcome([output for output, _ in kept], rows=[row for _, row in kept])

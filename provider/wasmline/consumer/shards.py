@@ -1,0 +1,135 @@
+"""Who may run next: the queues of one partition, of which each has one run of records out at a time. Pure."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Hashable, Iterator, Sequence
+from itertools import count
+
+from wasmline.consumer.records import ConsumedRecord
+
+
+class Shard:
+    """Records that wait for each other. It is locked while a run of them is out, and rests while a retry is not due."""
+
+    __slots__ = ("alone", "error", "head", "key", "locked", "records", "since")
+
+    def __init__(self, key: Hashable) -> None:
+        self.key = key
+        self.records: deque[ConsumedRecord] = deque()
+        self.locked = False
+        self.since = 0.0
+        """When the run that is out was handed out."""
+        self.head: ConsumedRecord | None = None
+        """The first record that was handed out last."""
+        self.error: Exception | None = None
+        """Why the first record failed the last time."""
+        self.alone = 0
+        """How many of the first records go out one by one, because a run of them failed as a whole."""
+
+
+class Shards:
+    """The shards of one partition, in one assignment. Those that may run are served in turn.
+
+    A shard that is locked when its partition is taken away stays locked until its run comes back: ``succeed`` hands it
+    to the partition's next assignment, so that no key is ever in two hands.
+    """
+
+    __slots__ = ("_barred", "_delayed", "_numbers", "_ready", "_shards", "size")
+
+    def __init__(self, locked: Sequence[Shard] = ()) -> None:
+        self._shards: dict[Hashable, Shard] = {shard.key: shard for shard in locked}
+        self._ready: deque[Shard] = deque()
+        self._delayed: list[tuple[float, int, Shard]] = []
+        self._numbers = count()
+        self._barred = False
+        self.size = 0
+        """Records that are not handed out."""
+
+    def __iter__(self) -> Iterator[Shard]:
+        return iter(self._shards.values())
+
+    @property
+    def due(self) -> float | None:
+        """When the next retry is due, if one is waiting."""
+        return self._delayed[0][0] if self._delayed else None
+
+    def add(self, key: Hashable, record: ConsumedRecord) -> None:
+        """Queue a record behind those of its shard."""
+        shard = self._shards.get(key)
+        if shard is None:
+            shard = self._shards[key] = Shard(key)
+        shard.records.append(record)
+        self.size += 1
+        if len(shard.records) == 1 and not shard.locked:
+            self._ready.append(shard)
+
+    def take(self, limit: int, now: float, below: int | None = None) -> list[tuple[Shard, list[ConsumedRecord]]]:
+        """Lock the shards that may run, in turn, and return up to ``limit`` of their records.
+
+        ``below`` lets only those shards run whose first record has a lower offset.
+        """
+        while self._delayed and self._delayed[0][0] <= now:
+            _, _, shard = heapq.heappop(self._delayed)
+            self._enable(shard)
+        if below is None:
+            self._barred = False
+        elif self._barred:
+            return []
+        runs: list[tuple[Shard, list[ConsumedRecord]]] = []
+        for _ in range(len(self._ready)):
+            if limit <= 0:
+                return runs
+            shard = self._ready.popleft()
+            if below is not None and shard.records[0].offset >= below:
+                self._ready.append(shard)
+                continue
+            records = _run(shard, limit)
+            shard.locked, shard.since, shard.head = True, now, records[0]
+            limit -= len(records)
+            self.size -= len(records)
+            runs.append((shard, records))
+        self._barred = below is not None and not runs
+        return runs
+
+    def unlock(self, shard: Shard) -> None:
+        """Let a shard run again: what was out is done."""
+        shard.locked = False
+        shard.error = None
+        if shard.records:
+            self._enable(shard)
+        else:
+            del self._shards[shard.key]
+
+    def put_back(self, shard: Shard, records: Sequence[ConsumedRecord], *, due: float, error: Exception) -> None:
+        """Queue records that were out before all others of their shard; they may run again when ``due``."""
+        shard.records.extendleft(reversed(records))
+        self.size += len(records)
+        shard.locked, shard.error, shard.head = False, error, records[0]
+        heapq.heappush(self._delayed, (due, next(self._numbers), shard))
+
+    def succeed(self) -> Shards:
+        """Return the shards of the partition's next assignment: empty, but for the locks of what is still out."""
+        locked = [shard for shard in self if shard.locked]
+        for shard in locked:
+            shard.records.clear()
+            shard.alone = 0
+        return Shards(locked)
+
+    def _enable(self, shard: Shard) -> None:
+        self._ready.append(shard)
+        self._barred = False
+
+
+def _run(shard: Shard, limit: int) -> list[ConsumedRecord]:
+    """Take up to ``limit`` records off a shard's front."""
+    records = shard.records
+    if shard.alone:
+        shard.alone -= 1
+        return [records.popleft()]
+    if limit >= len(records):
+        run = list(records)
+        records.clear()
+        return run
+    return [records.popleft() for _ in range(limit)]

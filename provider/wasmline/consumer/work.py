@@ -1,0 +1,269 @@
+"""The work of a consumer: what was read, what is out, what is done, and what may be committed. Pure.
+
+Nothing here waits, reads a clock or knows of threads: ``now`` is an argument, in seconds of any steady clock, and one
+owner makes all calls. Every assignment of a partition is a ``PartitionWork`` of its own, so a result that comes back
+after its partition was taken away finds it ``closed`` and changes no offset, wherever the partition is by then.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from wasmline.consumer.offsets import Commit, PartitionOffsets, Start
+from wasmline.consumer.options import ConsumerOptions, NullKeys, Ordering
+from wasmline.consumer.records import ConsumedRecord
+from wasmline.consumer.shards import Shard, Shards
+from wasmline.records import TopicPartition
+
+RESUME = 0.5
+"""The share of its buffer that a paused partition has to free before it is read again: each pause costs a fetch."""
+
+
+class PartitionWork:
+    """One partition in one assignment."""
+
+    __slots__ = ("bytes", "closed", "held", "offsets", "out", "partition", "paused", "shards")
+
+    def __init__(self, partition: TopicPartition, start: Start | None, shards: Shards) -> None:
+        self.partition = partition
+        self.offsets = PartitionOffsets(start)
+        self.shards = shards
+        self.out = 0
+        """Records that are handed out."""
+        self.bytes = 0
+        """Bytes of the records that are queued or out."""
+        self.held = False
+        """Nothing is handed out any more, because the partition is about to go."""
+        self.closed = False
+        """This assignment is over."""
+        self.paused = False
+
+    @property
+    def buffered(self) -> int:
+        """Records that are queued or out."""
+        return self.shards.size + self.out
+
+
+class Batch:
+    """What one call of the handler gets: records of one partition, in runs of shards that are locked meanwhile."""
+
+    __slots__ = ("records", "runs", "work")
+
+    def __init__(self, work: PartitionWork, runs: list[tuple[Shard, list[ConsumedRecord]]]) -> None:
+        self.work = work
+        self.runs = runs
+        self.records = runs[0][1] if len(runs) == 1 else [record for _, records in runs for record in records]
+
+
+class GivenUp(NamedTuple):
+    """A record that will not be tried again. Its offset is incomplete until ``Work.complete``."""
+
+    record: ConsumedRecord
+    error: Exception
+
+
+class Work:
+    """All partitions of one consumer."""
+
+    def __init__(self, options: ConsumerOptions) -> None:
+        self._options = options
+        self._shard_of = _shard_of(options.ordering, options.null_keys)
+        self._batch_size = options.batch_size or 1
+        self._partitions: dict[TopicPartition, PartitionWork] = {}
+        self._rotation: deque[PartitionWork] = deque()
+        self._departed: dict[TopicPartition, Shards] = {}
+        self.out = 0
+        """Batches that are handed out, those of partitions that are gone among them."""
+
+    def __iter__(self) -> Iterator[PartitionWork]:
+        return iter(self._partitions.values())
+
+    # -- partitions come and go ------------------------------------------------------------------------------------
+
+    def assign(self, starts: Mapping[TopicPartition, Start | None]) -> None:
+        """Begin an assignment of each partition where it was left; None: nothing was ever committed."""
+        for partition, start in starts.items():
+            shards = self._departed.pop(partition, None) or Shards()
+            work = self._partitions[partition] = PartitionWork(partition, start, shards)
+            self._rotation.append(work)
+
+    def hold(self, partitions: Iterable[TopicPartition]) -> None:
+        """Hand out nothing more of these partitions; what is out may finish and count."""
+        for work in self.of(partitions):
+            work.held = True
+
+    def revoke(self, partitions: Iterable[TopicPartition]) -> None:
+        """End the assignment of each partition. What is still out keeps its locks, and its results are ignored."""
+        for work in self.of(partitions):
+            work.closed = True
+            del self._partitions[work.partition]
+            if work.out:
+                self._departed[work.partition] = work.shards.succeed()
+        self._rotation = deque(work for work in self._rotation if not work.closed)
+
+    def reset(self, partition: TopicPartition, start: Start | None) -> None:
+        """Forget all of a partition's work and begin anew at ``start``."""
+        self.revoke([partition])
+        self.assign({partition: start})
+
+    # -- records ---------------------------------------------------------------------------------------------------
+
+    def add(self, records: Iterable[ConsumedRecord]) -> None:
+        """Queue records that were read, in offset order within a partition, but those that are done already.
+
+        A record below what was read before says that the log was cut or written anew: its partition begins again there.
+        """
+        for record in records:
+            work = self._partitions.get(TopicPartition(record.topic, record.partition))
+            if work is None:
+                continue  # it was fetched before the partition was taken away
+            if work.offsets.next is not None and record.offset < work.offsets.next:
+                self.reset(work.partition, Start(record.offset, record.offset - 1))
+                work = self._partitions[work.partition]
+            if work.offsets.admit(record.offset):
+                work.bytes += record.size
+                work.shards.add(self._shard_of(record), record)
+
+    def take(self, now: float) -> Batch | None:
+        """Hand out the next records that may run, if there are any; partitions are served in turn."""
+        for _ in range(len(self._rotation)):
+            work = self._rotation[0]
+            self._rotation.rotate(-1)
+            if work.held:
+                continue
+            below = work.offsets.highest_succeeded if work.offsets.blocked else None
+            if runs := work.shards.take(self._batch_size, now, below):
+                batch = Batch(work, runs)
+                work.out += len(batch.records)
+                self.out += 1
+                return batch
+        return None
+
+    def release(self, batch: Batch, now: float, failures: Mapping[int, Exception] | None = None) -> list[GivenUp]:
+        """Take a batch back from its handler and unlock its shards; nothing of it counts as done before ``complete``.
+
+        ``failures`` are the records that failed, by their place in the batch. Those that the retry policy keeps are
+        queued again before the others of their shard; those that it gives up are returned.
+        """
+        work, shards = self._returned(batch)
+        given_up: list[GivenUp] = []
+        first = 0
+        for shard, records in batch.runs:
+            kept: list[ConsumedRecord] = []
+            if failures and not work.closed:
+                run = range(first, first + len(records))
+                failed = [(record, failures[i]) for i, record in zip(run, records, strict=True) if i in failures]
+                kept = self._keep(shards, shard, failed, now, given_up)
+                first += len(records)
+            if not kept:
+                shards.unlock(shard)
+        return given_up
+
+    def fail(self, batch: Batch, now: float, error: Exception) -> list[GivenUp]:
+        """Take back a batch that failed as a whole, as ``release`` does.
+
+        Which record of several is to blame is unknown: they are tried again one by one, and this try does not count.
+        """
+        if len(batch.records) == 1:
+            return self.release(batch, now, {0: error})
+        work, shards = self._returned(batch)
+        for shard, records in batch.runs:
+            if work.closed:
+                shards.unlock(shard)
+                continue
+            shard.alone = len(records)
+            shards.put_back(shard, records, due=now + (self._options.retry.after(1, error) or 0), error=error)
+        return []
+
+    def complete(self, work: PartitionWork, records: Iterable[ConsumedRecord]) -> None:
+        """Note that records which were released are done, unless their assignment is over."""
+        if work.closed:
+            return
+        for record in records:
+            work.bytes -= record.size
+            work.offsets.done(record.offset)
+
+    # -- what follows from it ---------------------------------------------------------------------------------------
+
+    def commits(self, partitions: Iterable[TopicPartition] | None = None) -> dict[PartitionWork, Commit]:
+        """Return what is to be committed of these partitions, or of all."""
+        chosen = self if partitions is None else self.of(partitions)
+        return {work: commit for work in chosen if (commit := work.offsets.commit())}
+
+    def balance(self) -> tuple[list[TopicPartition], list[TopicPartition]]:
+        """Return the partitions to pause, whose share of the buffers is full, and those to read again."""
+        pause, resume = [], []
+        parts = len(self._partitions) or 1
+        most_records = max(1, self._options.buffer_records // parts)
+        most_bytes = max(1, self._options.buffer_bytes // parts)
+        for work in self:
+            if work.paused:
+                if work.buffered <= most_records * RESUME and work.bytes <= most_bytes * RESUME:
+                    work.paused = False
+                    resume.append(work.partition)
+            elif work.buffered >= most_records or work.bytes >= most_bytes:
+                work.paused = True
+                pause.append(work.partition)
+        return pause, resume
+
+    @property
+    def due(self) -> float | None:
+        """When the next retry is due, if one is waiting."""
+        return min((work.shards.due for work in self if work.shards.due is not None), default=None)
+
+    @property
+    def queued(self) -> int:
+        """Records that are not handed out."""
+        return sum(work.shards.size for work in self)
+
+    def out_of(self, partitions: Iterable[TopicPartition]) -> int:
+        """Return how many records of these partitions are handed out."""
+        return sum(work.out for work in self.of(partitions))
+
+    def of(self, partitions: Iterable[TopicPartition]) -> list[PartitionWork]:
+        """Return the current assignments of these partitions, as far as there are any."""
+        return [self._partitions[partition] for partition in partitions if partition in self._partitions]
+
+    def _returned(self, batch: Batch) -> tuple[PartitionWork, Shards]:
+        """Return the batch's work, and where its shards are by now."""
+        self.out -= 1
+        work = batch.work
+        work.out -= len(batch.records)
+        if not work.closed:
+            return work, work.shards
+        now = self._partitions.get(work.partition)
+        return work, now.shards if now else self._departed[work.partition]
+
+    def _keep(
+        self,
+        shards: Shards,
+        shard: Shard,
+        failed: Sequence[tuple[ConsumedRecord, Exception]],
+        now: float,
+        given_up: list[GivenUp],
+    ) -> list[ConsumedRecord]:
+        """Queue again what is to be tried again; what is not joins ``given_up``."""
+        kept, due, last = [], now, None
+        for record, error in failed:
+            delay = self._options.retry.after(record.attempt, error)
+            if delay is None:
+                given_up.append(GivenUp(record, error))
+            else:
+                kept.append(record._replace(attempt=record.attempt + 1))
+                due, last = max(due, now + delay), last or error
+        if last is not None:
+            shards.put_back(shard, kept, due=due, error=last)
+        return kept
+
+
+def _shard_of(ordering: Ordering, null_keys: NullKeys) -> Callable[[ConsumedRecord], Hashable]:
+    """Return what names a record's shard within its partition. Offsets are ints, so they meet no key."""
+    if ordering is Ordering.PARTITION:
+        return lambda record: None
+    if ordering is Ordering.UNORDERED:
+        return lambda record: record.offset
+    if null_keys is NullKeys.UNORDERED:
+        return lambda record: record.offset if record.key is None else record.key
+    return lambda record: record.key
