@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk import BaseOperator
 
@@ -42,6 +42,9 @@ class WasmDeployOperator(BaseOperator):
     :param output_topics: the topics to write, in the order in which the guest numbers them.
     :param dead_letter_topic: the topic for what the host gives up.
     :param env: environment variables of the guest, over those of the project.
+    :param schemas: what the guest finds in its schema registry, each by the fields of ``wasmline.wasm.Schema``: ``id``,
+        ``definition``, ``format``, and where it has one ``subject`` and ``version``.
+    :param clock: how the guest's monotonic clock moves, ``wasmline`` or ``redpanda``.
     :param max_failure_share: the share of failing records above which the deployment is paused.
     :param expected_generation: deploy only over this generation (0: none yet); None deploys over whatever stands.
     """
@@ -71,6 +74,8 @@ class WasmDeployOperator(BaseOperator):
         output_topics: Sequence[str] | None = None,
         dead_letter_topic: str | None = None,
         env: Mapping[str, str] | None = None,
+        schemas: Sequence[Mapping[str, Any]] = (),
+        clock: Literal["wasmline", "redpanda"] = "wasmline",
         max_failure_share: float = 0.5,
         expected_generation: int | str | None = None,
         **kwargs: Any,
@@ -84,6 +89,8 @@ class WasmDeployOperator(BaseOperator):
         self.output_topics = output_topics
         self.dead_letter_topic = dead_letter_topic
         self.env = env
+        self.schemas = schemas
+        self.clock = clock
         self.max_failure_share = max_failure_share
         self.expected_generation = expected_generation
 
@@ -118,6 +125,7 @@ class WasmDeployOperator(BaseOperator):
     def _spec(self, published: Version) -> DeploymentSpec:
         """Return what to deploy: the project's declaration, and over it whatever the operator was given."""
         from wasmline.deploy import DeploymentSpec
+        from wasmline.wasm import Schema
 
         return DeploymentSpec.of(
             published,
@@ -126,4 +134,6 @@ class WasmDeployOperator(BaseOperator):
             dead_letter_topic=self.dead_letter_topic,
             env={**published.metadata.transform.get("env", {}), **self.env} if self.env else None,
             max_failure_share=self.max_failure_share,
+            schemas=tuple(Schema(**schema) for schema in self.schemas),
+            clock=self.clock,
         )

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 from airflow.sdk import BaseOperator
 
+from wasmline.registry import ArtifactMetadata, Version
+from wasmline.wasm import Schema
 from wasmline_provider.operators.build import WasmBuildOperator, WasmPublishOperator, WasmTestOperator
 from wasmline_provider.operators.deploy import WasmDeployOperator
 from wasmline_provider.operators.model import PromoteModelOperator, TrainModelOperator
@@ -42,6 +44,17 @@ def test_each_operator_shows_an_example_and_explains_its_arguments(operator: typ
     assert "Example::" in text
     for name in OPERATORS[operator]:
         assert f":param {name}:" in text or f":param {name}:" in (inspect.getdoc(operator.__mro__[1]) or "")
+
+
+def test_a_deployment_has_the_schemas_and_the_clock_that_the_operator_was_given() -> None:
+    declared = {"input-topic": "in", "output-topics": ["out"]}
+    metadata = ArtifactMetadata(transform=declared)
+    version = Version(name="t", version="1.0.0", digest=f"sha256:{'a' * 64}", size_bytes=1, metadata=metadata)
+    orders = {"id": 7, "definition": "{}", "format": "avro", "subject": "orders-value"}
+    made = WasmDeployOperator(task_id="one", name="t", registry="r", schemas=[orders], clock="redpanda")
+    spec = made._spec(version)
+    assert spec.schemas == (Schema(id=7, definition="{}", format="avro", subject="orders-value"),)
+    assert spec.clock == "redpanda"
 
 
 def test_a_stream_for_ever_may_be_stopped_and_one_until_caught_up_may_not() -> None:
