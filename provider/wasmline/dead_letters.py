@@ -32,7 +32,12 @@ Header = tuple[str, bytes | None]
 
 def provenance(*, transform: str, digest: str, source: TopicPartition, offset: int) -> list[Header]:
     """Return the headers that name the input record and the module which met it."""
-    return [(TRANSFORM, transform.encode()), (MODULE, digest.encode()), *coordinates(source, offset)]
+    return [*origin(transform=transform, digest=digest), *coordinates(source, offset)]
+
+
+def origin(*, transform: str, digest: str) -> list[Header]:
+    """Return the headers that name the module which met a record."""
+    return [(TRANSFORM, transform.encode()), (MODULE, digest.encode())]
 
 
 def coordinates(source: TopicPartition, offset: int) -> list[Header]:
@@ -47,3 +52,8 @@ def coordinates(source: TopicPartition, offset: int) -> list[Header]:
 def failure(*, error: str, reason: str) -> list[Header]:
     """Return the headers that say why the host gave a record up."""
     return [(ERROR, error.encode()), (REASON, reason.encode())]
+
+
+def rejection() -> list[Header]:
+    """Return the headers that a letter of the guest's own gets: it has the reason already."""
+    return [(ERROR, REJECTED.encode())]

@@ -16,7 +16,8 @@
     │                   InexactMetadata
     ├─ ConsumerError    InvalidConsumerOption(option) · InvalidOffsetMetadata(offset, reason) · CommitFailed
     │                   ProducerFenced · TerminalFailure · RecordsFailed(failures, outputs) · HandlerCancelled
-    │                   OutputRefused(place) · RecordGivenUp(topic, partition, offset, attempts) · UnsafeBroker
+    │                   HandlerBroken · OutputRefused(place) · UnsafeBroker
+    │                   RecordGivenUp(topic, partition, offset, attempts)
     ├─ LocalError       PrerequisiteMissing(install) · ArtifactUnavailable · PortInUse(port) · ServiceFailed(log)
     ├─ TrainingError    InvalidTrainSpec(field) · NotEnoughData(rows) · GateFailed(report)
     └─ JobError         UnsupportedSpecVersion · InvalidJob · JobNotFound · JobBusy(job, run) · JobFailed(report)
@@ -288,6 +289,10 @@ class RecordsFailed(ConsumerError):
 
     failures: dict[int, Exception]
     outputs: list[Any]
+
+
+class HandlerBroken(ConsumerError):
+    """For handlers to raise: no record is to blame, and the consumer ends. What it was working on is not done."""
 
 
 class HandlerCancelled(ConsumerError):

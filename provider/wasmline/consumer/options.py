@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from wasmline.consumer.records import Headers
 from wasmline.errors import InvalidConsumerOption, TerminalFailure, TransformError
 
 
@@ -91,6 +92,7 @@ class ConsumerOptions:
     batch_size: None gives the handler a record at a time; a number gives it up to so many records of one partition,
         those of one key in order.
     dead_letter_topic: where records go that are given up. None: the consumer ends instead, and loses nothing.
+    dead_letter_headers: what a dead letter gets beside the headers that say why it is one, such as a program's version.
     transactional_id: the prefix of the transactional ids, one for each input partition; None is the group's name.
     commit_interval_ms: None is 5,000, and 100 in transactions.
     buffer_records, buffer_bytes: what is kept in memory at most, over all partitions, of which each has an equal share:
@@ -111,6 +113,7 @@ class ConsumerOptions:
     batch_size: int | None = None
     retry: Retry = field(default_factory=RetryPolicy)
     dead_letter_topic: str | None = None
+    dead_letter_headers: Headers = ()
     delivery: Delivery = Delivery.AT_LEAST_ONCE
     transactional_id: str | None = None
     commit_interval_ms: int | None = None

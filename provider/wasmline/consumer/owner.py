@@ -19,7 +19,7 @@ from wasmline.consumer.options import ConsumerOptions, Delivery
 from wasmline.consumer.progress import AtLeastOnce, ExactlyOnce, Progress
 from wasmline.consumer.records import ConsumedRecord, Output
 from wasmline.consumer.work import Batch, GivenUp, PartitionWork, Work
-from wasmline.errors import InvalidOffsetMetadata, RecordGivenUp, WasmlineError
+from wasmline.errors import HandlerBroken, InvalidOffsetMetadata, RecordGivenUp, WasmlineError
 from wasmline.records import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -55,6 +55,7 @@ class Owner:
         self._source = backend.source
         self._engine = engine
         self._spare = (engine.room - engine.workers) // 2
+        self._enough = max(FETCH, engine.room * (options.batch_size or 1))
         self._mailbox = mailbox
         self._progress: Progress
         if options.delivery is Delivery.EXACTLY_ONCE:
@@ -66,6 +67,8 @@ class Owner:
         self._next_look = 0.0
         self._next_commit = time.monotonic() + options.commit_interval
         self._draining = False
+        self._ending = False
+        self._failure: BaseException | None = None
 
     # -- the loop ---------------------------------------------------------------------------------------------------
 
@@ -75,7 +78,7 @@ class Owner:
         self._hand_out(now)
         if now >= self._next_commit and self._progress.commit():
             self._next_commit = now + self._options.commit_interval
-        if self._closed:
+        if self._closed and not self._draining:
             self._reopen(now)
         if self.work.out:
             if self.work.out > self._engine.workers + self._spare:
@@ -88,17 +91,22 @@ class Owner:
             self._take_back(0.0)
         self._settle_progress()
 
-    def drain(self, timeout: float) -> None:
-        """Read nothing more, and finish what was read."""
-        deadline = time.monotonic() + timeout
+    def drain(self) -> None:
+        """Read nothing more from now on."""
         self._draining = True
         self._source.pause([work.partition for work in self.work])
-        while (self.work.out or self.work.queued) and time.monotonic() < deadline:
-            self.turn()
+
+    @property
+    def idle(self) -> bool:
+        """Nothing that was read is left to do."""
+        return not (self.work.out or self.work.queued)
 
     def finish(self, timeout: float) -> None:
-        """Hand out nothing more, wait for what is out, and commit."""
+        """Hand out nothing more, wait for what is out, and commit; then raise what a handler gave cause to meanwhile."""
+        self._ending = True
         self._finish([work.partition for work in self.work], timeout)
+        if self._failure is not None:
+            raise self._failure
 
     def health(self, state: State) -> ConsumerHealth:
         """Describe this moment."""
@@ -114,6 +122,8 @@ class Owner:
 
     def assigned(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int | None]:
         """Take these partitions over where they were left. What cannot be taken now is tried again in a second."""
+        if self._draining:
+            return {}
         try:
             return self._open(partitions)
         except WasmlineError as error:
@@ -137,8 +147,6 @@ class Owner:
         self._progress.begin(partitions)
         starts = self._starts(partitions)
         self.work.assign(starts)
-        if self._draining:
-            self._source.pause(partitions)
         return {partition: start.offset if start else None for partition, start in starts.items()}
 
     def _starts(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Start | None]:
@@ -185,12 +193,11 @@ class Owner:
         for partition in due:
             del self._closed[partition]
         self._source.seek({partition: offset for partition, offset in starts.items() if offset is not None})
-        if not self._draining:
-            self._source.resume(due)
+        self._source.resume(due)
 
-    def _restart(self, partition: TopicPartition, error: Exception) -> None:
+    def _restart(self, work: PartitionWork, error: Exception) -> None:
         """Throw a partition's work away, to begin again where its progress is."""
-        first = next((work.offsets.first for work in self.work.of([partition])), None)
+        partition, first = work.partition, work.offsets.first
         self.work.revoke([partition])
         self._progress.end([partition])
         self._source.pause([partition])
@@ -199,8 +206,9 @@ class Owner:
     # -- progress -----------------------------------------------------------------------------------------------------
 
     def _settle_progress(self, timeout: float = 0.0) -> None:
-        for partition, failure in self._progress.settle(timeout).items():
-            self._restart(partition, failure)
+        for work, failure in self._progress.settle(timeout).items():
+            if not work.closed:
+                self._restart(work, failure)
 
     def _finish(self, partitions: Collection[TopicPartition], timeout: float) -> None:
         """Hand out nothing more of these partitions, give what is out some time, and commit what is done."""
@@ -220,7 +228,7 @@ class Owner:
         """Read what there is, and pause or resume partitions as their buffers ask for."""
         records = self._source.poll(FETCH, timeout)
         self.work.add(records)
-        hungry = records and self.work.queued < FETCH
+        hungry = records and self.work.queued < self._enough
         self._next_look = time.monotonic() + (0.0 if hungry else LOOK)
         pause, resume = self.work.balance()
         if pause:
@@ -245,10 +253,18 @@ class Owner:
             now = time.monotonic()
             while True:
                 if result is not None:
-                    self._returned(result, now)
+                    self._receive(result, now)
                 result = self._mailbox.get_nowait()
         except Empty:
             return
+
+    def _receive(self, result: Result, now: float) -> None:
+        try:
+            self._returned(result, now)
+        except BaseException as error:
+            if not self._ending:
+                raise
+            self._failure = self._failure or error  # what else is done is still committed
 
     def _returned(self, result: Result, now: float) -> None:
         batch, outcome, seconds = result
@@ -263,18 +279,23 @@ class Owner:
             given_up = self.work.release(batch, now, outcome.failures)
             if not batch.work.closed:
                 self._progress.finish(batch.work, *_succeeded(batch, outcome))
-        elif isinstance(outcome, Exception):
+        elif isinstance(outcome, Exception) and not isinstance(outcome, HandlerBroken):
             self.counters.failures += 1
             given_up = self.work.fail(batch, now, outcome)
         else:
+            self.work.release(batch, now)
             raise outcome
         for each in given_up:
             self._give_up(batch.work, each)
 
     def _patience(self, now: float, most: float) -> float:
         """Return how long nothing has to be done by itself, in seconds, ``most`` at most."""
+        if self._progress.is_busy:
+            most = min(most, LOOK)
+        else:
+            most = min(most, self._next_commit - now)
         due = self.work.due
-        return max(0.0, min(most, self._next_commit - now, most if due is None else due - now))
+        return max(0.0, most if due is None else min(most, due - now))
 
     def _give_up(self, work: PartitionWork, given_up: GivenUp) -> None:
         """Write a record to the dead letters; it is done when it is there."""
@@ -291,6 +312,7 @@ class Owner:
         headers = [
             *record.headers,
             *dead_letters.failure(error=type(error).__name__, reason=str(error)),
+            *self._options.dead_letter_headers,
             *dead_letters.coordinates(work.partition, record.offset),
         ]
         letter = Output(topic, record.value, record.key, headers, record.timestamp)

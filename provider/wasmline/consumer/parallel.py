@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -63,7 +64,8 @@ class ParallelConsumer:
     def stop(self, *, drain: bool = True) -> None:
         """End ``run``: with ``drain``, once all that was read is done; without, once all that is in flight is.
 
-        Both wait ``drain_wait_ms`` at most. What is not done by then is done by whoever continues the group.
+        Both wait ``drain_wait_ms`` at most. What is not done by then is done by whoever continues the group. A second
+        call without ``drain`` ends the draining that the first began.
         """
         self._drain = drain
         self._stopping = True
@@ -112,10 +114,15 @@ class ParallelConsumer:
             owner.paused = self._paused
             owner.turn()
             self._answer(owner)
-        if self._drain:
-            self._state = State.DRAINING
-            owner.paused = False
-            owner.drain(self._options.drain_wait_ms / 1_000)
+        if not self._drain:
+            return
+        self._state = State.DRAINING
+        owner.paused = False
+        owner.drain()
+        deadline = time.monotonic() + self._options.drain_wait_ms / 1_000
+        while self._drain and not owner.idle and time.monotonic() < deadline:
+            owner.turn()
+            self._answer(owner)
 
     def _answer(self, owner: Owner) -> None:
         if self._asked.empty():
