@@ -42,11 +42,16 @@ class Progress(ABC):
             self._round = self._pool.submit(self._begin(self._commits))
         return True
 
-    def settle(self, timeout: float = 0.0) -> Mapping[TopicPartition, WasmlineError]:
+    @property
+    def is_busy(self) -> bool:
+        """Whether a round runs."""
+        return self._round is not None
+
+    def settle(self, timeout: float = 0.0) -> Mapping[PartitionWork, WasmlineError]:
         """Take the answers of the cluster, and wait up to ``timeout`` seconds for those that are missing.
 
-        Return the partitions whose work has to begin anew, because it is unknown what became of their commit, and why.
-        Errors that trying again may mend are logged: the next round commits the same.
+        Return the work that has to begin anew, because it is unknown what became of its commit, and why. Errors that
+        trying again may mend are logged: the next round commits the same.
         """
         if self._round is None:
             return {}
@@ -65,7 +70,7 @@ class Progress(ABC):
         for work, commit in commits.items():
             if work.partition not in failures:
                 work.offsets.committed(commit)
-        return failures
+        return {work: failures[work.partition] for work in commits if work.partition in failures}
 
     def close(self) -> None:
         """End the thread that commits."""
@@ -114,7 +119,7 @@ class AtLeastOnce(Progress):
         for number, output in enumerate(outcome.outputs):
             self._sink.write(output, partial(delivery.answer, outcome.row(number, len(records))))
 
-    def settle(self, timeout: float = 0.0) -> Mapping[TopicPartition, WasmlineError]:
+    def settle(self, timeout: float = 0.0) -> Mapping[PartitionWork, WasmlineError]:
         if timeout > 0:
             self._sink.flush(timeout)
         else:
@@ -172,7 +177,7 @@ class ExactlyOnce(Progress):
         self._most = most
         self._outputs: dict[PartitionWork, list[tuple[Output, int | None]]] = defaultdict(list)
         """Outputs that wait for a commit, and the offsets of their records, where these are known."""
-        self._sending: dict[TopicPartition, list[tuple[Output, int | None]]] = {}
+        self._sending: dict[PartitionWork, list[tuple[Output, int | None]]] = {}
         """Those of the round that runs."""
         self._refused: dict[tuple[TopicPartition, int], OutputRefused] = {}
         """Records whose outputs made a transaction fail: the next time they are given up."""
@@ -194,14 +199,14 @@ class ExactlyOnce(Progress):
         for row, error in refused.items():
             self.give_up(work, GivenUp(records[row], error))
 
-    def settle(self, timeout: float = 0.0) -> Mapping[TopicPartition, WasmlineError]:
+    def settle(self, timeout: float = 0.0) -> Mapping[PartitionWork, WasmlineError]:
         failures = super().settle(timeout)
-        for partition, error in failures.items():
+        for work, error in failures.items():
             if isinstance(error, OutputRefused):
-                offset = self._sending[partition][error.place][1]
+                offset = self._sending[work][error.place][1]
                 if offset is None:
                     raise error
-                self._refused[partition, offset] = error
+                self._refused[work.partition, offset] = error
         return failures
 
     def end(self, partitions: Collection[TopicPartition]) -> None:
@@ -212,9 +217,9 @@ class ExactlyOnce(Progress):
         self._transactions.close(partitions)
 
     def _begin(self, commits: Mapping[PartitionWork, Commit]) -> Callable[[], Mapping[TopicPartition, WasmlineError]]:
-        self._sending = {work.partition: self._outputs.pop(work, []) for work in commits}
+        self._sending = {work: self._outputs.pop(work, []) for work in commits}
         transactions = {
-            work.partition: ([output for output, _ in self._sending[work.partition]], _committed(commit))
+            work.partition: ([output for output, _ in self._sending[work]], _committed(commit))
             for work, commit in commits.items()
         }
         return lambda: self._transactions.commit(transactions)

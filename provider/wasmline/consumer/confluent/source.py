@@ -162,6 +162,7 @@ class ConfluentSource:
             self.consumer.incremental_assign(wanted)
         else:
             self.consumer.assign(wanted)
+        self.consumer.resume(_plain(starts))  # a pause outlives an assignment
         if waiting := [partition for partition in partitions if partition not in starts]:
             self.consumer.pause(_plain(waiting))
 
