@@ -128,7 +128,7 @@ class JavaPeer:
         work: str = "none",
         unfinished: Iterable[Coordinates] = (),
         encoding: str | None = None,
-        commit_ms: int | None = 5_000,
+        commit_ms: int | None = 1_000,
         buffer: int | None = 100_000,
     ) -> JavaConsumer:
         """Start a consumer of one topic.
@@ -136,8 +136,9 @@ class JavaPeer:
         ``work`` is what each record takes: ``none``, ``sleep 5000`` (see ``micros``), ``fixed 1000`` (µs) or
         ``http URL`` (a GET). The records in ``unfinished`` fail, and are not tried again. ``encoding`` forces that
         encoding on every map which the JVM writes until the consumer is closed; None is the library's choice.
-        ``commit_ms`` is the interval of synchronous commits, ``buffer`` how many records may be fetched ahead; for
-        both None is the library's default.
+        ``commit_ms`` is the interval of synchronous commits, which is also what a close may take: the library misses
+        its own wake-up at times. ``buffer`` is how many records may be fetched ahead. For both None is the library's
+        default.
         """
         arguments = {"encoding": encoding, "commit_ms": commit_ms, "buffer": buffer}
         return JavaConsumer(
@@ -228,7 +229,7 @@ def _compile(sources: list[Path], libraries: list[Path], classes: Path) -> None:
         built = Path(name) / "classes"
         done = subprocess.run([*compiler, *options, "-d", built, *sources], capture_output=True, text=True)
         if done.returncode:
-            raise PeerFailed(f"the Java peer needs a JDK >= 17 (not only a JRE) to be compiled:\n{done.stderr}")
+            raise PeerFailed(f"the Java peer does not compile; it takes a JDK >= 17, not a JRE alone:\n{done.stderr}")
         try:
             built.rename(classes)
         except OSError:
