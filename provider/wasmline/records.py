@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -46,3 +47,27 @@ OUTPUT_SCHEMA = pa.schema(
     ]
 )
 """What a transform wrote: ``row`` is the input row it came from, ``output`` an index into the output topics."""
+
+
+def record_batch(
+    *,
+    keys: Sequence[bytes | None],
+    values: Sequence[bytes | None],
+    headers: Sequence[Sequence[tuple[str, bytes | None]]],
+    timestamps: Sequence[int],
+    partitions: Sequence[int],
+    offsets: Sequence[int],
+) -> pa.RecordBatch:
+    """Return columns of Python's values as a batch of RECORD_SCHEMA; timestamps are in Unix milliseconds."""
+    any_headers = any(headers)
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(keys, pa.binary()),
+            pa.array(values, pa.binary()),
+            pa.array([each or None for each in headers], HEADERS) if any_headers else pa.nulls(len(headers), HEADERS),
+            pa.array(timestamps, pa.int64()).cast(TIMESTAMP),
+            pa.array(partitions, pa.int32()),
+            pa.array(offsets, pa.int64()),
+        ],
+        schema=RECORD_SCHEMA,
+    )

@@ -21,7 +21,7 @@ import pyarrow as pa
 from msgspec import Meta, Struct
 
 from wasmline.errors import InvalidJsonLine
-from wasmline.records import HEADERS, RECORD_SCHEMA, TIMESTAMP
+from wasmline.records import record_batch
 from wasmline.wasm import TransformResult
 
 MAX_BATCH = 10_000
@@ -129,17 +129,13 @@ def _available_lines(stream: BinaryIO) -> Iterator[list[bytes]]:
 
 
 def _batch(records: list[_Line]) -> pa.RecordBatch:
-    headers = [[(key, _raw(value)) for key, value in record.headers] or None for record in records]
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array([_raw(record.key) for record in records], pa.binary()),
-            pa.array([_raw(record.value) for record in records], pa.binary()),
-            pa.array(headers, HEADERS),
-            pa.array([record.timestamp for record in records], pa.int64()).cast(TIMESTAMP),
-            pa.array([record.partition for record in records], pa.int32()),
-            pa.array([record.offset for record in records], pa.int64()),
-        ],
-        schema=RECORD_SCHEMA,
+    return record_batch(
+        keys=[_raw(record.key) for record in records],
+        values=[_raw(record.value) for record in records],
+        headers=[[(key, _raw(value)) for key, value in record.headers] for record in records],
+        timestamps=[record.timestamp for record in records],
+        partitions=[record.partition for record in records],
+        offsets=[record.offset or 0 for record in records],
     )
 
 

@@ -102,7 +102,7 @@ class Owner:
         return not (self.work.out or self.work.queued)
 
     def finish(self, timeout: float) -> None:
-        """Hand out nothing more, wait for what is out, and commit; then raise what a handler gave cause to meanwhile."""
+        """Hand out nothing more, wait for what is out, and commit; then raise what came up in between."""
         self._ending = True
         self._finish([work.partition for work in self.work], timeout)
         if self._failure is not None:

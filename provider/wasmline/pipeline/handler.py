@@ -1,0 +1,132 @@
+"""A deployment as a handler of the key-parallel consumer: a guest for each thread, and many keys in each call."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from itertools import accumulate
+
+import pyarrow as pa
+
+from wasmline import dead_letters
+from wasmline.consumer import ConsumedRecord, Output
+from wasmline.consumer.engines import Outcome
+from wasmline.deploy import DeploymentSpec
+from wasmline.errors import HandlerBroken, InvalidBatch, TooManyFailures, TransformError
+from wasmline.pipeline.window import FailureWindow
+from wasmline.records import TopicPartition, record_batch
+from wasmline.wasm import TransformInstance, TransformResult, TransformRuntime
+
+logger = logging.getLogger(__name__)
+
+LEVELS = {"INFO": logging.INFO, "WARN": logging.WARNING}
+
+
+class TransformHandler:
+    """Runs the module of one deployment; a PerThread handler, for consumers with a ``batch_size`` of one topic.
+
+    An output is written with the time of its input. A record that the guest fails on fails with its TransformError; one
+    that it rejects is written to its dead-letter topic, with the headers that say where it came from. What the guest
+    logs goes to this module's logger. The consumer ends with HandlerBroken where the module is at fault and not its
+    records: more than ``max_failure_share`` of a window of all threads failed, or a new guest cannot start.
+    """
+
+    def __init__(self, spec: DeploymentSpec, wasm: bytes) -> None:
+        """Compile the module and start it once. Raises its ModuleError or TransformError."""
+        self.spec = spec
+        self._module = TransformRuntime().compile(wasm)
+        self._instantiate().close()
+        self._window = FailureWindow(spec.max_failure_share)
+        self._lock = threading.Lock()
+
+    @property
+    def origin(self) -> list[dead_letters.Header]:
+        """The headers that name the module: ``dead_letter_headers`` of the consumer."""
+        return dead_letters.origin(transform=f"{self.spec.name}@{self.spec.version}", digest=self.spec.digest)
+
+    def make(self) -> ThreadHandler:
+        """Return the handler of one thread. Raises HandlerBroken."""
+        try:
+            return ThreadHandler(self, self._instantiate())
+        except TransformError as error:
+            raise self.broken(error) from error
+
+    def judge(self, records: int, failures: int) -> None:
+        """Count what became of a call. Raises TooManyFailures."""
+        with self._lock:
+            self._window.add(records, failures)
+
+    def broken(self, error: Exception) -> HandlerBroken:
+        """Return what the consumer ends with because of an error."""
+        return HandlerBroken(f"{self.spec.name}@{self.spec.version} is at fault, and not its records: {error}")
+
+    def _instantiate(self) -> TransformInstance:
+        return self._module.instantiate(self.spec.context(), self.spec.limits())
+
+
+class ThreadHandler:
+    """One guest and the records that are given to it, those of one partition in each call."""
+
+    def __init__(self, handler: TransformHandler, instance: TransformInstance) -> None:
+        self._handler = handler
+        self._instance = instance
+        self._topics = handler.spec.output_topics
+
+    def __call__(self, records: Sequence[ConsumedRecord]) -> Outcome:
+        topics, partitions, offsets, keys, values, headers, timestamps, _ = zip(*records, strict=True)
+        batch = record_batch(
+            keys=keys, values=values, headers=headers, timestamps=timestamps, partitions=partitions, offsets=offsets
+        )
+        try:
+            result = self._instance.transform(batch)
+            self._handler.judge(len(records), len(result.failures))
+        except InvalidBatch:  # too much for one call: the records are tried again one by one
+            raise
+        except (TransformError, TooManyFailures) as error:
+            raise self._handler.broken(error) from error
+        self._log(result)
+        rows, outputs = self._outputs(TopicPartition(topics[0], partitions[0]), offsets, timestamps, result.outputs)
+        return Outcome(outputs, {failure.row: failure.error for failure in result.failures}, rows)
+
+    def close(self) -> None:
+        """Free the guest."""
+        self._instance.close()
+
+    def _outputs(
+        self, source: TopicPartition, offsets: Sequence[int], timestamps: Sequence[int], written: pa.RecordBatch
+    ) -> tuple[list[int], list[Output]]:
+        """Return what a guest wrote, and the row that each of it came from."""
+        rows, places, keys, values = (written.column(name).to_pylist() for name in ("row", "output", "key", "value"))
+        headers = _headers(written.column("headers"))
+        letters = self._handler.spec.dead_letter_topic
+        if letters in self._topics:
+            rejected = self._topics.index(letters)
+            for number, place in enumerate(places):
+                if place == rejected:
+                    headers[number] = [*headers[number], *self._provenance(source, offsets[rows[number]])]
+        outputs = [
+            Output(self._topics[place], value, key, each, timestamps[row])
+            for row, place, key, value, each in zip(rows, places, keys, values, headers, strict=True)
+        ]
+        return rows, outputs
+
+    def _provenance(self, source: TopicPartition, offset: int) -> list[dead_letters.Header]:
+        return [*dead_letters.rejection(), *self._handler.origin, *dead_letters.coordinates(source, offset)]
+
+    def _log(self, result: TransformResult) -> None:
+        name = self._handler.spec.name
+        for line in result.logs:
+            logger.log(LEVELS[line.level], "%s: %s", name, line.text.removesuffix("\n"))
+        if result.logs_dropped:
+            logger.warning("%s: %d more lines were over the log limit", name, result.logs_dropped)
+
+
+def _headers(column: pa.ListArray) -> list[Sequence[dead_letters.Header]]:
+    """Return the headers of each row."""
+    pairs = column.flatten()
+    if not len(pairs):
+        return [()] * len(column)
+    flat = list(zip(pairs.field("key").to_pylist(), pairs.field("value").to_pylist(), strict=True))
+    ends = list(accumulate(column.value_lengths().to_pylist()))
+    return [flat[start:end] for start, end in zip([0, *ends], ends, strict=False)]
