@@ -54,6 +54,17 @@ def test_without_a_broker_a_commit_ends_and_says_so(door: CommitDoor, consumer: 
         door.commit(consumer, {PARTITION: CommittedOffset(1, "map")}, timeout=0.2)
 
 
+def test_a_commit_that_nobody_answers_is_given_up_in_time(consumer: Consumer) -> None:
+    with pytest.raises(KafkaException, match=r"not answered within 0\.2 s and may still be carried out"):
+        ExactDoor().commit(consumer, {PARTITION: CommittedOffset(1, "map")}, timeout=0.2)
+
+
+def test_a_commit_that_the_client_gives_up_is_no_success(consumer: Consumer) -> None:
+    with pytest.raises(KafkaException) as failed:
+        ExactDoor().commit(consumer, {PARTITION: CommittedOffset(1, "map")}, timeout=60)
+    assert failed.value.args[0].code() == KafkaError._WAIT_COORD
+
+
 @DOORS
 def test_without_a_broker_a_read_ends_and_says_so(door: CommitDoor, consumer: Consumer) -> None:
     with pytest.raises(BrokerUnavailable, match="nowhere"), mapped("nowhere"):
