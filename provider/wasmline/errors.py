@@ -13,7 +13,7 @@
     ├─ DeployError      TopicNotFound(topic) · LimitExceeded · Conflict(name, generation) · DeploymentNotFound
     │                   DeploymentPaused
     ├─ KafkaError       BrokerUnavailable(bootstrap_servers) · InvalidKafkaConfig(key) · ClientClosed
-    │                   InexactMetadata
+    │                   NotAuthorized · InexactMetadata
     ├─ ConsumerError    InvalidConsumerOption(option) · InvalidOffsetMetadata(offset, reason) · CommitFailed
     │                   ProducerFenced · TerminalFailure · RecordsFailed(failures, outputs) · HandlerCancelled
     │                   HandlerBroken · OutputRefused(place) · UnsafeBroker
@@ -234,6 +234,10 @@ class BrokerUnavailable(KafkaError):
 
     retryable = True
     bootstrap_servers: str
+
+
+class NotAuthorized(KafkaError):
+    """The cluster does not let this client do what it asked for."""
 
 
 class InvalidKafkaConfig(KafkaError):

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from confluent_kafka import KafkaError, KafkaException
 
-from wasmline.errors import BrokerUnavailable, InvalidKafkaConfig, WasmlineError
+from wasmline.errors import BrokerUnavailable, InvalidKafkaConfig, NotAuthorized, WasmlineError
 from wasmline.errors import KafkaError as KafkaFailed
 
 UNREACHABLE = (
@@ -21,6 +21,13 @@ UNREACHABLE = (
     KafkaError._MSG_TIMED_OUT,
     KafkaError.REQUEST_TIMED_OUT,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
+)
+
+DENIALS = (
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 )
 
 SETTING = re.compile(r"\b([a-z_]+(?:\.[a-z_]+)+)\b")
@@ -40,6 +47,8 @@ def mapped(bootstrap_servers: str, codes: Mapping[int, WasmlineError] | None = N
         if error.code() in UNREACHABLE:
             message = f"no broker of {bootstrap_servers} answered ({error.str()}): is Kafka up, is the address right?"
             raise BrokerUnavailable(message, bootstrap_servers=bootstrap_servers) from exception
+        if error.code() in DENIALS:
+            raise NotAuthorized(f"{bootstrap_servers} does not permit this: {error.str()}") from exception
         if error.code() == KafkaError._INVALID_ARG and (setting := SETTING.search(error.str())):
             raise InvalidKafkaConfig(f"{error.str()}: correct the Kafka configuration", key=setting[1]) from exception
         raise KafkaFailed(f"{bootstrap_servers} refused: {error.str()} ({error.name()})") from exception

@@ -6,6 +6,7 @@ ends what he left open, before he reads how far it came: ``reference/leases_eos.
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -20,12 +21,14 @@ from wasmline.consumer.confluent.door import GroupDoor
 from wasmline.consumer.confluent.sink import failure, produce
 from wasmline.consumer.confluent.source import ConfluentSource
 from wasmline.consumer.records import Output
-from wasmline.errors import OutputRefused, ProducerFenced, UnsafeBroker, WasmlineError
+from wasmline.errors import NotAuthorized, OutputRefused, ProducerFenced, UnsafeBroker, WasmlineError
 from wasmline.kafka.commit_metadata import CommittedOffset
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.failures import mapped
 from wasmline.kafka.producer import producer
 from wasmline.records import TopicPartition
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -36,6 +39,7 @@ SETTINGS = {
     "retry.backoff.ms": "1",
     "retry.backoff.max.ms": "20",
     "linger.ms": "0",
+    "socket.timeout.ms": "10000",  # how long a silent broker is waited for, whatever a call's own limit is
 }
 PATIENCE = 30.0
 """Seconds that one call may take, its repetitions included."""
@@ -68,7 +72,10 @@ class ConfluentTransactions:
         if not partitions:
             return
         if not self._is_safe:
-            refuse_unsafe(self._config, self._prefix, next(iter(partitions)), self._door)
+            try:
+                refuse_unsafe(self._config, self._prefix, next(iter(partitions)), self._door)
+            except NotAuthorized as error:
+                logger.warning("whether a stable read waits for open transactions is not tested: %s", error)
             self._is_safe = True
         self.close(partitions)
         with mapped(self._config.bootstrap_servers):
@@ -155,17 +162,18 @@ def refuse_unsafe(config: KafkaConfig, prefix: str, partition: TopicPartition, d
     with mapped(config.bootstrap_servers):
         settings = {"group.id": name, "enable.auto.commit": "false", "isolation.level": "read_committed"}
         reader = Consumer(config.client(**settings))
-        writer = fence(config, name)
         try:
+            writer = fence(config, name)
             exact.committed(reader, [partition], PATIENCE)  # the first read of a group waits for its coordinator
             writer.begin_transaction()
             exact.send_offsets(writer, reader.consumer_group_metadata(), {partition: CommittedOffset(0)}, PATIENCE)
-            if not _waits(lambda: exact.committed(reader, [partition], STABLE_READ)):
-                servers = config.bootstrap_servers
-                raise UnsafeBroker(f"{servers} shows offsets while their transaction is open: use at_least_once there")
-        finally:
+            waits = _waits(lambda: exact.committed(reader, [partition], STABLE_READ))
             writer.abort_transaction(PATIENCE)
+        finally:
             reader.close()
+    if not waits:
+        servers = config.bootstrap_servers
+        raise UnsafeBroker(f"{servers} shows offsets while their transaction is open: use at_least_once there")
 
 
 def _waits(read: Callable[[], object]) -> bool:
