@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from wasmline.cli.options import Variable, clock_option, registry_option, schemas_option
+from wasmline.cli.options import Variable, clock_option, kafka_option, registry_option, schemas_option
 
 if TYPE_CHECKING:
     from wasmline.deploy import Deployment
@@ -18,19 +18,6 @@ if TYPE_CHECKING:
     from wasmline.wasm.context import Clock
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-def kafka_option(command: Command) -> Command:
-    """Take the cluster's address and client settings."""
-    return click.option(
-        "-X",
-        "settings",
-        type=Variable(),
-        multiple=True,
-        metavar="KEY=VALUE",
-        help="A librdkafka setting, such as bootstrap.servers=host:9092; repeatable. Default: $WASMLINE_KAFKA_CONFIG. "
-        "Secrets belong there or in $WASMLINE_KAFKA_CONFIG_FILE, not on a command line.",
-    )(command)
 
 
 @click.command()

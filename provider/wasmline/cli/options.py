@@ -81,6 +81,42 @@ def schemas_option(command: Command) -> Command:
     )(command)
 
 
+def kafka_option(command: Command) -> Command:
+    """Take the cluster's address and client settings."""
+    return click.option(
+        "-X",
+        "settings",
+        type=Variable(),
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="A librdkafka setting, such as bootstrap.servers=host:9092; repeatable. Default: $WASMLINE_KAFKA_CONFIG. "
+        "Secrets belong there or in $WASMLINE_KAFKA_CONFIG_FILE, not on a command line.",
+    )(command)
+
+
+def guest_options(command: Command) -> Command:
+    """Take what a guest is told and what it may use: the arguments of ``Trial.adjusted``."""
+    options = [
+        click.option(
+            "--env", type=Variable(), multiple=True, metavar="K=V", help="A variable of the guest; repeatable."
+        ),
+        click.option(
+            "--output-topic",
+            "output_topics",
+            multiple=True,
+            metavar="NAME",
+            help="Instead of the declared ones; repeatable.",
+        ),
+        click.option("--memory", type=MemorySize(), metavar="SIZE", help="The guest's memory limit, such as 64MiB."),
+        clock_option,
+        schemas_option,
+        click.option("--timeout-ms", type=click.IntRange(min=1), metavar="MS", help="CPU time limit per record."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
 def registry_option(command: Command) -> Command:
     """Take the registry's place."""
     return click.option(

@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, TextIO
+from typing import Any, BinaryIO, TextIO
 
 import click
 
 from wasmline.build.jsonl import output_lines, read_batches
-from wasmline.cli.options import MemorySize, Variable, clock_option, registry_option, schemas_option
+from wasmline.cli.options import guest_options, registry_option
 from wasmline.cli.trial import Trial, find
-from wasmline.wasm import Schema, TransformResult, TransformRuntime
-from wasmline.wasm.context import Clock
+from wasmline.wasm import TransformResult, TransformRuntime
 
 SOME_FAILED = 3
 
 
 @click.command()
 @click.argument("transform", metavar="MODULE|FOLDER|NAME@VERSION")
-@click.option("--env", type=Variable(), multiple=True, metavar="K=V", help="A variable of the guest; repeatable.")
-@click.option(
-    "--output-topic", "output_topics", multiple=True, metavar="NAME", help="Instead of the declared ones; repeatable."
-)
-@click.option("--memory", type=MemorySize(), metavar="SIZE", help="The guest's memory limit, such as 64MiB.")
-@clock_option
-@schemas_option
-@click.option("--timeout-ms", type=click.IntRange(min=1), metavar="MS", help="CPU time limit per record.")
+@guest_options
 @click.option(
     "--logs",
     type=click.Path(dir_okay=False, writable=True, allow_dash=True),
@@ -38,18 +29,7 @@ SOME_FAILED = 3
 )
 @registry_option
 @click.pass_context
-def run(
-    ctx: click.Context,
-    transform: str,
-    env: tuple[tuple[str, str], ...],
-    output_topics: tuple[str, ...],
-    memory: int | None,
-    clock: Clock,
-    schemas: tuple[Schema, ...],
-    timeout_ms: int | None,
-    logs: str | None,
-    registry: str,
-) -> None:
+def run(ctx: click.Context, /, transform: str, logs: str | None, registry: str, **guest: Any) -> None:
     """Apply a transform to records on stdin and print what it makes of them, as JSON Lines.
 
     \b
@@ -60,21 +40,9 @@ def run(
     Strings are UTF-8, other bytes {"base64": "..."}; only the value is required. A failing record does not end the
     run, but the exit status is 3.
     """
-    trial = find(transform, registry)
-    context = dataclasses.replace(
-        trial.context,
-        env={**trial.context.env, **dict(env)},
-        output_topics=output_topics or trial.context.output_topics,
-        clock=clock,
-        schemas=schemas,
-    )
-    limits = dataclasses.replace(
-        trial.limits,
-        memory_bytes=trial.limits.memory_bytes if memory is None else memory,
-        cpu_ms_per_record=timeout_ms or trial.limits.cpu_ms_per_record,
-    )
+    trial = find(transform, registry).adjusted(**guest)
     with _log_file(logs) as log_file:
-        failed = _pipe(dataclasses.replace(trial, context=context, limits=limits), log_file)
+        failed = _pipe(trial, log_file)
     ctx.exit(SOME_FAILED if failed else 0)
 
 

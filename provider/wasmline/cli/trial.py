@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from wasmline.errors import InvalidModule
 from wasmline.registry import FilesystemRegistry, parse_reference
-from wasmline.wasm import ResourceLimits, TransformContext
+from wasmline.wasm import ResourceLimits, Schema, TransformContext
+from wasmline.wasm.context import Clock
 
 MAX_BYTES = 2**28
 """Where the reading of a file ends: a device may have no end."""
@@ -20,7 +21,35 @@ class Trial:
     wasm: bytes
     context: TransformContext
     limits: ResourceLimits
+    version: str | None = None
+    dead_letter_topic: str | None = None
+    compression: str = "none"
     declared: bool = True
+
+    def adjusted(
+        self,
+        *,
+        env: tuple[tuple[str, str], ...],
+        output_topics: tuple[str, ...],
+        memory: int | None,
+        clock: Clock,
+        schemas: tuple[Schema, ...],
+        timeout_ms: int | None,
+    ) -> Trial:
+        """Return the trial with what the command line says instead."""
+        context = replace(
+            self.context,
+            env={**self.context.env, **dict(env)},
+            output_topics=output_topics or self.context.output_topics,
+            clock=clock,
+            schemas=schemas,
+        )
+        limits = replace(
+            self.limits,
+            memory_bytes=self.limits.memory_bytes if memory is None else memory,
+            cpu_ms_per_record=timeout_ms or self.limits.cpu_ms_per_record,
+        )
+        return replace(self, context=context, limits=limits)
 
 
 def find(transform: str, registry: str) -> Trial:
@@ -44,7 +73,14 @@ def _from_project(folder: Path) -> Trial:
 
     project = load_project(folder)
     _, wasm = built(project)
-    return Trial(wasm=wasm, context=project.context(), limits=project.limits())
+    return Trial(
+        wasm=wasm,
+        context=project.context(),
+        limits=project.limits(),
+        version=project.version,
+        dead_letter_topic=project.dead_letter_topic,
+        compression=project.compression,
+    )
 
 
 def _from_file(path: Path) -> Trial:
@@ -74,4 +110,11 @@ def _from_registry(reference: str, url: str) -> Trial:
         memory_bytes=declared.get("memory-bytes", ResourceLimits().memory_bytes),
         cpu_ms_per_record=declared.get("timeout-ms", ResourceLimits().cpu_ms_per_record),
     )
-    return Trial(wasm=registry.read(name, version.version), context=context, limits=limits)
+    return Trial(
+        wasm=registry.read(name, version.version),
+        context=context,
+        limits=limits,
+        version=version.version,
+        dead_letter_topic=declared.get("dead-letter-topic"),
+        compression=declared.get("compression", "none"),
+    )

@@ -70,6 +70,13 @@ class KafkaConfig:
         example = f'{VARIABLE}=\'{{"{BOOTSTRAP}": "host:9092"}}\''
         raise InvalidKafkaConfig(f"no Kafka is configured: set {example}, or {FILE_VARIABLE}", key=VARIABLE)
 
+    @classmethod
+    def completed(cls, properties: Mapping[str, Any]) -> KafkaConfig:
+        """Return a configuration of these; where they do not name the cluster, in addition to the environment's."""
+        if BOOTSTRAP in properties:
+            return cls.of(properties)
+        return cls.of({**cls.from_environment().properties, **properties})
+
     @property
     def bootstrap_servers(self) -> str:
         return self.properties[BOOTSTRAP]

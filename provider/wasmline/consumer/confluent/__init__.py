@@ -7,7 +7,7 @@ from wasmline.consumer.confluent.sink import ConfluentSink
 from wasmline.consumer.confluent.source import ConfluentSource
 from wasmline.consumer.confluent.transactions import ConfluentTransactions
 from wasmline.consumer.options import ConsumerOptions
-from wasmline.kafka.config import BOOTSTRAP, KafkaConfig
+from wasmline.kafka.config import KafkaConfig
 
 __all__ = ["ConfluentBackend"]
 
@@ -16,15 +16,9 @@ class ConfluentBackend:
     """One member of a group on a Kafka cluster. Nothing is connected before the consumer begins."""
 
     def __init__(self, options: ConsumerOptions) -> None:
-        config = _config(options)
+        config = KafkaConfig.completed(options.kafka)
         door = GroupDoor(config, options.group_id)
         self.source = ConfluentSource(options, config, door)
         self.sink = ConfluentSink(config)
         prefix = options.transactional_id or options.group_id
         self.transactions = ConfluentTransactions(config, prefix, self.source, door)
-
-
-def _config(options: ConsumerOptions) -> KafkaConfig:
-    if BOOTSTRAP in options.kafka:
-        return KafkaConfig.of(options.kafka)
-    return KafkaConfig.of({**KafkaConfig.from_environment().properties, **options.kafka})
