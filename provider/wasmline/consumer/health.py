@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from operator import attrgetter
 
 from wasmline.consumer.work import PartitionWork, Work
 from wasmline.records import TopicPartition
@@ -25,13 +26,15 @@ class PartitionHealth:
     """One assigned partition.
 
     ``lag`` is what a lag tool would show if it were committed now, the end of the log less the lowest incomplete
-    offset; None while the end is unknown. ``blocked``: the offset map is nearly too large for a broker, and only
-    records that shrink it are started.
+    offset; None while the end is unknown. ``oldest`` is the offset and the timestamp, in Unix milliseconds, of the first
+    record that is queued or in flight. ``blocked``: the offset map is nearly too large for a broker, and only records
+    that shrink it are started.
     """
 
     partition: TopicPartition
     next_commit: int | None
     lag: int | None
+    oldest: tuple[int, int] | None
     queued: int
     in_flight: int
     buffered_bytes: int
@@ -87,10 +90,13 @@ MOST_WAITING = 20
 def partition_health(work: PartitionWork, end: int | None) -> PartitionHealth:
     """Describe one partition whose log ends at ``end``."""
     base = work.offsets.base
+    buffered = [shard.head if shard.locked else shard.records[0] for shard in work.shards]
+    first = min(filter(None, buffered), key=attrgetter("offset"), default=None)
     return PartitionHealth(
         partition=work.partition,
         next_commit=base,
         lag=None if end is None or base is None else max(0, end - base),
+        oldest=(first.offset, first.timestamp) if first else None,
         queued=work.shards.size,
         in_flight=work.out,
         buffered_bytes=work.bytes,
