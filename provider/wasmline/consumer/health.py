@@ -26,9 +26,9 @@ class PartitionHealth:
     """One assigned partition.
 
     ``lag`` is what a lag tool would show if it were committed now, the end of the log less the lowest incomplete
-    offset; None while the end is unknown. ``oldest`` is the offset and the timestamp, in Unix milliseconds, of the first
-    record that is queued or in flight. ``blocked``: the offset map is nearly too large for a broker, and only records
-    that shrink it are started.
+    offset; None while the end is unknown. ``oldest`` is the offset and the timestamp, in Unix milliseconds, of the
+    first record that is queued or in flight. ``blocked``: the offset map is nearly too large for a broker, and only
+    records that shrink it are started.
     """
 
     partition: TopicPartition
