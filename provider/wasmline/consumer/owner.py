@@ -186,13 +186,14 @@ class Owner:
             return
         try:
             starts = self._open(due)
+            self._source.seek({partition: offset for partition, offset in starts.items() if offset is not None})
         except WasmlineError as error:
+            self.work.revoke(due)
             for partition in due:
                 self._postpone(partition, error, self._closed[partition].first)
             return
         for partition in due:
             del self._closed[partition]
-        self._source.seek({partition: offset for partition, offset in starts.items() if offset is not None})
         self._source.resume(due)
 
     def _restart(self, work: PartitionWork, error: Exception) -> None:

@@ -23,10 +23,7 @@ class ConsumedRecord(NamedTuple):
     @property
     def size(self) -> int:
         """Bytes of the key, the value and the headers."""
-        size = len(self.key or b"") + len(self.value or b"")
-        for name, value in self.headers:
-            size += len(name) + len(value or b"")
-        return size
+        return _size(self.key, self.value, self.headers)
 
 
 class Output(NamedTuple):
@@ -38,3 +35,15 @@ class Output(NamedTuple):
     headers: Headers = ()
     timestamp: int | None = None
     partition: int | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the key, the value and the headers."""
+        return _size(self.key, self.value, self.headers)
+
+
+def _size(key: bytes | None, value: bytes | None, headers: Headers) -> int:
+    size = len(key or b"") + len(value or b"")
+    for name, each in headers:
+        size += len(name) + len(each or b"")
+    return size

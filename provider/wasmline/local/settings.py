@@ -34,6 +34,7 @@ SMALL = {
     "transaction.state.log.num.partitions": "1",
     "share.coordinator.state.topic.num.partitions": "1",
     "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "500",
     "auto.create.topics.enable": "false",
 }
 

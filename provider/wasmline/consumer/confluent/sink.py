@@ -7,6 +7,7 @@ from functools import cached_property
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from wasmline.consumer.confluent.batches import Batches
 from wasmline.consumer.records import Output
 from wasmline.errors import OutputRefused, TopicNotFound, WasmlineError
 from wasmline.kafka.config import KafkaConfig
@@ -74,6 +75,8 @@ class ConfluentSink:
 
     def __init__(self, config: KafkaConfig) -> None:
         self._config = config
+        self._batches = Batches(config)
+        self._waiting: dict[str, int] = {}
 
     @cached_property
     def _producer(self) -> Producer:
@@ -85,6 +88,7 @@ class ConfluentSink:
 
         try:
             with mapped(self._config.bootstrap_servers):
+                self._batches.make_room(self._producer, output, self._waiting)
                 produce(self._producer, output, delivered)
         except OutputRefused as error:
             done(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from wasmline.consumer.backend import Committed, Listener
 from wasmline.consumer.confluent.door import GroupDoor
 from wasmline.consumer.options import ConsumerOptions
 from wasmline.consumer.records import ConsumedRecord
-from wasmline.errors import CommitFailed
+from wasmline.errors import BrokerUnavailable, CommitFailed, WasmlineError
 from wasmline.kafka.admin import Topics
 from wasmline.kafka.commit_metadata import CommittedOffset
 from wasmline.kafka.config import KafkaConfig
@@ -37,6 +38,15 @@ FIXED = {"enable.auto.commit": "false", "enable.auto.offset.store": "false"}
 
 PATIENCE = 10.0
 """Seconds that one request may take."""
+
+START = 5.0
+"""Seconds that a new assignment may take until it can be told where to go on."""
+
+AGAIN = 0.01
+"""Seconds until it is told again."""
+
+STARTING = (KafkaError._STATE, KafkaError._OUTDATED)
+"""What it answers until then."""
 
 MOVED_ON = (
     KafkaError.ILLEGAL_GENERATION,
@@ -101,7 +111,7 @@ class ConfluentSource:
         with mapped(self._config.bootstrap_servers):
             # ``consume`` with a time-out would wait until it has all it may return.
             first = self.consumer.poll(timeout) if timeout > 0 else None
-            messages = self.consumer.consume(limit, 0)
+            messages = self.consumer.consume(limit - (first is not None), 0)
             return [_record(each) for each in ([first, *messages] if first else messages) if _is_record(each)]
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
@@ -113,9 +123,10 @@ class ConfluentSource:
             self.consumer.resume(_plain(partitions))
 
     def seek(self, offsets: Mapping[TopicPartition, int]) -> None:
-        with mapped(self._config.bootstrap_servers):
+        starting: WasmlineError = _starting(offsets, self._config)
+        with mapped(self._config.bootstrap_servers, dict.fromkeys(STARTING, starting)):
             for partition, offset in offsets.items():
-                self.consumer.seek(confluent_kafka.TopicPartition(*partition, offset))
+                self._seek(confluent_kafka.TopicPartition(*partition, offset))
 
     def committed(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Committed]:
         if not partitions:
@@ -151,6 +162,18 @@ class ConfluentSource:
         if self._opened is not None:
             self._opened.close()
 
+    def _seek(self, place: confluent_kafka.TopicPartition) -> None:
+        deadline = time.monotonic() + START
+        while True:
+            try:
+                self.consumer.seek(place)
+            except KafkaException as error:
+                if error.args[0].code() not in STARTING or time.monotonic() > deadline:
+                    raise
+                time.sleep(AGAIN)
+            else:
+                return
+
     def _assign(self, listener: Listener, partitions: Collection[TopicPartition]) -> None:
         starts = listener.assigned(partitions)
         wanted = [
@@ -172,6 +195,12 @@ def _settings(options: ConsumerOptions, config: KafkaConfig) -> dict[str, str]:
     if settings.get("group.protocol") == "consumer":
         settings.pop(STRATEGY)  # the broker assigns, and the client refuses to be told how
     return settings
+
+
+def _starting(offsets: Mapping[TopicPartition, int], config: KafkaConfig) -> BrokerUnavailable:
+    places = ", ".join(f"{topic}-{number}" for topic, number in offsets)
+    text = f"{config.bootstrap_servers} has not said yet where {places} begin"
+    return BrokerUnavailable(text, bootstrap_servers=config.bootstrap_servers)
 
 
 def _plain(partitions: Collection[TopicPartition]) -> list[confluent_kafka.TopicPartition]:

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 
 from wasmline.consumer.backend import Committed
+from wasmline.consumer.confluent.batches import Batches
 from wasmline.consumer.confluent.door import GroupDoor
 from wasmline.consumer.confluent.sink import failure, produce
 from wasmline.consumer.confluent.source import ConfluentSource
@@ -67,6 +68,7 @@ class ConfluentTransactions:
         self._producers: dict[TopicPartition, Producer] = {}
         self._pool: ThreadPoolExecutor | None = None
         self._is_safe = False
+        self._batches = Batches(config)
 
     def open(self, partitions: Collection[TopicPartition]) -> None:
         if not partitions:
@@ -108,6 +110,7 @@ class ConfluentTransactions:
     ) -> WasmlineError | None:
         """Run one transaction; return what it failed with."""
         refused: list[WasmlineError] = []
+        waiting: dict[str, int] = {}
 
         def delivered(error: KafkaError | None, message: Message, place: int) -> None:
             if error is not None and error.code() != KafkaError._PURGE_QUEUE:
@@ -119,9 +122,14 @@ class ConfluentTransactions:
                 _repeat(client.begin_transaction)
                 for place, output in enumerate(outputs):
                     try:
+                        self._batches.make_room(client, output, waiting)
                         produce(client, output, partial(delivered, place=place))
                     except OutputRefused as error:
                         return _placed(error, place)
+                if waiting:
+                    client.flush(PATIENCE)
+                if refused:
+                    return refused[0]
                 exact = {partition: CommittedOffset(progress.offset, progress.metadata)}
                 _repeat(lambda: self._door.on(partition).send_offsets(client, member, exact, PATIENCE))
                 _repeat(lambda: client.commit_transaction(PATIENCE))

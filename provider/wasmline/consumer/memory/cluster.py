@@ -64,8 +64,7 @@ class MemoryCluster:
         """Write a record and return where it is. Raises TopicNotFound and OutputRefused."""
         with self.change():
             topic = self._topic(output.topic)
-            record = ConsumedRecord(output.topic, 0, 0, output.key, output.value, output.headers)
-            if record.size > topic.max_message_bytes:
+            if output.size > topic.max_message_bytes:
                 raise OutputRefused(f"{output.topic} refuses an output: it has more than {topic.max_message_bytes} B")
             number = output.partition
             if number is None:

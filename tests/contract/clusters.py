@@ -1,0 +1,265 @@
+"""The clusters that the contract tests run on: the twin in memory, and a real Kafka."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from typing import Any, Protocol
+
+import confluent_kafka
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+
+from wasmline.consumer import ConsumedRecord, ConsumerOptions, Output
+from wasmline.consumer.backend import Backend, Committed
+from wasmline.consumer.confluent import ConfluentBackend
+from wasmline.consumer.memory import MemoryBackend, MemoryCluster, MemoryWriter
+from wasmline.kafka import producer, read_to_end
+from wasmline.kafka.commit_metadata import CommittedOffset, ExactDoor
+from wasmline.records import TopicPartition
+from wasmline.testing.kafka import RunningKafka
+
+QUICK = {
+    "heartbeat.interval.ms": "100",  # how soon a member hears of a rebalance
+    "topic.metadata.refresh.interval.ms": "500",  # how soon a regular expression finds a topic
+    "fetch.wait.max.ms": "50",
+}
+
+Offsets = Mapping[TopicPartition, Committed]
+
+
+class Writer(Protocol):
+    """A producer with a transactional id. A transaction begins with the first call."""
+
+    def write(self, output: Output) -> None: ...
+
+    def send_offsets(self, group: str, offsets: Offsets) -> None: ...
+
+    def commit(self) -> None: ...
+
+    def abort(self) -> None: ...
+
+
+class Cluster(Protocol):
+    """What a test may do to a cluster, as somebody outside the group."""
+
+    def topic(self, partitions: int = 1, *, max_message_bytes: int = 1_048_588, name: str | None = None) -> str: ...
+
+    def backend(self, options: ConsumerOptions) -> Backend: ...
+
+    def write(self, *outputs: Output) -> None: ...
+
+    def read(self, topic: str) -> list[ConsumedRecord]:
+        """Return the records that a read_committed reader gets."""
+
+    def commit(self, group: str, offsets: Offsets) -> None: ...
+
+    def committed(self, group: str, topic: str) -> dict[TopicPartition, Committed]: ...
+
+    def writer(self, transactional_id: str) -> Writer: ...
+
+    def cut(self, partition: TopicPartition, before: int) -> None: ...
+
+    def expelled(self, member: Backend, options: ConsumerOptions) -> AbstractContextManager[None]:
+        """Throw out a member that has the one partition of its topic; it may come back after the block."""
+
+
+class Stranger:
+    """A listener who only takes."""
+
+    def assigned(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int | None]:
+        return {}
+
+    def revoked(self, partitions: Collection[TopicPartition]) -> None:
+        pass
+
+    def lost(self, partitions: Collection[TopicPartition]) -> None:
+        pass
+
+
+class Memory:
+    """The twin."""
+
+    def __init__(self) -> None:
+        self.cluster = MemoryCluster()
+
+    def topic(self, partitions: int = 1, *, max_message_bytes: int = 1_048_588, name: str | None = None) -> str:
+        topic = name or f"test-{uuid.uuid4()}"
+        self.cluster.create(topic, partitions, max_message_bytes=max_message_bytes)
+        return topic
+
+    def backend(self, options: ConsumerOptions) -> MemoryBackend:
+        return MemoryBackend(self.cluster, options)
+
+    def write(self, *outputs: Output) -> None:
+        for output in outputs:
+            self.cluster.write(output)
+
+    def read(self, topic: str) -> list[ConsumedRecord]:
+        return self.cluster.records(topic)
+
+    def commit(self, group: str, offsets: Offsets) -> None:
+        self.cluster.commit(group, offsets)
+
+    def committed(self, group: str, topic: str) -> dict[TopicPartition, Committed]:
+        return {each: left for each, left in self.cluster.committed(group).items() if each.topic == topic}
+
+    def writer(self, transactional_id: str) -> MemoryWriter:
+        return MemoryWriter(self.cluster, transactional_id)
+
+    def cut(self, partition: TopicPartition, before: int) -> None:
+        self.cluster.cut(partition, before)
+
+    @contextmanager
+    def expelled(self, member: Backend, options: ConsumerOptions) -> Iterator[None]:
+        assert isinstance(member, MemoryBackend)
+        other = self.backend(options)
+        other.source.open(Stranger())
+        member.expel()
+        other.source.poll(0, 0)
+        yield
+        other.source.close()
+
+
+class Kafka:
+    """A real one."""
+
+    def __init__(self, kafka: RunningKafka) -> None:
+        self._kafka = kafka
+        self._door = ExactDoor()
+        self._producer = producer(kafka.config, **{"linger.ms": "0"})
+        self._admin = AdminClient(kafka.config.client())
+
+    def topic(self, partitions: int = 1, *, max_message_bytes: int = 1_048_588, name: str | None = None) -> str:
+        if name is None:
+            return self._kafka.topic(partitions, max_message_bytes=str(max_message_bytes))
+        new = confluent_kafka.admin.NewTopic(name, partitions)  # type: ignore[attr-defined]
+        self._admin.create_topics([new])[name].result(15)
+        return name
+
+    def backend(self, options: ConsumerOptions) -> ConfluentBackend:
+        return ConfluentBackend(replace(options, kafka={**self._kafka.config.properties, **QUICK, **options.kafka}))
+
+    def write(self, *outputs: Output) -> None:
+        failed: list[Any] = []
+        for output in outputs:
+            _produce(self._producer, output, lambda error, _: failed.append(error) if error else None)
+        assert self._producer.flush(30) == 0
+        assert not failed
+
+    def read(self, topic: str) -> list[ConsumedRecord]:
+        records = [_record(message) for message in read_to_end(self._kafka.config, topic)]
+        return sorted(records, key=lambda record: (record.partition, record.offset))
+
+    def commit(self, group: str, offsets: Offsets) -> None:
+        with self._consumer(group) as consumer:
+            self._door.commit(consumer, {each: CommittedOffset(*left) for each, left in offsets.items()})
+
+    def committed(self, group: str, topic: str) -> dict[TopicPartition, Committed]:
+        partitions = self._admin.list_topics(topic, timeout=15).topics[topic].partitions
+        with self._consumer(group) as consumer:
+            left = self._door.committed(consumer, [TopicPartition(topic, each) for each in partitions])
+        return {partition: Committed(each.offset, each.metadata) for partition, each in left.items()}
+
+    def writer(self, transactional_id: str) -> KafkaWriter:
+        return KafkaWriter(self._kafka, transactional_id)
+
+    def cut(self, partition: TopicPartition, before: int) -> None:
+        asked = confluent_kafka.TopicPartition(*partition, before)
+        for future in self._admin.delete_records([asked]).values():
+            future.result(15)
+
+    @contextmanager
+    def expelled(self, member: Backend, options: ConsumerOptions) -> Iterator[None]:
+        # Somebody else gets the partition once ``max.poll.interval.ms`` has passed.
+        other = Consumer(
+            self._kafka.config.client(
+                **QUICK, **{"group.id": options.group_id, "partition.assignment.strategy": "cooperative-sticky"}
+            )
+        )
+        other.subscribe(list(options.topics))
+        while not other.assignment():
+            other.poll(0.1)
+        try:
+            yield
+        finally:
+            other.close()
+
+    @contextmanager
+    def _consumer(self, group: str) -> Iterator[Consumer]:
+        consumer = Consumer(self._kafka.config.client(**{"group.id": group, "enable.auto.commit": "false"}))
+        try:
+            yield consumer
+        finally:
+            consumer.close()
+
+
+class KafkaWriter:
+    """See Writer."""
+
+    def __init__(self, kafka: RunningKafka, transactional_id: str) -> None:
+        self._kafka = kafka
+        self._door = ExactDoor()
+        self._producer = producer(kafka.config, **{"transactional.id": transactional_id, "linger.ms": "0"})
+        self._producer.list_topics(timeout=15)
+        self._producer.init_transactions(30)
+        self._open = False
+
+    def write(self, output: Output) -> None:
+        self._begin()
+        _produce(self._producer, output, lambda error, _: None)
+        self._producer.flush(15)
+
+    def send_offsets(self, group: str, offsets: Offsets) -> None:
+        self._begin()
+        consumer = Consumer(self._kafka.config.client(**{"group.id": group}))
+        exact = {each: CommittedOffset(*left) for each, left in offsets.items()}
+        self._door.send_offsets(self._producer, consumer.consumer_group_metadata(), exact)
+        consumer.close()
+
+    def commit(self) -> None:
+        self._producer.commit_transaction(30)
+        self._open = False
+
+    def abort(self) -> None:
+        self._producer.abort_transaction(30)
+        self._open = False
+
+    def _begin(self) -> None:
+        if not self._open:
+            self._producer.begin_transaction()
+            self._open = True
+
+
+def _produce(client: Producer, output: Output, delivered: Callable[[Any, Any], None]) -> None:
+    client.produce(
+        output.topic,
+        value=output.value,
+        key=output.key,
+        headers=list(output.headers),
+        timestamp=output.timestamp or 0,
+        partition=-1 if output.partition is None else output.partition,
+        on_delivery=delivered,
+    )
+
+
+def _record(message: Any) -> ConsumedRecord:
+    return ConsumedRecord(
+        message.topic(),
+        message.partition(),
+        message.offset(),
+        message.key(),
+        message.value(),
+        message.headers() or (),
+        message.timestamp()[1],
+    )
+
+
+def numbered(topic: str, count: int, *, keys: int = 0, partition: int | None = 0) -> Sequence[Output]:
+    """Return outputs whose values are their numbers; with ``keys``, so many take turns."""
+    return [
+        Output(topic, str(number).encode(), f"key-{number % keys}".encode() if keys else None, partition=partition)
+        for number in range(count)
+    ]

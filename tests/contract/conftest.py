@@ -1,0 +1,33 @@
+"""Each test of this folder that asks for a ``cluster`` runs on the twin in memory and on a real Kafka."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from clusters import Cluster, Kafka, Memory
+
+
+@pytest.fixture(scope="session")
+def real_cluster(request: pytest.FixtureRequest) -> Kafka:
+    return Kafka(request.getfixturevalue("kafka"))
+
+
+@pytest.fixture(params=["memory", "kafka"])
+def cluster(request: pytest.FixtureRequest) -> Cluster:
+    if request.param == "memory":
+        return Memory()
+    kafka = request.getfixturevalue("real_cluster")
+    assert isinstance(kafka, Kafka)
+    return kafka
+
+
+@pytest.fixture
+def memory() -> Memory:
+    return Memory()
+
+
+@pytest.fixture
+def group() -> str:
+    return f"group-{uuid.uuid4()}"
