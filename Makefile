@@ -9,6 +9,7 @@ PYTHON ?= python3
 DATA ?=
 EXAMPLES ?= 20000
 BATCHES ?= 1000000
+ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
@@ -53,7 +54,7 @@ clean: ## remove the environment and what the demo left
 	@rm -rf $(VENV) build
 
 ##@ Figures
-.PHONY: bench-pipeline bench-engine bench-limit
+.PHONY: bench-pipeline bench-engine bench-limit bench-consumer
 bench-pipeline: $(INSTALLED) ## Kafka -> Wasm -> Kafka on Spark beside the same query without it, as ratios
 	@$(BIN)/python tests/benchmarks/bench_pipeline.py
 
@@ -62,6 +63,9 @@ bench-engine: $(INSTALLED) ## the engine beside native code, a callback host, pe
 
 bench-limit: $(INSTALLED) ## how exactly a guest that loops is stopped at its CPU limit, alone and beside busy processes
 	@$(BIN)/python tests/benchmarks/bench_cpu_limit.py
+
+bench-consumer: $(INSTALLED) ## the key-parallel consumer beside the Java library and others, as ratios (ARGS="--quick", ARGS="--help")
+	@$(BIN)/python tests/benchmarks/bench_consumer.py $(ARGS)
 
 # -- installation ------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,118 @@
+"""What the Python contestants do with a record, and a note of each time they did it. For any Python >= 3.11."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from java_peer import micros
+
+Work = Callable[[int, int], None]
+AsyncWork = Callable[[int, int], Awaitable[None]]
+
+
+class Call(NamedTuple):
+    """One call of a handler: seconds of a clock that all threads share, and the record's coordinates."""
+
+    begin: float
+    end: float
+    partition: int
+    offset: int
+
+
+class Calls:
+    """Handles records as ``work`` says (as Work.java does), and sets ``enough`` after the call that is ``wanted``."""
+
+    def __init__(self, work: str, wanted: int) -> None:
+        self.made: list[Call] = []
+        self.enough = threading.Event()
+        self._wanted = wanted
+        kind, argument = work.split(" ", 1)
+        self._work, self._async_work = KINDS[kind](argument)
+
+    def handle(self, partition: int, offset: int) -> None:
+        """Do the work in this thread."""
+        begin = time.perf_counter()
+        self._work(partition, offset)
+        self._note(Call(begin, time.perf_counter(), partition, offset))
+
+    async def handle_async(self, partition: int, offset: int) -> None:
+        """Do the work on the event loop."""
+        begin = time.perf_counter()
+        await self._async_work(partition, offset)
+        self._note(Call(begin, time.perf_counter(), partition, offset))
+
+    def _note(self, call: Call) -> None:
+        self.made.append(call)
+        if len(self.made) >= self._wanted:
+            self.enough.set()
+
+
+def _sleep(most: str) -> tuple[Work, AsyncWork]:
+    limit = int(most)
+
+    async def wait(partition: int, offset: int) -> None:
+        await asyncio.sleep(micros(partition, offset, limit) / 1e6)
+
+    return lambda partition, offset: time.sleep(micros(partition, offset, limit) / 1e6), wait
+
+
+def _fixed(microseconds: str) -> tuple[Work, AsyncWork]:
+    seconds = int(microseconds) / 1e6
+
+    async def wait(partition: int, offset: int) -> None:
+        await asyncio.sleep(seconds)
+
+    return lambda partition, offset: time.sleep(seconds), wait
+
+
+def _http(url: str) -> tuple[Work, AsyncWork]:
+    return _Get(url), _AsyncGet(url)
+
+
+KINDS: dict[str, Callable[[str], tuple[Work, AsyncWork]]] = {"sleep": _sleep, "fixed": _fixed, "http": _http}
+
+
+class _Get:
+    """A GET with the standard library's client, over a connection that each thread keeps."""
+
+    def __init__(self, url: str) -> None:
+        self._address = urlsplit(url)
+        self._kept = threading.local()
+
+    def __call__(self, partition: int, offset: int) -> None:
+        connection = getattr(self._kept, "connection", None)
+        if connection is None:
+            connection = self._kept.connection = http.client.HTTPConnection(self._address.netloc)
+        connection.request("GET", self._address.path)
+        response = connection.getresponse()
+        response.read()
+        _check(response.status)
+
+
+class _AsyncGet:
+    """A GET over asyncio's streams. It keeps connections, and reads what the benchmark's server writes, no more."""
+
+    def __init__(self, url: str) -> None:
+        address = urlsplit(url)
+        self._host, self._port = address.hostname, address.port
+        self._request = f"GET {address.path} HTTP/1.1\r\nHost: {address.netloc}\r\n\r\n".encode()
+        self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+
+    async def __call__(self, partition: int, offset: int) -> None:
+        streams = self._idle.pop() if self._idle else await asyncio.open_connection(self._host, self._port)
+        reader, writer = streams
+        writer.write(self._request)
+        head = await reader.readuntil(b"\r\n\r\n")
+        _check(int(head.split(b" ", 2)[1]))
+        self._idle.append(streams)
+
+
+def _check(status: int) -> None:
+    if status != 200:
+        raise RuntimeError(f"the benchmark's server answered {status}")

@@ -1,0 +1,133 @@
+"""The Python contestants, in a process of their own: ours with threads and asyncio, pyrallel-consumer, a plain one.
+
+Each line of standard input is a job in JSON; each is answered by one line of JSON on standard output, the calls that
+the handler got. pyrallel-consumer needs another Python than ours, so nothing that one of them lacks is imported here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+import threading
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from consumer.calls import Calls
+
+PATIENCE = 300.0
+"""Seconds until a contestant is stopped that has not handled all records."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What a contestant is to do: handle ``records`` of a topic, as member of a new group."""
+
+    contestant: str
+    bootstrap: str
+    topic: str
+    records: int
+    concurrency: int
+    work: str
+
+
+def threads(job: Job, calls: Calls, group: str) -> None:
+    """Run ours with a function."""
+    _ours(job, calls, group, lambda record: calls.handle(record.partition, record.offset))
+
+
+def asyncio_(job: Job, calls: Calls, group: str) -> None:
+    """Run ours with a coroutine function."""
+
+    async def handle(record: Any) -> None:
+        await calls.handle_async(record.partition, record.offset)
+
+    _ours(job, calls, group, handle)
+
+
+def _ours(job: Job, calls: Calls, group: str, handle: Callable[[Any], Any]) -> None:
+    from wasmline.consumer import ConsumerOptions, ParallelConsumer
+
+    options = ConsumerOptions(
+        topics=(job.topic,),
+        group_id=group,
+        max_concurrency=job.concurrency,
+        kafka={"bootstrap.servers": job.bootstrap},
+    )
+    consumer = ParallelConsumer(options)
+
+    def stop() -> None:
+        calls.enough.wait(PATIENCE)
+        consumer.stop()
+
+    waiting = threading.Thread(target=stop)
+    waiting.start()
+    try:
+        consumer.run(handle)
+    finally:
+        calls.enough.set()
+        waiting.join()
+
+
+def plain(job: Job, calls: Calls, group: str) -> None:
+    """Run one consumer that handles one record after the other."""
+    from confluent_kafka import Consumer
+
+    consumer = Consumer({"bootstrap.servers": job.bootstrap, "group.id": group, "auto.offset.reset": "earliest"})
+    consumer.subscribe([job.topic])
+    while not calls.enough.is_set():
+        for message in consumer.consume(500, 0.1):
+            if message.error() is None and not calls.enough.is_set():
+                calls.handle(*_at(message))
+    consumer.close()
+
+
+def _at(message: Any) -> tuple[int, int]:
+    return message.partition(), message.offset()
+
+
+def pyrallel(job: Job, calls: Calls, group: str) -> None:
+    """Run pyrallel-consumer with its asyncio engine, a key at a time, and its defaults."""
+    asyncio.run(_pyrallel(job, calls, group))
+
+
+async def _pyrallel(job: Job, calls: Calls, group: str) -> None:
+    import pyrallel_consumer as library  # type: ignore[import-not-found]
+
+    execution = library.ExecutionConfig(mode=library.ExecutionMode.ASYNC, max_in_flight=job.concurrency)
+    ordering = library.OrderingMode.KEY_HASH
+    config = library.KafkaConfig(
+        BOOTSTRAP_SERVERS=[job.bootstrap],
+        CONSUMER_GROUP=group,
+        dlq_enabled=False,
+        parallel_consumer=library.ParallelConsumerConfig(ordering_mode=ordering, execution=execution),
+    )
+
+    async def handle(item: Any) -> None:
+        await calls.handle_async(item.tp.partition, item.offset)
+
+    consumer = library.PyrallelConsumer(config=config, worker=handle, topic=job.topic)
+    await consumer.start()
+    await asyncio.to_thread(calls.enough.wait, PATIENCE)
+    await consumer.stop()
+
+
+CONTESTANTS = {"threads": threads, "asyncio": asyncio_, "plain": plain, "pyrallel": pyrallel}
+
+
+def main() -> None:
+    """Do the jobs on standard input, until it ends."""
+    logging.disable(logging.WARNING)
+    answers, sys.stdout = sys.stdout, sys.stderr
+    for line in sys.stdin:
+        job = Job(**json.loads(line))
+        calls = Calls(job.work, job.records)
+        CONTESTANTS[job.contestant](job, calls, f"bench-{uuid.uuid4()}")
+        print(json.dumps(calls.made), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""What the benchmark prints, and the goals that it holds the figures against."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+
+from consumer.cell import OURS, Cell
+from rich.table import Table
+
+RIVALS = ("threads", "asyncio", "java", "pyrallel", "plain")
+
+TRANSACTION_MS = 10.0
+"""What a transaction may take."""
+
+
+def tables(cells: Sequence[Cell], commits: dict[str, list[float]]) -> Iterator[Table]:
+    """Yield what is printed; what misses its goal is red."""
+    if cells:
+        yield seconds(cells)
+        yield ratios(cells)
+    if commits:
+        title = "500 records, their offset and its map"
+        table = Table("transactions", "median ms", "least", "most", "goal", title=title)
+        for name, taken in commits.items():
+            middle = statistics.median(taken)
+            colour = "" if middle <= TRANSACTION_MS else "bold red"
+            table.add_row(name, f"{middle:.1f}", f"{min(taken):.1f}", f"{max(taken):.1f}", "≤ 10", style=colour)
+        yield table
+
+
+def seconds(cells: Sequence[Cell]) -> Table:
+    """Return the medians of the seconds, and the least and the most."""
+    table = Table("workload", "C", title="seconds: median, least–most; plain: all records at the rate of the first")
+    names = [name for name in RIVALS if name in cells[0].runs]
+    for heading in ("bound", *names):
+        table.add_column(heading, justify="right")
+    for cell in cells:
+        spreads = [f"{cell.seconds(name):.2f}  {_range(*cell.spread(name))}" for name in names]
+        table.add_row(cell.label, str(cell.concurrency), f"{cell.bound:.2f}", *spreads)
+    return table
+
+
+def ratios(cells: Sequence[Cell]) -> Table:
+    """Return how ours compare: threads / asyncio in each column, and how long the handlers' calls were."""
+    title = "threads / asyncio: times as fast, and shares of the bounds by nominal and by real calls"
+    table = Table("workload", "C", title=title)
+    for heading in ("Java", "pyrallel", "plain", "of bound", "of real calls", "call, ms", "pyrallel's call, ms"):
+        table.add_column(heading, justify="right")
+    for cell in cells:
+        table.add_row(
+            cell.label,
+            str(cell.concurrency),
+            *(_pair([cell.over(name, rival) for name in OURS], goal(cell, rival)) for rival in RIVALS[2:]),
+            _pair([cell.of_bound(name) for name in OURS], goal(cell, "bound")),
+            _pair([cell.of_possible(name) for name in OURS], (None, None)),
+            _pair([cell.handler_ms(name) for name in OURS], (None, None)),
+            _number(cell.handler_ms("pyrallel"), None),
+        )
+    return table
+
+
+def goal(cell: Cell, rival: str) -> tuple[float | None, float | None]:
+    """Return the least ratios to a rival, or to the bound, that are wanted of threads and asyncio."""
+    if rival == "java":
+        return (0.8, 1.0) if cell.concurrency == 100 and cell.keys == 1_000 else (1.0, 1.0)
+    if rival == "pyrallel" and cell.concurrency == 100 and cell.sleeps:
+        return ({1: 1.1, 10: 2.5}.get(cell.keys, 5.0),) * 2
+    if rival == "bound" and cell.concurrency <= 64 and cell.sleeps:
+        return (0.85 if cell.keys <= 10 else 0.6,) * 2
+    return None, None
+
+
+def _pair(figures: Sequence[float | None], wanted: tuple[float | None, float | None]) -> str:
+    return " / ".join(_number(figure, least) for figure, least in zip(figures, wanted, strict=True))
+
+
+def _number(figure: float | None, least: float | None) -> str:
+    if figure is None:
+        return "–"
+    text = f"{figure:.3g}" if figure < 100 else f"{figure:.0f}"
+    return f"[bold red]{text}[/]" if least is not None and figure < least else text
+
+
+def _range(least: float, most: float) -> str:
+    return f"[dim]{least:.2f}–{most:.2f}[/]"
+
+
+def faults(cells: Sequence[Cell]) -> Iterator[tuple[str, str]]:
+    """Yield each contestant that got something wrong, and what."""
+    for cell in cells:
+        for name, runs in cell.runs.items():
+            for run in runs:
+                if run.broken or run.lost or run.duplicated:
+                    what = f"{run.broken} out of order, {run.lost} lost, {run.duplicated} handled again"
+                    yield name, f"{name}, {cell.label}, C = {cell.concurrency}: {what}"
