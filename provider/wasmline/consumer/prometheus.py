@@ -1,0 +1,113 @@
+"""A consumer's health as metrics for Prometheus, under the names of the Java library where it has them.
+
+Each scrape asks the consumer, so what is no longer assigned is no longer there. Needs the extra ``metrics``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
+from prometheus_client.registry import Collector
+
+from wasmline.consumer.health import ConsumerHealth, Counters, PartitionHealth, State
+
+COUNTERS: dict[str, tuple[str, Callable[[Counters], int]]] = {
+    "pc_processed_records": ("Records that a handler was done with.", lambda it: it.records),
+    "pc_failed_records": ("Attempts that failed.", lambda it: it.failures),
+    "pc_given_up_records": ("Records that went to the dead letters.", lambda it: it.given_up),
+    "pc_unreadable_maps": ("Committed offset maps that could not be read.", lambda it: it.unreadable_maps),
+}
+
+PARTITION: dict[str, tuple[str, Callable[[PartitionHealth], float | None]]] = {
+    "pc_partition_incomplete_offsets": ("Records that were read and are not done.", lambda it: it.incompletes),
+    "pc_partition_inflight_records": ("Records that a handler has.", lambda it: it.in_flight),
+    "pc_partition_waiting_records": ("Records that wait for a handler.", lambda it: it.queued),
+    "pc_partition_buffered_bytes": ("Bytes of the records in memory.", lambda it: it.buffered_bytes),
+    "pc_partition_lag": ("The end of the log less the offset to commit.", lambda it: it.lag),
+    "pc_partition_oldest_record_timestamp_seconds": (
+        "The timestamp of the first record in memory.",
+        lambda it: it.oldest and it.oldest[1] / 1_000,
+    ),
+    "pc_partition_next_commit_offset": ("The offset to commit: all below it are done.", lambda it: it.next_commit),
+    "pc_partition_paused": ("1 while its share of the buffers is full.", lambda it: int(it.paused)),
+    "pc_partition_blocked": ("1 while its offset map is nearly too large.", lambda it: int(it.blocked)),
+}
+
+
+class Healthy(Protocol):
+    """What the metrics are read from: a ParallelConsumer."""
+
+    def health(self) -> ConsumerHealth:
+        """Describe the consumer as it is now."""
+
+
+class ConsumerCollector(Collector):
+    """Reads one consumer at every scrape; to be registered with a CollectorRegistry of your own."""
+
+    def __init__(self, consumer: Healthy) -> None:
+        self._consumer = consumer
+
+    def collect(self) -> Iterator[Metric]:
+        health = self._consumer.health()
+        status = GaugeMetricFamily("pc_status", "1 for the state that the consumer is in.", labels=["state"])
+        for state in State:
+            status.add_metric([state], state is health.state)
+        yield status
+        for name, (text, value) in COUNTERS.items():
+            yield CounterMetricFamily(name, text, value=value(health.counters))
+        yield SummaryMetricFamily(
+            "pc_user_function_processing_time_seconds",
+            "Calls of the handler, and the time within it.",
+            count_value=health.counters.batches,
+            sum_value=health.counters.handler_seconds,
+        )
+        yield from _of_partitions(health)
+        yield GaugeMetricFamily("pc_held_up_keys", "Keys that failed and wait.", value=_failing(health))
+        yield GaugeMetricFamily("pc_oldest_inflight_seconds", "The longest time in flight.", value=_oldest(health))
+
+    def describe(self) -> list[Metric]:
+        """Name nothing beforehand, so that registering asks the consumer nothing."""
+        return []
+
+
+@contextmanager
+def serve(consumer: Healthy, port: int) -> Iterator[int]:
+    """Serve one consumer's metrics over HTTP at ``port``, or at a free one for 0, and say which. Raises OSError."""
+    registry = CollectorRegistry()
+    registry.register(ConsumerCollector(consumer))
+    server, thread = start_http_server(port, registry=registry)
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _of_partitions(health: ConsumerHealth) -> Iterator[Metric]:
+    yield GaugeMetricFamily("pc_partitions_number", "Partitions that are assigned.", value=len(health.partitions))
+    sums: dict[str, tuple[str, Callable[[PartitionHealth], int]]] = {
+        "pc_partitions_paused": ("Partitions that are paused.", lambda it: it.paused),
+        "pc_inflight_records": ("Records that a handler has.", lambda it: it.in_flight),
+        "pc_waiting_records": ("Records that wait for a handler.", lambda it: it.queued),
+    }
+    for name, (text, summand) in sums.items():
+        yield GaugeMetricFamily(name, text, value=sum(map(summand, health.partitions)))
+    for name, (text, value) in PARTITION.items():
+        family = GaugeMetricFamily(name, text, labels=["topic", "partition"])
+        for each in health.partitions:
+            if (known := value(each)) is not None:
+                family.add_metric([each.partition.topic, str(each.partition.partition)], known)
+        yield family
+
+
+def _failing(health: ConsumerHealth) -> int:
+    return sum(key.error is not None for key in health.waiting)
+
+
+def _oldest(health: ConsumerHealth) -> float:
+    return max((key.seconds for key in health.waiting if key.seconds is not None), default=0.0)

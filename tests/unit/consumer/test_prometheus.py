@@ -1,0 +1,108 @@
+"""Metrics: what a scrape shows of a consumer's health, and that nothing outlives its partition."""
+
+from dataclasses import replace
+from urllib.request import urlopen
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
+
+from wasmline.consumer import ConsumerHealth, State
+from wasmline.consumer.health import Counters, PartitionHealth, WaitingKey
+from wasmline.consumer.prometheus import ConsumerCollector, serve
+from wasmline.records import TopicPartition
+
+PARTITION = TopicPartition("orders", 3)
+BUSY = PartitionHealth(
+    partition=PARTITION, next_commit=100, lag=50, queued=20, in_flight=5, buffered_bytes=4_096, incompletes=30,
+    oldest=(100, 1_700_000_000_500), paused=True, blocked=False,
+)  # fmt: skip
+NEW = PartitionHealth(
+    partition=TopicPartition("orders", 4), next_commit=None, lag=None, queued=0, in_flight=0, buffered_bytes=0,
+    incompletes=0, oldest=None, paused=False, blocked=False,
+)  # fmt: skip
+HEALTH = ConsumerHealth(
+    state=State.RUNNING,
+    counters=Counters(records=1_000, failures=7, given_up=2, batches=40, handler_seconds=12.5, unreadable_maps=1),
+    partitions=(BUSY, NEW),
+    waiting=(
+        WaitingKey(partition=PARTITION, key=b"k", offset=100, attempt=3, seconds=None, error="ValueError: no"),
+        WaitingKey(partition=PARTITION, key=b"l", offset=101, attempt=1, seconds=8.0, error=None),
+    ),
+)
+
+
+class Consumer:
+    """Something whose health is what the test says."""
+
+    def __init__(self, health: ConsumerHealth) -> None:
+        self.now = health
+
+    def health(self) -> ConsumerHealth:
+        return self.now
+
+
+def scraped(port: int) -> dict[tuple[str, str], float]:
+    """Return samples by name and by topic and partition, or the state."""
+    with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        text = answer.read().decode()
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    labels = ("topic", "partition", "state")
+    return {(each.name, "-".join(filter(None, map(each.labels.get, labels)))): each.value for each in samples}
+
+
+def test_a_scrape_shows_the_health() -> None:
+    with serve(Consumer(HEALTH), 0) as port:
+        found = scraped(port)
+    assert {key: found[key] for key in found if key[1] == ""} == {
+        ("pc_processed_records_total", ""): 1_000,
+        ("pc_failed_records_total", ""): 7,
+        ("pc_given_up_records_total", ""): 2,
+        ("pc_unreadable_maps_total", ""): 1,
+        ("pc_user_function_processing_time_seconds_count", ""): 40,
+        ("pc_user_function_processing_time_seconds_sum", ""): 12.5,
+        ("pc_partitions_number", ""): 2,
+        ("pc_partitions_paused", ""): 1,
+        ("pc_inflight_records", ""): 5,
+        ("pc_waiting_records", ""): 20,
+        ("pc_held_up_keys", ""): 1,
+        ("pc_oldest_inflight_seconds", ""): 8.0,
+    }
+    assert {key: found[key] for key in found if key[1] == "orders-3"} == {
+        ("pc_partition_incomplete_offsets", "orders-3"): 30,
+        ("pc_partition_inflight_records", "orders-3"): 5,
+        ("pc_partition_waiting_records", "orders-3"): 20,
+        ("pc_partition_buffered_bytes", "orders-3"): 4_096,
+        ("pc_partition_lag", "orders-3"): 50,
+        ("pc_partition_oldest_record_timestamp_seconds", "orders-3"): 1_700_000_000.5,
+        ("pc_partition_next_commit_offset", "orders-3"): 100,
+        ("pc_partition_paused", "orders-3"): 1,
+        ("pc_partition_blocked", "orders-3"): 0,
+    }
+
+
+def test_one_state_is_the_one_that_it_is_in() -> None:
+    with serve(Consumer(HEALTH), 0) as port:
+        found = scraped(port)
+    assert {name for (metric, name), value in found.items() if metric == "pc_status" and value} == {"running"}
+    assert {name for metric, name in found if metric == "pc_status"} == set(State)
+
+
+def test_what_is_not_known_is_left_out() -> None:
+    with serve(Consumer(HEALTH), 0) as port:
+        names = {name for name, labels in scraped(port) if labels == "orders-4"}
+    assert not names & {"pc_partition_lag", "pc_partition_next_commit_offset"}
+    assert "pc_partition_incomplete_offsets" in names
+
+
+def test_a_partition_that_was_revoked_is_gone() -> None:
+    """Upstream's #859: its gauges stayed, and grew in number with every rebalance."""
+    consumer = Consumer(HEALTH)
+    with serve(consumer, 0) as port:
+        assert "orders-3" in {labels for _, labels in scraped(port)}
+        consumer.now = replace(HEALTH, partitions=(NEW,))
+        assert "orders-3" not in {labels for _, labels in scraped(port)}
+
+
+def test_registering_asks_the_consumer_nothing() -> None:
+    registry = CollectorRegistry()
+    registry.register(ConsumerCollector(None))  # type: ignore[arg-type]
