@@ -20,6 +20,7 @@ COMMANDS = {
     "inspect": ("wasmline.cli.inspect:inspect", "Say what a module is, and whether a broker would take it."),
     "publish": ("wasmline.cli.publish:publish", "Make a project's module a version in the registry."),
     "run": ("wasmline.cli.run:run", "Try a transform on JSON Lines, without a broker."),
+    "worker": ("wasmline.cli.worker:worker", "Run a function or a transform on topics, many keys at a time."),
     "deploy": ("wasmline.cli.deploy:deploy", "Deploy a version onto its topics."),
     "list": ("wasmline.cli.deploy:list_", "List the deployed transforms."),
     "pause": ("wasmline.cli.deploy:pause", "Pause a deployment."),

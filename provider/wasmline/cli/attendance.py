@@ -1,0 +1,118 @@
+"""A consumer that runs from the command line: it is shown how it does, and signals end it."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from itertools import count
+
+import click
+from rich.console import Console
+from rich.markup import escape
+
+from wasmline.consumer import ConsumerHealth, ParallelConsumer, PerThread
+from wasmline.consumer.handlers import Handler
+from wasmline.consumer.health import WaitingKey
+
+LOOK = 0.25
+"""Seconds between two looks at the consumer."""
+
+TERMINAL = 1.0
+"""Seconds between two states of the line at a terminal."""
+
+PLAIN = 10.0
+"""Seconds between two lines where there is no terminal."""
+
+HELD_UP = 10.0
+"""Seconds in flight after which a key counts as held up."""
+
+
+def attend(
+    consumer: ParallelConsumer, handler: Handler | PerThread, ended: Callable[[ConsumerHealth], bool] | None = None
+) -> None:
+    """Run a consumer until a signal ends it, or until ``ended`` says so; raise what else it ends with.
+
+    The first SIGTERM or SIGINT lets it drain, the second one does not, and the third ends the process.
+    """
+    console = Console(stderr=True)
+    every = TERMINAL if console.is_terminal else PLAIN
+    progress = Progress(time.monotonic())
+    with _signals(consumer), console.status("starting") as status, ThreadPoolExecutor(1, "wasmline-owner") as thread:
+        running = thread.submit(consumer.run, handler)
+        try:
+            shown = time.monotonic()
+            while wait([running], timeout=LOOK).not_done:
+                health = consumer.health()
+                if ended and ended(health):
+                    consumer.stop()
+                if (now := time.monotonic()) - shown < every:
+                    continue
+                shown, line = now, progress.line(health, now)
+                if console.is_terminal:
+                    status.update(escape(line))
+                else:
+                    click.echo(line, err=True)
+        finally:
+            consumer.stop(drain=False)
+    click.echo(summary(consumer.health()), err=True)
+    running.result()
+
+
+@contextmanager
+def _signals(consumer: ParallelConsumer) -> Iterator[None]:
+    numbers = count(1)
+
+    def stop(number: int, _: object) -> None:
+        again = next(numbers) > 1
+        consumer.stop(drain=not again)
+        if again:
+            signal.signal(number, signal.SIG_DFL)
+
+    previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+class Progress:
+    """Puts a consumer's health into one line; the rate is that since the line before."""
+
+    def __init__(self, now: float) -> None:
+        self._now = now
+        self._records = 0
+
+    def line(self, health: ConsumerHealth, now: float) -> str:
+        """Return the line at ``now``, in seconds of a steady clock."""
+        counters = health.counters
+        rate = (counters.records - self._records) / (now - self._now)
+        self._now, self._records = now, counters.records
+        lags = [each.lag for each in health.partitions if each.lag is not None]
+        parts = [
+            f"{health.state}: {counters.records:,} records",
+            f"{rate:,.0f}/s",
+            f"lag {sum(lags):,}" if lags else "lag unknown",
+            f"{sum(each.in_flight for each in health.partitions):,} in flight",
+        ]
+        if counters.given_up:
+            parts.append(f"{counters.given_up:,} dead letters")
+        if held := [key for key in health.waiting if key.error is not None or (key.seconds or 0) >= HELD_UP]:
+            parts.append(f"{len(held)} keys held up, first {_held(held[0])}")
+        return ", ".join(parts)
+
+
+def summary(health: ConsumerHealth) -> str:
+    """Return what a consumer did, once it has ended."""
+    counters = health.counters
+    failures = f"{counters.failures:,} attempts failed, {counters.given_up:,} dead letters"
+    return f"{health.state}: {counters.records:,} records done, {failures}"
+
+
+def _held(key: WaitingKey) -> str:
+    place = f"{key.partition.topic}-{key.partition.partition}@{key.offset}"
+    since = f" in flight for {key.seconds:.0f} s" if key.seconds is not None else ""
+    return f"{place}{since}" + (f" after {key.error}" if key.error else "")

@@ -1,0 +1,171 @@
+"""``wasmline worker``: the key-parallel consumer as a command."""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import click
+
+from wasmline.cli.attendance import attend
+from wasmline.cli.ends import Ends
+from wasmline.cli.handler import load
+from wasmline.cli.options import guest_options, kafka_option, registry_option
+from wasmline.cli.trial import Trial, find
+from wasmline.consumer import ConsumerOptions, ParallelConsumer, PerThread, RetryPolicy
+from wasmline.consumer.handlers import Handler
+from wasmline.deploy import DeploymentSpec, require_topics
+from wasmline.kafka import KafkaConfig, Topics
+from wasmline.pipeline.handler import TransformHandler
+from wasmline.registry import digest_of
+
+BATCH_SIZE = 1_000
+"""Records that a call of a module carries at most: one for each record would cost tens of microseconds."""
+
+UNPUBLISHED = "unpublished"
+"""The version of a module that has none."""
+
+GUEST = ("env", "output_topics", "memory", "clock", "schemas", "timeout_ms")
+"""What only a transform is told: the names of ``guest_options``."""
+
+
+@click.command()
+@click.argument("topics", nargs=-1)
+@click.option("--group", "group_id", required=True, help="The consumer group, which keeps the progress.")
+@click.option("--handler", "function", metavar="MODULE:FUNCTION", help="A function of a record, sync or async.")
+@click.option("--module", "transform", metavar="MODULE|FOLDER|NAME@VERSION", help="A transform, as `run` takes it.")
+@click.option(
+    "--ordering",
+    type=click.Choice(["key", "partition", "unordered"]),
+    default="key",
+    show_default=True,
+    help="Which records wait for each other.",
+)
+@click.option(
+    "--null-keys",
+    type=click.Choice(["serial", "unordered"]),
+    default="serial",
+    show_default=True,
+    help="How a partition's records without a key are ordered.",
+)
+@click.option(
+    "--max-concurrency",
+    type=click.IntRange(min=1),
+    help="Calls at a time.  [default: 16; of a module, one for each processor]",
+)
+@click.option(
+    "--batch-size",
+    type=click.IntRange(min=1),
+    help=f"Give the handler lists of up to so many records.  [default: one record; a module gets {BATCH_SIZE:,}]",
+)
+@click.option(
+    "--delivery",
+    type=click.Choice(["at_least_once", "exactly_once"]),
+    default="at_least_once",
+    show_default=True,
+    help="exactly_once: outputs and progress share transactions.",
+)
+@click.option("--dead-letter-topic", help="Where records go that are given up; without one the worker ends instead.")
+@click.option("--max-attempts", type=click.IntRange(min=1), help="Give a record up after so many.  [default: never]")
+@click.option("--retry-delay-ms", type=click.IntRange(min=0), default=1_000, show_default=True)
+@click.option("--commit-interval-ms", type=click.IntRange(min=1), help="[default: 5000; 100 in transactions]")
+@click.option("--max-failure-share", type=float, default=0.5, show_default=True, help="End when more of a window fail.")
+@click.option("--stop-at-end", is_flag=True, help="End once all is done that was there at the start.")
+@click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve metrics for Prometheus at this port.")
+@guest_options
+@registry_option
+@kafka_option
+def worker(
+    topics: tuple[str, ...],
+    function: str | None,
+    transform: str | None,
+    max_failure_share: float,
+    stop_at_end: bool,
+    metrics_port: int | None,
+    registry: str,
+    settings: tuple[tuple[str, str], ...],
+    **chosen: Any,
+) -> None:
+    """Run a function or a transform on the records of TOPICS, those of one key in order, many keys at a time.
+
+    One of --handler and --module says what is run. The options from --env to --timeout-ms and --max-failure-share are
+    for modules, which read one topic: the declared one where none is named.
+
+    SIGTERM and Ctrl-C let the worker finish what it has read; a second one ends it at once, as far as its handlers
+    return. What is not done then is done by the next worker of the group.
+    """
+    guest = {name: chosen.pop(name) for name in GUEST}
+    if (function is None) == (transform is None):
+        raise click.UsageError("say what is to be run: --handler or --module, one of them")
+    config = KafkaConfig.completed(dict(settings))
+    handler: Handler | PerThread
+    if transform is not None:
+        handler, options = _transform(config, topics, chosen, find(transform, registry), guest, max_failure_share)
+    elif any(value for name, value in guest.items() if name != "clock"):
+        raise click.UsageError("--env, --output-topic, --memory, --schema and --timeout-ms are for --module")
+    elif function is not None:
+        handler, options = load(function), _options(config, topics, chosen)
+    if stop_at_end and any(topic.startswith("^") for topic in options.topics):
+        raise click.UsageError("--stop-at-end needs the topics by name")
+    ended = Ends(config, options.topics).reached if stop_at_end else None
+    consumer = ParallelConsumer(options)
+    with _metrics(consumer, metrics_port):
+        attend(consumer, handler, ended)
+
+
+def _transform(
+    config: KafkaConfig,
+    topics: tuple[str, ...],
+    chosen: dict[str, Any],
+    trial: Trial,
+    guest: dict[str, Any],
+    max_failure_share: float,
+) -> tuple[TransformHandler, ConsumerOptions]:
+    if len(topics) > 1:
+        raise click.UsageError("a transform reads one topic: name one")
+    if not trial.declared and not (topics and guest["output_topics"]):
+        raise click.UsageError("a module by itself declares no topics: name the one to read, and each --output-topic")
+    trial = trial.adjusted(**guest)
+    spec = DeploymentSpec(
+        name=trial.context.name,
+        version=trial.version or UNPUBLISHED,
+        digest=digest_of(trial.wasm),
+        input_topic=topics[0] if topics else trial.context.input_topic,
+        output_topics=trial.context.output_topics,
+        dead_letter_topic=chosen["dead_letter_topic"] or trial.dead_letter_topic,
+        env=dict(trial.context.env),
+        memory_bytes=trial.limits.memory_bytes,
+        cpu_ms_per_record=trial.limits.cpu_ms_per_record,
+        max_failure_share=max_failure_share,
+        schemas=trial.context.schemas,
+        clock=trial.context.clock,
+    )
+    require_topics(config, spec)
+    handler = TransformHandler(spec, trial.wasm)
+    chosen["dead_letter_topic"] = spec.dead_letter_topic
+    chosen["dead_letter_headers"] = handler.origin
+    chosen["batch_size"] = chosen["batch_size"] or BATCH_SIZE
+    chosen["max_concurrency"] = chosen["max_concurrency"] or os.cpu_count()
+    settings = {"compression.type": trial.compression, **config.properties}
+    return handler, _options(KafkaConfig(settings), (spec.input_topic,), chosen)
+
+
+def _options(config: KafkaConfig, topics: tuple[str, ...], chosen: dict[str, Any]) -> ConsumerOptions:
+    if not topics:
+        raise click.UsageError("name the topics to read")
+    if letters := chosen["dead_letter_topic"]:
+        Topics(config).describe(letters)
+    retry = RetryPolicy(delay_ms=chosen.pop("retry_delay_ms"), max_attempts=chosen.pop("max_attempts"))
+    fields = {name: value for name, value in chosen.items() if value is not None}
+    return ConsumerOptions(topics=topics, retry=retry, kafka=config.properties, **fields)
+
+
+def _metrics(consumer: ParallelConsumer, port: int | None) -> AbstractContextManager[object]:
+    if port is None:
+        return nullcontext()
+    try:
+        from wasmline.consumer.prometheus import serve
+    except ModuleNotFoundError as error:
+        raise click.UsageError("--metrics-port needs prometheus-client: pip install 'wasmline[metrics]'") from error
+    return serve(consumer, port)
