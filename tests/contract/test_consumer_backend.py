@@ -112,6 +112,16 @@ def test_a_record_arrives_as_it_was_written(cluster: Cluster, group: str) -> Non
     assert list(records[b""].headers) == []
 
 
+@pytest.mark.parametrize("value", [None, b""])
+def test_a_record_without_a_value_arrives_though_it_is_the_only_one(
+    cluster: Cluster, group: str, value: bytes | None
+) -> None:
+    topic = cluster.topic()
+    cluster.write(Output(topic, value, b"key"))
+    with member(cluster, options(topic, group)) as backend:
+        assert [record.value for record in read(backend.source, 1)] == [value]
+
+
 def test_records_of_a_partition_come_by_offset_and_no_poll_returns_more_than_it_may(
     cluster: Cluster, group: str
 ) -> None:

@@ -112,7 +112,8 @@ class ConfluentSource:
             # ``consume`` with a time-out would wait until it has all it may return.
             first = self.consumer.poll(timeout) if timeout > 0 else None
             messages = self.consumer.consume(limit - (first is not None), 0)
-            return [_record(each) for each in ([first, *messages] if first else messages) if _is_record(each)]
+            # A message without a value is falsy.
+            return [_record(each) for each in (messages if first is None else [first, *messages]) if _is_record(each)]
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
         with mapped(self._config.bootstrap_servers):
