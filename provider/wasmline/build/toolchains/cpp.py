@@ -21,6 +21,7 @@ INSTALL = f"pip install ziglang=={VERSION}"
 _COMMON = (
     "--target=wasm32-wasi",
     "-O2",
+    "-flto",  # libc's and libm's functions are optimized together with the code that calls them
     "-s",  # names and debug sections are nine tenths of an unstripped module, and hold paths
     "-Wall",
     "-Wl,-z,stack-size=65536",  # zig's own 16 MiB stack is over the memory limit of most hosts
