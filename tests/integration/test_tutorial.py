@@ -1,4 +1,4 @@
-"""The tutorial does what it says: its files are written, its commands run, and each prints what stands below it."""
+"""A tutorial does what it says: its files are written, its commands run, and each prints what stands below it."""
 
 import os
 import re
@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-TUTORIAL = (Path(__file__).parents[2] / "docs" / "tutorial.md").read_text()
+DOCS = Path(__file__).parents[2] / "docs"
 FILE = re.compile(r"^`(?P<path>[^`\n]+)`:\n\n```\w+\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
 CONSOLE = re.compile(r"^```console\n(?P<session>.*?)^```$", re.DOTALL | re.MULTILINE)
 COMMAND = re.compile(r"^\$ (?P<command>.*)\n(?P<printed>(?:[^$].*\n|\n)*)", re.MULTILINE)
 MARK = "----- next -----"
 
 
-def steps() -> Iterator[tuple[str, str]]:
+def steps(page: str) -> Iterator[tuple[str, str]]:
     """Yield shell commands in the order of the page, with what they print; a file's is the one that writes it."""
-    found = sorted([*FILE.finditer(TUTORIAL), *CONSOLE.finditer(TUTORIAL)], key=re.Match.start)
+    found = sorted([*FILE.finditer(page), *CONSOLE.finditer(page)], key=re.Match.start)
     for match in found:
         if "path" in match.groupdict():
             yield f"cat > {match['path']} <<'END_OF_FILE'\n{match['text']}END_OF_FILE", ""
@@ -28,8 +28,9 @@ def steps() -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.timeout(300)
-def test_every_command_prints_what_the_page_shows(tmp_path: Path) -> None:
-    commands = list(steps())
+@pytest.mark.parametrize("page", ["tutorial.md", "consumer.md"])
+def test_every_command_prints_what_the_page_shows(page: str, tmp_path: Path) -> None:
+    commands = list(steps((DOCS / page).read_text()))
     assert len(commands) > 10
     script = "".join(f"{{ {command}\n}} 2>&1; echo '{MARK}'\n" for command, _ in commands)
     environment = {

@@ -10,6 +10,7 @@ import sys
 import uuid
 from collections import defaultdict
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from click.testing import CliRunner, Result
@@ -17,6 +18,7 @@ from click.testing import CliRunner, Result
 from wasmline import dead_letters
 from wasmline.cli import main
 from wasmline.kafka import ConsumerGroups, produce_all, read_to_end
+from wasmline.local.ports import free_port
 from wasmline.registry import digest_of
 from wasmline.testing import guests
 from wasmline.testing.kafka import RunningKafka
@@ -269,6 +271,22 @@ def test_sigterm_lets_a_worker_finish_what_it_has_read(
     assert told == "closed: 3 records done, 0 attempts failed, 0 dead letters\n"
     assert len(list(read_to_end(kafka.config, output))) == 3
     assert ConsumerGroups(kafka.config).committed(group, topic) == {0: 3}
+
+
+def test_metrics_are_served_while_a_worker_runs(kafka: RunningKafka, output: str, module_name: str, group: str) -> None:
+    topic, port = kafka.topic(), free_port(set())
+    produce_all(kafka.config, topic, RECORDS[:2])
+    serial = ["--ordering", "partition", "--metrics-port", str(port)]
+    with started(kafka, topic, "--group", group, "--handler", f"{module_name}:wait_for_a_line", *serial) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "begun 0\n"
+        with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+            text = answer.read().decode()
+        process.send_signal(signal.SIGTERM)
+        _, told = process.communicate("\n" * 2)
+    assert process.returncode == 0, told
+    assert "\npc_inflight_records 1.0\n" in text
+    assert f'\npc_partition_lag{{partition="0",topic="{topic}"}} 2.0\n' in text
 
 
 def test_a_second_signal_leaves_the_rest_to_the_next_worker(

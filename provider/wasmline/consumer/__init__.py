@@ -8,6 +8,7 @@ ParallelConsumer(ConsumerOptions(topics=("orders",), group_id="billing", max_con
 
 from __future__ import annotations
 
+from wasmline.consumer.engines import Outcome
 from wasmline.consumer.handlers import PerThread
 from wasmline.consumer.health import ConsumerHealth, State
 from wasmline.consumer.options import ConsumerOptions, Delivery, NullKeys, Ordering, Retry, RetryPolicy
@@ -21,6 +22,7 @@ __all__ = [
     "Delivery",
     "NullKeys",
     "Ordering",
+    "Outcome",
     "Output",
     "ParallelConsumer",
     "PerThread",

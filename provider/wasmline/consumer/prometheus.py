@@ -14,6 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from wasmline.consumer.health import ConsumerHealth, Counters, PartitionHealth, State
+from wasmline.errors import PortInUse
 
 COUNTERS: dict[str, tuple[str, Callable[[Counters], int]]] = {
     "pc_processed_records": ("Records that a handler was done with.", lambda it: it.records),
@@ -76,10 +77,13 @@ class ConsumerCollector(Collector):
 
 @contextmanager
 def serve(consumer: Healthy, port: int) -> Iterator[int]:
-    """Serve one consumer's metrics over HTTP at ``port``, or at a free one for 0, and say which. Raises OSError."""
+    """Serve one consumer's metrics over HTTP at ``port``, or at a free one for 0, and say which. Raises PortInUse."""
     registry = CollectorRegistry()
     registry.register(ConsumerCollector(consumer))
-    server, thread = start_http_server(port, registry=registry)
+    try:
+        server, thread = start_http_server(port, registry=registry)
+    except OSError as error:
+        raise PortInUse(f"no metrics can be served at port {port}: {error.strerror}", port=port) from error
     try:
         yield server.server_port
     finally:

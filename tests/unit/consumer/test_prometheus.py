@@ -3,12 +3,14 @@
 from dataclasses import replace
 from urllib.request import urlopen
 
+import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from wasmline.consumer import ConsumerHealth, State
 from wasmline.consumer.health import Counters, PartitionHealth, WaitingKey
 from wasmline.consumer.prometheus import ConsumerCollector, serve
+from wasmline.errors import PortInUse
 from wasmline.records import TopicPartition
 
 PARTITION = TopicPartition("orders", 3)
@@ -101,6 +103,11 @@ def test_a_partition_that_was_revoked_is_gone() -> None:
         assert "orders-3" in {labels for _, labels in scraped(port)}
         consumer.now = replace(HEALTH, partitions=(NEW,))
         assert "orders-3" not in {labels for _, labels in scraped(port)}
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    with serve(Consumer(HEALTH), 0) as port, pytest.raises(PortInUse, match=f"at port {port}"), serve(None, port):  # type: ignore[arg-type]
+        pass
 
 
 def test_registering_asks_the_consumer_nothing() -> None:
