@@ -352,7 +352,9 @@ def test_a_transaction_shows_its_outputs_and_its_offsets_together(cluster: Clust
     with joined(cluster, options(source, group)) as backend:
         backend.transactions.open(partitions)
         work = {each: ([Output(target, b"one"), Output(target, b"two")], Committed(3, "map")) for each in partitions}
+        backend.transactions.prepare()
         assert backend.transactions.commit(work) == {}
+        backend.transactions.prepare()
         assert backend.transactions.commit({partitions[0]: ([], Committed(4, ""))}) == {}
         expected = {partitions[0]: Committed(4, ""), partitions[1]: Committed(3, "map")}
         assert backend.source.committed(partitions) == expected
@@ -366,13 +368,14 @@ def test_a_refused_output_fails_its_transaction_and_no_other(cluster: Cluster, g
         backend.transactions.open([bad, good])
         large = [Output(target, b"bad"), Output(target, b"x" * 10_000), Output(target, b"bad")]
         work = {bad: (large, Committed(3, "")), good: ([Output(target, b"good")], Committed(1, ""))}
+        backend.transactions.prepare()
         failures = backend.transactions.commit(work)
         assert list(failures) == [bad]
         error = failures[bad]
         assert isinstance(error, OutputRefused)
         assert error.place == 1
-        backend.transactions.open([bad])
         assert backend.source.committed([bad, good]) == {good: Committed(1, "")}
+        backend.transactions.prepare()
         assert backend.transactions.commit({bad: ([Output(target, b"better")], Committed(3, ""))}) == {}
     assert [record.value for record in cluster.read(target)] == [b"good", b"better"]
 
@@ -385,6 +388,7 @@ def test_who_opens_a_partition_fences_who_had_it(cluster: Cluster, group: str) -
         other = cluster.backend(options(source, group))
         other.transactions.open([mine])
         work = {each: ([Output(target, str(each.partition).encode())], Committed(1, "")) for each in (mine, kept)}
+        backend.transactions.prepare()
         failures = backend.transactions.commit(work)
         other.transactions.close()
         assert list(failures) == [mine]

@@ -96,10 +96,18 @@ class Transactions(Protocol):
     def open(self, partitions: Collection[TopicPartition]) -> None:
         """Become the one who may write these partitions' progress: whoever was, fails from now on."""
 
+    def prepare(self) -> None:
+        """Note which member of the group this is now; the owner has to, before each ``commit``."""
+
     def commit(
         self, work: Mapping[TopicPartition, tuple[Sequence[Output], Committed]]
     ) -> Mapping[TopicPartition, WasmlineError]:
-        """Carry out one transaction for each partition, and return why those that were not carried out were not."""
+        """Carry out one transaction for each partition, and return why those that were not carried out were not.
+
+        CommitFailed, where the group has moved on, and OutputRefused: it was aborted, and the partition stays open.
+        After any other error it is unknown what became of it: ``open`` settles that, and then ``committed`` tells.
+        Another thread than the owner's may call this.
+        """
 
     def close(self, partitions: Collection[TopicPartition] | None = None) -> None:
         """Let go of these partitions, or of all; what is open is aborted."""

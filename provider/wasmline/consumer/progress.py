@@ -5,30 +5,31 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
+from typing import NamedTuple
 
 from wasmline.consumer.backend import Committed, Sink, Source, Transactions
 from wasmline.consumer.engines import Outcome
 from wasmline.consumer.offsets import Commit
 from wasmline.consumer.records import ConsumedRecord, Output
-from wasmline.consumer.work import GivenUp, PartitionWork, Work
-from wasmline.errors import OutputRefused, WasmlineError
+from wasmline.consumer.work import PartitionWork, Work
+from wasmline.errors import CommitFailed, NotAuthorized, OutputRefused, TopicNotFound, WasmlineError
 from wasmline.records import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-GiveUp = Callable[[PartitionWork, GivenUp], None]
-"""Takes a record whose output can never be written; it is not done before it comes back through ``finish``."""
+Letter = Callable[[ConsumedRecord, Exception], Output]
+"""Makes a dead letter of a record that is given up, or raises where there is no topic for it."""
 
 
 class Progress(ABC):
     """Takes finished records and their outputs, and commits: a round at a time, beside the owner's other work."""
 
-    def __init__(self, work: Work, give_up: GiveUp) -> None:
+    def __init__(self, work: Work, letter: Letter) -> None:
         self.work = work
-        self.give_up = give_up
+        self.letter = letter
         self._pool = ThreadPoolExecutor(1, "wasmline-commit")
         self._round: Future[Mapping[TopicPartition, WasmlineError]] | None = None
         self._commits: dict[PartitionWork, Commit] = {}
@@ -87,7 +88,7 @@ class Progress(ABC):
 
     @abstractmethod
     def finish(self, work: PartitionWork, records: Sequence[ConsumedRecord], outcome: Outcome) -> None:
-        """Take records that are released, all of which succeeded; they count as done once their outputs are safe."""
+        """Take records that are released and will not be tried again; they are done once their outputs are safe."""
 
     @abstractmethod
     def end(self, partitions: Collection[TopicPartition]) -> None:
@@ -101,8 +102,8 @@ class Progress(ABC):
 class AtLeastOnce(Progress):
     """Writes outputs as they come. Their records are done when every in-sync replica has all of them."""
 
-    def __init__(self, work: Work, source: Source, sink: Sink, give_up: GiveUp) -> None:
-        super().__init__(work, give_up)
+    def __init__(self, work: Work, source: Source, sink: Sink, letter: Letter) -> None:
+        super().__init__(work, letter)
         self.failure: Exception | None = None
         """Why an output was not written, if one was not."""
         self._source = source
@@ -117,7 +118,11 @@ class AtLeastOnce(Progress):
             return
         delivery = _Delivery(self, work, records, len(outcome.outputs))
         for number, output in enumerate(outcome.outputs):
-            self._sink.write(output, partial(delivery.answer, outcome.row(number, len(records))))
+            self.write(output, partial(delivery.answer, outcome.row(number, len(records))))
+
+    def write(self, output: Output, done: Callable[[Exception | None], None]) -> None:
+        """Write one output."""
+        self._sink.write(output, done)
 
     def settle(self, timeout: float = 0.0) -> Mapping[PartitionWork, WasmlineError]:
         if timeout > 0:
@@ -142,9 +147,9 @@ class AtLeastOnce(Progress):
 
 
 class _Delivery:
-    """Waits for the answers to the outputs of one batch."""
+    """Waits for the answers to the outputs of one batch. A record with an output that is refused is a dead letter."""
 
-    __slots__ = ("_progress", "_records", "_refused", "_waiting", "_work")
+    __slots__ = ("_lettered", "_progress", "_records", "_waiting", "_work")
 
     def __init__(
         self, progress: AtLeastOnce, work: PartitionWork, records: Sequence[ConsumedRecord], outputs: int
@@ -152,35 +157,33 @@ class _Delivery:
         self._progress = progress
         self._work = work
         self._records = records
-        self._refused: set[int] = set()
+        self._lettered: set[int] = set()
         self._waiting = outputs
 
     def answer(self, row: int | None, error: Exception | None) -> None:
         if error is not None and (row is None or not isinstance(error, OutputRefused)):
             self._progress.failure = error
             return
-        if error is not None and row is not None and row not in self._refused:
-            self._refused.add(row)
-            self._progress.give_up(self._work, GivenUp(self._records[row], error))
+        if error is not None and row is not None and row not in self._lettered:
+            self._lettered.add(row)
+            self._waiting += 1
+            self._progress.write(self._progress.letter(self._records[row], error), partial(self.answer, None))
         self._waiting -= 1
         if not self._waiting:
-            done = [record for row, record in enumerate(self._records) if row not in self._refused]
-            self._progress.work.complete(self._work, done)
+            self._progress.work.complete(self._work, self._records)
 
 
 class ExactlyOnce(Progress):
     """Keeps outputs until the commit, which writes them, the offsets and the maps in a transaction per partition."""
 
-    def __init__(self, work: Work, transactions: Transactions, give_up: GiveUp, most: int) -> None:
-        super().__init__(work, give_up)
+    def __init__(self, work: Work, transactions: Transactions, letter: Letter, most: int) -> None:
+        super().__init__(work, letter)
         self._transactions = transactions
         self._most = most
-        self._outputs: dict[PartitionWork, list[tuple[Output, int | None]]] = defaultdict(list)
-        """Outputs that wait for a commit, and the offsets of their records, where these are known."""
-        self._sending: dict[PartitionWork, list[tuple[Output, int | None]]] = {}
+        self._outputs: dict[PartitionWork, list[_Waiting]] = defaultdict(list)
+        """Outputs that wait for a commit."""
+        self._sending: dict[PartitionWork, list[_Waiting]] = {}
         """Those of the round that runs."""
-        self._refused: dict[tuple[TopicPartition, int], OutputRefused] = {}
-        """Records whose outputs made a transaction fail: the next time they are given up."""
 
     @property
     def is_full(self) -> bool:
@@ -190,24 +193,24 @@ class ExactlyOnce(Progress):
         self._transactions.open(partitions)
 
     def finish(self, work: PartitionWork, records: Sequence[ConsumedRecord], outcome: Outcome) -> None:
-        refused = self._refusals(work, records) if self._refused else {}
         for number, output in enumerate(outcome.outputs):
             row = outcome.row(number, len(records))
-            if row not in refused:
-                self._outputs[work].append((output, None if row is None else records[row].offset))
-        self.work.complete(work, [record for row, record in enumerate(records) if row not in refused])
-        for row, error in refused.items():
-            self.give_up(work, GivenUp(records[row], error))
+            self._outputs[work].append(_Waiting(output, None if row is None else records[row]))
+        self.work.complete(work, records)
 
     def settle(self, timeout: float = 0.0) -> Mapping[PartitionWork, WasmlineError]:
         failures = super().settle(timeout)
         for work, error in failures.items():
+            if work.closed:
+                continue
             if isinstance(error, OutputRefused):
-                offset = self._sending[work][error.place][1]
-                if offset is None:
-                    raise error
-                self._refused[work.partition, offset] = error
-        return failures
+                self._outputs[work] = [*self._without(work, error), *self._outputs[work]]
+            elif isinstance(error, CommitFailed):
+                logger.info("tried again with the next commit: %s", error)
+                self._outputs[work] = [*self._sending[work], *self._outputs[work]]
+            elif isinstance(error, TopicNotFound | NotAuthorized):
+                raise error
+        return {work: error for work, error in failures.items() if not isinstance(error, CommitFailed | OutputRefused)}
 
     def end(self, partitions: Collection[TopicPartition]) -> None:
         if self._round is not None:
@@ -217,16 +220,28 @@ class ExactlyOnce(Progress):
         self._transactions.close(partitions)
 
     def _begin(self, commits: Mapping[PartitionWork, Commit]) -> Callable[[], Mapping[TopicPartition, WasmlineError]]:
+        self._transactions.prepare()
         self._sending = {work: self._outputs.pop(work, []) for work in commits}
         transactions = {
-            work.partition: ([output for output, _ in self._sending[work]], _committed(commit))
+            work.partition: ([waiting.output for waiting in self._sending[work]], _committed(commit))
             for work, commit in commits.items()
         }
         return lambda: self._transactions.commit(transactions)
 
-    def _refusals(self, work: PartitionWork, records: Iterable[ConsumedRecord]) -> dict[int, OutputRefused]:
-        found = {row: self._refused.pop((work.partition, record.offset), None) for row, record in enumerate(records)}
-        return {row: error for row, error in found.items() if error is not None}
+    def _without(self, work: PartitionWork, error: OutputRefused) -> list[_Waiting]:
+        """Return what was sent with a dead letter for the outputs of the record of which one was refused."""
+        refused = self._sending[work][error.place].record
+        if refused is None:
+            raise error
+        others = [waiting for waiting in self._sending[work] if waiting.record is not refused]
+        return [*others, _Waiting(self.letter(refused, error), None)]
+
+
+class _Waiting(NamedTuple):
+    """An output that waits for a commit, and the record it comes from, where that is known."""
+
+    output: Output
+    record: ConsumedRecord | None
 
 
 def _committed(commit: Commit) -> Committed:

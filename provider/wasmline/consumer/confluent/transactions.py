@@ -22,7 +22,7 @@ from wasmline.consumer.confluent.door import GroupDoor
 from wasmline.consumer.confluent.sink import failure, produce
 from wasmline.consumer.confluent.source import ConfluentSource
 from wasmline.consumer.records import Output
-from wasmline.errors import NotAuthorized, OutputRefused, ProducerFenced, UnsafeBroker, WasmlineError
+from wasmline.errors import CommitFailed, NotAuthorized, OutputRefused, ProducerFenced, UnsafeBroker, WasmlineError
 from wasmline.kafka.commit_metadata import CommittedOffset
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.failures import mapped
@@ -66,6 +66,7 @@ class ConfluentTransactions:
         self._source = source
         self._door = door
         self._producers: dict[TopicPartition, Producer] = {}
+        self._member: Any = None
         self._pool: ThreadPoolExecutor | None = None
         self._is_safe = False
         self._batches = Batches(config)
@@ -83,15 +84,18 @@ class ConfluentTransactions:
         with mapped(self._config.bootstrap_servers):
             self._producers |= self._map(self._fence, partitions)
 
+    def prepare(self) -> None:
+        # In another thread the client does not answer this while the owner is in a callback of the assignment.
+        self._member = self._source.consumer.consumer_group_metadata()
+
     def commit(
         self, work: Mapping[TopicPartition, tuple[Sequence[Output], Committed]]
     ) -> Mapping[TopicPartition, WasmlineError]:
-        if not work:
-            return {}
-        member = self._source.consumer.consumer_group_metadata()
-        answers = self._map(lambda partition: self._carry_out(partition, *work[partition], member), work)
+        answers = self._map(lambda partition: self._carry_out(partition, *work[partition]), work)
         failures = {partition: error for partition, error in answers.items() if error is not None}
-        self.close(failures)
+        for partition, error in failures.items():
+            if not isinstance(error, CommitFailed | OutputRefused):
+                self.close([partition])
         return failures
 
     def close(self, partitions: Collection[TopicPartition] | None = None) -> None:
@@ -106,36 +110,51 @@ class ConfluentTransactions:
         return fence(self._config, f"{self._prefix}.{partition.topic}.{partition.partition}")
 
     def _carry_out(
-        self, partition: TopicPartition, outputs: Sequence[Output], progress: Committed, member: Any
+        self, partition: TopicPartition, outputs: Sequence[Output], progress: Committed
     ) -> WasmlineError | None:
         """Run one transaction; return what it failed with."""
-        refused: list[WasmlineError] = []
+        client = self._producers[partition]
+        undelivered: list[WasmlineError] = []
+        try:
+            with mapped(self._config.bootstrap_servers, dict.fromkeys(FENCES, _fenced(partition))):
+                _repeat(client.begin_transaction)
+                try:
+                    self._fill(client, outputs, undelivered)
+                    exact = {partition: CommittedOffset(progress.offset, progress.metadata)}
+                    _repeat(lambda: self._door.on(partition).send_offsets(client, self._member, exact, PATIENCE))
+                    _repeat(lambda: client.commit_transaction(PATIENCE))
+                except KafkaException as error:
+                    if not error.args[0].txn_requires_abort():
+                        raise
+                    _repeat(lambda: client.abort_transaction(PATIENCE))
+                    if undelivered:
+                        return undelivered[0]
+                    return CommitFailed(f"the transaction of {partition} was aborted: {error.args[0].str()}")
+                except WasmlineError as error:
+                    _repeat(lambda: client.abort_transaction(PATIENCE))
+                    return error
+        except WasmlineError as error:
+            return error
+        return None
+
+    def _fill(self, client: Producer, outputs: Sequence[Output], undelivered: list[WasmlineError]) -> None:
+        """Write the outputs of a transaction; what cannot be written is raised, or joins ``undelivered``."""
         waiting: dict[str, int] = {}
 
         def delivered(error: KafkaError | None, message: Message, place: int) -> None:
             if error is not None and error.code() != KafkaError._PURGE_QUEUE:
-                refused.append(_placed(failure(self._config, str(message.topic()), error), place))
+                undelivered.append(_placed(failure(self._config, str(message.topic()), error), place))
 
-        try:
-            with mapped(self._config.bootstrap_servers, dict.fromkeys(FENCES, _fenced(partition))):
-                client = self._producers[partition]
-                _repeat(client.begin_transaction)
-                for place, output in enumerate(outputs):
-                    try:
-                        self._batches.make_room(client, output, waiting)
-                        produce(client, output, partial(delivered, place=place))
-                    except OutputRefused as error:
-                        return _placed(error, place)
-                if waiting:
-                    client.flush(PATIENCE)
-                if refused:
-                    return refused[0]
-                exact = {partition: CommittedOffset(progress.offset, progress.metadata)}
-                _repeat(lambda: self._door.on(partition).send_offsets(client, member, exact, PATIENCE))
-                _repeat(lambda: client.commit_transaction(PATIENCE))
-        except WasmlineError as error:
-            return next((each for each in refused if isinstance(each, OutputRefused)), error)
-        return None
+        for place, output in enumerate(outputs):
+            try:
+                self._batches.make_room(client, output, waiting)
+                produce(client, output, partial(delivered, place=place))
+            except OutputRefused as error:
+                raise _placed(error, place) from error
+        if waiting:
+            client.flush(PATIENCE)
+        if undelivered:
+            raise undelivered[0]
 
     def _map(
         self, call: Callable[[TopicPartition], T], partitions: Collection[TopicPartition]

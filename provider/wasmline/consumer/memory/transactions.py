@@ -10,7 +10,7 @@ from wasmline.consumer.memory.cluster import MemoryCluster
 from wasmline.consumer.memory.group import Member
 from wasmline.consumer.memory.writer import MemoryWriter
 from wasmline.consumer.records import Output
-from wasmline.errors import OutputRefused, ProducerFenced, WasmlineError
+from wasmline.errors import CommitFailed, OutputRefused, ProducerFenced, WasmlineError
 from wasmline.records import TopicPartition
 
 
@@ -29,6 +29,9 @@ class MemoryTransactions:
             name = f"{self._prefix}.{partition.topic}.{partition.partition}"
             self._writers[partition] = MemoryWriter(self._cluster, name)
 
+    def prepare(self) -> None:
+        pass
+
     def commit(
         self, work: Mapping[TopicPartition, tuple[Sequence[Output], Committed]]
     ) -> Mapping[TopicPartition, WasmlineError]:
@@ -37,9 +40,12 @@ class MemoryTransactions:
             try:
                 with self._cluster.change():
                     self._carry_out(partition, outputs, progress)
-            except WasmlineError as error:
+            except (CommitFailed, OutputRefused) as error:
+                self._writers[partition].abort()
                 failures[partition] = error
-        self.close(failures)
+            except WasmlineError as error:
+                self.close([partition])
+                failures[partition] = error
         return failures
 
     def close(self, partitions: Collection[TopicPartition] | None = None) -> None:
