@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Hashable, Iterator, Sequence
-from itertools import count
+from itertools import count, islice, takewhile
 
 from wasmline.consumer.records import ConsumedRecord
 
@@ -36,19 +36,23 @@ class Shards:
     to the partition's next assignment, so that no key is ever in two hands.
     """
 
-    __slots__ = ("_barred", "_delayed", "_numbers", "_ready", "_shards", "size")
+    __slots__ = ("_delayed", "_floor", "_numbers", "_ready", "_shards", "size")
 
     def __init__(self, locked: Sequence[Shard] = ()) -> None:
         self._shards: dict[Hashable, Shard] = {shard.key: shard for shard in locked}
         self._ready: deque[Shard] = deque()
         self._delayed: list[tuple[float, int, Shard]] = []
         self._numbers = count()
-        self._barred = False
+        self._floor = 0
+        """No shard that is ready begins below this offset."""
         self.size = 0
         """Records that are not handed out."""
 
     def __iter__(self) -> Iterator[Shard]:
         return iter(self._shards.values())
+
+    def __len__(self) -> int:
+        return len(self._shards)
 
     @property
     def due(self) -> float | None:
@@ -63,34 +67,39 @@ class Shards:
         shard.records.append(record)
         self.size += 1
         if len(shard.records) == 1 and not shard.locked:
-            self._ready.append(shard)
+            self._enable(shard)
 
     def take(self, limit: int, now: float, below: int | None = None) -> list[tuple[Shard, list[ConsumedRecord]]]:
         """Lock the shards that may run, in turn, and return up to ``limit`` of their records.
 
-        ``below`` lets only those shards run whose first record has a lower offset.
+        ``below`` lets only records with a lower offset run.
         """
         while self._delayed and self._delayed[0][0] <= now:
-            _, _, shard = heapq.heappop(self._delayed)
-            self._enable(shard)
-        if below is None:
-            self._barred = False
-        elif self._barred:
+            self._enable(heapq.heappop(self._delayed)[2])
+        ready = self._ready
+        if not ready or (below is not None and below <= self._floor):
             return []
         runs: list[tuple[Shard, list[ConsumedRecord]]] = []
-        for _ in range(len(self._ready)):
-            if limit <= 0:
-                return runs
-            shard = self._ready.popleft()
+        for _ in range(len(ready)):
+            shard = ready.popleft()
             if below is not None and shard.records[0].offset >= below:
-                self._ready.append(shard)
+                ready.append(shard)
                 continue
-            records = _run(shard, limit)
+            if shard.alone:
+                if runs:
+                    ready.appendleft(shard)
+                    break
+                shard.alone -= 1
+                limit = 1
+            records = _run(shard.records, limit, below)
             shard.locked, shard.since, shard.head = True, now, records[0]
-            limit -= len(records)
             self.size -= len(records)
             runs.append((shard, records))
-        self._barred = below is not None and not runs
+            limit -= len(records)
+            if not limit:
+                break
+        if not runs:
+            self._floor = min(shard.records[0].offset for shard in ready)
         return runs
 
     def unlock(self, shard: Shard) -> None:
@@ -119,15 +128,13 @@ class Shards:
 
     def _enable(self, shard: Shard) -> None:
         self._ready.append(shard)
-        self._barred = False
+        self._floor = min(self._floor, shard.records[0].offset)
 
 
-def _run(shard: Shard, limit: int) -> list[ConsumedRecord]:
-    """Take up to ``limit`` records off a shard's front."""
-    records = shard.records
-    if shard.alone:
-        shard.alone -= 1
-        return [records.popleft()]
+def _run(records: deque[ConsumedRecord], limit: int, below: int | None) -> list[ConsumedRecord]:
+    """Take up to ``limit`` records off the front, as far as they are ``below``."""
+    if below is not None:
+        limit = sum(1 for _ in takewhile(lambda record: record.offset < below, islice(records, limit)))
     if limit >= len(records):
         run = list(records)
         records.clear()

@@ -97,34 +97,41 @@ class Work:
     def revoke(self, partitions: Iterable[TopicPartition]) -> None:
         """End the assignment of each partition. What is still out keeps its locks, and its results are ignored."""
         for work in self.of(partitions):
-            work.closed = True
+            work.held = work.closed = True
             del self._partitions[work.partition]
-            if work.out:
-                self._departed[work.partition] = work.shards.succeed()
+            if locked := work.shards.succeed():
+                self._departed[work.partition] = locked
         self._rotation = deque(work for work in self._rotation if not work.closed)
 
     def reset(self, partition: TopicPartition, start: Start | None) -> None:
-        """Forget all of a partition's work and begin anew at ``start``."""
+        """Forget all of a partition's work and begin anew at ``start``; it stays held or paused."""
+        (work,) = self.of([partition])
+        held, paused = work.held, work.paused
         self.revoke([partition])
         self.assign({partition: start})
+        (work,) = self.of([partition])
+        work.held, work.paused = held, paused
 
     # -- records ---------------------------------------------------------------------------------------------------
 
-    def add(self, records: Iterable[ConsumedRecord]) -> None:
+    def add(self, records: Iterable[ConsumedRecord]) -> dict[TopicPartition, int]:
         """Queue records that were read, in offset order within a partition, but those that are done already.
 
-        A record below what was read before says that the log was cut or written anew: its partition begins again there.
+        A record below what was read before says that the log was cut or written anew: its partition begins again at
+        what was not done yet, or at the record, if that is lower. Return where such partitions are to be read from.
         """
+        seeks: dict[TopicPartition, int] = {}
         for record in records:
             work = self._partitions.get(TopicPartition(record.topic, record.partition))
             if work is None:
                 continue  # it was fetched before the partition was taken away
             if work.offsets.next is not None and record.offset < work.offsets.next:
-                self.reset(work.partition, Start(record.offset, record.offset - 1))
-                work = self._partitions[work.partition]
-            if work.offsets.admit(record.offset):
+                seeks[work.partition] = begin = min(work.offsets.base or 0, record.offset)
+                self.reset(work.partition, Start(begin, begin - 1))
+            elif work.partition not in seeks and work.offsets.admit(record.offset):
                 work.bytes += record.size
                 work.shards.add(self._shard_of(record), record)
+        return seeks
 
     def take(self, now: float) -> Batch | None:
         """Hand out the next records that may run, if there are any; partitions are served in turn."""
@@ -165,9 +172,13 @@ class Work:
         """Take back a batch that failed as a whole, as ``release`` does.
 
         Which record of several is to blame is unknown: they are tried again one by one, and this try does not count.
+        A record that failed by itself is tried again by itself.
         """
         if len(batch.records) == 1:
-            return self.release(batch, now, {0: error})
+            given_up = self.release(batch, now, {0: error})
+            if not given_up and not batch.work.closed:
+                batch.runs[0][0].alone += 1
+            return given_up
         work, shards = self._returned(batch)
         for shard, records in batch.runs:
             if work.closed:
