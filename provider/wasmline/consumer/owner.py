@@ -18,7 +18,7 @@ from wasmline.consumer.offsets import Start
 from wasmline.consumer.options import ConsumerOptions, Delivery
 from wasmline.consumer.progress import AtLeastOnce, ExactlyOnce, Progress
 from wasmline.consumer.records import ConsumedRecord, Output
-from wasmline.consumer.work import Batch, GivenUp, PartitionWork, Work
+from wasmline.consumer.work import Batch, PartitionWork, Work
 from wasmline.errors import HandlerBroken, InvalidOffsetMetadata, RecordGivenUp, WasmlineError
 from wasmline.records import TopicPartition
 
@@ -60,9 +60,9 @@ class Owner:
         self._progress: Progress
         if options.delivery is Delivery.EXACTLY_ONCE:
             transactions = backend.transactions
-            self._progress = ExactlyOnce(self.work, transactions, self._give_up, options.buffer_records)
+            self._progress = ExactlyOnce(self.work, transactions, self._letter, options.buffer_records)
         else:
-            self._progress = AtLeastOnce(self.work, self._source, backend.sink, self._give_up)
+            self._progress = AtLeastOnce(self.work, self._source, backend.sink, self._letter)
         self._closed: dict[TopicPartition, _Closed] = {}
         self._next_look = 0.0
         self._next_commit = time.monotonic() + options.commit_interval
@@ -287,8 +287,8 @@ class Owner:
         else:
             self.work.release(batch, now)
             raise outcome
-        for each in given_up:
-            self._give_up(batch.work, each)
+        for record, error in given_up:
+            self._progress.finish(batch.work, [record], Outcome((self._letter(record, error),), rows=(None,)))
 
     def _patience(self, now: float, most: float) -> float:
         """Return how long nothing has to be done by itself, in seconds, ``most`` at most."""
@@ -299,9 +299,8 @@ class Owner:
         due = self.work.due if self.work.out < self._engine.room and not self.paused else None
         return max(0.0, most if due is None else min(most, due - now))
 
-    def _give_up(self, work: PartitionWork, given_up: GivenUp) -> None:
-        """Write a record to the dead letters; it is done when it is there."""
-        record, error = given_up
+    def _letter(self, record: ConsumedRecord, error: Exception) -> Output:
+        """Return the dead letter of a record that is given up. Raises RecordGivenUp where there is no topic for it."""
         topic = self._options.dead_letter_topic
         where = f"{record.topic}-{record.partition}@{record.offset}"
         if topic is None or record.topic == topic:
@@ -315,10 +314,9 @@ class Owner:
             *record.headers,
             *dead_letters.failure(error=type(error).__name__, reason=str(error)),
             *self._options.dead_letter_headers,
-            *dead_letters.coordinates(work.partition, record.offset),
+            *dead_letters.coordinates(TopicPartition(record.topic, record.partition), record.offset),
         ]
-        letter = Output(topic, record.value, record.key, headers, record.timestamp)
-        self._progress.finish(work, [record], Outcome((letter,), rows=(None,)))
+        return Output(topic, record.value, record.key, headers, record.timestamp)
 
 
 class _Closed(NamedTuple):
