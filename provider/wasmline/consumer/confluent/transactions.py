@@ -124,12 +124,16 @@ class ConfluentTransactions:
                     _repeat(lambda: self._door.on(partition).send_offsets(client, self._member, exact, PATIENCE))
                     _repeat(lambda: client.commit_transaction(PATIENCE))
                 except KafkaException as error:
-                    if not error.args[0].txn_requires_abort():
+                    if error.args[0].fatal():
                         raise
+                    # Refused where a commit is under way, so that what was aborted was not committed.
                     _repeat(lambda: client.abort_transaction(PATIENCE))
+                    client.poll(0)  # what became of the outputs may be told only now
                     if undelivered:
+                        # The client counts what was not sent, and would fail the next transaction over the gap.
+                        self._producers[partition] = self._fence(partition)
                         return undelivered[0]
-                    return CommitFailed(f"the transaction of {partition} was aborted: {error.args[0].str()}")
+                    return CommitFailed(f"the transaction of {_name(partition)} was aborted: {error.args[0].str()}")
                 except WasmlineError as error:
                     _repeat(lambda: client.abort_transaction(PATIENCE))
                     return error
@@ -148,6 +152,8 @@ class ConfluentTransactions:
         for place, output in enumerate(outputs):
             try:
                 self._batches.make_room(client, output, waiting)
+                if undelivered:
+                    break
                 produce(client, output, partial(delivered, place=place))
             except OutputRefused as error:
                 raise _placed(error, place) from error
@@ -227,7 +233,11 @@ def _repeat(call: Callable[[], object]) -> None:
 
 
 def _fenced(partition: TopicPartition) -> ProducerFenced:
-    return ProducerFenced(f"somebody else has taken over {partition.topic}-{partition.partition}")
+    return ProducerFenced(f"somebody else has taken over {_name(partition)}")
+
+
+def _name(partition: TopicPartition) -> str:
+    return f"{partition.topic}-{partition.partition}"
 
 
 def _placed(error: WasmlineError, place: int) -> WasmlineError:
