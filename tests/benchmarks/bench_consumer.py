@@ -32,16 +32,18 @@ sys.path[:0] = [str(Path(__file__).parent), str(REPOSITORY / "tests" / "java")]
 from consumer import transactions, workload  # noqa: E402
 from consumer.cell import OURS, Cell  # noqa: E402
 from consumer.environment import NoPython, interpreter  # noqa: E402
+from consumer.figures import Figures  # noqa: E402
 from consumer.picture import draw  # noqa: E402
 from consumer.report import RIVALS, faults, tables  # noqa: E402
 from consumer.rivals import JavaRival, PythonRival, Rival  # noqa: E402
 from consumer.server import serving  # noqa: E402
+from consumer.wasm import Busy  # noqa: E402
 from consumer.workload import Topic, Work  # noqa: E402
 
 from wasmline.kafka import KafkaConfig  # noqa: E402
 from wasmline.local import LocalKafka  # noqa: E402
 
-PARTS = ("sleep", "fixed", "http", "transactions")
+PARTS = ("sleep", "fixed", "http", "transactions", "wasm")
 KEYS = (1, 10, 100, 1_000)
 CONCURRENCY = (16, 100)
 CALL_US = 5_000
@@ -57,6 +59,7 @@ SHORT = 1.0
 """Seconds by the bound below which a workload has ROUNDS_OF_SHORT rounds: it may fall into one slow moment."""
 
 ROUNDS = 2
+ROUNDS_OF_WASM = 3
 ROUNDS_OF_SHORT = 3
 INTERVALS = {"one each 100 ms": 0.1, "one after the other": 0.0}
 """Seconds from a transaction to the next; a consumer's are 100 ms apart."""
@@ -135,10 +138,9 @@ def _several(kind: Callable[[str], Any]) -> Callable[[str], tuple[Any, ...]]:
     return lambda text: tuple(kind(each) for each in text.split(","))
 
 
-def measure(options: argparse.Namespace, console: Console) -> tuple[list[Cell], dict[str, list[float]]]:
-    """Return the cells, and the milliseconds of the transactions."""
-    cells: list[Cell] = []
-    commits: dict[str, list[float]] = {}
+def measure(options: argparse.Namespace, console: Console) -> Figures:
+    """Measure what is asked for."""
+    figures = Figures()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         kafka = stack.enter_context(LocalKafka(folder / "kafka"))
@@ -146,7 +148,12 @@ def measure(options: argparse.Namespace, console: Console) -> tuple[list[Cell], 
         url = stack.enter_context(serving(folder, CALL_US))
         if "transactions" in options.only:
             for name, interval in track(INTERVALS.items(), "transactions", transient=True):
-                commits[name] = transactions.milliseconds(config, interval)
+                figures.transactions_ms[name] = transactions.milliseconds(config, interval)
+        if "wasm" in options.only:
+            busy = Busy(Topic(config, KEYS[-1], options.records), folder)
+            for _ in track(range(options.rounds or ROUNDS_OF_WASM), "measuring, Wasm", transient=True):
+                for workers in (1, 2):
+                    figures.wasm.setdefault(workers, []).append(busy.run(workers))
         works = {
             "sleep": (workload.sleep(5_000), options.keys),
             "fixed": (workload.fixed(1_000), options.keys[-1:]),
@@ -155,8 +162,8 @@ def measure(options: argparse.Namespace, console: Console) -> tuple[list[Cell], 
         bench = Bench(options, config, folder, console)
         stack.callback(bench.close)
         for name, (work, keys) in works.items():
-            cells += bench.cells(work, keys) if name in options.only else []
-    return cells, commits
+            figures.cells.extend(bench.cells(work, keys) if name in options.only else [])
+    return figures
 
 
 def main() -> None:
@@ -166,16 +173,15 @@ def main() -> None:
     folder = REPOSITORY / "build" / "bench"
     folder.mkdir(parents=True, exist_ok=True)
     load = os.getloadavg()[0]
-    cells, commits = measure(options, console)
-    for table in tables(cells, commits):
+    figures = measure(options, console)
+    for table in tables(figures):
         console.print(table)
     console.print(f"{os.cpu_count()} cores, load before {load:.1f}; the HTTP server waits {CALL_US / 1_000:g} ms")
-    figures = {"load_before": load, "cells": [asdict(cell) for cell in cells], "transactions_ms": commits}
-    (folder / "consumer.json").write_text(json.dumps(figures, indent=2) + "\n")
-    if cells and "java" in cells[0].runs:
-        draw(cells, folder / "consumer.svg")
+    (folder / "consumer.json").write_text(json.dumps({"load_before": load, **asdict(figures)}, indent=2) + "\n")
+    if figures.cells and "java" in figures.cells[0].runs:
+        draw(figures.cells, folder / "consumer.svg")
     console.print(f"written to {folder.relative_to(REPOSITORY)}/consumer.json and consumer.svg")
-    wrong = list(faults(cells))
+    wrong = list(faults(figures))
     for _, what in wrong:
         console.print(what, style="bold red")
     if any(name in OURS for name, _ in wrong):

@@ -57,18 +57,22 @@ def _ours(job: Job, calls: Calls, group: str, handle: Callable[[Any], Any]) -> N
         max_concurrency=job.concurrency,
         kafka={"bootstrap.servers": job.bootstrap},
     )
-    consumer = ParallelConsumer(options)
+    run_until(ParallelConsumer(options), handle, calls.enough)
+
+
+def run_until(consumer: Any, handler: Any, enough: threading.Event) -> None:
+    """Run a ParallelConsumer until ``enough`` is set, or PATIENCE is at its end."""
 
     def stop() -> None:
-        calls.enough.wait(PATIENCE)
+        enough.wait(PATIENCE)
         consumer.stop()
 
     waiting = threading.Thread(target=stop)
     waiting.start()
     try:
-        consumer.run(handle)
+        consumer.run(handler)
     finally:
-        calls.enough.set()
+        enough.set()
         waiting.join()
 
 

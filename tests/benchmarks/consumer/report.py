@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 
 from consumer.cell import OURS, Cell
+from consumer.figures import Figures
 from rich.table import Table
 
 RIVALS = ("threads", "asyncio", "java", "pyrallel", "plain")
@@ -13,19 +14,37 @@ RIVALS = ("threads", "asyncio", "java", "pyrallel", "plain")
 TRANSACTION_MS = 10.0
 """What a transaction may take."""
 
+WASM = 1.8
+"""What two workers are to do of what one does, where two cores are free."""
 
-def tables(cells: Sequence[Cell], commits: dict[str, list[float]]) -> Iterator[Table]:
+
+def tables(figures: Figures) -> Iterator[Table]:
     """Yield what is printed; what misses its goal is red."""
-    if cells:
-        yield seconds(cells)
-        yield ratios(cells)
-    if commits:
+    if figures.cells:
+        yield seconds(figures.cells)
+        yield ratios(figures.cells)
+    if figures.transactions_ms:
         title = "500 records, their offset and its map"
         table = Table("transactions", "median ms", "least", "most", "goal", title=title)
-        for name, taken in commits.items():
+        for name, taken in figures.transactions_ms.items():
             middle = statistics.median(taken)
             colour = "" if middle <= TRANSACTION_MS else "bold red"
             table.add_row(name, f"{middle:.1f}", f"{min(taken):.1f}", f"{max(taken):.1f}", "≤ 10", style=colour)
+        yield table
+    if figures.wasm:
+        table = Table(
+            "workers", "seconds", "ms a record", "throughput over one", "goal", title="a transform that computes"
+        )
+        for workers, runs in figures.wasm.items():
+            took = [run.seconds for run in runs]
+            over_one = figures.over_one(workers)
+            table.add_row(
+                str(workers),
+                f"{statistics.median(took):.2f}  {_range(min(took), max(took))}",
+                f"{statistics.median(run.handler_ms or 0.0 for run in runs):.3f}",
+                _number(over_one, WASM if workers == 2 else None),
+                f"≥ {WASM}" if workers == 2 else "",
+            )
         yield table
 
 
@@ -86,11 +105,9 @@ def _range(least: float, most: float) -> str:
     return f"[dim]{least:.2f}–{most:.2f}[/]"
 
 
-def faults(cells: Sequence[Cell]) -> Iterator[tuple[str, str]]:
+def faults(figures: Figures) -> Iterator[tuple[str, str]]:
     """Yield each contestant that got something wrong, and what."""
-    for cell in cells:
-        for name, runs in cell.runs.items():
-            for run in runs:
-                if run.broken or run.lost or run.duplicated:
-                    what = f"{run.broken} out of order, {run.lost} lost, {run.duplicated} handled again"
-                    yield name, f"{name}, {cell.label}, C = {cell.concurrency}: {what}"
+    for name, where, run in figures.all_runs():
+        if run.broken or run.lost or run.duplicated:
+            what = f"{run.broken} out of order, {run.lost} lost, {run.duplicated} handled again"
+            yield name, f"{name}, {where}: {what}"

@@ -1,0 +1,101 @@
+"""A transform that computes, in the consumer: how much two workers do beside what one does."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from consumer.calls import Call
+from consumer.contestant import run_until
+from consumer.ledger import Run
+from consumer.workload import PARTITIONS, Topic
+
+from wasmline.build import build, load_project
+from wasmline.consumer import ConsumedRecord, ConsumerOptions, ParallelConsumer
+from wasmline.consumer.engines import Outcome
+from wasmline.deploy import DeploymentSpec
+from wasmline.kafka import Topics
+from wasmline.pipeline.handler import ThreadHandler, TransformHandler
+from wasmline.registry import digest_of
+
+SOURCES = Path(__file__).parent / "transforms" / "busy"
+BATCH = 100
+"""Records of a call: some are left for the other worker, to the end."""
+
+
+class Busy:
+    """The transform, built into ``folder``, on the records of a topic; PerThread, and notes its calls."""
+
+    def __init__(self, topic: Topic, folder: Path) -> None:
+        self._topic = topic
+        self._target = f"busy-{uuid.uuid4().hex[:6]}"
+        Topics(topic.config).create(self._target, PARTITIONS)
+        path = folder / "busy.wasm"
+        build(load_project(SOURCES), output=path)
+        spec = DeploymentSpec(
+            name="busy",
+            version="1.0.0",
+            digest=digest_of(path.read_bytes()),
+            input_topic=topic.name,
+            output_topics=(self._target,),
+        )
+        self._handler = TransformHandler(spec, path.read_bytes())
+
+    def run(self, workers: int) -> Run:
+        """Run all records through so many workers, as a new group."""
+        options = ConsumerOptions(
+            topics=(self._topic.name,),
+            group_id=f"bench-{uuid.uuid4()}",
+            max_concurrency=workers,
+            batch_size=BATCH,
+            kafka=self._topic.config.properties,
+        )
+        noting = Noting(self._handler, self._topic.records)
+        run_until(ParallelConsumer(options), noting, noting.enough)
+        return self._topic.ledger.judge(noting.calls, workers)
+
+
+class Noting:
+    """A transform's handler that notes its calls; each record of a call has a share of it, in order."""
+
+    def __init__(self, handler: TransformHandler, wanted: int) -> None:
+        self.calls: list[Call] = []
+        self.enough = threading.Event()
+        self._handler = handler
+        self._wanted = wanted
+
+    def make(self) -> NotingThread:
+        """Return the handler of one thread."""
+        return NotingThread(self._handler.make(), self)
+
+    def note(self, calls: Iterable[Call]) -> None:
+        """Write down what a thread did."""
+        self.calls += calls
+        if len(self.calls) >= self._wanted:
+            self.enough.set()
+
+
+class NotingThread:
+    """The guest of one thread."""
+
+    def __init__(self, guest: ThreadHandler, noting: Noting) -> None:
+        self._guest = guest
+        self._noting = noting
+
+    def __call__(self, records: Sequence[ConsumedRecord]) -> Outcome:
+        begin = time.perf_counter()
+        outcome = self._guest(records)
+        took = time.perf_counter() - begin
+        ends = [begin + took * (number / len(records)) for number in range(len(records) + 1)]
+        self._noting.note(
+            Call(first, last, record.partition, record.offset)
+            for first, last, record in zip(ends, ends[1:], records, strict=False)
+        )
+        return outcome
+
+    def close(self) -> None:
+        """Free the guest."""
+        self._guest.close()
