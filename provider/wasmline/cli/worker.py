@@ -26,6 +26,8 @@ BATCH_SIZE = 1_000
 UNPUBLISHED = "unpublished"
 """The version of a module that has none."""
 
+EARLIEST = "earliest"
+
 GUEST = ("env", "output_topics", "memory", "clock", "schemas", "timeout_ms")
 """What only a transform is told: the names of ``guest_options``."""
 
@@ -108,6 +110,8 @@ def worker(
         handler, options = load(function), _options(config, topics, chosen)
     if stop_at_end and any(topic.startswith("^") for topic in options.topics):
         raise click.UsageError("--stop-at-end needs the topics by name")
+    if stop_at_end and config.properties.get("auto.offset.reset", EARLIEST) != EARLIEST:
+        raise click.UsageError(f"--stop-at-end needs auto.offset.reset={EARLIEST}: what is skipped is never done")
     ended = Ends(config, options.topics).reached if stop_at_end else None
     consumer = ParallelConsumer(options)
     with _metrics(consumer, metrics_port):

@@ -83,6 +83,10 @@ def test_what_a_module_of_handlers_raises_is_its_own(name: str) -> None:
         (["t", "--handler", "a:b"], "Missing option '--group'"),
         (["t", "--group", "g", "--handler", "a:b", "--env", "K=V"], "are for --module"),
         (["--group", "g", "--handler", "json:dumps"], "name the topics to read"),
+        (
+            ["t", "--group", "g", "--handler", "json:dumps", "--stop-at-end", "-X", "auto.offset.reset=latest"],
+            "--stop-at-end needs auto.offset.reset=earliest",
+        ),
         (["^t", "--group", "g", "--handler", "json:dumps", "--stop-at-end"], "--stop-at-end needs the topics by name"),
     ],
 )

@@ -1,0 +1,106 @@
+"""How a consumer ends: by its handlers, by a stop, and by a second one that will not wait for the rest."""
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from wasmline.consumer import ConsumedRecord, ConsumerOptions, Ordering, Output, ParallelConsumer, RetryPolicy, State
+from wasmline.consumer.memory import MemoryBackend, MemoryCluster
+from wasmline.errors import HandlerBroken
+from wasmline.records import TopicPartition
+
+ONLY = TopicPartition("in", 0)
+OPTIONS = ConsumerOptions(
+    topics=("in",), group_id="g", max_concurrency=3, drain_wait_ms=600_000, dead_letter_topic="letters"
+)
+
+
+@pytest.fixture
+def cluster() -> MemoryCluster:
+    """Return a cluster that holds a record for each of the keys a, b and c."""
+    made = MemoryCluster()
+    made.create("in")
+    made.create("letters")
+    for key in (b"a", b"b", b"c"):
+        made.write(Output("in", b"", key=key))
+    return made
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("error", [SystemExit(3), HandlerBroken("the session is gone")])
+def test_what_is_done_is_committed_however_many_handlers_end_the_consumer(
+    cluster: MemoryCluster, error: BaseException
+) -> None:
+    together = threading.Barrier(3)
+
+    def handle(record: ConsumedRecord) -> None:
+        together.wait()
+        if record.key != b"a":
+            raise error
+
+    with pytest.raises(type(error)):
+        ParallelConsumer(OPTIONS, MemoryBackend(cluster, OPTIONS)).run(handle)
+    assert cluster.committed("g")[ONLY].offset == 1
+    assert cluster.records("letters") == []
+
+
+@pytest.mark.timeout(60)
+def test_without_a_dead_letter_topic_several_records_that_are_given_up_lose_nothing(cluster: MemoryCluster) -> None:
+    together = threading.Barrier(3)
+    options = replace(OPTIONS, dead_letter_topic=None, retry=RetryPolicy(max_attempts=1))
+
+    def handle(record: ConsumedRecord) -> None:
+        together.wait()
+        if record.key != b"a":
+            raise ValueError("no")
+
+    consumer = ParallelConsumer(options, MemoryBackend(cluster, options))
+    with pytest.raises(Exception, match="failed for good at attempt 1"):
+        consumer.run(handle)
+    assert consumer.health().state is State.FAILED
+    assert cluster.committed("g")[ONLY].offset == 1
+
+
+@pytest.mark.timeout(60)
+def test_a_second_stop_ends_the_draining_and_meanwhile_the_health_is_told(cluster: MemoryCluster) -> None:
+    options = replace(OPTIONS, ordering=Ordering.PARTITION, batch_size=1)
+    begun, finish = threading.Event(), threading.Event()
+
+    def handle(records: Sequence[ConsumedRecord]) -> None:
+        begun.set()
+        finish.wait()
+
+    consumer = ParallelConsumer(options, MemoryBackend(cluster, options))
+    with ThreadPoolExecutor(1) as thread:
+        running = thread.submit(consumer.run, handle)
+        begun.wait()
+        consumer.stop()
+        while (health := consumer.health()).state is not State.DRAINING:
+            pass
+        assert (health.partitions[0].in_flight, health.partitions[0].queued) == (1, 2)
+        consumer.stop(drain=False)
+        finish.set()
+        running.result()
+    assert consumer.health().counters.records == 1
+    assert cluster.committed("g")[ONLY].offset == 1
+
+
+def test_a_dead_letter_has_the_headers_of_the_program(cluster: MemoryCluster) -> None:
+    options = replace(OPTIONS, retry=RetryPolicy(max_attempts=1), dead_letter_headers=[("version", b"7")])
+    consumer = ParallelConsumer(options, MemoryBackend(cluster, options))
+    failed = []
+
+    def handle(record: ConsumedRecord) -> None:
+        failed.append(record)
+        if len(failed) == 3:
+            consumer.stop()
+        raise ValueError("no")
+
+    consumer.run(handle)
+    headers = [name for name, _ in cluster.records("letters")[0].headers]
+    assert headers == ["wasmline.error", "wasmline.reason", "version", *(
+        f"wasmline.source.{part}" for part in ("topic", "partition", "offset")
+    )]  # fmt: skip
