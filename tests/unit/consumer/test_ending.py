@@ -13,18 +13,19 @@ from wasmline.errors import HandlerBroken
 from wasmline.records import TopicPartition
 
 ONLY = TopicPartition("in", 0)
+KEYS = (b"a", b"b", b"c", b"d", b"e", b"f")
 OPTIONS = ConsumerOptions(
-    topics=("in",), group_id="g", max_concurrency=3, drain_wait_ms=600_000, dead_letter_topic="letters"
+    topics=("in",), group_id="g", max_concurrency=len(KEYS), drain_wait_ms=600_000, dead_letter_topic="letters"
 )
 
 
 @pytest.fixture
 def cluster() -> MemoryCluster:
-    """Return a cluster that holds a record for each of the keys a, b and c."""
+    """Return a cluster that holds a record for each of KEYS."""
     made = MemoryCluster()
     made.create("in")
     made.create("letters")
-    for key in (b"a", b"b", b"c"):
+    for key in KEYS:
         made.write(Output("in", b"", key=key))
     return made
 
@@ -34,7 +35,7 @@ def cluster() -> MemoryCluster:
 def test_what_is_done_is_committed_however_many_handlers_end_the_consumer(
     cluster: MemoryCluster, error: BaseException
 ) -> None:
-    together = threading.Barrier(3)
+    together = threading.Barrier(len(KEYS))
 
     def handle(record: ConsumedRecord) -> None:
         together.wait()
@@ -49,7 +50,7 @@ def test_what_is_done_is_committed_however_many_handlers_end_the_consumer(
 
 @pytest.mark.timeout(60)
 def test_without_a_dead_letter_topic_several_records_that_are_given_up_lose_nothing(cluster: MemoryCluster) -> None:
-    together = threading.Barrier(3)
+    together = threading.Barrier(len(KEYS))
     options = replace(OPTIONS, dead_letter_topic=None, retry=RetryPolicy(max_attempts=1))
 
     def handle(record: ConsumedRecord) -> None:
@@ -80,7 +81,7 @@ def test_a_second_stop_ends_the_draining_and_meanwhile_the_health_is_told(cluste
         consumer.stop()
         while (health := consumer.health()).state is not State.DRAINING:
             pass
-        assert (health.partitions[0].in_flight, health.partitions[0].queued) == (1, 2)
+        assert (health.partitions[0].in_flight, health.partitions[0].queued) == (1, 5)
         consumer.stop(drain=False)
         finish.set()
         running.result()
@@ -95,7 +96,7 @@ def test_a_dead_letter_has_the_headers_of_the_program(cluster: MemoryCluster) ->
 
     def handle(record: ConsumedRecord) -> None:
         failed.append(record)
-        if len(failed) == 3:
+        if len(failed) == len(KEYS):
             consumer.stop()
         raise ValueError("no")
 
