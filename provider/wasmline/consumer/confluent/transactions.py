@@ -123,8 +123,8 @@ class ConfluentTransactions:
                     exact = {partition: CommittedOffset(progress.offset, progress.metadata)}
                     _repeat(lambda: self._door.on(partition).send_offsets(client, self._member, exact, PATIENCE))
                     _repeat(lambda: client.commit_transaction(PATIENCE))
-                except KafkaException as error:
-                    if error.args[0].fatal():
+                except (KafkaException, OutputRefused) as error:
+                    if isinstance(error, KafkaException) and error.args[0].fatal():
                         raise
                     # Refused where a commit is under way, so that what was aborted was not committed.
                     _repeat(lambda: client.abort_transaction(PATIENCE))
@@ -132,11 +132,11 @@ class ConfluentTransactions:
                     if undelivered:
                         # The client counts what was not sent, and would fail the next transaction over the gap.
                         self._producers[partition] = self._fence(partition)
-                        return undelivered[0]
-                    return CommitFailed(f"the transaction of {_name(partition)} was aborted: {error.args[0].str()}")
-                except WasmlineError as error:
-                    _repeat(lambda: client.abort_transaction(PATIENCE))
-                    return error
+                        if not undelivered[0].retryable:
+                            return undelivered[0]
+                    if isinstance(error, OutputRefused):
+                        return error
+                    return CommitFailed(f"the transaction of {_name(partition)} was aborted: {error}")
         except WasmlineError as error:
             return error
         return None
@@ -159,8 +159,6 @@ class ConfluentTransactions:
                 raise _placed(error, place) from error
         if waiting:
             client.flush(PATIENCE)
-        if undelivered:
-            raise undelivered[0]
 
     def _map(
         self, call: Callable[[TopicPartition], T], partitions: Collection[TopicPartition]
