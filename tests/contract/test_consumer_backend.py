@@ -232,17 +232,16 @@ def test_aborted_records_and_markers_leave_gaps_and_an_open_transaction_holds_th
         assert offsets(read(backend.source, 1)) == [6]
 
 
-@pytest.mark.parametrize(
-    "metadata", ["", "a", "x" * 4_096, "bAAKcgMA", "é漢😀"], ids=["empty", "one", "most", "map", "text"]
-)
-def test_what_a_member_commits_is_kept_byte_for_byte(cluster: Cluster, group: str, metadata: str) -> None:
-    topic = cluster.topic(2)
-    first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
-    with member(cluster, options(topic, group)) as backend:
-        assert backend.source.committed([first, second]) == {}
-        backend.source.commit({second: Committed(7, metadata)})
-        assert backend.source.committed([first, second]) == {second: Committed(7, metadata)}
-    assert cluster.committed(group, topic) == {second: Committed(7, metadata)}
+def test_what_a_member_commits_is_kept_byte_for_byte(cluster: Cluster, group: str) -> None:
+    topic = cluster.topic(6)
+    texts = ["", "a", "x" * 4_096, "bAAKcgMA", "é漢😀"]
+    left = {TopicPartition(topic, number): Committed(number, text) for number, text in enumerate(texts)}
+    partitions = [TopicPartition(topic, number) for number in range(6)]
+    with joined(cluster, options(topic, group)) as backend:
+        assert backend.source.committed(partitions) == {}
+        backend.source.commit(left)
+        assert backend.source.committed(partitions) == left
+    assert cluster.committed(group, topic) == left
 
 
 def test_metadata_that_a_broker_does_not_take_is_refused(cluster: Cluster, group: str) -> None:
@@ -376,7 +375,11 @@ def test_a_refused_output_fails_its_transaction_and_no_other(cluster: Cluster, g
         assert error.place == 1
         assert backend.source.committed([bad, good]) == {good: Committed(1, "")}
         backend.transactions.prepare()
-        assert backend.transactions.commit({bad: ([Output(target, b"better")], Committed(3, ""))}) == {}
+        better = {bad: ([Output(target, b"better")], Committed(3, ""))}
+        if failures := backend.transactions.commit(better):
+            # The refused record left a gap in librdkafka's numbers, which costs it one more transaction.
+            assert isinstance(failures[bad], CommitFailed)
+            assert backend.transactions.commit(better) == {}
     assert [record.value for record in cluster.read(target)] == [b"good", b"better"]
 
 

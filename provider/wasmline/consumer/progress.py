@@ -129,8 +129,9 @@ class AtLeastOnce(Progress):
             self._sink.flush(timeout)
         else:
             self._sink.poll()
-        if self.failure is not None:
-            raise self.failure
+        failure, self.failure = self.failure, None
+        if failure is not None:
+            raise failure
         return super().settle(timeout)
 
     def end(self, partitions: Collection[TopicPartition]) -> None:

@@ -29,11 +29,15 @@ class Batches:
     def make_room(self, client: Producer, output: Output, waiting: dict[str, int]) -> None:
         """Flush ``client`` if ``output`` may not join the batch under way; ``waiting`` are its bytes by topic.
 
-        Raises TopicNotFound and BrokerUnavailable.
+        Raises TopicNotFound; BrokerUnavailable, where the batch under way was not taken.
         """
         limit = self._limits.get(output.topic)
         if limit is None:
-            limit = self._limits[output.topic] = Topics(self._config).max_message_bytes(output.topic) or LARGEST
+            try:
+                limit = Topics(self._config).max_message_bytes(output.topic) or LARGEST
+            except BrokerUnavailable:
+                return  # the client keeps what it is given until a broker answers
+            self._limits[output.topic] = limit
         if limit >= LARGEST:
             return
         size = output.size + FRAME

@@ -90,7 +90,7 @@ class ConfluentSink:
             with mapped(self._config.bootstrap_servers):
                 self._batches.make_room(self._producer, output, self._waiting)
                 produce(self._producer, output, delivered)
-        except OutputRefused as error:
+        except (OutputRefused, TopicNotFound) as error:
             done(error)
 
     def poll(self) -> None:

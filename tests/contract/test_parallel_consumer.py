@@ -1,0 +1,899 @@
+"""The whole consumer, on a cluster in memory and on a real one. ``#`` numbers are of Confluent's Java library."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from clusters import Cluster, Memory, numbered
+from running import PATIENCE, Ledger, Running, drained, ended
+from wasmline.consumer import ConsumedRecord, ConsumerOptions, NullKeys, Ordering, Output, RetryPolicy, State, parallel
+from wasmline.consumer import owner as owning
+from wasmline.consumer.backend import Committed
+from wasmline.consumer.encodings import Encoding
+from wasmline.consumer.offset_codec import decode, encode, encode_as
+from wasmline.errors import (
+    BrokerUnavailable,
+    ConsumerError,
+    HandlerCancelled,
+    KafkaError,
+    RecordGivenUp,
+    RecordsFailed,
+    TerminalFailure,
+    TopicNotFound,
+)
+from wasmline.records import TopicPartition
+
+ONCE = RetryPolicy(max_attempts=1)
+SOON = RetryPolicy(delay_ms=1)
+NEVER = RetryPolicy(delay_ms=3_600_000, max_delay_ms=3_600_000)
+"""A retry that no test lives to see."""
+
+DELIVERIES = pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+
+
+@pytest.fixture
+def ledger() -> Ledger:
+    return Ledger()
+
+
+@pytest.fixture
+def gate() -> Iterator[threading.Event]:
+    """A gate that handlers may wait at; it opens at the end of the test at the latest."""
+    gate = threading.Event()
+    yield gate
+    gate.set()
+
+
+def options(topic: str, group: str, **others: Any) -> ConsumerOptions:
+    return ConsumerOptions(topics=(topic,), group_id=group, **others)
+
+
+def is_committed(cluster: Cluster, group: str, topic: str, offset: int) -> bool:
+    return cluster.committed(group, topic) == {TopicPartition(topic, 0): Committed(offset, "")}
+
+
+def value_order(records: Sequence[ConsumedRecord], key: bytes | None) -> list[int]:
+    return [int(record.value or b"") for record in records if record.key == key]
+
+
+# -- order ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["threads", "asyncio"])
+def test_keys_run_together_and_each_in_order(cluster: Cluster, group: str, ledger: Ledger, kind: str) -> None:
+    topic = cluster.topic(2)
+    cluster.write(*numbered(topic, 60, keys=5), *numbered(topic, 10, keys=1, partition=1))
+    together = threading.Barrier(6)
+    arrived: list[bytes] = []
+    all_there = asyncio.Event()
+
+    def work(record: ConsumedRecord) -> None:
+        place = (record.partition, record.key)
+        ledger.enter(place)
+        if record.value in (b"0", b"1", b"2", b"3", b"4") and (record.partition == 0 or record.value == b"0"):
+            together.wait(PATIENCE)
+        ledger.leave(place)
+        ledger.note(record)
+
+    async def work_async(record: ConsumedRecord) -> None:
+        place = (record.partition, record.key)
+        ledger.enter(place)
+        if record.value in (b"0", b"1", b"2", b"3", b"4") and (record.partition == 0 or record.value == b"0"):
+            arrived.append(b"")
+            if len(arrived) == 6:
+                all_there.set()
+            await asyncio.wait_for(all_there.wait(), PATIENCE)
+        ledger.leave(place)
+        ledger.note(record)
+
+    drained(cluster, options(topic, group), ledger, work if kind == "threads" else work_async, 70)
+    assert set(ledger.most.values()) == {1}
+    for number in range(5):
+        records = [record for record in ledger.seen if record.partition == 0]
+        assert value_order(records, f"key-{number}".encode()) == list(range(number, 60, 5))
+    assert ledger.offsets(1) == list(range(10))
+    assert cluster.committed(group, topic) == {
+        TopicPartition(topic, 0): Committed(60, ""),
+        TopicPartition(topic, 1): Committed(10, ""),
+    }
+
+
+def test_partition_order_runs_one_record_of_each_partition(cluster: Cluster, group: str, ledger: Ledger) -> None:
+    topic = cluster.topic(2)
+    cluster.write(*numbered(topic, 10, keys=10), *numbered(topic, 10, keys=10, partition=1))
+    together = threading.Barrier(2)
+
+    def work(record: ConsumedRecord) -> None:
+        ledger.enter(record.partition)
+        if record.offset == 0:
+            together.wait(PATIENCE)
+        ledger.leave(record.partition)
+        ledger.note(record)
+
+    drained(cluster, options(topic, group, ordering=Ordering.PARTITION), ledger, work, 20)
+    assert ledger.most == {0: 1, 1: 1}
+    assert ledger.offsets(0) == ledger.offsets(1) == list(range(10))
+
+
+@pytest.mark.parametrize(
+    ("key", "others"),
+    [(b"one", {"ordering": Ordering.UNORDERED}), (None, {"null_keys": NullKeys.UNORDERED})],
+    ids=["one key unordered", "no key, #314"],
+)
+def test_what_has_no_order_runs_together(
+    cluster: Cluster, group: str, ledger: Ledger, key: bytes | None, others: dict[str, Any]
+) -> None:
+    topic = cluster.topic()
+    cluster.write(*[Output(topic, b"", key, partition=0)] * 6)
+    together = threading.Barrier(6)
+
+    def work(record: ConsumedRecord) -> None:
+        together.wait(PATIENCE)
+        ledger.note(record)
+
+    drained(cluster, options(topic, group, **others), ledger, work, 6)
+    assert sorted(ledger.offsets()) == list(range(6))
+
+
+def test_records_without_a_key_wait_for_each_other_by_default(cluster: Cluster, group: str, ledger: Ledger) -> None:
+    """#183: what the Java library does, too."""
+    topic = cluster.topic()
+    cluster.write(*numbered(topic, 20))
+
+    def work(record: ConsumedRecord) -> None:
+        ledger.enter(record.key)
+        ledger.leave(record.key)
+        ledger.note(record)
+
+    drained(cluster, options(topic, group), ledger, work, 20)
+    assert ledger.most == {None: 1}
+    assert ledger.offsets() == list(range(20))
+
+
+def test_a_batch_has_runs_of_one_key_in_order(cluster: Cluster, group: str, ledger: Ledger) -> None:
+    """#551, #266."""
+    topic = cluster.topic()
+    cluster.write(*numbered(topic, 40, keys=2))
+    batches: list[list[ConsumedRecord]] = []
+
+    def work(records: Sequence[ConsumedRecord]) -> None:
+        batches.append(list(records))
+        for record in records:
+            ledger.note(record)
+
+    drained(cluster, options(topic, group, batch_size=10, max_concurrency=1), ledger, work, 40)
+    assert max(len(batch) for batch in batches) == 10
+    assert any(len({record.key for record in batch}) < len(batch) for batch in batches)
+    for key in (0, 1):
+        assert value_order(ledger.seen, f"key-{key}".encode()) == list(range(key, 40, 2))
+
+
+# -- failures ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_failing_record_is_tried_again_before_the_rest_of_its_key(
+    cluster: Cluster, group: str, ledger: Ledger
+) -> None:
+    topic = cluster.topic()
+    cluster.write(*numbered(topic, 4, keys=1))
+
+    def work(record: ConsumedRecord) -> None:
+        ledger.note(record)
+        if record.offset == 1 and record.attempt < 3:
+            raise OSError("not yet")
+
+    running = drained(cluster, options(topic, group, retry=SOON), ledger, work, 6)
+    assert [(record.offset, record.attempt) for record in ledger.seen] == [
+        (0, 1),
+        (1, 1),
+        (1, 2),
+        (1, 3),
+        (2, 1),
+        (3, 1),
+    ]
+    counters = running.consumer.health().counters
+    assert (counters.records, counters.failures) == (4, 2)
+
+
+def test_a_record_that_fails_for_ever_holds_up_its_key_alone(cluster: Cluster, group: str, ledger: Ledger) -> None:
+    """#47, #415: what is done beside it is in the map, and does not run again."""
+    topic = cluster.topic()
+    cluster.write(*numbered(topic, 20, keys=4))
+
+    def work(record: ConsumedRecord) -> None:
+        ledger.note(record)
+        if record.key == b"key-0":
+            raise OSError("never")
+
+    with Running(cluster, options(topic, group, retry=NEVER), work) as running:
+        ledger.count(16)
+        health = running.until(lambda health: health.partitions[0].incompletes == 5)
+    (stuck,) = health.waiting
+    assert (stuck.key, stuck.offset, stuck.attempt, stuck.seconds) == (b"key-0", 0, 2, None)
+    assert stuck.error == "OSError: never"
+    (left,) = cluster.committed(group, topic).values()
+    assert left.offset == 0
+    assert decode(left.metadata, 0) == (19, (0, 4, 8, 12, 16))
+    again = Ledger()
+    drained(cluster, options(topic, group), again, again.note, 5)
+    assert again.offsets() == [0, 4, 8, 12, 16]
+    assert cluster.committed(group, topic) == {TopicPartition(topic, 0): Committed(20, "")}
+
+
+@DELIVERIES
+def test_a_record_that_is_given_up_goes_to_the_dead_letters_as_it_came(
+    cluster: Cluster, group: str, ledger: Ledger, delivery: str
+) -> None:
+    """#196, #310, #65, #248."""
+    topic, letters = cluster.topic(), cluster.topic()
+    poison = Output(topic, b"poison", b"key", [("trace", b"1")], timestamp=77, partition=0)
+    cluster.write(*numbered(topic, 2), poison, *numbered(topic, 2))
+
+    def work(record: ConsumedRecord) -> None:
+        ledger.note(record)
+        if record.value == b"poison":
+            raise ValueError("no JSON")
+
+    asked = options(
+        topic, group, retry=RetryPolicy(delay_ms=1, max_attempts=2), dead_letter_topic=letters, delivery=delivery
+    )
+    running = drained(cluster, asked, ledger, work, 6)
+    (letter,) = cluster.read(letters)
+    assert (letter.key, letter.value, letter.timestamp) == (b"key", b"poison", 77)
+    assert list(letter.headers) == [
+        ("trace", b"1"),
+        ("wasmline.error", b"ValueError"),
+        ("wasmline.reason", b"no JSON"),
+        ("wasmline.source.topic", topic.encode()),
+        ("wasmline.source.partition", b"0"),
+        ("wasmline.source.offset", b"2"),
+    ]
+    assert running.consumer.health().counters.given_up == 1
+    assert cluster.committed(group, topic) == {TopicPartition(topic, 0): Committed(5, "")}
+
+
+@pytest.mark.parametrize("error", [TerminalFailure("never again"), ValueError("x")], ids=["terminal", "named terminal"])
+def test_a_terminal_failure_is_not_tried_again(memory: Memory, group: str, ledger: Ledger, error: Exception) -> None:
+    topic, letters = memory.topic(), memory.topic()
+    memory.write(*numbered(topic, 2))
+
+    def work(record: ConsumedRecord) -> None:
+        ledger.note(record)
+        raise error
+
+    retry = RetryPolicy(delay_ms=1, terminal=(ValueError,))
+    drained(memory, options(topic, group, retry=retry, dead_letter_topic=letters), ledger, work, 2)
+    assert [record.attempt for record in ledger.seen] == [1, 1]
+    assert len(memory.read(letters)) == 2
+
+
+def test_without_dead_letters_the_consumer_ends_rather_than_drop_a_record(
+    cluster: Cluster, group: str, ledger: Ledger
+) -> None:
+    topic = cluster.topic()
+    cluster.write(*numbered(topic, 10, keys=10))
+    others_done = threading.Event()
+
+    def work(record: ConsumedRecord) -> None:
+        if record.offset == 3:
+            assert others_done.wait(PATIENCE)
+            raise ValueError("no JSON")
+        ledger.note(record)
+        if len(ledger.seen) == 9:
+            others_done.set()
+
+    running = ended(cluster, options(topic, group, retry=ONCE), work)
+    failure = running.failure
+    assert isinstance(failure, RecordGivenUp)
+    assert (failure.topic, failure.partition, failure.offset, failure.attempts) == (topic, 0, 3, 1)
+    health = running.consumer.health()
+    assert (health.state, health.failure) == (State.FAILED, failure)
+    (left,) = cluster.committed(group, topic).values()
+    assert (left.offset, decode(left.metadata, left.offset)) == (3, (9, (3,)))
+
+
+def test_a_batch_names_its_failures_and_writes_for_the_others(cluster: Cluster, group: str, ledger: Ledger) -> None:
+    topic, target, letters = cluster.topic(), cluster.topic(), cluster.topic()
+    cluster.write(*numbered(topic, 10, keys=10))
+
+    def work(records: Sequence[ConsumedRecord]) -> None:
+        for record in records:
+            ledger.note(record)
+        bad = {place: ValueError("odd") for place, record in enumerate(records) if record.offset % 2}
+        good = [Output(target, record.value) for record in records if not record.offset % 2]
+        raise RecordsFailed("some are odd", failures=bad, outputs=good)
+
+    drained(cluster, options(topic, group, batch_size=4, retry=ONCE, dead_letter_topic=letters), ledger, work, 10)
+    assert sorted(record.value or b"" for record in cluster.read(target)) == [b"0", b"2", b"4", b"6", b"8"]
+    assert sorted(record.value or b"" for record in cluster.read(letters)) == [b"1", b"3", b"5", b"7", b"9"]
+    assert cluster.committed(group, topic) == {TopicPartition(topic, 0): Committed(10, "")}
+
+
+def test_a_batch_that_fails_as_a_whole_is_tried_one_by_one(memory: Memory, group: str, ledger: Ledger) -> None:
+    topic, letters = memory.topic(), memory.topic()
+    memory.write(*numbered(topic, 6, keys=1))
+    sizes: list[int] = []
+
+    def work(records: Sequence[ConsumedRecord]) -> None:
+        sizes.append(len(records))
+        if any(record.offset == 3 for record in records):
+            raise ValueError("a poison somewhere")
+        for record in records:
+            ledger.note(record)
+
+    retry = RetryPolicy(delay_ms=1, max_attempts=1)
+    asked = options(topic, group, batch_size=6, max_concurrency=1, retry=retry, dead_letter_topic=letters)
+    drained(memory, asked, ledger, work, 5)
+    assert ledger.offsets() == [0, 1, 2, 4, 5]
+    assert [record.value for record in memory.read(letters)] == [b"3"]
+
+
+def test_an_exception_that_is_no_error_ends_the_consumer_and_what_is_done_is_committed(
+    cluster: Cluster, group: str, ledger: Ledger
+) -> None:
+    topic = cluster.topic()
+    cluster.write(*numbered(topic, 4, keys=4))
+    others_done = threading.Event()
+
+    def work(record: ConsumedRecord) -> None:
+        if record.offset == 1:
+            assert others_done.wait(PATIENCE)
+            raise SystemExit("the handler ends the program")
+        ledger.note(record)
+        if len(ledger.seen) == 3:
+            others_done.set()
+
+    running = ended(cluster, options(topic, group), work)
+    assert isinstance(running.failure, SystemExit)
+    (left,) = cluster.committed(group, topic).values()
+    assert (left.offset, decode(left.metadata, left.offset)) == (1, (3, (1,)))
+
+
+def test_a_cancelled_handler_has_failed_and_is_tried_again(memory: Memory, group: str, ledger: Ledger) -> None:
+    topic = memory.topic()
+    memory.write(*numbered(topic, 3))
+
+    async def work(record: ConsumedRecord) -> None:
+        ledger.note(record)
+        if record.offset == 1 and record.attempt == 1:
+            raise asyncio.CancelledError
+
+    seen: list[Exception] = []
+
+    class Policy:
+        def after(self, attempt: int, error: Exception) -> float | None:
+            seen.append(error)
+            return 0.0
+
+    drained(memory, options(topic, group, retry=Policy()), ledger, work, 4)
+    assert ledger.offsets() == [0, 1, 1, 2]
+    assert [type(error) for error in seen] == [HandlerCancelled]
+
+
+def test_a_consumer_runs_once(memory: Memory, group: str, ledger: Ledger) -> None:
+    topic = memory.topic()
+    with Running(memory, options(topic, group), ledger.note) as running:
+        running.until(lambda health: health.partitions)
+        with pytest.raises(ConsumerError, match="once"):
+            running.consumer.run(ledger.note)
+
+
+# -- outputs ----------------------------------------------------------------------------------------------------------
+
+
+@DELIVERIES
+def test_outputs_are_written_once_and_in_the_order_of_their_key(
+    cluster: Cluster, group: str, ledger: Ledger, delivery: str
+) -> None:
+    topic, target = cluster.topic(2), cluster.topic()
+    cluster.write(*numbered(topic, 30, keys=3), *numbered(topic, 30, keys=3, partition=1))
+
+    def work(record: ConsumedRecord) -> Iterator[Output]:
+        for letter in (b"a", b"b"):
+            key = b"%d-%s" % (record.partition, record.key or b"")
+            yield Output(target, b"%s%s" % (record.value or b"", letter), key, record.headers, record.timestamp)
+        ledger.note(record)
+
+    drained(cluster, options(topic, group, delivery=delivery), ledger, work, 60)
+    written = cluster.read(target)
+    for partition in (0, 1):
+        for number in range(3):
+            key = f"{partition}-key-{number}".encode()
+            expected = [f"{value}{letter}".encode() for value in range(number, 30, 3) for letter in "ab"]
+            assert [record.value for record in written if record.key == key] == expected
+    assert len(written) == 120
+
+
+@DELIVERIES
+def test_a_record_whose_output_is_refused_goes_to_the_dead_letters_alone(
+    cluster: Cluster, group: str, ledger: Ledger, delivery: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owning, "BACK_OFF", 0.01)
+    topic, target, letters = cluster.topic(), cluster.topic(max_message_bytes=1_000), cluster.topic()
+    cluster.write(*numbered(topic, 10, keys=10))
+
+    def work(record: ConsumedRecord) -> Output:
+        ledger.note(record)
+        return Output(target, b"x" * 5_000 if record.offset == 4 else record.value, record.key)
+
+    with Running(
+        cluster, options(topic, group, delivery=delivery, dead_letter_topic=letters, commit_interval_ms=50), work
+    ) as running:
+        running.until(lambda health: health.counters.given_up == 1 and is_committed(cluster, group, topic, 10))
+        running.stop(drain=True)
+    assert [record.value for record in cluster.read(letters)] == [b"4"]
+    assert sorted(int(record.value or b"") for record in cluster.read(target)) == [0, 1, 2, 3, 5, 6, 7, 8, 9]
+    assert cluster.committed(group, topic) == {TopicPartition(topic, 0): Committed(10, "")}
+
+
+def test_a_missing_output_topic_ends_the_consumer_and_what_is_done_is_committed(
+    cluster: Cluster, group: str, ledger: Ledger
+) -> None:
+    topic = cluster.topic()
+    cluster.write(*numbered(topic, 4, keys=4))
+    others_done = threading.Event()
+
+    def work(record: ConsumedRecord) -> Output | None:
+        if record.offset == 2:
+            assert others_done.wait(PATIENCE)
+            return Output("no-such-topic", b"")
+        ledger.note(record)
+        if len(ledger.seen) == 3:
+            others_done.set()
+        return None
+
+    running = ended(cluster, options(topic, group), work)
+    assert isinstance(running.failure, TopicNotFound)
+    (left,) = cluster.committed(group, topic).values()
+    assert (left.offset, decode(left.metadata, left.offset)) == (2, (3, (2,)))
+
+
+@pytest.mark.parametrize("carried_out", [False, True], ids=["not carried out", "carried out"])
+def test_outputs_are_seen_once_whatever_becomes_of_a_transaction(
+    memory: Memory, group: str, carried_out: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """#830, #541: a transaction that fails is begun anew, by a reader of what is committed."""
+    monkeypatch.setattr(owning, "BACK_OFF", 0.01)
+    topic, target = memory.topic(), memory.topic()
+    memory.write(*numbered(topic, 50, keys=7))
+    for number in range(3):
+        memory.cluster.fail_next_commit(KafkaError(f"injected {number}"), carried_out=carried_out)
+
+    def work(record: ConsumedRecord) -> Output:
+        return Output(target, record.value, record.key)
+
+    with Running(memory, options(topic, group, delivery="exactly_once", commit_interval_ms=1), work) as running:
+        running.until(lambda _: is_committed(memory, group, topic, 50))
+    written = memory.read(target)
+    for number in range(7):
+        assert value_order(written, f"key-{number}".encode()) == list(range(number, 50, 7))
+    assert len(written) == 50
+
+
+# -- commits and restarts ---------------------------------------------------------------------------------------------
+
+
+@DELIVERIES
+def test_a_record_in_flight_is_not_committed_and_what_finished_beside_it_does_not_run_again(
+    cluster: Cluster, group: str, ledger: Ledger, gate: threading.Event, delivery: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """#62, #826. The handler of one record never returns, and the consumer ends all the same."""
+    monkeypatch.setattr(parallel, "GRACE", 0.01)
+    topic = cluster.topic()
+    cluster.write(*numbered(topic, 12, keys=12))
+
+    def work(record: ConsumedRecord) -> None:
+        if record.offset in (2, 5):
+            gate.wait()
+        ledger.note(record)
+
+    asked = options(topic, group, drain_wait_ms=10, revoke_wait_ms=10, delivery=delivery)
+    with Running(cluster, asked, work) as running:
+        ledger.count(10)
+        running.until(lambda health: health.partitions[0].incompletes == 2)
+        running.stop(drain=True)
+    assert running.failure is None
+    (left,) = cluster.committed(group, topic).values()
+    assert (left.offset, left.metadata) == (2, encode(2, 11, [2, 5]))
+    again = Ledger()
+    drained(cluster, options(topic, group, delivery=delivery), again, again.note, 2)
+    assert sorted(again.offsets()) == [2, 5]
+    assert cluster.committed(group, topic) == {TopicPartition(topic, 0): Committed(12, "")}
+
+
+def test_a_restart_runs_what_the_map_calls_incomplete_and_nothing_else(
+    cluster: Cluster, group: str, ledger: Ledger
+) -> None:
+    """Each partition was left with a map in another of the eight encodings."""
+    topic = cluster.topic(len(Encoding))
+    cluster.write(*(output for number in range(len(Encoding)) for output in numbered(topic, 20, partition=number)))
+    cluster.commit(
+        group,
+        {
+            TopicPartition(topic, number): Committed(2, encode_as(encoding, 2, 17, [2, 4, 9, 10]))
+            for number, encoding in enumerate(Encoding)
+        },
+    )
+    drained(cluster, options(topic, group), ledger, ledger.note, 6 * len(Encoding))
+    for number in range(len(Encoding)):
+        assert ledger.offsets(number) == [2, 4, 9, 10, 18, 19]
+
+
+GAP = range(100, 35_900)
+"""Offsets of the longest log that have no record."""
+
+SHAPES: dict[str, tuple[int, Callable[[int], bool]]] = {
+    "few": (100, lambda offset: offset in (3, 50)),
+    "alternating": (900, lambda offset: offset % 2 == 0),
+    "alternating, compressed": (6_000, lambda offset: offset % 2 == 0),
+    "a long range": (36_000, lambda offset: offset == 7),
+    "nothing done": (50, lambda offset: offset < 49),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_maps_of_all_shapes_survive_a_restart(memory: Memory, group: str, ledger: Ledger, shape: str) -> None:
+    count, hangs = SHAPES[shape]
+    topic = memory.topic()
+    memory.write(*[Output(topic, b"", partition=0)] * count)
+    if count > GAP.stop:
+        memory.cluster.compact(TopicPartition(topic, 0), GAP)
+    records = len(memory.read(topic))
+    incomplete = [offset for offset in range(count) if hangs(offset)]
+
+    def work(record: ConsumedRecord) -> None:
+        ledger.note(record)
+        if hangs(record.offset):
+            raise OSError("not now")
+
+    first = options(topic, group, ordering=Ordering.UNORDERED, retry=NEVER, buffer_records=100_000)
+    with Running(memory, first, work) as running:
+        ledger.count(records)
+        running.until(lambda health: health.counters.records + health.counters.failures == records)
+    (left,) = memory.committed(group, topic).values()
+    assert left.offset == incomplete[0]
+    again = Ledger()
+    drained(memory, options(topic, group, ordering=Ordering.UNORDERED), again, again.note, len(incomplete))
+    assert sorted(again.offsets()) == incomplete
+    assert memory.committed(group, topic) == {TopicPartition(topic, 0): Committed(count, "")}
+
+
+@pytest.mark.parametrize(("start", "expected"), [(1_000, [3, 4, 5]), (1, [3, 5])], ids=["above", "below"])
+def test_a_committed_offset_that_the_log_does_not_have_begins_where_the_log_does(
+    cluster: Cluster, group: str, ledger: Ledger, start: int, expected: list[int]
+) -> None:
+    topic = cluster.topic()
+    partition = TopicPartition(topic, 0)
+    cluster.write(*numbered(topic, 6))
+    cluster.cut(partition, 3)
+    cluster.commit(group, {partition: Committed(start, encode(start, start + 3, [start, start + 2]))})
+    drained(cluster, options(topic, group), ledger, ledger.note, len(expected))
+    assert ledger.offsets() == expected
+    assert cluster.committed(group, topic) == {partition: Committed(6, "")}
+
+
+FOREIGN = ["no base64!", "AQ==", "Ag==", "////", "bAAKcg", "TAAA", "{}", "é"]
+
+
+def test_metadata_that_is_not_ours_kills_nothing_and_skips_nothing(
+    cluster: Cluster, group: str, ledger: Ledger
+) -> None:
+    """#326, #327: maps of nobody, of Kafka Streams, of no known encoding, cut off."""
+    topic = cluster.topic(len(FOREIGN))
+    cluster.write(*(output for number in range(len(FOREIGN)) for output in numbered(topic, 4, partition=number)))
+    left = {TopicPartition(topic, number): Committed(1, metadata) for number, metadata in enumerate(FOREIGN)}
+    cluster.commit(group, left)
+    running = drained(cluster, options(topic, group), ledger, ledger.note, 3 * len(FOREIGN))
+    for number in range(len(FOREIGN)):
+        assert ledger.offsets(number) == [1, 2, 3]
+    assert running.consumer.health().counters.unreadable_maps == len(FOREIGN)
+
+
+def test_a_map_of_records_that_the_log_does_not_have_is_not_believed(
+    cluster: Cluster, group: str, ledger: Ledger
+) -> None:
+    """A topic that was made anew under its name."""
+    topic = cluster.topic()
+    cluster.write(*numbered(topic, 3))
+    cluster.commit(group, {TopicPartition(topic, 0): Committed(0, encode(0, 99, [0]))})
+    drained(cluster, options(topic, group), ledger, ledger.note, 3)
+    assert ledger.offsets() == [0, 1, 2]
+
+
+def test_transaction_markers_and_aborted_records_hold_nothing_up(cluster: Cluster, group: str, ledger: Ledger) -> None:
+    """#329: at the start, in the middle and at the end of the log."""
+    topic = cluster.topic()
+    writer = cluster.writer(f"{group}-writer")
+    for outcome in (writer.abort, writer.commit, writer.abort, writer.commit, writer.abort):
+        for output in numbered(topic, 2):
+            writer.write(output)
+        outcome()
+    drained(cluster, options(topic, group), ledger, ledger.note, 4)
+    assert ledger.offsets() == [3, 4, 9, 10]
+    assert cluster.committed(group, topic) == {TopicPartition(topic, 0): Committed(11, "")}
+    cluster.write(Output(topic, b"next", partition=0))
+    again = Ledger()
+    drained(cluster, options(topic, group), again, again.note, 1)
+    assert again.offsets() == [15]
+
+
+def test_incomplete_records_that_were_compacted_away_are_done(memory: Memory, group: str, ledger: Ledger) -> None:
+    """#409: a hole at the committed offset, and one above it."""
+    topic = memory.topic()
+    partition = TopicPartition(topic, 0)
+    memory.write(*numbered(topic, 10))
+    memory.commit(group, {partition: Committed(2, encode(2, 8, [2, 4, 6]))})
+    memory.cluster.compact(partition, [2, 4])
+    drained(memory, options(topic, group), ledger, ledger.note, 2)
+    assert ledger.offsets() == [6, 9]
+    assert memory.committed(group, topic) == {partition: Committed(10, "")}
+
+
+def test_a_log_that_is_truncated_and_written_anew_is_read_anew(memory: Memory, group: str, ledger: Ledger) -> None:
+    topic = memory.topic()
+    partition = TopicPartition(topic, 0)
+    memory.write(*numbered(topic, 6))
+    with Running(memory, options(topic, group), ledger.note) as running:
+        ledger.count(6)
+        with memory.cluster.change():
+            memory.cluster.truncate(partition, 2)
+            memory.write(*numbered(topic, 2))
+        ledger.until(lambda seen: len(seen) >= 10)
+        running.stop(drain=True)
+    assert ledger.offsets() == [0, 1, 2, 3, 4, 5, 0, 1, 2, 3]
+    assert memory.committed(group, topic) == {partition: Committed(4, "")}
+
+
+def test_where_nothing_is_committed_and_no_reset_is_allowed_the_consumer_says_so(
+    cluster: Cluster, group: str, ledger: Ledger
+) -> None:
+    topic = cluster.topic()
+    cluster.write(*numbered(topic, 1))
+    running = ended(cluster, options(topic, group, kafka={"auto.offset.reset": "error"}), ledger.note)
+    assert isinstance(running.failure, KafkaError)
+    assert ledger.seen == []
+
+
+# -- life -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_paused_consumer_hands_nothing_out_and_goes_on_where_it_was(
+    cluster: Cluster, group: str, ledger: Ledger
+) -> None:
+    topic = cluster.topic()
+    cluster.write(*numbered(topic, 2))
+    with Running(cluster, options(topic, group), ledger.note) as running:
+        ledger.count(2)
+        running.consumer.pause()
+        running.until(lambda health: health.state is State.PAUSED)
+        cluster.write(*numbered(topic, 3))
+        running.until(lambda health: health.partitions[0].queued == 3)
+        assert len(ledger.seen) == 2
+        running.consumer.resume()
+        ledger.count(5)
+        running.until(lambda health: health.state is State.RUNNING)
+    assert ledger.offsets() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("drain", [True, False], ids=["draining", "not draining"])
+def test_a_stop_finishes_what_was_read_or_what_is_in_flight(
+    cluster: Cluster, group: str, ledger: Ledger, gate: threading.Event, drain: bool
+) -> None:
+    topic = cluster.topic()
+    cluster.write(*numbered(topic, 8))
+
+    def work(record: ConsumedRecord) -> None:
+        ledger.note(record)
+        gate.wait()
+
+    with Running(cluster, options(topic, group), work) as running:
+        running.until(lambda health: health.partitions and health.partitions[0].queued == 7)
+        running.consumer.stop(drain=drain)
+        gate.set()
+        running.join()
+    done = 8 if drain else 1
+    assert ledger.offsets() == list(range(done))
+    assert [left.offset for left in cluster.committed(group, topic).values()] == [done]
+
+
+def test_health_tells_the_state_the_lag_and_the_keys_that_wait(
+    cluster: Cluster, group: str, ledger: Ledger, gate: threading.Event
+) -> None:
+    """#71, #484, #656."""
+    topic = cluster.topic()
+    cluster.write(*numbered(topic, 6, keys=2))
+
+    def work(record: ConsumedRecord) -> None:
+        if record.key == b"key-1":
+            gate.wait()
+        ledger.note(record)
+
+    with Running(cluster, options(topic, group), work) as running:
+        ledger.count(3)
+        health = running.until(lambda health: health.partitions[0].incompletes == 3)
+        assert health.state is State.RUNNING
+        (partition,) = health.partitions
+        assert (partition.partition, partition.next_commit) == (TopicPartition(topic, 0), 1)
+        assert (partition.lag, partition.queued, partition.in_flight) == (5, 2, 1)
+        assert partition.buffered_bytes == 3 * len(b"key-1" + b"1")
+        (stuck,) = health.waiting
+        assert (stuck.key, stuck.offset, stuck.attempt, stuck.error) == (b"key-1", 1, 1, None)
+        assert stuck.seconds is not None
+        gate.set()
+        ledger.count(6)
+    health = running.consumer.health()
+    assert (health.state, health.failure, health.counters.records) == (State.CLOSED, None, 6)
+
+
+@pytest.mark.parametrize("bound", ["records", "bytes"])
+def test_what_waits_in_memory_is_bounded(
+    memory: Memory, group: str, ledger: Ledger, gate: threading.Event, bound: str
+) -> None:
+    """#832, #817, #716."""
+    topic = memory.topic(2)
+    for number in (0, 1):
+        memory.write(*[Output(topic, b"x" * 1_000, partition=number)] * 2_000)
+
+    def work(record: ConsumedRecord) -> None:
+        gate.wait()
+        ledger.note(record)
+
+    limits = {"buffer_records": 400} if bound == "records" else {"buffer_bytes": 400_000}
+    with Running(memory, options(topic, group, ordering=Ordering.UNORDERED, **limits), work) as running:
+        health = running.until(
+            lambda health: len(health.partitions) == 2 and all(each.paused for each in health.partitions)
+        )
+        assert sum(each.queued + each.in_flight for each in health.partitions) <= 400 + 2 * owning.FETCH
+        gate.set()
+        ledger.count(4_000)
+        running.until(lambda health: not any(each.paused for each in health.partitions))
+
+
+# -- groups -----------------------------------------------------------------------------------------------------------
+
+
+@DELIVERIES
+def test_a_member_that_leaves_hands_over_without_a_loss_or_a_repetition(
+    cluster: Cluster, group: str, ledger: Ledger, delivery: str
+) -> None:
+    """#777, #857: what is in flight is awaited, and who stays takes all."""
+    topic, target = cluster.topic(4), cluster.topic()
+    asked = options(topic, group, delivery=delivery)
+
+    def work(record: ConsumedRecord) -> Output:
+        ledger.enter((record.partition, record.key))
+        ledger.leave((record.partition, record.key))
+        ledger.note(record)
+        return Output(target, b"%d/%d" % (record.partition, record.offset))
+
+    def write(count: int) -> None:
+        cluster.write(*(output for number in range(4) for output in numbered(topic, count, keys=3, partition=number)))
+
+    with Running(cluster, asked, work) as first:
+        write(20)
+        ledger.count(80)
+        with Running(cluster, asked, work) as second:
+            second.until(lambda health: len(health.partitions) == 2)
+            first.until(lambda health: len(health.partitions) == 2)
+            write(20)
+            ledger.count(160)
+            first.stop(drain=False)
+            second.until(lambda health: len(health.partitions) == 4)
+            write(20)
+            ledger.count(240)
+            second.stop(drain=True)
+    assert set(ledger.most.values()) == {1}
+    for number in range(4):
+        assert sorted(ledger.offsets(number)) == list(range(60))
+    assert len({record.value for record in cluster.read(target)}) == len(cluster.read(target)) == 240
+    assert {left.offset for left in cluster.committed(group, topic).values()} == {60}
+
+
+def test_a_partition_that_is_taken_away_waits_for_what_is_in_flight(
+    memory: Memory, group: str, ledger: Ledger, gate: threading.Event
+) -> None:
+    """#777."""
+    topic = memory.topic(2)
+    memory.write(*numbered(topic, 1), *numbered(topic, 1, partition=1))
+
+    def work(record: ConsumedRecord) -> None:
+        ledger.note(record)
+        gate.wait()
+
+    with Running(memory, options(topic, group, revoke_wait_ms=60_000), work):
+        ledger.count(2)
+        with Running(memory, options(topic, group), work) as second:
+            second.until(lambda health: health.state is State.RUNNING)
+            gate.set()
+            second.until(lambda health: len(health.partitions) == 1)
+            memory.write(*numbered(topic, 1), *numbered(topic, 1, partition=1))
+            ledger.count(4)
+    assert sorted(ledger.offsets(0) + ledger.offsets(1)) == [0, 0, 1, 1]
+
+
+def test_a_partition_that_comes_back_runs_no_key_twice_at_a_time_and_ignores_what_it_did_before(
+    memory: Memory, group: str, ledger: Ledger, gate: threading.Event
+) -> None:
+    """#875, #909: a member is thrown out with a record in flight, which is somebody else's by then: its own, again."""
+    topic = memory.topic()
+    memory.write(*numbered(topic, 3, keys=1))
+
+    def work(record: ConsumedRecord) -> None:
+        ledger.enter(record.key)
+        ledger.note(record)
+        gate.wait()
+        ledger.leave(record.key)
+
+    asked = options(topic, group)
+    with Running(memory, asked, work) as running:
+        ledger.count(1)
+        backend = running.consumer._backend
+        backend.expel()  # type: ignore[union-attr]
+        running.until(lambda health: health.partitions and health.partitions[0].queued == 3)
+        gate.set()
+        ledger.count(4)
+        running.stop(drain=True)
+    assert ledger.offsets() == [0, 0, 1, 2]
+    assert set(ledger.most.values()) == {1}
+    assert memory.committed(group, topic) == {TopicPartition(topic, 0): Committed(3, "")}
+
+
+def test_a_broker_that_is_away_for_a_while_costs_nothing(
+    memory: Memory, group: str, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """#809, #833: commits and outputs wait, and a record whose letter is not written yet is not done."""
+    monkeypatch.setattr(owning, "BACK_OFF", 0.01)
+    topic, target, letters = memory.topic(), memory.topic(), memory.topic()
+    memory.write(*numbered(topic, 10, keys=10))
+    asked = options(topic, group, commit_interval_ms=1, retry=ONCE, dead_letter_topic=letters)
+    proceed = threading.Event()
+
+    def work(record: ConsumedRecord) -> Output:
+        proceed.wait(PATIENCE)
+        ledger.note(record)
+        if record.offset == 9:
+            raise ValueError("no JSON")
+        return Output(target, record.value)
+
+    with Running(memory, asked, work) as running:
+        running.until(lambda health: health.partitions and health.partitions[0].incompletes == 10)
+        with memory.cluster.unavailable():
+            proceed.set()
+            running.until(lambda health: health.counters.given_up == 1 and health.counters.records == 9)
+            assert running.consumer.health().partitions[0].incompletes == 10
+        running.until(lambda health: health.partitions[0].incompletes == 0)
+    assert len(memory.read(target)) == 9
+    assert len(memory.read(letters)) == 1
+    assert memory.committed(group, topic) == {TopicPartition(topic, 0): Committed(10, "")}
+
+
+@DELIVERIES
+def test_a_partition_whose_progress_cannot_be_read_is_tried_again(
+    memory: Memory, group: str, ledger: Ledger, delivery: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owning, "BACK_OFF", 0.01)
+    topic = memory.topic()
+    memory.write(*numbered(topic, 5))
+    memory.commit(group, {TopicPartition(topic, 0): Committed(2, "")})
+    asked = options(topic, group, delivery=delivery)
+    running = Running(memory, asked, ledger.note)
+    source = running.consumer._backend.source  # type: ignore[union-attr]
+    answer, asked_for = source.committed, []
+
+    def committed(partitions: Any) -> Any:
+        asked_for.append(partitions)
+        if len(asked_for) < 3:
+            raise BrokerUnavailable("away", bootstrap_servers="memory")
+        return answer(partitions)
+
+    monkeypatch.setattr(source, "committed", committed)
+    with running:
+        ledger.count(3)
+        running.stop(drain=True)
+    assert ledger.offsets() == [2, 3, 4]
+    assert memory.committed(group, topic) == {TopicPartition(topic, 0): Committed(5, "")}
