@@ -94,7 +94,14 @@ class Bench:
     def _cell(self, work: Work, keys: int, concurrency: int) -> Cell:
         topic = self._topic(keys)
         bound = topic.bound(work, concurrency)
-        cell = Cell(work=work.name, keys=keys, records=topic.records, concurrency=concurrency, bound=bound)
+        cell = Cell(
+            work=work.name,
+            keys=keys,
+            records=topic.records,
+            concurrency=concurrency,
+            bound=bound,
+            call_ms=topic.total(work) / topic.records * 1_000,
+        )
         short = bound < SHORT and not self._options.quick
         for number in range(self._options.rounds or (ROUNDS_OF_SHORT if short else ROUNDS)):
             for name, rival in self._rivals.items():
@@ -178,9 +185,10 @@ def main() -> None:
         console.print(table)
     console.print(f"{os.cpu_count()} cores, load before {load:.1f}; the HTTP server waits {CALL_US / 1_000:g} ms")
     (folder / "consumer.json").write_text(json.dumps({"load_before": load, **asdict(figures)}, indent=2) + "\n")
+    console.print(f"written to {folder.relative_to(REPOSITORY)}/consumer.json")
     if figures.cells and "java" in figures.cells[0].runs:
         draw(figures.cells, folder / "consumer.svg")
-    console.print(f"written to {folder.relative_to(REPOSITORY)}/consumer.json and consumer.svg")
+        console.print(f"drawn in {folder.relative_to(REPOSITORY)}/consumer.svg")
     wrong = list(faults(figures))
     for _, what in wrong:
         console.print(what, style="bold red")

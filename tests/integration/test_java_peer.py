@@ -83,6 +83,7 @@ def test_a_run_takes_every_record_once_and_in_order(java_peer: JavaPeer, topic: 
     assert (outcome.out_of_order, outcome.overlapping, outcome.duplicates) == (0, 0, 0)
     slowest = max(sum(micros(0, offset, 1000) for offset in range(key, RECORDS, KEYS)) for key in range(KEYS))
     assert outcome.seconds > slowest / 1e6
+    assert outcome.worked > sum(micros(0, offset, 1000) for offset in range(RECORDS)) / 1e6
 
 
 def test_what_overlaps_is_counted(java_peer: JavaPeer, topic: str) -> None:

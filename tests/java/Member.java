@@ -23,6 +23,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.LongAccumulator;
+import java.util.concurrent.atomic.LongAdder;
 import org.apache.kafka.clients.consumer.Consumer;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 
@@ -44,6 +45,7 @@ final class Member {
     private final Semaphore finished = new Semaphore(0);
     private final AtomicLong first = new AtomicLong();
     private final LongAccumulator last = new LongAccumulator(Math::max, Long.MIN_VALUE);
+    private final LongAdder worked = new LongAdder();
 
     private final ConcurrentMap<Shard, Long> latest = new ConcurrentHashMap<>();
     private final Set<Shard> busy = ConcurrentHashMap.newKeySet();
@@ -78,8 +80,8 @@ final class Member {
         processor.close(Duration.ofSeconds(30), drain ? DrainingMode.DRAIN : DrainingMode.DONT_DRAIN);
         force(Optional.empty());
         return Map.of("handed", handed.stream().map(at -> List.of(at.partition(), at.offset())).toList(),
-            "seconds", Math.max(0, last.get() - first.get()) / 1e9, "out_of_order", outOfOrder.get(),
-            "overlapping", overlapping.get(), "duplicates", duplicates.get());
+            "seconds", Math.max(0, last.get() - first.get()) / 1e9, "worked", worked.sum() / 1e9,
+            "out_of_order", outOfOrder.get(), "overlapping", overlapping.get(), "duplicates", duplicates.get());
     }
 
     private void take(ConsumerRecord<byte[], byte[]> record) {
@@ -90,7 +92,9 @@ final class Member {
         enter(shard, at);
         try {
             if (unfinished.contains(at)) throw new PCRetriableException("to be left unfinished");
+            var began = System.nanoTime();
             work.on(record);
+            worked.add(System.nanoTime() - began);
         } catch (IOException | InterruptedException error) {
             throw new IllegalStateException(error);
         } finally {

@@ -12,13 +12,17 @@ OURS = ("threads", "asyncio")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """One workload at one concurrency: all runs of each contestant, and the seconds that nobody can do without."""
+    """One workload at one concurrency: all runs of each contestant, and the seconds that nobody can do without.
+
+    ``call_ms`` is what a call of the handler is to take, on average.
+    """
 
     work: str
     keys: int
     records: int
     concurrency: int
     bound: float
+    call_ms: float
     runs: dict[str, list[Run]] = field(default_factory=dict)
 
     @property
@@ -55,7 +59,6 @@ class Cell:
         shares = [run.possible / run.seconds for run in self.runs.get(name, ()) if run.possible is not None]
         return statistics.median(shares) if shares else None
 
-    def handler_ms(self, name: str) -> float | None:
+    def handler_ms(self, name: str) -> float:
         """Return the milliseconds that a call of the handler took, on average."""
-        times = [run.handler_ms for run in self.runs.get(name, ()) if run.handler_ms is not None]
-        return statistics.median(times) if times else None
+        return statistics.median(run.handler_ms for run in self.runs[name])

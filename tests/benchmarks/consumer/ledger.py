@@ -17,8 +17,8 @@ class Run:
     """One run of one contestant. ``seconds`` are from the first call of its handler to the end of the last.
 
     ``broken`` counts records that were handed out after a later one of their key, or while another was in flight.
-    ``handler_ms`` is the mean time of a call, and ``possible`` the least seconds that calls as long as these need;
-    nobody asks the Java library.
+    ``handler_ms`` is the mean time of a call, and ``possible`` the least seconds that calls as long as these need,
+    which nobody asks the Java library.
     """
 
     seconds: float
@@ -26,7 +26,7 @@ class Run:
     broken: int
     lost: int
     duplicated: int
-    handler_ms: float | None = None
+    handler_ms: float
     possible: float | None = None
 
 
@@ -65,6 +65,7 @@ class Ledger:
             broken=outcome.out_of_order + outcome.overlapping,
             lost=self._lost(outcome.handed),
             duplicated=max(outcome.duplicates, _repeated(outcome.handed)),
+            handler_ms=outcome.worked / len(outcome.handed) * 1_000,
         )
 
     def _lost(self, handed: Collection[Coordinates]) -> int:

@@ -67,6 +67,10 @@ class Topic:
         """What it holds, as a plain reader sees it."""
         return Ledger({_at(each): each.key() or b"" for each in read_to_end(self.config, self.name)})
 
+    def total(self, work: Work) -> float:
+        """Return the seconds of the work of all its records."""
+        return sum(work.seconds(*at) for at in self.ledger.keys)
+
     def bound(self, work: Work, concurrency: int) -> float:
         """Return the least seconds that the work of all its records takes."""
         return self.ledger.bound({at: work.seconds(*at) for at in self.ledger.keys}, concurrency)
