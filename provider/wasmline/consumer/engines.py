@@ -183,6 +183,8 @@ class AsyncioEngine:
         batches, mailbox, clock = self._batches, self._mailbox, time.perf_counter
         while True:
             if not batches:
+                if self._ending:
+                    return
                 future = self._loop.create_future()
                 self._idle.append(future)
                 await future

@@ -17,7 +17,7 @@ from wasmline.consumer.engines import (
 )
 from wasmline.consumer.options import ConsumerOptions
 from wasmline.consumer.records import ConsumedRecord, Output
-from wasmline.errors import RecordsFailed
+from wasmline.errors import RecordsFailed, TerminalFailure
 
 Returned = Iterable[Output] | Output | None
 """What a handler may return: nothing, a record to write, or several in order."""
@@ -84,4 +84,9 @@ def _outcome(returned: Returned) -> Outcome:
     """Return the outcome of a call, having run what a generator still had to do."""
     if returned is None:
         return NOTHING
-    return Outcome((returned,) if isinstance(returned, Output) else tuple(returned))
+    outputs = (returned,) if isinstance(returned, Output) or not isinstance(returned, Iterable) else tuple(returned)
+    for output in outputs:
+        if not isinstance(output, Output):
+            text = f"the handler returned {type(output).__name__}, not Output: return None, an Output or several"
+            raise TerminalFailure(text)
+    return Outcome(outputs)

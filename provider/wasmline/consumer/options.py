@@ -81,7 +81,7 @@ class RetryPolicy:
             delay = self.delay_ms * self.factor ** (attempt - 1)
         except OverflowError:
             delay = self.max_delay_ms
-        return min(delay, self.max_delay_ms) / 1_000
+        return min(delay, self.max_delay_ms) / 1_000 if self.delay_ms else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +156,7 @@ class ConsumerOptions:
 
 def _at_least(least: int, **values: float) -> None:
     for name, value in values.items():
-        if value < least:
+        if not value >= least:  # nor is NaN
             raise InvalidConsumerOption(f"{name} is {value}, and {least} is the least", option=name)
 
 

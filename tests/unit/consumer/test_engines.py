@@ -1,0 +1,241 @@
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from queue import SimpleQueue
+
+import pytest
+
+from wasmline.consumer.engines import AsyncioEngine, Engine, Mailbox, Outcome, Result, ThreadEngine
+from wasmline.consumer.options import ConsumerOptions
+from wasmline.consumer.records import ConsumedRecord
+from wasmline.consumer.work import Batch, Work
+from wasmline.errors import HandlerCancelled
+from wasmline.records import TopicPartition
+
+ORDERS = TopicPartition("orders", 0)
+LONG = 30.0
+
+Handle = Callable[[Sequence[ConsumedRecord]], Outcome]
+
+
+@pytest.fixture
+def work() -> Work:
+    it = Work(ConsumerOptions(topics=("orders",), group_id="billing", ordering="unordered"))  # type: ignore[arg-type]
+    it.assign({ORDERS: None})
+    it.add(ConsumedRecord("orders", 0, offset, None, b"") for offset in range(50))
+    return it
+
+
+def taken(work: Work, count: int) -> list[Batch]:
+    batches = [work.take(0.0) for _ in range(count)]
+    assert all(batches)
+    return [batch for batch in batches if batch]
+
+
+def got(mailbox: Mailbox, count: int) -> list[Result]:
+    found = [mailbox.get(timeout=LONG) for _ in range(count)]
+    return [result for result in found if result]
+
+
+@pytest.fixture
+def mailbox() -> Mailbox:
+    return SimpleQueue()
+
+
+@pytest.fixture(params=["threads", "asyncio"])
+def start(request: pytest.FixtureRequest, mailbox: Mailbox) -> Iterator[Callable[[Handle, int], Engine]]:
+    """Starts an engine of either kind around a function, which on the event loop runs in one piece."""
+    engines: list[Engine] = []
+
+    def make(handle: Handle, workers: int) -> Engine:
+        async def handle_async(records: Sequence[ConsumedRecord]) -> Outcome:
+            return handle(records)
+
+        if request.param == "threads":
+            engines.append(ThreadEngine(lambda: handle, workers, 2 * workers, mailbox))
+        else:
+            engines.append(AsyncioEngine(handle_async, workers, 2 * workers, mailbox))
+        return engines[-1]
+
+    yield make
+    for engine in engines:
+        engine.close(LONG)
+
+
+def test_every_batch_comes_back_once(start: Callable[[Handle, int], Engine], work: Work, mailbox: Mailbox) -> None:
+    seen: list[int] = []
+
+    def handle(records: Sequence[ConsumedRecord]) -> Outcome:
+        seen.append(records[0].offset)
+        return Outcome()
+
+    engine = start(handle, 4)
+    batches = taken(work, 50)
+    for first in range(0, 50, 10):
+        engine.submit(batches[first : first + 10])
+    assert {result.batch for result in got(mailbox, 50)} == set(batches)
+    assert sorted(seen) == list(range(50))
+
+
+@pytest.mark.parametrize("error", [OSError("refused"), SystemExit(3), KeyboardInterrupt()])
+def test_whatever_a_handler_raises_comes_back_and_the_worker_lives_on(
+    start: Callable[[Handle, int], Engine], work: Work, mailbox: Mailbox, error: BaseException
+) -> None:
+    errors = [error]
+
+    def handle(records: Sequence[ConsumedRecord]) -> Outcome:
+        if errors:
+            raise errors.pop()
+        return Outcome()
+
+    engine = start(handle, 1)
+    engine.submit(taken(work, 2))
+    first, second = got(mailbox, 2)
+    assert first.outcome is error
+    assert second.outcome == Outcome()
+
+
+def test_a_batch_of_a_held_partition_is_not_begun(
+    start: Callable[[Handle, int], Engine], work: Work, mailbox: Mailbox
+) -> None:
+    calls: list[int] = []
+
+    def handle(records: Sequence[ConsumedRecord]) -> Outcome:
+        calls.append(records[0].offset)
+        return Outcome()
+
+    batches = taken(work, 2)
+    work.hold([ORDERS])
+    start(handle, 2).submit(batches)
+    assert [result.outcome for result in got(mailbox, 2)] == [None, None]
+    assert not calls
+
+
+def test_threads_run_as_many_batches_at_once_as_there_are_workers(work: Work, mailbox: Mailbox) -> None:
+    meeting = threading.Barrier(3, timeout=LONG)
+
+    def handle(records: Sequence[ConsumedRecord]) -> Outcome:
+        meeting.wait()
+        return Outcome()
+
+    engine = ThreadEngine(lambda: handle, 3, 6, mailbox)
+    engine.submit(taken(work, 6))
+    assert [result.outcome for result in got(mailbox, 6)] == [Outcome()] * 6
+    engine.close(LONG)
+
+
+class Session:
+    """A handler that belongs to its thread."""
+
+    def __init__(self, closed: list[int]) -> None:
+        self.thread = threading.get_ident()
+        self.closed = closed
+
+    def __call__(self, records: Sequence[ConsumedRecord]) -> Outcome:
+        assert threading.get_ident() == self.thread
+        return Outcome()
+
+    def close(self) -> None:
+        assert threading.get_ident() == self.thread
+        self.closed.append(self.thread)
+
+
+def test_each_thread_makes_its_own_handler_and_closes_it(work: Work, mailbox: Mailbox) -> None:
+    closed: list[int] = []
+    engine = ThreadEngine(lambda: Session(closed), 3, 6, mailbox)
+    engine.submit(taken(work, 20))
+    assert {str(result.outcome) for result in got(mailbox, 20)} == {str(Outcome())}
+    engine.close(LONG)
+    assert 1 <= len(set(closed)) == len(closed) <= 3
+
+
+def test_a_thread_whose_handler_does_not_return_is_left_and_named(
+    work: Work, mailbox: Mailbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    release = threading.Event()
+
+    def handle(records: Sequence[ConsumedRecord]) -> Outcome:
+        release.wait(LONG)
+        return Outcome()
+
+    engine = ThreadEngine(lambda: handle, 1, 2, mailbox)
+    engine.submit(taken(work, 1))
+    engine.close(0.0)
+    release.set()
+    assert "wasmline-handler-0" in caplog.text
+    got(mailbox, 1)
+
+
+def test_no_more_coroutines_run_at_once_than_there_are_workers(work: Work, mailbox: Mailbox) -> None:
+    running: list[int] = []
+    most: list[int] = []
+
+    async def handle(records: Sequence[ConsumedRecord]) -> Outcome:
+        running.append(records[0].offset)
+        most.append(len(running))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        running.remove(records[0].offset)
+        return Outcome()
+
+    engine = AsyncioEngine(handle, 4, 8, mailbox)
+    for batch in taken(work, 20):
+        engine.submit([batch])
+    got(mailbox, 20)
+    engine.close(LONG)
+    assert max(most) <= 4
+
+
+def test_a_handler_that_was_cancelled_by_somebody_else_failed(work: Work, mailbox: Mailbox) -> None:
+    async def handle(records: Sequence[ConsumedRecord]) -> Outcome:
+        raise asyncio.CancelledError("by a time-out group")
+
+    engine = AsyncioEngine(handle, 1, 2, mailbox)
+    engine.submit(taken(work, 2))
+    first, second = got(mailbox, 2)
+    assert isinstance(first.outcome, HandlerCancelled)
+    assert isinstance(second.outcome, HandlerCancelled)
+    engine.close(LONG)
+
+
+def test_a_coroutine_that_does_not_return_is_cancelled_at_the_end(
+    work: Work, mailbox: Mailbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    begun, cancelled = threading.Event(), threading.Event()
+
+    async def handle(records: Sequence[ConsumedRecord]) -> Outcome:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+        return Outcome()
+
+    engine = AsyncioEngine(handle, 1, 2, mailbox)
+    engine.submit(taken(work, 1))
+    assert begun.wait(LONG)
+    engine.close(0.0)
+    assert cancelled.wait(LONG)
+    assert "cancelled" in caplog.text
+
+
+def test_a_coroutine_that_returns_while_its_engine_ends_is_waited_for_and_no_longer(
+    work: Work, mailbox: Mailbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    begun = threading.Event()
+
+    async def handle(records: Sequence[ConsumedRecord]) -> Outcome:
+        begun.set()
+        while len(asyncio.all_tasks()) < 2:  # until the engine's own, which ends it
+            await asyncio.sleep(0)
+        for _ in range(3):  # and has begun to wait
+            await asyncio.sleep(0)
+        return Outcome()
+
+    engine = AsyncioEngine(handle, 1, 2, mailbox)
+    engine.submit(taken(work, 1))
+    assert begun.wait(LONG)
+    engine.close(5.0)
+    assert [result.outcome for result in got(mailbox, 1)] == [Outcome()]
+    assert not [entry for entry in caplog.records if entry.levelno >= logging.WARNING]

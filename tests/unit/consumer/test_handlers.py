@@ -1,0 +1,145 @@
+import functools
+from collections.abc import Iterator, Sequence
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+
+from wasmline.consumer.engines import Engine, Mailbox, Outcome, Result
+from wasmline.consumer.handlers import engine
+from wasmline.consumer.options import ConsumerOptions
+from wasmline.consumer.records import ConsumedRecord, Output
+from wasmline.consumer.work import Work
+from wasmline.errors import RecordsFailed, TerminalFailure
+from wasmline.records import TopicPartition
+
+FAULT = OSError("refused")
+
+
+def result(handler: Any, batch_size: int | None = None, records: int = 1) -> Outcome | BaseException | None:
+    """What becomes of one batch of records without keys in the engine that runs the handler."""
+    options = ConsumerOptions(topics=("orders",), group_id="billing", batch_size=batch_size)
+    work = Work(options)
+    work.assign({TopicPartition("orders", 0): None})
+    work.add(ConsumedRecord("orders", 0, offset, None, b"%d" % offset) for offset in range(records))
+    batch = work.take(0.0)
+    assert batch is not None
+    mailbox: Mailbox = SimpleQueue()
+    workers: Engine = engine(handler, options, mailbox)
+    try:
+        workers.submit([batch])
+        found = mailbox.get(timeout=30)
+        assert isinstance(found, Result)
+        assert found.batch is batch
+        return found.outcome
+    finally:
+        workers.close(30)
+
+
+def outputs(outcome: Outcome | BaseException | None) -> list[bytes | None]:
+    assert isinstance(outcome, Outcome), outcome
+    assert not outcome.failures
+    return [output.value for output in outcome.outputs]
+
+
+def copy(record: ConsumedRecord) -> Output:
+    return Output("out", record.value)
+
+
+async def copy_async(record: ConsumedRecord) -> Output:
+    return copy(record)
+
+
+def twice(record: ConsumedRecord) -> Iterator[Output]:
+    yield copy(record)
+    yield copy(record)
+
+
+class Callable:
+    async def __call__(self, record: ConsumedRecord) -> list[Output]:
+        return [copy(record)]
+
+    async def method(self, record: ConsumedRecord) -> Output:
+        return copy(record)
+
+
+def prefixed(prefix: bytes, record: ConsumedRecord) -> Output:
+    return Output("out", prefix + (record.value or b""))
+
+
+async def prefixed_async(prefix: bytes, record: ConsumedRecord) -> Output:
+    return prefixed(prefix, record)
+
+
+@pytest.mark.parametrize(
+    ("handler", "values"),
+    [
+        (lambda record: None, []),
+        (copy, [b"0"]),
+        (copy_async, [b"0"]),
+        (twice, [b"0", b"0"]),
+        (lambda record: (), []),
+        (Callable(), [b"0"]),
+        (Callable().method, [b"0"]),
+        (functools.partial(prefixed, b"no "), [b"no 0"]),
+        (functools.partial(prefixed_async, b"no "), [b"no 0"]),
+    ],
+    ids=["nothing", "one", "async", "generator", "empty", "object", "method", "partial", "async partial"],
+)
+def test_what_a_handler_returns_is_written(handler: Any, values: list[bytes]) -> None:
+    assert outputs(result(handler)) == values
+
+
+@pytest.mark.parametrize("returned", [True, {"value": 1}, "text", [b"value"], [("out", b"value")]])
+def test_a_handler_that_returns_something_else_fails_for_good(returned: object) -> None:
+    outcome = result(lambda record: returned)
+    assert isinstance(outcome, TerminalFailure)
+    assert "not Output" in str(outcome)
+
+
+def test_a_handler_that_forgets_to_await_fails_for_good() -> None:
+    coroutine = copy_async(ConsumedRecord("orders", 0, 0, None, b""))
+    outcome = result(lambda record: coroutine)
+    coroutine.close()
+    assert isinstance(outcome, TerminalFailure)
+    assert "coroutine" in str(outcome)
+
+
+@pytest.mark.parametrize("batch_size", [1, 9])
+def test_with_a_batch_size_a_handler_gets_a_sequence(batch_size: int) -> None:
+    def handler(records: Sequence[ConsumedRecord]) -> list[Output]:
+        return [copy(record) for record in records]
+
+    async def handler_async(records: Sequence[ConsumedRecord]) -> list[Output]:
+        return handler(records)
+
+    expected = [b"0", b"1", b"2"][:batch_size]
+    assert outputs(result(handler, batch_size, records=3)) == expected
+    assert outputs(result(handler_async, batch_size, records=3)) == expected
+
+
+def test_a_handler_of_several_says_which_failed_and_what_the_others_write() -> None:
+    def handler(records: Sequence[ConsumedRecord]) -> None:
+        raise RecordsFailed("one", failures={1: FAULT}, outputs=[copy(records[0])])
+
+    async def handler_async(records: Sequence[ConsumedRecord]) -> None:
+        handler(records)
+
+    for each in (handler, handler_async):
+        outcome = result(each, batch_size=9, records=2)
+        assert isinstance(outcome, Outcome)
+        assert (dict(outcome.failures), [output.value for output in outcome.outputs]) == ({1: FAULT}, [b"0"])
+
+
+def test_a_generator_that_fails_half_way_writes_nothing() -> None:
+    def handler(record: ConsumedRecord) -> Iterator[Output]:
+        yield copy(record)
+        raise FAULT
+
+    assert result(handler) is FAULT
+
+
+def test_outputs_of_a_single_record_are_its_own_and_those_of_several_are_nobodys() -> None:
+    outcome = Outcome((Output("out", b""),))
+    assert (outcome.row(0, 1), outcome.row(0, 2)) == (0, None)
+    assert Outcome((Output("out", b""),), rows=(1,)).row(0, 2) == 1

@@ -1,0 +1,128 @@
+from collections.abc import Iterable
+
+import pytest
+
+from wasmline.consumer.offset_codec import MAX_LENGTH, PRESSURE, decode
+from wasmline.consumer.offsets import Commit, PartitionOffsets, Start
+
+
+def read(offsets: PartitionOffsets, numbers: Iterable[int]) -> list[int]:
+    """Admit these, and return those that are to be done."""
+    return [number for number in numbers if offsets.admit(number)]
+
+
+def begun(*numbers: int, done: Iterable[int] = ()) -> PartitionOffsets:
+    offsets = PartitionOffsets()
+    read(offsets, numbers)
+    for number in done:
+        offsets.done(number)
+    return offsets
+
+
+def committed(offsets: PartitionOffsets) -> Commit:
+    commit = offsets.commit()
+    assert commit is not None
+    return commit
+
+
+def test_a_partition_without_a_commit_has_nothing_to_commit_before_something_is_done() -> None:
+    assert PartitionOffsets().base is None
+    assert PartitionOffsets().commit() is None
+    assert begun(7, 8).commit() is None
+    assert begun(7, 8).base == 7
+
+
+def test_the_lowest_incomplete_offset_is_committed_beside_what_is_done_above_it() -> None:
+    offset, metadata, _ = committed(begun(0, 1, 2, 3, 4, done=[4, 0, 2]))
+    assert offset == 1
+    assert decode(metadata, offset) == (4, (1, 3))
+
+
+def test_once_all_is_done_the_next_offset_is_committed_alone() -> None:
+    assert committed(begun(3, 4, done=[4, 3]))[:2] == (5, "")
+
+
+def test_a_gap_in_the_log_holds_nothing_up() -> None:
+    offsets = begun(3, 5, 90, done=[3])
+    assert offsets.base == 5
+    offsets.done(5)
+    assert offsets.base == 90
+
+
+def test_a_restart_runs_what_was_not_done_and_nothing_else() -> None:
+    first = begun(*range(10), done=[0, 1, 3, 5, 6, 8])
+    offset, metadata, _ = committed(first)
+    second = PartitionOffsets(Start(offset, *decode(metadata, offset)))
+    assert second.base == 2
+    assert read(second, range(2, 12)) == [2, 4, 7, 9, 10, 11]
+
+
+def test_the_first_record_after_a_commit_without_a_map_is_not_skipped() -> None:
+    offsets = PartitionOffsets(Start(5, 4))
+    assert read(offsets, [5, 6]) == [5, 6]
+
+
+@pytest.mark.parametrize(("numbers", "base"), [([2, 3, 4, 5], 2), ([4, 5], 4), ([5], 6), ([9], 9)])
+def test_incompletes_that_the_log_no_longer_has_are_done(numbers: list[int], base: int) -> None:
+    offsets = PartitionOffsets(Start(2, 5, (2, 4)))
+    for number in read(offsets, numbers):
+        assert number in (2, 4, 9)
+    assert offsets.base == base
+
+
+def test_a_map_that_lost_its_records_is_committed_anew() -> None:
+    offsets = PartitionOffsets(Start(2, 5, (2, 4)))
+    read(offsets, [3, 4])
+    assert committed(offsets).offset == 4
+
+
+def test_what_was_done_since_the_snapshot_is_committed_next() -> None:
+    offsets = begun(0, 1, done=[0])
+    commit = committed(offsets)
+    offsets.done(1)
+    offsets.committed(commit)
+    assert committed(offsets).offset == 2
+
+
+def test_a_commit_without_an_answer_is_made_again() -> None:
+    offsets = begun(0, 1, done=[0])
+    assert committed(offsets) == committed(offsets)
+    offsets.committed(committed(offsets))
+    assert offsets.commit() is None
+
+
+def test_a_late_answer_to_an_older_commit_takes_nothing_back() -> None:
+    offsets = begun(0, 1, done=[0])
+    older = committed(offsets)
+    offsets.done(1)
+    offsets.committed(committed(offsets))
+    offsets.committed(older)
+    assert offsets.commit() is None
+
+
+def scattered(count: int) -> PartitionOffsets:
+    """A partition of which about half is done, without a pattern that would compress."""
+    return begun(*range(count), done=[number for number in range(1, count) if pow(3, number, 65_537) % 2])
+
+
+def test_a_map_above_the_pressure_is_committed_and_blocks_the_partition_until_it_is_smaller() -> None:
+    offsets = scattered(20_000)
+    assert PRESSURE < len(committed(offsets).metadata) <= MAX_LENGTH
+    assert offsets.blocked
+    offsets.done(0)
+    for number in range(1, 20_000):
+        if not pow(3, number, 65_537) % 2:
+            offsets.done(number)
+    assert committed(offsets)[:2] == (20_000, "")
+    assert not offsets.blocked
+
+
+def test_a_map_that_no_broker_takes_is_left_out() -> None:
+    offsets = scattered(30_000)
+    assert committed(offsets)[:2] == (0, "")
+    assert offsets.blocked
+
+
+def test_what_is_not_done_below_the_highest_stays_incomplete_in_the_last_place() -> None:
+    offsets = PartitionOffsets(Start(7, 12, (7, 10, 11, 12)))
+    assert read(offsets, range(7, 14)) == [7, 10, 11, 12, 13]

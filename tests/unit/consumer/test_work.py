@@ -1,0 +1,316 @@
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from wasmline.consumer import offset_codec
+from wasmline.consumer.offsets import Start
+from wasmline.consumer.options import ConsumerOptions, NullKeys, Ordering, RetryPolicy
+from wasmline.consumer.records import ConsumedRecord
+from wasmline.consumer.work import Batch, Work
+from wasmline.errors import TerminalFailure
+from wasmline.records import TopicPartition
+
+ORDERS, OTHERS = TopicPartition("orders", 0), TopicPartition("orders", 1)
+FAULT = OSError("refused")
+
+
+def work(*partitions: TopicPartition, **options: Any) -> Work:
+    it = Work(ConsumerOptions(topics=("orders",), group_id="billing", **options))
+    it.assign(dict.fromkeys(partitions or (ORDERS,)))
+    return it
+
+
+def record(offset: int, key: bytes | None = b"a", partition: int = 0) -> ConsumedRecord:
+    return ConsumedRecord("orders", partition, offset, key, b"0123456789")
+
+
+def records(numbers: Iterable[int], key: bytes | None = b"a", partition: int = 0) -> list[ConsumedRecord]:
+    return [record(number, key, partition) for number in numbers]
+
+
+def taken(it: Work, now: float = 0.0) -> Batch:
+    batch = it.take(now)
+    assert batch is not None
+    return batch
+
+
+def offsets(batch: Batch) -> list[int]:
+    return [each.offset for each in batch.records]
+
+
+def finish(it: Work, batch: Batch) -> None:
+    assert it.release(batch, 0.0) == []
+    it.complete(batch.work, batch.records)
+
+
+def drained(it: Work, now: float = 0.0) -> list[list[int]]:
+    found = []
+    while batch := it.take(now):
+        found.append(offsets(batch))
+        finish(it, batch)
+    return found
+
+
+def bases(it: Work) -> dict[TopicPartition, int | None]:
+    return {each.partition: each.offsets.base for each in it}
+
+
+@pytest.mark.parametrize(
+    ("ordering", "null_keys", "keys", "at_once"),
+    [
+        (Ordering.KEY, NullKeys.SERIAL, [b"a", b"b", b"a", None, None], [0, 1, 3]),
+        (Ordering.KEY, NullKeys.UNORDERED, [b"a", b"b", b"a", None, None], [0, 1, 3, 4]),
+        (Ordering.KEY, NullKeys.SERIAL, [None, b"", b""], [0, 1]),
+        (Ordering.PARTITION, NullKeys.SERIAL, [b"a", b"b", None], [0]),
+        (Ordering.UNORDERED, NullKeys.SERIAL, [b"a", b"a", None, None], [0, 1, 2, 3]),
+    ],
+)
+def test_only_what_need_not_wait_is_out_at_once(
+    ordering: Ordering, null_keys: NullKeys, keys: list[bytes | None], at_once: list[int]
+) -> None:
+    it = work(ordering=ordering, null_keys=null_keys)
+    it.add([record(offset, key) for offset, key in enumerate(keys)])
+    found = []
+    while batch := it.take(0.0):
+        found += offsets(batch)
+    assert found == at_once
+    assert it.out == len(at_once)
+
+
+def test_one_key_in_two_partitions_does_not_wait_for_itself() -> None:
+    it = work(ORDERS, OTHERS)
+    it.add([record(0), record(0, partition=1)])
+    assert {taken(it).work.partition, taken(it).work.partition} == {ORDERS, OTHERS}
+
+
+def test_partitions_are_served_in_turn() -> None:
+    it = work(ORDERS, OTHERS, ordering="unordered")
+    it.add(records(range(3)) + records(range(3), partition=1))
+    assert [taken(it).work.partition for _ in range(4)] == [ORDERS, OTHERS, ORDERS, OTHERS]
+
+
+def test_a_batch_is_of_one_partition() -> None:
+    it = work(ORDERS, OTHERS, batch_size=9)
+    it.add(records(range(3)) + records(range(3), partition=1))
+    assert drained(it) == [[0, 1, 2], [0, 1, 2]]
+
+
+def test_a_record_that_failed_runs_again_before_the_others_of_its_key_and_counts_its_attempts() -> None:
+    it = work(retry=RetryPolicy(delay_ms=1_000, factor=2))
+    it.add(records(range(2)))
+    assert it.fail(taken(it), 10.0, FAULT) == []
+    assert (it.due, it.take(10.9)) == (11.0, None)
+    again = taken(it, 11.0)
+    assert (offsets(again), again.records[0].attempt) == ([0], 2)
+    it.fail(again, 11.0, FAULT)
+    assert it.due == 13.0
+
+
+def test_a_record_is_given_up_after_its_last_attempt_and_is_done_only_once_it_is_completed() -> None:
+    it = work(retry=RetryPolicy(delay_ms=0, max_attempts=2))
+    it.add(records(range(2)))
+    assert it.fail(taken(it), 0.0, FAULT) == []
+    last = taken(it)
+    ((given_up, error),) = it.fail(last, 0.0, FAULT)
+    assert (given_up.offset, given_up.attempt, error) == (0, 2, FAULT)
+    assert bases(it) == {ORDERS: 0}
+    it.complete(last.work, [given_up])
+    assert bases(it) == {ORDERS: 1}
+    assert drained(it) == [[1]]
+
+
+def test_of_a_batch_only_the_records_that_failed_run_again() -> None:
+    it = work(batch_size=9, retry=RetryPolicy(delay_ms=0))
+    it.add([record(0, b"a"), record(1, b"a"), record(2, b"a"), record(3, b"b")])
+    batch = taken(it)
+    ((given_up, _),) = it.release(batch, 0.0, {1: FAULT, 3: TerminalFailure("no")})
+    assert given_up.offset == 3
+    it.complete(batch.work, [batch.records[0], batch.records[2], given_up])
+    assert bases(it) == {ORDERS: 1}
+    assert drained(it) == [[1]]
+
+
+def test_a_batch_of_many_keys_that_fails_as_a_whole_finds_the_record_to_blame() -> None:
+    it = work(batch_size=9, retry=RetryPolicy(delay_ms=0, max_attempts=2))
+    it.add([record(offset, b"%d" % (offset % 3)) for offset in range(6)])
+    calls, lost = [], []
+    while batch := it.take(0.0):
+        calls.append(offsets(batch))
+        if 4 in offsets(batch):
+            given_up = [each.record for each in it.fail(batch, 0.0, FAULT)]
+            it.complete(batch.work, given_up)
+            lost += [each.offset for each in given_up]
+        else:
+            finish(it, batch)
+    assert lost == [4]
+    assert sorted(map(len, calls)) == [1] * 7 + [6]
+    assert bases(it) == {ORDERS: 6}
+
+
+def test_a_record_that_failed_by_itself_takes_no_others_with_it() -> None:
+    it = work(batch_size=9, retry=RetryPolicy(delay_ms=1_000))
+    it.add(records([0], b"a"))
+    it.fail(taken(it), 0.0, FAULT)
+    it.add(records([1], b"b"))
+    assert sorted(drained(it, now=1.0)) == [[0], [1]]
+
+
+def test_a_result_that_comes_back_after_its_partition_went_changes_nothing() -> None:
+    it = work()
+    it.add(records(range(2)))
+    batch = taken(it)
+    it.revoke([ORDERS])
+    it.assign({ORDERS: Start(0, -1)})
+    it.add(records(range(2)))
+    assert it.take(0.0) is None, "the key is still in somebody's hands"
+    finish(it, batch)
+    assert bases(it) == {ORDERS: 0}
+    assert drained(it) == [[0], [1]]
+    assert it.out == 0
+
+
+@pytest.mark.parametrize("failing", [False, True])
+def test_a_key_stays_locked_through_two_rebalances(failing: bool) -> None:
+    it = work()
+    it.add(records([0]))
+    batch = taken(it)
+    for _ in range(2):
+        it.revoke([ORDERS])
+        it.assign({ORDERS: None})
+    it.add(records([0]))
+    assert it.take(0.0) is None
+    assert (it.fail(batch, 0.0, FAULT) if failing else it.release(batch, 0.0)) == []
+    assert drained(it) == [[0]]
+
+
+def test_a_result_may_come_back_while_its_partition_is_elsewhere() -> None:
+    it = work()
+    it.add(records([0]))
+    batch = taken(it)
+    it.revoke([ORDERS])
+    finish(it, batch)
+    it.assign({ORDERS: None})
+    it.add(records([0]))
+    assert drained(it) == [[0]]
+
+
+def test_an_engine_need_not_begin_what_belongs_to_a_partition_that_is_gone_or_about_to_go() -> None:
+    it = work(ORDERS, OTHERS)
+    it.add([record(0), record(0, partition=1)])
+    batches = {batch.work.partition: batch for batch in (taken(it), taken(it))}
+    it.hold([ORDERS])
+    it.revoke([OTHERS])
+    assert all(batch.work.held for batch in batches.values())
+
+
+def test_a_held_partition_hands_out_nothing_and_still_counts_what_is_out() -> None:
+    it = work(ordering="unordered")
+    it.add(records(range(2)))
+    batch = taken(it)
+    it.hold([ORDERS])
+    assert it.take(0.0) is None
+    finish(it, batch)
+    assert bases(it) == {ORDERS: 1}
+
+
+def test_records_of_a_partition_that_is_gone_are_dropped() -> None:
+    it = work()
+    assert it.add(records([0], partition=1)) == {}
+    assert it.queued == 0
+
+
+def test_a_log_that_was_cut_is_read_again_from_the_first_record_that_is_not_done() -> None:
+    it = work(ordering="unordered")
+    it.add(records(range(6)))
+    finish(it, taken(it))
+    out = taken(it)
+    assert it.add(records([4, 5])) == {ORDERS: 1}
+    assert (it.queued, bases(it)) == (0, {ORDERS: 1})
+    finish(it, out)
+    it.add(records([1, 2, 3, 4, 5]))
+    assert sorted(drained(it)) == [[1], [2], [3], [4], [5]]
+
+
+def test_a_log_that_was_written_anew_is_read_from_its_first_record() -> None:
+    it = work(ordering="unordered")
+    it.add(records(range(50, 60)))
+    drained(it)
+    assert it.add(records([0, 1])) == {ORDERS: 0}
+    it.add(records([0, 1]))
+    assert drained(it) == [[0], [1]]
+
+
+def test_a_partition_is_paused_when_its_share_is_full_and_read_again_when_half_of_it_is_free() -> None:
+    it = work(ORDERS, OTHERS, ordering="unordered", buffer_records=20)
+    it.add(records(range(9)))
+    assert it.balance() == ([], [])
+    it.add(records([9]))
+    assert it.balance() == ([ORDERS], [])
+    for left in (9, 8, 7, 6):
+        finish(it, taken(it))
+        assert it.balance() == ([], []), left
+    finish(it, taken(it))
+    assert it.balance() == ([], [ORDERS])
+
+
+def test_bytes_count_until_the_outputs_are_safe() -> None:
+    it = work(ordering="unordered", buffer_bytes=44)
+    it.add(records(range(4)))
+    assert it.balance() == ([ORDERS], [])
+    batches = [taken(it) for _ in range(4)]
+    for batch in batches:
+        it.release(batch, 0.0)
+    assert it.balance() == ([], [])
+    for batch in batches[:2]:
+        it.complete(batch.work, batch.records)
+    assert it.balance() == ([], [ORDERS])
+    assert [each.bytes for each in it] == [22]
+
+
+def test_a_partition_whose_map_is_nearly_too_large_runs_only_what_shrinks_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offset_codec, "PRESSURE", 4)
+    it = work(ordering="unordered")
+    it.add(records(range(4)))
+    first, second, third = taken(it), taken(it), taken(it)
+    finish(it, second)
+    it.commits()
+    assert it.take(0.0) is None, "3 would make it larger"
+    it.add(records([4, 5]))
+    it.release(third, 0.0)
+    it.complete(third.work, third.records)
+    assert it.take(0.0) is None
+    finish(it, first)
+    it.commits()
+    assert drained(it) == [[3], [4], [5]]
+
+
+def test_what_the_highest_succeeded_offset_has_passed_may_run_although_it_was_passed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(offset_codec, "PRESSURE", 4)
+    it = work()
+    it.add([record(0, b"a"), record(1, b"b"), record(2, b"c"), record(3, b"c"), record(4, b"d")])
+    batches = [taken(it) for _ in range(4)]
+    finish(it, batches[1])
+    it.commits()
+    it.release(batches[2], 0.0)
+    assert it.take(0.0) is None, "3 lies above 1, the highest that succeeded"
+    finish(it, batches[3])
+    assert offsets(taken(it)) == [3]
+
+
+def test_only_partitions_with_something_new_are_committed() -> None:
+    it = work(ORDERS, OTHERS)
+    it.add([record(0), record(0, partition=1)])
+    finish(it, taken(it))
+    assert {each.partition: commit.offset for each, commit in it.commits().items()} == {ORDERS: 1}
+    assert it.commits([OTHERS]) == {}
+
+
+def test_the_next_retry_of_all_partitions_is_the_one_that_is_due() -> None:
+    it = work(ORDERS, OTHERS, retry=RetryPolicy(delay_ms=1_000))
+    it.add([record(0), record(0, partition=1)])
+    it.fail(taken(it), 5.0, FAULT)
+    it.fail(taken(it), 3.0, FAULT)
+    assert it.due == 4.0
