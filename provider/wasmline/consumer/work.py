@@ -135,16 +135,15 @@ class Work:
 
     def take(self, now: float) -> Batch | None:
         """Hand out the next records that may run, if there are any; partitions are served in turn."""
-        for _ in range(len(self._rotation)):
-            work = self._rotation[0]
-            self._rotation.rotate(-1)
-            if work.held:
+        for turn, work in enumerate(self._rotation, 1):
+            if work.held or not work.shards.size:
                 continue
             below = work.offsets.highest_succeeded if work.offsets.blocked else None
             if runs := work.shards.take(self._batch_size, now, below):
                 batch = Batch(work, runs)
                 work.out += len(batch.records)
                 self.out += 1
+                self._rotation.rotate(-turn)
                 return batch
         return None
 
