@@ -19,7 +19,7 @@ from wasmline import dead_letters
 from wasmline.cli import main
 from wasmline.kafka import ConsumerGroups, produce_all, read_to_end
 from wasmline.local.ports import free_port
-from wasmline.registry import digest_of
+from wasmline.registry import ArtifactMetadata, FilesystemRegistry, digest_of
 from wasmline.testing import guests
 from wasmline.testing.kafka import RunningKafka
 
@@ -160,6 +160,24 @@ def test_a_record_that_a_module_fails_on_becomes_a_dead_letter_that_names_the_mo
     assert headers[dead_letters.MODULE] == digest_of(path.read_bytes()).encode()
     assert headers[dead_letters.SOURCE_TOPIC] == topic.encode()
     assert by_key(kafka, output) == WANTED
+
+
+def test_a_version_reads_and_writes_what_it_declares(
+    kafka: RunningKafka, topic: str, output: str, group: str, tmp_path: Path
+) -> None:
+    letters = kafka.topic()
+    declared = {"input-topic": topic, "output-topics": [output, letters], "dead-letter-topic": letters}
+    wasm = guests.guest(guests.WRITE + guests.when_key("x", guests.write_to(guests.topic(letters))), abi=2)
+    metadata = ArtifactMetadata(transform={**declared, "compression": "gzip"})
+    FilesystemRegistry(str(tmp_path)).publish("copy", "1.2.0", wasm, metadata=metadata)
+    produce_all(kafka.config, topic, [(b"x", b"bad", None, None)])
+    result = worker(kafka, "--group", group, "--module", "copy@1.2.0", "--registry", tmp_path)
+    assert result.exit_code == 0, result.stderr
+    assert by_key(kafka, output) == {**WANTED, b"x": [b"bad"]}
+    (letter,) = read_to_end(kafka.config, letters)
+    headers = dict(letter.headers() or ())
+    assert headers[dead_letters.ERROR] == dead_letters.REJECTED.encode()
+    assert headers[dead_letters.TRANSFORM] == b"copy@1.2.0"
 
 
 def test_a_module_that_fails_on_most_records_ends_the_worker_and_not_the_topic(
