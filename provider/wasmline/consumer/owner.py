@@ -227,7 +227,7 @@ class Owner:
 
     def _look(self, timeout: float) -> None:
         """Read what there is, and pause or resume partitions as their buffers ask for."""
-        records = self._source.poll(FETCH, timeout)
+        records = self._source.poll(min(FETCH, self.work.room), timeout)
         if seeks := self.work.add(records):
             self._source.seek(seeks)
         hungry = records and self.work.queued < self._enough

@@ -205,9 +205,7 @@ class Work:
     def balance(self) -> tuple[list[TopicPartition], list[TopicPartition]]:
         """Return the partitions to pause, whose share of the buffers is full, and those to read again."""
         pause, resume = [], []
-        parts = len(self._partitions) or 1
-        most_records = max(1, self._options.buffer_records // parts)
-        most_bytes = max(1, self._options.buffer_bytes // parts)
+        most_records, most_bytes = self._shares
         for work in self:
             if work.paused:
                 if work.buffered <= most_records * RESUME and work.bytes <= most_bytes * RESUME:
@@ -217,6 +215,19 @@ class Work:
                 work.paused = True
                 pause.append(work.partition)
         return pause, resume
+
+    @property
+    def room(self) -> int:
+        """How many records one partition may get without exceeding its share, as large as those before; 1 at least."""
+        reading = [work for work in self if not work.paused]
+        if not reading:
+            return 1
+        most_records, most_bytes = self._shares
+        room = most_records - max(work.buffered for work in reading)
+        if size := sum(work.bytes for work in self):
+            records = sum(work.buffered for work in self)
+            room = min(room, (most_bytes - max(work.bytes for work in reading)) * records // size)
+        return max(1, room)
 
     @property
     def due(self) -> float | None:
@@ -235,6 +246,12 @@ class Work:
     def of(self, partitions: Iterable[TopicPartition]) -> list[PartitionWork]:
         """Return the current assignments of these partitions, as far as there are any."""
         return [self._partitions[partition] for partition in partitions if partition in self._partitions]
+
+    @property
+    def _shares(self) -> tuple[int, int]:
+        """Records and bytes that each partition may have."""
+        parts = len(self._partitions) or 1
+        return max(1, self._options.buffer_records // parts), max(1, self._options.buffer_bytes // parts)
 
     def _returned(self, batch: Batch) -> tuple[PartitionWork, Shards]:
         """Return the batch's work, and where its shards are by now."""
