@@ -180,6 +180,23 @@ def test_a_version_reads_and_writes_what_it_declares(
     assert headers[dead_letters.TRANSFORM] == b"copy@1.2.0"
 
 
+@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+def test_an_output_of_a_module_that_its_topic_refuses_costs_its_own_record(
+    kafka: RunningKafka, topic: str, group: str, tmp_path: Path, delivery: str
+) -> None:
+    path = tmp_path / "echo.wasm"
+    path.write_bytes(guests.guest())
+    produce_all(kafka.config, topic, [(b"x", b"large" * 1_000, None, None)])
+    narrow, letters = kafka.topic(max_message_bytes="2000"), kafka.topic()
+    named = ["--output-topic", narrow, "--dead-letter-topic", letters, "--delivery", delivery]
+    result = worker(kafka, topic, "--group", group, "--module", path, *named)
+    assert result.exit_code == 0, result.stderr
+    assert by_key(kafka, narrow) == WANTED
+    (letter,) = read_to_end(kafka.config, letters)
+    assert (letter.key(), letter.value()) == (b"x", b"large" * 1_000)
+    assert dict(letter.headers() or ())[dead_letters.ERROR] == b"OutputRefused"
+
+
 def test_a_module_that_fails_on_most_records_ends_the_worker_and_not_the_topic(
     kafka: RunningKafka, topic: str, output: str, group: str, tmp_path: Path
 ) -> None:
