@@ -58,6 +58,11 @@ class PartitionOffsets:
         """How many offsets are read, or known from the map, and not done."""
         return len(self._incompletes)
 
+    @property
+    def is_dirty(self) -> bool:
+        """Whether something was done since what ``committed`` was told."""
+        return self._moment != self._committed
+
     def admit(self, offset: int) -> bool:
         """Follow a record that was read, and say whether it is still to be done. Offsets ascend from call to call."""
         if self.first is None:
@@ -85,7 +90,7 @@ class PartitionOffsets:
         A map that is too large for a broker is left out; ``blocked`` follows from the size of the map.
         """
         base = self.base
-        if base is None or self._moment == self._committed:
+        if base is None or not self.is_dirty:
             return None
         metadata = offset_codec.encode(base, self.highest_succeeded, self._incompletes)
         self.blocked = len(metadata) > offset_codec.PRESSURE

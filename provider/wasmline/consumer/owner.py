@@ -39,6 +39,12 @@ IDLE = 0.2
 COMMIT = 30.0
 """Seconds that the last commit of a partition may take."""
 
+MOVING = 5.0
+"""Seconds in which the last commit of a partition is tried again: a group that is just moving on refuses it."""
+
+AGAIN = 0.05
+"""Seconds between two such tries."""
+
 BACK_OFF = 1.0
 """Seconds until a partition whose progress could not be read or written is tried again."""
 
@@ -76,7 +82,7 @@ class Owner:
         """Do what there is to do, and wait a little where there is nothing."""
         now = time.monotonic()
         self._hand_out(now)
-        if now >= self._next_commit and self._progress.commit():
+        if (now >= self._next_commit or self.work.is_starved) and self._progress.commit():
             self._next_commit = now + self._options.commit_interval
         if self._closed and not self._draining:
             self._reopen(now)
@@ -220,8 +226,12 @@ class Owner:
             self._hand_out(time.monotonic())
             self._settle_progress()
         self._settle_progress(max(COMMIT, deadline - time.monotonic()))
-        if self._progress.commit(partitions):
+        deadline = time.monotonic() + MOVING
+        while self._progress.commit(partitions) and self._progress.is_busy:
             self._settle_progress(COMMIT)
+            if not self.work.commits(partitions) or time.monotonic() > deadline:
+                return
+            time.sleep(AGAIN)
 
     # -- records ------------------------------------------------------------------------------------------------------
 
@@ -284,11 +294,18 @@ class Owner:
         elif isinstance(outcome, Exception) and not isinstance(outcome, HandlerBroken):
             self.counters.failures += 1
             given_up = self.work.fail(batch, now, outcome)
+            if not given_up:
+                self._warn(batch.records[0], outcome)
         else:
             self.work.release(batch, now)
             raise outcome
         for record, error in given_up:
             self._progress.finish(batch.work, [record], Outcome((self._letter(record, error),), rows=(None,)))
+
+    def _warn(self, record: ConsumedRecord, error: Exception) -> None:
+        """Tell of a failure that is tried again."""
+        where = f"{record.topic}-{record.partition}@{record.offset}"
+        logger.warning("%s failed at attempt %d, and is tried again: %r", where, record.attempt, error)
 
     def _patience(self, now: float, most: float) -> float:
         """Return how long nothing has to be done by itself, in seconds, ``most`` at most."""

@@ -222,6 +222,8 @@ class ExactlyOnce(Progress):
 
     def _begin(self, commits: Mapping[PartitionWork, Commit]) -> Callable[[], Mapping[TopicPartition, WasmlineError]]:
         self._transactions.prepare()
+        for work in [work for work in self._outputs if work.closed]:
+            del self._outputs[work]
         self._sending = {work: self._outputs.pop(work, []) for work in commits}
         transactions = {
             work.partition: ([waiting.output for waiting in self._sending[work]], _committed(commit))

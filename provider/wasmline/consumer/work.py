@@ -224,10 +224,15 @@ class Work:
             return 1
         most_records, most_bytes = self._shares
         room = most_records - max(work.buffered for work in reading)
-        if size := sum(work.bytes for work in self):
-            records = sum(work.buffered for work in self)
+        records, size = sum(work.buffered for work in self), sum(work.bytes for work in self)
+        if records and size:
             room = min(room, (most_bytes - max(work.bytes for work in reading)) * records // size)
         return max(1, room)
+
+    @property
+    def is_starved(self) -> bool:
+        """Whether a partition waits for a commit: what is done would shrink its map, and nothing else of it may run."""
+        return any(work.offsets.blocked and work.offsets.is_dirty and not work.out for work in self)
 
     @property
     def due(self) -> float | None:
