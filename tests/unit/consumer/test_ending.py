@@ -9,7 +9,7 @@ import pytest
 
 from wasmline.consumer import ConsumedRecord, ConsumerOptions, Ordering, Output, ParallelConsumer, RetryPolicy, State
 from wasmline.consumer.memory import MemoryBackend, MemoryCluster
-from wasmline.errors import HandlerBroken
+from wasmline.errors import CommitFailed, HandlerBroken
 from wasmline.records import TopicPartition
 
 ONLY = TopicPartition("in", 0)
@@ -87,6 +87,22 @@ def test_a_second_stop_ends_the_draining_and_meanwhile_the_health_is_told(cluste
         running.result()
     assert consumer.health().counters.records == 1
     assert cluster.committed("g")[ONLY].offset == 1
+
+
+@pytest.mark.timeout(60)
+def test_the_last_commit_is_tried_again_while_the_group_moves_on(cluster: MemoryCluster) -> None:
+    """#777: a member that leaves in the middle of a rebalance is told to wait, and must not leave its work undone."""
+    options = replace(OPTIONS, commit_interval_ms=600_000)
+    consumer = ParallelConsumer(options, MemoryBackend(cluster, options))
+    for _ in range(5):
+        cluster.fail_next_commit(CommitFailed("the group has moved on"))
+
+    def handle(record: ConsumedRecord) -> None:
+        if record.key == KEYS[-1]:
+            consumer.stop()
+
+    consumer.run(handle)
+    assert cluster.committed("g")[ONLY].offset == len(KEYS)
 
 
 def test_a_dead_letter_has_the_headers_of_the_program(cluster: MemoryCluster) -> None:
