@@ -49,6 +49,9 @@ CONCURRENCY = (16, 100)
 CALL_US = 5_000
 """What the HTTP server waits before it answers."""
 
+CALL_KEYS = 100
+"""How many keys the records have that take an HTTP call, where these keys are asked for."""
+
 PLAIN_RECORDS = 400
 """What the plain consumer does of a topic, once a cell: it takes the same time for each record."""
 
@@ -164,7 +167,10 @@ def measure(options: argparse.Namespace, console: Console) -> Figures:
         works = {
             "sleep": (workload.sleep(5_000), options.keys),
             "fixed": (workload.fixed(1_000), options.keys[-1:]),
-            "http": (workload.http(url, CALL_US), options.keys[-2:][:1]),
+            "http": (
+                workload.http(url, CALL_US),
+                [keys for keys in options.keys if keys == CALL_KEYS] or options.keys[-1:],
+            ),
         }
         bench = Bench(options, config, folder, console)
         stack.callback(bench.close)

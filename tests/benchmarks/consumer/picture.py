@@ -19,8 +19,8 @@ def draw(cells: Sequence[Cell], path: Path) -> None:
     for number, (name, colour) in enumerate(COLOURS.items()):
         faster = [(index, ratio) for index, cell in enumerate(cells) if (ratio := cell.over(name, "java")) is not None]
         places = [index + (number - 1) * 0.27 for index, _ in faster]
-        bars = axes.bar(places, [ratio for _, ratio in faster], width=0.25, color=colour, label=name)
-        axes.bar_label(bars, fmt="{:.2g}", fontsize=6.5, padding=2)
+        bars = axes.bar(places, [ratio - 1 for _, ratio in faster], bottom=1, width=0.25, color=colour, label=name)
+        axes.bar_label(bars, [f"{ratio:.2g}" for _, ratio in faster], fontsize=6.5, padding=2)
     places = list(range(len(cells)))
     bounds = [cell.seconds("java") / cell.bound for cell in cells]
     lefts, rights = [place - 0.42 for place in places], [place + 0.42 for place in places]
@@ -28,9 +28,10 @@ def draw(cells: Sequence[Cell], path: Path) -> None:
     axes.axhline(1, color="#0a0b0c", linewidth=0.9)
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter(FuncFormatter(lambda ratio, _: f"{ratio:g}×"))
-    axes.set_xticks(places, [f"{cell.work}\n{cell.keys:,} keys\nC = {cell.concurrency}" for cell in cells])
+    labels = [cell.label.replace(", ", "\n") + f"\nC = {cell.concurrency}" for cell in cells]
+    axes.set_xticks(places, labels)
     axes.tick_params(labelsize=6.5)
-    axes.set_ylabel("as fast as the Java library")
+    axes.set_ylabel("times as fast as the Java library")
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=8, ncols=4)
+    figure.legend(frameon=False, fontsize=8, ncols=4, loc="outside upper right")
     figure.savefig(path)
