@@ -263,7 +263,7 @@ def test_a_second_member_gets_its_share_once_the_first_has_let_it_go(cluster: Cl
         first.on_revoke = lambda: taken.append(set(second.has))
         another = cluster.backend(asked)
         another.source.open(second)
-        until(lambda: len(second.has) == 2 and len(first.has) == 2, one.source, another.source)
+        until(lambda: len(second.has) == 2 and len(first.has) == 2, another.source, one.source)
         assert taken == [set()], "while it lets go, nobody has what it gives away"
         assert first.has.isdisjoint(second.has)
         another.source.close()

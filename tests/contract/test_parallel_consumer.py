@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from clusters import Cluster, Memory, numbered
+from clusters import Cluster, Kafka, Memory, numbered
 from running import PATIENCE, Ledger, Running, drained, ended
 from wasmline.consumer import (
     ConsumedRecord,
@@ -28,6 +28,7 @@ from wasmline.consumer.encodings import Encoding
 from wasmline.consumer.offset_codec import decode, encode, encode_as
 from wasmline.errors import (
     BrokerUnavailable,
+    CommitFailed,
     ConsumerError,
     HandlerCancelled,
     KafkaError,
@@ -35,6 +36,7 @@ from wasmline.errors import (
     RecordsFailed,
     TerminalFailure,
     TopicNotFound,
+    WasmlineError,
 )
 from wasmline.records import TopicPartition
 
@@ -239,7 +241,7 @@ def test_a_record_that_fails_for_ever_holds_up_its_key_alone(cluster: Cluster, g
 def test_a_record_that_is_given_up_goes_to_the_dead_letters_as_it_came(
     cluster: Cluster, group: str, ledger: Ledger, delivery: str
 ) -> None:
-    """#196, #310, #65, #248."""
+    """#196, #310, #65, #248; what cannot be parsed, #304, #391, #550, fails in the handler and goes the same way."""
     topic, letters = cluster.topic(), cluster.topic()
     poison = Output(topic, b"poison", b"key", [("trace", b"1")], timestamp=77, partition=0)
     cluster.write(*numbered(topic, 2), poison, *numbered(topic, 2))
@@ -463,16 +465,20 @@ def test_a_missing_output_topic_ends_the_consumer_and_what_is_done_is_committed(
     assert (left.offset, decode(left.metadata, left.offset)) == (2, (3, (2,)))
 
 
-@pytest.mark.parametrize("carried_out", [False, True], ids=["not carried out", "carried out"])
+@pytest.mark.parametrize(
+    ("error", "carried_out"),
+    [(CommitFailed, False), (KafkaError, False), (KafkaError, True)],
+    ids=["aborted", "lost", "carried out, and its answer lost"],
+)
 def test_outputs_are_seen_once_whatever_becomes_of_a_transaction(
-    memory: Memory, group: str, carried_out: bool, monkeypatch: pytest.MonkeyPatch
+    memory: Memory, group: str, error: type[WasmlineError], carried_out: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """#830, #541: a transaction that fails is begun anew, by a reader of what is committed."""
     monkeypatch.setattr(owning, "BACK_OFF", 0.01)
     topic, target = memory.topic(), memory.topic()
     memory.write(*numbered(topic, 50, keys=7))
     for number in range(3):
-        memory.cluster.fail_next_commit(KafkaError(f"injected {number}"), carried_out=carried_out)
+        memory.cluster.fail_next_commit(error(f"injected {number}"), carried_out=carried_out)
 
     def work(record: ConsumedRecord) -> Output:
         return Output(target, record.value, record.key)
@@ -826,6 +832,24 @@ def test_a_member_that_leaves_hands_over_without_a_loss_or_a_repetition(
         assert sorted(ledger.offsets(number)) == list(range(60))
     assert len({record.value for record in cluster.read(target)}) == len(cluster.read(target)) == 240
     assert {left.offset for left in cluster.committed(group, topic).values()} == {60}
+
+
+def test_a_group_that_takes_everything_back_before_it_shares_anew_loses_and_repeats_nothing(
+    real_cluster: Kafka, group: str, ledger: Ledger
+) -> None:
+    topic = real_cluster.topic(2)
+    asked = options(topic, group, kafka={"partition.assignment.strategy": "range"})
+    with Running(real_cluster, asked, ledger.note) as first:
+        first.until(lambda health: len(health.partitions) == 2)
+        with Running(real_cluster, asked, ledger.note) as second:
+            second.until(lambda health: len(health.partitions) == 1)
+            first.until(lambda health: len(health.partitions) == 1)
+            real_cluster.write(*numbered(topic, 10, keys=3), *numbered(topic, 10, keys=3, partition=1))
+            ledger.count(20)
+        first.until(lambda health: len(health.partitions) == 2)
+        real_cluster.write(*numbered(topic, 10, keys=3), *numbered(topic, 10, keys=3, partition=1))
+        ledger.count(40)
+    assert sorted(ledger.offsets(0)) == sorted(ledger.offsets(1)) == list(range(20))
 
 
 def test_a_partition_that_is_taken_away_waits_for_what_is_in_flight(
