@@ -87,11 +87,12 @@ class ConfluentSink:
             done(None if error is None else failure(self._config, output.topic, error))
 
         try:
-            with mapped(self._config.bootstrap_servers):
-                self._batches.make_room(self._producer, output, self._waiting)
-                produce(self._producer, output, delivered)
-        except (OutputRefused, TopicNotFound) as error:
+            self._batches.make_room(self._producer, output, self._waiting)
+            produce(self._producer, output, delivered)
+        except WasmlineError as error:
             done(error)
+        except KafkaException as error:
+            done(failure(self._config, output.topic, error.args[0]))
 
     def poll(self) -> None:
         if "_producer" in vars(self):
