@@ -650,17 +650,33 @@ def test_incomplete_records_that_were_compacted_away_are_done(memory: Memory, gr
     assert memory.committed(group, topic) == {partition: Committed(10, "")}
 
 
-def test_a_log_that_is_truncated_and_written_anew_is_read_anew(memory: Memory, group: str, ledger: Ledger) -> None:
+@pytest.mark.parametrize("seeks_fail", [0, 2], ids=["at once", "after seeks that failed"])
+def test_a_log_that_is_truncated_and_written_anew_is_read_anew(
+    memory: Memory, group: str, ledger: Ledger, seeks_fail: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owning, "BACK_OFF", 0.01)
     topic = memory.topic()
     partition = TopicPartition(topic, 0)
     memory.write(*numbered(topic, 6))
-    with Running(memory, options(topic, group), ledger.note) as running:
+    running = Running(memory, options(topic, group), ledger.note)
+    source = running.consumer._backend.source  # type: ignore[union-attr]
+    go, asked_for = source.seek, []
+
+    def seek(offsets: Any) -> None:
+        asked_for.append(offsets)
+        if len(asked_for) <= seeks_fail:
+            raise BrokerUnavailable("away", bootstrap_servers="memory")
+        go(offsets)
+
+    monkeypatch.setattr(source, "seek", seek)
+    with running:
         ledger.count(6)
         with memory.cluster.change():
             memory.cluster.truncate(partition, 2)
             memory.write(*numbered(topic, 2))
-        ledger.until(lambda seen: len(seen) >= 10)
+        ledger.count(10)
         running.stop(drain=True)
+    assert len(asked_for) > seeks_fail
     assert ledger.offsets() == [0, 1, 2, 3, 4, 5, 0, 1, 2, 3]
     assert memory.committed(group, topic) == {partition: Committed(4, "")}
 

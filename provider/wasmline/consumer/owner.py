@@ -239,7 +239,7 @@ class Owner:
         """Read what there is, and pause or resume partitions as their buffers ask for."""
         records = self._source.poll(min(FETCH, self.work.room), timeout)
         if seeks := self.work.add(records):
-            self._source.seek(seeks)
+            self._go_back(seeks)
         hungry = records and self.work.queued < self._enough
         self._next_look = time.monotonic() + (0.0 if hungry else LOOK)
         pause, resume = self.work.balance()
@@ -247,6 +247,13 @@ class Owner:
             self._source.pause(pause)
         if resume and not self._draining:
             self._source.resume(resume)
+
+    def _go_back(self, offsets: Mapping[TopicPartition, int]) -> None:
+        try:
+            self._source.seek(offsets)
+        except WasmlineError as error:
+            for work in self.work.of(offsets):
+                self._restart(work, error)
 
     def _hand_out(self, now: float) -> None:
         if self.paused or self._progress.is_full:
