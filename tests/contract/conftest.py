@@ -7,6 +7,7 @@ import uuid
 import pytest
 
 from clusters import Cluster, Kafka, Memory
+from wasmline.consumer import owner
 
 
 @pytest.fixture(scope="session")
@@ -31,3 +32,9 @@ def memory() -> Memory:
 @pytest.fixture
 def group() -> str:
     return f"group-{uuid.uuid4()}"
+
+
+@pytest.fixture(autouse=True)
+def prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Consumers without work wait for records no longer than this, so that they hear of a stop at once."""
+    monkeypatch.setattr(owner, "IDLE", 0.02)
