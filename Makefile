@@ -9,6 +9,7 @@ PYTHON ?= python3
 DATA ?=
 EXAMPLES ?= 20000
 BATCHES ?= 1000000
+ROUNDS ?= 10
 ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
@@ -29,7 +30,7 @@ down: $(INSTALLED) ## stop what `make up` started
 	@$(BIN)/python -m wasmline_provider.local.down
 
 ##@ Development
-.PHONY: install lint format lock fuzz clean
+.PHONY: install lint format lock fuzz chaos clean
 install: $(INSTALLED) ## install everything into .venv
 
 lint: $(INSTALLED) ## formatting, ruff, mypy --strict and the import contracts
@@ -49,6 +50,9 @@ lock: $(INSTALLED) ## resolve the dependencies anew into requirements.lock
 fuzz: $(INSTALLED) ## random records and modules, soaks, two million records in Go (EXAMPLES=20000 BATCHES=1000000; about half an hour)
 	@FUZZ_EXAMPLES=$(EXAMPLES) FUZZ_BATCHES=$(BATCHES) WASMLINE_LONG=1 \
 	  $(BIN)/python -m pytest --timeout=0 tests/fuzz tests/integration/test_go_memory.py
+
+chaos: $(INSTALLED) ## consumers and brokers die, freeze and come back, beside outside books (ROUNDS=10; about half an hour)
+	@CHAOS_ROUNDS=$(ROUNDS) WASMLINE_LONG=1 $(BIN)/python -m pytest --timeout=0 tests/chaos
 
 clean: ## remove the environment and what the demo left
 	@rm -rf $(VENV) build

@@ -1,0 +1,317 @@
+"""A group of processes on a topic of its own, what is done to them, and the books that are kept of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from types import TracebackType
+from typing import Any
+from zlib import crc32
+
+import pytest
+from confluent_kafka import Consumer, ConsumerGroupState, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from ledger import Ledger, Left
+from wasmline.consumer.offset_codec import decode
+from wasmline.kafka import producer, read_to_end
+from wasmline.kafka.commit_metadata import CommittedOffset, ExactDoor
+from wasmline.local.process import wait_until
+from wasmline.records import TopicPartition
+from wasmline.testing.kafka import RunningKafka
+from worker import POISON
+
+ROUNDS = int(os.environ.get("CHAOS_ROUNDS", "1"))
+"""How often each scenario repeats what it does to the members."""
+
+long = pytest.mark.skipif("WASMLINE_LONG" not in os.environ, reason="a scenario of the long form: make chaos")
+
+WORKER = Path(__file__).with_name("worker.py")
+ROOT = Path(__file__).parents[2]
+
+PATIENCE = 90.0
+"""Seconds after which something that has to happen counts as missing."""
+
+SESSION_MS = 3_000
+"""How long the group waits for a member that is dead."""
+
+LONG_SESSION_MS = 45_000
+
+QUICK = {
+    "heartbeat.interval.ms": "100",
+    "reconnect.backoff.max.ms": "500",
+    "fetch.wait.max.ms": "50",
+    "log_level": "0",
+}
+
+WINDOW = 10.0
+"""Seconds within which a member has committed what it finished, on a machine that has other things to do, too."""
+
+EXACTLY_ONCE = {"delivery": "exactly_once", "commit_interval_ms": 100}
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+
+class Rig:
+    """``options`` are those of every member's consumer; ``orders`` go to its handler (see worker.py).
+
+    Where nobody dies, ``session_ms`` may be LONG_SESSION_MS: then nobody who is merely slow is taken for dead.
+    """
+
+    def __init__(
+        self,
+        kafka: RunningKafka,
+        folder: Path,
+        *,
+        partitions: int = 4,
+        keys: int = 40,
+        session_ms: int = SESSION_MS,
+        options: Mapping[str, Any] | None = None,
+        **orders: Any,
+    ) -> None:
+        self.kafka = kafka
+        self.topic = kafka.topic(partitions)
+        self.output = kafka.topic(2) if orders.pop("writes", False) else None
+        self.dead_letters = kafka.topic()
+        self.group = f"chaos-{uuid.uuid4()}"
+        self.ledger = Ledger(folder / "journal", window=WINDOW)
+        self.members: list[Member] = []
+        self.random = Random(5)
+        self.written: dict[tuple[int, int], bytes] = {}
+        self.poison: set[tuple[int, int]] = set()
+        self._folder = folder
+        self._partitions = partitions
+        self._keys = keys
+        self._count = 0
+        self._far: dict[int, int] = {}
+        self._producer = producer(kafka.config)
+        self._door = ExactDoor()
+        self._admin = AdminClient(kafka.config.client())
+        self._reader = Consumer(
+            kafka.config.client(
+                **{"group.id": self.group, "enable.auto.commit": "false", "isolation.level": "read_uncommitted"}
+            )
+        )
+        self._orders = {
+            "journal": str(folder / "journal"),
+            "output": self.output,
+            **orders,
+            "options": {
+                "topics": [self.topic],
+                "group_id": self.group,
+                "max_concurrency": 16,
+                "commit_interval_ms": 200,
+                "dead_letter_topic": self.dead_letters,
+                "kafka": {**QUICK, "session.timeout.ms": str(session_ms), **kafka.config.properties},
+                **(options or {}),
+            },
+        }
+
+    # -- the records ----------------------------------------------------------------------------------------------
+
+    def feed(self, records: int, *, value: bytes = b"value") -> None:
+        """Write records of random keys."""
+        self.write([b"key-%d" % self.random.randrange(self._keys) for _ in range(records)], value=value)
+
+    def write(self, keys: Sequence[bytes], *, value: bytes = b"value") -> None:
+        """Write a record of each key; those of a key go to one partition."""
+
+        def delivered(error: Any, message: Any) -> None:
+            assert error is None
+            where = (message.partition(), message.offset())
+            self.written[where] = message.key()
+            self.ledger.expect(*where, message.key())
+            if value == POISON:
+                self.poison.add(where)
+
+        for key in keys:
+            partition = crc32(key) % self._partitions
+            self._producer.produce(self.topic, value, key, partition=partition, on_delivery=delivered)
+        assert self._producer.flush(PATIENCE) == 0
+
+    # -- the members ----------------------------------------------------------------------------------------------
+
+    def join(self, **orders: Any) -> Member:
+        """Start a member."""
+        self._count += 1
+        log = self._folder / f"member-{self._count}.log"
+        path = os.pathsep.join(str(ROOT / each) for each in ("provider", "tests/chaos"))
+        with log.open("wb") as file:
+            process = subprocess.Popen(
+                [sys.executable, str(WORKER), json.dumps({**self._orders, **orders})],
+                stdin=subprocess.PIPE,
+                stdout=file,
+                stderr=file,
+                env={**os.environ, "PYTHONPATH": path},
+            )
+        member = Member(process, log)
+        self.members.append(member)
+        return member
+
+    def leave(self, member: Member) -> None:
+        """Ask a member to leave, and see it leave in order."""
+        member.process.terminate()
+        ended = member.process.wait(PATIENCE)
+        assert ended in (0, -signal.SIGTERM), member.log.read_text()  # the latter before it was one
+        self._gone(member)
+        self.ledger.ended(member.pid, None)
+
+    def kill(self, *members: Member) -> None:
+        """Kill members where they are."""
+        for member in members:
+            member.process.kill()
+        for member in members:
+            member.process.wait()
+            self._gone(member)
+        left = self.left()
+        for member in members:
+            self.ledger.ended(member.pid, left)
+
+    def freeze(self, member: Member) -> None:
+        """Stop a member, as a laptop lid or a paused virtual machine does."""
+        member.process.send_signal(signal.SIGSTOP)
+        self.ledger.ended(member.pid, self.left(), comes_back=True)
+
+    def thaw(self, member: Member) -> None:
+        """Let a member go on, and see it join again."""
+        member.process.send_signal(signal.SIGCONT)
+        self.until(self._is_complete, "all members in a group that has settled")
+        self.ledger.heard(member.pid)
+
+    def _is_complete(self) -> bool:
+        group = self._admin.describe_consumer_groups([self.group])[self.group].result(PATIENCE)
+        return group.state is ConsumerGroupState.STABLE and len(group.members) == len(self.members)
+
+    # -- the books ------------------------------------------------------------------------------------------------
+
+    def left(self) -> dict[int, Left]:
+        """Return what the broker has of the group's progress; an offset never goes back."""
+        left = {}
+        for partition, (offset, metadata) in self.committed().items():
+            assert offset >= self._far.get(partition, 0), (
+                f"{partition} went back from {self._far[partition]} to {offset}"
+            )
+            self._far[partition] = offset
+            highest, incompletes = decode(metadata, offset)
+            left[partition] = Left(offset, highest, frozenset(incompletes))
+        return left
+
+    def committed(self) -> dict[int, tuple[int, str]]:
+        """Return offset and metadata by partition, whether or not a transaction is open that may change them."""
+        partitions = [TopicPartition(self.topic, each) for each in range(self._partitions)]
+        found: Mapping[TopicPartition, CommittedOffset] = {}
+
+        def read() -> bool:
+            nonlocal found
+            try:
+                found = self._door.committed(self._reader, partitions)
+            except KafkaException:
+                return False  # the group's coordinator is about to be another broker
+            return True
+
+        assert wait_until(read, PATIENCE)
+        return {partition.partition: (each.offset, each.metadata) for partition, each in found.items()}
+
+    def tamper(self, metadata: Sequence[str]) -> None:
+        """Replace the metadata of each partition while the group has no member."""
+        assert not self.members
+        found = self.committed()
+        mine = {TopicPartition(self.topic, each): CommittedOffset(found[each][0], metadata[each]) for each in found}
+        self._door.commit(self._reader, mine)
+        self.ledger.forget(self.left())
+
+    def wait(self, records: int) -> None:
+        """Wait until so many more records are done, or all."""
+        goal = max(0, self.ledger.missing - records)
+        self.until(lambda: self.ledger.missing <= goal, f"{records} more records to be done")
+
+    def finish(self) -> None:
+        """See all that was written done and committed, and the members leave; then look into the books."""
+        self.wait(len(self.written))
+        ends = {number: (end, "") for number, end in Counter(partition for partition, _ in self.written).items()}
+        self.until(lambda: self.committed() == ends, f"commit of everything: {ends}")
+        for member in list(self.members):
+            self.leave(member)
+        self.ledger.read()
+        assert not self.ledger.lost()
+        assert not self.ledger.wrong, "\n".join(self.ledger.wrong[:20])
+
+    def outputs(self) -> dict[bytes, list[str]]:
+        """Return by key what a read_committed reader sees, in order."""
+        assert self.output is not None
+        found = defaultdict(list)
+        for message in sorted(self._read(self.output), key=lambda each: (each.partition(), each.offset())):
+            found[message.key()].append(message.value().decode())
+        return dict(found)
+
+    def expected(self) -> dict[bytes, list[str]]:
+        """Return what ``outputs`` is if each record's output is there once and those of a key are in order."""
+        found = defaultdict(list)
+        for (partition, offset), key in sorted(self.written.items()):
+            found[key].append(f"{partition}@{offset}")
+        return dict(found)
+
+    def letters(self) -> Counter[tuple[int, int]]:
+        """Return how often each record is among the dead letters."""
+        found: Counter[tuple[int, int]] = Counter()
+        for message in self._read(self.dead_letters):
+            headers = dict(message.headers())
+            found[int(headers["wasmline.source.partition"]), int(headers["wasmline.source.offset"])] += 1
+        return found
+
+    def _read(self, topic: str) -> list[Any]:
+        return list(read_to_end(self.kafka.config, topic))
+
+    def close(self) -> None:
+        for member in self.members:
+            member.process.kill()
+            member.process.wait()
+            if member.process.stdin:
+                member.process.stdin.close()
+        self._reader.close()
+        self._producer.close()
+
+    def __enter__(self) -> Rig:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def until(self, happened: Callable[[], object], what: str) -> None:
+        """Wait until something has happened; no member may end meanwhile."""
+        seen = False
+
+        def settled() -> bool:
+            nonlocal seen
+            seen = bool(happened())
+            return seen or any(member.process.poll() is not None for member in self.members)
+
+        wait_until(settled, PATIENCE)
+        if not seen:
+            self.ledger.read()
+            logs = {member.log.name: member.log.read_text()[-2_000:] for member in self.members}
+            raise AssertionError(f"in vain: {what}; {self.ledger.lost()[:10]}; {self.ledger.wrong[:5]}; {logs}")
+
+    def _gone(self, member: Member) -> None:
+        self.members.remove(member)
+        if member.process.stdin:
+            member.process.stdin.close()

@@ -1,0 +1,93 @@
+"""The rig can fail: what it is there to find, it finds."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ledger import Journal, Ledger, Left
+from rig import LONG_SESSION_MS, Rig
+from wasmline.testing.kafka import RunningKafka
+
+NOTHING = {0: Left(0, -1, frozenset())}
+
+
+def test_a_member_that_ignores_the_map_is_found_out(kafka: RunningKafka, tmp_path: Path) -> None:
+    with Rig(kafka, tmp_path, sleep_ms=100, keys=100, session_ms=LONG_SESSION_MS) as rig:
+        rig.feed(400)
+        rig.join()
+        rig.wait(100)
+        rig.leave(rig.members[0])
+        rig.join(ignores_maps=True)
+        with pytest.raises(AssertionError, match="was done once more"):
+            rig.finish()
+
+
+class Book:
+    """A ledger of records 0 to 3 of one partition and key, and who writes in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.ledger = Ledger(folder / "journal", window=10)
+        for offset in range(4):
+            self.ledger.expect(0, offset, b"key")
+        self._journal = Journal(folder / "journal")
+
+    def write(self, *events: str) -> list[str]:
+        for event in events:
+            self._journal.write(event[0], 0, int(event[1:]), b"key")
+        self.ledger.read()
+        return self.ledger.wrong
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> Book:
+    return Book(tmp_path)
+
+
+def test_all_in_order_is_right(book: Book) -> None:
+    assert book.write("S0", "F0", "S0", "D0", "S1", "E1", "S2", "E2", "S3", "E3") == []
+    assert book.ledger.missing == 0
+    assert book.ledger.lost() == []
+
+
+def test_a_record_that_is_missing_is_lost(book: Book) -> None:
+    book.write("S0", "E0", "S1")
+    assert book.ledger.missing == 3
+    assert book.ledger.lost() == [(0, 1), (0, 2), (0, 3)]
+
+
+def test_two_at_once_is_wrong(book: Book) -> None:
+    (wrong,) = book.write("S0", "S0")
+    assert "while others were at it" in wrong
+
+
+def test_a_record_before_its_turn_is_wrong(book: Book) -> None:
+    (wrong,) = book.write("S0", "F0", "S1")
+    assert "that come first" in wrong
+
+
+def test_a_record_that_is_done_again_is_wrong_unless_it_was_not_committed(book: Book) -> None:
+    book.write("S0", "E0", "S1", "E1", "S2")
+    book.ledger.ended(os.getpid(), {0: Left(0, 1, frozenset([0]))})
+    assert book.write("S0", "E0") == []
+    assert book.ledger.again == 1
+    (wrong,) = book.write("S1", "E1")
+    assert "0@1 of key 'key' was done once more" in wrong
+
+
+def test_finishing_long_before_the_end_and_not_committing_is_wrong(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "journal", window=0)
+    ledger.expect(0, 0, b"key")
+    Journal(tmp_path / "journal").write("E", 0, 0, b"key")
+    with (tmp_path / "journal").open("a") as file:
+        file.write("S 1 0 0 1.0 00\nE 1 0 0 1.0 00\n")
+    ledger.ended(1, NOTHING)
+    assert "not committed" in ledger.wrong[-1]
+
+
+def test_leaving_with_a_record_in_hand_is_wrong(book: Book) -> None:
+    book.write("S0")
+    book.ledger.ended(os.getpid(), None)
+    assert "left while it had a record" in book.ledger.wrong[0]

@@ -1,0 +1,92 @@
+"""Members come, go, die and freeze; no record is lost, none runs twice but within the bound, and each key in order."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from rig import EXACTLY_ONCE, LONG_SESSION_MS, ROUNDS, SESSION_MS, Rig, long
+from wasmline.testing.kafka import RunningKafka
+
+
+@pytest.mark.parametrize(
+    ("handler", "options"),
+    [
+        pytest.param("one", {}, id="threads"),
+        pytest.param("asynchronous", {}, id="asyncio", marks=long),
+        pytest.param("several", {"batch_size": 8}, id="batches", marks=long),
+        pytest.param("one", EXACTLY_ONCE, id="transactions"),
+    ],
+)
+def test_members_join_and_leave_every_half_second(
+    kafka: RunningKafka, tmp_path: Path, handler: str, options: dict[str, object]
+) -> None:
+    """Confluent's #857 (paused for ever after a rebalance), #826 (loss on close), #875 and #909 (a record skipped, then
+    a stall), #894 and #893 (a commit that goes back), #62 (the first record skipped), #777 and #365 (what is in flight
+    runs twice), #541 (transactions lock up in a rebalance). All leave in order: nothing at all runs twice.
+    """
+    with Rig(
+        kafka, tmp_path, options=options, handler=handler, sleep_ms=30, writes=True, session_ms=LONG_SESSION_MS
+    ) as rig:
+        rig.join()
+        rig.feed(500)
+        rig.wait(50)
+        for _ in range(6 * ROUNDS):
+            rig.feed(100)
+            rig.left()
+            if len(rig.members) < 3:
+                rig.join()
+            else:
+                rig.leave(rig.random.choice(rig.members))
+            time.sleep(0.5)
+        rig.finish()
+        assert rig.ledger.again == 0
+        assert rig.outputs() == rig.expected()
+
+
+@pytest.mark.parametrize(
+    "options", [pytest.param({}, id="at least once", marks=long), pytest.param(EXACTLY_ONCE, id="transactions")]
+)
+def test_members_are_killed_in_mid_flight(kafka: RunningKafka, tmp_path: Path, options: dict[str, object]) -> None:
+    """What was in flight runs again, and so does what was finished since the last commit; #803 (transactions stall)."""
+    with Rig(kafka, tmp_path, options=options, sleep_ms=20, writes=True) as rig:
+        rig.join(), rig.join()
+        for _ in range(ROUNDS):
+            rig.feed(1_000)
+            rig.wait(200)
+            victims = rig.random.sample(rig.members, rig.random.choice([1, 2]))
+            rig.kill(*victims)
+            for _ in victims:
+                rig.join()
+        rig.finish()
+        if "delivery" in options:
+            assert rig.outputs() == rig.expected()
+        else:
+            assert {key: sorted(set(texts)) for key, texts in rig.outputs().items()} == {
+                key: sorted(texts) for key, texts in rig.expected().items()
+            }
+
+
+@pytest.mark.parametrize(
+    "options", [pytest.param({}, id="at least once", marks=long), pytest.param(EXACTLY_ONCE, id="transactions")]
+)
+def test_a_member_is_frozen_past_its_session_and_comes_back(
+    kafka: RunningKafka, tmp_path: Path, options: dict[str, object]
+) -> None:
+    with Rig(kafka, tmp_path, options=options, sleep_ms=20, writes=True) as rig:
+        rig.join(), rig.join()
+        for _ in range(ROUNDS):
+            rig.feed(1_500)
+            rig.wait(200)
+            frozen = rig.random.choice(rig.members)
+            rig.freeze(frozen)
+            time.sleep(SESSION_MS / 1_000 + 1)
+            rig.wait(200)
+            rig.thaw(frozen)
+            rig.feed(300)
+            rig.wait(500)
+        rig.finish()
+        if "delivery" in options:
+            assert rig.outputs() == rig.expected()

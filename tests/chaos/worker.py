@@ -1,0 +1,105 @@
+"""A member of the group, as a process: ``worker.py ORDERS``, a JSON object. SIGTERM ends it in order.
+
+It writes every handler's beginning and end into the journal. It dies with whoever holds the other end of its input.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from ledger import Journal
+from wasmline.consumer import ConsumedRecord, ConsumerOptions, Output, ParallelConsumer, RetryPolicy, owner
+from wasmline.errors import TerminalFailure
+
+POISON = b"\xff poison"
+STUCK = b"stuck"
+"""What the keys begin with whose records fail until the file ``unstuck`` is there."""
+
+
+class Handler:
+    """Takes up to ``sleep_ms`` for a record; ``failing`` percent of the records fail at first."""
+
+    def __init__(self, orders: dict[str, Any]) -> None:
+        self._journal = Journal(Path(orders["journal"]))
+        self._output = orders.get("output")
+        self._sleep: float = orders.get("sleep_ms", 5) / 1_000
+        self._failing = orders.get("failing", 0)
+        self._unstuck = Path(orders["journal"]).with_name("unstuck")
+        self._attempts = orders["options"].get("retry", {}).get("max_attempts")
+
+    def one(self, record: ConsumedRecord) -> Output | None:
+        self._note("S", record)
+        time.sleep(self._seconds(record))
+        return self._end(record)
+
+    async def asynchronous(self, record: ConsumedRecord) -> Output | None:
+        self._note("S", record)
+        await asyncio.sleep(self._seconds(record))
+        return self._end(record)
+
+    def several(self, records: Sequence[ConsumedRecord]) -> list[Output]:
+        outputs = [self.one(record) for record in records]
+        return [output for output in outputs if output is not None]
+
+    def _end(self, record: ConsumedRecord) -> Output | None:
+        try:
+            self._work(record)
+        except TerminalFailure:
+            self._note("D", record)
+            raise
+        except Exception:
+            self._note("D" if record.attempt == self._attempts else "F", record)
+            raise
+        self._note("E", record)
+        if self._output is None:
+            return None
+        return Output(self._output, f"{record.partition}@{record.offset}".encode(), record.key)
+
+    def _work(self, record: ConsumedRecord) -> None:
+        if record.value == POISON:
+            raise TerminalFailure("no such format")
+        if (record.key or b"").startswith(STUCK) and not self._unstuck.exists():
+            raise RuntimeError("no way")
+        if record.attempt <= 2 and Random(record.partition << 40 | record.offset).randrange(100) < self._failing:
+            raise RuntimeError("not this time")
+
+    def _seconds(self, record: ConsumedRecord) -> float:
+        return self._sleep * Random(record.offset << 10 | record.partition).random()
+
+    def _note(self, kind: str, record: ConsumedRecord) -> None:
+        self._journal.write(kind, record.partition, record.offset, record.key or b"")
+
+
+def die_with_the_parent() -> None:
+    while os.read(0, 1):
+        pass
+    os._exit(1)
+
+
+def main() -> None:
+    logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
+    orders = json.loads(sys.argv[1])
+    if orders.get("ignores_maps"):  # the negative control
+        owner.offset_codec.parse = lambda metadata, base: (base - 1, ())  # type: ignore[attr-defined]
+    asked = orders["options"]
+    asked["retry"] = RetryPolicy(**asked.get("retry", {}))
+    consumer = ParallelConsumer(ConsumerOptions(**asked))
+    signal.signal(signal.SIGTERM, lambda *_: consumer.stop(drain=False))
+    threading.Thread(target=die_with_the_parent, daemon=True).start()
+    handler = Handler(json.loads(sys.argv[1]))
+    consumer.run(getattr(handler, orders.get("handler", "one")))
+
+
+if __name__ == "__main__":
+    main()
