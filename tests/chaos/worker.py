@@ -19,7 +19,7 @@ from random import Random
 from typing import Any
 
 from ledger import Journal
-from wasmline.consumer import ConsumedRecord, ConsumerOptions, Output, ParallelConsumer, RetryPolicy, owner
+from wasmline.consumer import ConsumedRecord, ConsumerOptions, Output, ParallelConsumer, RetryPolicy, offset_codec
 from wasmline.errors import TerminalFailure
 
 POISON = b"\xff poison"
@@ -91,7 +91,7 @@ def main() -> None:
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
     orders = json.loads(sys.argv[1])
     if orders.get("ignores_maps"):  # the negative control
-        owner.offset_codec.parse = lambda metadata, base: (base - 1, ())  # type: ignore[attr-defined]
+        offset_codec.parse = lambda metadata, base: (base - 1, ())
     asked = orders["options"]
     asked["retry"] = RetryPolicy(**asked.get("retry", {}))
     consumer = ParallelConsumer(ConsumerOptions(**asked))

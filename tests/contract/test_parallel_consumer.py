@@ -19,10 +19,10 @@ from wasmline.consumer import (
     Output,
     RetryPolicy,
     State,
+    assignment,
     offset_codec,
     parallel,
 )
-from wasmline.consumer import owner as owning
 from wasmline.consumer.backend import Committed
 from wasmline.consumer.encodings import Encoding
 from wasmline.consumer.offset_codec import decode, encode, encode_as
@@ -425,7 +425,7 @@ def test_outputs_are_written_once_and_in_the_order_of_their_key(
 def test_a_record_whose_output_is_refused_goes_to_the_dead_letters_alone(
     cluster: Cluster, group: str, ledger: Ledger, delivery: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(owning, "BACK_OFF", 0.01)
+    monkeypatch.setattr(assignment, "BACK_OFF", 0.01)
     topic, target, letters = cluster.topic(), cluster.topic(max_message_bytes=1_000), cluster.topic()
     cluster.write(*numbered(topic, 10, keys=10))
 
@@ -474,7 +474,7 @@ def test_outputs_are_seen_once_whatever_becomes_of_a_transaction(
     memory: Memory, group: str, error: type[WasmlineError], carried_out: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """#830, #541: a transaction that fails is begun anew, by a reader of what is committed."""
-    monkeypatch.setattr(owning, "BACK_OFF", 0.01)
+    monkeypatch.setattr(assignment, "BACK_OFF", 0.01)
     topic, target = memory.topic(), memory.topic()
     memory.write(*numbered(topic, 50, keys=7))
     for number in range(3):
@@ -654,7 +654,7 @@ def test_incomplete_records_that_were_compacted_away_are_done(memory: Memory, gr
 def test_a_log_that_is_truncated_and_written_anew_is_read_anew(
     memory: Memory, group: str, ledger: Ledger, seeks_fail: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(owning, "BACK_OFF", 0.01)
+    monkeypatch.setattr(assignment, "BACK_OFF", 0.01)
     topic = memory.topic()
     partition = TopicPartition(topic, 0)
     memory.write(*numbered(topic, 6))
@@ -921,7 +921,7 @@ def test_a_broker_that_is_away_for_a_while_costs_nothing(
     memory: Memory, group: str, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """#809, #833: commits and outputs wait, and a record whose letter is not written yet is not done."""
-    monkeypatch.setattr(owning, "BACK_OFF", 0.01)
+    monkeypatch.setattr(assignment, "BACK_OFF", 0.01)
     topic, target, letters = memory.topic(), memory.topic(), memory.topic()
     memory.write(*numbered(topic, 10, keys=10))
     asked = options(topic, group, commit_interval_ms=1, retry=ONCE, dead_letter_topic=letters)
@@ -950,7 +950,7 @@ def test_a_broker_that_is_away_for_a_while_costs_nothing(
 def test_a_partition_whose_progress_cannot_be_read_is_tried_again(
     memory: Memory, group: str, ledger: Ledger, delivery: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(owning, "BACK_OFF", 0.01)
+    monkeypatch.setattr(assignment, "BACK_OFF", 0.01)
     topic = memory.topic()
     memory.write(*numbered(topic, 5))
     memory.commit(group, {TopicPartition(topic, 0): Committed(2, "")})

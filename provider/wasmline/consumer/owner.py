@@ -7,19 +7,17 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from queue import Empty
-from typing import NamedTuple
 
 from wasmline import dead_letters
-from wasmline.consumer import offset_codec
-from wasmline.consumer.backend import Backend, Committed
+from wasmline.consumer.assignment import Assignment
+from wasmline.consumer.backend import Backend
 from wasmline.consumer.engines import Engine, Mailbox, Outcome, Result
 from wasmline.consumer.health import ConsumerHealth, Counters, State, partition_health, waiting_keys
-from wasmline.consumer.offsets import Start
 from wasmline.consumer.options import ConsumerOptions, Delivery
 from wasmline.consumer.progress import AtLeastOnce, ExactlyOnce, Progress
 from wasmline.consumer.records import ConsumedRecord, Output
-from wasmline.consumer.work import Batch, PartitionWork, Work
-from wasmline.errors import HandlerBroken, InvalidOffsetMetadata, RecordGivenUp, WasmlineError
+from wasmline.consumer.work import Batch, Work
+from wasmline.errors import HandlerBroken, RecordGivenUp
 from wasmline.records import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -45,9 +43,6 @@ MOVING = 5.0
 AGAIN = 0.05
 """Seconds between two such tries."""
 
-BACK_OFF = 1.0
-"""Seconds until a partition whose progress could not be read or written is tried again."""
-
 
 class Owner:
     """One run of a consumer. ``turn`` is one round of its loop; all methods are for one thread."""
@@ -69,7 +64,7 @@ class Owner:
             self._progress = ExactlyOnce(self.work, transactions, self._letter, options.buffer_records)
         else:
             self._progress = AtLeastOnce(self.work, self._source, backend.sink, self._letter)
-        self._closed: dict[TopicPartition, _Closed] = {}
+        self._assignment = Assignment(self.work, self._source, self._progress, self.counters)
         self._next_look = 0.0
         self._next_commit = time.monotonic() + options.commit_interval
         self._draining = False
@@ -84,8 +79,8 @@ class Owner:
         self._hand_out(now)
         if (now >= self._next_commit or self.work.is_starved) and self._progress.commit():
             self._next_commit = now + self._options.commit_interval
-        if self._closed and not self._draining:
-            self._reopen(now)
+        if not self._draining:
+            self._assignment.retry(now)
         if self.work.out:
             if self.work.out > self._engine.workers + self._spare:
                 time.sleep(LINGER)  # the workers have enough to do, and a wake-up for each result would cost them time
@@ -127,15 +122,8 @@ class Owner:
     # -- the assignment ----------------------------------------------------------------------------------------------
 
     def assigned(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int | None]:
-        """Take these partitions over where they were left. What cannot be taken now is tried again in a second."""
-        if self._draining:
-            return {}
-        try:
-            return self._open(partitions)
-        except WasmlineError as error:
-            for partition in partitions:
-                self._postpone(partition, error)
-            return {}
+        """Take these partitions over where they were left; none, once the consumer is about to end."""
+        return {} if self._draining else self._assignment.open(partitions)
 
     def revoked(self, partitions: Collection[TopicPartition]) -> None:
         """Wait for what is out of these partitions, commit it, and let them go."""
@@ -144,78 +132,14 @@ class Owner:
 
     def lost(self, partitions: Collection[TopicPartition]) -> None:
         """Let these partitions go."""
-        self.work.revoke(partitions)
-        self._progress.end(partitions)
-        for partition in partitions:
-            self._closed.pop(partition, None)
-
-    def _open(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int | None]:
-        self._progress.begin(partitions)
-        starts = self._starts(partitions)
-        self.work.assign(starts)
-        return {partition: start.offset if start else None for partition, start in starts.items()}
-
-    def _starts(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Start | None]:
-        """Read where the partitions were left. A map that speaks of records the log does not have is not believed."""
-        committed = self._source.committed(partitions)
-        starts: dict[TopicPartition, Start | None] = {}
-        for partition in partitions:
-            if left := committed.get(partition):
-                starts[partition] = self._start(partition, left)
-            else:
-                starts[partition] = self._closed[partition].first if partition in self._closed else None
-        mapped = [partition for partition, start in starts.items() if start and start.highest_succeeded >= start.offset]
-        for partition, end in self._source.ends(mapped).items() if mapped else ():
-            start = starts[partition]
-            if start and start.highest_succeeded >= end:
-                text = "%s-%d ends at %d, but its map says that %d is done: the map is of another log, and ignored"
-                logger.warning(text, *partition, end, start.highest_succeeded)
-                starts[partition] = Start(start.offset, start.offset - 1)
-        return starts
-
-    def _start(self, partition: TopicPartition, left: Committed) -> Start:
-        """Return where a partition was left. A map that cannot be read is dropped: what it held is done once more."""
-        try:
-            return Start(left.offset, *offset_codec.parse(left.metadata, left.offset))
-        except InvalidOffsetMetadata as error:
-            self.counters.unreadable_maps += 1
-            logger.warning("%s-%d begins at %d, without the map that stands there: %s", *partition, left.offset, error)
-            return Start(left.offset, left.offset - 1)
-
-    def _postpone(self, partition: TopicPartition, error: Exception, first: Start | None = None) -> None:
-        logger.warning("%s-%d is tried again in %.0f s: %s", *partition, BACK_OFF, error)
-        self._closed[partition] = _Closed(time.monotonic() + BACK_OFF, first)
-
-    def _reopen(self, now: float) -> None:
-        due = [partition for partition, closed in self._closed.items() if closed.until <= now]
-        if not due:
-            return
-        try:
-            starts = self._open(due)
-            self._source.seek({partition: offset for partition, offset in starts.items() if offset is not None})
-        except WasmlineError as error:
-            self.work.revoke(due)
-            for partition in due:
-                self._postpone(partition, error, self._closed[partition].first)
-            return
-        for partition in due:
-            del self._closed[partition]
-        self._source.resume(due)
-
-    def _restart(self, work: PartitionWork, error: Exception) -> None:
-        """Throw a partition's work away, to begin again where its progress is."""
-        partition, first = work.partition, work.offsets.first
-        self.work.revoke([partition])
-        self._progress.end([partition])
-        self._source.pause([partition])
-        self._postpone(partition, error, None if first is None else Start(first, first - 1))
+        self._assignment.close(partitions)
 
     # -- progress -----------------------------------------------------------------------------------------------------
 
     def _settle_progress(self, timeout: float = 0.0) -> None:
         for work, failure in self._progress.settle(timeout).items():
             if not work.closed:
-                self._restart(work, failure)
+                self._assignment.restart(work, failure)
 
     def _finish(self, partitions: Collection[TopicPartition], timeout: float) -> None:
         """Hand out nothing more of these partitions, give what is out some time, and commit what is done."""
@@ -239,7 +163,7 @@ class Owner:
         """Read what there is, and pause or resume partitions as their buffers ask for."""
         records = self._source.poll(min(FETCH, self.work.room), timeout)
         if seeks := self.work.add(records):
-            self._go_back(seeks)
+            self._assignment.seek(seeks)
         hungry = records and self.work.queued < self._enough
         self._next_look = time.monotonic() + (0.0 if hungry else LOOK)
         pause, resume = self.work.balance()
@@ -247,13 +171,6 @@ class Owner:
             self._source.pause(pause)
         if resume and not self._draining:
             self._source.resume(resume)
-
-    def _go_back(self, offsets: Mapping[TopicPartition, int]) -> None:
-        try:
-            self._source.seek(offsets)
-        except WasmlineError as error:
-            for work in self.work.of(offsets):
-                self._restart(work, error)
 
     def _hand_out(self, now: float) -> None:
         if self.paused or self._progress.is_full:
@@ -341,14 +258,6 @@ class Owner:
             *dead_letters.coordinates(TopicPartition(record.topic, record.partition), record.offset),
         ]
         return Output(topic, record.value, record.key, headers, record.timestamp)
-
-
-class _Closed(NamedTuple):
-    """A partition that is assigned and not worked on, because its progress could not be read or written."""
-
-    until: float
-    first: Start | None
-    """Where to begin if nothing is committed."""
 
 
 def _succeeded(batch: Batch, outcome: Outcome) -> tuple[Sequence[ConsumedRecord], Outcome]:
