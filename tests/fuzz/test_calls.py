@@ -20,7 +20,7 @@ EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "150"))
 CALLS_PER_PROCESS = 2000
 """A process keeps what it compiled on its disk; a fresh one begins with none."""
 
-LIMITS = {"cpu_ms_per_record": 50, "memory_bytes": 4 * 2**20, "output_bytes_per_record": 2**20}
+LIMITS = {"cpu_ms_per_record": 1_000, "memory_bytes": 4 * 2**20, "output_bytes_per_record": 2**20}
 KINDS = {name: kind for names in FUNCTIONS.values() for name, kind in names.items() if kind}
 END = 3 * 65536
 """The size of the guest's memory."""
