@@ -72,7 +72,8 @@ class Member:
 class Rig:
     """``options`` are those of every member's consumer; ``orders`` go to its handler (see worker.py).
 
-    Where nobody dies, ``session_ms`` may be LONG_SESSION_MS: then nobody who is merely slow is taken for dead.
+    ``settings`` are librdkafka's, in place of QUICK and ``session_ms``. Where nobody dies, that may be LONG_SESSION_MS:
+    then nobody who is merely slow is taken for dead.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class Rig:
         keys: int = 40,
         session_ms: int = SESSION_MS,
         options: Mapping[str, Any] | None = None,
+        settings: Mapping[str, str] | None = None,
         **orders: Any,
     ) -> None:
         self.kafka = kafka
@@ -119,8 +121,11 @@ class Rig:
                 "max_concurrency": 16,
                 "commit_interval_ms": 200,
                 "dead_letter_topic": self.dead_letters,
-                "kafka": {**QUICK, "session.timeout.ms": str(session_ms), **kafka.config.properties},
                 **(options or {}),
+                "kafka": {
+                    **(settings or {**QUICK, "session.timeout.ms": str(session_ms)}),
+                    **kafka.config.properties,
+                },
             },
         }
 

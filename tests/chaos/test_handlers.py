@@ -102,8 +102,8 @@ def test_maps_that_are_too_large_for_a_broker_lose_nothing(kafka: RunningKafka, 
 @long
 def test_large_records_are_bounded_by_their_bytes(kafka: RunningKafka, tmp_path: Path) -> None:
     """Confluent's #832, #817 and #716 (out of memory): 160 MB in a topic, and a member that keeps 8 of them."""
-    options = {"buffer_bytes": 8 * 2**20, "kafka": {**kafka.config.properties, "queued.max.messages.kbytes": "4096"}}
-    with Rig(kafka, tmp_path, options=options, sleep_ms=200, partitions=2, session_ms=LONG_SESSION_MS) as rig:
+    options, settings = {"buffer_bytes": 8 * 2**20}, {"queued.max.messages.kbytes": "4096"}
+    with Rig(kafka, tmp_path, options=options, settings=settings, sleep_ms=200, partitions=2) as rig:
         rig.feed(10)
         member = rig.join()
         rig.wait(10)
