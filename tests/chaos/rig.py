@@ -197,8 +197,12 @@ class Rig:
     def thaw(self, member: Member) -> None:
         """Let a member go on, and see it join again."""
         member.process.send_signal(signal.SIGCONT)
-        self.until(self._is_complete, "all members in a group that has settled")
+        self.settle()
         self.ledger.heard(member.pid)
+
+    def settle(self) -> None:
+        """Wait until all members are in, and the group has shared its partitions out."""
+        self.until(self._is_complete, "all members in a group that has settled")
 
     def _is_complete(self) -> bool:
         group = self._admin.describe_consumer_groups([self.group])[self.group].result(PATIENCE)

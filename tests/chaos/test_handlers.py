@@ -61,6 +61,7 @@ def test_handlers_fail_now_and_then_while_members_come_and_go(kafka: RunningKafk
         for _ in range(2 * ROUNDS):
             rig.feed(400)
             rig.wait(200)
+            rig.settle()
             rig.leave(rig.members[0])
             rig.join()
         rig.finish()
