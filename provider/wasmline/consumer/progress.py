@@ -6,19 +6,22 @@ import logging
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from typing import NamedTuple
 
 from wasmline.consumer.backend import Committed, Sink, Source, Transactions
 from wasmline.consumer.engines import Outcome
+from wasmline.consumer.errand import Errand
 from wasmline.consumer.offsets import Commit
 from wasmline.consumer.records import ConsumedRecord, Output
 from wasmline.consumer.work import PartitionWork, Work
-from wasmline.errors import CommitFailed, NotAuthorized, OutputRefused, TopicNotFound, WasmlineError
+from wasmline.errors import BrokerUnavailable, CommitFailed, NotAuthorized, OutputRefused, TopicNotFound, WasmlineError
 from wasmline.records import TopicPartition
 
 logger = logging.getLogger(__name__)
+
+GIVE_UP = 20.0
+"""Seconds after which a round counts as lost: clients were seen to hang on a broker that was restarted."""
 
 Letter = Callable[[ConsumedRecord, Exception], Output]
 """Makes a dead letter of a record that is given up, or raises where there is no topic for it."""
@@ -30,8 +33,7 @@ class Progress(ABC):
     def __init__(self, work: Work, letter: Letter) -> None:
         self.work = work
         self.letter = letter
-        self._pool = ThreadPoolExecutor(1, "wasmline-commit")
-        self._round: Future[Mapping[TopicPartition, WasmlineError]] | None = None
+        self._round: Errand[Mapping[TopicPartition, WasmlineError]] | None = None
         self._commits: dict[PartitionWork, Commit] = {}
 
     def commit(self, partitions: Collection[TopicPartition] | None = None) -> bool:
@@ -40,7 +42,7 @@ class Progress(ABC):
             return False
         self._commits = self.work.commits(partitions)
         if self._commits:
-            self._round = self._pool.submit(self._begin(self._commits))
+            self._round = Errand(self._begin(self._commits))
         return True
 
     @property
@@ -56,11 +58,12 @@ class Progress(ABC):
         """
         if self._round is None:
             return {}
-        if timeout > 0:
-            wait([self._round], timeout)
-        if not self._round.done():
+        is_done = self._round.wait(timeout)
+        if not is_done and self._round.age < GIVE_UP:
             return {}
         answer, commits, self._round = self._round, self._commits, None
+        if not is_done:
+            return dict.fromkeys(commits, BrokerUnavailable(f"a commit was not answered for {GIVE_UP:.0f} s"))
         try:
             failures = answer.result()
         except WasmlineError as error:
@@ -72,10 +75,6 @@ class Progress(ABC):
             if work.partition not in failures:
                 work.offsets.committed(commit)
         return {work: failures[work.partition] for work in commits if work.partition in failures}
-
-    def close(self) -> None:
-        """End the thread that commits."""
-        self._pool.shutdown(wait=False)
 
     @property
     def is_full(self) -> bool:
@@ -214,8 +213,6 @@ class ExactlyOnce(Progress):
         return {work: error for work, error in failures.items() if not isinstance(error, CommitFailed | OutputRefused)}
 
     def end(self, partitions: Collection[TopicPartition]) -> None:
-        if self._round is not None:
-            wait([self._round])  # its calls end by themselves, and until then its producers are in use
         for work in [work for work in self._outputs if work.partition in partitions]:
             del self._outputs[work]
         self._transactions.close(partitions)

@@ -10,7 +10,6 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
@@ -21,6 +20,7 @@ from wasmline.consumer.confluent.batches import Batches
 from wasmline.consumer.confluent.door import GroupDoor
 from wasmline.consumer.confluent.sink import failure, produce
 from wasmline.consumer.confluent.source import ConfluentSource
+from wasmline.consumer.errand import Errand
 from wasmline.consumer.records import Output
 from wasmline.errors import CommitFailed, NotAuthorized, OutputRefused, ProducerFenced, UnsafeBroker, WasmlineError
 from wasmline.kafka.commit_metadata import CommittedOffset
@@ -40,19 +40,21 @@ SETTINGS = {
     "retry.backoff.ms": "1",
     "retry.backoff.max.ms": "20",
     "linger.ms": "0",
+    "socket.nagle.disable": "true",  # a transaction is small requests in a row, which would wait for each other's ACK
     "socket.timeout.ms": "10000",  # how long a silent broker is waited for, whatever a call's own limit is
 }
 PATIENCE = 30.0
-"""Seconds that one call may take, its repetitions included."""
+"""Seconds that it may take to open a partition, for each step."""
+
+LIMIT = 15.0
+"""Seconds that a transaction may take. One that takes longer is given up with its client: whatever holds the client up,
+the next one of its id ends the transaction."""
 
 WARM_UP = 0.08
 """Seconds a client has to exist before ``init_transactions``, which otherwise sleeps half a second."""
 
 STABLE_READ = 0.3
 """Seconds after which a stable read counts as one that waits."""
-
-CONCURRENT = 8
-"""Partitions whose transactions are carried out at a time."""
 
 FENCES = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
 
@@ -67,7 +69,6 @@ class ConfluentTransactions:
         self._door = door
         self._producers: dict[TopicPartition, Producer] = {}
         self._member: Any = None
-        self._pool: ThreadPoolExecutor | None = None
         self._is_safe = False
         self._batches = Batches(config)
 
@@ -82,7 +83,7 @@ class ConfluentTransactions:
             self._is_safe = True
         self.close(partitions)
         with mapped(self._config.bootstrap_servers):
-            self._producers |= self._map(self._fence, partitions)
+            self._producers |= _each(partitions, self._fence)
 
     def prepare(self) -> None:
         # In another thread the client does not answer this while the owner is in a callback of the assignment.
@@ -91,55 +92,69 @@ class ConfluentTransactions:
     def commit(
         self, work: Mapping[TopicPartition, tuple[Sequence[Output], Committed]]
     ) -> Mapping[TopicPartition, WasmlineError]:
-        answers = self._map(lambda partition: self._carry_out(partition, *work[partition]), work)
-        failures = {partition: error for partition, error in answers.items() if error is not None}
-        for partition, error in failures.items():
-            if not isinstance(error, CommitFailed | OutputRefused):
-                self.close([partition])
-        return failures
+        answers = _each(work, lambda partition: self._commit(partition, *work[partition]))
+        return {partition: error for partition, error in answers.items() if error is not None}
 
     def close(self, partitions: Collection[TopicPartition] | None = None) -> None:
         for partition in list(self._producers) if partitions is None else partitions:
             if client := self._producers.pop(partition, None):
                 client.purge()  # and the next ``init_transactions`` of this id aborts what is open
-        if partitions is None and self._pool is not None:
-            self._pool.shutdown()
-            self._pool = None
 
     def _fence(self, partition: TopicPartition) -> Producer:
         return fence(self._config, f"{self._prefix}.{partition.topic}.{partition.partition}")
 
-    def _carry_out(
+    def _commit(
         self, partition: TopicPartition, outputs: Sequence[Output], progress: Committed
     ) -> WasmlineError | None:
-        """Run one transaction; return what it failed with."""
+        """Run one transaction, return what it failed with, and see to the client for the next one.
+
+        If that took so long that the partition was opened anew meanwhile, it has another client, which is left alone.
+        """
         client = self._producers[partition]
+        error, is_usable = self._carry_out(client, partition, outputs, progress)
+        if is_usable or self._producers.get(partition) is not client:
+            return error
+        self.close([partition])
+        if isinstance(error, CommitFailed | OutputRefused):
+            try:
+                with mapped(self._config.bootstrap_servers):
+                    self._producers[partition] = self._fence(partition)
+            except WasmlineError as failure:
+                return failure
+        return error
+
+    def _carry_out(
+        self, client: Producer, partition: TopicPartition, outputs: Sequence[Output], progress: Committed
+    ) -> tuple[WasmlineError | None, bool]:
+        """Run one transaction; return what it failed with, and whether the client can be used for another one."""
+        deadline = time.monotonic() + LIMIT
         undelivered: list[WasmlineError] = []
         try:
             with mapped(self._config.bootstrap_servers, dict.fromkeys(FENCES, _fenced(partition))):
-                _repeat(client.begin_transaction)
+                client.begin_transaction()
                 try:
                     self._fill(client, outputs, undelivered)
                     exact = {partition: CommittedOffset(progress.offset, progress.metadata)}
-                    _repeat(lambda: self._door.on(partition).send_offsets(client, self._member, exact, PATIENCE))
-                    _repeat(lambda: client.commit_transaction(PATIENCE))
+                    send = partial(self._door.on(partition).send_offsets, client, self._member, exact)
+                    _repeat(send, deadline)
+                    _repeat(client.commit_transaction, deadline)
                 except (KafkaException, OutputRefused) as error:
-                    if isinstance(error, KafkaException) and error.args[0].fatal():
+                    late = time.monotonic() > deadline
+                    if late or (isinstance(error, KafkaException) and error.args[0].fatal()):
                         raise
                     # Refused where a commit is under way, so that what was aborted was not committed.
-                    _repeat(lambda: client.abort_transaction(PATIENCE))
+                    _repeat(client.abort_transaction, deadline)
                     client.poll(0)  # what became of the outputs may be told only now
-                    if undelivered:
-                        # The client counts what was not sent, and would fail the next transaction over the gap.
-                        self._producers[partition] = self._fence(partition)
-                        if not undelivered[0].retryable:
-                            return undelivered[0]
+                    if undelivered and not undelivered[0].retryable:
+                        return undelivered[0], False
                     if isinstance(error, OutputRefused):
-                        return error
-                    return CommitFailed(f"the transaction of {_name(partition)} was aborted: {error}")
+                        return error, True
+                    text = f"the transaction of {_name(partition)} was aborted: {error}"
+                    # The client counts what was not sent, and would fail the next transaction over the gap.
+                    return CommitFailed(text), not undelivered
         except WasmlineError as error:
-            return error
-        return None
+            return error, False
+        return None, True
 
     def _fill(self, client: Producer, outputs: Sequence[Output], undelivered: list[WasmlineError]) -> None:
         """Write the outputs of a transaction; what cannot be written is raised, or joins ``undelivered``."""
@@ -158,17 +173,15 @@ class ConfluentTransactions:
             except OutputRefused as error:
                 raise _placed(error, place) from error
         if waiting:
-            client.flush(PATIENCE)
+            client.flush(LIMIT)
 
-    def _map(
-        self, call: Callable[[TopicPartition], T], partitions: Collection[TopicPartition]
-    ) -> dict[TopicPartition, T]:
-        """Call for each partition, several at a time."""
-        if len(partitions) == 1:
-            return {partition: call(partition) for partition in partitions}
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(CONCURRENT, "wasmline-transactions")
-        return dict(zip(partitions, self._pool.map(call, partitions), strict=True))
+
+def _each(partitions: Collection[TopicPartition], call: Callable[[TopicPartition], T]) -> dict[TopicPartition, T]:
+    """Call for all partitions at the same time."""
+    if len(partitions) == 1:
+        return {partition: call(partition) for partition in partitions}
+    errands = {partition: Errand(partial(call, partition)) for partition in partitions}
+    return {partition: errand.result() for partition, errand in errands.items()}
 
 
 def fence(config: KafkaConfig, transactional_id: str) -> Producer:
@@ -177,7 +190,7 @@ def fence(config: KafkaConfig, transactional_id: str) -> Producer:
     client = producer(config, **settings, **{"transactional.id": transactional_id})
     client.list_topics(timeout=PATIENCE)
     client.poll(WARM_UP)
-    _repeat(lambda: client.init_transactions(PATIENCE))
+    _repeat(client.init_transactions, time.monotonic() + PATIENCE)
     return client
 
 
@@ -217,12 +230,11 @@ def _waits(read: Callable[[], object]) -> bool:
     return False
 
 
-def _repeat(call: Callable[[], object]) -> None:
-    """Make a call again for as long as the client says that this may help."""
-    deadline = time.monotonic() + PATIENCE
+def _repeat(call: Callable[[float], object], deadline: float) -> None:
+    """Make a call, which is told the seconds it has, again for as long as the client says that this may help."""
     while True:
         try:
-            call()
+            call(max(0.0, deadline - time.monotonic()))
         except KafkaException as error:
             if not error.args[0].retriable() or time.monotonic() > deadline:
                 raise
