@@ -112,16 +112,20 @@ class Topics:
         """Return the offset after the last that a read_committed reader may see, by partition. Raises TopicNotFound."""
         return self._offsets(name, OffsetSpec.latest())  # type: ignore[no-untyped-call]
 
+    def written_offsets(self, name: str) -> dict[int, int]:
+        """Return the offset after the last record that was written, committed or not, by partition."""
+        return self._offsets(name, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)  # type: ignore[no-untyped-call]
+
     def offsets_for_time(self, name: str, ms: int) -> dict[int, int]:
         """Return the first offset of Unix time ``ms`` or later, by partition; the end where there is none yet."""
         found, ends = self._offsets(name, OffsetSpec.for_timestamp(ms)), self.end_offsets(name)
         return {partition: offset if offset >= 0 else ends[partition] for partition, offset in found.items()}
 
-    def _offsets(self, name: str, spec: OffsetSpec) -> dict[int, int]:
+    def _offsets(
+        self, name: str, spec: OffsetSpec, isolation: IsolationLevel = IsolationLevel.READ_COMMITTED
+    ) -> dict[int, int]:
         wanted = {TopicPartition(name, partition): spec for partition in range(self.describe(name).partitions)}
-        answers = self._admin.client.list_offsets(
-            wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._timeout
-        )
+        answers = self._admin.client.list_offsets(wanted, isolation_level=isolation, request_timeout=self._timeout)
         missing = self._missing(name)
         return {each.partition: self._admin.result(answer, missing).offset for each, answer in answers.items()}
 

@@ -17,6 +17,9 @@ from wasmline.kafka.failures import mapped
 PATIENCE = 30.0
 """Seconds without any news after which the cluster counts as unavailable."""
 
+DECISION = 5.0
+"""Seconds to wait for open transactions to be decided."""
+
 BATCH = 1000
 LOOK_AGAIN = 0.05
 """Seconds that the client waits to fill a batch."""
@@ -35,12 +38,26 @@ def read_slice(config: KafkaConfig, topic: str, ranges: Mapping[int, tuple[int, 
 
 
 def read_to_end(config: KafkaConfig, topic: str) -> Iterator[Message]:
-    """Yield every committed record that the topic held when this began. Raises TopicNotFound, BrokerUnavailable."""
+    """Yield every committed record that the topic held when this began. Raises TopicNotFound, BrokerUnavailable.
+
+    A transaction is acknowledged before its records can be read, so this waits, five seconds at most, for what is open
+    to be decided.
+    """
     topics = Topics(config)
-    begins, ends = topics.beginning_offsets(topic), topics.end_offsets(topic)
+    begins, ends = topics.beginning_offsets(topic), _decided(topics, topic)
     ranges = {partition: (begins[partition], end) for partition, end in ends.items() if begins[partition] < end}
     with mapped(config.bootstrap_servers):
         yield from _read(config, topic, ranges, reset="earliest")
+
+
+def _decided(topics: Topics, topic: str) -> dict[int, int]:
+    """Return where the topic ends for a read_committed reader, once that is what is written by now."""
+    written = topics.written_offsets(topic)
+    deadline = time.monotonic() + DECISION
+    while True:
+        ends = topics.end_offsets(topic)
+        if time.monotonic() > deadline or all(ends[partition] >= end for partition, end in written.items()):
+            return ends
 
 
 def _read(config: KafkaConfig, topic: str, ranges: Mapping[int, tuple[int, int]], *, reset: str) -> Iterator[Message]:
