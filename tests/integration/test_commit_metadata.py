@@ -366,8 +366,8 @@ def test_reads_and_commits_leave_no_memory_behind(kafka: RunningKafka, consumers
 
     go(2_000, 500)
     before = resident()
-    go(20_000, 5_000)
-    assert resident() - before < 4_000_000, "less than a tenth of what was read and written"
+    go(*((20_000, 5_000) if "WASMLINE_LONG" in os.environ else (8_000, 2_000)))
+    assert resident() - before < 4_000_000, "a tenth of what was read and written"
 
 
 def test_a_frozen_broker_holds_nobody_up_and_the_consumer_goes_on_afterwards(tmp_path: Path) -> None:
