@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -13,6 +14,18 @@ class TopicPartition(NamedTuple):
 
     topic: str
     partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """The next offset to read and the text that was committed with it; "" where there was none."""
+
+    offset: int
+    metadata: str = ""
+
+    def __post_init__(self) -> None:
+        if self.offset < 0:
+            raise ValueError(f"{self.offset} cannot be committed: an offset is 0 or more")
 
 
 def next_offset(offset: int) -> int:

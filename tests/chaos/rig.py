@@ -24,9 +24,9 @@ from confluent_kafka.admin import AdminClient
 from ledger import Ledger, Left
 from wasmline.consumer.offset_codec import decode
 from wasmline.kafka import producer, read_to_end
-from wasmline.kafka.commit_metadata import CommittedOffset, ExactDoor
+from wasmline.kafka.commit_metadata import ExactDoor
 from wasmline.local.process import wait_until
-from wasmline.records import TopicPartition
+from wasmline.records import CommittedOffset, TopicPartition
 from wasmline.testing.kafka import RunningKafka
 from worker import POISON
 

@@ -13,12 +13,12 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from wasmline.consumer import ConsumedRecord, ConsumerOptions, Output
-from wasmline.consumer.backend import Backend, Committed
+from wasmline.consumer.backend import Backend
 from wasmline.consumer.confluent import ConfluentBackend
 from wasmline.consumer.memory import MemoryBackend, MemoryCluster, MemoryWriter
 from wasmline.kafka import producer, read_to_end
-from wasmline.kafka.commit_metadata import CommittedOffset, ExactDoor
-from wasmline.records import TopicPartition
+from wasmline.kafka.commit_metadata import ExactDoor
+from wasmline.records import CommittedOffset, TopicPartition
 from wasmline.testing.kafka import RunningKafka
 
 QUICK = {
@@ -27,7 +27,7 @@ QUICK = {
     "fetch.wait.max.ms": "50",
 }
 
-Offsets = Mapping[TopicPartition, Committed]
+Offsets = Mapping[TopicPartition, CommittedOffset]
 
 
 class Writer(Protocol):
@@ -56,7 +56,7 @@ class Cluster(Protocol):
 
     def commit(self, group: str, offsets: Offsets) -> None: ...
 
-    def committed(self, group: str, topic: str) -> dict[TopicPartition, Committed]: ...
+    def committed(self, group: str, topic: str) -> dict[TopicPartition, CommittedOffset]: ...
 
     def writer(self, transactional_id: str) -> Writer: ...
 
@@ -103,7 +103,7 @@ class Memory:
     def commit(self, group: str, offsets: Offsets) -> None:
         self.cluster.commit(group, offsets)
 
-    def committed(self, group: str, topic: str) -> dict[TopicPartition, Committed]:
+    def committed(self, group: str, topic: str) -> dict[TopicPartition, CommittedOffset]:
         return {each: left for each, left in self.cluster.committed(group).items() if each.topic == topic}
 
     def writer(self, transactional_id: str) -> MemoryWriter:
@@ -155,13 +155,13 @@ class Kafka:
 
     def commit(self, group: str, offsets: Offsets) -> None:
         with self._consumer(group) as consumer:
-            self._door.commit(consumer, {each: CommittedOffset(*left) for each, left in offsets.items()})
+            self._door.commit(consumer, offsets)
 
-    def committed(self, group: str, topic: str) -> dict[TopicPartition, Committed]:
+    def committed(self, group: str, topic: str) -> dict[TopicPartition, CommittedOffset]:
         partitions = self._admin.list_topics(topic, timeout=15).topics[topic].partitions
         with self._consumer(group) as consumer:
             left = self._door.committed(consumer, [TopicPartition(topic, each) for each in partitions])
-        return {partition: Committed(each.offset, each.metadata) for partition, each in left.items()}
+        return {partition: CommittedOffset(each.offset, each.metadata) for partition, each in left.items()}
 
     def writer(self, transactional_id: str) -> KafkaWriter:
         return KafkaWriter(self._kafka, transactional_id)
@@ -215,8 +215,7 @@ class KafkaWriter:
     def send_offsets(self, group: str, offsets: Offsets) -> None:
         self._begin()
         consumer = Consumer(self._kafka.config.client(**{"group.id": group}))
-        exact = {each: CommittedOffset(*left) for each, left in offsets.items()}
-        self._door.send_offsets(self._producer, consumer.consumer_group_metadata(), exact)
+        self._door.send_offsets(self._producer, consumer.consumer_group_metadata(), offsets)
         consumer.close()
 
     def commit(self) -> None:

@@ -13,9 +13,9 @@ import pytest
 
 from clusters import Cluster, numbered
 from wasmline.consumer import ConsumedRecord, ConsumerOptions, Output
-from wasmline.consumer.backend import Backend, Committed, Source
+from wasmline.consumer.backend import Backend, Source
 from wasmline.errors import CommitFailed, KafkaError, OutputRefused, ProducerFenced, TopicNotFound
-from wasmline.records import TopicPartition
+from wasmline.records import CommittedOffset, TopicPartition
 
 PATIENCE = 30.0
 """Seconds after which something that has to happen counts as missing."""
@@ -235,7 +235,7 @@ def test_aborted_records_and_markers_leave_gaps_and_an_open_transaction_holds_th
 def test_what_a_member_commits_is_kept_byte_for_byte(cluster: Cluster, group: str) -> None:
     topic = cluster.topic(6)
     texts = ["", "a", "x" * 4_096, "bAAKcgMA", "é漢😀"]
-    left = {TopicPartition(topic, number): Committed(number, text) for number, text in enumerate(texts)}
+    left = {TopicPartition(topic, number): CommittedOffset(number, text) for number, text in enumerate(texts)}
     partitions = [TopicPartition(topic, number) for number in range(6)]
     with joined(cluster, options(topic, group)) as backend:
         assert backend.source.committed(partitions) == {}
@@ -249,7 +249,7 @@ def test_metadata_that_a_broker_does_not_take_is_refused(cluster: Cluster, group
     partition = TopicPartition(topic, 0)
     with joined(cluster, options(topic, group)) as backend:
         with pytest.raises(KafkaError):
-            backend.source.commit({partition: Committed(7, "x" * 4_097)})
+            backend.source.commit({partition: CommittedOffset(7, "x" * 4_097)})
         assert backend.source.committed([partition]) == {}
 
 
@@ -276,7 +276,7 @@ def test_partitions_may_be_committed_while_they_are_taken_away(cluster: Cluster,
     listener = Recorder()
     with joined(cluster, options(topic, group), listener) as backend:
         until(lambda: len(listener.has) == 2, backend.source)
-        left = {each: Committed(each.partition + 1, "map") for each in listener.has}
+        left = {each: CommittedOffset(each.partition + 1, "map") for each in listener.has}
         listener.on_revoke = lambda: backend.source.commit(left)
     assert cluster.committed(group, topic) == left
 
@@ -288,7 +288,7 @@ def test_a_member_that_was_thrown_out_commits_nothing_and_hears_that_it_lost(clu
     with joined(cluster, asked, listener) as backend:
         with cluster.expelled(backend, asked):
             with pytest.raises(CommitFailed):
-                backend.source.commit({partition: Committed(5, "")})
+                backend.source.commit({partition: CommittedOffset(5, "")})
             until(lambda: not listener.has, backend.source)
         until(lambda: listener.has, backend.source)
         assert [what for what, _ in listener.heard] == ["assigned", "lost", "assigned"]
@@ -350,12 +350,14 @@ def test_a_transaction_shows_its_outputs_and_its_offsets_together(cluster: Clust
     partitions = [TopicPartition(source, number) for number in (0, 1)]
     with joined(cluster, options(source, group)) as backend:
         backend.transactions.open(partitions)
-        work = {each: ([Output(target, b"one"), Output(target, b"two")], Committed(3, "map")) for each in partitions}
+        work = {
+            each: ([Output(target, b"one"), Output(target, b"two")], CommittedOffset(3, "map")) for each in partitions
+        }
         backend.transactions.prepare()
         assert backend.transactions.commit(work) == {}
         backend.transactions.prepare()
-        assert backend.transactions.commit({partitions[0]: ([], Committed(4, ""))}) == {}
-        expected = {partitions[0]: Committed(4, ""), partitions[1]: Committed(3, "map")}
+        assert backend.transactions.commit({partitions[0]: ([], CommittedOffset(4, ""))}) == {}
+        expected = {partitions[0]: CommittedOffset(4, ""), partitions[1]: CommittedOffset(3, "map")}
         assert backend.source.committed(partitions) == expected
     assert sorted(record.value for record in cluster.read(target) if record.value) == [b"one"] * 2 + [b"two"] * 2
 
@@ -366,16 +368,16 @@ def test_a_refused_output_fails_its_transaction_and_no_other(cluster: Cluster, g
     with joined(cluster, options(source, group)) as backend:
         backend.transactions.open([bad, good])
         large = [Output(target, b"bad"), Output(target, b"x" * 10_000), Output(target, b"bad")]
-        work = {bad: (large, Committed(3, "")), good: ([Output(target, b"good")], Committed(1, ""))}
+        work = {bad: (large, CommittedOffset(3, "")), good: ([Output(target, b"good")], CommittedOffset(1, ""))}
         backend.transactions.prepare()
         failures = backend.transactions.commit(work)
         assert list(failures) == [bad]
         error = failures[bad]
         assert isinstance(error, OutputRefused)
         assert error.place == 1
-        assert backend.source.committed([bad, good]) == {good: Committed(1, "")}
+        assert backend.source.committed([bad, good]) == {good: CommittedOffset(1, "")}
         backend.transactions.prepare()
-        better = {bad: ([Output(target, b"better")], Committed(3, ""))}
+        better = {bad: ([Output(target, b"better")], CommittedOffset(3, ""))}
         if failures := backend.transactions.commit(better):
             # The refused record left a gap in librdkafka's numbers, which costs it one more transaction.
             assert isinstance(failures[bad], CommitFailed)
@@ -390,7 +392,7 @@ def test_who_opens_a_partition_fences_who_had_it(cluster: Cluster, group: str) -
         backend.transactions.open([mine, kept])
         other = cluster.backend(options(source, group))
         other.transactions.open([mine])
-        work = {each: ([Output(target, str(each.partition).encode())], Committed(1, "")) for each in (mine, kept)}
+        work = {each: ([Output(target, str(each.partition).encode())], CommittedOffset(1, "")) for each in (mine, kept)}
         backend.transactions.prepare()
         failures = backend.transactions.commit(work)
         other.transactions.close()
@@ -402,13 +404,13 @@ def test_who_opens_a_partition_fences_who_had_it(cluster: Cluster, group: str) -
 def test_committed_waits_for_an_open_transaction(cluster: Cluster, group: str) -> None:
     topic = cluster.topic()
     partition = TopicPartition(topic, 0)
-    cluster.commit(group, {partition: Committed(1, "older")})
+    cluster.commit(group, {partition: CommittedOffset(1, "older")})
     writer = cluster.writer(f"id-{uuid.uuid4()}")
-    writer.send_offsets(group, {partition: Committed(2, "newer")})
+    writer.send_offsets(group, {partition: CommittedOffset(2, "newer")})
     source = cluster.backend(options(topic, group)).source
     begun = threading.Event()
 
-    def ask() -> Mapping[TopicPartition, Committed]:
+    def ask() -> Mapping[TopicPartition, CommittedOffset]:
         begun.set()
         return source.committed([partition])
 
@@ -416,20 +418,20 @@ def test_committed_waits_for_an_open_transaction(cluster: Cluster, group: str) -
         answer = pool.submit(ask)
         assert begun.wait(PATIENCE)
         writer.commit()
-        assert answer.result(PATIENCE) == {partition: Committed(2, "newer")}
+        assert answer.result(PATIENCE) == {partition: CommittedOffset(2, "newer")}
     source.close()
 
 
 def test_opening_a_partition_aborts_what_was_left_open(cluster: Cluster, group: str) -> None:
     source, target = cluster.topic(), cluster.topic()
     partition = TopicPartition(source, 0)
-    cluster.commit(group, {partition: Committed(1, "older")})
+    cluster.commit(group, {partition: CommittedOffset(1, "older")})
     writer = cluster.writer(f"{group}.{source}.0")
     writer.write(Output(target, b"half"))
-    writer.send_offsets(group, {partition: Committed(2, "newer")})
+    writer.send_offsets(group, {partition: CommittedOffset(2, "newer")})
     backend = cluster.backend(options(source, group))
     backend.transactions.open([partition])
-    assert backend.source.committed([partition]) == {partition: Committed(1, "older")}
+    assert backend.source.committed([partition]) == {partition: CommittedOffset(1, "older")}
     backend.transactions.close()
     backend.source.close()
     assert cluster.read(target) == []

@@ -23,7 +23,6 @@ from wasmline.consumer import (
     offset_codec,
     parallel,
 )
-from wasmline.consumer.backend import Committed
 from wasmline.consumer.encodings import Encoding
 from wasmline.consumer.offset_codec import decode, encode, encode_as
 from wasmline.errors import (
@@ -38,7 +37,7 @@ from wasmline.errors import (
     TopicNotFound,
     WasmlineError,
 )
-from wasmline.records import TopicPartition
+from wasmline.records import CommittedOffset, TopicPartition
 
 ONCE = RetryPolicy(max_attempts=1)
 SOON = RetryPolicy(delay_ms=1)
@@ -66,7 +65,7 @@ def options(topic: str, group: str, **others: Any) -> ConsumerOptions:
 
 
 def is_committed(cluster: Cluster, group: str, topic: str, offset: int) -> bool:
-    return cluster.committed(group, topic) == {TopicPartition(topic, 0): Committed(offset, "")}
+    return cluster.committed(group, topic) == {TopicPartition(topic, 0): CommittedOffset(offset, "")}
 
 
 def value_order(records: Sequence[ConsumedRecord], key: bytes | None) -> list[int]:
@@ -110,8 +109,8 @@ def test_keys_run_together_and_each_in_order(cluster: Cluster, group: str, ledge
         assert value_order(records, f"key-{number}".encode()) == list(range(number, 60, 5))
     assert ledger.offsets(1) == list(range(10))
     assert cluster.committed(group, topic) == {
-        TopicPartition(topic, 0): Committed(60, ""),
-        TopicPartition(topic, 1): Committed(10, ""),
+        TopicPartition(topic, 0): CommittedOffset(60, ""),
+        TopicPartition(topic, 1): CommittedOffset(10, ""),
     }
 
 
@@ -234,7 +233,7 @@ def test_a_record_that_fails_for_ever_holds_up_its_key_alone(cluster: Cluster, g
     again = Ledger()
     drained(cluster, options(topic, group), again, again.note, 5)
     assert again.offsets() == [0, 4, 8, 12, 16]
-    assert cluster.committed(group, topic) == {TopicPartition(topic, 0): Committed(20, "")}
+    assert cluster.committed(group, topic) == {TopicPartition(topic, 0): CommittedOffset(20, "")}
 
 
 @DELIVERIES
@@ -266,7 +265,7 @@ def test_a_record_that_is_given_up_goes_to_the_dead_letters_as_it_came(
         ("wasmline.source.offset", b"2"),
     ]
     assert running.consumer.health().counters.given_up == 1
-    assert cluster.committed(group, topic) == {TopicPartition(topic, 0): Committed(5, "")}
+    assert cluster.committed(group, topic) == {TopicPartition(topic, 0): CommittedOffset(5, "")}
 
 
 @pytest.mark.parametrize("error", [TerminalFailure("never again"), ValueError("x")], ids=["terminal", "named terminal"])
@@ -323,7 +322,7 @@ def test_a_batch_names_its_failures_and_writes_for_the_others(cluster: Cluster, 
     drained(cluster, options(topic, group, batch_size=4, retry=ONCE, dead_letter_topic=letters), ledger, work, 10)
     assert sorted(record.value or b"" for record in cluster.read(target)) == [b"0", b"2", b"4", b"6", b"8"]
     assert sorted(record.value or b"" for record in cluster.read(letters)) == [b"1", b"3", b"5", b"7", b"9"]
-    assert cluster.committed(group, topic) == {TopicPartition(topic, 0): Committed(10, "")}
+    assert cluster.committed(group, topic) == {TopicPartition(topic, 0): CommittedOffset(10, "")}
 
 
 def test_a_batch_that_fails_as_a_whole_is_tried_one_by_one(memory: Memory, group: str, ledger: Ledger) -> None:
@@ -440,7 +439,7 @@ def test_a_record_whose_output_is_refused_goes_to_the_dead_letters_alone(
         running.stop(drain=True)
     assert [record.value for record in cluster.read(letters)] == [b"4"]
     assert sorted(int(record.value or b"") for record in cluster.read(target)) == [0, 1, 2, 3, 5, 6, 7, 8, 9]
-    assert cluster.committed(group, topic) == {TopicPartition(topic, 0): Committed(10, "")}
+    assert cluster.committed(group, topic) == {TopicPartition(topic, 0): CommittedOffset(10, "")}
 
 
 def test_a_missing_output_topic_ends_the_consumer_and_what_is_done_is_committed(
@@ -519,7 +518,7 @@ def test_a_record_in_flight_is_not_committed_and_what_finished_beside_it_does_no
     again = Ledger()
     drained(cluster, options(topic, group, delivery=delivery), again, again.note, 2)
     assert sorted(again.offsets()) == [2, 5]
-    assert cluster.committed(group, topic) == {TopicPartition(topic, 0): Committed(12, "")}
+    assert cluster.committed(group, topic) == {TopicPartition(topic, 0): CommittedOffset(12, "")}
 
 
 def test_a_restart_runs_what_the_map_calls_incomplete_and_nothing_else(
@@ -531,7 +530,7 @@ def test_a_restart_runs_what_the_map_calls_incomplete_and_nothing_else(
     cluster.commit(
         group,
         {
-            TopicPartition(topic, number): Committed(2, encode_as(encoding, 2, 17, [2, 4, 9, 10]))
+            TopicPartition(topic, number): CommittedOffset(2, encode_as(encoding, 2, 17, [2, 4, 9, 10]))
             for number, encoding in enumerate(Encoding)
         },
     )
@@ -576,7 +575,7 @@ def test_maps_of_all_shapes_survive_a_restart(memory: Memory, group: str, ledger
     again = Ledger()
     drained(memory, options(topic, group, ordering=Ordering.UNORDERED), again, again.note, len(incomplete))
     assert sorted(again.offsets()) == incomplete
-    assert memory.committed(group, topic) == {TopicPartition(topic, 0): Committed(count, "")}
+    assert memory.committed(group, topic) == {TopicPartition(topic, 0): CommittedOffset(count, "")}
 
 
 @pytest.mark.parametrize(("start", "expected"), [(1_000, [3, 4, 5]), (1, [3, 5])], ids=["above", "below"])
@@ -587,10 +586,10 @@ def test_a_committed_offset_that_the_log_does_not_have_begins_where_the_log_does
     partition = TopicPartition(topic, 0)
     cluster.write(*numbered(topic, 6))
     cluster.cut(partition, 3)
-    cluster.commit(group, {partition: Committed(start, encode(start, start + 3, [start, start + 2]))})
+    cluster.commit(group, {partition: CommittedOffset(start, encode(start, start + 3, [start, start + 2]))})
     drained(cluster, options(topic, group), ledger, ledger.note, len(expected))
     assert ledger.offsets() == expected
-    assert cluster.committed(group, topic) == {partition: Committed(6, "")}
+    assert cluster.committed(group, topic) == {partition: CommittedOffset(6, "")}
 
 
 FOREIGN = ["no base64!", "AQ==", "Ag==", "////", "bAAKcg", "TAAA", "{}", "é"]
@@ -602,7 +601,7 @@ def test_metadata_that_is_not_ours_kills_nothing_and_skips_nothing(
     """#326, #327: maps of nobody, of Kafka Streams, of no known encoding, cut off."""
     topic = cluster.topic(len(FOREIGN))
     cluster.write(*(output for number in range(len(FOREIGN)) for output in numbered(topic, 4, partition=number)))
-    left = {TopicPartition(topic, number): Committed(1, metadata) for number, metadata in enumerate(FOREIGN)}
+    left = {TopicPartition(topic, number): CommittedOffset(1, metadata) for number, metadata in enumerate(FOREIGN)}
     cluster.commit(group, left)
     running = drained(cluster, options(topic, group), ledger, ledger.note, 3 * len(FOREIGN))
     for number in range(len(FOREIGN)):
@@ -616,7 +615,7 @@ def test_a_map_of_records_that_the_log_does_not_have_is_not_believed(
     """A topic that was made anew under its name."""
     topic = cluster.topic()
     cluster.write(*numbered(topic, 3))
-    cluster.commit(group, {TopicPartition(topic, 0): Committed(0, encode(0, 99, [0]))})
+    cluster.commit(group, {TopicPartition(topic, 0): CommittedOffset(0, encode(0, 99, [0]))})
     drained(cluster, options(topic, group), ledger, ledger.note, 3)
     assert ledger.offsets() == [0, 1, 2]
 
@@ -631,7 +630,7 @@ def test_transaction_markers_and_aborted_records_hold_nothing_up(cluster: Cluste
         outcome()
     drained(cluster, options(topic, group), ledger, ledger.note, 4)
     assert ledger.offsets() == [3, 4, 9, 10]
-    assert cluster.committed(group, topic) == {TopicPartition(topic, 0): Committed(11, "")}
+    assert cluster.committed(group, topic) == {TopicPartition(topic, 0): CommittedOffset(11, "")}
     cluster.write(Output(topic, b"next", partition=0))
     again = Ledger()
     drained(cluster, options(topic, group), again, again.note, 1)
@@ -643,11 +642,11 @@ def test_incomplete_records_that_were_compacted_away_are_done(memory: Memory, gr
     topic = memory.topic()
     partition = TopicPartition(topic, 0)
     memory.write(*numbered(topic, 10))
-    memory.commit(group, {partition: Committed(2, encode(2, 8, [2, 4, 6]))})
+    memory.commit(group, {partition: CommittedOffset(2, encode(2, 8, [2, 4, 6]))})
     memory.cluster.compact(partition, [2, 4])
     drained(memory, options(topic, group), ledger, ledger.note, 2)
     assert ledger.offsets() == [6, 9]
-    assert memory.committed(group, topic) == {partition: Committed(10, "")}
+    assert memory.committed(group, topic) == {partition: CommittedOffset(10, "")}
 
 
 @pytest.mark.parametrize("seeks_fail", [0, 2], ids=["at once", "after seeks that failed"])
@@ -678,7 +677,7 @@ def test_a_log_that_is_truncated_and_written_anew_is_read_anew(
         running.stop(drain=True)
     assert len(asked_for) > seeks_fail
     assert ledger.offsets() == [0, 1, 2, 3, 4, 5, 0, 1, 2, 3]
-    assert memory.committed(group, topic) == {partition: Committed(4, "")}
+    assert memory.committed(group, topic) == {partition: CommittedOffset(4, "")}
 
 
 def test_where_nothing_is_committed_and_no_reset_is_allowed_the_consumer_says_so(
@@ -914,7 +913,7 @@ def test_a_partition_that_comes_back_runs_no_key_twice_at_a_time_and_ignores_wha
         running.stop(drain=True)
     assert ledger.offsets() == [0, 0, 1, 2]
     assert set(ledger.most.values()) == {1}
-    assert memory.committed(group, topic) == {TopicPartition(topic, 0): Committed(3, "")}
+    assert memory.committed(group, topic) == {TopicPartition(topic, 0): CommittedOffset(3, "")}
 
 
 def test_a_broker_that_is_away_for_a_while_costs_nothing(
@@ -943,7 +942,7 @@ def test_a_broker_that_is_away_for_a_while_costs_nothing(
         running.until(lambda health: health.partitions[0].incompletes == 0)
     assert len(memory.read(target)) == 9
     assert len(memory.read(letters)) == 1
-    assert memory.committed(group, topic) == {TopicPartition(topic, 0): Committed(10, "")}
+    assert memory.committed(group, topic) == {TopicPartition(topic, 0): CommittedOffset(10, "")}
 
 
 @DELIVERIES
@@ -953,7 +952,7 @@ def test_a_partition_whose_progress_cannot_be_read_is_tried_again(
     monkeypatch.setattr(assignment, "BACK_OFF", 0.01)
     topic = memory.topic()
     memory.write(*numbered(topic, 5))
-    memory.commit(group, {TopicPartition(topic, 0): Committed(2, "")})
+    memory.commit(group, {TopicPartition(topic, 0): CommittedOffset(2, "")})
     asked = options(topic, group, delivery=delivery)
     running = Running(memory, asked, ledger.note)
     source = running.consumer._backend.source  # type: ignore[union-attr]
@@ -970,4 +969,4 @@ def test_a_partition_whose_progress_cannot_be_read_is_tried_again(
         ledger.count(3)
         running.stop(drain=True)
     assert ledger.offsets() == [2, 3, 4]
-    assert memory.committed(group, topic) == {TopicPartition(topic, 0): Committed(5, "")}
+    assert memory.committed(group, topic) == {TopicPartition(topic, 0): CommittedOffset(5, "")}

@@ -21,10 +21,10 @@ from confluent_kafka.admin import AdminClient
 
 from wasmline.errors import InexactMetadata, TopicNotFound
 from wasmline.kafka import KafkaConfig, producer
-from wasmline.kafka.commit_metadata import CommitDoor, CommittedOffset, ExactDoor, PlainDoor, open_door, self_test
+from wasmline.kafka.commit_metadata import CommitDoor, ExactDoor, PlainDoor, open_door, self_test
 from wasmline.kafka.librdkafka import Entry, Librdkafka, entries_of
 from wasmline.local import LocalKafka
-from wasmline.records import TopicPartition
+from wasmline.records import CommittedOffset, TopicPartition
 from wasmline.testing.kafka import RunningKafka
 
 DOORS = pytest.mark.parametrize("door", [ExactDoor(), PlainDoor()], ids=["exact", "plain"])

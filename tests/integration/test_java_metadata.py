@@ -15,8 +15,8 @@ from java_peer import JavaPeer
 from wasmline.consumer.encodings import Encoding
 from wasmline.consumer.offset_codec import MAX_LENGTH, PRESSURE, decode, encode, encode_as
 from wasmline.kafka import producer
-from wasmline.kafka.commit_metadata import CommittedOffset, ExactDoor
-from wasmline.records import TopicPartition
+from wasmline.kafka.commit_metadata import ExactDoor
+from wasmline.records import CommittedOffset, TopicPartition
 from wasmline.testing.kafka import RunningKafka
 
 JAVA_NAMES = {

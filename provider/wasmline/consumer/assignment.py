@@ -8,13 +8,13 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from wasmline.consumer import offset_codec
-from wasmline.consumer.backend import Committed, Source
+from wasmline.consumer.backend import Source
 from wasmline.consumer.health import Counters
 from wasmline.consumer.offsets import Start
 from wasmline.consumer.progress import Progress
 from wasmline.consumer.work import PartitionWork, Work
 from wasmline.errors import InvalidOffsetMetadata, WasmlineError
-from wasmline.records import TopicPartition
+from wasmline.records import CommittedOffset, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -104,7 +104,7 @@ class Assignment:
                 starts[partition] = Start(start.offset, start.offset - 1)
         return starts
 
-    def _start(self, partition: TopicPartition, left: Committed) -> Start:
+    def _start(self, partition: TopicPartition, left: CommittedOffset) -> Start:
         """Return where a partition was left. A map that cannot be read is dropped: what it held is done once more."""
         try:
             return Start(left.offset, *offset_codec.parse(left.metadata, left.offset))

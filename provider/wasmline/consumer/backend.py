@@ -7,18 +7,11 @@ errors of our tree; BrokerUnavailable is retryable and leaves the consumer as it
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from wasmline.consumer.records import ConsumedRecord, Output
 from wasmline.errors import WasmlineError
-from wasmline.records import TopicPartition
-
-
-class Committed(NamedTuple):
-    """A committed offset and the metadata beside it, byte for byte."""
-
-    offset: int
-    metadata: str
+from wasmline.records import CommittedOffset, TopicPartition
 
 
 class Listener(Protocol):
@@ -55,7 +48,7 @@ class Source(Protocol):
     def seek(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Go on at these offsets."""
 
-    def committed(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Committed]:
+    def committed(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, CommittedOffset]:
         """Return what was committed, once no transaction is open that could change it; absent: nothing ever was."""
 
     def ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
@@ -64,7 +57,7 @@ class Source(Protocol):
     def known_ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return the ends that the last fetches told of; absent: none did."""
 
-    def commit(self, offsets: Mapping[TopicPartition, Committed]) -> None:
+    def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Commit, and return when the broker has it."""
 
     def close(self) -> None:
@@ -100,7 +93,7 @@ class Transactions(Protocol):
         """Note which member of the group this is now; the owner has to, before each ``commit``."""
 
     def commit(
-        self, work: Mapping[TopicPartition, tuple[Sequence[Output], Committed]]
+        self, work: Mapping[TopicPartition, tuple[Sequence[Output], CommittedOffset]]
     ) -> Mapping[TopicPartition, WasmlineError]:
         """Carry out one transaction for each partition, and return why those that were not carried out were not.
 

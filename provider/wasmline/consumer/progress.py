@@ -9,14 +9,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from wasmline.consumer.backend import Committed, Sink, Source, Transactions
+from wasmline.consumer.backend import Sink, Source, Transactions
 from wasmline.consumer.engines import Outcome
 from wasmline.consumer.errand import Errand
 from wasmline.consumer.offsets import Commit
 from wasmline.consumer.records import ConsumedRecord, Output
 from wasmline.consumer.work import PartitionWork, Work
 from wasmline.errors import BrokerUnavailable, CommitFailed, NotAuthorized, OutputRefused, TopicNotFound, WasmlineError
-from wasmline.records import TopicPartition
+from wasmline.records import CommittedOffset, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -244,5 +244,5 @@ class _Waiting(NamedTuple):
     record: ConsumedRecord | None
 
 
-def _committed(commit: Commit) -> Committed:
-    return Committed(commit.offset, commit.metadata)
+def _committed(commit: Commit) -> CommittedOffset:
+    return CommittedOffset(commit.offset, commit.metadata)

@@ -13,7 +13,6 @@ import secrets
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import confluent_kafka
@@ -25,7 +24,7 @@ from wasmline.kafka.administrator import Administrator
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.failures import mapped
 from wasmline.kafka.librdkafka import NO_CALLBACK, Entry, Librdkafka, entries_of
-from wasmline.records import TopicPartition
+from wasmline.records import CommittedOffset, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -36,18 +35,6 @@ REPORT = "https://github.com/confluentinc/confluent-kafka-python/issues"
 
 SELF_TEST_LENGTH = 24
 """A length at which the client's own methods never gave metadata back as it was."""
-
-
-@dataclass(frozen=True, slots=True)
-class CommittedOffset:
-    """The next offset to read and the text that was committed with it; "" where there was none."""
-
-    offset: int
-    metadata: str = ""
-
-    def __post_init__(self) -> None:
-        if self.offset < 0:
-            raise ValueError(f"{self.offset} cannot be committed: an offset is 0 or more")
 
 
 class CommitDoor(Protocol):

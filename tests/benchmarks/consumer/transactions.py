@@ -8,10 +8,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from wasmline.consumer import ConsumerOptions, Delivery, Output, offset_codec
-from wasmline.consumer.backend import Committed
 from wasmline.consumer.confluent import ConfluentBackend
 from wasmline.kafka import KafkaConfig, Topics, produce_all
-from wasmline.records import TopicPartition
+from wasmline.records import CommittedOffset, TopicPartition
 
 RECORDS = 500
 WARM_UP = 100
@@ -61,7 +60,9 @@ def milliseconds(config: KafkaConfig, interval: float) -> list[float]:
         backend.transactions.open(assigned.partitions)
         for number in range(WARM_UP + TIMES):
             base = number * RECORDS
-            progress = Committed(base, offset_codec.encode(base, base + RECORDS - 1, range(base, base + RECORDS, 2)))
+            progress = CommittedOffset(
+                base, offset_codec.encode(base, base + RECORDS - 1, range(base, base + RECORDS, 2))
+            )
             began = time.perf_counter()
             backend.transactions.prepare()
             failures = backend.transactions.commit(dict.fromkeys(assigned.partitions, (outputs, progress)))

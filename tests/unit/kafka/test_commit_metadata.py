@@ -10,11 +10,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from wasmline.errors import BrokerUnavailable, ClientClosed, InexactMetadata
 from wasmline.kafka import librdkafka
-from wasmline.kafka.commit_metadata import CommitDoor, CommittedOffset, ExactDoor, PlainDoor, open_door
+from wasmline.kafka.commit_metadata import CommitDoor, ExactDoor, PlainDoor, open_door
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.failures import mapped
 from wasmline.kafka.librdkafka import Librdkafka
-from wasmline.records import TopicPartition
+from wasmline.records import CommittedOffset, TopicPartition
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "log_level": "0", "session.timeout.ms": "1000"}
 PARTITION = TopicPartition("topic", 0)

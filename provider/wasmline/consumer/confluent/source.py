@@ -10,16 +10,15 @@ from typing import Any
 import confluent_kafka
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message
 
-from wasmline.consumer.backend import Committed, Listener
+from wasmline.consumer.backend import Listener
 from wasmline.consumer.confluent.door import GroupDoor
 from wasmline.consumer.options import ConsumerOptions
 from wasmline.consumer.records import ConsumedRecord
 from wasmline.errors import BrokerUnavailable, CommitFailed, WasmlineError
 from wasmline.kafka.admin import Topics
-from wasmline.kafka.commit_metadata import CommittedOffset
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.failures import mapped
-from wasmline.records import TopicPartition
+from wasmline.records import CommittedOffset, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -129,12 +128,11 @@ class ConfluentSource:
             for partition, offset in offsets.items():
                 self._seek(confluent_kafka.TopicPartition(*partition, offset))
 
-    def committed(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Committed]:
+    def committed(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, CommittedOffset]:
         if not partitions:
             return {}
         with mapped(self._config.bootstrap_servers):
-            left = self._door.on(next(iter(partitions))).committed(self.consumer, partitions, PATIENCE)
-        return {partition: Committed(each.offset, each.metadata) for partition, each in left.items()}
+            return self._door.on(next(iter(partitions))).committed(self.consumer, partitions, PATIENCE)
 
     def ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         ends = {}
@@ -153,11 +151,10 @@ class ConfluentSource:
                 ends[partition] = known[1]
         return ends
 
-    def commit(self, offsets: Mapping[TopicPartition, Committed]) -> None:
+    def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         moved_on = CommitFailed("the group has moved on, so its next assignment says what is left to do")
         with mapped(self._config.bootstrap_servers, dict.fromkeys(MOVED_ON, moved_on)):
-            exact = {partition: CommittedOffset(each.offset, each.metadata) for partition, each in offsets.items()}
-            self._door.on(next(iter(offsets))).commit(self.consumer, exact, PATIENCE)
+            self._door.on(next(iter(offsets))).commit(self.consumer, offsets, PATIENCE)
 
     def close(self) -> None:
         if self._opened is not None:

@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 
-from wasmline.consumer.backend import Committed
 from wasmline.consumer.confluent.batches import Batches
 from wasmline.consumer.confluent.door import GroupDoor
 from wasmline.consumer.confluent.sink import failure, produce
@@ -23,11 +22,10 @@ from wasmline.consumer.confluent.source import ConfluentSource
 from wasmline.consumer.errand import Errand
 from wasmline.consumer.records import Output
 from wasmline.errors import CommitFailed, NotAuthorized, OutputRefused, ProducerFenced, UnsafeBroker, WasmlineError
-from wasmline.kafka.commit_metadata import CommittedOffset
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.failures import mapped
 from wasmline.kafka.producer import producer
-from wasmline.records import TopicPartition
+from wasmline.records import CommittedOffset, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -90,7 +88,7 @@ class ConfluentTransactions:
         self._member = self._source.consumer.consumer_group_metadata()
 
     def commit(
-        self, work: Mapping[TopicPartition, tuple[Sequence[Output], Committed]]
+        self, work: Mapping[TopicPartition, tuple[Sequence[Output], CommittedOffset]]
     ) -> Mapping[TopicPartition, WasmlineError]:
         answers = _each(work, lambda partition: self._commit(partition, *work[partition]))
         return {partition: error for partition, error in answers.items() if error is not None}
@@ -104,7 +102,7 @@ class ConfluentTransactions:
         return fence(self._config, f"{self._prefix}.{partition.topic}.{partition.partition}")
 
     def _commit(
-        self, partition: TopicPartition, outputs: Sequence[Output], progress: Committed
+        self, partition: TopicPartition, outputs: Sequence[Output], progress: CommittedOffset
     ) -> WasmlineError | None:
         """Run one transaction, return what it failed with, and see to the client for the next one.
 
@@ -124,7 +122,7 @@ class ConfluentTransactions:
         return error
 
     def _carry_out(
-        self, client: Producer, partition: TopicPartition, outputs: Sequence[Output], progress: Committed
+        self, client: Producer, partition: TopicPartition, outputs: Sequence[Output], progress: CommittedOffset
     ) -> tuple[WasmlineError | None, bool]:
         """Run one transaction; return what it failed with, and whether the client can be used for another one."""
         deadline = time.monotonic() + LIMIT
@@ -134,8 +132,7 @@ class ConfluentTransactions:
                 client.begin_transaction()
                 try:
                     self._fill(client, outputs, undelivered)
-                    exact = {partition: CommittedOffset(progress.offset, progress.metadata)}
-                    send = partial(self._door.on(partition).send_offsets, client, self._member, exact)
+                    send = partial(self._door.on(partition).send_offsets, client, self._member, {partition: progress})
                     _repeat(send, deadline)
                     _repeat(client.commit_transaction, deadline)
                 except (KafkaException, OutputRefused) as error:

@@ -8,13 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Condition
 
-from wasmline.consumer.backend import Committed
 from wasmline.consumer.memory.group import Group, Member
 from wasmline.consumer.memory.log import Log, Transaction
 from wasmline.consumer.memory.partitioner import partition_of
 from wasmline.consumer.records import ConsumedRecord, Output
 from wasmline.errors import BrokerUnavailable, OutputRefused, TopicNotFound, WasmlineError
-from wasmline.records import TopicPartition
+from wasmline.records import CommittedOffset, TopicPartition
 
 EVERYTHING = 1 << 62
 
@@ -123,12 +122,14 @@ class MemoryCluster:
         """Return a group, which exists once it is named."""
         return self._groups.setdefault(name, Group())
 
-    def committed(self, group: str) -> dict[TopicPartition, Committed]:
+    def committed(self, group: str) -> dict[TopicPartition, CommittedOffset]:
         """Return what a group has committed."""
         with self.changed:
             return dict(self.group(group).committed)
 
-    def commit(self, group: str, offsets: Mapping[TopicPartition, Committed], member: Member | None = None) -> None:
+    def commit(
+        self, group: str, offsets: Mapping[TopicPartition, CommittedOffset], member: Member | None = None
+    ) -> None:
         """Commit as a member, or as a tool does while the group is empty. Raises CommitFailed and KafkaError."""
         with self.change():
             self.group(group).check(member, offsets)

@@ -6,9 +6,8 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 
 from wasmline.consumer import offset_codec
-from wasmline.consumer.backend import Committed
 from wasmline.errors import CommitFailed, KafkaError
-from wasmline.records import TopicPartition
+from wasmline.records import CommittedOffset, TopicPartition
 
 
 class Member:
@@ -30,7 +29,7 @@ class Group:
     """Shares partitions out evenly and moves as few as it can; a partition is given to nobody while one has it."""
 
     def __init__(self) -> None:
-        self.committed: dict[TopicPartition, Committed] = {}
+        self.committed: dict[TopicPartition, CommittedOffset] = {}
         self.pending: dict[TopicPartition, int] = {}
         """How many open transactions hold an offset of a partition."""
         self._members: list[Member] = []
@@ -52,7 +51,7 @@ class Group:
         taken = {partition for each in self._members for partition in each.owned}
         return sorted(member.target - taken)
 
-    def check(self, member: Member | None, offsets: Mapping[TopicPartition, Committed]) -> None:
+    def check(self, member: Member | None, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Raise CommitFailed unless ``member`` may commit; None is a stranger, who may while the group is empty."""
         if (member is None and self._members) or (member is not None and not member.belongs):
             raise CommitFailed("the group has moved on, so its next assignment says what is left to do")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping, Sequence
 
-from wasmline.consumer.backend import Committed, Listener
+from wasmline.consumer.backend import Listener
 from wasmline.consumer.memory.cluster import MemoryCluster
 from wasmline.consumer.memory.group import Member
 from wasmline.consumer.options import ConsumerOptions
 from wasmline.consumer.records import ConsumedRecord
 from wasmline.errors import BrokerUnavailable, KafkaError
-from wasmline.records import TopicPartition
+from wasmline.records import CommittedOffset, TopicPartition
 
 PATIENCE = 10.0
 """Seconds that a read of committed offsets waits for open transactions."""
@@ -72,7 +72,7 @@ class MemorySource:
     def seek(self, offsets: Mapping[TopicPartition, int]) -> None:
         self._positions.update(offsets)
 
-    def committed(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Committed]:
+    def committed(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, CommittedOffset]:
         with self._cluster.changed:
             self._cluster.reach()
             group = self._cluster.group(self._group)
@@ -89,7 +89,7 @@ class MemorySource:
     def known_ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         return {partition: self._ends[partition] for partition in partitions if partition in self._ends}
 
-    def commit(self, offsets: Mapping[TopicPartition, Committed]) -> None:
+    def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         with self._cluster.change():
             self._cluster.reach()
             with self._cluster.committing():

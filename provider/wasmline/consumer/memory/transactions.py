@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 
-from wasmline.consumer.backend import Committed
 from wasmline.consumer.memory.cluster import MemoryCluster
 from wasmline.consumer.memory.group import Member
 from wasmline.consumer.memory.writer import MemoryWriter
 from wasmline.consumer.records import Output
 from wasmline.errors import CommitFailed, OutputRefused, ProducerFenced, WasmlineError
-from wasmline.records import TopicPartition
+from wasmline.records import CommittedOffset, TopicPartition
 
 
 class MemoryTransactions:
@@ -33,7 +32,7 @@ class MemoryTransactions:
         pass
 
     def commit(
-        self, work: Mapping[TopicPartition, tuple[Sequence[Output], Committed]]
+        self, work: Mapping[TopicPartition, tuple[Sequence[Output], CommittedOffset]]
     ) -> Mapping[TopicPartition, WasmlineError]:
         failures: dict[TopicPartition, WasmlineError] = {}
         for partition, (outputs, progress) in work.items():
@@ -54,7 +53,7 @@ class MemoryTransactions:
                 with suppress(ProducerFenced):
                     writer.abort()
 
-    def _carry_out(self, partition: TopicPartition, outputs: Sequence[Output], progress: Committed) -> None:
+    def _carry_out(self, partition: TopicPartition, outputs: Sequence[Output], progress: CommittedOffset) -> None:
         self._cluster.reach()
         with self._cluster.committing():
             writer = self._writers[partition]

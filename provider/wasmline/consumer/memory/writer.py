@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from wasmline.consumer.backend import Committed
 from wasmline.consumer.memory.cluster import MemoryCluster
 from wasmline.consumer.memory.group import Group, Member
 from wasmline.consumer.memory.log import Fate, Transaction
 from wasmline.consumer.records import Output
 from wasmline.errors import ProducerFenced
-from wasmline.records import TopicPartition
+from wasmline.records import CommittedOffset, TopicPartition
 
 
 class MemoryWriter:
@@ -24,7 +23,7 @@ class MemoryWriter:
         self._cluster = cluster
         self._id = transactional_id
         self._transaction: Transaction | None = None
-        self._offsets: list[tuple[Group, TopicPartition, Committed]] = []
+        self._offsets: list[tuple[Group, TopicPartition, CommittedOffset]] = []
         with cluster.change():
             cluster.reach()
             before = cluster.writers.get(transactional_id)
@@ -38,7 +37,7 @@ class MemoryWriter:
             self._cluster.write(output, self._begun())
 
     def send_offsets(
-        self, group: str, offsets: Mapping[TopicPartition, Committed], member: Member | None = None
+        self, group: str, offsets: Mapping[TopicPartition, CommittedOffset], member: Member | None = None
     ) -> None:
         """Make offsets of a group part of the transaction; who reads them meanwhile waits. Raises as a commit does."""
         with self._cluster.change():
