@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from types import TracebackType
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from wasmline.errors import BrokerUnavailable, TopicNotFound
+from wasmline.errors import BrokerUnavailable, TopicNotFound, WasmlineError
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.failures import mapped
 
@@ -28,6 +28,10 @@ DEFAULTS = {
     "delivery.timeout.ms": "60000",
 }
 BACK_PRESSURE = 0.05
+
+ANY = -1
+"""The partition that follows from the key."""
+
 FLUSH = 90.0
 """Seconds to wait for the last acknowledgements: more than ``delivery.timeout.ms``, so every record's fate is known."""
 
@@ -39,6 +43,38 @@ def producer(config: KafkaConfig, **overrides: Any) -> Producer:
     """
     with mapped(config.bootstrap_servers):
         return Producer({**DEFAULTS, **config.client(**overrides)})
+
+
+def enqueue(
+    client: Producer,
+    topic: str,
+    record: Record,
+    on_delivery: Callable[[KafkaError | None, Message], None],
+    partition: int = ANY,
+) -> None:
+    """Hand a record to ``client``; while its queue is full, deliveries are told. Raises KafkaException."""
+    key, value, headers, timestamp = record
+    while True:
+        try:
+            client.produce(
+                topic,
+                value=value,
+                key=key,
+                headers=list(headers or ()),
+                timestamp=timestamp or 0,
+                partition=partition,
+                on_delivery=on_delivery,
+            )
+        except BufferError:
+            client.poll(BACK_PRESSURE)
+        else:
+            return
+
+
+def missing_topic(topic: str, servers: str) -> dict[int, WasmlineError]:
+    """Return what the codes of a topic that does not exist mean to who writes to it."""
+    missing = TopicNotFound(f"there is no topic {topic} on {servers}: create it first", topic=topic)
+    return {KafkaError.UNKNOWN_TOPIC_OR_PART: missing, KafkaError._UNKNOWN_TOPIC: missing}
 
 
 class RecordWriter:
@@ -63,10 +99,8 @@ class RecordWriter:
         acknowledged by then stays written.
         """
         self._failed.clear()
-        missing = TopicNotFound(f"there is no topic {topic} on {self._servers}: create it first", topic=topic)
-        codes = {KafkaError.UNKNOWN_TOPIC_OR_PART: missing, KafkaError._UNKNOWN_TOPIC: missing}
         count = 0
-        with mapped(self._servers, codes):
+        with mapped(self._servers, missing_topic(topic, self._servers)):
             for record in records:
                 self._enqueue(topic, record)
                 count += 1
@@ -94,22 +128,8 @@ class RecordWriter:
         self.close()
 
     def _enqueue(self, topic: str, record: Record) -> None:
-        key, value, headers, timestamp = record
-        while True:
-            try:
-                self._producer.produce(
-                    topic,
-                    value=value,
-                    key=key,
-                    headers=list(headers or ()),
-                    timestamp=timestamp or 0,
-                    on_delivery=self._on_delivery,
-                )
-            except BufferError:  # the local queue is full: let deliveries happen
-                self._producer.poll(BACK_PRESSURE)
-            else:
-                self._producer.poll(0)
-                return
+        enqueue(self._producer, topic, record, self._on_delivery)
+        self._producer.poll(0)
 
     def _on_delivery(self, error: KafkaError | None, _: Message) -> None:
         if error is not None:

@@ -9,13 +9,10 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from wasmline.consumer.confluent.batches import Batches
 from wasmline.consumer.records import Output
-from wasmline.errors import OutputRefused, TopicNotFound, WasmlineError
+from wasmline.errors import OutputRefused, WasmlineError
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.failures import mapped
-from wasmline.kafka.producer import BACK_PRESSURE, producer
-
-ANY = -1
-"""The partition that follows from the key."""
+from wasmline.kafka.producer import ANY, enqueue, missing_topic, producer
 
 REFUSALS = (
     KafkaError.MSG_SIZE_TOO_LARGE,
@@ -29,27 +26,15 @@ REFUSALS = (
 
 def produce(client: Producer, output: Output, on_delivery: Callable[[KafkaError | None, Message], None]) -> None:
     """Hand an output to the client, and wait while its queue is full. Raises OutputRefused, KafkaException."""
-    while True:
-        try:
-            client.produce(
-                output.topic,
-                value=output.value,
-                key=output.key,
-                headers=list(output.headers),
-                timestamp=output.timestamp or 0,
-                partition=ANY if output.partition is None else output.partition,
-                on_delivery=on_delivery,
-            )
-        except BufferError:
-            client.poll(BACK_PRESSURE)
-        except (TypeError, ValueError) as error:
-            raise OutputRefused(f"what the handler returned cannot be a record of {output.topic}: {error}") from error
-        except KafkaException as error:
-            if error.args[0].code() in REFUSALS:
-                raise refusal(output.topic, error.args[0]) from error
-            raise
-        else:
-            return
+    try:
+        record = (output.key, output.value, list(output.headers), output.timestamp)
+        enqueue(client, output.topic, record, on_delivery, ANY if output.partition is None else output.partition)
+    except (TypeError, ValueError) as error:
+        raise OutputRefused(f"what the handler returned cannot be a record of {output.topic}: {error}") from error
+    except KafkaException as error:
+        if error.args[0].code() in REFUSALS:
+            raise refusal(output.topic, error.args[0]) from error
+        raise
 
 
 def refusal(topic: str, error: KafkaError) -> OutputRefused:
@@ -61,10 +46,9 @@ def failure(config: KafkaConfig, topic: str, error: KafkaError) -> WasmlineError
     """Return our error for what became of an output of ``topic``."""
     if error.code() in REFUSALS:
         return refusal(topic, error)
-    missing = TopicNotFound(f"there is no topic {topic} on {config.bootstrap_servers}: create it first", topic=topic)
-    codes = {KafkaError.UNKNOWN_TOPIC_OR_PART: missing, KafkaError._UNKNOWN_TOPIC: missing}
+    servers = config.bootstrap_servers
     try:
-        with mapped(config.bootstrap_servers, codes):
+        with mapped(servers, missing_topic(topic, servers)):
             raise KafkaException(error)
     except WasmlineError as ours:
         return ours
