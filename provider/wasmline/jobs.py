@@ -15,6 +15,8 @@ FieldType = Literal["double", "bigint", "string"]
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 """A job's name: it is part of topic keys, consumer groups and paths."""
 
+FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+
 INTERVAL = re.compile(r"\d+ *(milliseconds?|seconds?|minutes?|hours?)")
 
 
@@ -33,19 +35,69 @@ class JobState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamSpec:
-    """Run one deployment as micro-batches. ``trigger_interval`` None means: until caught up, then end."""
+class FunctionSpec:
+    """A Python handler of records: ``function`` is ``module:name``, sync or async, importable where Spark's tasks run.
 
-    transform: str
+    It reads ``topic``; records that it fails on ``max_attempts`` times (None: for ever) go to ``dead_letter_topic``.
+    With ``batch_size`` it is given lists of records.
+    """
+
+    function: str
+    topic: str
+    dead_letter_topic: str | None = None
+    batch_size: int | None = None
+    max_attempts: int | None = None
+    retry_delay_ms: int = 1_000
+
+    def __post_init__(self) -> None:
+        if not FUNCTION.fullmatch(self.function):
+            raise InvalidJob(f"{self.function!r} names no function: write module:function")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamSpec:
+    """Run one deployment, or in parallel mode a function, over its input topic.
+
+    mode: ``microbatch`` is one Spark task for each partition and batch; ``parallel`` holds the partitions for a lease,
+        and works on many keys of each at once.
+    trigger_interval: the pause between two batches, or leases; None means: until caught up, then end.
+    delivery: ``exactly_once`` writes outputs and progress in transactions.
+    shards: microbatch only: spread each batch over so many tasks, by key.
+    ordering, max_concurrency, commit_interval_ms: parallel only, for each task: see ConsumerOptions.
+    lease_seconds: parallel only: how long Spark leaves the partitions to the tasks that hold them. A new generation and
+        a stop end a lease at once.
+    tasks: parallel only: how many tasks share the partitions; None: one for each slot, as far as there are partitions.
+    """
+
+    transform: str = ""
+    function: FunctionSpec | None = None
+    mode: Literal["microbatch", "parallel"] = "microbatch"
+    delivery: Literal["at_least_once", "exactly_once"] = "at_least_once"
     trigger_interval: str | None = None
     starting_offsets: Literal["earliest", "latest"] = "earliest"
     max_offsets_per_trigger: int = 100_000
+    shards: int | None = None
+    ordering: Literal["key", "partition", "unordered"] = "key"
+    max_concurrency: int | None = None
+    commit_interval_ms: int | None = None
+    lease_seconds: float = 600.0
+    tasks: int | None = None
 
     def __post_init__(self) -> None:
-        if self.max_offsets_per_trigger < 1:
+        if bool(self.transform) == (self.function is not None):
+            raise InvalidJob("a stream runs a transform or a function: name one of them")
+        if self.function is not None and self.mode != "parallel":
+            raise InvalidJob(f"mode {self.mode} runs transforms: {self.function.function} needs mode parallel")
+        if self.shards is not None and self.mode != "microbatch":
             raise InvalidJob(
-                f"max_offsets_per_trigger is {self.max_offsets_per_trigger}: a batch needs a record or more"
+                "shards spread a micro-batch: in parallel mode, max_concurrency says how much runs at once"
             )
+        for name in ("max_offsets_per_trigger", "shards", "max_concurrency", "commit_interval_ms", "tasks"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InvalidJob(f"{name} is {value}, and 1 is the least")
+        if not self.lease_seconds >= 1:
+            raise InvalidJob(f"lease_seconds is {self.lease_seconds}, and 1 is the least")
         if self.trigger_interval is not None and not INTERVAL.fullmatch(self.trigger_interval):
             raise InvalidJob(f"trigger_interval {self.trigger_interval!r} is no interval such as '5 seconds'")
 
@@ -126,6 +178,16 @@ class JobSpec:
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.job):
             raise InvalidJob(f"{self.job!r} cannot name a job: letters, digits, '.', '_' and '-', up to 128")
+
+    @property
+    def group(self) -> str:
+        """The consumer group that keeps how far the job came. It is the job's alone."""
+        return f"wasmline.{self.job}"
+
+    @property
+    def transactional_id(self) -> str:
+        """What the transactional ids of the job's tasks begin with: one for each partition of the input follows."""
+        return f"wasmline.stream.{self.job}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,8 @@ class PartitionStatus:
 
     ``offset`` is the next offset to read, ``lag`` the records behind the topic's end, ``rate`` records per second of
     the last batch, ``since_offset`` where the running generation began. The counts are those of this run.
+    ``in_flight`` records are handed to handlers now, ``retries`` were tries again, and ``stuck_keys`` are keys whose
+    first record waits for its next try or has been in its handler for long.
     """
 
     job: str
@@ -29,4 +31,7 @@ class PartitionStatus:
     records_in: int = 0
     records_out: int = 0
     dead_letters: dict[str, int] = field(default_factory=dict)
+    in_flight: int = 0
+    retries: int = 0
+    stuck_keys: int = 0
     spec_version: Literal[1] = 1

@@ -34,6 +34,15 @@ def stranger(rig: Rig, strategy: str) -> Consumer:
     return client
 
 
+def visit(rig: Rig) -> None:
+    """Take part until there were partitions and a record of them."""
+    client = stranger(rig, "cooperative-sticky")
+    rig.until(lambda: client.consume(1, 0.1) or client.assignment(), "its share of the partitions")
+    rig.feed(200)
+    rig.until(partial(client.consume, 1, 0.1), "a record of them")
+    client.close()
+
+
 def test_a_plain_consumer_joins_and_leaves(kafka: RunningKafka, tmp_path: Path) -> None:
     """It commits nothing, so its partitions are done by us once it is gone; what we had finished stays finished."""
     with Rig(kafka, tmp_path, sleep_ms=20, session_ms=LONG_SESSION_MS) as rig:
@@ -41,10 +50,7 @@ def test_a_plain_consumer_joins_and_leaves(kafka: RunningKafka, tmp_path: Path) 
         rig.feed(500)
         rig.wait(100)
         for _ in range(2 * ROUNDS):
-            client = stranger(rig, "cooperative-sticky")
-            rig.feed(200)
-            rig.until(partial(client.consume, 1, 0.1), "its share")
-            client.close()
+            visit(rig)
             rig.wait(100)
         rig.finish()
         assert rig.ledger.again == 0

@@ -167,7 +167,7 @@ class Progress:
         )
 
     def _commit(self, offsets: dict[int, int]) -> None:
-        group = f"wasmline.{self._job.job}"
+        group = self._job.group
         try:
             self._groups.commit_offsets(
                 group, {TopicPartition(self._topic, partition): offset for partition, offset in offsets.items()}
