@@ -32,10 +32,11 @@ class BatchClaim:
     """One micro-batch, recorded before it runs, so that a replay of the batch runs the same generation.
 
     ``batch_id`` -1 is the driver's claim of the job, made before its query starts. ``checkpoint`` names the series that
-    the batch ids count in.
+    the batch ids count in, and ``mode`` who counts: the other mode goes on from the group's progress.
     """
 
     run: str
+    mode: Literal["microbatch", "parallel"] = "microbatch"
     checkpoint: str
     batch_id: int
     deployment: Deployment
