@@ -680,6 +680,40 @@ def test_a_log_that_is_truncated_and_written_anew_is_read_anew(
     assert memory.committed(group, topic) == {partition: CommittedOffset(4, "")}
 
 
+@DELIVERIES
+def test_records_that_the_client_returns_twice_are_done_once(
+    cluster: Cluster, group: str, ledger: Ledger, delivery: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, target = cluster.topic(), cluster.topic()
+    partition = TopicPartition(topic, 0)
+    cluster.write(*numbered(topic, 6))
+    backs = [0, 3]
+
+    def work(record: ConsumedRecord) -> Output:
+        ledger.note(record)
+        return Output(target, b"%d" % record.offset)
+
+    running = Running(cluster, options(topic, group, delivery=delivery, commit_interval_ms=50), work)
+    source = running.consumer._backend.source  # type: ignore[union-attr]
+    poll = source.poll
+
+    def poll_again(limit: int, timeout: float) -> Any:
+        records = poll(limit, timeout)
+        if backs and any(record.offset == 5 for record in records):
+            source.seek({partition: backs.pop()})
+        return records
+
+    monkeypatch.setattr(source, "poll", poll_again)
+    with running:
+        running.until(lambda _: not backs)
+        cluster.write(*numbered(topic, 2))
+        ledger.count(8)
+        running.stop(drain=True)
+    assert ledger.offsets() == list(range(8))
+    assert sorted(record.value or b"" for record in cluster.read(target)) == [b"%d" % number for number in range(8)]
+    assert cluster.committed(group, topic) == {partition: CommittedOffset(8, "")}
+
+
 def test_where_nothing_is_committed_and_no_reset_is_allowed_the_consumer_says_so(
     cluster: Cluster, group: str, ledger: Ledger
 ) -> None:

@@ -171,8 +171,20 @@ class Consumer(RuleBasedStateMachine):
         for offset in range(cut, cut + 3):
             self.append(partition, offset, chance)
         begin = min(cut, view.base)
-        assert self.work.add([self.logs[partition][cut], self.logs[partition][cut + 1]]) == {partition: begin}
+        assert self.work.add([self.logs[partition][cut], self.logs[partition][cut + 1]]) == {partition: cut}
+        assert self.work.cut(partition, cut) == begin
         self.follow(partition, Start(begin, begin - 1))
+
+    @rule(partition=st.sampled_from(PARTITIONS), chance=CHANCE)
+    def return_twice(self, partition: TopicPartition, chance: Random) -> None:
+        """The client returns records again; whatever became of them, that changes nothing."""
+        view = self.views.get(partition)
+        if view is None or view.next is None:
+            return
+        read = [record for offset, record in self.logs[partition].items() if offset < view.next]
+        if read:
+            again = read[chance.randrange(len(read)) :]
+            assert self.work.add(again) == {partition: again[0].offset}
 
     # -- the assignment ------------------------------------------------------------------------------------------------
 

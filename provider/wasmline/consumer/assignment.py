@@ -55,10 +55,23 @@ class Assignment:
         self._source.pause([partition])
         self._postpone(partition, error, None if first is None else Start(first, first - 1))
 
-    def seek(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Go on at these offsets, in partitions that are open."""
+    def reread(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """See to records from these offsets on, which are below what was read.
+
+        A log that ends below what was read was cut, and is read anew. Otherwise the client returned records twice, as
+        librdkafka does now and then (its issue 4637): what is done or under way is not done again.
+        """
         try:
-            self._source.seek(offsets)
+            ends = self._source.ends(offsets)
+            begins = {}
+            for work in self._work.of(offsets):
+                partition, offset, end = work.partition, offsets[work.partition], ends[work.partition]
+                if work.offsets.next is not None and end < work.offsets.next:
+                    logger.warning("%s-%d ends at %d: it was cut, and is read anew from %d", *partition, end, offset)
+                    begins[partition] = self._work.cut(partition, offset)
+                else:
+                    logger.warning("%s-%d@%d was read before, and is left out", *partition, offset)
+            self._source.seek(begins)
         except WasmlineError as error:
             for work in self._work.of(offsets):
                 self.restart(work, error)

@@ -162,8 +162,8 @@ class Owner:
     def _look(self, timeout: float) -> None:
         """Read what there is, and pause or resume partitions as their buffers ask for."""
         records = self._source.poll(min(FETCH, self.work.room), timeout)
-        if seeks := self.work.add(records):
-            self._assignment.seek(seeks)
+        if again := self.work.add(records):
+            self._assignment.reread(again)
         hungry = records and self.work.queued < self._enough
         self._next_look = time.monotonic() + (0.0 if hungry else LOOK)
         pause, resume = self.work.balance()

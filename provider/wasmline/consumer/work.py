@@ -117,21 +117,30 @@ class Work:
     def add(self, records: Iterable[ConsumedRecord]) -> dict[TopicPartition, int]:
         """Queue records that were read, in offset order within a partition, but those that are done already.
 
-        A record below what was read before says that the log was cut or written anew: its partition begins again at
-        what was not done yet, or at the record, if that is lower. Return where such partitions are to be read from.
+        Records below what was read before are left out: the client returned them twice, or the log was cut and written
+        anew, which is for the caller to find out. Return the first such offset of each partition.
         """
-        seeks: dict[TopicPartition, int] = {}
+        again: dict[TopicPartition, int] = {}
         for record in records:
             work = self._partitions.get(TopicPartition(record.topic, record.partition))
             if work is None:
                 continue  # it was fetched before the partition was taken away
             if work.offsets.next is not None and record.offset < work.offsets.next:
-                seeks[work.partition] = begin = min(work.offsets.base or 0, record.offset)
-                self.reset(work.partition, Start(begin, begin - 1))
-            elif work.partition not in seeks and work.offsets.admit(record.offset):
+                again.setdefault(work.partition, record.offset)
+            elif work.offsets.admit(record.offset):
                 work.bytes += record.size
                 work.shards.add(self._shard_of(record), record)
-        return seeks
+        return again
+
+    def cut(self, partition: TopicPartition, offset: int) -> int:
+        """Begin a partition anew at what was not done yet, or at ``offset``, if that is lower; return where that is.
+
+        Its log was cut, and is written anew from ``offset`` on or above.
+        """
+        (work,) = self.of([partition])
+        begin = offset if work.offsets.base is None else min(work.offsets.base, offset)
+        self.reset(partition, Start(begin, begin - 1))
+        return begin
 
     def take(self, now: float) -> Batch | None:
         """Hand out the next records that may run, if there are any; partitions are served in turn."""

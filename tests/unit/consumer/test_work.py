@@ -225,11 +225,22 @@ def test_a_log_that_was_cut_is_read_again_from_the_first_record_that_is_not_done
     it.add(records(range(6)))
     finish(it, taken(it))
     out = taken(it)
-    assert it.add(records([4, 5])) == {ORDERS: 1}
+    assert it.add(records([4, 5])) == {ORDERS: 4}
+    assert it.cut(ORDERS, 4) == 1
     assert (it.queued, bases(it)) == (0, {ORDERS: 1})
     finish(it, out)
     it.add(records([1, 2, 3, 4, 5]))
     assert sorted(drained(it)) == [[1], [2], [3], [4], [5]]
+
+
+def test_records_that_are_returned_twice_are_left_out_whatever_became_of_them() -> None:
+    it = work(ordering="unordered")
+    it.add(records(range(3)))
+    finish(it, taken(it))
+    out = taken(it)
+    assert it.add(records(range(5))) == {ORDERS: 0}
+    finish(it, out)
+    assert sorted(drained(it)) == [[2], [3], [4]]
 
 
 def test_a_log_that_was_written_anew_is_read_from_its_first_record() -> None:
@@ -237,6 +248,7 @@ def test_a_log_that_was_written_anew_is_read_from_its_first_record() -> None:
     it.add(records(range(50, 60)))
     drained(it)
     assert it.add(records([0, 1])) == {ORDERS: 0}
+    assert it.cut(ORDERS, 0) == 0
     it.add(records([0, 1]))
     assert drained(it) == [[0], [1]]
 
