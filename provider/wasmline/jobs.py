@@ -52,6 +52,10 @@ class FunctionSpec:
     def __post_init__(self) -> None:
         if not FUNCTION.fullmatch(self.function):
             raise InvalidJob(f"{self.function!r} names no function: write module:function")
+        if not self.topic:
+            raise InvalidJob(f"{self.function} reads no topic: name one")
+        _at_least(1, batch_size=self.batch_size, max_attempts=self.max_attempts)
+        _at_least(0, retry_delay_ms=self.retry_delay_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,14 +96,17 @@ class StreamSpec:
             raise InvalidJob(
                 "shards spread a micro-batch: in parallel mode, max_concurrency says how much runs at once"
             )
-        for name in ("max_offsets_per_trigger", "shards", "max_concurrency", "commit_interval_ms", "tasks"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InvalidJob(f"{name} is {value}, and 1 is the least")
-        if not self.lease_seconds >= 1:
-            raise InvalidJob(f"lease_seconds is {self.lease_seconds}, and 1 is the least")
+        _at_least(1, max_offsets_per_trigger=self.max_offsets_per_trigger, shards=self.shards, tasks=self.tasks)
+        _at_least(1, max_concurrency=self.max_concurrency, commit_interval_ms=self.commit_interval_ms)
+        _at_least(1, lease_seconds=self.lease_seconds)
         if self.trigger_interval is not None and not INTERVAL.fullmatch(self.trigger_interval):
             raise InvalidJob(f"trigger_interval {self.trigger_interval!r} is no interval such as '5 seconds'")
+
+
+def _at_least(least: int, **values: float | None) -> None:
+    for name, value in values.items():
+        if value is not None and not value >= least:  # nor is NaN
+            raise InvalidJob(f"{name} is {value}, and {least} is the least")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +172,8 @@ class JobSpec:
     """One run of one job.
 
     ``job`` is the identity that a checkpoint and a consumer group belong to, ``run`` is unique per submission, and
-    ``storage`` the folder or object-store URL that checkpoints live under.
+    ``storage`` the folder or object-store URL that checkpoints live under. At ``metrics_port`` of its machine the
+    driver of a stream serves Prometheus; 0 is any free port, which its output names, and None is no metrics.
     """
 
     job: str
@@ -173,11 +181,14 @@ class JobSpec:
     storage: str
     stream: StreamSpec | None = None
     train: TrainSpec | None = None
+    metrics_port: int | None = None
     spec_version: Literal[1] = 1
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.job):
             raise InvalidJob(f"{self.job!r} cannot name a job: letters, digits, '.', '_' and '-', up to 128")
+        if self.metrics_port is not None and not 0 <= self.metrics_port <= 65535:
+            raise InvalidJob(f"metrics_port is {self.metrics_port}, which is no port: 0 to 65535")
 
     @property
     def group(self) -> str:

@@ -4,8 +4,10 @@ import inspect
 from typing import Any
 
 import pytest
-from airflow.sdk import BaseOperator
+from airflow.sdk import DAG, BaseOperator
 
+from wasmline.errors import InvalidJob
+from wasmline.jobs import FunctionSpec, JobSpec, StreamSpec
 from wasmline.registry import ArtifactMetadata, Version
 from wasmline.wasm import Schema
 from wasmline_provider.operators.build import WasmBuildOperator, WasmPublishOperator, WasmTestOperator
@@ -62,6 +64,114 @@ def test_a_stream_for_ever_may_be_stopped_and_one_until_caught_up_may_not() -> N
     for_ever = SparkStreamOperator(task_id="two", transform="t", trigger_interval="1 second", **JOB)
     assert not until_caught_up.may_be_stopped
     assert for_ever.may_be_stopped
+
+
+ENRICH: dict[str, Any] = {
+    "job": "enrich",
+    "storage": "folder",
+    "mode": "parallel",
+    "function": "enrichment:enrich",
+    "topic": "orders",
+}
+
+
+def stream(**arguments: Any) -> SparkStreamOperator:
+    return SparkStreamOperator(task_id="one", **arguments)
+
+
+def test_a_stream_is_told_all_that_its_operator_was_given() -> None:
+    made = stream(
+        **ENRICH,
+        dead_letter_topic="orders.dlq",
+        batch_size=10,
+        max_attempts=5,
+        retry_delay_ms=200,
+        ordering="PARTITION",
+        max_concurrency=100,
+        delivery="Exactly_Once",
+        trigger_interval="1 second",
+        starting_offsets="latest",
+        commit_interval_ms=50,
+        lease_seconds=60,
+        tasks=2,
+        metrics_port=0,
+    )
+    assert made.spec({}) == JobSpec(
+        job="enrich",
+        run="",
+        storage="folder",
+        metrics_port=0,
+        stream=StreamSpec(
+            function=FunctionSpec(
+                function="enrichment:enrich",
+                topic="orders",
+                dead_letter_topic="orders.dlq",
+                batch_size=10,
+                max_attempts=5,
+                retry_delay_ms=200,
+            ),
+            mode="parallel",
+            ordering="partition",
+            max_concurrency=100,
+            delivery="exactly_once",
+            trigger_interval="1 second",
+            starting_offsets="latest",
+            commit_interval_ms=50,
+            lease_seconds=60.0,
+            tasks=2,
+        ),
+    )
+
+
+def test_the_same_arguments_are_a_stream_in_either_mode() -> None:
+    arguments = {"job": "j", "storage": "s", "transform": "t", "ordering": "KEY", "max_concurrency": 100}
+    made = [
+        stream(mode=mode, delivery="exactly_once", **arguments).spec({}).stream for mode in ("microbatch", "PARALLEL")
+    ]
+    assert [(each.mode, each.ordering) for each in made if each] == [("microbatch", "key"), ("parallel", "key")]
+
+
+def test_a_stream_takes_its_numbers_as_text_and_leaves_out_what_templates_left_empty() -> None:
+    made = stream(
+        **ENRICH, trigger_interval="{{ params.pause }}", max_concurrency="{{ params.calls }}", tasks="{{ x }}"
+    )
+    made.trigger_interval, made.max_concurrency, made.tasks = "None", "100", ""  # as Airflow renders them
+    made.lease_seconds = "60"
+    spec = made.spec({}).stream
+    assert spec is not None
+    assert (spec.trigger_interval, spec.max_concurrency, spec.tasks, spec.lease_seconds) == (None, 100, None, 60.0)
+    assert not made.may_be_stopped
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"ordering": "keys"}, "ordering is 'keys': one of key, partition, unordered"),
+        ({"delivery": "{{ d }}", "ordering": "keys"}, "ordering is 'keys'"),
+        ({"mode": "batch"}, "mode is 'batch': one of microbatch, parallel"),
+        ({"mode": "microbatch"}, "mode microbatch runs transforms: enrichment:enrich needs mode parallel"),
+        ({"topic": None}, "enrichment:enrich reads no topic"),
+        ({"function": "enrichment.enrich"}, "write module:function"),
+        ({"transform": "t"}, "name one of them"),
+        ({"function": None}, "topic: for a function only"),
+        ({"max_concurrency": 0}, "max_concurrency is 0, and 1 is the least"),
+        ({"max_concurrency": "many"}, r"Expected `int . null`, got `str` - at `\$\.stream\.max_concurrency`"),
+        ({"max_attempts": 0}, "max_attempts is 0"),
+        ({"trigger_interval": "often"}, "is no interval such as '5 seconds'"),
+        ({"metrics_port": 70_000}, "metrics_port is 70000, which is no port"),
+        ({"job": "a job"}, "'a job' cannot name a job"),
+    ],
+)
+def test_a_stream_that_cannot_run_is_refused_when_the_dag_is_parsed(arguments: dict[str, Any], told: str) -> None:
+    with pytest.raises(InvalidJob, match=told):
+        stream(**{**ENRICH, **arguments})
+
+
+def test_what_another_task_returns_is_left_for_the_run() -> None:
+    with DAG("late", schedule=None):
+        deployed = WasmDeployOperator(task_id="deploy", name="t", registry="r")
+        made = stream(job="j", storage="s", transform=deployed.output, mode="parallel", ordering="KEY")
+    assert made.upstream_task_ids == {"deploy"}
 
 
 def test_a_training_may_have_its_numbers_as_text_as_templates_give_them() -> None:
