@@ -13,7 +13,7 @@
     ├─ DeployError      TopicNotFound(topic) · LimitExceeded · Conflict(name, generation) · DeploymentNotFound
     │                   DeploymentPaused
     ├─ KafkaError       BrokerUnavailable(bootstrap_servers) · InvalidKafkaConfig(key) · ClientClosed
-    │                   NotAuthorized · InexactMetadata
+    │                   NotAuthorized · InexactMetadata · GroupInUse(group, members)
     ├─ ConsumerError    InvalidConsumerOption(option) · InvalidOffsetMetadata(offset, reason) · CommitFailed
     │                   ProducerFenced · TerminalFailure · RecordsFailed(failures, outputs) · HandlerCancelled
     │                   HandlerBroken · OutputRefused(place) · UnsafeBroker
@@ -22,6 +22,7 @@
     ├─ TrainingError    InvalidTrainSpec(field) · NotEnoughData(rows) · GateFailed(report)
     └─ JobError         UnsupportedSpecVersion · InvalidJob · JobNotFound · JobBusy(job, run) · JobFailed(report)
                         Fenced(job) · TooManyFailures(share) · SourceInvalid(path) · VerificationFailed(report)
+                        ProgressLost(group, topic, partition, offset)
 
 A message says what happened, where, and what the reader can do. The facts in it are attributes. Every error pickles,
 because Spark and multiprocessing carry errors between processes. ``retryable`` says whether the same call may succeed
@@ -254,6 +255,13 @@ class InexactMetadata(KafkaError):
     """This installation is not known to read and write the metadata of committed offsets byte for byte."""
 
 
+class GroupInUse(KafkaError):
+    """A consumer group whose offsets are a job's alone has members; ``members`` are their client ids and hosts."""
+
+    group: str
+    members: tuple[str, ...]
+
+
 class ConsumerError(WasmlineError):
     """The key-parallel consumer cannot do what it was asked to."""
 
@@ -425,3 +433,15 @@ class VerificationFailed(JobError):
     """What a pipeline wrote does not account for what it read; ``report`` holds the counts and the first offenders."""
 
     report: dict[str, Any]
+
+
+class ProgressLost(JobError):
+    """A group's progress is gone, or not where its job left it: going on would lose records or repeat them.
+
+    ``offset`` is what the group has committed for the partition; None where it has nothing.
+    """
+
+    group: str
+    topic: str
+    partition: int
+    offset: int | None
