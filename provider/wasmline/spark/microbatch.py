@@ -9,18 +9,14 @@ through Spark's own Kafka sink: at least once.
 from __future__ import annotations
 
 import logging
-import threading
-import time
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from wasmline.clock import now_ms
-from wasmline.deploy import BatchClaim, Deployment, JobDriver, JobLog, StatusLog
+from wasmline.deploy import Deployment
 from wasmline.errors import (
     DeploymentPaused,
-    InvalidJob,
     JobFailed,
     ModuleError,
     TooManyFailures,
@@ -28,23 +24,14 @@ from wasmline.errors import (
     WasmlineError,
 )
 from wasmline.jobs import JobReport, JobSpec, JobState, StreamSpec
-from wasmline.kafka import KafkaConfig, Topics
+from wasmline.kafka import KafkaConfig
 from wasmline.pipeline import Tally
 from wasmline.spark.failures import cause, guest_failure
-from wasmline.spark.generations import Generations
 from wasmline.spark.progress import Progress
+from wasmline.spark.stream import POLL, StreamJob
 from wasmline.spark.task import INPUT_COLUMNS, SINK_COLUMNS, TallyParam, TransformTask
 
 log = logging.getLogger(__name__)
-
-POLL = 0.5
-"""Seconds between two looks at the query and at what is wanted of the job."""
-
-HEARTBEAT = 5.0
-"""Seconds between two reports while nothing happens."""
-
-PATIENCE = 60.0
-"""Seconds to wait for a query to come to rest, or for the driver of an earlier run to end."""
 
 MAX_REQUEST = str(32 << 20)
 """The sink's own limit for a record, in bytes: high, so that the broker's limit is the one that counts."""
@@ -54,51 +41,16 @@ class _Stopped(Exception):
     pass
 
 
-class MicrobatchJob:
-    """One run of a streaming job, from the claim to the final report."""
+class MicrobatchJob(StreamJob):
+    """One run of a streaming job in batches."""
+
+    boundary = "a batch boundary"
 
     def __init__(self, spark: SparkSession, config: KafkaConfig, job: JobSpec, stream: StreamSpec) -> None:
-        self._spark = spark
-        self._config = config
-        self._job = job
-        self._stream = stream
+        super().__init__(spark, config, job, stream)
         self._kafka = {f"kafka.{name}": value for name, value in config.java().items()}
-        self._jobs = JobLog(config)
-        self._driver = JobDriver(config, job.job)
-        self._status = StatusLog(config)
-        self._generations = Generations(config, stream.transform)
         self._tally = spark.sparkContext.accumulator(Tally(), TallyParam())
-        self._stopping = threading.Event()
-        self._paused = threading.Event()
         self._failure: WasmlineError | None = None
-
-    def run(self) -> JobReport:
-        """Run until caught up, stopped or failed; write the report of what happened, and return it if it ended well.
-
-        Raises DeploymentNotFound, DeploymentPaused or TopicNotFound before anything starts, Fenced when a newer driver
-        came, JobFailed with the cause for a batch that failed.
-        """
-        try:
-            deployment = self._generations.current()
-            self._refuse_paused(deployment)
-            self._topic = deployment.spec.input_topic
-            topic_id = Topics(self._config).describe(self._topic).id
-            self._checkpoint = f"{self._job.storage}/checkpoints/{self._job.job}/{topic_id}"
-            last = self._jobs.last_batch(self._job.job)
-            self._replay = last if last and last.checkpoint == self._checkpoint else None
-            self._driver.claim(self._replay or self._claim(-1, deployment))
-            self._await_end_of(last)
-            self._generations.check(deployment)
-            self._progress = Progress(self._config, self._job, deployment, self._jobs, self._status)
-            self._progress.report(JobState.RUNNING, "started")
-            try:
-                return self._supervise(self._start(deployment))
-            except WasmlineError as error:
-                self._progress.report(JobState.FAILED, str(error), type(error).__name__)
-                raise
-        finally:
-            for client in (self._generations, self._driver, self._status, self._jobs):
-                client.close()
 
     # -- the query's thread ------------------------------------------------------------------------------------------
 
@@ -163,6 +115,12 @@ class MicrobatchJob:
 
     # -- the driver's thread -----------------------------------------------------------------------------------------
 
+    def _series(self, folder: str) -> str:
+        return f"{folder}/{self._topic_id()}"
+
+    def _prepare(self, deployment: Deployment) -> None:
+        self._progress = Progress(self._config, self._job, deployment, self._jobs, self._status)
+
     def _start(self, deployment: Deployment) -> StreamingQuery:
         source = (
             self._spark.readStream.format("kafka")
@@ -180,45 +138,13 @@ class MicrobatchJob:
         writer = writer.trigger(availableNow=True) if interval is None else writer.trigger(processingTime=interval)
         return writer.option("checkpointLocation", self._checkpoint).foreachBatch(self._batch).start()
 
-    def _supervise(self, query: StreamingQuery) -> JobReport:
-        """Watch the query until it ends; stop it at a batch boundary when that is wanted."""
-        reported = time.monotonic()
-        try:
-            while not query.awaitTermination(POLL):  # type: ignore[arg-type]  # a part of a second does
-                moved = self._progress.follow(query.recentProgress, paused=self._paused.is_set())
-                if moved or time.monotonic() - reported > HEARTBEAT:
-                    self._progress.report(JobState.RUNNING)
-                    reported = time.monotonic()
-                if self._stop_wanted() and not query.status["isTriggerActive"]:
-                    query.stop()
-        except StreamingQueryException as exception:
-            self._raise_unless_stopped(exception)
-        finally:
-            self._bring_to_rest(query)
-        self._progress.follow(query.recentProgress)
-        if self._stopping.is_set():
-            return self._progress.report(JobState.STOPPED, "stopped at a batch boundary")
-        return self._progress.report(JobState.SUCCEEDED, "caught up")
+    def _follow(self, query: StreamingQuery) -> bool:
+        return self._progress.follow(query.recentProgress, paused=self._paused.is_set())
 
-    def _stop_wanted(self) -> bool:
-        if not self._stopping.is_set():
-            order = self._jobs.order(self._job.job)
-            if order.spec.run != self._job.run or order.wanted == "stopped":
-                log.info("a stop is wanted: ending at the next batch boundary")
-                self._stopping.set()
-        return self._stopping.is_set()
+    def _report(self, state: JobState, message: str = "", error: str | None = None) -> JobReport:
+        return self._progress.report(state, message, error)
 
-    def _bring_to_rest(self, query: StreamingQuery) -> None:
-        """Leave no query behind, whatever ended the watch: let a batch that runs end, then stop."""
-        if not query.isActive:
-            return
-        self._stopping.set()
-        deadline = time.monotonic() + PATIENCE
-        while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
-            time.sleep(POLL)
-        query.stop()
-
-    def _raise_unless_stopped(self, exception: StreamingQueryException) -> None:
+    def _explain(self, exception: StreamingQueryException) -> None:
         """Raise what ended the query, unless that was a stop. A batch that failed may run a better generation."""
         if self._failure is not None:
             raise self._failure from exception
@@ -236,28 +162,3 @@ class MicrobatchJob:
         message = f"{spec.name} failed at generation {deployment.generation}{', and is paused' if paused else ''}: "
         message += f"{failure}; the batch does not count as done: deploy again, and run the job again"
         raise DeploymentPaused(message, name=spec.name) from exception
-
-    def _await_end_of(self, last: BatchClaim | None) -> None:
-        """Wait until the driver of an earlier run, which our claim has fenced, has left the checkpoint."""
-        deadline = time.monotonic() + PATIENCE
-        while last is not None and last.run != self._job.run and time.monotonic() < deadline:
-            report = self._jobs.report(self._job.job, last.run)
-            if report is None or report.state.final or now_ms() - report.updated_ms > 3 * HEARTBEAT * 1000:
-                return
-            time.sleep(POLL)
-
-    def _refuse_paused(self, deployment: Deployment) -> None:
-        if deployment.state == "paused":
-            name = deployment.spec.name
-            raise DeploymentPaused(f"{name} is paused ({deployment.reason}): resume it or deploy again", name=name)
-
-    def _refuse_other_topic(self, deployment: Deployment) -> None:
-        spec = deployment.spec
-        if spec.input_topic != self._topic:
-            raise InvalidJob(
-                f"generation {deployment.generation} of {spec.name} reads {spec.input_topic}, and this run reads "
-                f"{self._topic}: run the job again"
-            )
-
-    def _claim(self, batch_id: int, deployment: Deployment) -> BatchClaim:
-        return BatchClaim(run=self._job.run, checkpoint=self._checkpoint, batch_id=batch_id, deployment=deployment)
