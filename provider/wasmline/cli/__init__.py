@@ -23,6 +23,7 @@ COMMANDS = {
     "worker": ("wasmline.cli.worker:worker", "Run a function or a transform on topics, many keys at a time."),
     "deploy": ("wasmline.cli.deploy:deploy", "Deploy a version onto its topics."),
     "list": ("wasmline.cli.deploy:list_", "List the deployed transforms."),
+    "status": ("wasmline.cli.status:status", "Show how a job's run stands, live at a terminal."),
     "pause": ("wasmline.cli.deploy:pause", "Pause a deployment."),
     "resume": ("wasmline.cli.deploy:resume", "Let a paused deployment run again."),
     "local": ("wasmline.cli.local:local", "Start and stop a real Kafka on this machine."),

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from wasmline.cli.options import Variable, clock_option, kafka_option, registry_option, schemas_option
+from wasmline.cli.columns import aligned
+from wasmline.cli.options import Variable, clock_option, kafka_config, kafka_option, registry_option, schemas_option
 
 if TYPE_CHECKING:
     from wasmline.deploy import Deployment
@@ -67,7 +68,7 @@ def deploy(
         schemas=schemas,
     )
     wasm = store.read(version.name, version.version)
-    deployment = deploy_spec(_config(settings), spec, wasm, expected_generation=expected_generation)
+    deployment = deploy_spec(kafka_config(settings), spec, wasm, expected_generation=expected_generation)
     click.echo(f'transform "{spec.name}" deployed: {version}, generation {deployment.generation}')
 
 
@@ -79,7 +80,7 @@ def pause(name: str, settings: tuple[tuple[str, str], ...], reason: str) -> None
     """Pause a deployment: its jobs begin no further batch."""
     from wasmline.deploy import DeploymentLog
 
-    DeploymentLog(_config(settings)).pause(name, reason)
+    DeploymentLog(kafka_config(settings)).pause(name, reason)
     click.echo("Transform paused!")
 
 
@@ -90,7 +91,7 @@ def resume(name: str, settings: tuple[tuple[str, str], ...]) -> None:
     """Let a paused deployment run again from where it stopped."""
     from wasmline.deploy import DeploymentLog
 
-    DeploymentLog(_config(settings)).resume(name)
+    DeploymentLog(kafka_config(settings)).resume(name)
     click.echo("Transform resumed!")
 
 
@@ -102,7 +103,7 @@ def list_(settings: tuple[tuple[str, str], ...], detailed: bool, style: str) -> 
     """List the deployed transforms with their progress."""
     from wasmline.deploy import DeploymentLog, StatusLog
 
-    config = _config(settings)
+    config = kafka_config(settings)
     deployments = DeploymentLog(config).all().values()
     statuses = _living(config, StatusLog(config).all())
     listed = [
@@ -142,12 +143,6 @@ def _named(reference: str) -> tuple[str, str | None]:
         project = load_project(reference)
         return project.name, project.version
     return parse_reference(reference)
-
-
-def _config(settings: tuple[tuple[str, str], ...]) -> KafkaConfig:
-    from wasmline.kafka import KafkaConfig
-
-    return KafkaConfig.of(dict(settings)) if settings else KafkaConfig.from_environment()
 
 
 def _summary(config: KafkaConfig, deployment: Deployment, statuses: list[PartitionStatus]) -> dict[str, Any]:
@@ -208,7 +203,7 @@ def _echo_table(listed: list[dict[str, Any]]) -> None:
         ]
         for each in listed
     ]
-    _echo_columns(rows)
+    click.echo(aligned(rows))
 
 
 def _echo_detailed(listed: list[dict[str, Any]]) -> None:
@@ -218,11 +213,4 @@ def _echo_detailed(listed: list[dict[str, Any]]) -> None:
             click.echo(f"  paused: {each['reason']}")
         rows = [["PARTITION", "NODE", "STATUS", "LAG"]]
         rows += [[str(status["partition"]), "-", status["status"], str(status["lag"])] for status in each["status"]]
-        _echo_columns(rows, indent="      ")
-
-
-def _echo_columns(rows: list[list[str]], indent: str = "") -> None:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        click.echo((indent + "  ".join(cells)).rstrip())
+        click.echo(aligned(rows, indent="      "))

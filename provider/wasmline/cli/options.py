@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
 
 from wasmline.build.sizes import parse_size
 from wasmline.cli.schema import SchemaFile
 from wasmline.wasm.context import Clock
+
+if TYPE_CHECKING:
+    from wasmline.kafka import KafkaConfig
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -92,6 +95,13 @@ def kafka_option(command: Command) -> Command:
         help="A librdkafka setting, such as bootstrap.servers=host:9092; repeatable. Default: $WASMLINE_KAFKA_CONFIG. "
         "Secrets belong there or in $WASMLINE_KAFKA_CONFIG_FILE, not on a command line.",
     )(command)
+
+
+def kafka_config(settings: tuple[tuple[str, str], ...]) -> KafkaConfig:
+    """Return the cluster that ``kafka_option`` names, else the environment's."""
+    from wasmline.kafka import KafkaConfig
+
+    return KafkaConfig.of(dict(settings)) if settings else KafkaConfig.from_environment()
 
 
 def guest_options(command: Command) -> Command:

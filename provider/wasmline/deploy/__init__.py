@@ -4,6 +4,7 @@ from wasmline.deploy.deployments import DeploymentLog, deploy, require_topics
 from wasmline.deploy.jobs import BatchClaim, JobDriver, JobLog, JobOrder
 from wasmline.deploy.modules import ModuleStore
 from wasmline.deploy.spec import Deployment, DeploymentSpec
+from wasmline.deploy.standing import JobBoard, JobStanding, PartitionTotals
 from wasmline.deploy.status import StatusLog
 
 __all__ = [
@@ -11,10 +12,13 @@ __all__ = [
     "Deployment",
     "DeploymentLog",
     "DeploymentSpec",
+    "JobBoard",
     "JobDriver",
     "JobLog",
     "JobOrder",
+    "JobStanding",
     "ModuleStore",
+    "PartitionTotals",
     "StatusLog",
     "deploy",
     "require_topics",

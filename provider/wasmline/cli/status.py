@@ -1,0 +1,180 @@
+"""``wasmline status``: how a job stands, once or as long as its run goes on."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from wasmline.cli.columns import aligned
+from wasmline.cli.options import kafka_config, kafka_option
+from wasmline.clock import now_ms
+
+if TYPE_CHECKING:
+    from wasmline.deploy import JobBoard, JobStanding, PartitionTotals
+    from wasmline.status import PartitionStatus
+
+LOOK = 1.0
+"""Seconds between two looks."""
+
+COLUMNS = (
+    "PARTITION",
+    "GENERATION",
+    "STATE",
+    "OFFSET",
+    "LAG",
+    "RATE",
+    "IN FLIGHT",
+    "STUCK KEYS",
+    "RETRIES",
+    "SINCE",
+    "AGE",
+    "DEAD LETTERS",
+)
+
+
+@click.command()
+@click.argument("job")
+@kafka_option
+@click.option("--watch/--once", default=None, help="Go on until the run ends, or Ctrl-C.  [default: at a terminal]")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object; with --watch one a line, at each change.")
+def status(job: str, settings: tuple[tuple[str, str], ...], watch: bool | None, as_json: bool) -> None:
+    """Show how a job's run stands, and each partition that it reads.
+
+    RATE is in records per second, SINCE the offset where the generation began, AGE how long ago the driver spoke. Lags
+    are as of now.
+    """
+    from wasmline.deploy import JobBoard
+
+    board = JobBoard(kafka_config(settings))
+    terminal = sys.stdout.isatty() and not as_json
+    try:
+        if terminal and watch is not False:
+            _live(board, job)
+        elif watch:
+            _lines(board, job, as_json)
+        else:
+            click.echo(_shown(board.look(job), as_json))
+    except KeyboardInterrupt:
+        click.echo()
+    finally:
+        board.close()
+
+
+def _live(board: JobBoard, job: str) -> None:
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    standing = board.look(job)
+    with Live(console=Console(), auto_refresh=False, vertical_overflow="visible") as live:
+        while True:
+            live.update(Text(text(standing, now_ms()), no_wrap=True, overflow="crop"), refresh=True)
+            if standing.ended:
+                return
+            time.sleep(LOOK)
+            standing = board.look(job)
+
+
+def _lines(board: JobBoard, job: str, as_json: bool) -> None:
+    told = None
+    while True:
+        standing = board.look(job)
+        if standing != told:
+            click.echo(_shown(standing, as_json) + ("" if as_json else "\n"))
+            told = standing
+        if standing.ended:
+            return
+        time.sleep(LOOK)
+
+
+def _shown(standing: JobStanding, as_json: bool) -> str:
+    if not as_json:
+        return text(standing, now_ms())
+    from wasmline.documents import encode
+
+    return encode(document(standing)).decode()
+
+
+def document(standing: JobStanding) -> dict[str, Any]:
+    """Return a standing for machines; ``partitions`` have the fields of PartitionStatus."""
+    from wasmline.deploy import PartitionTotals
+    from wasmline.documents import plain
+
+    order, report = standing.order, standing.report
+    stream = order.spec.stream
+    return {
+        "job": order.spec.job,
+        "run": order.spec.run,
+        "wanted": order.wanted,
+        "state": report.state.value if report else None,
+        "message": report.message if report else "",
+        "error": report.error if report else None,
+        "updated_ms": report.updated_ms if report else None,
+        "mode": stream.mode if stream else None,
+        "delivery": stream.delivery if stream else None,
+        "totals": plain(PartitionTotals.of(standing.partitions)),
+        "partitions": plain(standing.partitions),
+    }
+
+
+def text(standing: JobStanding, now: int) -> str:
+    """Return a standing for people at Unix time ``now`` in milliseconds."""
+    from wasmline.deploy import PartitionTotals
+
+    lines = [_run(standing, now)]
+    if standing.partitions:
+        totals = PartitionTotals.of(standing.partitions)
+        rows = [_row(each, now) for each in standing.partitions]
+        lines.append(f"{totals.records_in:,} records in, {totals.records_out:,} out")
+        lines.append(aligned([COLUMNS, *rows, _sums(totals)]))
+    return "\n".join(lines)
+
+
+def _run(standing: JobStanding, now: int) -> str:
+    spec, report = standing.order.spec, standing.report
+    words = [spec.job, "ordered" if report is None else report.state.value]
+    if standing.order.wanted == "stopped" and not standing.ended:
+        words[1] += " and told to stop"
+    if spec.stream is not None:
+        words += [f"mode {spec.stream.mode}", spec.stream.delivery.replace("_", " ")]
+    words.append(f"run {spec.run}")
+    if report is not None:
+        words.append(f"{_age(now - report.updated_ms)} ago")
+        words += filter(None, [": ".join(filter(None, (report.error, report.message)))])
+    return ", ".join(words)
+
+
+def _row(status: PartitionStatus, now: int) -> tuple[str, ...]:
+    return (
+        str(status.partition),
+        str(status.generation),
+        status.state,
+        f"{status.offset:,}",
+        *_load(status),
+        f"{status.since_offset:,}",
+        _age(now - status.updated_ms),
+        _letters(status.dead_letters),
+    )
+
+
+def _sums(totals: PartitionTotals) -> tuple[str, ...]:
+    return ("TOTAL", "", "", "", *_load(totals), "", "", _letters(totals.dead_letters))
+
+
+def _load(of: PartitionStatus | PartitionTotals) -> tuple[str, ...]:
+    return f"{of.lag:,}", f"{of.rate:,.1f}", f"{of.in_flight:,}", f"{of.stuck_keys:,}", f"{of.retries:,}"
+
+
+def _letters(reasons: dict[str, int]) -> str:
+    each = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items())
+    return f"{sum(reasons.values()):,}" + (f" ({each})" if each else "")
+
+
+def _age(ms: int) -> str:
+    seconds = max(0, ms) // 1000
+    if seconds < 120:
+        return f"{seconds} s"
+    return f"{seconds // 60} min" if seconds < 7200 else f"{seconds // 3600} h"
