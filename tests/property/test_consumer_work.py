@@ -265,7 +265,7 @@ class Consumer(RuleBasedStateMachine):
         for _ in range(rounds):
             self.now += chance.choice([0.0, 0.5, 1.0, 5.0])
             self.poll(chance.randrange(20), chance.sample(PARTITIONS, len(PARTITIONS)))
-            self.take(chance.randrange(10))
+            self.take(chance.randrange(10), ahead=chance.choice([0, 1, 4]))
             for view, batch in chance.sample(self.out, len(self.out)):
                 if chance.random() < haste:
                     self.out.remove((view, batch))
@@ -317,9 +317,9 @@ class Consumer(RuleBasedStateMachine):
             and not (view.blocked and queue is not None and queue[0].offset >= view.highest)
         )
 
-    def take(self, most: int) -> None:
+    def take(self, most: int, ahead: int = 0) -> None:
         for _ in range(most):
-            batch = self.work.take(self.now)
+            batch = self.work.take(self.now, ahead)
             if batch is None:
                 for partition, view in self.views.items():
                     assert not [key for key in view.queues if self.runnable(partition, key)]
@@ -353,6 +353,11 @@ class Consumer(RuleBasedStateMachine):
         for record in batch.records:
             view.state[record.offset] = "out"
         self.out.append((view, batch))
+        if following := [record for each in batch.rest for record in each.records]:
+            assert self.most == len(batch.records) == 1
+            queue = view.queues[self.key(batch.records[0])]
+            assert following == queue[: len(following)], "the next of their key, in order"
+            assert not view.blocked or all(record.offset < view.highest for record in following)
         if len(batch.records) < self.most and not lone:
             rest = [key for key in view.queues if self.runnable(partition, key)]
             assert not rest or any(view.suspects.get(key) for key in rest), "a batch takes what there is"
@@ -363,18 +368,23 @@ class Consumer(RuleBasedStateMachine):
         """Whoever does not begin a batch is about to give its partition up."""
         view, batch = self.out.pop(chance.randrange(len(self.out)))
         self.unlock(batch)
-        assert self.work.release(batch, self.now) == []
-        for record in batch.records:
+        self.work.abandon(batch)
+        rest = [record for each in batch.rest for record in each.records]
+        for record in [*batch.records, *rest]:
             view.state[record.offset] = "dropped"
+        del view.queues[self.key(batch.records[0])][: len(rest)]
         if not batch.work.closed:
             self.work.hold([batch.work.partition])
             self.held.add(batch.work.partition)
 
     def bring_back(self, view: View, batch: Batch, chance: Random | None) -> None:
         """Take a batch back; ``chance`` decides how it failed."""
-        self.unlock(batch)
         size = len(batch.records)
         errors: dict[int, Exception] = {}
+        if batch.next and not chance:
+            self.go_on(view, batch, batch.next)
+            return
+        self.unlock(batch)
         if chance and chance.random() < 0.5:
             error = chance.choice(ERRORS)
             given_up = self.work.fail(batch, self.now, error)
@@ -385,8 +395,19 @@ class Consumer(RuleBasedStateMachine):
                 self.failed(view, batch, {0: error}, given_up, alone=True)
             return
         if chance:
-            errors = {place: chance.choice(ERRORS) for place in range(size) if chance.random() < 0.4}
+            errors = {place: chance.choice(ERRORS) for place in range(size) if batch.next or chance.random() < 0.4}
         self.failed(view, batch, errors, self.work.release(batch, self.now, errors), alone=False)
+
+    def go_on(self, view: View, batch: Batch, following: Batch) -> None:
+        """What follows is out now, and its key is as locked as before."""
+        assert self.work.release(batch, self.now) == []
+        (record,), (begun,) = batch.records, following.records
+        view.state[record.offset] = "released"
+        if not batch.work.closed:
+            self.released.append((view, record))
+        assert view.queues[self.key(record)].pop(0) == begun
+        view.state[begun.offset] = "out"
+        self.out.append((view, following))
 
     def unlock(self, batch: Batch) -> None:
         for _, run in batch.runs:
@@ -530,7 +551,7 @@ class Consumer(RuleBasedStateMachine):
                 self.follow(partition, start)
         for _ in range(20 + 2 * self.serial):
             self.poll(20, PARTITIONS)
-            self.take(100)
+            self.take(100, ahead=2)
             for view, batch in self.out:
                 self.bring_back(view, batch, None)
             self.out.clear()

@@ -1,7 +1,7 @@
 """Where handlers run: threads, or one asyncio loop. Records go in as batches, and come out through one mailbox.
 
 An engine never touches the work itself: it reads a batch's records, and whether its partition is ``held``, and puts a
-``Result`` for every batch it was given.
+``Result`` for every batch it was given. What follows a batch is run where that one was, unless something of it failed.
 """
 
 from __future__ import annotations
@@ -47,6 +47,11 @@ class Result(NamedTuple):
     batch: Batch
     outcome: Outcome | BaseException | None
     seconds: float
+
+    @property
+    def following(self) -> Batch | None:
+        """What is run next by whoever ran this."""
+        return self.batch.next if isinstance(self.outcome, Outcome) and not self.outcome.failures else None
 
 
 Mailbox = SimpleQueue[Result | None]
@@ -103,19 +108,20 @@ class ThreadEngine:
     def _work(self) -> None:
         handle: BatchHandler | None = None
         batches, mailbox, clock = self._batches, self._mailbox, time.perf_counter
-        while (batch := batches.get()) is not None:
-            if batch.work.held:
-                mailbox.put(Result(batch, None, 0.0))
-                continue
+        following: Batch | None = None
+        while (batch := following or batches.get()) is not None:
             begin = clock()
-            outcome: Outcome | BaseException
-            try:
-                if handle is None:
-                    handle = self._make()
-                outcome = handle(batch.records)
-            except BaseException as error:
-                outcome = error
-            mailbox.put(Result(batch, outcome, clock() - begin))
+            outcome: Outcome | BaseException | None = None
+            if not batch.work.held:
+                try:
+                    if handle is None:
+                        handle = self._make()
+                    outcome = handle(batch.records)
+                except BaseException as error:
+                    outcome = error
+            result = Result(batch, outcome, clock() - begin)
+            following = result.following
+            mailbox.put(result)
         if handle is not None and (close := getattr(handle, "close", None)):
             close()
 
@@ -181,26 +187,27 @@ class AsyncioEngine:
 
     async def _work(self) -> None:
         batches, mailbox, clock = self._batches, self._mailbox, time.perf_counter
+        following: Batch | None = None
         while True:
-            if not batches:
+            if following is None and not batches:
                 if self._ending:
                     return
                 future = self._loop.create_future()
                 self._idle.append(future)
                 await future
                 continue
-            batch = batches.popleft()
-            if batch.work.held:
-                mailbox.put(Result(batch, None, 0.0))
-                continue
+            batch = following or batches.popleft()
             begin = clock()
-            outcome: Outcome | BaseException
-            try:
-                outcome = await self._handle(batch.records)
-            except asyncio.CancelledError as error:
-                if self._ending:
-                    raise
-                outcome = HandlerCancelled(f"the handler was cancelled, and not by the consumer: {error}")
-            except BaseException as error:
-                outcome = error
-            mailbox.put(Result(batch, outcome, clock() - begin))
+            outcome: Outcome | BaseException | None = None
+            if not batch.work.held:
+                try:
+                    outcome = await self._handle(batch.records)
+                except asyncio.CancelledError as error:
+                    if self._ending:
+                        raise
+                    outcome = HandlerCancelled(f"the handler was cancelled, and not by the consumer: {error}")
+                except BaseException as error:
+                    outcome = error
+            result = Result(batch, outcome, clock() - begin)
+            following = result.following
+            mailbox.put(result)

@@ -97,7 +97,7 @@ def partition_health(work: PartitionWork, end: int | None) -> PartitionHealth:
         next_commit=base,
         lag=None if end is None or base is None else max(0, end - base),
         oldest=(first.offset, first.timestamp) if first else None,
-        queued=work.shards.size,
+        queued=work.queued,
         in_flight=work.out,
         buffered_bytes=work.bytes,
         incompletes=work.offsets.incompletes,

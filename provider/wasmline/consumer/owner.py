@@ -25,6 +25,9 @@ logger = logging.getLogger(__name__)
 FETCH = 500
 """Records that one poll returns at most."""
 
+AHEAD = 15
+"""Records that follow one of the same key, where there are fewer keys than workers: none waits for this thread."""
+
 LINGER = 0.001
 """Seconds in which results collect while no worker waits for them."""
 
@@ -177,7 +180,8 @@ class Owner:
             return
         batches: list[Batch] = []
         room = self._engine.room - self.work.out
-        while len(batches) < room and (batch := self.work.take(now)):
+        ahead = AHEAD if self.work.ready < self._engine.workers else 0
+        while len(batches) < room and (batch := self.work.take(now, ahead)):
             batches.append(batch)
         if batches:
             self._engine.submit(batches)
@@ -205,7 +209,7 @@ class Owner:
     def _returned(self, result: Result, now: float) -> None:
         batch, outcome, seconds = result
         if outcome is None:
-            self.work.release(batch, now)
+            self.work.abandon(batch)
             return
         self.counters.batches += 1
         self.counters.handler_seconds += seconds
@@ -221,7 +225,7 @@ class Owner:
             if not given_up:
                 self._warn(batch.records[0], outcome)
         else:
-            self.work.release(batch, now)
+            self.work.abandon(batch)
             raise outcome
         for record, error in given_up:
             self._progress.finish(batch.work, [record], Outcome((self._letter(record, error),), rows=(None,)))

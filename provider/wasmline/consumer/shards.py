@@ -55,6 +55,11 @@ class Shards:
         return len(self._shards)
 
     @property
+    def ready(self) -> int:
+        """How many shards may run."""
+        return len(self._ready)
+
+    @property
     def due(self) -> float | None:
         """When the next retry is due, if one is waiting."""
         return self._delayed[0][0] if self._delayed else None
@@ -102,6 +107,16 @@ class Shards:
             self._floor = min(shard.records[0].offset for shard in ready)
         return runs
 
+    def follow(self, shard: Shard, limit: int, below: int | None = None) -> list[ConsumedRecord]:
+        """Return up to ``limit`` more records of a shard that was just handed out, to be run one after the other."""
+        records = _run(shard.records, limit, below)
+        self.size -= len(records)
+        return records
+
+    def advance(self, shard: Shard, now: float, head: ConsumedRecord) -> None:
+        """Note that ``head`` is what is out of a locked shard now."""
+        shard.since, shard.head, shard.error = now, head, None
+
     def unlock(self, shard: Shard) -> None:
         """Let a shard run again: what was out is done."""
         shard.locked = False
@@ -113,10 +128,14 @@ class Shards:
 
     def put_back(self, shard: Shard, records: Sequence[ConsumedRecord], *, due: float, error: Exception) -> None:
         """Queue records that were out before all others of their shard; they may run again when ``due``."""
-        shard.records.extendleft(reversed(records))
-        self.size += len(records)
+        self.give_back(shard, records)
         shard.locked, shard.error, shard.head = False, error, records[0]
         heapq.heappush(self._delayed, (due, next(self._numbers), shard))
+
+    def give_back(self, shard: Shard, records: Sequence[ConsumedRecord]) -> None:
+        """Queue records that were not begun before all others of their shard, which stays locked."""
+        shard.records.extendleft(reversed(records))
+        self.size += len(records)
 
     def succeed(self) -> Shards:
         """Return the shards of the partition's next assignment: empty, but for the locks of what is still out."""

@@ -24,7 +24,7 @@ RESUME = 0.5
 class PartitionWork:
     """One partition in one assignment."""
 
-    __slots__ = ("bytes", "closed", "held", "offsets", "out", "partition", "paused", "shards")
+    __slots__ = ("bytes", "closed", "following", "held", "offsets", "out", "partition", "paused", "shards")
 
     def __init__(self, partition: TopicPartition, start: Start | None, shards: Shards) -> None:
         self.partition = partition
@@ -32,6 +32,8 @@ class PartitionWork:
         self.shards = shards
         self.out = 0
         """Records that are handed out."""
+        self.following = 0
+        """Records that follow those."""
         self.bytes = 0
         """Bytes of the records that are queued or out."""
         self.held = False
@@ -41,20 +43,35 @@ class PartitionWork:
         self.paused = False
 
     @property
+    def queued(self) -> int:
+        """Records that wait, for their turn or to follow what is out."""
+        return self.shards.size + self.following
+
+    @property
     def buffered(self) -> int:
         """Records that are queued or out."""
-        return self.shards.size + self.out
+        return self.queued + self.out
 
 
 class Batch:
     """What one call of the handler gets: records of one partition, in runs of shards that are locked meanwhile."""
 
-    __slots__ = ("records", "runs", "work")
+    __slots__ = ("next", "records", "runs", "work")
 
     def __init__(self, work: PartitionWork, runs: list[tuple[Shard, list[ConsumedRecord]]]) -> None:
         self.work = work
         self.runs = runs
         self.records = runs[0][1] if len(runs) == 1 else [record for _, records in runs for record in records]
+        self.next: Batch | None = None
+        """What whoever has this one goes on with if nothing of it failed: the next record of its shard."""
+
+    @property
+    def rest(self) -> Iterator[Batch]:
+        """The batches that follow this one."""
+        following = self.next
+        while following is not None:
+            yield following
+            following = following.next
 
 
 class GivenUp(NamedTuple):
@@ -75,7 +92,7 @@ class Work:
         self._rotation: deque[PartitionWork] = deque()
         self._departed: dict[TopicPartition, Shards] = {}
         self.out = 0
-        """Batches that are handed out, those of partitions that are gone among them."""
+        """Batches that are handed out, those of partitions that are gone among them; one that others follow is one."""
 
     def __iter__(self) -> Iterator[PartitionWork]:
         return iter(self._partitions.values())
@@ -142,8 +159,11 @@ class Work:
         self.reset(partition, Start(begin, begin - 1))
         return begin
 
-    def take(self, now: float) -> Batch | None:
-        """Hand out the next records that may run, if there are any; partitions are served in turn."""
+    def take(self, now: float, ahead: int = 0) -> Batch | None:
+        """Hand out the next records that may run, if there are any; partitions are served in turn.
+
+        Where the handler gets one record at a time, up to ``ahead`` records of the same shard follow.
+        """
         for turn, work in enumerate(self._rotation, 1):
             if work.held or not work.shards.size:
                 continue
@@ -153,21 +173,37 @@ class Work:
                 work.out += len(batch.records)
                 self.out += 1
                 self._rotation.rotate(-turn)
+                if ahead and self._options.batch_size is None:
+                    self._lengthen(batch, ahead, below)
                 return batch
         return None
+
+    def _lengthen(self, batch: Batch, ahead: int, below: int | None) -> None:
+        work, ((shard, _),) = batch.work, batch.runs
+        for record in work.shards.follow(shard, ahead, below):
+            following = Batch(work, [(shard, [record])])
+            batch.next, batch = following, following
+            work.following += 1
 
     def release(self, batch: Batch, now: float, failures: Mapping[int, Exception] | None = None) -> list[GivenUp]:
         """Take a batch back from its handler and unlock its shards; nothing of it counts as done before ``complete``.
 
+        Where another follows, that is what is out now; of what follows a failure, nothing was begun.
+
         ``failures`` are the records that failed, by their place in the batch. Those that the retry policy keeps are
         queued again before the others of their shard; those that it gives up are returned.
         """
+        if batch.next is not None and not failures:
+            batch.work.following -= 1
+            batch.work.shards.advance(batch.runs[0][0], now, batch.next.records[0])
+            return []
         work, shards = self._returned(batch)
         given_up: list[GivenUp] = []
         first = 0
         for shard, records in batch.runs:
             kept: list[ConsumedRecord] = []
             if failures and not work.closed:
+                shards.give_back(shard, [record for each in batch.rest for record in each.records])
                 run = range(first, first + len(records))
                 failed = [(record, failures[i]) for i, record in zip(run, records, strict=True) if i in failures]
                 kept = self._keep(shards, shard, failed, now, given_up)
@@ -175,6 +211,12 @@ class Work:
             if not kept:
                 shards.unlock(shard)
         return given_up
+
+    def abandon(self, batch: Batch) -> None:
+        """Take back a batch that was not begun, and what follows it, because its partition is about to go."""
+        _, shards = self._returned(batch)
+        for shard, _ in batch.runs:
+            shards.unlock(shard)
 
     def fail(self, batch: Batch, now: float, error: Exception) -> list[GivenUp]:
         """Take back a batch that failed as a whole, as ``release`` does.
@@ -250,8 +292,13 @@ class Work:
 
     @property
     def queued(self) -> int:
-        """Records that are not handed out."""
-        return sum(work.shards.size for work in self)
+        """Records that wait."""
+        return sum(work.queued for work in self)
+
+    @property
+    def ready(self) -> int:
+        """Shards that may run; those of partitions that are held are among them."""
+        return sum(work.shards.ready for work in self)
 
     def out_of(self, partitions: Iterable[TopicPartition]) -> int:
         """Return how many records of these partitions are handed out."""
@@ -272,6 +319,7 @@ class Work:
         self.out -= 1
         work = batch.work
         work.out -= len(batch.records)
+        work.following -= sum(1 for _ in batch.rest)
         if not work.closed:
             return work, work.shards
         now = self._partitions.get(work.partition)
