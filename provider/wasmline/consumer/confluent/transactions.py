@@ -60,24 +60,24 @@ FENCES = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PROD
 class ConfluentTransactions:
     """A producer for each partition. See Transactions for what its methods promise."""
 
-    def __init__(self, config: KafkaConfig, prefix: str, source: ConfluentSource, door: GroupDoor) -> None:
+    def __init__(
+        self, config: KafkaConfig, prefix: str, source: ConfluentSource, door: GroupDoor, *, is_safe: bool = False
+    ) -> None:
+        """``is_safe``: somebody has seen ``refuse_unsafe`` pass."""
         self._config = config
         self._prefix = prefix
         self._source = source
         self._door = door
         self._producers: dict[TopicPartition, Producer] = {}
         self._member: Any = None
-        self._is_safe = False
+        self._is_safe = is_safe
         self._batches = Batches(config)
 
     def open(self, partitions: Collection[TopicPartition]) -> None:
         if not partitions:
             return
         if not self._is_safe:
-            try:
-                refuse_unsafe(self._config, self._prefix, next(iter(partitions)), self._door)
-            except NotAuthorized as error:
-                logger.warning("whether a stable read waits for open transactions is not tested: %s", error)
+            assure_safe(self._config, self._prefix, next(iter(partitions)), self._door)
             self._is_safe = True
         self.close(partitions)
         with mapped(self._config.bootstrap_servers):
@@ -133,14 +133,14 @@ class ConfluentTransactions:
                 try:
                     self._fill(client, outputs, undelivered)
                     send = partial(self._door.on(partition).send_offsets, client, self._member, {partition: progress})
-                    _repeat(send, deadline)
-                    _repeat(client.commit_transaction, deadline)
+                    repeat(send, deadline)
+                    repeat(client.commit_transaction, deadline)
                 except (KafkaException, OutputRefused) as error:
                     late = time.monotonic() > deadline
                     if late or (isinstance(error, KafkaException) and error.args[0].fatal()):
                         raise
                     # Refused where a commit is under way, so that what was aborted was not committed.
-                    _repeat(client.abort_transaction, deadline)
+                    repeat(client.abort_transaction, deadline)
                     client.poll(0)  # what became of the outputs may be told only now
                     if undelivered and not undelivered[0].retryable:
                         return undelivered[0], False
@@ -183,12 +183,30 @@ def _each(partitions: Collection[TopicPartition], call: Callable[[TopicPartition
 
 def fence(config: KafkaConfig, transactional_id: str) -> Producer:
     """Return a producer of this id; whoever had it before is fenced, and what he left open is aborted."""
-    settings = {name: value for name, value in SETTINGS.items() if name not in config.properties}
-    client = producer(config, **settings, **{"transactional.id": transactional_id})
-    client.list_topics(timeout=PATIENCE)
-    client.poll(WARM_UP)
-    _repeat(client.init_transactions, time.monotonic() + PATIENCE)
+    client = connect(config, transactional_id, SETTINGS)
+    claim(client)
     return client
+
+
+def connect(config: KafkaConfig, transactional_id: str, settings: Mapping[str, Any]) -> Producer:
+    """Return a producer of this id that fences nobody yet; the user's own configuration wins over ``settings``."""
+    missing = {name: value for name, value in settings.items() if name not in config.properties}
+    return producer(config, **missing, **{"transactional.id": transactional_id})
+
+
+def claim(client: Producer, warm_up: float = WARM_UP) -> None:
+    """Fence whoever had the producer's id before, and abort what he left open; ``warm_up`` seconds are waited first."""
+    client.list_topics(timeout=PATIENCE)
+    client.poll(warm_up)
+    repeat(client.init_transactions, time.monotonic() + PATIENCE)
+
+
+def assure_safe(config: KafkaConfig, prefix: str, partition: TopicPartition, door: GroupDoor) -> None:
+    """Raise UnsafeBroker as ``refuse_unsafe`` does; where the cluster does not permit that test, warn."""
+    try:
+        refuse_unsafe(config, prefix, partition, door)
+    except NotAuthorized as error:
+        logger.warning("whether a stable read waits for open transactions is not tested: %s", error)
 
 
 def refuse_unsafe(config: KafkaConfig, prefix: str, partition: TopicPartition, door: GroupDoor) -> None:
@@ -227,16 +245,14 @@ def _waits(read: Callable[[], object]) -> bool:
     return False
 
 
-def _repeat(call: Callable[[float], object], deadline: float) -> None:
+def repeat(call: Callable[[float], T], deadline: float) -> T:
     """Make a call, which is told the seconds it has, again for as long as the client says that this may help."""
     while True:
         try:
-            call(max(0.0, deadline - time.monotonic()))
+            return call(max(0.0, deadline - time.monotonic()))
         except KafkaException as error:
             if not error.args[0].retriable() or time.monotonic() > deadline:
                 raise
-        else:
-            return
 
 
 def _fenced(partition: TopicPartition) -> ProducerFenced:
