@@ -1,6 +1,7 @@
 """The application as spark-submit runs it, under its supervisor, against plain and secured brokers."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -8,9 +9,11 @@ import threading
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+from urllib.request import urlopen
 
 import pyspark
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from wasmline.deploy import DeploymentSpec, JobLog, ModuleStore, deploy
 from wasmline.jobs import JobReport, JobSpec, JobState, StreamSpec
@@ -54,7 +57,11 @@ def ordered(config: KafkaConfig, folder: Path, interval: str | None = None) -> t
     )
     deploy(config, spec, wasm)
     order = JobSpec(
-        job=name, run="run-1", storage=str(folder), stream=StreamSpec(transform=name, trigger_interval=interval)
+        job=name,
+        run="run-1",
+        storage=str(folder),
+        stream=StreamSpec(transform=name, trigger_interval=interval),
+        metrics_port=0,
     )
     JobLog(config).submit(order)
     produce_all(config, spec.input_topic, ((f"k{i % 7}".encode(), str(i).encode(), [], None) for i in range(1_000)))
@@ -72,6 +79,13 @@ def final_report(config: KafkaConfig, order: JobSpec) -> JobReport:
     assert report is not None
     assert report.state.final, report
     return report
+
+
+def scraped(port: str, name: str) -> float:
+    """Return the sum of a metric over its labels."""
+    with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+        return sum(sample.value for family in families for sample in family.samples if sample.name == name)
 
 
 def until(condition: Callable[[], bool], patience: float = 90) -> None:
@@ -99,11 +113,17 @@ def test_a_job_on_a_secured_cluster_leaks_no_secret(secured_kafka, tmp_path: Pat
     )
 
 
-def test_a_stop_record_ends_an_endless_job_with_a_final_report(kafka, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    config = kafka.config
+def test_an_endless_job_serves_metrics_until_a_stop_record_ends_it_with_a_final_report(  # type: ignore[no-untyped-def]
+    kafka, tmp_path: Path
+) -> None:
+    config, log = kafka.config, tmp_path / "driver.log"
     order, spec = ordered(config, tmp_path, interval="500 milliseconds")
-    running = launched(config, order, tmp_path / "driver.log", COMMAND)
+    running = launched(config, order, log, COMMAND)
     until(lambda: len(list(read_to_end(config, spec.output_topics[0]))) == 1_000)
+
+    port = re.search(rf"metrics of job {order.job} are at port (\d+)", log.read_text())
+    assert port
+    until(lambda: scraped(port[1], "wasmline_partition_records_out_total") == 1_000)
 
     JobLog(config).stop(order.job, order.run)
 

@@ -6,7 +6,7 @@ Each scrape asks the consumer, so what is no longer assigned is no longer there.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry, start_http_server
@@ -75,11 +75,16 @@ class ConsumerCollector(Collector):
         return []
 
 
-@contextmanager
-def serve(consumer: Healthy, port: int) -> Iterator[int]:
+def serve(consumer: Healthy, port: int) -> AbstractContextManager[int]:
     """Serve one consumer's metrics over HTTP at ``port``, or at a free one for 0, and say which. Raises PortInUse."""
+    return serve_collector(ConsumerCollector(consumer), port)
+
+
+@contextmanager
+def serve_collector(collector: Collector, port: int) -> Iterator[int]:
+    """Serve what a collector finds at each scrape, as ``serve`` does."""
     registry = CollectorRegistry()
-    registry.register(ConsumerCollector(consumer))
+    registry.register(collector)
     try:
         server, thread = start_http_server(port, registry=registry)
     except OSError as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from operator import attrgetter
 from typing import Any
 
 from wasmline.deploy.jobs import JobLog, JobOrder
@@ -76,13 +75,12 @@ class JobBoard:
         known = self._status.of(job)
         if not known:
             return
-        topic = max(known, key=attrgetter("updated_ms")).topic  # an earlier run may have read another one
         try:
-            ends = self._topics.end_offsets(topic)
+            ends = self._topics.end_offsets(known[0].topic)
         except TopicNotFound:
             return
         for each in known:
-            if each.topic == topic and each.partition in ends:
+            if each.partition in ends:
                 # What a driver that was killed said last is not so any more.
                 state = "stopped" if over and each.state in ("running", "paused") else each.state
                 yield replace(each, state=state, lag=max(0, ends[each.partition] - each.offset))

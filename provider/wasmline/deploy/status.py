@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import attrgetter
 
 from wasmline.deploy import topics
 from wasmline.documents import decode, encode
@@ -30,8 +31,10 @@ class StatusLog:
         return self._decoded(b"")
 
     def of(self, job: str) -> list[PartitionStatus]:
-        """Return the last status of every partition of one job, as of now, by partition."""
-        return self._decoded(f"{job}/".encode())
+        """Return the last status of every partition of the topic that one job read last, as of now, by partition."""
+        known = self._decoded(f"{job}/".encode())
+        topic = max(known, key=attrgetter("updated_ms")).topic if known else ""
+        return [status for status in known if status.topic == topic]
 
     def write_logs(self, transform: str, lines: Iterable[str]) -> None:
         """Append guest log lines of ``transform``."""

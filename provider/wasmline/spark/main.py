@@ -10,12 +10,13 @@ import argparse
 import logging
 import sys
 import traceback
+from contextlib import AbstractContextManager, nullcontext
 
 from pyspark.sql import SparkSession
 
 from wasmline.deploy import JobLog
 from wasmline.documents import plain
-from wasmline.errors import Fenced, JobError, WasmlineError
+from wasmline.errors import Fenced, JobError, PrerequisiteMissing, WasmlineError
 from wasmline.jobs import JobReport, JobSpec, JobState
 from wasmline.kafka import KafkaConfig
 from wasmline.spark.heartbeat import Heartbeat
@@ -53,6 +54,17 @@ def _train(spark: SparkSession, config: KafkaConfig, spec: JobSpec) -> JobReport
     return JobReport.now(spec.job, spec.run, JobState.SUCCEEDED, result=plain(result))
 
 
+def _metrics(config: KafkaConfig, spec: JobSpec) -> AbstractContextManager[object]:
+    if spec.metrics_port is None or spec.stream is None:
+        return nullcontext()
+    try:
+        from wasmline.spark.metrics import serving
+    except ModuleNotFoundError as error:
+        install = "pip install 'wasmline[metrics]'"
+        raise PrerequisiteMissing(f"a metrics_port needs prometheus-client: {install}", install=install) from error
+    return serving(config, spec.job, spec.metrics_port)
+
+
 def main() -> int:
     """Run the ordered job, make sure of its final report, and return the exit status: 0 done or stopped, 1 failed."""
     parser = argparse.ArgumentParser(prog="wasmline-job")
@@ -75,7 +87,8 @@ def main() -> int:
 
 def _reported(jobs: JobLog, config: KafkaConfig, spec: JobSpec) -> JobReport:
     try:
-        report = run(config, spec)
+        with _metrics(config, spec):
+            report = run(config, spec)
     except Exception as failure:
         if not isinstance(failure, WasmlineError):
             traceback.print_exc()

@@ -1,0 +1,118 @@
+"""What a driver's job does, as metrics for Prometheus: its partition statuses, read from Kafka at each scrape.
+
+Nothing is read, and no connection is open, before the first scrape. Needs the extra ``metrics``.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import get_args, get_type_hints
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from wasmline.consumer.prometheus import serve_collector
+from wasmline.deploy import StatusLog
+from wasmline.errors import PortInUse
+from wasmline.kafka import KafkaConfig
+from wasmline.status import PartitionStatus
+
+log = logging.getLogger(__name__)
+
+LABELS = ("job", "transform", "topic", "partition")
+
+GAUGES: dict[str, tuple[str, Callable[[PartitionStatus], float]]] = {
+    "wasmline_partition_generation": ("The generation that runs.", lambda it: it.generation),
+    "wasmline_partition_offset": ("The next offset to read.", lambda it: it.offset),
+    "wasmline_partition_since_offset": ("The offset where the generation began.", lambda it: it.since_offset),
+    "wasmline_partition_lag_records": ("Records behind the end of the topic.", lambda it: it.lag),
+    "wasmline_partition_rate": ("Records per second of late.", lambda it: it.rate),
+    "wasmline_partition_in_flight_records": ("Records that a handler has.", lambda it: it.in_flight),
+    "wasmline_partition_stuck_keys": ("Keys whose first record is held up.", lambda it: it.stuck_keys),
+    "wasmline_partition_updated_timestamp_seconds": ("When the driver said so.", lambda it: it.updated_ms / 1_000),
+}
+
+COUNTERS: dict[str, tuple[str, Callable[[PartitionStatus], int]]] = {
+    "wasmline_partition_records_in": ("Records that were read in this run.", lambda it: it.records_in),
+    "wasmline_partition_records_out": ("Records that were written in this run.", lambda it: it.records_out),
+    "wasmline_partition_retries": ("Tries again in this run.", lambda it: it.retries),
+}
+
+STATES = get_args(get_type_hints(PartitionStatus)["state"])
+
+
+class StatusCollector(Collector):
+    """Reads one job's partition statuses at every scrape; close it."""
+
+    def __init__(self, config: KafkaConfig, job: str) -> None:
+        self._config = config
+        self._job = job
+        self._log: StatusLog | None = None
+        self._one = threading.Lock()
+
+    def collect(self) -> Iterator[Metric]:
+        statuses = self._read()
+        for name, (text, value) in GAUGES.items():
+            gauge = GaugeMetricFamily(name, text, labels=LABELS)
+            for each in statuses:
+                gauge.add_metric(_labels(each), value(each))
+            yield gauge
+        state = GaugeMetricFamily(
+            "wasmline_partition_state", "1 for the state that it is in.", labels=(*LABELS, "state")
+        )
+        for each in statuses:
+            for name in STATES:
+                state.add_metric((*_labels(each), name), name == each.state)
+        yield state
+        for name, (text, count) in COUNTERS.items():
+            counter = CounterMetricFamily(name, text, labels=LABELS)
+            for each in statuses:
+                counter.add_metric(_labels(each), count(each))
+            yield counter
+        letters = CounterMetricFamily(
+            "wasmline_partition_dead_letters", "Dead letters of this run, by reason.", labels=(*LABELS, "reason")
+        )
+        for each in statuses:
+            for reason, number in each.dead_letters.items():
+                letters.add_metric((*_labels(each), reason), number)
+        yield letters
+
+    def describe(self) -> list[Metric]:
+        """Name nothing beforehand, so that registering reads nothing."""
+        return []
+
+    def close(self) -> None:
+        """Close the connection."""
+        with self._one:
+            if self._log is not None:
+                self._log.close()
+
+    def _read(self) -> list[PartitionStatus]:
+        with self._one:
+            self._log = self._log or StatusLog(self._config)
+            return self._log.of(self._job)
+
+
+@contextmanager
+def serving(config: KafkaConfig, job: str, port: int) -> Iterator[int | None]:
+    """Serve a job's metrics at ``port``, or at a free one for 0, and say which.
+
+    They are for onlookers: where the port is taken, that is logged, and None is what there is.
+    """
+    collector = StatusCollector(config, job)
+    with ExitStack() as stack:
+        stack.callback(collector.close)
+        taken = None
+        try:
+            taken = stack.enter_context(serve_collector(collector, port))
+            log.info("the metrics of job %s are at port %d, /metrics", job, taken)
+        except PortInUse as error:
+            log.error("job %s goes on without metrics: %s", job, error)
+        yield taken
+
+
+def _labels(status: PartitionStatus) -> tuple[str, ...]:
+    return status.job, status.transform, status.topic, str(status.partition)
