@@ -8,12 +8,15 @@ from wasmline.records import TopicPartition
 
 
 class GroupDoor:
-    """Opens once, on the first partition that the group reads: the self test needs one."""
+    """Opens once, on the first partition that the group reads: the self test needs one.
 
-    def __init__(self, config: KafkaConfig, group: str) -> None:
+    With ``door`` it is that one: somebody has tested it.
+    """
+
+    def __init__(self, config: KafkaConfig, group: str, door: CommitDoor | None = None) -> None:
         self._config = config
         self._group = group
-        self._door: CommitDoor | None = None
+        self._door = door
 
     def on(self, partition: TopicPartition) -> CommitDoor:
         """Return the door. Raises BrokerUnavailable, and TopicNotFound for a partition that is not there."""

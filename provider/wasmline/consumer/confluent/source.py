@@ -70,11 +70,17 @@ PASSING = (
 class ConfluentSource:
     """One member of the group. See Source for what its methods promise."""
 
-    def __init__(self, options: ConsumerOptions, config: KafkaConfig, door: GroupDoor) -> None:
+    def __init__(
+        self,
+        options: ConsumerOptions,
+        config: KafkaConfig,
+        door: GroupDoor,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
         self._topics = options.topics
         self._config = config
         self._door = door
-        self._settings = _settings(options, config)
+        self._settings = {**_settings(options, config), **(settings or {})}
         self._incremental = self._settings.get("group.protocol") == "consumer" or (
             self._settings.get(STRATEGY) == COOPERATIVE
         )
@@ -116,11 +122,11 @@ class ConfluentSource:
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
         with mapped(self._config.bootstrap_servers):
-            self.consumer.pause(_plain(partitions))
+            self.consumer.pause(plain(partitions))
 
     def resume(self, partitions: Collection[TopicPartition]) -> None:
         with mapped(self._config.bootstrap_servers):
-            self.consumer.resume(_plain(partitions))
+            self.consumer.resume(plain(partitions))
 
     def seek(self, offsets: Mapping[TopicPartition, int]) -> None:
         starting: WasmlineError = _starting(offsets, self._config)
@@ -174,18 +180,14 @@ class ConfluentSource:
 
     def _assign(self, listener: Listener, partitions: Collection[TopicPartition]) -> None:
         starts = listener.assigned(partitions)
-        wanted = [
-            confluent_kafka.TopicPartition(*partition, OFFSET_INVALID if start is None else start)
-            for partition in partitions
-            for start in [starts.get(partition)]
-        ]
+        wanted = places({partition: starts.get(partition) for partition in partitions})
         if self._incremental:
             self.consumer.incremental_assign(wanted)
         else:
             self.consumer.assign(wanted)
-        self.consumer.resume(_plain(starts))  # a pause outlives an assignment
+        self.consumer.resume(plain(starts))  # a pause outlives an assignment
         if waiting := [partition for partition in partitions if partition not in starts]:
-            self.consumer.pause(_plain(waiting))
+            self.consumer.pause(plain(waiting))
 
 
 def _settings(options: ConsumerOptions, config: KafkaConfig) -> dict[str, str]:
@@ -201,8 +203,17 @@ def _starting(offsets: Mapping[TopicPartition, int], config: KafkaConfig) -> Bro
     return BrokerUnavailable(text, bootstrap_servers=config.bootstrap_servers)
 
 
-def _plain(partitions: Collection[TopicPartition]) -> list[confluent_kafka.TopicPartition]:
+def plain(partitions: Collection[TopicPartition]) -> list[confluent_kafka.TopicPartition]:
+    """Return partitions as the client takes them."""
     return [confluent_kafka.TopicPartition(*partition) for partition in partitions]
+
+
+def places(begins: Mapping[TopicPartition, int | None]) -> list[confluent_kafka.TopicPartition]:
+    """Return where to begin as the client takes it; None is where its reset policy says."""
+    return [
+        confluent_kafka.TopicPartition(*partition, OFFSET_INVALID if begin is None else begin)
+        for partition, begin in begins.items()
+    ]
 
 
 def _is_record(message: Message) -> bool:

@@ -1,0 +1,148 @@
+"""Reading partitions that somebody else has shared out, for a group that has no members.
+
+The progress is the group's, and lag tools see it, but the group protects nothing: a commit of whoever is no member is
+taken as long as there are none. Who may write is for the transactional ids to say, and where outputs are written at
+least once, for ``held``: ``reference/leases_eos.md`` §4 and §5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from wasmline.consumer.backend import Listener
+from wasmline.consumer.confluent.door import GroupDoor
+from wasmline.consumer.confluent.sink import ConfluentSink
+from wasmline.consumer.confluent.source import PATIENCE, ConfluentSource, places, plain
+from wasmline.consumer.confluent.transactions import ConfluentTransactions, assure_safe
+from wasmline.consumer.errand import Errand
+from wasmline.consumer.options import ConsumerOptions, Delivery
+from wasmline.consumer.records import ConsumedRecord, Output
+from wasmline.errors import ProducerFenced, WasmlineError
+from wasmline.kafka.commit_metadata import ExactDoor, PlainDoor
+from wasmline.kafka.config import KafkaConfig
+from wasmline.kafka.failures import mapped
+from wasmline.records import CommittedOffset, TopicPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """What a consumer is given.
+
+    partitions: those that it reads and whose progress it writes, as nobody else does for as long as it is ``held``.
+    followed: partitions of other topics and where to begin; each record of theirs is told to ``follow``, once.
+    keeps_maps: whether this cluster and client keep offset maps, as ``examine`` found.
+    """
+
+    partitions: tuple[TopicPartition, ...]
+    followed: Mapping[TopicPartition, int]
+    follow: Callable[[ConsumedRecord], None]
+    held: Callable[[], bool]
+    keeps_maps: bool = True
+
+
+class AssignedBackend:
+    """One consumer of a share. Once somebody else has taken a partition of it over, it writes nothing any more."""
+
+    def __init__(self, options: ConsumerOptions, share: Share) -> None:
+        config = KafkaConfig.completed(options.kafka)
+        door = GroupDoor(config, options.group_id, ExactDoor() if share.keeps_maps else PlainDoor())
+        self.source = AssignedSource(options, config, door, share)
+        self.sink = ConfluentSink(config)
+        prefix = options.transactional_id or options.group_id
+        self.transactions = AssignedTransactions(config, prefix, self.source, door, share.held)
+
+
+def examine(options: ConsumerOptions, partition: TopicPartition) -> bool:
+    """Return whether offset maps can be kept on this cluster; raise UnsafeBroker if exactly-once cannot be promised."""
+    config = KafkaConfig.completed(options.kafka)
+    door = GroupDoor(config, options.group_id)
+    if options.delivery is Delivery.EXACTLY_ONCE:
+        assure_safe(config, options.transactional_id or options.group_id, partition, door)
+    return door.on(partition).keeps_metadata
+
+
+class AssignedSource(ConfluentSource):
+    """Reads a share. See Source for what its methods promise; ``commit`` raises ProducerFenced when it is not held."""
+
+    def __init__(self, options: ConsumerOptions, config: KafkaConfig, door: GroupDoor, share: Share) -> None:
+        # Where to begin without a commit must not depend on when that is asked: the next who asks would skip records.
+        super().__init__(options, config, door, {"auto.offset.reset": "earliest", "isolation.level": "read_committed"})
+        self._share = share
+        self._topics_followed = {partition.topic for partition in share.followed}
+        self._listener: Listener | None = None
+
+    def open(self, listener: Listener) -> None:
+        self._listener = listener
+        with mapped(self._config.bootstrap_servers):
+            # It finds its brokers while the listener opens transactions: a client that knows none waits up to a second.
+            warm = Errand(partial(self.consumer.list_topics, timeout=PATIENCE))
+            if not self._share.held():
+                raise not_held()
+            starts = listener.assigned(self._share.partitions)
+            warm.result()
+            self.consumer.assign(
+                [
+                    *places({partition: starts.get(partition) for partition in self._share.partitions}),
+                    *places(self._share.followed),
+                ]
+            )
+            if waiting := [partition for partition in self._share.partitions if partition not in starts]:
+                self.consumer.pause(plain(waiting))
+
+    def poll(self, limit: int, timeout: float) -> Sequence[ConsumedRecord]:
+        records = super().poll(limit, timeout)
+        followed = [record for record in records if record.topic in self._topics_followed]
+        if not followed:
+            return records
+        for record in followed:
+            self._share.follow(record)
+        return [record for record in records if record.topic not in self._topics_followed]
+
+    def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        if not self._share.held():
+            raise not_held()
+        super().commit(offsets)
+
+    def close(self) -> None:
+        if self._listener is not None:
+            self._listener.revoked(self._share.partitions)
+        super().close()
+
+
+class AssignedTransactions(ConfluentTransactions):
+    """A producer for each partition of a share, until one is fenced: then the share is somebody else's."""
+
+    def __init__(
+        self, config: KafkaConfig, prefix: str, source: ConfluentSource, door: GroupDoor, held: Callable[[], bool]
+    ) -> None:
+        super().__init__(config, prefix, source, door, is_safe=True)
+        self._held = held
+        self.fenced: ProducerFenced | None = None
+        """Why nothing is written any more."""
+
+    def open(self, partitions: Collection[TopicPartition]) -> None:
+        self._refuse()
+        super().open(partitions)
+
+    def commit(
+        self, work: Mapping[TopicPartition, tuple[Sequence[Output], CommittedOffset]]
+    ) -> Mapping[TopicPartition, WasmlineError]:
+        self._refuse()
+        failures = super().commit(work)
+        self.fenced = next((error for error in failures.values() if isinstance(error, ProducerFenced)), None)
+        # Raised at once: what else of this round failed may not be tried again by the last commit.
+        self._refuse()
+        return failures
+
+    def _refuse(self) -> None:
+        if self.fenced is None and not self._held():
+            self.fenced = not_held()
+        if self.fenced is not None:
+            raise self.fenced
+
+
+def not_held() -> ProducerFenced:
+    """Return why a consumer whose time is over writes nothing."""
+    return ProducerFenced("this consumer's time with its partitions is over: they may be somebody else's")
