@@ -1,7 +1,7 @@
 """Jobs as they stand in their control topic: what is wanted, who drives, what each batch ran, how the run stands.
 
-Keys, for a job named ``j``: ``j`` holds the JobOrder, ``j/batch`` the last BatchClaim, ``j/report/r`` the last
-JobReport of run ``r``. The reports of a job's last two runs are kept.
+Keys, for a job named ``j``: ``j`` holds the JobOrder, ``j/batch`` the last BatchClaim, ``j/withdrawn`` the last
+Withdrawal, ``j/report/r`` the last JobReport of run ``r``. The reports of a job's last two runs are kept.
 """
 
 from __future__ import annotations
@@ -29,17 +29,28 @@ class JobOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchClaim:
-    """One micro-batch, recorded before it runs, so that a replay of the batch runs the same generation.
+    """One micro-batch or lease, recorded before it runs, so that a replay of the batch runs the same generation.
 
     ``batch_id`` -1 is the driver's claim of the job, made before its query starts. ``checkpoint`` names the series that
-    the batch ids count in, and ``mode`` who counts: the other mode goes on from the group's progress.
+    the batch ids count in, and ``mode`` who counts: the other mode goes on from the group's progress. ``driver`` tells
+    the drivers of one run apart where several processes claim for one. ``deployment`` is None where a function runs.
     """
 
     run: str
     mode: Literal["microbatch", "parallel"] = "microbatch"
+    driver: str = ""
     checkpoint: str
     batch_id: int
-    deployment: Deployment
+    deployment: Deployment | None
+    spec_version: Literal[1] = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Withdrawal:
+    """The end of a driver's leases up to number ``epoch``, before their time: the next one begins at once."""
+
+    driver: str
+    epoch: int
     spec_version: Literal[1] = 1
 
 
@@ -77,6 +88,16 @@ class JobLog:
         """Return the newest batch that a driver of ``job`` began, as of now."""
         data = self._topic.read().get(f"{job}/batch".encode())
         return decode(BatchClaim, data) if data else None
+
+    def withdraw(self, job: str) -> None:
+        """End the lease that ``job`` runs in parallel mode, if it does; its driver begins the next one."""
+        claim = self.last_batch(job)
+        if claim is not None:
+            self.write_withdrawal(job, Withdrawal(driver=claim.driver, epoch=claim.batch_id))
+
+    def write_withdrawal(self, job: str, withdrawal: Withdrawal) -> None:
+        """Write ``withdrawal``; returns when every in-sync replica has it."""
+        self._writer.write(topics.JOBS, [(f"{job}/withdrawn".encode(), encode(withdrawal), [], None)])
 
     def report(self, job: str, run: str) -> JobReport | None:
         """Return the last report of ``run``, or None while it has not reported."""
@@ -132,8 +153,49 @@ class JobDriver:
         try:
             self._writer.write({f"{self._job}/batch".encode(): encode(claim)})
         except Conflict as conflict:
-            raise Fenced(f"a newer driver claimed job {self._job}; this one ends", job=self._job) from conflict
+            raise _fenced(self._job) from conflict
 
     def close(self) -> None:
         """Close the Kafka client."""
         self._writer.close()
+
+
+class ClaimKeeper:
+    """Claims further what another process of the same driver has claimed.
+
+    Who takes a job over is decided by the newest claim, and not by who fenced whom: a process of an older driver may
+    come late to its first claim, and fence those of the newer one, which then goes on.
+    """
+
+    def __init__(self, config: KafkaConfig, job: str, driver: str) -> None:
+        self._config = config
+        self._job = job
+        self._name = driver
+        self._jobs = JobLog(config)
+        self._driver: JobDriver | None = None
+
+    def claim(self, claim: BatchClaim) -> None:
+        """Record ``claim`` durably. Raises Fenced when another driver has claimed the job."""
+        while True:
+            if self._driver is None:
+                self._driver = JobDriver(self._config, self._job)
+                newest = self._jobs.last_batch(self._job)
+                if newest is None or newest.driver != self._name:
+                    raise _fenced(self._job)
+            try:
+                self._driver.claim(claim)
+            except Fenced:
+                self._driver.close()
+                self._driver = None
+            else:
+                return
+
+    def close(self) -> None:
+        """Close the Kafka clients."""
+        self._jobs.close()
+        if self._driver is not None:
+            self._driver.close()
+
+
+def _fenced(job: str) -> Fenced:
+    return Fenced(f"a newer driver claimed job {job}; this one ends", job=job)

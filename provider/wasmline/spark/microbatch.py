@@ -80,7 +80,7 @@ class MicrobatchJob(StreamJob):
     def _choose(self, batch_id: int) -> Deployment:
         """Return what the batch must run: the recorded generation if it is a replay, else what is deployed now."""
         replay, self._replay = self._replay, None  # only the first batch of a query can be one
-        if replay is not None and replay.batch_id == batch_id:
+        if replay is not None and replay.batch_id == batch_id and replay.deployment is not None:
             return replay.deployment
         while not self._stopping.is_set():
             deployment = self._generations.current()
