@@ -7,6 +7,8 @@ time-outs) and for the guest's.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from wasmline.records import TopicPartition
 
 REASON = "wasmline.reason"
@@ -26,6 +28,10 @@ SOURCE_PARTITION = "wasmline.source.partition"
 SOURCE_OFFSET = "wasmline.source.offset"
 
 REJECTED = "Rejected"
+
+MAX_REASONS = 50
+MAX_LABEL = 80
+OTHER = "other"
 
 Header = tuple[str, bytes | None]
 
@@ -57,3 +63,12 @@ def failure(*, error: str, reason: str) -> list[Header]:
 def rejection() -> list[Header]:
     """Return the headers that a letter of the guest's own gets: it has the reason already."""
     return [(ERROR, REJECTED.encode())]
+
+
+def label(error: str, reason: str, known: Collection[str] = ()) -> str:
+    """Return what a letter is counted under: its error and, where a guest decided, the category of its reason.
+
+    That is the part before the first colon. What would be one label too many beside the ``known`` ones is ``other``.
+    """
+    text = f"{error}: {reason.partition(':')[0][:MAX_LABEL]}" if error == REJECTED else error
+    return text if text in known or len(known) < MAX_REASONS else OTHER

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ from wasmline.consumer import (
     offset_codec,
     parallel,
 )
+from wasmline.consumer.counts import PartitionCounts
 from wasmline.consumer.encodings import Encoding
 from wasmline.consumer.offset_codec import decode, encode, encode_as
 from wasmline.errors import (
@@ -264,7 +266,11 @@ def test_a_record_that_is_given_up_goes_to_the_dead_letters_as_it_came(
         ("wasmline.source.partition", b"0"),
         ("wasmline.source.offset", b"2"),
     ]
-    assert running.consumer.health().counters.given_up == 1
+    health = running.consumer.health()
+    assert health.counters.given_up == 1
+    assert [each.counts for each in health.partitions] == [
+        PartitionCounts(records=5, outputs=1, retries=1, dead_letters=Counter({"ValueError": 1}))
+    ]
     assert cluster.committed(group, topic) == {TopicPartition(topic, 0): CommittedOffset(5, "")}
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from operator import attrgetter
 
+from wasmline.consumer.counts import PartitionCounts
 from wasmline.consumer.work import PartitionWork, Work
 from wasmline.records import TopicPartition
 
@@ -28,7 +29,8 @@ class PartitionHealth:
     ``lag`` is what a lag tool would show if it were committed now, the end of the log less the lowest incomplete
     offset; None while the end is unknown. ``oldest`` is the offset and the timestamp, in Unix milliseconds, of the
     first record that is queued or in flight. ``blocked``: the offset map is nearly too large for a broker, and only
-    records that shrink it are started.
+    records that shrink it are started. ``stuck_keys`` wait for another try of their first record, or have had it in its
+    handler for STUCK seconds.
     """
 
     partition: TopicPartition
@@ -41,6 +43,8 @@ class PartitionHealth:
     incompletes: int
     paused: bool
     blocked: bool
+    stuck_keys: int = 0
+    counts: PartitionCounts = field(default_factory=PartitionCounts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,8 +90,11 @@ class ConsumerHealth:
 
 MOST_WAITING = 20
 
+STUCK = 10.0
+"""Seconds in its handler after which a record holds its key up."""
 
-def partition_health(work: PartitionWork, end: int | None) -> PartitionHealth:
+
+def partition_health(work: PartitionWork, end: int | None, counts: PartitionCounts, now: float) -> PartitionHealth:
     """Describe one partition whose log ends at ``end``."""
     base = work.offsets.base
     buffered = [shard.head if shard.locked else shard.records[0] for shard in work.shards]
@@ -103,6 +110,10 @@ def partition_health(work: PartitionWork, end: int | None) -> PartitionHealth:
         incompletes=work.offsets.incompletes,
         paused=work.paused,
         blocked=work.offsets.blocked,
+        stuck_keys=sum(
+            shard.error is not None or (shard.locked and now - shard.since >= STUCK) for shard in work.shards
+        ),
+        counts=replace(counts, dead_letters=counts.dead_letters.copy()),
     )
 
 

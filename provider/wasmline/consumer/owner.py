@@ -64,9 +64,11 @@ class Owner:
         self._progress: Progress
         if options.delivery is Delivery.EXACTLY_ONCE:
             transactions = backend.transactions
-            self._progress = ExactlyOnce(self.work, transactions, self._letter, options.buffer_records)
+            self._progress = ExactlyOnce(
+                self.work, transactions, self._letter, options.dead_letter_topic, options.buffer_records
+            )
         else:
-            self._progress = AtLeastOnce(self.work, self._source, backend.sink, self._letter)
+            self._progress = AtLeastOnce(self.work, self._source, backend.sink, self._letter, options.dead_letter_topic)
         self._assignment = Assignment(self.work, self._source, self._progress, self.counters)
         self._next_look = 0.0
         self._next_commit = time.monotonic() + options.commit_interval
@@ -114,12 +116,16 @@ class Owner:
 
     def health(self, state: State) -> ConsumerHealth:
         """Describe this moment."""
+        now = time.monotonic()
         ends = self._source.known_ends([work.partition for work in self.work])
+        counts = self._progress.counts
         return ConsumerHealth(
             state=state,
             counters=replace(self.counters),
-            partitions=tuple(partition_health(work, ends.get(work.partition)) for work in self.work),
-            waiting=waiting_keys(self.work, time.monotonic()),
+            partitions=tuple(
+                partition_health(work, ends.get(work.partition), counts[work.partition], now) for work in self.work
+            ),
+            waiting=waiting_keys(self.work, now),
         )
 
     # -- the assignment ----------------------------------------------------------------------------------------------
@@ -227,6 +233,9 @@ class Owner:
         else:
             self.work.abandon(batch)
             raise outcome
+        failed = len(outcome.failures) if isinstance(outcome, Outcome) else len(batch.records)
+        if failed > len(given_up):
+            self._progress.counts[batch.work.partition].retries += failed - len(given_up)
         for record, error in given_up:
             self._progress.finish(batch.work, [record], Outcome((self._letter(record, error),), rows=(None,)))
 

@@ -10,6 +10,7 @@ from functools import partial
 from typing import NamedTuple
 
 from wasmline.consumer.backend import Sink, Source, Transactions
+from wasmline.consumer.counts import PartitionCounts
 from wasmline.consumer.engines import Outcome
 from wasmline.consumer.errand import Errand
 from wasmline.consumer.offsets import Commit
@@ -30,9 +31,11 @@ Letter = Callable[[ConsumedRecord, Exception], Output]
 class Progress(ABC):
     """Takes finished records and their outputs, and commits: a round at a time, beside the owner's other work."""
 
-    def __init__(self, work: Work, letter: Letter) -> None:
+    def __init__(self, work: Work, letter: Letter, dead_letter_topic: str | None) -> None:
         self.work = work
-        self.letter = letter
+        self.counts: dict[TopicPartition, PartitionCounts] = defaultdict(PartitionCounts)
+        self._make_letter = letter
+        self._dead_letter_topic = dead_letter_topic
         self._round: Errand[Mapping[TopicPartition, WasmlineError]] | None = None
         self._commits: dict[PartitionWork, Commit] = {}
 
@@ -85,9 +88,24 @@ class Progress(ABC):
     def begin(self, partitions: Collection[TopicPartition]) -> None:
         """Prepare to write the progress of these partitions, before it is read."""
 
-    @abstractmethod
     def finish(self, work: PartitionWork, records: Sequence[ConsumedRecord], outcome: Outcome) -> None:
         """Take records that are released and will not be tried again; they are done once their outputs are safe."""
+        counts = self.counts[work.partition]
+        counts.records += len(records)
+        counts.outputs += len(outcome.outputs)
+        for output in outcome.outputs:
+            if output.topic == self._dead_letter_topic:
+                counts.letter(output)
+        self._finish(work, records, outcome)
+
+    def letter(self, work: PartitionWork, record: ConsumedRecord, error: Exception) -> Output:
+        """Return and count the dead letter of a record of which an output was refused."""
+        letter = self._make_letter(record, error)
+        self.counts[work.partition].letter(letter)
+        return letter
+
+    @abstractmethod
+    def _finish(self, work: PartitionWork, records: Sequence[ConsumedRecord], outcome: Outcome) -> None: ...
 
     @abstractmethod
     def end(self, partitions: Collection[TopicPartition]) -> None:
@@ -101,8 +119,8 @@ class Progress(ABC):
 class AtLeastOnce(Progress):
     """Writes outputs as they come. Their records are done when every in-sync replica has all of them."""
 
-    def __init__(self, work: Work, source: Source, sink: Sink, letter: Letter) -> None:
-        super().__init__(work, letter)
+    def __init__(self, work: Work, source: Source, sink: Sink, letter: Letter, dead_letter_topic: str | None) -> None:
+        super().__init__(work, letter, dead_letter_topic)
         self.failure: Exception | None = None
         """Why an output was not written, if one was not."""
         self._source = source
@@ -111,7 +129,7 @@ class AtLeastOnce(Progress):
     def begin(self, partitions: Collection[TopicPartition]) -> None:
         pass
 
-    def finish(self, work: PartitionWork, records: Sequence[ConsumedRecord], outcome: Outcome) -> None:
+    def _finish(self, work: PartitionWork, records: Sequence[ConsumedRecord], outcome: Outcome) -> None:
         if not outcome.outputs:
             self.work.complete(work, records)
             return
@@ -167,7 +185,8 @@ class _Delivery:
         if error is not None and row is not None and row not in self._lettered:
             self._lettered.add(row)
             self._waiting += 1
-            self._progress.write(self._progress.letter(self._records[row], error), partial(self.answer, None))
+            letter = self._progress.letter(self._work, self._records[row], error)
+            self._progress.write(letter, partial(self.answer, None))
         self._waiting -= 1
         if not self._waiting:
             self._progress.work.complete(self._work, self._records)
@@ -176,8 +195,10 @@ class _Delivery:
 class ExactlyOnce(Progress):
     """Keeps outputs until the commit, which writes them, the offsets and the maps in a transaction per partition."""
 
-    def __init__(self, work: Work, transactions: Transactions, letter: Letter, most: int) -> None:
-        super().__init__(work, letter)
+    def __init__(
+        self, work: Work, transactions: Transactions, letter: Letter, dead_letter_topic: str | None, most: int
+    ) -> None:
+        super().__init__(work, letter, dead_letter_topic)
         self._transactions = transactions
         self._most = most
         self._outputs: dict[PartitionWork, list[_Waiting]] = defaultdict(list)
@@ -192,7 +213,7 @@ class ExactlyOnce(Progress):
     def begin(self, partitions: Collection[TopicPartition]) -> None:
         self._transactions.open(partitions)
 
-    def finish(self, work: PartitionWork, records: Sequence[ConsumedRecord], outcome: Outcome) -> None:
+    def _finish(self, work: PartitionWork, records: Sequence[ConsumedRecord], outcome: Outcome) -> None:
         for number, output in enumerate(outcome.outputs):
             row = outcome.row(number, len(records))
             self._outputs[work].append(_Waiting(output, None if row is None else records[row]))
@@ -234,7 +255,7 @@ class ExactlyOnce(Progress):
         if refused is None:
             raise error
         others = [waiting for waiting in self._sending[work] if waiting.record is not refused]
-        return [*others, _Waiting(self.letter(refused, error), None)]
+        return [*others, _Waiting(self.letter(work, refused, error), None)]
 
 
 class _Waiting(NamedTuple):

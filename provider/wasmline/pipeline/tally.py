@@ -7,9 +7,6 @@ from dataclasses import dataclass, field
 
 from wasmline import dead_letters
 
-MAX_REASONS = 50
-MAX_LABEL = 80
-OTHER = "other"
 MAX_LOG_LINES = 200
 
 
@@ -32,7 +29,7 @@ class Tally:
         self.records_in.update(other.records_in)
         self.records_out.update(other.records_out)
         for (partition, label), count in other.dead_letters.items():
-            self._count(partition, label, count)
+            self.dead_letters[partition, dead_letters.label(label, "", self._labels)] += count
         self.failures += other.failures
         room = MAX_LOG_LINES - len(self.logs)
         self.logs.extend(other.logs[:room])
@@ -40,14 +37,13 @@ class Tally:
         return self
 
     def letter(self, partition: int, error: str, reason: str) -> None:
-        """Count a dead letter under its error and the category of its reason, the part before the first colon."""
-        rejected = error == dead_letters.REJECTED
-        self._count(partition, f"{error}: {reason.partition(':')[0][:MAX_LABEL]}" if rejected else error, 1)
-        self.failures += not rejected
+        """Count a dead letter under its label."""
+        self.dead_letters[partition, dead_letters.label(error, reason, self._labels)] += 1
+        self.failures += error != dead_letters.REJECTED
 
-    def _count(self, partition: int, label: str, count: int) -> None:
-        known = {label for _, label in self.dead_letters}
-        self.dead_letters[partition, label if label in known or len(known) < MAX_REASONS else OTHER] += count
+    @property
+    def _labels(self) -> set[str]:
+        return {label for _, label in self.dead_letters}
 
     def reasons(self) -> dict[str, int]:
         """Return the dead letters by reason, the most frequent first."""
