@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -60,6 +61,16 @@ OUTPUT_SCHEMA = pa.schema(
     ]
 )
 """What a transform wrote: ``row`` is the input row it came from, ``output`` an index into the output topics."""
+
+
+def header_pairs(column: pa.ListArray) -> list[Sequence[tuple[str, bytes | None]]]:
+    """Return a column of HEADERS as Python's values; a null is a record without headers."""
+    pairs = column.flatten()
+    if not len(pairs):
+        return [()] * len(column)
+    flat = list(zip(pairs.field("key").to_pylist(), pairs.field("value").to_pylist(), strict=True))
+    ends = list(accumulate(column.value_lengths().fill_null(0).to_pylist()))
+    return [flat[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
 def record_batch(

@@ -49,10 +49,13 @@ def enqueue(
     client: Producer,
     topic: str,
     record: Record,
-    on_delivery: Callable[[KafkaError | None, Message], None],
+    on_delivery: Callable[[KafkaError | None, Message], None] | None,
     partition: int = ANY,
 ) -> None:
-    """Hand a record to ``client``; while its queue is full, deliveries are told. Raises KafkaException."""
+    """Hand a record to ``client``; while its queue is full, deliveries are told. Raises KafkaException.
+
+    ``on_delivery`` None leaves it to the client's own.
+    """
     key, value, headers, timestamp = record
     while True:
         try:

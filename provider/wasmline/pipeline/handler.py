@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
-from itertools import accumulate
 
 import pyarrow as pa
 
@@ -15,7 +14,7 @@ from wasmline.consumer.engines import Outcome
 from wasmline.deploy import DeploymentSpec
 from wasmline.errors import HandlerBroken, InvalidBatch, TooManyFailures, TransformError
 from wasmline.pipeline.window import FailureWindow
-from wasmline.records import TopicPartition, record_batch
+from wasmline.records import TopicPartition, header_pairs, record_batch
 from wasmline.wasm import TransformInstance, TransformResult, TransformRuntime
 
 logger = logging.getLogger(__name__)
@@ -98,7 +97,7 @@ class ThreadHandler:
     ) -> tuple[list[int], list[Output]]:
         """Return what a guest wrote, and the row that each of it came from."""
         rows, places, keys, values = (written.column(name).to_pylist() for name in ("row", "output", "key", "value"))
-        headers = _headers(written.column("headers"))
+        headers = header_pairs(written.column("headers"))
         letters = self._handler.spec.dead_letter_topic
         if letters in self._topics:
             rejected = self._topics.index(letters)
@@ -120,13 +119,3 @@ class ThreadHandler:
             logger.log(LEVELS[line.level], "%s: %s", name, line.text.removesuffix("\n"))
         if result.logs_dropped:
             logger.warning("%s: %d more lines were over the log limit", name, result.logs_dropped)
-
-
-def _headers(column: pa.ListArray) -> list[Sequence[dead_letters.Header]]:
-    """Return the headers of each row."""
-    pairs = column.flatten()
-    if not len(pairs):
-        return [()] * len(column)
-    flat = list(zip(pairs.field("key").to_pylist(), pairs.field("value").to_pylist(), strict=True))
-    ends = list(accumulate(column.value_lengths().to_pylist()))
-    return [flat[start:end] for start, end in zip([0, *ends], ends, strict=False)]

@@ -1,0 +1,194 @@
+"""Transactions of batches: all that is written of one partition's part of a batch, and how far it came, in one.
+
+The transactional id is the partition's, whoever works on it: ``reference/spark.md`` §6 says why nothing less will do.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from functools import partial
+from types import TracebackType
+from typing import NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
+
+from wasmline.consumer.confluent.sink import failure
+from wasmline.consumer.confluent.transactions import FENCES, PATIENCE, WARM_UP, claim, connect, repeat
+from wasmline.errors import BrokerUnavailable, ProducerFenced
+from wasmline.kafka.commit_metadata import ExactDoor
+from wasmline.kafka.config import KafkaConfig
+from wasmline.kafka.failures import mapped
+from wasmline.kafka.producer import Record, enqueue
+from wasmline.records import CommittedOffset, TopicPartition
+
+SETTINGS = {
+    "transaction.timeout.ms": "900000",  # the most that brokers allow by default: a batch has to end within it
+    "delivery.timeout.ms": "120000",
+    "retry.backoff.ms": "1",
+    "retry.backoff.max.ms": "20",
+    "linger.ms": "5",
+    "message.max.bytes": str(32 << 20),  # the topic's own limit is the one that counts
+    "queue.buffering.max.messages": "1000000",
+    "queue.buffering.max.kbytes": "65536",
+    "socket.nagle.disable": "true",
+    "delivery.report.only.error": True,
+}
+
+LIMIT = 120.0
+"""Seconds that the end of a transaction may take: the last deliveries, the offsets, the commit."""
+
+ABORT = 5.0
+"""Seconds that are spent on ending a failed transaction, so that nobody waits for its time-out."""
+
+SPARES = 8
+"""Producers that a process keeps connected for the next batch; each has a few threads."""
+
+
+class BatchTransactions:
+    """Opens transactions for one group, one at a time; for one thread.
+
+    It keeps what is costly to make and safe to keep: a producer that is connected and has fenced nobody, for each
+    partition lately worked on. ``settings`` are librdkafka's, for the producers.
+    """
+
+    def __init__(self, config: KafkaConfig, group: str, prefix: str, settings: Mapping[str, str]) -> None:
+        self._config = config
+        self._group = group
+        self._prefix = prefix
+        self._settings = {**SETTINGS, **settings}
+        self._door = ExactDoor()
+        self._reader: Consumer | None = None
+        self._spares: dict[TopicPartition, _Spare] = {}
+
+    def open(self, partition: TopicPartition) -> BatchTransaction:
+        """Fence whoever worked on the partition before, and return the transaction of its next batch.
+
+        Leaving the transaction's context with an error throws every client away: the next attempt finds out from the
+        broker how things stand.
+        """
+        fenced = ProducerFenced(
+            f"another attempt works on {partition.topic}-{partition.partition} by now; this one has written nothing"
+        )
+        with mapped(self._config.bootstrap_servers, dict.fromkeys(FENCES, fenced)):
+            spare = self._spares.pop(partition, None) or self._connect(partition)
+            claim(spare.client, max(0.0, spare.made + WARM_UP - time.monotonic()))
+            reader = self._reader = self._reader or self._make_reader()
+            read = partial(self._door.committed, reader, [partition])
+            progress = repeat(read, time.monotonic() + PATIENCE).get(partition)
+            spare.client.begin_transaction()
+        return BatchTransaction(self, self._config, partition, progress, spare, reader, self._door)
+
+    def ready(self, partition: TopicPartition) -> None:
+        """Connect a producer for the partition's next batch."""
+        while len(self._spares) >= SPARES:
+            self._spares.pop(next(iter(self._spares)))
+        self._spares[partition] = self._connect(partition)
+
+    def close(self) -> None:
+        """Throw every client away."""
+        self._spares.clear()
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+    def _connect(self, partition: TopicPartition) -> _Spare:
+        failed: list[tuple[str, KafkaError]] = []
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            if error is not None:
+                failed.append((str(message.topic()), error))
+
+        name = f"{self._prefix}.{partition.topic}.{partition.partition}"
+        client = connect(self._config, name, {**self._settings, "on_delivery": delivered})
+        return _Spare(client, failed, time.monotonic())
+
+    def _make_reader(self) -> Consumer:
+        """Return a consumer that never joins the group: for its committed offsets, and as who sends them."""
+        fixed = {"group.id": self._group, "enable.auto.commit": "false", "isolation.level": "read_committed"}
+        return Consumer(self._config.client(**fixed))
+
+
+class _Spare(NamedTuple):
+    client: Producer
+    failed: list[tuple[str, KafkaError]]
+    made: float
+
+
+class BatchTransaction:
+    """The open transaction of one partition. ``progress`` is what the group had committed before; None: nothing.
+
+    Methods raise ProducerFenced once another attempt has opened the partition, OutputRefused or TopicNotFound for what
+    can never be written, BrokerUnavailable or KafkaError for an outcome that may be unknown.
+    """
+
+    def __init__(
+        self,
+        transactions: BatchTransactions,
+        config: KafkaConfig,
+        partition: TopicPartition,
+        progress: CommittedOffset | None,
+        spare: _Spare,
+        reader: Consumer,
+        door: ExactDoor,
+    ) -> None:
+        self.progress = progress
+        self._transactions = transactions
+        self._config = config
+        self._partition = partition
+        self._client = spare.client
+        self._failed = spare.failed
+        self._reader = reader
+        self._door = door
+
+    def write(self, records: Iterable[tuple[str, Record]]) -> None:
+        """Hand records of topics to the producer, in order; waits while its queue is full."""
+        try:
+            for topic, record in records:
+                enqueue(self._client, topic, record, None)
+            self._client.poll(0)
+        except KafkaException as error:
+            raise self._failure(topic, error.args[0]) from error
+        self._refuse_undelivered()
+
+    def commit(self, progress: CommittedOffset) -> None:
+        """Commit what was written together with ``progress``."""
+        deadline = time.monotonic() + LIMIT
+        if left := self._client.flush(LIMIT):
+            servers = self._config.bootstrap_servers
+            text = f"{left} records of a batch of {self._name} were not acknowledged by {servers} within {LIMIT:.0f} s"
+            raise BrokerUnavailable(text, bootstrap_servers=servers)
+        self._refuse_undelivered()
+        with mapped(self._config.bootstrap_servers, dict.fromkeys(FENCES, self._fenced())):
+            member = self._reader.consumer_group_metadata()
+            repeat(partial(self._door.send_offsets, self._client, member, {self._partition: progress}), deadline)
+            repeat(self._client.commit_transaction, deadline)
+
+    def __enter__(self) -> BatchTransaction:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self._transactions.ready(self._partition)
+            return
+        self._client.purge()
+        with suppress(KafkaException):  # it was fenced, or nobody answers: the next attempt's fence ends it
+            self._client.abort_transaction(ABORT)
+        self._transactions.close()
+
+    @property
+    def _name(self) -> str:
+        return f"{self._partition.topic}-{self._partition.partition}"
+
+    def _refuse_undelivered(self) -> None:
+        if self._failed:
+            raise self._failure(*self._failed[0])
+
+    def _failure(self, topic: str, error: KafkaError) -> Exception:
+        return self._fenced() if error.code() in FENCES else failure(self._config, topic, error)
+
+    def _fenced(self) -> ProducerFenced:
+        return ProducerFenced(f"another attempt has taken {self._name} over; nothing of this one was committed")
