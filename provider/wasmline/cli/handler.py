@@ -2,48 +2,24 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import sys
-from functools import reduce
 from pathlib import Path
 
 import click
 
-from wasmline.consumer.handlers import Handler, PerThread
+from wasmline.consumer import PerThread
+from wasmline.consumer.handlers import Handler
+from wasmline.errors import InvalidConsumerOption
+from wasmline.pipeline import function
 
 
 def load(reference: str) -> Handler | PerThread:
-    """Return what ``module:name`` names, an instance of it where that is a class.
+    """Return what ``module:name`` names; the module is looked for in the current folder first.
 
-    The module is looked for in the current folder first; what it raises when it is imported is not caught. Raises
-    click.BadParameter where there is no such module or name, or where it is nothing to call.
+    Raises click.BadParameter where there is no such module or name, or where it is nothing to call.
     """
-    name, _, path = reference.partition(":")
-    if not name or not path or name.startswith("."):
-        raise _refused(f"{reference!r} is not MODULE:FUNCTION, such as shop:charge")
     sys.path.insert(0, str(Path.cwd()))
-    if not _exists(name):
-        raise _refused(f"there is no module {name!r} in {Path.cwd()} or among those that are installed")
-    module = importlib.import_module(name)
     try:
-        found = reduce(getattr, path.split("."), module)
-    except AttributeError as error:
-        raise _refused(f"{module.__file__}: {error}") from error
-    handler: Handler | PerThread = found() if isinstance(found, type) else found
-    if not callable(handler) and not isinstance(handler, PerThread):
-        raise _refused(f"{reference} is a {type(handler).__name__}: a handler is a function of a record")
-    return handler
-
-
-def _exists(name: str) -> bool:
-    try:
-        return importlib.util.find_spec(name) is not None
-    except ModuleNotFoundError as error:
-        if error.name and name.startswith(error.name):
-            return False
-        raise
-
-
-def _refused(text: str) -> click.BadParameter:
-    return click.BadParameter(text, param_hint="--handler")
+        return function.load(reference)
+    except InvalidConsumerOption as error:
+        raise click.BadParameter(str(error), param_hint="--handler") from error

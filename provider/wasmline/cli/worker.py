@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 from wasmline.cli.attendance import attend
-from wasmline.cli.ends import Ends
 from wasmline.cli.handler import load
 from wasmline.cli.options import guest_options, kafka_option, registry_option
 from wasmline.cli.trial import Trial, find
@@ -17,6 +16,7 @@ from wasmline.consumer import ConsumerOptions, ParallelConsumer, PerThread, Retr
 from wasmline.consumer.handlers import Handler
 from wasmline.deploy import DeploymentSpec, require_topics
 from wasmline.kafka import KafkaConfig, Topics
+from wasmline.pipeline.ends import Ends, ends_now
 from wasmline.pipeline.handler import TransformHandler
 from wasmline.registry import digest_of
 
@@ -112,7 +112,7 @@ def worker(
         raise click.UsageError("--stop-at-end needs the topics by name")
     if stop_at_end and config.properties.get("auto.offset.reset", EARLIEST) != EARLIEST:
         raise click.UsageError(f"--stop-at-end needs auto.offset.reset={EARLIEST}: what is skipped is never done")
-    ended = Ends(config, options.topics).reached if stop_at_end else None
+    ended = Ends(config, ends_now(config, options.topics)).reached if stop_at_end else None
     consumer = ParallelConsumer(options)
     with _metrics(consumer, metrics_port):
         attend(consumer, handler, ended)
