@@ -17,11 +17,8 @@ from wasmline.consumer.handlers import Handler
 from wasmline.deploy import DeploymentSpec, require_topics
 from wasmline.kafka import KafkaConfig, Topics
 from wasmline.pipeline.ends import Ends, ends_now
-from wasmline.pipeline.handler import TransformHandler
+from wasmline.pipeline.handler import BATCH_SIZE, TransformHandler
 from wasmline.registry import digest_of
-
-BATCH_SIZE = 1_000
-"""Records that a call of a module carries at most: one for each record would cost tens of microseconds."""
 
 UNPUBLISHED = "unpublished"
 """The version of a module that has none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -13,6 +14,11 @@ from wasmline.documents import decode, encode
 from wasmline.errors import Conflict, DeploymentNotFound, DigestMismatch, TopicNotFound
 from wasmline.kafka import CompactedTopic, KafkaConfig, Topics
 from wasmline.registry import digest_of
+
+logger = logging.getLogger(__name__)
+
+PAUSE_TRIES = 5
+"""Attempts while others write the same deployment."""
 
 
 class DeploymentLog:
@@ -61,6 +67,21 @@ class DeploymentLog:
             return replace(standing, state="paused", reason=reason, updated_ms=now_ms())
 
         return self._set(name, paused)
+
+    def pause_generation(self, deployment: Deployment, reason: str) -> bool:
+        """Pause this generation, whoever else writes meanwhile, and return True; leave a newer one alone, and return
+        False."""
+        name = deployment.spec.name
+        for _ in range(PAUSE_TRIES):
+            try:
+                self.pause(name, reason, generation=deployment.generation)
+            except Conflict as conflict:
+                logger.info("%s", conflict)
+                if self.get(name).generation != deployment.generation:
+                    return False
+            else:
+                return True
+        return False
 
     def resume(self, name: str) -> Deployment:
         """Let a paused ``name`` run again from where it stopped."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from wasmline.kafka.admin import TopicInfo, Topics
 from wasmline.kafka.compacted import CompactedTopic, TransactionalWriter
 from wasmline.kafka.config import KafkaConfig
+from wasmline.kafka.follower import Follower
 from wasmline.kafka.groups import ConsumerGroups
 from wasmline.kafka.producer import RecordWriter, produce_all, producer
 from wasmline.kafka.reader import read_slice, read_to_end
@@ -12,6 +13,7 @@ from wasmline.kafka.reader import read_slice, read_to_end
 __all__ = [
     "CompactedTopic",
     "ConsumerGroups",
+    "Follower",
     "KafkaConfig",
     "RecordWriter",
     "TopicInfo",

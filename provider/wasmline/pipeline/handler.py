@@ -11,15 +11,40 @@ import pyarrow as pa
 from wasmline import dead_letters
 from wasmline.consumer import ConsumedRecord, Output
 from wasmline.consumer.engines import Outcome
-from wasmline.deploy import DeploymentSpec
+from wasmline.deploy import DeploymentSpec, ModuleStore
+from wasmline.documents import encode
 from wasmline.errors import HandlerBroken, InvalidBatch, TooManyFailures, TransformError
+from wasmline.kafka import KafkaConfig
 from wasmline.pipeline.window import FailureWindow
 from wasmline.records import TopicPartition, header_pairs, record_batch
 from wasmline.wasm import TransformInstance, TransformResult, TransformRuntime
 
 logger = logging.getLogger(__name__)
 
+BATCH_SIZE = 1_000
+"""Records that a call of a module carries at most: one for each record would cost tens of microseconds."""
+
 LEVELS = {"INFO": logging.INFO, "WARN": logging.WARNING}
+
+
+_made: dict[bytes, TransformHandler] = {}
+
+
+def transform_handler(config: KafkaConfig, spec: DeploymentSpec) -> TransformHandler:
+    """Return the handler of a deployment: the same one in this process, until another deployment's is asked for.
+
+    Raises what TransformHandler raises, VersionNotFound and BrokerUnavailable.
+    """
+    key = encode(spec)
+    if key not in _made:
+        forget()
+        _made[key] = TransformHandler(spec, ModuleStore(config).get(spec.digest))
+    return _made[key]
+
+
+def forget() -> None:
+    """Let ``transform_handler`` make the next one anew: nothing of what failed counts any more."""
+    _made.clear()
 
 
 class TransformHandler:

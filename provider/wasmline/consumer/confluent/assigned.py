@@ -11,6 +11,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from confluent_kafka import Consumer
+
 from wasmline.consumer.backend import Listener
 from wasmline.consumer.confluent.door import GroupDoor
 from wasmline.consumer.confluent.sink import ConfluentSink
@@ -146,3 +148,24 @@ class AssignedTransactions(ConfluentTransactions):
 def not_held() -> ProducerFenced:
     """Return why a consumer whose time is over writes nothing."""
     return ProducerFenced("this consumer's time with its partitions is over: they may be somebody else's")
+
+
+class GroupProgress:
+    """Reads the progress of a group without members as it is once every transaction that holds some is decided."""
+
+    def __init__(self, config: KafkaConfig, group: str, *, keeps_maps: bool) -> None:
+        self._config = config
+        self._door = ExactDoor() if keeps_maps else PlainDoor()
+        settings = {"group.id": group, "enable.auto.commit": "false", "isolation.level": "read_committed"}
+        with mapped(config.bootstrap_servers):
+            self._reader = Consumer(config.client(**settings))
+
+    def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the next offsets to read; partitions without a commit are absent. Raises BrokerUnavailable."""
+        with mapped(self._config.bootstrap_servers):
+            found = self._door.committed(self._reader, partitions, PATIENCE)
+        return {partition: each.offset for partition, each in found.items()}
+
+    def close(self) -> None:
+        """Close the client."""
+        self._reader.close()

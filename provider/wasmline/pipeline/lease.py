@@ -1,0 +1,88 @@
+"""A lease: some partitions of a job for a while. Who gives leases out, Spark or another, does not matter here.
+
+All that a lease leaves behind is in Kafka: outputs, the group's progress, statuses. A lease that is run again, or after
+it is over, or by two at a time, is therefore one that has less to do, or nothing: ``reference/leases_eos.md``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from wasmline.deploy import Deployment, JobControl
+from wasmline.errors import InvalidJob
+from wasmline.jobs import JobSpec, StreamSpec
+
+FROZEN = 10.0
+"""Seconds without a sign of life after which somebody else may have been given the partitions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """Some partitions of a job's topic, for a while.
+
+    job: the order that is carried out. deployment: what is run; None where the order names a function.
+    driver, epoch: whose lease it is, and which of his; a newer one ends it.
+    until: when it is over, in Unix seconds; who runs it again has the rest of that time.
+    control: the next offsets of the control topics: what is written from there on may end the lease.
+    ends: where those partitions that hold anything begin and end, for a job that ends when it has caught up.
+    keeps_maps: whether offset maps can be kept on this cluster.
+    """
+
+    job: JobSpec
+    deployment: Deployment | None
+    driver: str
+    epoch: int
+    topic: str
+    partitions: tuple[int, ...]
+    until: float
+    control: Mapping[str, int]
+    ends: Mapping[int, tuple[int, int]] | None = None
+    keeps_maps: bool = True
+
+    @property
+    def stream(self) -> StreamSpec:
+        if self.job.stream is None:
+            raise InvalidJob(f"job {self.job.job} is no stream")
+        return self.job.stream
+
+    def superseded(self, control: JobControl) -> str | None:
+        """Return why the lease is over by what was written since it was given out, or None."""
+        order, claim, withdrawal, deployment = control.order, control.claim, control.withdrawal, control.deployment
+        if order and (order.wanted == "stopped" or order.spec.run != self.job.run):
+            return "a stop is wanted"
+        if order and order.spec.stream != self.job.stream:
+            return "the order was changed"
+        if claim and (claim.driver != self.driver or claim.batch_id > self.epoch):
+            return "the job was claimed anew"
+        if withdrawal and withdrawal.driver == self.driver and withdrawal.epoch >= self.epoch:
+            return "it was withdrawn"
+        if deployment and self.deployment and deployment.generation != self.deployment.generation:
+            return f"generation {deployment.generation} is deployed"
+        if deployment and deployment.state == "paused":
+            return "the deployment is paused"
+        return None
+
+
+class Tenure:
+    """Whether a lease may still be worked on: until its time is over, and only as long as it is renewed.
+
+    Where a process did not run for a while, others may have been given its partitions; it must not go on as if nothing
+    had happened. Any thread may ask.
+    """
+
+    def __init__(self, until: float) -> None:
+        self._until = until
+        self._renewed = time.monotonic()
+        self._lost = False
+
+    def renew(self) -> None:
+        """Say that this process is alive; too late, that changes nothing."""
+        if self.held():
+            self._renewed = time.monotonic()
+
+    def held(self) -> bool:
+        """Say whether the partitions are this process's to work on."""
+        self._lost = self._lost or time.monotonic() - self._renewed > FROZEN or time.time() > self._until
+        return not self._lost

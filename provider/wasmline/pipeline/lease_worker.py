@@ -1,0 +1,225 @@
+"""The work on a lease: the key-parallel consumer on some partitions, until the lease is over. It knows no Spark."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from wasmline.consumer import ConsumedRecord, ConsumerHealth, ConsumerOptions, ParallelConsumer, PerThread, RetryPolicy
+from wasmline.consumer.confluent.assigned import AssignedBackend, Share
+from wasmline.consumer.errand import Errand
+from wasmline.consumer.handlers import Handler
+from wasmline.deploy import Deployment, DeploymentLog, JobControl, JobLog, Withdrawal
+from wasmline.errors import (
+    HandlerBroken,
+    InvalidJob,
+    ModuleError,
+    ProducerFenced,
+    RecordGivenUp,
+    TransformError,
+    WasmlineError,
+)
+from wasmline.jobs import FunctionSpec
+from wasmline.kafka import KafkaConfig
+from wasmline.pipeline import function
+from wasmline.pipeline.ends import Ends
+from wasmline.pipeline.handler import BATCH_SIZE, forget, transform_handler
+from wasmline.pipeline.lease import Lease, Tenure
+from wasmline.pipeline.statuses import LeaseRow, LeaseStatuses
+from wasmline.records import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+DRAIN = 30.0
+"""Seconds that records in flight may take to be done once a lease is over."""
+
+GRACE = 30.0
+"""Seconds after that in which the last commits are made."""
+
+LOOK = 0.25
+"""Seconds between two looks at the consumer and the clock."""
+
+TELL = 1.0
+"""Seconds between two statuses."""
+
+BACK_OFF = 1.0
+"""Seconds until work that a broker interrupted is begun anew."""
+
+AT_FAULT = (HandlerBroken, RecordGivenUp, ModuleError, TransformError)
+"""What a deployment is paused for: running it again would end in the same way."""
+
+
+class LeaseWorker:
+    """Works on a lease until it is over."""
+
+    def __init__(self, config: KafkaConfig, lease: Lease, beat: Callable[[float], None] = lambda seconds: None) -> None:
+        """``beat`` is called as a sign of life, with the seconds in which the work must have ended."""
+        self._config = config
+        self._lease = lease
+        self._beat = beat
+        self._tenure = Tenure(lease.until + DRAIN)
+        self._control = JobControl(lease.job.job, lease.stream.transform)
+        self._over = threading.Event()
+        self._deadline = lease.until + DRAIN + GRACE
+        self._consumer: ParallelConsumer | None = None
+        self._statuses = LeaseStatuses(config, lease)
+        self._ends: Ends | None = None
+        if lease.ends is not None:
+            mine = {
+                TopicPartition(lease.topic, each): lease.ends[each] for each in lease.partitions if each in lease.ends
+            }
+            self._ends = Ends(config, mine)
+        self.reason = "its time is over"
+        """Why it is over, once it is."""
+
+    def run(self) -> Iterator[LeaseRow]:
+        """Work until the lease is over, all that was in flight is committed, and tell how it stands now and then.
+
+        When somebody else has taken partitions over this ends, too. Raises what no other try can mend.
+        """
+        try:
+            while not self._over.is_set() and time.time() < self._lease.until:
+                try:
+                    yield from self._attempt()
+                except ProducerFenced as error:
+                    self._withdraw()
+                    self._end(str(error))
+                except WasmlineError as error:
+                    self._settle(error)
+        finally:
+            self._statuses.close(self._consumer.health() if self._consumer else None)
+        where = f"{self._lease.topic} {list(self._lease.partitions)}"
+        logger.info("lease %d of job %s on %s is over: %s", self._lease.epoch, self._lease.job.job, where, self.reason)
+
+    def _attempt(self) -> Iterator[LeaseRow]:
+        self._beat(self._deadline - time.time())
+        handler, options = self._work()
+        share = Share(
+            partitions=tuple(TopicPartition(self._lease.topic, each) for each in self._lease.partitions),
+            followed={TopicPartition(topic, 0): offset for topic, offset in self._lease.control.items()},
+            follow=self._follow,
+            held=self._tenure.held,
+            keeps_maps=self._lease.keeps_maps,
+        )
+        backend = AssignedBackend(options, share)
+        consumer = self._consumer = ParallelConsumer(options, backend)
+        if self._over.is_set():
+            return
+        self._statuses.begin()
+        running = Errand(partial(consumer.run, handler))
+        told = 0.0
+        while not running.wait(LOOK if self._over.is_set() else max(0.0, min(LOOK, self._lease.until - time.time()))):
+            self._tenure.renew()
+            self._beat(self._deadline - time.time())
+            health = consumer.health()
+            self._judge(health, backend)
+            if time.monotonic() - told >= TELL:
+                told = time.monotonic()
+                yield self._statuses.tell(health)
+        yield self._statuses.tell(consumer.health())
+        running.result()
+        if backend.transactions.fenced is not None:
+            raise backend.transactions.fenced
+
+    def _work(self) -> tuple[Handler | PerThread, ConsumerOptions]:
+        """Return what is run, and how."""
+        if self._lease.deployment is not None:
+            return self._transform(self._lease.deployment)
+        if self._lease.stream.function is not None:
+            return self._function(self._lease.stream.function)
+        raise InvalidJob(f"job {self._lease.job.job} runs neither a transform nor a function")
+
+    def _transform(self, deployment: Deployment) -> tuple[PerThread, ConsumerOptions]:
+        spec = deployment.spec
+        handler = transform_handler(self._config, spec)
+        return handler, self._options(
+            batch_size=BATCH_SIZE,
+            max_concurrency=self._lease.stream.max_concurrency or os.cpu_count() or 1,
+            dead_letter_topic=spec.dead_letter_topic,
+            dead_letter_headers=tuple(handler.origin),
+            kafka={"compression.type": spec.compression, **self._config.properties},
+        )
+
+    def _function(self, spec: FunctionSpec) -> tuple[Handler | PerThread, ConsumerOptions]:
+        return function.load(spec.function), self._options(
+            batch_size=spec.batch_size,
+            max_concurrency=self._lease.stream.max_concurrency,
+            retry=RetryPolicy(delay_ms=spec.retry_delay_ms, max_attempts=spec.max_attempts),
+            dead_letter_topic=spec.dead_letter_topic,
+            kafka=self._config.properties,
+        )
+
+    def _options(self, **chosen: Any) -> ConsumerOptions:
+        stream = self._lease.stream
+        chosen |= {"ordering": stream.ordering, "delivery": stream.delivery}
+        chosen |= {"commit_interval_ms": stream.commit_interval_ms, "drain_wait_ms": int(DRAIN * 1_000)}
+        job = self._lease.job
+        return ConsumerOptions(
+            topics=(self._lease.topic,),
+            group_id=job.group,
+            transactional_id=job.transactional_id,
+            revoke_wait_ms=0,
+            **{name: value for name, value in chosen.items() if value is not None},
+        )
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    def _follow(self, record: ConsumedRecord) -> None:
+        """Hear of what is written about the job; on the consumer's own thread, so that nothing comes in between."""
+        if self._control.apply(record.topic, record.key, record.value):
+            reason = self._lease.superseded(self._control)
+            if reason is not None:
+                self._end(reason)
+
+    def _judge(self, health: ConsumerHealth, backend: AssignedBackend) -> None:
+        """End the lease where its time is over, somebody else has it, or all is done that was to be done."""
+        if backend.transactions.fenced is not None:
+            self._end(str(backend.transactions.fenced))
+        elif self._ends is not None and self._ends.reached(health):
+            self._end("it has caught up")
+        elif time.time() >= self._lease.until:
+            self._end(self.reason)
+
+    def _end(self, reason: str) -> None:
+        if self._over.is_set():
+            return
+        self.reason = reason
+        self._deadline = min(self._deadline, time.time() + DRAIN + GRACE)
+        self._over.set()
+        if self._consumer is not None:
+            self._consumer.stop(drain=False)
+
+    def _settle(self, error: WasmlineError) -> None:
+        """Pause a deployment that is at fault; begin anew where that may help; raise the error otherwise."""
+        deployment = self._lease.deployment
+        if deployment is not None and isinstance(error, AT_FAULT):
+            forget()
+            begun = not isinstance(error, ModuleError | TransformError)
+            reason = str(error) if begun else f"failed before its first record: {error}"
+            log = DeploymentLog(self._config)
+            try:
+                log.pause_generation(deployment, reason)
+            finally:
+                log.close()
+            self._end(reason)
+        elif error.retryable:
+            logger.warning("tried again in %.0f s: %s", BACK_OFF, error)
+            self._over.wait(BACK_OFF)
+        else:
+            raise error
+
+    def _withdraw(self) -> None:
+        """See to it that nobody waits for this lease's end: its partitions may have no owner until then."""
+        if self._over.is_set():
+            return
+        jobs = JobLog(self._config)
+        try:
+            withdrawal = Withdrawal(driver=self._lease.driver, epoch=self._lease.epoch)
+            jobs.write_withdrawal(self._lease.job.job, withdrawal)
+        finally:
+            jobs.close()

@@ -1,0 +1,220 @@
+"""Who gives leases out: one after the other, for as long as a driver holds its job and the job is wanted. No Spark."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from wasmline.consumer.confluent.assigned import GroupProgress
+from wasmline.deploy import CONTROL_TOPICS, BatchClaim, ClaimKeeper, Deployment, JobControl, require_topics
+from wasmline.errors import DeploymentNotFound, InvalidJob, ProgressLost, WasmlineError
+from wasmline.jobs import JobSpec, StreamSpec
+from wasmline.kafka import ConsumerGroups, Follower, KafkaConfig, Topics
+from wasmline.pipeline.ends import Ends
+from wasmline.pipeline.lease import Lease
+from wasmline.records import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """One round of leases, as a driver that goes on later finds it again: it follows another, or none.
+
+    control: the next offsets of the control topics. progress: the next offsets of the group, by partition.
+    """
+
+    epoch: int = 0
+    generation: int = 0
+    tasks: int = 0
+    control: dict[str, int] = field(default_factory=dict)
+    progress: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tenancy:
+    """On whose behalf leases are given out, and of what.
+
+    driver: the driver's name in its claim. slots: how many tasks can run at once. ends: where the topic's partitions
+    begin and end, for a job that ends when it has caught up. keeps_maps: whether the cluster keeps offset maps.
+    """
+
+    job: str
+    run: str
+    driver: str
+    checkpoint: str
+    topic: str
+    slots: int
+    ends: dict[int, tuple[int, int]] | None = None
+    keeps_maps: bool = True
+
+
+class Lessor:
+    """Gives out the leases of one driver. For one thread; close it."""
+
+    def __init__(self, config: KafkaConfig, tenancy: Tenancy, transform: str) -> None:
+        self._config = config
+        self._tenancy = tenancy
+        self._control = JobControl(tenancy.job, transform)
+        self._follower = Follower(config, CONTROL_TOPICS)
+        self._keeper = ClaimKeeper(config, tenancy.job, tenancy.driver)
+        self._topics = Topics(config)
+        self._groups = ConsumerGroups(config)
+        self._progress: GroupProgress | None = None
+        self._ends: Ends | None = None
+        if tenancy.ends is not None:
+            ends = {TopicPartition(tenancy.topic, each): bounds for each, bounds in tenancy.ends.items()}
+            self._ends = Ends(config, ends)
+        self._checked = 0
+        self._granted: tuple[Grant, JobSpec, Deployment | None] | None = None
+
+    def next(self, last: Grant) -> Grant:
+        """Return the grant that follows ``last``, having claimed it, or ``last`` while nothing is to be done.
+
+        That is so once a stop is wanted or all is done, while the deployment is paused, and while the cluster is not to
+        be reached. Raises Fenced when another driver has claimed the job; GroupInUse and ProgressLost where the group
+        is not the job's alone; InvalidJob, TopicNotFound and DeploymentNotFound for what cannot be run.
+        """
+        try:
+            return self._next(last) or last
+        except WasmlineError as error:
+            if not error.retryable:
+                raise
+            logger.warning("no lease can be given out yet: %s", error)
+            return last
+
+    def leases(self, grant: Grant) -> list[Lease]:
+        """Return the leases of a grant: one for each task; from now on, for the ordered time.
+
+        None is given out where this is not the grant that ``next`` returned last: it is one of an earlier driver, whose work is in
+        Kafka. Raises InvalidJob where there are more tasks than can run at once: one would wait for another's end.
+        """
+        if self._granted is None or self._granted[0] != grant:
+            return []
+        _, job, deployment = self._granted
+        if grant.tasks > self._tenancy.slots:
+            raise InvalidJob(
+                f"{grant.tasks} tasks share {self._tenancy.topic}, and only {self._tenancy.slots} can run at once: set "
+                f"tasks to {self._tenancy.slots} or less, or give Spark more cores"
+            )
+        until = time.time() + _stream(job).lease_seconds
+        ends = self._tenancy.ends
+        shares = [tuple(sorted(grant.progress)[task :: grant.tasks]) for task in range(grant.tasks)]
+        return [
+            Lease(
+                job=job,
+                deployment=deployment,
+                driver=self._tenancy.driver,
+                epoch=grant.epoch,
+                topic=self._tenancy.topic,
+                partitions=share,
+                until=until,
+                control=grant.control,
+                ends=None if ends is None else {each: ends[each] for each in share if each in ends},
+                keeps_maps=self._tenancy.keeps_maps,
+            )
+            for share in shares
+        ]
+
+    def close(self) -> None:
+        """Close the Kafka clients."""
+        self._follower.close()
+        self._keeper.close()
+        if self._progress is not None:
+            self._progress.close()
+
+    def _next(self, last: Grant) -> Grant | None:
+        for message in self._follower.poll():
+            self._control.apply(message.topic() or "", message.key(), message.value())
+        order = self._control.order
+        if order is None or order.wanted == "stopped" or order.spec.run != self._tenancy.run:
+            return None
+        deployment = self._deployment(_stream(order.spec))
+        if deployment is not None and deployment.state == "paused":
+            return None
+        progress = self._read(last)
+        if self._ends is not None and self._ends.passed(_named(self._tenancy.topic, progress)):
+            return None
+        asked = _stream(order.spec).tasks or self._tenancy.slots
+        grant = Grant(
+            epoch=last.epoch + 1,
+            generation=deployment.generation if deployment else 0,
+            tasks=min(asked, len(progress)),
+            control=self._follower.positions,
+            progress=progress,
+        )
+        self._keeper.claim(
+            BatchClaim(
+                run=self._tenancy.run,
+                mode="parallel",
+                driver=self._tenancy.driver,
+                partitions=len(progress),
+                checkpoint=self._tenancy.checkpoint,
+                batch_id=grant.epoch,
+                deployment=deployment,
+            )
+        )
+        self._granted = grant, order.spec, deployment
+        return grant
+
+    def _deployment(self, stream: StreamSpec) -> Deployment | None:
+        """Return what is deployed, or None where a function is run; look at a generation before its first lease."""
+        if not stream.transform:
+            return None
+        deployment = self._control.deployment
+        if deployment is None:
+            raise DeploymentNotFound(f"nothing is deployed as {stream.transform!r}", name=stream.transform)
+        spec = deployment.spec
+        if deployment.generation != self._checked and deployment.state == "running":
+            if spec.input_topic != self._tenancy.topic:
+                raise InvalidJob(
+                    f"generation {deployment.generation} of {spec.name} reads {spec.input_topic}, and this run reads "
+                    f"{self._tenancy.topic}: run the job again"
+                )
+            require_topics(self._config, spec)
+            self._checked = deployment.generation
+        return deployment
+
+    def _read(self, last: Grant) -> dict[int, int]:
+        """Return the group's progress for every partition of the topic; a new one begins where it does.
+
+        Raises GroupInUse; ProgressLost where it is not at least what it was at the last grant.
+        """
+        group, topic = f"wasmline.{self._tenancy.job}", self._tenancy.topic
+        self._groups.refuse_members(group)
+        begins = self._topics.beginning_offsets(topic)
+        if self._progress is None:
+            self._progress = GroupProgress(self._config, group, keeps_maps=self._tenancy.keeps_maps)
+        found = {
+            each.partition: offset
+            for each, offset in self._progress.committed([TopicPartition(topic, each) for each in begins]).items()
+        }
+        for partition, before in last.progress.items():
+            if found.get(partition, -1) < before:
+                raise _lost(group, topic, partition, found.get(partition), before, self._tenancy.checkpoint)
+        if new := {each: begin for each, begin in begins.items() if each not in found}:
+            self._groups.commit_offsets(group, _named(topic, new))
+        return found | new
+
+
+def _stream(job: JobSpec) -> StreamSpec:
+    if job.stream is None:
+        raise InvalidJob(f"job {job.job} was ordered anew as something else than a stream")
+    return job.stream
+
+
+def _named(topic: str, offsets: Mapping[int, int]) -> dict[TopicPartition, int]:
+    return {TopicPartition(topic, partition): offset for partition, offset in offsets.items()}
+
+
+def _lost(group: str, topic: str, partition: int, found: int | None, before: int, checkpoint: str) -> ProgressLost:
+    has = "nothing" if found is None else found
+    text = (
+        f"group {group} has {has} committed for {topic}-{partition}, and the job got to {before}. Its offsets were "
+        "moved, deleted, or expired, so that going on would repeat or lose records. Set them to where the outputs end "
+        f"(kafka-consumer-groups --group {group} --topic {topic}:{partition} --reset-offsets); if they are where you "
+        f"want them, delete {checkpoint}, which remembers nothing else"
+    )
+    return ProgressLost(text, group=group, topic=topic, partition=partition, offset=found)
