@@ -1,20 +1,14 @@
 """A deployment run by a real Spark between topics of a real broker."""
 
-import threading
-import uuid
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
+from stage import Stage, by_key, keyed, make_stage, unique, until
 from wasmline import dead_letters
-from wasmline.deploy import DeploymentLog, DeploymentSpec, JobDriver, JobLog, ModuleStore, StatusLog, deploy
+from wasmline.deploy import DeploymentLog, JobDriver, JobLog, StatusLog
 from wasmline.errors import (
     DeploymentNotFound,
     DeploymentPaused,
@@ -24,10 +18,10 @@ from wasmline.errors import (
     TopicNotFound,
     TransformError,
 )
-from wasmline.jobs import JobReport, JobSpec, JobState, StreamSpec
-from wasmline.kafka import ConsumerGroups, KafkaConfig, Topics, produce_all, read_to_end
-from wasmline.spark.microbatch import MicrobatchJob
+from wasmline.jobs import JobState
+from wasmline.kafka import ConsumerGroups, Topics, read_to_end
 from wasmline.testing.guests import SCRATCH, TRAP, WRITE, guest, require, when_key
+from wasmline.testing.kafka import RunningKafka
 from wasmline.wasm import Schema
 
 IDENTITY = guest()
@@ -41,97 +35,9 @@ TRAPS_WITHOUT_SCHEMA_7 = guest(
 TRAPS_AT_START = guest(on_start=TRAP)
 
 
-def unique(noun: str) -> str:
-    return f"{noun}-{uuid.uuid4().hex[:8]}"
-
-
-@dataclass
-class Stage:
-    """One transform between fresh topics, and a job that runs it."""
-
-    config: KafkaConfig
-    spark: SparkSession
-    folder: Path
-    spec: DeploymentSpec
-    job: str
-
-    def deploy(self, wasm: bytes, **changes: object) -> int:
-        self.spec = replace(self.spec, digest=ModuleStore(self.config).put(wasm), **changes)  # type: ignore[arg-type]
-        return deploy(self.config, self.spec, wasm).generation
-
-    def produce(self, records: Iterable[tuple[bytes, bytes]]) -> int:
-        rows = ((key, value, [("h", b"x")], None) for key, value in records)
-        return produce_all(self.config, self.spec.input_topic, rows)
-
-    def order(self, **stream: object) -> JobSpec:
-        spec = StreamSpec(transform=self.spec.name, **stream)  # type: ignore[arg-type]
-        order = JobSpec(job=self.job, run=unique("run"), storage=str(self.folder), stream=spec)
-        JobLog(self.config).submit(order)
-        return order
-
-    def run(self, **stream: object) -> JobReport:
-        order = self.order(**stream)
-        assert order.stream is not None
-        return MicrobatchJob(self.spark, self.config, order, order.stream).run()
-
-    @contextmanager
-    def running(self) -> Iterator[JobSpec]:
-        """Run for ever in the background; stop by record at the end."""
-        order = self.order(trigger_interval="200 milliseconds")
-        assert order.stream is not None
-        job = MicrobatchJob(self.spark, self.config, order, order.stream)
-        with ThreadPoolExecutor(1) as thread:
-            outcome = thread.submit(job.run)
-            try:
-                yield order
-            finally:
-                JobLog(self.config).stop(self.job, order.run)
-                report = outcome.result(90)
-        assert report.state is JobState.STOPPED
-
-    def out(self) -> list[tuple[bytes, bytes, dict[str, bytes]]]:
-        return self._records(self.spec.output_topics[0])
-
-    def letters(self) -> list[tuple[bytes, dict[str, bytes]]]:
-        assert self.spec.dead_letter_topic is not None
-        return [(value, headers) for _, value, headers in self._records(self.spec.dead_letter_topic)]
-
-    def _records(self, topic: str) -> list[tuple[bytes, bytes, dict[str, bytes]]]:
-        messages: Iterator[Any] = read_to_end(self.config, topic)
-        return [(message.key(), message.value(), dict(message.headers() or [])) for message in messages]
-
-
 @pytest.fixture
-def stage(kafka, spark: SparkSession, tmp_path: Path) -> Stage:  # type: ignore[no-untyped-def]
-    config = kafka.config
-    source, target, letters = unique("in"), unique("out"), unique("dlq")
-    for topic in (source, target, letters):
-        Topics(config).create(topic, 3)
-    spec = DeploymentSpec(
-        name=unique("t"), version="1.0.0", digest="sha256:" + "0" * 64, input_topic=source,
-        output_topics=(target,), dead_letter_topic=letters,
-    )  # fmt: skip
-    return Stage(config=config, spark=spark, folder=tmp_path, spec=spec, job=unique("job"))
-
-
-def keyed(count: int, first: int = 0) -> list[tuple[bytes, bytes]]:
-    return [(f"k{number % 17}".encode(), str(number).encode()) for number in range(first, first + count)]
-
-
-def by_key(records: Iterable[tuple[bytes, bytes]]) -> dict[bytes, list[bytes]]:
-    grouped = defaultdict(list)
-    for key, value in records:
-        grouped[key].append(value)
-    return dict(grouped)
-
-
-def until(condition: Callable[[], bool], patience: float = 60) -> None:
-    done = threading.Event()
-    for _ in range(int(patience / 0.2)):
-        if condition():
-            return
-        done.wait(0.2)
-    raise AssertionError("it never came true")
+def stage(kafka: RunningKafka, spark: SparkSession, tmp_path: Path) -> Stage:
+    return make_stage(kafka.config, spark, tmp_path)
 
 
 def test_every_record_arrives_once_in_the_order_of_its_key(stage: Stage) -> None:

@@ -34,11 +34,14 @@ class BatchClaim:
     ``batch_id`` -1 is the driver's claim of the job, made before its query starts. ``checkpoint`` names the series that
     the batch ids count in, and ``mode`` who counts: the other mode goes on from the group's progress. ``driver`` tells
     the drivers of one run apart where several processes claim for one. ``deployment`` is None where a function runs.
+    So many ``partitions`` of the input have their progress in the group, which must have it from then on; 0 where it is
+    the checkpoint that counts.
     """
 
     run: str
     mode: Literal["microbatch", "parallel"] = "microbatch"
     driver: str = ""
+    partitions: int = 0
     checkpoint: str
     batch_id: int
     deployment: Deployment | None

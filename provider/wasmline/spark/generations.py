@@ -12,9 +12,6 @@ from wasmline.wasm import TransformRuntime
 
 log = logging.getLogger(__name__)
 
-BATCH_BYTES = 16_384
-"""What the Java producer puts in a batch by its own default."""
-
 PAUSE_TRIES = 5
 """Attempts while others write the same deployment."""
 
@@ -30,7 +27,7 @@ class Generations:
         self._bytes: tuple[str, bytes] = ("", b"")
         self._checked = 0
         self._window = (0, FailureWindow(1.0))
-        self._batch_bytes = (0, BATCH_BYTES)
+        self._largest: tuple[int, int | None] = (0, None)
 
     def current(self) -> Deployment:
         """Return what is deployed now. Raises DeploymentNotFound."""
@@ -67,18 +64,18 @@ class Generations:
             self._window = (deployment.generation, FailureWindow(deployment.spec.max_failure_share))
         return self._window[1]
 
-    def batch_bytes(self, deployment: Deployment) -> int:
-        """Return the producer's batch.size: its default, or less where a topic that is written takes only less.
+    def batch_bytes(self, deployment: Deployment, usual: int) -> int:
+        """Return the producer's batch.size: ``usual``, or less where a topic that is written takes only less.
 
         A refused batch is split into batches of that size. Were they refused as well, that would go on for the two
         minutes of delivery.timeout.ms, and end with a word about time.
         """
-        if self._batch_bytes[0] != deployment.generation:
+        if self._largest[0] != deployment.generation:
             topics = Topics(self._config)
-            limits = (topics.max_message_bytes(topic) for topic in deployment.spec.topics[1:])
-            least = min(BATCH_BYTES, *(BATCH_BYTES if limit is None else limit for limit in limits))
-            self._batch_bytes = (deployment.generation, least)
-        return self._batch_bytes[1]
+            limits = [topics.max_message_bytes(topic) for topic in deployment.spec.topics[1:]]
+            least = min((limit for limit in limits if limit is not None), default=None)
+            self._largest = (deployment.generation, least)
+        return usual if self._largest[1] is None else min(usual, self._largest[1])
 
     def pause(self, deployment: Deployment, reason: str) -> bool:
         """Pause this generation and return True; leave a newer one alone and return False."""

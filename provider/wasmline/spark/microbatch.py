@@ -3,22 +3,24 @@
 Everything happens inside ``foreachBatch``, because a plain ``writeStream`` would freeze the module for the life of the
 query. For each batch the generation is chosen and recorded durably before the batch runs. If the driver dies, the
 replay of the batch runs the recorded one; if the batch itself fails, it is free to run a better one. Outputs go
-through Spark's own Kafka sink: at least once.
+through Spark's own Kafka sink, at least once; for exactly once, each task writes its own (``exactly_once``).
 """
 
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from wasmline.deploy import Deployment
+from wasmline.deploy import BatchClaim, Deployment
 from wasmline.errors import (
     DeploymentPaused,
     JobFailed,
     ModuleError,
+    ProgressLost,
     TooManyFailures,
     TransformError,
     WasmlineError,
@@ -26,12 +28,18 @@ from wasmline.errors import (
 from wasmline.jobs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import KafkaConfig
 from wasmline.pipeline import Tally
+from wasmline.spark.exactly_once import BATCH_BYTES as EXACT_BATCH_BYTES
+from wasmline.spark.exactly_once import ExactProgress
 from wasmline.spark.failures import cause, guest_failure
 from wasmline.spark.progress import Progress
+from wasmline.spark.series import following, progress_of
 from wasmline.spark.stream import POLL, StreamJob
 from wasmline.spark.task import INPUT_COLUMNS, SINK_COLUMNS, TallyParam, TransformTask
 
 log = logging.getLogger(__name__)
+
+BATCH_BYTES = 16_384
+"""What the Java producer puts in a batch by its own default."""
 
 MAX_REQUEST = str(32 << 20)
 """The sink's own limit for a record, in bytes: high, so that the broker's limit is the one that counts."""
@@ -51,6 +59,8 @@ class MicrobatchJob(StreamJob):
         self._kafka = {f"kafka.{name}": value for name, value in config.java().items()}
         self._tally = spark.sparkContext.accumulator(Tally(), TallyParam())
         self._failure: WasmlineError | None = None
+        self._is_exact = stream.delivery == "exactly_once"
+        self._exact: ExactProgress | None = None
 
     # -- the query's thread ------------------------------------------------------------------------------------------
 
@@ -58,9 +68,11 @@ class MicrobatchJob(StreamJob):
         """Run one batch; Spark calls this on a thread of its own and commits the batch when it returns."""
         try:
             deployment = self._claimed = self._choose(batch_id)
+            parts = self._exact.ranges(frame) if self._exact is not None else ()
             self._driver.claim(self._claim(batch_id, deployment))
             wasm = self._generations.module(deployment)
-            batch_bytes = self._generations.batch_bytes(deployment)
+            usual = BATCH_BYTES if self._exact is None else EXACT_BATCH_BYTES
+            batch_bytes = self._generations.batch_bytes(deployment, usual)
         except WasmlineError as error:
             self._failure = error
             raise
@@ -68,14 +80,23 @@ class MicrobatchJob(StreamJob):
         module = self._spark.sparkContext.broadcast(wasm)
         task = TransformTask(deployment=deployment, module=module, tally=self._tally)
         try:
-            writer = frame.mapInArrow(task, SINK_COLUMNS).write.format("kafka").options(**self._kafka)
-            writer = writer.option("kafka.max.request.size", MAX_REQUEST).option("kafka.buffer.memory", MAX_REQUEST)
-            writer = writer.option("kafka.batch.size", str(batch_bytes))
-            writer.option("kafka.compression.type", deployment.spec.compression).save()
+            if self._exact is None:
+                self._write(frame, task, batch_bytes)
+            else:
+                self._exact.write(frame, parts, task, batch_bytes)
+        except ProgressLost as error:
+            self._failure = error
+            raise
         finally:
             module.destroy()
         self._progress.batch(batch_id, deployment, self._tally.value)
         self._judge(deployment, self._tally.value)
+
+    def _write(self, frame: DataFrame, task: TransformTask, batch_bytes: int) -> None:
+        writer = frame.mapInArrow(task, SINK_COLUMNS).write.format("kafka").options(**self._kafka)
+        writer = writer.option("kafka.max.request.size", MAX_REQUEST).option("kafka.buffer.memory", MAX_REQUEST)
+        writer = writer.option("kafka.batch.size", str(batch_bytes))
+        writer.option("kafka.compression.type", task.deployment.spec.compression).save()
 
     def _choose(self, batch_id: int) -> Deployment:
         """Return what the batch must run: the recorded generation if it is a replay, else what is deployed now."""
@@ -115,11 +136,25 @@ class MicrobatchJob(StreamJob):
 
     # -- the driver's thread -----------------------------------------------------------------------------------------
 
-    def _series(self, folder: str) -> str:
-        return f"{folder}/{self._topic_id()}"
+    def _series(self, folder: str, last: BatchClaim | None) -> str:
+        self._counted = following(
+            last, folder, topic=self._topic, topic_id=self._topic_id(), exact=self._is_exact, run=self._job.run
+        )
+        return self._counted.checkpoint
 
     def _prepare(self, deployment: Deployment) -> None:
-        self._progress = Progress(self._config, self._job, deployment, self._jobs, self._status)
+        if self._is_exact:
+            self._exact = ExactProgress(self._config, self._job, self._topic)
+            self._exact.prepare(self._stream.starting_offsets, known=self._counted.known, is_anew=self._counted.is_anew)
+        self._progress = Progress(
+            self._config, self._job, deployment, self._jobs, self._status, commits=not self._is_exact
+        )
+
+    def _claim(self, batch_id: int, deployment: Deployment) -> BatchClaim:
+        claim = super()._claim(batch_id, deployment)
+        if not self._is_exact:
+            return claim
+        return replace(claim, partitions=self._counted.known if self._exact is None else self._exact.partitions)
 
     def _start(self, deployment: Deployment) -> StreamingQuery:
         source = (
@@ -127,7 +162,7 @@ class MicrobatchJob(StreamJob):
             .options(**self._kafka)
             .option("kafka.isolation.level", "read_committed")
             .option("subscribe", deployment.spec.input_topic)
-            .option("startingOffsets", self._stream.starting_offsets)
+            .option("startingOffsets", self._starting_offsets())
             .option("maxOffsetsPerTrigger", self._stream.max_offsets_per_trigger)
             .option("includeHeaders", "true")
             .load()
@@ -137,6 +172,12 @@ class MicrobatchJob(StreamJob):
         interval = self._stream.trigger_interval
         writer = writer.trigger(availableNow=True) if interval is None else writer.trigger(processingTime=interval)
         return writer.option("checkpointLocation", self._checkpoint).foreachBatch(self._batch).start()
+
+    def _starting_offsets(self) -> str:
+        otherwise = self._stream.starting_offsets
+        return (
+            progress_of(self._config, self._job.group, self._topic, otherwise) if self._counted.resumes else otherwise
+        )
 
     def _follow(self, query: StreamingQuery) -> bool:
         return self._progress.follow(query.recentProgress, paused=self._paused.is_set())

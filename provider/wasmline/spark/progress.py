@@ -39,12 +39,20 @@ class Progress:
     """
 
     def __init__(
-        self, config: KafkaConfig, job: JobSpec, deployment: Deployment, jobs: JobLog, status: StatusLog
+        self,
+        config: KafkaConfig,
+        job: JobSpec,
+        deployment: Deployment,
+        jobs: JobLog,
+        status: StatusLog,
+        *,
+        commits: bool = True,
     ) -> None:
+        """``commits``: the group's offsets are this object's to commit, and not the tasks'."""
         self._job = job
         self._jobs = jobs
         self._status = status
-        self._groups = ConsumerGroups(config)
+        self._groups = ConsumerGroups(config) if commits else None
         self._deployment = deployment
         self._state: State = "running"
         self._done: dict[int, tuple[Deployment, Tally]] = {}
@@ -167,6 +175,8 @@ class Progress:
         )
 
     def _commit(self, offsets: dict[int, int]) -> None:
+        if self._groups is None:
+            return
         group = self._job.group
         try:
             self._groups.commit_offsets(

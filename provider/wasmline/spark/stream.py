@@ -58,8 +58,8 @@ class StreamJob(ABC):
             deployment = self._generations.current()
             self._refuse_paused(deployment)
             self._topic = deployment.spec.input_topic
-            self._checkpoint = self._series(f"{self._job.storage}/checkpoints/{self._job.job}")
             last = self._jobs.last_batch(self._job.job)
+            self._checkpoint = self._series(f"{self._job.storage}/checkpoints/{self._job.job}", last)
             self._replay = last if last and last.checkpoint == self._checkpoint else None
             self._driver.claim(self._replay or self._claim(-1, deployment))
             self._await_end_of(last)
@@ -78,8 +78,8 @@ class StreamJob(ABC):
     # -- what the mode says ------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def _series(self, folder: str) -> str:
-        """Return the checkpoint, below the job's folder: batches are counted in it."""
+    def _series(self, folder: str, last: BatchClaim | None) -> str:
+        """Return the checkpoint, below the job's folder: batches are counted in it. ``last`` is the job's last one."""
 
     @abstractmethod
     def _prepare(self, deployment: Deployment) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import msgspec
 import pyarrow as pa
 from pyspark import Accumulator, AccumulatorParam, Broadcast
 
-from wasmline.deploy import Deployment
+from wasmline.deploy import Deployment, DeploymentSpec
 from wasmline.documents import encode
 from wasmline.pipeline import Tally, TransformPipeline
 from wasmline.records import HEADERS, RECORD_SCHEMA
@@ -50,29 +51,36 @@ class TransformTask:
     tally: Accumulator[Tally]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        key = encode(self.deployment.spec)
-        instance = _idle.pop(key, None) or self._instantiate()
         tally = Tally()
-        try:
+        with warm_instance(self.deployment.spec, self.module) as instance:
             pipeline = TransformPipeline(self.deployment, instance, tally)
             for batch in batches:
                 if batch.num_rows:
                     yield pipeline.run(record_batch(batch))
-        except BaseException:
-            instance.close()
-            raise
-        _idle[key] = instance
         self.tally.add(tally)
 
-    def _instantiate(self) -> TransformInstance:
-        while _idle:  # an earlier generation's
-            _idle.popitem()[1].close()
-        spec = self.deployment.spec
-        instance = TransformRuntime().compile(self.module.value).instantiate(spec.context(), spec.limits())
-        # A worker collects garbage after each task, for 30 ms of CPU where it looks at all that was imported.
-        gc.collect()
-        gc.freeze()
-        return instance
+
+@contextmanager
+def warm_instance(spec: DeploymentSpec, module: Broadcast[bytes]) -> Iterator[TransformInstance]:
+    """Lend an instance of the module, which the next task of this process finds started; one that fails is closed."""
+    key = encode(spec)
+    instance = _idle.pop(key, None) or _instantiate(spec, module.value)
+    try:
+        yield instance
+    except BaseException:
+        instance.close()
+        raise
+    _idle[key] = instance
+
+
+def _instantiate(spec: DeploymentSpec, wasm: bytes) -> TransformInstance:
+    while _idle:  # an earlier generation's
+        _idle.popitem()[1].close()
+    instance = TransformRuntime().compile(wasm).instantiate(spec.context(), spec.limits())
+    # A worker collects garbage after each task, for 30 ms of CPU where it looks at all that was imported.
+    gc.collect()
+    gc.freeze()
+    return instance
 
 
 class _Header(msgspec.Struct):

@@ -6,13 +6,13 @@ The transactional id is the partition's, whoever works on it: ``reference/spark.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from types import TracebackType
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from wasmline.consumer.confluent.sink import failure
 from wasmline.consumer.confluent.transactions import FENCES, PATIENCE, WARM_UP, claim, connect, repeat
@@ -33,7 +33,6 @@ SETTINGS = {
     "queue.buffering.max.messages": "1000000",
     "queue.buffering.max.kbytes": "65536",
     "socket.nagle.disable": "true",
-    "delivery.report.only.error": True,
 }
 
 LIMIT = 120.0
@@ -41,6 +40,9 @@ LIMIT = 120.0
 
 ABORT = 5.0
 """Seconds that are spent on ending a failed transaction, so that nobody waits for its time-out."""
+
+ENDED = (KafkaError._STATE, KafkaError._FATAL)
+"""What a producer answers once its transaction has failed, or it is fenced."""
 
 SPARES = 8
 """Producers that a process keeps connected for the next batch; each has a few threads."""
@@ -78,7 +80,7 @@ class BatchTransactions:
             read = partial(self._door.committed, reader, [partition])
             progress = repeat(read, time.monotonic() + PATIENCE).get(partition)
             spare.client.begin_transaction()
-        return BatchTransaction(self, self._config, partition, progress, spare, reader, self._door)
+        return BatchTransaction(self, self._config, partition, progress, spare.client, reader, self._door)
 
     def ready(self, partition: TopicPartition) -> None:
         """Connect a producer for the partition's next batch."""
@@ -94,15 +96,10 @@ class BatchTransactions:
             self._reader = None
 
     def _connect(self, partition: TopicPartition) -> _Spare:
-        failed: list[tuple[str, KafkaError]] = []
-
-        def delivered(error: KafkaError | None, message: Message) -> None:
-            if error is not None:
-                failed.append((str(message.topic()), error))
-
         name = f"{self._prefix}.{partition.topic}.{partition.partition}"
-        client = connect(self._config, name, {**self._settings, "on_delivery": delivered})
-        return _Spare(client, failed, time.monotonic())
+        # No delivery reports: a transaction fails with what a delivery failed with. And a callback that is under way
+        # when a fence is learnt of trips over the client's own exception.
+        return _Spare(connect(self._config, name, self._settings), time.monotonic())
 
     def _make_reader(self) -> Consumer:
         """Return a consumer that never joins the group: for its committed offsets, and as who sends them."""
@@ -112,7 +109,6 @@ class BatchTransactions:
 
 class _Spare(NamedTuple):
     client: Producer
-    failed: list[tuple[str, KafkaError]]
     made: float
 
 
@@ -129,7 +125,7 @@ class BatchTransaction:
         config: KafkaConfig,
         partition: TopicPartition,
         progress: CommittedOffset | None,
-        spare: _Spare,
+        client: Producer,
         reader: Consumer,
         door: ExactDoor,
     ) -> None:
@@ -137,32 +133,31 @@ class BatchTransaction:
         self._transactions = transactions
         self._config = config
         self._partition = partition
-        self._client = spare.client
-        self._failed = spare.failed
+        self._client = client
         self._reader = reader
         self._door = door
 
     def write(self, records: Iterable[tuple[str, Record]]) -> None:
         """Hand records of topics to the producer, in order; waits while its queue is full."""
-        try:
-            for topic, record in records:
-                enqueue(self._client, topic, record, None)
-            self._client.poll(0)
-        except KafkaException as error:
-            raise self._failure(topic, error.args[0]) from error
-        self._refuse_undelivered()
+        with self._explained():
+            try:
+                for topic, record in records:
+                    enqueue(self._client, topic, record, None)
+                self._client.poll(0)
+            except KafkaException as error:
+                if error.args[0].code() in ENDED:
+                    self._send(self.progress or CommittedOffset(0), time.monotonic())  # raises why
+                raise
 
     def commit(self, progress: CommittedOffset) -> None:
         """Commit what was written together with ``progress``."""
         deadline = time.monotonic() + LIMIT
-        if left := self._client.flush(LIMIT):
-            servers = self._config.bootstrap_servers
-            text = f"{left} records of a batch of {self._name} were not acknowledged by {servers} within {LIMIT:.0f} s"
-            raise BrokerUnavailable(text, bootstrap_servers=servers)
-        self._refuse_undelivered()
-        with mapped(self._config.bootstrap_servers, dict.fromkeys(FENCES, self._fenced())):
-            member = self._reader.consumer_group_metadata()
-            repeat(partial(self._door.send_offsets, self._client, member, {self._partition: progress}), deadline)
+        with self._explained():
+            if left := self._client.flush(LIMIT):
+                servers = self._config.bootstrap_servers
+                text = f"{left} records of a batch of {self._name} were not taken by {servers} within {LIMIT:.0f} s"
+                raise BrokerUnavailable(text, bootstrap_servers=servers)
+            self._send(progress, deadline)
             repeat(self._client.commit_transaction, deadline)
 
     def __enter__(self) -> BatchTransaction:
@@ -183,12 +178,17 @@ class BatchTransaction:
     def _name(self) -> str:
         return f"{self._partition.topic}-{self._partition.partition}"
 
-    def _refuse_undelivered(self) -> None:
-        if self._failed:
-            raise self._failure(*self._failed[0])
+    def _send(self, progress: CommittedOffset, deadline: float) -> None:
+        member = self._reader.consumer_group_metadata()
+        repeat(partial(self._door.send_offsets, self._client, member, {self._partition: progress}), deadline)
 
-    def _failure(self, topic: str, error: KafkaError) -> Exception:
-        return self._fenced() if error.code() in FENCES else failure(self._config, topic, error)
-
-    def _fenced(self) -> ProducerFenced:
-        return ProducerFenced(f"another attempt has taken {self._name} over; nothing of this one was committed")
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except KafkaException as exception:
+            error = exception.args[0]
+            if error.code() in FENCES:
+                text = f"another attempt has taken {self._name} over; nothing of this one was committed"
+                raise ProducerFenced(text) from exception
+            raise failure(self._config, f"a topic that {self._name} is written to", error) from exception

@@ -1,0 +1,170 @@
+"""Micro-batches exactly once: a transaction for each partition of a batch, and the group's progress as the truth.
+
+Spark plans the ranges and tries tasks again; what is done is decided by the progress that each task reads after it has
+fenced those before it. A batch that is replayed, a checkpoint that is rolled back or lost, and a second driver repeat
+nothing. The protocol: ``reference/spark.md`` §6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+
+from wasmline.consumer.confluent.batch_transactions import BatchTransactions
+from wasmline.consumer.confluent.door import GroupDoor
+from wasmline.consumer.confluent.transactions import assure_safe
+from wasmline.errors import InvalidJob, ProgressLost
+from wasmline.jobs import JobSpec
+from wasmline.kafka import ConsumerGroups, KafkaConfig, Topics
+from wasmline.pipeline import Tally, TransformPipeline
+from wasmline.pipeline.part import Part
+from wasmline.records import TopicPartition
+from wasmline.spark.series import Starting
+from wasmline.spark.task import TransformTask, record_batch, warm_instance
+
+BATCH_BYTES = 1_000_000
+"""The most that a batch of records may have: what the C client has by default."""
+
+OUTCOME_COLUMNS = "partition int, found bigint, done boolean"
+
+# Spark reuses its Python workers, and a worker process runs one task at a time.
+_transactions: dict[ExactWriting, BatchTransactions] = {}
+
+
+class ExactProgress:
+    """The driver's side: a group of the job's own that holds its progress, for every partition, from its start on."""
+
+    def __init__(self, config: KafkaConfig, job: JobSpec, topic: str) -> None:
+        self._config = config
+        self._job = job
+        self._topic = topic
+        self._groups = ConsumerGroups(config)
+        self.partitions = 0
+        """How many partitions have their progress in the group. It must be found there from then on."""
+
+    def prepare(self, starting: Starting, *, known: int, is_anew: bool) -> None:
+        """Make sure that exactly-once can be promised, and that every partition has progress.
+
+        ``known`` partitions must have it; the others begin at ``starting``, and all of a topic that ``is_anew`` do.
+        Raises UnsafeBroker, GroupInUse, ProgressLost.
+        """
+        self._groups.refuse_members(self._job.group)
+        door = GroupDoor(self._config, self._job.group)
+        assure_safe(self._config, self._job.transactional_id, TopicPartition(self._topic, 0), door)
+        self._settle(starting, {} if is_anew else self._committed(), known)
+
+    def ranges(self, frame: DataFrame) -> tuple[Part, ...]:
+        """Return what each task of a batch reads, in the order of the tasks; look after what is new among it.
+
+        Raises GroupInUse; InvalidJob where a partition is split over tasks.
+        """
+        self._groups.refuse_members(self._job.group)
+        parts = _planned(frame)
+        if len({part.source for part in parts}) < len(parts):
+            text = "a partition's range is split over tasks, and exactly-once needs it whole: "
+            raise InvalidJob(text + "set neither minPartitions nor maxRecordsPerPartition")
+        if any(part.source.partition >= self.partitions for part in parts):
+            self._settle("earliest", self._committed(), self.partitions)
+        return parts
+
+    def write(self, frame: DataFrame, parts: tuple[Part, ...], work: TransformTask, batch_bytes: int) -> None:
+        """Run a batch. Raises ProgressLost where the group's progress is not where this job left it."""
+        writing = ExactWriting(
+            config=self._config.to_json(),
+            group=self._job.group,
+            transactional_id=self._job.transactional_id,
+            compression=work.deployment.spec.compression,
+            batch_bytes=batch_bytes,
+        )
+        task = ExactTask(parts=parts, writing=writing, work=work)
+        begins = {part.source.partition: part.begin for part in parts}
+        for row in frame.mapInArrow(task, OUTCOME_COLUMNS).collect():
+            if not row.done:
+                raise self._lost(row.partition, row.found, begins[row.partition])
+
+    def _committed(self) -> dict[int, int]:
+        return self._groups.committed(self._job.group, self._topic)
+
+    def _settle(self, starting: Starting, committed: Mapping[int, int], known: int) -> None:
+        for partition in range(known):
+            if partition not in committed:
+                raise self._lost(partition, None, None)
+        topics = Topics(self._config)
+        starts = topics.end_offsets(self._topic) if starting == "latest" else topics.beginning_offsets(self._topic)
+        if new := {TopicPartition(self._topic, each): at for each, at in starts.items() if each not in committed}:
+            self._groups.commit_offsets(self._job.group, new)
+        self.partitions = len(starts)
+
+    def _lost(self, partition: int, found: int | None, begin: int | None) -> ProgressLost:
+        group, place = self._job.group, f"{self._topic}-{partition}"
+        text = f"group {group} has {'nothing' if found is None else found} committed for {place}"
+        text += ", where the job has been before" if begin is None else f", and the job got to {begin}"
+        text += (
+            ". Its offsets were moved, deleted, or expired, so that going on would repeat or lose records. Set them to "
+            f"where the outputs end (kafka-consumer-groups --group {group} --topic {self._topic}:{partition} "
+            "--reset-offsets), or run the deployment as a job of another name"
+        )
+        return ProgressLost(text, group=group, topic=self._topic, partition=partition, offset=found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExactWriting:
+    """Who writes, and how: what the clients of a task are made of."""
+
+    config: str
+    group: str
+    transactional_id: str
+    compression: str
+    batch_bytes: int
+
+    def transactions(self) -> BatchTransactions:
+        """Return this process's, and let go of those of an earlier deployment."""
+        if self not in _transactions:
+            while _transactions:
+                _transactions.popitem()[1].close()
+            settings = {"compression.type": self.compression, "batch.size": str(self.batch_bytes)}
+            config = KafkaConfig.from_json(self.config)
+            _transactions[self] = BatchTransactions(config, self.group, self.transactional_id, settings)
+        return _transactions[self]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExactTask:
+    """The function that Spark's mapInArrow runs: the records of one part in, OUTCOME_COLUMNS out."""
+
+    parts: tuple[Part, ...]
+    writing: ExactWriting
+    work: TransformTask
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        part = self.parts[context.partitionId()]
+        tally, deployment = Tally(), self.work.deployment
+        with warm_instance(deployment.spec, self.work.module) as instance:
+            pipeline = TransformPipeline(deployment, instance, tally)
+            records = (record_batch(batch) for batch in batches)
+            outcome = part.run(records, self.writing.transactions(), pipeline.run)
+        self.work.tally.add(tally)
+        row = {"partition": part.source.partition, "found": outcome.found, "done": outcome.done}
+        yield pa.RecordBatch.from_pylist([row], schema=_OUTCOME)
+
+
+_OUTCOME = pa.schema([("partition", pa.int32()), ("found", pa.int64()), ("done", pa.bool_())])
+
+
+def _planned(frame: DataFrame) -> tuple[Part, ...]:
+    """Return the ranges that the Kafka source planned for the tasks of a batch, which only its plan tells.
+
+    The records do not: a range may end with offsets that are none, and a task without records would not know its own.
+    """
+    parts = []
+    for task in frame._jdf.queryExecution().toRdd().partitions():
+        planned = task.inputPartition().get().offsetRange()
+        source = TopicPartition(planned.topic(), planned.partition())
+        parts.append(Part(source=source, begin=planned.fromOffset(), end=planned.untilOffset()))
+    return tuple(parts)

@@ -1,0 +1,54 @@
+"""Which checkpoint a run of micro-batches counts its batches in, and where a checkpoint that is empty begins."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Literal
+
+from wasmline.deploy import BatchClaim
+from wasmline.kafka import ConsumerGroups, KafkaConfig, Topics
+
+Starting = Literal["earliest", "latest"]
+
+LIMITS = {"earliest": -2, "latest": -1}
+"""How Spark's Kafka source is told of an end of a partition."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """A series of micro-batches.
+
+    resumes: without offsets of its own it begins at the group's progress, and not where the order says.
+    known: so many partitions of the input must have progress in the group.
+    is_anew: the topic was made anew under its name, so that what the group has committed says nothing of it.
+    """
+
+    checkpoint: str
+    resumes: bool
+    known: int = 0
+    is_anew: bool = False
+
+
+def following(last: BatchClaim | None, folder: str, *, topic: str, topic_id: str, exact: bool, run: str) -> Series:
+    """Return the series of a run after the job's ``last`` claim; ``folder`` is the job's, below which they lie.
+
+    A run goes on in the checkpoint of the last one where that was of this mode and of the same delivery, and the topic
+    is the same. After another mode, or another delivery, it is the group that knows how far the job came.
+    """
+    plain = f"{folder}/{topic_id}"
+    if last is None:
+        return Series(checkpoint=plain, resumes=exact)
+    if last.mode == "microbatch" and topic_id not in last.checkpoint:
+        same_name = last.deployment is not None and last.deployment.spec.input_topic == topic
+        return Series(checkpoint=plain, resumes=exact, is_anew=same_name)
+    if last.mode == "microbatch" and exact == bool(last.partitions):
+        return Series(checkpoint=last.checkpoint, resumes=exact or last.checkpoint != plain, known=last.partitions)
+    return Series(checkpoint=f"{plain}.{run}", resumes=True, known=last.partitions)
+
+
+def progress_of(config: KafkaConfig, group: str, topic: str, otherwise: Starting) -> str:
+    """Return the group's progress as ``startingOffsets`` of the Kafka source, which wants every partition."""
+    committed = ConsumerGroups(config).committed(group, topic)
+    partitions = range(Topics(config).describe(topic).partitions)
+    return json.dumps({topic: {str(each): committed.get(each, LIMITS[otherwise]) for each in partitions}})

@@ -1,0 +1,204 @@
+"""A partition's part of a batch on a real broker: attempts, zombies and lost progress, without Spark."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Consumer
+
+from wasmline.consumer.confluent.batch_transactions import BatchTransactions
+from wasmline.consumer.offset_codec import encode
+from wasmline.errors import JobError, OutputRefused, ProducerFenced
+from wasmline.kafka import KafkaConfig, read_to_end
+from wasmline.kafka.commit_metadata import ExactDoor
+from wasmline.pipeline.part import Outcome, Part
+from wasmline.pipeline.transform import SINK_SCHEMA
+from wasmline.records import CommittedOffset, TopicPartition
+from wasmline.testing.kafka import RunningKafka
+
+SIZE = 100
+
+
+@dataclass
+class Desk:
+    """A job's group, its input partition and its output topic; each attempt has clients of its own."""
+
+    config: KafkaConfig
+    source: TopicPartition
+    target: str
+    group: str
+
+    def attempt(self, batches: Iterable[pa.RecordBatch], begin: int = 0, end: int = SIZE) -> Outcome:
+        transactions = BatchTransactions(self.config, self.group, self.group, {})
+        try:
+            part = Part(source=self.source, begin=begin, end=end)
+            return part.run(batches, transactions, self._transform)
+        finally:
+            transactions.close()
+
+    def commit(self, progress: CommittedOffset) -> None:
+        consumer = Consumer(self.config.client(**{"group.id": self.group, "enable.auto.commit": "false"}))
+        ExactDoor().commit(consumer, {self.source: progress})
+        consumer.close()
+
+    def seen(self) -> list[int]:
+        return [int(message.value() or b"") for message in read_to_end(self.config, self.target)]
+
+    def _transform(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        rows = [
+            {"topic": self.target, "key": b"k", "value": str(offset).encode(), "headers": None}
+            for offset in batch.column("offset").to_pylist()
+        ]
+        return pa.RecordBatch.from_pylist(rows, schema=SINK_SCHEMA)
+
+
+@pytest.fixture
+def desk(kafka: RunningKafka) -> Desk:
+    desk = Desk(kafka.config, TopicPartition(kafka.topic(), 0), kafka.topic(), f"test-{uuid.uuid4()}")
+    desk.commit(CommittedOffset(0))
+    return desk
+
+
+def records(begin: int = 0, end: int = SIZE, partition: int = 0) -> Iterator[pa.RecordBatch]:
+    for first in range(begin, end, 10):
+        offsets = pa.array(range(first, min(first + 10, end)), pa.int64())
+        partitions = pa.array([partition] * len(offsets), pa.int32())
+        yield pa.RecordBatch.from_arrays([partitions, offsets], names=["partition", "offset"])
+
+
+def test_a_part_is_done_once_however_often_it_is_tried(desk: Desk) -> None:
+    for found in (0, SIZE, SIZE):
+        assert desk.attempt(records()) == Outcome(found=found, done=True)
+    assert desk.seen() == list(range(SIZE))
+
+
+def test_parts_of_other_bounds_go_on_where_the_last_ended(desk: Desk) -> None:
+    desk.attempt(records(0, 40), end=40)
+    desk.attempt(records(20, 70), begin=20, end=70)  # a checkpoint that was rolled back plans other ranges
+    desk.attempt(records(0, 30), end=30)
+    desk.attempt(records(60, 100), begin=60)
+    assert desk.seen() == list(range(SIZE))
+
+
+def test_a_part_that_ends_without_records_is_done_too(desk: Desk) -> None:
+    desk.attempt(records(0, 40))
+    assert desk.attempt([], begin=100, end=120) == Outcome(found=SIZE, done=True)
+    assert desk.attempt(records(120, 130), begin=120, end=130) == Outcome(found=120, done=True)
+
+
+@pytest.mark.parametrize("written", [1, 5, 10], ids=["first", "half", "all"])
+def test_a_zombie_that_wakes_in_its_open_transaction_commits_nothing(desk: Desk, written: int) -> None:
+    asleep, wake = threading.Event(), threading.Event()
+
+    def dozing() -> Iterator[pa.RecordBatch]:
+        for number, batch in enumerate(records()):
+            if number == written:
+                asleep.set()
+                assert wake.wait(60)
+            yield batch
+        if written == 10:
+            asleep.set()
+            assert wake.wait(60)
+
+    with ThreadPoolExecutor(1) as thread:
+        zombie = thread.submit(desk.attempt, dozing())
+        assert asleep.wait(60)
+        assert desk.attempt(records()) == Outcome(found=0, done=True)
+        wake.set()
+        with pytest.raises(ProducerFenced, match=r"taken \S+ over"):
+            zombie.result(120)
+    assert desk.seen() == list(range(SIZE))
+    assert desk.attempt(records()) == Outcome(found=SIZE, done=True)
+
+
+def test_a_zombie_that_wakes_before_the_other_attempt_is_done_commits_nothing(desk: Desk) -> None:
+    asleep, wake, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def dozing() -> Iterator[pa.RecordBatch]:
+        yield from records(0, 50)
+        asleep.set()
+        assert wake.wait(60)
+        yield from records(50, SIZE)
+
+    def waking() -> Iterator[pa.RecordBatch]:
+        yield from records(0, 50)
+        wake.set()
+        assert ended.wait(60)
+        yield from records(50, SIZE)
+
+    with ThreadPoolExecutor(2) as threads:
+        zombie = threads.submit(desk.attempt, dozing())
+        assert asleep.wait(60)
+        other = threads.submit(desk.attempt, waking())
+        with pytest.raises(ProducerFenced):
+            zombie.result(120)
+        ended.set()
+        assert other.result(120).done
+    assert desk.seen() == list(range(SIZE))
+
+
+def test_attempts_that_race_do_each_part_once_between_them(desk: Desk) -> None:
+    def racing(_: int) -> int:
+        fenced = 0
+        for begin in range(0, SIZE, 20):
+            done = False
+            while not done:
+                try:
+                    done = desk.attempt(records(begin, begin + 20), begin, begin + 20).done
+                except ProducerFenced:
+                    fenced += 1
+        return fenced
+
+    with ThreadPoolExecutor(3) as threads:
+        fenced = sum(threads.map(racing, range(3)))
+    assert desk.seen() == list(range(SIZE))
+    assert fenced > 0
+
+
+def test_what_an_attempt_wrote_before_it_failed_is_not_seen(desk: Desk) -> None:
+    def failing() -> Iterator[pa.RecordBatch]:
+        yield from records(0, 50)
+        raise RuntimeError("the guest is broken")
+
+    with pytest.raises(RuntimeError, match="broken"):
+        desk.attempt(failing())
+    assert desk.seen() == []
+    assert desk.attempt(records()).done
+    assert desk.seen() == list(range(SIZE))
+
+
+def test_what_a_key_parallel_consumer_has_done_out_of_order_is_not_done_again(desk: Desk) -> None:
+    desk.commit(CommittedOffset(10, encode(10, 60, [10, 20, 30])))
+    assert desk.attempt(records(10, 25), begin=10, end=25).done
+    assert desk.seen() == [10, 20]
+    assert desk.attempt(records(25, SIZE), begin=25).done
+    assert desk.seen() == [10, 20, 30, *range(61, SIZE)]
+
+
+@pytest.mark.parametrize("found", [None, 30], ids=["deleted", "moved back"])
+def test_lost_progress_leaves_a_part_undone(kafka: RunningKafka, desk: Desk, found: int | None) -> None:
+    if found is None:
+        desk.group = f"test-{uuid.uuid4()}"
+    else:
+        desk.commit(CommittedOffset(found))
+    assert desk.attempt(records(50, SIZE), begin=50) == Outcome(found=found, done=False)
+    assert desk.seen() == []
+
+
+def test_records_of_another_partition_are_refused(desk: Desk) -> None:
+    with pytest.raises(JobError, match="each partition's range in one task"):
+        desk.attempt([*records(0, 10), *records(10, 20, partition=1)])
+    assert desk.seen() == []
+
+
+def test_an_output_that_its_topic_refuses_is_named_and_nothing_is_written(kafka: RunningKafka, desk: Desk) -> None:
+    desk.target = kafka.topic(max_message_bytes="60")
+    with pytest.raises(OutputRefused, match="too large"):
+        desk.attempt(records())
+    assert desk.seen() == []

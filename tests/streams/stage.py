@@ -1,0 +1,111 @@
+"""A transform between topics of a real broker, and jobs that run it: what the tests of streams begin with."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from wasmline.deploy import DeploymentSpec, JobLog, ModuleStore, deploy
+from wasmline.jobs import JobReport, JobSpec, JobState, StreamSpec
+from wasmline.kafka import KafkaConfig, Topics, produce_all, read_to_end
+from wasmline.spark.microbatch import MicrobatchJob
+
+
+def unique(noun: str) -> str:
+    return f"{noun}-{uuid.uuid4().hex[:8]}"
+
+
+@dataclass
+class Stage:
+    """One transform between fresh topics, and a job that runs it."""
+
+    config: KafkaConfig
+    spark: SparkSession
+    folder: Path
+    spec: DeploymentSpec
+    job: str
+
+    def deploy(self, wasm: bytes, **changes: object) -> int:
+        self.spec = replace(self.spec, digest=ModuleStore(self.config).put(wasm), **changes)  # type: ignore[arg-type]
+        return deploy(self.config, self.spec, wasm).generation
+
+    def produce(self, records: Iterable[tuple[bytes, bytes]]) -> int:
+        rows = ((key, value, [("h", b"x")], None) for key, value in records)
+        return produce_all(self.config, self.spec.input_topic, rows)
+
+    def order(self, **stream: object) -> JobSpec:
+        spec = StreamSpec(transform=self.spec.name, **stream)  # type: ignore[arg-type]
+        order = JobSpec(job=self.job, run=unique("run"), storage=str(self.folder), stream=spec)
+        JobLog(self.config).submit(order)
+        return order
+
+    def run(self, **stream: object) -> JobReport:
+        order = self.order(**stream)
+        assert order.stream is not None
+        return MicrobatchJob(self.spark, self.config, order, order.stream).run()
+
+    @contextmanager
+    def running(self, **stream: object) -> Iterator[JobSpec]:
+        """Run for ever in the background; stop by record at the end."""
+        order = self.order(trigger_interval="200 milliseconds", **stream)
+        assert order.stream is not None
+        job = MicrobatchJob(self.spark, self.config, order, order.stream)
+        with ThreadPoolExecutor(1) as thread:
+            outcome = thread.submit(job.run)
+            try:
+                yield order
+            finally:
+                JobLog(self.config).stop(self.job, order.run)
+                report = outcome.result(90)
+        assert report.state is JobState.STOPPED
+
+    def out(self) -> list[tuple[bytes, bytes, dict[str, bytes]]]:
+        return self._records(self.spec.output_topics[0])
+
+    def letters(self) -> list[tuple[bytes, dict[str, bytes]]]:
+        assert self.spec.dead_letter_topic is not None
+        return [(value, headers) for _, value, headers in self._records(self.spec.dead_letter_topic)]
+
+    def _records(self, topic: str) -> list[tuple[bytes, bytes, dict[str, bytes]]]:
+        messages: Iterator[Any] = read_to_end(self.config, topic)
+        return [(message.key(), message.value(), dict(message.headers() or [])) for message in messages]
+
+
+def make_stage(config: KafkaConfig, spark: SparkSession, folder: Path) -> Stage:
+    source, target, letters = unique("in"), unique("out"), unique("dlq")
+    for topic in (source, target, letters):
+        Topics(config).create(topic, 3)
+    spec = DeploymentSpec(
+        name=unique("t"), version="1.0.0", digest="sha256:" + "0" * 64, input_topic=source,
+        output_topics=(target,), dead_letter_topic=letters,
+    )  # fmt: skip
+    return Stage(config=config, spark=spark, folder=folder, spec=spec, job=unique("job"))
+
+
+def keyed(count: int, first: int = 0) -> list[tuple[bytes, bytes]]:
+    return [(f"k{number % 17}".encode(), str(number).encode()) for number in range(first, first + count)]
+
+
+def by_key(records: Iterable[tuple[bytes, bytes]]) -> dict[bytes, list[bytes]]:
+    grouped = defaultdict(list)
+    for key, value in records:
+        grouped[key].append(value)
+    return dict(grouped)
+
+
+def until(condition: Callable[[], bool], patience: float = 60) -> None:
+    done = threading.Event()
+    for _ in range(int(patience / 0.2)):
+        if condition():
+            return
+        done.wait(0.2)
+    raise AssertionError("it never came true")
