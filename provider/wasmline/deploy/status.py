@@ -45,6 +45,10 @@ class StatusLog:
         statuses = [decode(PartitionStatus, value) for key, value in table.items() if key.startswith(prefix)]
         return sorted(statuses, key=lambda status: (status.job, status.partition))
 
+    def rest(self) -> None:
+        """Let the connection for reading go, which polls; the next reading makes another."""
+        self._topic.close()
+
     def close(self) -> None:
         """Close the Kafka clients."""
         self._writer.close()

@@ -88,8 +88,9 @@ class Lessor:
     def leases(self, grant: Grant) -> list[Lease]:
         """Return the leases of a grant: one for each task; from now on, for the ordered time.
 
-        None is given out where this is not the grant that ``next`` returned last: it is one of an earlier driver, whose work is in
-        Kafka. Raises InvalidJob where there are more tasks than can run at once: one would wait for another's end.
+        There are none where this is not the grant that ``next`` returned last: it is one of an earlier driver, all of
+        whose work is in Kafka. Raises InvalidJob where there are more tasks than can run at once: one would wait for
+        another's end.
         """
         if self._granted is None or self._granted[0] != grant:
             return []

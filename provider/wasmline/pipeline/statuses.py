@@ -21,8 +21,11 @@ from wasmline.status import PartitionStatus
 
 logger = logging.getLogger(__name__)
 
-LAST = 5.0
-"""Seconds that the last statuses may take to be written."""
+LAST = 1.0
+"""Seconds that the last statuses may take to be written; after that they are left behind."""
+
+_logs: dict[str, StatusLog] = {}
+"""The log that this process writes to, by its cluster: a new connection would take half a second for its identity."""
 
 
 def unread(job: JobSpec, deployment: Deployment | None, topic: str, partition: int) -> PartitionStatus:
@@ -89,13 +92,14 @@ class LeaseStatuses:
         if health is not None:
             self._write(health)
             self._errand.wait(LAST)
-        if self._log is not None:
-            self._log.close()
 
     def _open(self) -> None:
+        cluster = self._config.to_json()
         try:
-            self._log = StatusLog(self._config)
-            self._base |= {each.partition: each for each in self._log.of(self._lease.job.job)}
+            log = _logs[cluster] = _logs.get(cluster) or StatusLog(self._config)
+            self._base |= {each.partition: each for each in log.of(self._lease.job.job)}
+            log.rest()
+            self._log = log
         except KafkaError as error:
             self._warn(error)
 
