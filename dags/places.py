@@ -1,4 +1,4 @@
-"""Where the delivery DAGs keep things: below ``$WASMLINE_HOME``, by default ``build/demo`` of the repository."""
+"""Where the example DAGs keep things: below ``$WASMLINE_HOME``, by default ``build/demo`` of the repository."""
 
 from __future__ import annotations
 
@@ -20,3 +20,8 @@ TRANSFORM = "delivery-distance"
 RAW = "deliveries.raw"
 FEATURES = "deliveries.features"
 DEAD_LETTERS = "deliveries.features.dlq"
+
+ENRICH_JOB = "enrich-over-http"
+ORDERS = "orders"
+ENRICHED = "orders.enriched"
+UNENRICHED = "orders.dlq"

@@ -10,9 +10,11 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from airflow.sdk.execution_time.context import ConnectionAccessor
 
 import wasmline
 from wasmline.deploy import DeploymentLog
+from wasmline.jobs import FunctionSpec
 from wasmline.kafka import Topics, read_to_end
 from wasmline.registry import FilesystemRegistry
 from wasmline.testing.kafka import RunningKafka
@@ -57,7 +59,7 @@ def test_the_pipeline_builds_beside_producing_and_reports_at_the_end(load: Calla
     assert set(upstream) == {*load("delivery_pipeline").STEPS, "report"}
 
 
-@pytest.mark.parametrize("name", ["delivery_pipeline", "retrain_delivery_eta"])
+@pytest.mark.parametrize("name", ["delivery_pipeline", "enrich_over_http", "retrain_delivery_eta"])
 def test_every_parameter_of_a_form_is_explained_and_has_a_valid_default(
     load: Callable[[str], ModuleType], name: str
 ) -> None:
@@ -74,6 +76,28 @@ def test_the_retraining_keeps_the_hours_of_the_drivers(load: Callable[[str], Mod
     assert dag.timetable.timezone.name == "Asia/Kolkata"
     assert dag.timetable.expression == "0 3 * * *"
     assert not dag.catchup
+
+
+def test_the_enrichment_is_ordered_as_its_form_says_with_the_address_of_its_connection(
+    load: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = {"conn_type": "http", "host": "crm", "port": 8080}
+    monkeypatch.setenv("AIRFLOW_CONN_CUSTOMERS", json.dumps(connection))
+    dag = load("enrich_over_http").dag
+    enrich = dag.get_task("enrich")
+    enrich.render_template_fields({"params": {"pause": None, "max_concurrency": 7}, "conn": ConnectionAccessor()})
+    stream = enrich.spec({}).stream
+    assert (stream.mode, stream.ordering, stream.delivery) == ("parallel", "key", "exactly_once")
+    assert (stream.max_concurrency, stream.trigger_interval) == (7, None)
+    assert stream.function == FunctionSpec(
+        function="enrichment:with_customer",
+        topic="orders",
+        dead_letter_topic="orders.dlq",
+        max_attempts=5,
+        retry_delay_ms=500,
+    )
+    assert enrich.conf["spark.executorEnv.CUSTOMERS_URL"] == "http://crm:8080"
+    assert Path(enrich.spark_options["py_files"]).exists()
 
 
 @pytest.fixture

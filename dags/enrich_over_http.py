@@ -1,0 +1,97 @@
+"""### Many HTTP calls at a time, each customer's orders in order
+
+Reads `orders`, asks a slow service about the customer of each, and writes `orders.enriched`. A plain consumer of a
+topic of three partitions makes three calls at a time. Mode `parallel` makes as many as `max_concurrency` says in each
+of Spark's tasks; the orders of one customer, which share a key, wait for each other, and for nobody else's.
+
+What a DAG of one's own would take from here:
+
+* the handler is a module of its own, `enrichment.py`, which goes along with the job by `py_files`;
+* what it needs to know is the environment of Spark's tasks (`spark.executorEnv.…`); the service's address is that of
+  an Airflow connection;
+* `max_attempts` and `retry_delay_ms` are each record's; one that is given up goes to the dead-letter topic with its
+  reason, while the others go on;
+* with `delivery="exactly_once"` the enriched orders and the job's progress share transactions: who reads with
+  `isolation.level=read_committed` sees each order once. The calls themselves are made at least once.
+
+Connections: `kafka_default`, `spark_default`, and `customers`, of type HTTP, with the service's host and port.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+from airflow.sdk import DAG, Asset, Param, task
+
+import places
+from wasmline_provider.hooks.kafka import KafkaHook
+from wasmline_provider.operators.stream import SparkStreamOperator
+
+HANDLER = Path(__file__).with_name("enrichment.py")
+SERVICE = "{{ conn.customers.schema or 'http' }}://{{ conn.customers.host }}:{{ conn.customers.port }}"
+PARTITIONS = 3
+
+with DAG(
+    "enrich_over_http",
+    description="Call a slow service for each record of a topic, key by key, beyond the number of partitions.",
+    doc_md=__doc__,
+    schedule=None,
+    catchup=False,
+    max_active_runs=1,
+    is_paused_upon_creation=False,
+    tags=["wasmline", "example"],
+    params={
+        "pause": Param(
+            None,
+            type=["null", "string"],
+            examples=["1 second"],
+            title="For ever",
+            description="The pause between leases, such as '1 second', for a stream that is stopped by hand; none for "
+            "one that ends once all is done that the topic holds.",
+        ),
+        "max_concurrency": Param(
+            32, type="integer", minimum=1, title="Calls at a time", description="How many, in each of Spark's tasks."
+        ),
+    },
+) as dag:
+
+    @task
+    def topics() -> list[str]:
+        """Make the topics that are missing: a job never makes any."""
+        from wasmline.kafka import Topics
+
+        names = [places.ORDERS, places.ENRICHED, places.UNENRICHED]
+        cluster = Topics(KafkaHook(places.KAFKA).get_conn())
+        for name in names:
+            cluster.create(name, PARTITIONS, exist_ok=True)
+        return names
+
+    enrich = SparkStreamOperator(
+        task_id="enrich",
+        job=places.ENRICH_JOB,
+        function="enrichment:with_customer",
+        topic=places.ORDERS,
+        dead_letter_topic=places.UNENRICHED,
+        max_attempts=5,
+        retry_delay_ms=500,
+        mode="parallel",
+        ordering="KEY",
+        max_concurrency="{{ params.max_concurrency }}",
+        delivery="exactly_once",
+        trigger_interval="{{ params.pause }}",
+        storage=places.STORAGE,
+        kafka_conn_id=places.KAFKA,
+        spark_conn_id=places.SPARK,
+        spark_options={"py_files": str(HANDLER)},
+        conf={
+            "spark.executorEnv.CUSTOMERS_URL": SERVICE,
+            "spark.executorEnv.ENRICHED_TOPIC": places.ENRICHED,
+        },
+        deferrable=True,
+        retries=1,  # a try again finds the run that is under way
+        retry_delay=timedelta(seconds=10),
+        outlets=[Asset(places.ENRICHED, group="kafka")],
+    )
+
+    topics() >> enrich
