@@ -164,7 +164,7 @@ with DAG(
 
     train = TrainModelOperator(
         task_id="train",
-        job="delivery-eta",
+        job=places.TRAIN_JOB,
         storage=places.STORAGE,
         kafka_conn_id=places.KAFKA,
         spark_conn_id=places.SPARK,

@@ -17,6 +17,7 @@ KAFKA = os.environ.get("WASMLINE_KAFKA_CONN_ID") or "kafka_default"
 SPARK = os.environ.get("WASMLINE_SPARK_CONN_ID") or "spark_default"
 
 TRANSFORM = "delivery-distance"
+TRAIN_JOB = "delivery-eta"
 RAW = "deliveries.raw"
 FEATURES = "deliveries.features"
 DEAD_LETTERS = "deliveries.features.dlq"

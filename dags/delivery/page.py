@@ -10,6 +10,7 @@ import msgspec
 
 from delivery import plots, wording
 from delivery.report import JSON_FILE, PAGE_FILE, DemoReport
+from enriching.comparison import Comparison
 from wasmline.training import Correlation
 
 STYLE = Path(__file__).with_name("report.css")
@@ -35,6 +36,7 @@ def render(report: DemoReport) -> str:
         _panel("The model", _model(report)),
         _pair(report),
         _panel("Throughput", plots.throughput(report.stream.batches)),
+        *_compared(report.comparison),
         _panel("Seconds per step", _steps(report.steps)),
         _panel("Where to look next", _list(report.look_next)),
     ]
@@ -139,6 +141,26 @@ def _model(report: DemoReport) -> str:
         "decision": f"{training.decision.decision}: {training.decision.reason}",
     }
     return _list(facts)
+
+
+def _compared(comparison: Comparison | None) -> list[str]:
+    if comparison is None:
+        return []
+    rows = [
+        (name, wording.count(one.at_once), wording.count(one.rate))
+        for name, one in (
+            (f"{comparison.partitions} plain consumers", comparison.plain),
+            ("mode parallel", comparison.parallel),
+        )
+    ]
+    text = (
+        f"<p>{wording.count(comparison.records)} orders on {comparison.partitions} partitions, each with a call of "
+        f"{comparison.delay_ms:.0f} ms to a service. In mode parallel the orders of one customer wait for each other, "
+        f"and for nobody else's: <b>{comparison.factor:.1f} times</b> as many a second, each once and in its "
+        f"customer's order, {wording.count(comparison.dead_letters)} of them dead letters.</p>"
+    )
+    heads = ("", "calls at a time", "records/s")
+    return [_panel("Many calls at a time, beyond the partitions", text + _table(heads, rows))]
 
 
 def _steps(steps: Mapping[str, float]) -> str:

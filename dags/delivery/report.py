@@ -7,6 +7,7 @@ from typing import Literal
 
 from delivery.accounting import Accounting
 from delivery.signals import Signals
+from enriching.comparison import Comparison
 from wasmline.training import TrainResult
 
 JSON_FILE = "report.json"
@@ -56,7 +57,7 @@ class DemoReport:
     """All that the summary and the page show.
 
     ``source`` says where the records came from, ``steps`` the seconds of each step in order, ``created`` is RFC 3339.
-    ``look_next`` maps what there is to see to where it is.
+    ``look_next`` maps what there is to see to where it is. ``comparison`` is of another DAG, enrich_over_http.
     """
 
     run: str
@@ -69,4 +70,5 @@ class DemoReport:
     signals: Signals
     steps: dict[str, float]
     look_next: dict[str, str]
+    comparison: Comparison | None = None
     spec_version: Literal[1] = 1

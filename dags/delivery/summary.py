@@ -10,6 +10,7 @@ from rich.text import Text
 
 from delivery import wording
 from delivery.report import DemoReport
+from enriching.comparison import Comparison
 
 REASONS = 5
 """How many reasons of dead letters are shown."""
@@ -31,6 +32,7 @@ def print_summary(report: DemoReport, console: Console) -> None:
         "model": f"{training.model}@{training.version}: RMSE {metrics.rmse:.3f} min, mean predictor "
         f"{metrics.mean_rmse:.3f} ({wording.count(rows.training)} rows, {wording.count(rows.holdout)} held out)",
         "decision": f"{training.decision.decision}: {training.decision.reason}",
+        **_compared(report.comparison),
         "steps": ", ".join(f"{name} {wording.seconds(time)}" for name, time in report.steps.items()),
     }
     console.rule(f"{report.module.name}@{report.module.version}")
@@ -39,6 +41,20 @@ def print_summary(report: DemoReport, console: Console) -> None:
     for name, text in {"the module's digest": report.module.digest, **report.look_next}.items():
         # Lines of their own and never folded, so that a command or a digest is one when it is copied.
         console.print(Text.assemble((f"{name}: ", "dim"), text), soft_wrap=True)
+
+
+def _compared(comparison: Comparison | None) -> dict[str, str]:
+    if comparison is None:
+        return {}
+    plain, parallel = comparison.plain, comparison.parallel
+    return {
+        "a call each": f"{wording.count(comparison.records)} orders on {comparison.partitions} partitions, "
+        f"{comparison.delay_ms:.0f} ms a call",
+        "  plain": f"{wording.count(plain.rate)} records/s: {plain.at_once} calls at a time, a consumer a partition",
+        "  parallel": f"{wording.count(parallel.rate)} records/s: {parallel.at_once} calls at a time, "
+        f"{comparison.factor:.1f} times as many; each order once, a customer's in order, "
+        f"{comparison.dead_letters} dead letters",
+    }
 
 
 def _facts(facts: Mapping[str, str]) -> Table:

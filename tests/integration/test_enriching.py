@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from enriching.comparison import Scene
+from enriching.scene import Scene
 from enriching.service import SlowService
 from enrichment import with_customer
 from wasmline.consumer import ConsumedRecord, ConsumerOptions, Output, ParallelConsumer, RetryPolicy

@@ -5,6 +5,7 @@ import json
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ from wasmline.errors import BrokerUnavailable, Fenced, JobBusy, JobFailed
 from wasmline.jobs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.testing.kafka import RunningKafka
 from wasmline_provider.hooks.jobs import JobDesk, JobRun, RunWatch, owner_of, progress
+from wasmline_provider.local import TaskState
+from wasmline_provider.local.news import JobNews
 from wasmline_provider.local.stack import close_orphans
 from wasmline_provider.triggers.job import JobTrigger
 
@@ -146,6 +149,24 @@ def test_a_watch_tells_of_each_change_once_and_returns_the_last_report(desk: Des
         "running: 1,000 records in, 990 out, 0 dead letters",
         "succeeded: 2,000 records in, 1,990 out, 0 dead letters",
     ]
+
+
+def test_the_news_of_a_task_are_what_its_job_reported_since_it_began(desk: Desk, kafka: RunningKafka) -> None:
+    run = desk.order()
+    now = datetime.now(UTC)
+    news = JobNews(kafka.config, {"stream": desk.spec.job, "train": "nobody-ordered-it"})
+
+    def of(state: str, began: datetime) -> dict[str, str]:
+        tasks = [TaskState(task=name, state=state, started=began, ended=None, tries=1) for name in ("stream", "train")]
+        return news.of(tasks)
+
+    desk.tell(run, JobState.RUNNING, records_in=1_000, records_out=990)
+    assert of("deferred", now - timedelta(minutes=1)) == {
+        "stream": "running: 1,000 records in, 990 out, 0 dead letters"
+    }
+    assert of("deferred", now + timedelta(minutes=1)) == {}, "what an earlier run said is no news"
+    assert of("success", now - timedelta(minutes=1)) == {}
+    news.close()
 
 
 def test_a_watch_gives_up_a_run_without_heartbeat_and_names_the_drivers_log(desk: Desk) -> None:

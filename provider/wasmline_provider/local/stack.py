@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
+from typing import Any
 
 from wasmline.errors import LocalError
 from wasmline.kafka import KafkaConfig
@@ -51,10 +52,18 @@ def close_orphans(kafka: KafkaConfig) -> None:
 class Stack:
     """A Kafka and an Airflow that know each other. Both keep their data in ``folder`` between two starts.
 
-    With ``watch_dags`` Airflow reads DAG files again when they change, and lists them for its forms.
+    With ``watch_dags`` Airflow reads DAG files again when they change, and lists them for its forms. ``connections``
+    are Airflow's, besides those to this Kafka and to a Spark of this machine.
     """
 
-    def __init__(self, root: Path, *, watch_dags: bool = False) -> None:
+    def __init__(
+        self,
+        root: Path,
+        *,
+        watch_dags: bool = False,
+        connections: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    ) -> None:
+        self._connections = connections
         self.folder = root / FOLDER
         self.kafka = LocalKafka(self.folder / "kafka")
         self.airflow = LocalAirflow(
@@ -81,6 +90,7 @@ class Stack:
             connector_jars()
             preparing.result()
             self.airflow.connections = {
+                **self._connections,
                 "kafka_default": {
                     "conn_type": "kafka",
                     "extra": {"bootstrap.servers": self.kafka.bootstrap_servers},

@@ -17,6 +17,7 @@ from delivery.reference import transform
 from delivery.report import BatchPoint, DemoReport, ModuleFacts, StreamFacts
 from delivery.signals import signals
 from delivery.summary import print_summary
+from enriching.comparison import Comparison, Contender
 from wasmline.dead_letters import ERROR, REASON, SOURCE_OFFSET, SOURCE_PARTITION
 from wasmline.documents import decode
 from wasmline.training import Dataset, Decision, Histogram, Metrics, RowCounts, TrainResult
@@ -52,6 +53,15 @@ def report() -> DemoReport:
         signals=signals(record.value for record in raw),
         steps={"build": 61.0, "stream": 2.5},
         look_next={"report": "build/demo/report.html"},
+        comparison=Comparison(
+            records=1_800,
+            partitions=3,
+            delay_ms=50.0,
+            plain=Contender(calls=1_800, rate=58.4, at_once=3),
+            parallel=Contender(calls=1_801, rate=642.4, at_once=64),
+            enriched=1_797,
+            dead_letters=3,
+        ),
     )
 
 
@@ -150,7 +160,17 @@ def test_no_two_elements_share_an_id_that_another_one_refers_to(report: DemoRepo
 
 @pytest.mark.parametrize(
     "text",
-    ["2,000", "9.30", "7.17 min", "30.5 KiB", "1,000", "r = +0.3", "&lt;negative&gt; &amp; [/wrong]", "1 min 01 s"],
+    [
+        "2,000",
+        "9.30",
+        "7.17 min",
+        "30.5 KiB",
+        "1,000",
+        "r = +0.3",
+        "&lt;negative&gt; &amp; [/wrong]",
+        "1 min 01 s",
+        "<b>11.0 times</b>",
+    ],
 )
 def test_the_page_shows_the_figures(report: DemoReport, text: str) -> None:
     assert text in render(report)
@@ -168,6 +188,7 @@ def test_a_run_without_batches_dead_letters_or_signals_still_has_a_page(report: 
         training=replace(report.training, sample=[]),
         signals=signals([]),
         steps={},
+        comparison=None,
     )
     assert "Nothing was dead-lettered." in render(bare)
     parsed(render(bare))
@@ -178,6 +199,7 @@ def test_the_summary_tells_records_reasons_rate_errors_and_where_to_look(report:
     print_summary(report, Console(file=text, width=100))
     shown = text.getvalue()
     expected: list[Any] = ["2,000 on 3 partitions", "<negative> & [/wrong]", "1,000 records/s", "RMSE 7.174", "9.300"]
+    expected += ["58 records/s: 3 calls at a time", "642 records/s: 64 calls at a time, 11.0 times as many"]
     for fact in [*expected, "promote", "build 1 min 01 s", "distance_km", "report.html", "sha256:abab"]:
         assert fact in shown
     assert len(shown.splitlines()) < 30

@@ -52,11 +52,13 @@ def test_without_a_terminal_each_change_is_a_line_once() -> None:
     shown = io.StringIO()
     with RunProgress(Console(file=shown, width=200), ["build", "deploy"]) as progress:
         progress.show([task("deploy", "None"), task("build", "running")])
-        progress.show([task("deploy", "queued"), task("build", "running")])
+        progress.show([task("deploy", "queued"), task("build", "running")], {"build": "half way"})
+        progress.show([task("deploy", "queued"), task("build", "running")], {"build": "half way"})
         progress.show([task("deploy", "deferred"), task("build", "success", 2.5)])
         progress.show([task("deploy", "upstream_failed", 0), task("build", "success", 2.5)])
     assert [line.partition("] ")[2] for line in shown.getvalue().splitlines()] == [
         "build: running",
+        "build: half way",
         "build: success after 2.5 s",
         "deploy: running",
         "deploy: not run after 0.0 s",
@@ -66,8 +68,8 @@ def test_without_a_terminal_each_change_is_a_line_once() -> None:
 def test_at_a_terminal_the_steps_are_in_their_order() -> None:
     shown = io.StringIO()
     with RunProgress(Console(file=shown, width=80, force_terminal=True), ["build", "deploy"]) as progress:
-        progress.show([task("deploy", "None"), task("build", "success", 2.5)])
-    assert shown.getvalue().index("build") < shown.getvalue().index("deploy")
+        progress.show([task("deploy", "deferred"), task("build", "success", 2.5)], {"deploy": "half way"})
+    assert shown.getvalue().index("build") < shown.getvalue().index("deploy") < shown.getvalue().index("half way")
 
 
 def test_the_demo_finds_its_checkout_from_below_and_says_so_elsewhere(
