@@ -21,7 +21,7 @@ from wasmline.status import PartitionStatus
 
 logger = logging.getLogger(__name__)
 
-LAST = 1.0
+LAST = 5.0
 """Seconds that the last statuses may take to be written; after that they are left behind."""
 
 _logs: dict[str, StatusLog] = {}

@@ -4,21 +4,41 @@ from __future__ import annotations
 
 import re
 
-from wasmline.errors import TooManyFailures, TransformError, WasmlineError
+from wasmline.errors import (
+    DeploymentNotFound,
+    GroupInUse,
+    InvalidJob,
+    ProgressLost,
+    TooManyFailures,
+    TopicNotFound,
+    TransformError,
+    WasmlineError,
+)
 
 _BLAMED: tuple[type[WasmlineError], ...] = (TooManyFailures, *TransformError.__subclasses__())
-_NAMES = "|".join(error.__name__ for error in _BLAMED)
-_GUEST = re.compile(rf"^\s*wasmline\.errors\.({_NAMES}): (.*)$", re.MULTILINE)
+_REFUSALS: tuple[type[WasmlineError], ...] = (DeploymentNotFound, GroupInUse, InvalidJob, ProgressLost, TopicNotFound)
 _CAUSE = re.compile(r"^(?:Caused by: |[\w.]*(?:Error|Exception): )(.*)$", re.MULTILINE)
 
 
 def guest_failure(text: str) -> str | None:
     """Return ``Error: reason`` where the transform is to blame, else None."""
-    found = _GUEST.search(text)
+    found = _ours(_BLAMED).search(text)
     return f"{found[1]}: {found[2]}" if found else None
+
+
+def refusal(text: str) -> WasmlineError | None:
+    """Return the error, without its facts, with which a job was refused by whoever plans its leases, else None."""
+    found = _ours(_REFUSALS).search(text)
+    kinds = {kind.__name__: kind for kind in _REFUSALS}
+    return kinds[found[1]](found[2].strip()) if found else None
 
 
 def cause(text: str) -> str:
     """Return the innermost cause in a chain of exceptions, as one line."""
     causes = _CAUSE.findall(text)
     return causes[-1].strip() if causes else text.strip().splitlines()[0]
+
+
+def _ours(kinds: tuple[type[WasmlineError], ...]) -> re.Pattern[str]:
+    names = "|".join(kind.__name__ for kind in kinds)
+    return re.compile(rf"^\s*wasmline\.errors\.({names}): (.*)$", re.MULTILINE)

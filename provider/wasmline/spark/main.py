@@ -21,17 +21,20 @@ from wasmline.jobs import JobReport, JobSpec, JobState
 from wasmline.kafka import KafkaConfig
 from wasmline.spark.heartbeat import Heartbeat
 from wasmline.spark.microbatch import MicrobatchJob
-from wasmline.spark.session import session
+from wasmline.spark.parallel import ParallelJob
+from wasmline.spark.session import LEASE_SETTINGS, session
 
 log = logging.getLogger("wasmline")
 
 
 def run(config: KafkaConfig, spec: JobSpec) -> JobReport:
     """Run the job to its end and return the final report."""
-    spark = session(f"wasmline {spec.job}")
+    leases = spec.stream is not None and spec.stream.mode == "parallel"
+    spark = session(f"wasmline {spec.job}", LEASE_SETTINGS if leases else {})
     try:
         if spec.stream is not None:
-            return MicrobatchJob(spark, config, spec, spec.stream).run()
+            mode = ParallelJob if spec.stream.mode == "parallel" else MicrobatchJob
+            return mode(spark, config, spec, spec.stream).run()
         if spec.train is not None:
             return _train(spark, config, spec)
         raise JobError(f"job {spec.job} asks for nothing: neither a stream nor a training")

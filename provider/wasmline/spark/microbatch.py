@@ -49,7 +49,7 @@ class _Stopped(Exception):
     pass
 
 
-class MicrobatchJob(StreamJob):
+class MicrobatchJob(StreamJob[Deployment]):
     """One run of a streaming job in batches."""
 
     boundary = "a batch boundary"
@@ -59,6 +59,7 @@ class MicrobatchJob(StreamJob):
         self._kafka = {f"kafka.{name}": value for name, value in config.java().items()}
         self._tally = spark.sparkContext.accumulator(Tally(), TallyParam())
         self._failure: WasmlineError | None = None
+        self._replay: BatchClaim | None = None
         self._is_exact = stream.delivery == "exactly_once"
         self._exact: ExactProgress | None = None
 
@@ -136,13 +137,21 @@ class MicrobatchJob(StreamJob):
 
     # -- the driver's thread -----------------------------------------------------------------------------------------
 
+    def _current(self) -> Deployment:
+        return self._deployed()
+
     def _series(self, folder: str, last: BatchClaim | None) -> str:
         self._counted = following(
             last, folder, topic=self._topic, topic_id=self._topic_id(), exact=self._is_exact, run=self._job.run
         )
         return self._counted.checkpoint
 
+    def _takeover(self, last: BatchClaim | None, deployment: Deployment) -> BatchClaim:
+        self._replay = last if last and last.checkpoint == self._checkpoint else None
+        return self._replay or super()._takeover(last, deployment)
+
     def _prepare(self, deployment: Deployment) -> None:
+        self._generations.check(deployment)
         if self._is_exact:
             self._exact = ExactProgress(self._config, self._job, self._topic)
             self._exact.prepare(self._stream.starting_offsets, known=self._counted.known, is_anew=self._counted.is_anew)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
+from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
 SETTINGS = {
@@ -16,10 +20,33 @@ SETTINGS = {
 }
 
 
-def session(app_name: str) -> SparkSession:
+LEASE_SETTINGS = {
+    # An executor that says nothing keeps its partitions from others, and all others from their next lease.
+    "spark.network.timeout": "30s",
+    "spark.network.timeoutInterval": "10s",
+    # A second attempt beside the first would fence it, and Spark would take the first's end for success.
+    "spark.speculation": "false",
+}
+"""What the tasks of leases need beside SETTINGS."""
+
+LOCAL = re.compile(r"local(?:\[([\d*]+)\])?")
+
+TRIES = 4
+"""How often Spark tries a task before it gives a job up, as it does on a cluster; a plain local master tries once."""
+
+
+def retrying(master: str) -> str:
+    """Return a local master that tries failed tasks again, and any other as it is."""
+    local = LOCAL.fullmatch(master)
+    return f"local[{local[1] or 1},{TRIES}]" if local else master
+
+
+def session(app_name: str, settings: Mapping[str, str]) -> SparkSession:
     """Return the session of this application; master and resources are spark-submit's."""
     builder = SparkSession.builder.appName(app_name)
-    for key, value in SETTINGS.items():
+    if master := SparkConf().get("spark.master"):
+        builder = builder.master(retrying(master))
+    for key, value in {**SETTINGS, **settings}.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("WARN")

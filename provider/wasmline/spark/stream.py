@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from abc import ABC, abstractmethod
+from typing import Generic, TypeVar
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
@@ -30,7 +31,11 @@ PATIENCE = 60.0
 """Seconds to wait for a query to come to rest, or for the driver of an earlier run to end."""
 
 
-class StreamJob(ABC):
+D = TypeVar("D", bound=Deployment | None)
+"""What a mode runs: a deployment, or where it runs functions too, perhaps none."""
+
+
+class StreamJob(ABC, Generic[D]):
     """One run of a streaming job, from the claim to the final report. Its mode says what the query is."""
 
     boundary: str
@@ -55,15 +60,11 @@ class StreamJob(ABC):
         came, JobFailed with the cause for a query that failed.
         """
         try:
-            deployment = self._generations.current()
-            self._refuse_paused(deployment)
-            self._topic = deployment.spec.input_topic
+            deployment = self._current()
             last = self._jobs.last_batch(self._job.job)
             self._checkpoint = self._series(f"{self._job.storage}/checkpoints/{self._job.job}", last)
-            self._replay = last if last and last.checkpoint == self._checkpoint else None
-            self._driver.claim(self._replay or self._claim(-1, deployment))
+            self._driver.claim(self._takeover(last, deployment))
             self._await_end_of(last)
-            self._generations.check(deployment)
             self._prepare(deployment)
             self._report(JobState.RUNNING, "started")
             try:
@@ -78,15 +79,23 @@ class StreamJob(ABC):
     # -- what the mode says ------------------------------------------------------------------------------------------
 
     @abstractmethod
+    def _current(self) -> D:
+        """Return what is deployed, having noted the topic that is read. Raises what speaks against running it."""
+
+    @abstractmethod
     def _series(self, folder: str, last: BatchClaim | None) -> str:
         """Return the checkpoint, below the job's folder: batches are counted in it. ``last`` is the job's last one."""
 
+    def _takeover(self, last: BatchClaim | None, deployment: D) -> BatchClaim:
+        """Return the claim that makes this the job's driver."""
+        return self._claim(-1, deployment)
+
     @abstractmethod
-    def _prepare(self, deployment: Deployment) -> None:
+    def _prepare(self, deployment: D) -> None:
         """Get ready, once the job is claimed and the driver of an earlier run is gone."""
 
     @abstractmethod
-    def _start(self, deployment: Deployment) -> StreamingQuery:
+    def _start(self, deployment: D) -> StreamingQuery:
         """Start the query."""
 
     @abstractmethod
@@ -150,6 +159,13 @@ class StreamJob(ABC):
                 return
             time.sleep(POLL)
 
+    def _deployed(self) -> Deployment:
+        """Return what is deployed as the stream's transform, whose topic is the one that is read."""
+        deployment = self._generations.current()
+        self._refuse_paused(deployment)
+        self._topic = deployment.spec.input_topic
+        return deployment
+
     def _refuse_paused(self, deployment: Deployment) -> None:
         if deployment.state == "paused":
             name = deployment.spec.name
@@ -166,7 +182,7 @@ class StreamJob(ABC):
     def _topic_id(self) -> str:
         return Topics(self._config).describe(self._topic).id
 
-    def _claim(self, batch_id: int, deployment: Deployment) -> BatchClaim:
+    def _claim(self, batch_id: int, deployment: D) -> BatchClaim:
         return BatchClaim(
             run=self._job.run,
             mode=self._stream.mode,

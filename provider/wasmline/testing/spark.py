@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from wasmline.local.jars import connector_jars
-from wasmline.spark.session import SETTINGS
+from wasmline.spark.session import LEASE_SETTINGS, SETTINGS, retrying
 
 
 @pytest.fixture(scope="session")
@@ -18,9 +18,10 @@ def spark() -> Iterator[SparkSession]:
     """Spark on two local cores for the whole run, with the connector and the settings of a job."""
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master("local[2]").appName("wasmline tests")
+    builder = SparkSession.builder.master(retrying("local[2]")).appName("wasmline tests")
     settings = {
         **SETTINGS,
+        **LEASE_SETTINGS,
         "spark.jars": ",".join(str(jar) for jar in connector_jars()),
         "spark.driver.memory": "1g",
         "spark.ui.enabled": "false",

@@ -1,0 +1,97 @@
+"""What a driver tells of leases: their tasks write how each partition stands, and this adds it up into reports."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Literal
+
+from wasmline.clock import now_ms
+from wasmline.deploy import Deployment, JobLog, PartitionTotals, StatusLog
+from wasmline.documents import plain
+from wasmline.errors import KafkaError
+from wasmline.jobs import JobReport, JobSpec, JobState, StreamTotals
+from wasmline.pipeline.statuses import unread
+from wasmline.status import PartitionStatus
+
+log = logging.getLogger(__name__)
+
+
+class LeaseProgress:
+    """Follows the partition statuses of one run, which begin at nought. For one thread."""
+
+    def __init__(self, job: JobSpec, topic: str, jobs: JobLog, status: StatusLog) -> None:
+        self._job = job
+        self._topic = topic
+        self._jobs = jobs
+        self._log = status
+        self._state: Literal["running", "paused"] = "running"
+        self._statuses: dict[int, PartitionStatus] = {}
+
+    def begin(self, deployment: Deployment | None, progress: Mapping[int, int], ends: Mapping[int, int]) -> None:
+        """Write where each partition stands before the first lease; tasks count from there."""
+        before = {each.partition: each for each in self._log.of(self._job.job) if each.topic == self._topic}
+        for partition, offset in progress.items():
+            fresh = unread(self._job, deployment, self._topic, partition)
+            known = before.get(partition)
+            same = known is not None and known.generation == fresh.generation and known.since_offset <= offset
+            self._statuses[partition] = replace(
+                fresh,
+                offset=offset,
+                lag=max(0, ends[partition] - offset),
+                since_offset=known.since_offset if known is not None and same else offset,
+            )
+        self._write()
+
+    def follow(self, *, paused: bool) -> bool:
+        """Read what the tasks wrote, and say whether there is anything to tell."""
+        told = {each.partition: each for each in self._log.of(self._job.job)}
+        moved = told != self._statuses
+        self._statuses = told
+        state: Literal["running", "paused"] = "paused" if paused else "running"
+        if state != self._state:
+            self._state, moved = state, True
+            self._put(state)
+        return moved
+
+    def report(self, state: JobState, message: str = "", error: str | None = None) -> JobReport:
+        """Write and return the report as of now; a final state is put on every partition too."""
+        if state.final:
+            self._put("failed" if state is JobState.FAILED else "stopped")
+        totals = plain(self._totals())
+        report = JobReport.now(self._job.job, self._job.run, state, message, error=error, result=totals)
+        self._jobs.write_report(report)
+        return report
+
+    @property
+    def partitions(self) -> int:
+        """How many there are."""
+        return len(self._statuses)
+
+    def _totals(self) -> StreamTotals:
+        known = list(self._statuses.values())
+        newest = max(known, key=lambda each: each.generation)
+        totals = PartitionTotals.of(known)
+        return StreamTotals(
+            transform=newest.transform,
+            digest=newest.digest,
+            generation=newest.generation,
+            partitions=len(known),
+            records_in=totals.records_in,
+            records_out=totals.records_out,
+            dead_letters=totals.dead_letters,
+            batches=[],
+        )
+
+    def _put(self, state: Literal["running", "paused", "stopped", "failed"]) -> None:
+        """Write a state to all partitions, on which nobody works now."""
+        idle = {"state": state, "rate": 0.0, "in_flight": 0, "updated_ms": now_ms()}
+        self._statuses = {each: replace(status, **idle) for each, status in self._statuses.items()}  # type: ignore[arg-type]
+        self._write()
+
+    def _write(self) -> None:
+        try:
+            self._log.write(self._statuses.values())
+        except KafkaError as error:
+            log.warning("the partition statuses of job %s are behind: %s", self._job.job, error)

@@ -1,0 +1,92 @@
+"""Leases as a streaming source of Spark: a batch is a round of leases, and its rows say how they stand.
+
+No data crosses Spark. It places the tasks, tries those again that fail, shows them, and keeps in the checkpoint which
+round was given out last. Settings of Kafka are in no option and no plan: whoever plans takes them from the environment,
+and each task gets them with its lease.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from wasmline.documents import decode, plain
+from wasmline.kafka import KafkaConfig
+from wasmline.pipeline.lease import FROZEN, Lease
+from wasmline.pipeline.lease_worker import LeaseWorker
+from wasmline.pipeline.lessor import Grant, Lessor, Tenancy
+from wasmline.spark.deadman import watched
+
+TENANCY = "tenancy"
+TRANSFORM = "transform"
+
+
+@dataclass(frozen=True, slots=True)
+class LeasePartition(InputPartition):
+    """A task's lease, and how it reaches the cluster."""
+
+    lease: Lease
+    config: KafkaConfig
+
+
+class LeaseReader(DataSourceStreamReader):
+    """Plans rounds of leases in a process of the driver's, and works on one in each task."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        self._options = options
+        self._made: Lessor | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_options": self._options, "_made": None}
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        return _offset(Grant())
+
+    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        last = _grant(start)
+        following = self._lessor.next(last)
+        return start if following == last else _offset(following)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        config = KafkaConfig.from_environment()
+        return [LeasePartition(lease, config) for lease in self._lessor.leases(_grant(end))]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        assert isinstance(partition, LeasePartition)
+        with watched(FROZEN) as beat:
+            yield from LeaseWorker(partition.config, partition.lease, beat).run()
+
+    @property
+    def _lessor(self) -> Lessor:
+        if self._made is None:
+            tenancy = decode(Tenancy, self._options[TENANCY])
+            self._made = Lessor(KafkaConfig.from_environment(), tenancy, self._options[TRANSFORM])
+        return self._made
+
+
+class LeaseSource(DataSource):
+    """``spark.readStream.format("wasmline-leases")``, with a Tenancy as JSON and the transform's name as options."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "wasmline-leases"
+
+    def schema(self) -> str:
+        return "epoch long, partitions string, records long, in_flight long"
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        return LeaseReader(dict(self.options))
+
+
+def _offset(grant: Grant) -> dict[str, Any]:
+    found: dict[str, Any] = plain(grant)
+    return found
+
+
+def _grant(offset: dict[str, Any]) -> Grant:
+    return decode(Grant, json.dumps(offset))

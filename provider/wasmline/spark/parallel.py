@@ -1,0 +1,148 @@
+"""A job in parallel mode: a query whose batches are rounds of leases, watched by what its tasks write to Kafka."""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from dataclasses import replace
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from wasmline.consumer import ConsumerOptions
+from wasmline.consumer.confluent.assigned import examine
+from wasmline.deploy import BatchClaim, Deployment
+from wasmline.documents import encode
+from wasmline.errors import Fenced, JobFailed, KafkaError
+from wasmline.jobs import JobReport, JobSpec, JobState, StreamSpec
+from wasmline.kafka import ConsumerGroups, KafkaConfig, Topics
+from wasmline.pipeline.ends import Ends, ends_now
+from wasmline.pipeline.lessor import Tenancy
+from wasmline.records import TopicPartition
+from wasmline.spark.failures import cause, refusal
+from wasmline.spark.lease_progress import LeaseProgress
+from wasmline.spark.leases import TENANCY, TRANSFORM, LeaseSource
+from wasmline.spark.slots import slots
+from wasmline.spark.stream import HEARTBEAT, StreamJob
+
+log = logging.getLogger(__name__)
+
+IDLE_POLL = "50"
+"""Milliseconds between two questions for a lease while none is given out; each is a round trip to Python."""
+
+
+class ParallelJob(StreamJob[Deployment | None]):
+    """One run of a job in parallel mode. Leases follow each other at once, whatever the trigger's interval is."""
+
+    boundary = "the end of a lease"
+
+    def __init__(self, spark: SparkSession, config: KafkaConfig, job: JobSpec, stream: StreamSpec) -> None:
+        super().__init__(spark, config, job, stream)
+        self._name = uuid.uuid4().hex
+        """This driver's: the process that plans the leases claims on its behalf."""
+        self._groups = ConsumerGroups(config)
+        self._topics = Topics(config)
+        self._ends: dict[TopicPartition, tuple[int, int]] | None = None
+        self._looked = time.monotonic()
+
+    def _current(self) -> Deployment | None:
+        if self._stream.function is None:
+            return self._deployed()
+        self._topic = self._stream.function.topic
+        return None
+
+    def _series(self, folder: str, last: BatchClaim | None) -> str:
+        return f"{folder}/{self._topic_id()}-parallel"
+
+    def _claim(self, batch_id: int, deployment: Deployment | None) -> BatchClaim:
+        return replace(super()._claim(batch_id, deployment), driver=self._name)
+
+    def _prepare(self, deployment: Deployment | None) -> None:
+        """Look for members of the group, and at what the cluster can do; see that every partition has progress.
+
+        Raises GroupInUse, UnsafeBroker.
+        """
+        if deployment is not None:
+            self._generations.check(deployment)
+        group = self._job.group
+        self._groups.refuse_members(group)
+        options = ConsumerOptions(
+            topics=(self._topic,),
+            group_id=group,
+            transactional_id=self._job.transactional_id,
+            delivery=self._stream.delivery,  # type: ignore[arg-type]
+            kafka=self._config.properties,
+        )
+        self._keeps_maps = examine(options, TopicPartition(self._topic, 0))
+        ends = self._topics.end_offsets(self._topic)
+        starts = ends if self._stream.starting_offsets == "latest" else self._topics.beginning_offsets(self._topic)
+        progress = self._groups.committed(group, self._topic)
+        if new := {each: start for each, start in starts.items() if each not in progress}:
+            self._groups.commit_offsets(group, {TopicPartition(self._topic, each): at for each, at in new.items()})
+        if self._stream.trigger_interval is None:
+            self._ends = ends_now(self._config, [self._topic])
+        self._progress = LeaseProgress(self._job, self._topic, self._jobs, self._status)
+        self._progress.begin(deployment, starts | progress, ends)
+
+    def _start(self, deployment: Deployment | None) -> StreamingQuery:
+        tenancy = Tenancy(
+            job=self._job.job,
+            run=self._job.run,
+            driver=self._name,
+            checkpoint=self._checkpoint,
+            topic=self._topic,
+            slots=slots(self._spark.sparkContext),
+            ends=None if self._ends is None else {each.partition: bounds for each, bounds in self._ends.items()},
+            keeps_maps=self._keeps_maps,
+        )
+        self._reached = None if self._ends is None else Ends(self._config, self._ends)
+        self._spark.dataSource.register(LeaseSource)
+        self._spark.conf.set("spark.sql.streaming.pollingDelay", IDLE_POLL)
+        source = self._spark.readStream.format(LeaseSource.name())
+        source = source.option(TENANCY, encode(tenancy).decode()).option(TRANSFORM, self._stream.transform)
+        writer = source.load().writeStream.queryName(f"{self._job.job} {self._job.run}").format("noop")
+        return writer.option("checkpointLocation", self._checkpoint).start()
+
+    def _follow(self, query: StreamingQuery) -> bool:
+        try:
+            return self._look(query)
+        except KafkaError as error:
+            log.warning("job %s is not looked after for now: %s", self._job.job, error)
+            return False
+
+    def _look(self, query: StreamingQuery) -> bool:
+        if self._stream.transform:
+            deployment = self._generations.current()
+            if deployment.state == "paused":
+                self._paused.set()
+                if self._stream.trigger_interval is None:
+                    self._refuse_paused(deployment)
+            else:
+                self._paused.clear()
+        moved = self._progress.follow(paused=self._paused.is_set())
+        if self._reached is not None and query.isActive and not query.status["isTriggerActive"]:
+            committed = self._groups.committed(self._job.group, self._topic)
+            if self._reached.passed({TopicPartition(self._topic, each): at for each, at in committed.items()}):
+                query.stop()
+        if time.monotonic() - self._looked > HEARTBEAT:
+            self._looked = time.monotonic()
+            if self._topics.describe(self._topic).partitions > self._progress.partitions:
+                log.info("%s has got partitions: they are part of the next lease", self._topic)
+                self._jobs.withdraw(self._job.job)
+        return moved
+
+    def _report(self, state: JobState, message: str = "", error: str | None = None) -> JobReport:
+        return self._progress.report(state, message, error)
+
+    def _explain(self, exception: StreamingQueryException) -> None:
+        text = str(exception)
+        newest = self._jobs.last_batch(self._job.job)
+        if newest is not None and newest.driver != self._name:
+            raise Fenced(f"a newer driver claimed job {self._job.job}; this one ends", job=self._job.job) from exception
+        refused = refusal(text)
+        if refused is not None:
+            raise refused from exception
+        message = f"a lease of job {self._job.job} failed, and what was not committed is not done: {cause(text)}"
+        raise JobFailed(message, report={}) from exception
