@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from clusters import Cluster, Kafka, Memory, numbered
 from running import PATIENCE, Ledger, Running, drained, ended
 from wasmline.consumer import (
     ConsumedRecord,
+    ConsumerHealth,
     ConsumerOptions,
     NullKeys,
     Ordering,
@@ -905,6 +907,27 @@ def test_a_group_that_takes_everything_back_before_it_shares_anew_loses_and_repe
         real_cluster.write(*numbered(topic, 10, keys=3), *numbered(topic, 10, keys=3, partition=1))
         ledger.count(40)
     assert sorted(ledger.offsets(0)) == sorted(ledger.offsets(1)) == list(range(20))
+
+
+def test_a_member_that_goes_while_the_group_shares_out_holds_nobody_up(
+    real_cluster: Kafka, group: str, ledger: Ledger
+) -> None:
+    """Were it to go without leaving, commits would not be answered for as long as its session lasts: 45 s."""
+    topic = real_cluster.topic(2)
+    asked = options(topic, group, commit_interval_ms=50)
+
+    def is_all_committed(offset: int, _: ConsumerHealth) -> bool:
+        return [left.offset for left in real_cluster.committed(group, topic).values()] == [offset] * 2
+
+    with Running(real_cluster, asked, ledger.note) as stays:
+        stays.until(lambda health: len(health.partitions) == 2)
+        for moment in range(10):
+            with Running(real_cluster, asked, ledger.note) as goes:
+                goes._thread.join(0.04 * moment)
+            real_cluster.write(*numbered(topic, 1), *numbered(topic, 1, partition=1))
+            ledger.count(2 * moment + 2)
+            stays.until(partial(is_all_committed, moment + 1))
+    assert ledger.offsets(0) == ledger.offsets(1) == list(range(10))
 
 
 def test_a_partition_that_is_taken_away_waits_for_what_is_in_flight(

@@ -132,7 +132,7 @@ class Owner:
 
     def assigned(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int | None]:
         """Take these partitions over where they were left; none, once the consumer is about to end."""
-        return {} if self._draining else self._assignment.open(partitions)
+        return {} if self._draining or self._ending else self._assignment.open(partitions)
 
     def revoked(self, partitions: Collection[TopicPartition]) -> None:
         """Wait for what is out of these partitions, commit it, and let them go."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import confluent_kafka
@@ -41,8 +42,11 @@ PATIENCE = 10.0
 START = 5.0
 """Seconds that a new assignment may take until it can be told where to go on."""
 
+LEAVE = 5.0
+"""Seconds in which a member that goes gets to leave its group."""
+
 AGAIN = 0.01
-"""Seconds until it is told again."""
+"""Seconds between two tries."""
 
 STARTING = (KafkaError._STATE, KafkaError._OUTDATED)
 """What it answers until then."""
@@ -85,6 +89,7 @@ class ConfluentSource:
             self._settings.get(STRATEGY) == COOPERATIVE
         )
         self._opened: Consumer | None = None
+        self._joins = self._has_joined = False
 
     @property
     def consumer(self) -> Consumer:
@@ -101,6 +106,7 @@ class ConfluentSource:
                 topics.describe(topic)
 
         def on_assign(_: Consumer, assigned: list[confluent_kafka.TopicPartition]) -> None:
+            self._has_joined = True
             self._assign(listener, [TopicPartition(each.topic, each.partition) for each in assigned])
 
         def on_revoke(_: Consumer, revoked: list[confluent_kafka.TopicPartition]) -> None:
@@ -109,6 +115,7 @@ class ConfluentSource:
         def on_lost(_: Consumer, lost: list[confluent_kafka.TopicPartition]) -> None:
             listener.lost([TopicPartition(each.topic, each.partition) for each in lost])
 
+        self._joins = True
         with mapped(self._config.bootstrap_servers):
             self.consumer.subscribe(list(self._topics), on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
 
@@ -163,8 +170,28 @@ class ConfluentSource:
             self._door.on(next(iter(offsets))).commit(self.consumer, offsets, PATIENCE)
 
     def close(self) -> None:
-        if self._opened is not None:
-            self._opened.close()
+        if self._opened is None:
+            return
+        if self._joins:
+            self._leave(self._opened)
+        self._opened.close()
+
+    def _leave(self, consumer: Consumer) -> None:
+        """Leave the group, and wait until the broker knows.
+
+        A client that is closed in the middle of a rebalance is gone before it has said so. The group waits for it as
+        long as its session lasts, and meanwhile commits of the others are not even answered.
+        """
+        deadline = time.monotonic() + LEAVE
+        while not self._has_joined and time.monotonic() < deadline:
+            consumer.poll(AGAIN)
+        consumer.unsubscribe()
+        while consumer.assignment() and time.monotonic() < deadline:
+            consumer.poll(AGAIN)
+        with suppress(KafkaException):  # an answer says that the coordinator has read what was sent before
+            consumer.committed(
+                [confluent_kafka.TopicPartition(self._topics[0], 0)], max(0.0, deadline - time.monotonic())
+            )
 
     def _seek(self, place: confluent_kafka.TopicPartition) -> None:
         deadline = time.monotonic() + START
