@@ -1,0 +1,195 @@
+"""The work on leases without Spark: processes that die, freeze and come back, and who gives leases out."""
+
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer
+from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
+
+from lease_rig import EXACTLY_ONCE, NOTHING, PATIENCE, LeaseRig
+from wasmline.consumer import ConsumerOptions, ParallelConsumer
+from wasmline.consumer.confluent.assigned import AssignedBackend, Share
+from wasmline.errors import Fenced, GroupInUse, InvalidJob, ProducerFenced, ProgressLost
+from wasmline.kafka import ConsumerGroups
+from wasmline.pipeline.ends import ends_now
+from wasmline.records import TopicPartition
+from wasmline.testing.kafka import RunningKafka
+
+Rigs = Callable[..., LeaseRig]
+
+
+@pytest.fixture
+def rigs(kafka: RunningKafka, tmp_path: Path) -> Iterator[Rigs]:
+    """Return a function that makes a job of these stream options."""
+    made: list[LeaseRig] = []
+
+    def make(**options: Any) -> LeaseRig:
+        made.append(LeaseRig(kafka.config, tmp_path, **options))
+        return made[-1]
+
+    yield make
+    for rig in made:
+        rig.close()
+
+
+def test_outputs_are_seen_once_and_in_order_whatever_is_killed(rigs: Rigs) -> None:
+    rig = rigs(**EXACTLY_ONCE)
+    lessor = rig.lessor()
+    rig.feed(500)
+    leases = lessor.leases(lessor.next(NOTHING))
+    for _ in range(3):
+        tasks = rig.work(leases)
+        before = rig.seen()
+        rig.feed(1_500)
+        rig.until(lambda before=before: rig.seen() > before + 200, "a task at work")  # type: ignore[misc]
+        for task in tasks:
+            task.kill()
+    rig.work(leases)
+    rig.finish()
+
+
+def test_a_frozen_task_whose_lease_another_took_over_wakes_writes_nothing_and_ends_quietly(rigs: Rigs) -> None:
+    rig = rigs(**EXACTLY_ONCE)
+    lessor = rig.lessor()
+    rig.feed(2_000)
+    leases = lessor.leases(lessor.next(NOTHING))
+    frozen = rig.work(leases)
+    rig.until(lambda: rig.seen() > 100, "a task at work")
+    for task in frozen:
+        task.process.send_signal(signal.SIGSTOP)
+    rig.work(leases)
+    rig.feed(500)
+    rig.finish()
+    for task in frozen:
+        task.process.send_signal(signal.SIGCONT)
+    assert any("taken over" in task.reason() for task in frozen)
+    rig.finish()
+
+    # Which of the two was the one to go on is for the next lease to find out.
+    assert [task.reason() for task in rig.tasks[len(frozen) :]] == ["it was withdrawn"] * len(leases)
+
+
+@pytest.mark.parametrize("delivery", [EXACTLY_ONCE, {}], ids=["exactly once", "at least once"])
+def test_leases_follow_each_other_under_load_whatever_their_number(rigs: Rigs, delivery: dict[str, Any]) -> None:
+    rig = rigs(function="lease_handlers:copy_async", **delivery)
+    lessor = rig.lessor(slots=3)
+    grant = NOTHING
+    for number in range(4):
+        grant = lessor.next(grant)
+        tasks = rig.work(lessor.leases(grant))
+        rig.feed(700)
+        rig.until(lambda: rig.seen() > len(rig.written) - 600, "a task at work")
+        if number % 2:
+            rig.jobs.withdraw(rig.job.job)
+        else:
+            rig.order(tasks=1 + number % 3)
+        assert {task.reason() for task in tasks} == {"it was withdrawn" if number % 2 else "the order was changed"}
+    rig.work(lessor.leases(lessor.next(grant)))
+    rig.finish()
+    rig.until(lambda: rig.committed() == len(rig.written), "the last commit")
+    rig.until(lambda: sum(each.records_in for each in rig.statuses()) == len(rig.written), "the last status")
+    rig.stop()
+    assert {task.reason() for task in rig.tasks[-grant.tasks :]} == {"a stop is wanted"}
+    assert lessor.next(grant) is grant
+
+
+def test_a_job_that_is_to_catch_up_ends_its_leases_there(rigs: Rigs) -> None:
+    rig = rigs(function="lease_handlers:fussy")
+    rig.feed(300)
+    rig.feed(2, value=b"poison")
+    ends = {each.partition: bounds for each, bounds in ends_now(rig.config, [rig.topic]).items()}
+    lessor = rig.lessor(ends=ends, slots=1)
+    grant = lessor.next(NOTHING)
+    (task,) = rig.work(lessor.leases(grant))
+    assert task.reason() == "it has caught up"
+    assert lessor.next(grant) == grant
+    assert rig.seen() == 300
+    statuses = rig.statuses()
+    assert sum(status.records_in for status in statuses) == 302
+    assert sum(status.records_out for status in statuses) == 300
+    assert sum(status.dead_letters.get("TerminalFailure", 0) for status in statuses) == 2
+    assert {(status.lag, status.in_flight, status.stuck_keys) for status in statuses} == {(0, 0, 0)}
+
+
+def test_the_grants_of_an_earlier_driver_have_nothing_left_to_do(rigs: Rigs) -> None:
+    rig = rigs()
+    first = rig.lessor("first")
+    grant = first.next(NOTHING)
+    second = rig.lessor("second")
+    assert second.leases(grant) == []
+    assert [lease.epoch for lease in second.leases(second.next(grant))] == [2, 2]
+    with pytest.raises(Fenced):
+        first.next(grant)
+    assert second.next(second.next(grant)).epoch == 3
+
+
+def test_a_driver_whose_claim_is_the_newest_goes_on_whoever_fenced_it(rigs: Rigs) -> None:
+    rig = rigs()
+    late, newest = rig.lessor("late"), rig.lessor("newest")
+    grant = newest.next(NOTHING)
+    with pytest.raises(Fenced):
+        late.next(NOTHING)  # it looks at the claims only once it has fenced the other
+    assert newest.next(grant).epoch == 2
+
+
+def test_more_tasks_than_can_run_at_once_are_refused(rigs: Rigs) -> None:
+    rig = rigs(tasks=3)
+    lessor = rig.lessor(slots=2)
+    with pytest.raises(InvalidJob, match="set tasks to 2 or less"):
+        lessor.leases(lessor.next(NOTHING))
+
+
+def test_a_group_with_members_is_left_alone(rigs: Rigs) -> None:
+    rig = rigs()
+    lessor = rig.lessor()
+    member = Consumer(rig.config.client(**{"group.id": rig.job.group}))
+    member.subscribe([rig.topic])
+    while not member.assignment():
+        member.poll(0.1)
+    with pytest.raises(GroupInUse):
+        lessor.next(NOTHING)
+    member.close()
+    assert lessor.next(NOTHING).epoch == 1
+
+
+def test_progress_that_went_back_ends_the_job(rigs: Rigs) -> None:
+    rig = rigs()
+    lessor = rig.lessor()
+    groups, first = ConsumerGroups(rig.config), TopicPartition(rig.topic, 0)
+    rig.feed(100)
+    groups.commit_offsets(rig.job.group, {first: 20})
+    grant = lessor.next(NOTHING)
+    groups.commit_offsets(rig.job.group, {first: 5})
+    with pytest.raises(ProgressLost, match="has 5 committed"):
+        lessor.next(grant)
+
+
+def test_a_partition_that_is_added_is_part_of_the_next_lease(rigs: Rigs) -> None:
+    rig = rigs(partitions=2)
+    lessor = rig.lessor()
+    grant = lessor.next(NOTHING)
+    AdminClient(rig.config.client()).create_partitions([NewPartitions(rig.topic, 3)])[rig.topic].result(PATIENCE)
+    assert [lease.partitions for lease in lessor.leases(lessor.next(grant))] == [(0, 2), (1,)]
+
+
+def test_whose_time_is_over_commits_nothing(rigs: Rigs) -> None:
+    rig = rigs()
+    rig.feed(50)
+    held = True
+
+    def work(record: object) -> None:
+        nonlocal held
+        held = False
+
+    options = ConsumerOptions(
+        topics=(rig.topic,), group_id=rig.job.group, commit_interval_ms=1, kafka=rig.config.properties
+    )
+    share = Share(
+        partitions=(TopicPartition(rig.topic, 0),), followed={}, follow=lambda record: None, held=lambda: held
+    )
+    with pytest.raises(ProducerFenced):
+        ParallelConsumer(options, AssignedBackend(options, share)).run(work)
+    assert ConsumerGroups(rig.config).committed(rig.job.group, rig.topic) == {}

@@ -1,0 +1,39 @@
+"""Handlers that leases name: ``lease_handlers:copy`` and others."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from wasmline.consumer import ConsumedRecord, Output
+from wasmline.errors import TerminalFailure
+
+SLOWEST = 5_000
+"""Microseconds that a record takes at most."""
+
+POISON = b"poison"
+
+
+def copy(record: ConsumedRecord) -> Output:
+    """Write a record's place to ``TOPIC.out``, after a while that its offset decides."""
+    time.sleep(_seconds(record))
+    return _output(record)
+
+
+async def copy_async(record: ConsumedRecord) -> Output:
+    await asyncio.sleep(_seconds(record))
+    return _output(record)
+
+
+def fussy(record: ConsumedRecord) -> Output:
+    if record.value == POISON:
+        raise TerminalFailure("poison")
+    return _output(record)
+
+
+def _seconds(record: ConsumedRecord) -> float:
+    return (record.offset * 7919 % SLOWEST) / 1e6
+
+
+def _output(record: ConsumedRecord) -> Output:
+    return Output(f"{record.topic}.out", f"{record.partition}@{record.offset}".encode(), record.key)

@@ -1,0 +1,191 @@
+"""A job in parallel mode on topics of its own, with or without Spark, and the books that are kept of it."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+from wasmline.deploy import BatchClaim, JobDriver, JobLog, StatusLog
+from wasmline.jobs import FunctionSpec, JobSpec, StreamSpec
+from wasmline.kafka import ConsumerGroups, KafkaConfig, Topics, producer, read_to_end
+from wasmline.local.process import wait_until
+from wasmline.pipeline.lease import Lease
+from wasmline.pipeline.lessor import Grant, Lessor, Tenancy
+from wasmline.status import PartitionStatus
+
+PATIENCE = 60.0
+"""Seconds after which something that has to happen counts as missing."""
+
+FOLDER = Path(__file__).parent
+ROOT = FOLDER.parents[1]
+
+EXACTLY_ONCE = {"delivery": "exactly_once", "commit_interval_ms": 50}
+
+
+class Task:
+    """A process that works on a lease."""
+
+    def __init__(self, config: KafkaConfig, lease: Lease) -> None:
+        self.lease = lease
+        self.process = subprocess.Popen(
+            [sys.executable, str(FOLDER / "lease_process.py")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "provider"), str(FOLDER)))},
+        )
+        assert self.process.stdin is not None
+        self.process.stdin.write(pickle.dumps((config, lease)))
+        self.process.stdin.close()
+        self.process.stdin = None
+
+    def reason(self) -> str:
+        """Wait for the end of its lease, and return why that was."""
+        told, _ = self.process.communicate(timeout=PATIENCE)
+        assert self.process.returncode == 0, told
+        return told.decode()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        if self.process.stdout:
+            self.process.stdout.close()
+
+
+class LeaseRig:
+    """One job, which runs a function of ``lease_handlers`` unless the stream is told of another."""
+
+    def __init__(
+        self, config: KafkaConfig, folder: Path, *, partitions: int = 3, keys: int = 40, **stream: Any
+    ) -> None:
+        self.config = config
+        self.topic = f"in-{uuid.uuid4()}"
+        self.output = f"{self.topic}.out"
+        self.letters = f"{self.topic}.letters"
+        for topic, count in ((self.topic, partitions), (self.output, 2), (self.letters, 1)):
+            Topics(config).create(topic, count)
+        self.written: dict[tuple[int, int], bytes] = {}
+        self.jobs = JobLog(config)
+        self._partitions = partitions
+        self._keys = keys
+        self._producer = producer(config)
+        function = stream.pop("function", "lease_handlers:copy")
+        if "transform" not in stream:
+            stream["function"] = FunctionSpec(function=function, topic=self.topic, dead_letter_topic=self.letters)
+        spec = StreamSpec(mode="parallel", **{"trigger_interval": "1 second", **stream})
+        self.job = JobSpec(job=f"job-{uuid.uuid4().hex[:8]}", run="run-1", storage=str(folder), stream=spec)
+        self.jobs.submit(self.job)
+        self.tasks: list[Task] = []
+        self._lessors: list[Lessor] = []
+
+    # -- the records --------------------------------------------------------------------------------------------------
+
+    def feed(self, records: int, value: bytes = b"value") -> None:
+        """Write records whose keys take turns; those of a key go to one partition."""
+
+        def delivered(error: Any, message: Any) -> None:
+            assert error is None
+            self.written[message.partition(), message.offset()] = message.key()
+
+        for number in range(records):
+            key = b"key-%d" % (number % self._keys)
+            self._producer.produce(
+                self.topic, value, key, partition=crc32(key) % self._partitions, on_delivery=delivered
+            )
+            self._producer.poll(0)
+        assert self._producer.flush(PATIENCE) == 0
+
+    def outputs(self) -> dict[bytes, list[str]]:
+        """Return by key what a read_committed reader sees, in order."""
+        found = defaultdict(list)
+        for message in sorted(
+            read_to_end(self.config, self.output), key=lambda each: (each.partition(), each.offset())
+        ):
+            found[message.key() or b""].append((message.value() or b"").decode())
+        return dict(found)
+
+    def expected(self) -> dict[bytes, list[str]]:
+        """Return what ``outputs`` is if each record's output is there once and those of a key are in order."""
+        found = defaultdict(list)
+        for (partition, offset), key in sorted(self.written.items()):
+            found[key].append(f"{partition}@{offset}")
+        return dict(found)
+
+    def seen(self) -> int:
+        return sum(map(len, self.outputs().values()))
+
+    def finish(self) -> None:
+        """See the output of every record, once and in the order of its key."""
+        self.until(lambda: self.seen() >= len(self.written), "the outputs of all records")
+        outputs, expected = self.outputs(), self.expected()
+        doubled = {each: count for row in outputs.values() for each, count in Counter(row).items() if count > 1}
+        assert not doubled, list(doubled.items())[:10]
+        assert outputs == expected
+
+    def until(self, happened: Callable[[], bool], what: str) -> None:
+        assert wait_until(happened, PATIENCE), f"in vain: {what}; seen {self.seen()} of {len(self.written)}"
+
+    def committed(self) -> int:
+        return sum(ConsumerGroups(self.config).committed(self.job.group, self.topic).values())
+
+    def statuses(self) -> list[PartitionStatus]:
+        log = StatusLog(self.config)
+        found = log.of(self.job.job)
+        log.close()
+        return found
+
+    # -- without Spark ------------------------------------------------------------------------------------------------
+
+    def lessor(self, driver: str = "driver", **tenancy: Any) -> Lessor:
+        """Return who gives leases out for a driver that has claimed the job just now."""
+        tenancy = {"slots": 2, "checkpoint": "c", **tenancy}
+        claim = BatchClaim(
+            run=self.job.run, mode="parallel", driver=driver, checkpoint="c", batch_id=-1, deployment=None
+        )
+        claimant = JobDriver(self.config, self.job.job)
+        claimant.claim(claim)
+        claimant.close()
+        behalf = Tenancy(job=self.job.job, run=self.job.run, driver=driver, topic=self.topic, **tenancy)
+        assert self.job.stream is not None
+        self._lessors.append(Lessor(self.config, behalf, self.job.stream.transform))
+        return self._lessors[-1]
+
+    def work(self, leases: Iterable[Lease]) -> list[Task]:
+        """Start a process for each lease."""
+        tasks = [Task(self.config, lease) for lease in leases]
+        self.tasks += tasks
+        return tasks
+
+    def stop(self) -> None:
+        self.jobs.stop(self.job.job, self.job.run)
+
+    def order(self, **changes: Any) -> None:
+        """Order the same run with a changed stream."""
+        assert self.job.stream is not None
+        self.job = replace(self.job, stream=replace(self.job.stream, **changes))
+        self.jobs.submit(self.job)
+
+    def close(self) -> None:
+        for task in self.tasks:
+            task.kill()
+        for lessor in self._lessors:
+            lessor.close()
+        self.jobs.close()
+        self._producer.close()
+
+    def __enter__(self) -> LeaseRig:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+NOTHING = Grant()

@@ -1,0 +1,71 @@
+"""A lease before anything is connected: what ends it, and for how long its work may go on."""
+
+import pickle
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from wasmline.deploy import BatchClaim, Deployment, DeploymentSpec, JobControl, JobOrder, Withdrawal
+from wasmline.documents import encode
+from wasmline.jobs import JobSpec, StreamSpec
+from wasmline.pipeline import lease as leases
+from wasmline.pipeline.lease import Lease, Tenure
+
+SPEC = DeploymentSpec(name="t", version="1.0.0", digest="sha256:" + "0" * 64, input_topic="in", output_topics=("out",))
+DEPLOYED = Deployment(spec=SPEC, generation=3, state="running", updated_ms=0)
+JOB = JobSpec(job="j", run="r", storage="s", stream=StreamSpec(transform="t", mode="parallel"))
+CLAIM = BatchClaim(run="r", mode="parallel", driver="d", checkpoint="c", batch_id=7, deployment=DEPLOYED)
+LEASE = Lease(
+    job=JOB, deployment=DEPLOYED, driver="d", epoch=7, topic="in", partitions=(0,), until=time.time() + 60, control={}
+)
+
+
+def stream(**changes: Any) -> JobOrder:
+    assert JOB.stream is not None
+    return JobOrder(spec=replace(JOB, stream=replace(JOB.stream, **changes)), wanted="running")
+
+
+@pytest.mark.parametrize(
+    ("topic", "key", "document", "ends"),
+    [
+        ("_wasmline.jobs", "j", JobOrder(spec=JOB, wanted="stopped"), "a stop is wanted"),
+        ("_wasmline.jobs", "j", JobOrder(spec=replace(JOB, run="r2"), wanted="running"), "a stop is wanted"),
+        ("_wasmline.jobs", "j", stream(tasks=5), "the order was changed"),
+        ("_wasmline.jobs", "j", JobOrder(spec=JOB, wanted="running"), None),
+        ("_wasmline.jobs", "other", JobOrder(spec=JOB, wanted="stopped"), None),
+        ("_wasmline.jobs", "j/batch", CLAIM, None),
+        ("_wasmline.jobs", "j/batch", replace(CLAIM, batch_id=8), "the job was claimed anew"),
+        ("_wasmline.jobs", "j/batch", replace(CLAIM, driver="e", batch_id=-1), "the job was claimed anew"),
+        ("_wasmline.jobs", "j/withdrawn", Withdrawal(driver="d", epoch=7), "it was withdrawn"),
+        ("_wasmline.jobs", "j/withdrawn", Withdrawal(driver="d", epoch=6), None),
+        ("_wasmline.jobs", "j/withdrawn", Withdrawal(driver="e", epoch=9), None),
+        ("_wasmline.deployments", "t", replace(DEPLOYED, generation=4), "generation 4 is deployed"),
+        ("_wasmline.deployments", "t", replace(DEPLOYED, state="paused"), "the deployment is paused"),
+        ("_wasmline.deployments", "t", DEPLOYED, None),
+        ("_wasmline.deployments", "u", replace(DEPLOYED, generation=4), None),
+    ],
+)
+def test_a_control_record_ends_the_leases_that_it_is_about(topic: str, key: str, document: Any, ends: str) -> None:
+    control = JobControl("j", "t")
+    control.apply(topic, key.encode(), encode(document))
+    assert LEASE.superseded(control) == ends
+
+
+def test_a_lease_travels() -> None:
+    assert pickle.loads(pickle.dumps(LEASE)) == LEASE
+
+
+def test_the_work_on_a_lease_that_is_over_has_no_standing() -> None:
+    assert Tenure(time.time() + 60).held()
+    assert not Tenure(time.time() - 1).held()
+
+
+def test_whoever_was_frozen_for_long_does_not_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    tenure = Tenure(time.time() + 60)
+    monkeypatch.setattr(leases, "FROZEN", -1.0)  # as if so much time had passed
+    assert not tenure.held()
+    monkeypatch.setattr(leases, "FROZEN", 60.0)
+    tenure.renew()
+    assert not tenure.held()
