@@ -171,7 +171,8 @@ def test_a_partition_that_is_added_is_part_of_the_next_lease(rigs: Rigs) -> None
     rig = rigs(partitions=2)
     lessor = rig.lessor()
     grant = lessor.next(NOTHING)
-    AdminClient(rig.config.client()).create_partitions([NewPartitions(rig.topic, 3)])[rig.topic].result(PATIENCE)
+    admin = AdminClient(rig.config.client())
+    admin.create_partitions([NewPartitions(rig.topic, 3)])[rig.topic].result(PATIENCE)
     assert [lease.partitions for lease in lessor.leases(lessor.next(grant))] == [(0, 2), (1,)]
 
 
