@@ -21,7 +21,7 @@ demo: $(INSTALLED) ## run the delivery pipeline through Airflow, Kafka and Spark
 	@$(BIN)/python dags/demo.py $(if $(DATA),--data "$(DATA)")
 
 test: $(INSTALLED) lint ## check and run the whole test suite
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 up: $(INSTALLED) ## start the demo's Kafka and Airflow and leave them running
 	@$(BIN)/python -m wasmline_provider.local.up
@@ -59,7 +59,7 @@ clean: ## remove the environment and what the demo left
 	@rm -rf $(VENV) build
 
 ##@ Figures
-.PHONY: bench-pipeline bench-engine bench-limit bench-consumer
+.PHONY: bench-pipeline bench-engine bench-limit bench-consumer bench-stream
 bench-pipeline: $(INSTALLED) ## Kafka -> Wasm -> Kafka on Spark beside the same query without it, as ratios
 	@$(BIN)/python tests/benchmarks/bench_pipeline.py
 
@@ -71,6 +71,9 @@ bench-limit: $(INSTALLED) ## how exactly a guest that loops is stopped at its CP
 
 bench-consumer: $(INSTALLED) ## the key-parallel consumer beside the Java library and others, as ratios (ARGS="--quick", ARGS="--help")
 	@$(BIN)/python tests/benchmarks/bench_consumer.py $(ARGS)
+
+bench-stream: $(INSTALLED) ## streams on Spark beside what they are measured against, as ratios (ARGS="--quick", ARGS="--help")
+	@$(BIN)/python tests/benchmarks/bench_stream.py $(ARGS)
 
 # -- installation ------------------------------------------------------------------------------------------------------
 
