@@ -45,6 +45,12 @@ def test_a_topic_made_again_has_another_id(kafka: RunningKafka) -> None:
     assert topics.describe(name).id != first
 
 
+def test_a_topics_id_fits_into_a_path(kafka: RunningKafka) -> None:
+    topics = Topics(kafka.config)
+    ids = [topics.describe(kafka.topic()).id for _ in range(10)]  # with the usual alphabet, one of three would not
+    assert not set("".join(ids)) & set("+/")
+
+
 def test_an_existing_topic_is_an_error_unless_it_may_exist(kafka: RunningKafka) -> None:
     topics, name = Topics(kafka.config), unique()
     topics.create(name, 2)

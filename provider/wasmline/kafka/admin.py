@@ -17,10 +17,19 @@ from wasmline.kafka.config import KafkaConfig
 
 LOOK_AGAIN = 0.02
 
+URL_SAFE = str.maketrans("+/", "-_")
+"""From the alphabet of Base64 that the client uses to the other one."""
+
+LEADERLESS = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
+"""What a partition answers that is new, or whose leader has just gone: for a moment."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicInfo:
-    """A topic as the cluster describes it. ``id`` changes when a topic is deleted and made again under its name."""
+    """A topic as the cluster describes it. ``id`` changes when a topic is deleted and made again under its name.
+
+    It is in the alphabet that Kafka's own tools write it in, which fits into a path.
+    """
 
     name: str
     id: str
@@ -80,7 +89,8 @@ class Topics:
         answers = self._admin.client.describe_topics(TopicCollection([name]), request_timeout=self._timeout)
         topic = self._admin.result(answers[name], self._missing(name))
         replication = min(len(partition.replicas) for partition in topic.partitions)
-        return TopicInfo(name=name, id=str(topic.topic_id), partitions=len(topic.partitions), replication=replication)
+        identity = str(topic.topic_id).translate(URL_SAFE)
+        return TopicInfo(name=name, id=identity, partitions=len(topic.partitions), replication=replication)
 
     def max_message_bytes(self, name: str) -> int | None:
         """Return how large a batch of records the topic takes; None where this client may not ask for its settings.
@@ -125,9 +135,17 @@ class Topics:
         self, name: str, spec: OffsetSpec, isolation: IsolationLevel = IsolationLevel.READ_COMMITTED
     ) -> dict[int, int]:
         wanted = {TopicPartition(name, partition): spec for partition in range(self.describe(name).partitions)}
-        answers = self._admin.client.list_offsets(wanted, isolation_level=isolation, request_timeout=self._timeout)
-        missing = self._missing(name)
-        return {each.partition: self._admin.result(answer, missing).offset for each, answer in answers.items()}
+        leaderless = BrokerUnavailable(f"a partition of {name} has no leader yet", bootstrap_servers=self._servers)
+        codes = {**self._missing(name), **dict.fromkeys(LEADERLESS, leaderless)}
+        deadline = time.monotonic() + self._timeout
+        while True:
+            answers = self._admin.client.list_offsets(wanted, isolation_level=isolation, request_timeout=self._timeout)
+            try:
+                return {each.partition: self._admin.result(answer, codes).offset for each, answer in answers.items()}
+            except BrokerUnavailable as error:
+                if error is not leaderless or time.monotonic() > deadline:
+                    raise
+                time.sleep(LOOK_AGAIN)
 
     def _is_gone(self, name: str) -> bool:
         return not self.exists(name)
