@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 import uuid
@@ -14,7 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from wasmline.consumer import ConsumerOptions
 from wasmline.consumer.confluent.assigned import examine
 from wasmline.deploy import BatchClaim, Deployment
-from wasmline.documents import encode
+from wasmline.documents import plain
 from wasmline.errors import Fenced, JobFailed, KafkaError
 from wasmline.jobs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import ConsumerGroups, KafkaConfig, Topics
@@ -101,7 +102,7 @@ class ParallelJob(StreamJob[Deployment | None]):
         self._spark.dataSource.register(LeaseSource)
         self._spark.conf.set("spark.sql.streaming.pollingDelay", IDLE_POLL)
         source = self._spark.readStream.format(LeaseSource.name())
-        source = source.option(TENANCY, encode(tenancy).decode()).option(TRANSFORM, self._stream.transform)
+        source = source.option(TENANCY, json.dumps(plain(tenancy))).option(TRANSFORM, self._stream.transform)
         writer = source.load().writeStream.queryName(f"{self._job.job} {self._job.run}").format("noop")
         return writer.option("checkpointLocation", self._checkpoint).start()
 
