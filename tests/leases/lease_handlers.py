@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 
 from wasmline.consumer import ConsumedRecord, Output
@@ -36,4 +37,5 @@ def _seconds(record: ConsumedRecord) -> float:
 
 
 def _output(record: ConsumedRecord) -> Output:
-    return Output(f"{record.topic}.out", f"{record.partition}@{record.offset}".encode(), record.key)
+    headers = [("worker", str(os.getpid()).encode())]
+    return Output(f"{record.topic}.out", f"{record.partition}@{record.offset}".encode(), record.key, headers)

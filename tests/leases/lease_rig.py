@@ -119,6 +119,11 @@ class LeaseRig:
             found[key].append(f"{partition}@{offset}")
         return dict(found)
 
+    def workers(self) -> list[int]:
+        """Return the processes that wrote, whoever wrote last first."""
+        written = sorted(read_to_end(self.config, self.output), key=lambda each: each.timestamp()[1], reverse=True)
+        return list(dict.fromkeys(int(dict(each.headers() or [])["worker"] or 0) for each in written))
+
     def seen(self) -> int:
         return sum(map(len, self.outputs().values()))
 

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from wasmline.deploy import DeploymentSpec, JobLog, ModuleStore, deploy
 from wasmline.jobs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import KafkaConfig, Topics, produce_all, read_to_end
-from wasmline.spark.microbatch import MicrobatchJob
+from wasmline.spark.main import stream_job
 
 
 def unique(noun: str) -> str:
@@ -29,7 +29,7 @@ class Stage:
     """One transform between fresh topics, and a job that runs it."""
 
     config: KafkaConfig
-    spark: SparkSession
+    spark: SparkSession | None
     folder: Path
     spec: DeploymentSpec
     job: str
@@ -50,15 +50,17 @@ class Stage:
 
     def run(self, **stream: object) -> JobReport:
         order = self.order(**stream)
+        assert self.spark is not None
         assert order.stream is not None
-        return MicrobatchJob(self.spark, self.config, order, order.stream).run()
+        return stream_job(self.spark, self.config, order, order.stream).run()
 
     @contextmanager
     def running(self, **stream: object) -> Iterator[JobSpec]:
         """Run for ever in the background; stop by record at the end."""
         order = self.order(trigger_interval="200 milliseconds", **stream)
+        assert self.spark is not None
         assert order.stream is not None
-        job = MicrobatchJob(self.spark, self.config, order, order.stream)
+        job = stream_job(self.spark, self.config, order, order.stream)
         with ThreadPoolExecutor(1) as thread:
             outcome = thread.submit(job.run)
             try:
@@ -80,7 +82,7 @@ class Stage:
         return [(message.key(), message.value(), dict(message.headers() or [])) for message in messages]
 
 
-def make_stage(config: KafkaConfig, spark: SparkSession, folder: Path) -> Stage:
+def make_stage(config: KafkaConfig, spark: SparkSession | None, folder: Path) -> Stage:
     source, target, letters = unique("in"), unique("out"), unique("dlq")
     for topic in (source, target, letters):
         Topics(config).create(topic, 3)

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from wasmline.deploy import JobLog
 from wasmline.documents import plain
 from wasmline.errors import Fenced, JobError, PrerequisiteMissing, WasmlineError
-from wasmline.jobs import JobReport, JobSpec, JobState
+from wasmline.jobs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import KafkaConfig
 from wasmline.spark.heartbeat import Heartbeat
 from wasmline.spark.microbatch import MicrobatchJob
@@ -33,13 +33,21 @@ def run(config: KafkaConfig, spec: JobSpec) -> JobReport:
     spark = session(f"wasmline {spec.job}", LEASE_SETTINGS if leases else {})
     try:
         if spec.stream is not None:
-            mode = ParallelJob if spec.stream.mode == "parallel" else MicrobatchJob
-            return mode(spark, config, spec, spec.stream).run()
+            return stream_job(spark, config, spec, spec.stream).run()
         if spec.train is not None:
             return _train(spark, config, spec)
         raise JobError(f"job {spec.job} asks for nothing: neither a stream nor a training")
     finally:
         spark.stop()
+
+
+def stream_job(
+    spark: SparkSession, config: KafkaConfig, spec: JobSpec, stream: StreamSpec
+) -> MicrobatchJob | ParallelJob:
+    """Return one run of a streaming job, in its mode."""
+    if stream.mode == "parallel":
+        return ParallelJob(spark, config, spec, stream)
+    return MicrobatchJob(spark, config, spec, stream)
 
 
 def _train(spark: SparkSession, config: KafkaConfig, spec: JobSpec) -> JobReport:

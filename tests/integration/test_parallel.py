@@ -1,0 +1,200 @@
+"""The parallel mode on a real Spark: leases that follow each other, tasks that die or freeze, drivers that follow."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from lease_rig import EXACTLY_ONCE, FOLDER, LeaseRig
+from stage import Stage, by_key, keyed, make_stage, unique, until
+from wasmline import dead_letters
+from wasmline.deploy import DeploymentLog, JobLog, StatusLog
+from wasmline.errors import DeploymentPaused, Fenced, InvalidJob
+from wasmline.jobs import JobReport, JobState
+from wasmline.kafka import ConsumerGroups, Topics
+from wasmline.spark.parallel import ParallelJob
+from wasmline.testing.guests import TRAP, WRITE, guest, when_key
+from wasmline.testing.kafka import RunningKafka
+
+IDENTITY = guest()
+NEXT_IDENTITY = guest(abi=2)
+TRAPS_ON_X = guest(when_key("x", TRAP) + WRITE)
+TRAPS_ALWAYS = guest(TRAP)
+
+ONCE: dict[str, Any] = {"mode": "parallel", **EXACTLY_ONCE}
+
+Rigs = Callable[..., LeaseRig]
+
+
+@pytest.fixture(scope="module")
+def parallel_spark(kafka: RunningKafka, spark: SparkSession) -> SparkSession:
+    """Return the session, whose Python processes know the cluster and the handlers."""
+    spark.sparkContext.environment["WASMLINE_KAFKA_CONFIG"] = kafka.config.to_json()
+    spark.sparkContext.addPyFile(str(FOLDER / "lease_handlers.py"))
+    return spark
+
+
+@pytest.fixture
+def stage(kafka: RunningKafka, parallel_spark: SparkSession, tmp_path: Path) -> Stage:
+    return make_stage(kafka.config, parallel_spark, tmp_path)
+
+
+@pytest.fixture
+def rigs(kafka: RunningKafka, parallel_spark: SparkSession, tmp_path: Path) -> Iterator[Rigs]:
+    """Return a function that makes a job of these stream options."""
+    made: list[LeaseRig] = []
+
+    def make(**options: Any) -> LeaseRig:
+        made.append(LeaseRig(kafka.config, tmp_path, **options))
+        return made[-1]
+
+    yield make
+    for rig in made:
+        rig.close()
+
+
+@contextmanager
+def running(spark: SparkSession, rig: LeaseRig, **changes: Any) -> Iterator[Future[JobReport]]:
+    """Run a rig's job in the background, and stop it at the end if it runs still."""
+    order = replace(rig.job, **changes)
+    assert order.stream is not None
+    job = ParallelJob(spark, rig.config, order, order.stream)
+    with ThreadPoolExecutor(1) as thread:
+        outcome = thread.submit(job.run)
+        try:
+            yield outcome
+        finally:
+            rig.stop()
+            outcome.exception(90)
+
+
+def test_a_transform_is_run_until_caught_up_and_each_record_leaves_once_in_order(stage: Stage) -> None:
+    stage.deploy(TRAPS_ON_X)
+    records = keyed(3_000)
+    stage.produce([*records, (b"x", b"poison")])
+
+    report = stage.run(**ONCE)
+
+    out = stage.out()
+    assert by_key((key, value) for key, value, _ in out) == by_key(records)
+    assert all(headers == {"h": b"x"} for _, _, headers in out)
+    [(value, headers)] = stage.letters()
+    assert (value, headers[dead_letters.ERROR]) == (b"poison", b"GuestTrap")
+    assert report.state is JobState.SUCCEEDED
+    counts = [report.result[name] for name in ("records_in", "records_out", "dead_letters")]
+    assert counts == [3_001, 3_000, {"GuestTrap": 1}]
+    ends = Topics(stage.config).end_offsets(stage.spec.input_topic)
+    assert ConsumerGroups(stage.config).committed(f"wasmline.{stage.job}", stage.spec.input_topic) == ends
+    assert {status.partition: status.offset for status in StatusLog(stage.config).of(stage.job)} == ends
+
+
+def test_the_modes_go_on_from_each_other_without_a_gap_or_an_overlap(stage: Stage) -> None:
+    stage.deploy(IDENTITY)
+    for number, mode in enumerate(("microbatch", "parallel", "microbatch", "parallel")):
+        stage.produce(keyed(200, first=200 * number))
+        assert stage.run(mode=mode, delivery="exactly_once").result["records_in"] == 200
+    assert by_key((key, value) for key, value, _ in stage.out()) == by_key(keyed(800))
+
+
+def test_a_generation_ends_the_lease_and_one_that_is_at_fault_waits_for_a_better_one(stage: Stage) -> None:
+    stage.deploy(IDENTITY)
+    with stage.running(**ONCE):
+        stage.produce(keyed(500))
+        until(lambda: len(stage.out()) == 500)
+        stage.deploy(TRAPS_ALWAYS)
+        stage.produce(keyed(600, first=500))
+        until(lambda: DeploymentLog(stage.config).get(stage.spec.name).state == "paused")
+        until(lambda: {status.state for status in StatusLog(stage.config).of(stage.job)} == {"paused"})
+        letters = len(stage.letters())
+        third = stage.deploy(NEXT_IDENTITY)
+        until(lambda: len(stage.out()) + letters == 1_100)
+    assert "share" in DeploymentLog(stage.config).get(stage.spec.name).reason or letters < 600
+    assert {status.generation for status in StatusLog(stage.config).of(stage.job)} == {third}
+    values = [value for _, value, _ in stage.out()] + [value for value, _ in stage.letters()]
+    assert sorted(values) == sorted(value for _, value in keyed(1_100))
+
+
+def test_a_module_that_is_at_fault_ends_a_job_that_is_to_catch_up(stage: Stage) -> None:
+    stage.deploy(TRAPS_ALWAYS, dead_letter_topic=None)
+    stage.produce(keyed(20))
+    with pytest.raises(DeploymentPaused, match="no dead-letter topic"):
+        stage.run(**ONCE)
+    stage.deploy(IDENTITY)
+    assert stage.run(**ONCE).result["records_out"] == 20
+
+
+def test_a_deployment_that_cannot_be_run_ends_the_job_by_its_name(stage: Stage) -> None:
+    stage.deploy(IDENTITY)
+    with pytest.raises(InvalidJob, match="run the job again"), stage.running(**ONCE) as order:  # noqa: PT012
+        until(lambda: JobLog(stage.config).report(stage.job, order.run) is not None)
+        Topics(stage.config).create(other := unique("other"), 1)
+        stage.deploy(IDENTITY, input_topic=other)
+        until(lambda: (report := JobLog(stage.config).report(stage.job, order.run)) is not None and report.state.final)
+
+
+def test_leases_that_end_in_a_row_under_load_lose_and_repeat_nothing(parallel_spark: SparkSession, rigs: Rigs) -> None:
+    rig = rigs(**EXACTLY_ONCE)
+    with running(parallel_spark, rig) as ended:
+        for number in range(7):
+            rig.feed(300)
+            seen = rig.seen()
+            rig.until(lambda seen=seen: rig.seen() > seen, "the next lease")  # type: ignore[misc]
+            if number % 3 == 2:
+                rig.order(tasks=1 + number % 2)
+            else:
+                rig.jobs.withdraw(rig.job.job)
+        rig.finish()
+        rig.stop()
+        assert ended.result(60).state is JobState.STOPPED
+    assert rig.committed() == len(rig.written)
+
+
+def test_a_task_that_is_killed_and_one_that_is_frozen_are_tried_again(parallel_spark: SparkSession, rigs: Rigs) -> None:
+    rig = rigs(**EXACTLY_ONCE)
+    with running(parallel_spark, rig):
+        for blow in (signal.SIGKILL, signal.SIGSTOP):
+            rig.feed(500)
+            rig.until(lambda: rig.seen() == len(rig.written), "tasks at work")
+            os.kill(rig.workers()[0], blow)
+        rig.feed(500)
+        rig.finish()
+
+
+def test_a_driver_that_goes_on_from_a_checkpoint_loses_and_repeats_nothing(
+    parallel_spark: SparkSession, rigs: Rigs
+) -> None:
+    rig = rigs(**EXACTLY_ONCE)
+    with running(parallel_spark, rig):
+        rig.feed(1_000)
+        rig.until(lambda: rig.seen() > 100, "tasks at work")
+        for query in parallel_spark.streams.active:
+            query.stop()  # its tasks are killed where they are, and the round of leases has begun and not ended
+    rig.jobs.submit(rig.job)
+    rig.feed(500)
+    with running(parallel_spark, rig):
+        rig.finish()
+
+
+def test_of_two_drivers_the_newer_one_goes_on(parallel_spark: SparkSession, rigs: Rigs) -> None:
+    rig = rigs(**EXACTLY_ONCE)
+    with running(parallel_spark, rig) as first:
+        rig.feed(500)
+        rig.until(lambda: rig.seen() > 100, "tasks at work")
+        with running(parallel_spark, rig, storage=f"{rig.job.storage}/elsewhere"):
+            assert isinstance(first.exception(90), Fenced)
+            rig.feed(500)
+            rig.finish()
+
+
+def test_more_tasks_than_slots_are_refused(parallel_spark: SparkSession, rigs: Rigs) -> None:
+    rig = rigs(tasks=3)
+    with running(parallel_spark, rig) as ended:
+        assert isinstance(error := ended.exception(90), InvalidJob)
+        assert "set tasks to 2 or less" in str(error)
