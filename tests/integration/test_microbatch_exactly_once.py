@@ -43,6 +43,10 @@ def outputs(stage: Stage) -> dict[bytes, list[bytes]]:
     return by_key((key, value) for key, value, _ in stage.out())
 
 
+def times(topic: str, stage: Stage) -> set[tuple[bytes | None, int]]:
+    return {(message.value(), message.timestamp()[1]) for message in read_to_end(stage.config, topic)}
+
+
 def progress(stage: Stage) -> dict[int, int]:
     return ConsumerGroups(stage.config).committed(f"wasmline.{stage.job}", stage.spec.input_topic)
 
@@ -69,6 +73,7 @@ def test_every_record_arrives_once_in_the_order_of_its_key(stage: Stage) -> None
 
     assert outputs(stage) == by_key(records)
     assert all(headers == {"h": b"x"} for _, _, headers in stage.out())
+    assert times(stage.spec.output_topics[0], stage) < times(stage.spec.input_topic, stage)  # the poison has one too
     assert [value for value, _ in stage.letters()] == [b"poison"]
     assert report.state is JobState.SUCCEEDED
     assert report.result["records_in"] == report.result["records_out"] + 1 == 5_001

@@ -18,7 +18,7 @@ from wasmline.errors import JobError, OutputRefused, ProducerFenced
 from wasmline.kafka import KafkaConfig, read_to_end
 from wasmline.kafka.commit_metadata import ExactDoor
 from wasmline.pipeline.part import Outcome, Part
-from wasmline.pipeline.transform import SINK_SCHEMA
+from wasmline.pipeline.transform import PLACED_SCHEMA
 from wasmline.records import CommittedOffset, TopicPartition
 from wasmline.testing.kafka import RunningKafka
 
@@ -52,10 +52,17 @@ class Desk:
 
     def _transform(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         rows = [
-            {"topic": self.target, "key": b"k", "value": str(offset).encode(), "headers": None}
+            {
+                "topic": self.target,
+                "key": b"k",
+                "value": str(offset).encode(),
+                "timestamp": 1_700_000_000_000 + offset,
+                "partition": self.source.partition,
+                "offset": offset,
+            }
             for offset in batch.column("offset").to_pylist()
         ]
-        return pa.RecordBatch.from_pylist(rows, schema=SINK_SCHEMA)
+        return pa.RecordBatch.from_pylist(rows, schema=PLACED_SCHEMA)
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ class Part:
         """Do what is left of this part and commit that it is done, outputs and progress together.
 
         ``batches`` have a ``partition`` and an ``offset`` column and are this part's whole; ``transform`` makes records
-        of SINK_SCHEMA of them. Where the group's progress is gone, or was moved to before this part, nothing is done.
+        of PLACED_SCHEMA of them. Where the group's progress is gone, or was moved to before this part, nothing is done.
         Raises JobError for records of another partition, InvalidOffsetMetadata for progress that cannot be read, and
         what ``transform`` and the transaction raise; then nothing was committed, or what was is found by the next run.
         """
@@ -100,6 +100,8 @@ class Remaining:
 
 
 def _records(rows: pa.RecordBatch) -> Iterator[tuple[str, Record]]:
-    topics, keys, values = (rows.column(name).to_pylist() for name in ("topic", "key", "value"))
-    for topic, key, value, headers in zip(topics, keys, values, header_pairs(rows.column("headers")), strict=True):
-        yield topic, (key, value, headers, None)
+    names = ("topic", "key", "value", "timestamp")
+    topics, keys, values, timestamps = (rows.column(name).to_pylist() for name in names)
+    headers = header_pairs(rows.column("headers"))
+    for topic, key, value, pairs, timestamp in zip(topics, keys, values, headers, timestamps, strict=True):
+        yield topic, (key, value, pairs, timestamp)

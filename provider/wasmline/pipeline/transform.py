@@ -27,6 +27,16 @@ SINK_SCHEMA = pa.schema(
 )
 """Records on their way to a topic; their partition follows from the key."""
 
+PLACED_SCHEMA = pa.schema(
+    [
+        *SINK_SCHEMA,
+        pa.field("timestamp", pa.int64(), nullable=False),
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+    ]
+)
+"""The same, with the time (Unix milliseconds) and the place of the input record that each came from."""
+
 
 class TransformPipeline:
     """Runs batches of one input topic through one instance.
@@ -44,6 +54,10 @@ class TransformPipeline:
 
     def run(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Transform a batch of RECORD_SCHEMA into one of SINK_SCHEMA. Raises TooManyFailures to protect the topic."""
+        return self.run_placed(batch).select(SINK_SCHEMA.names)
+
+    def run_placed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Do what ``run`` does, and return a batch of PLACED_SCHEMA."""
         partitions = batch.column("partition")
         self._count(self._tally.records_in, partitions)
         result = self._instance.transform(batch)
@@ -55,16 +69,18 @@ class TransformPipeline:
         letters.sort(key=lambda letter: letter[0])
         plain = outputs.filter(pc.invert(rejected)) if letters else outputs
         self._count(self._tally.records_out, partitions.take(plain.column("row")))
-        return _concatenated(self._plain(plain), [letter for _, letter in letters])
+        return _concatenated(self._plain(batch, plain), [letter for _, letter in letters])
 
     def _rejected(self, outputs: pa.RecordBatch) -> pa.Array:
         letters = [i for i, topic in enumerate(self._spec.output_topics) if topic == self._spec.dead_letter_topic]
         return pc.is_in(outputs.column("output"), value_set=pa.array(letters, pa.int32()))
 
-    def _plain(self, outputs: pa.RecordBatch) -> pa.RecordBatch:
+    def _plain(self, batch: pa.RecordBatch, outputs: pa.RecordBatch) -> pa.RecordBatch:
         topics = self._topics.take(outputs.column("output"))
-        columns = [topics, outputs.column("key"), outputs.column("value"), outputs.column("headers")]
-        return pa.RecordBatch.from_arrays(columns, schema=SINK_SCHEMA)
+        times = batch.column("timestamp").cast(pa.int64())
+        places = [each.take(outputs.column("row")) for each in (times, batch["partition"], batch["offset"])]
+        columns = [topics, outputs.column("key"), outputs.column("value"), outputs.column("headers"), *places]
+        return pa.RecordBatch.from_arrays(columns, schema=PLACED_SCHEMA)
 
     def _rejections(self, batch: pa.RecordBatch, letters: pa.RecordBatch) -> Iterable[tuple[int, dict[str, Any]]]:
         for letter in letters.to_pylist():
@@ -102,17 +118,21 @@ class TransformPipeline:
         headers: list[dead_letters.Header],
     ) -> dict[str, Any]:
         source = TopicPartition(self._spec.input_topic, batch["partition"][row].as_py())
+        offset = batch["offset"][row].as_py()
         provenance = dead_letters.provenance(
             transform=f"{self._spec.name}@{self._spec.version}",
             digest=self._spec.digest,
             source=source,
-            offset=batch["offset"][row].as_py(),
+            offset=offset,
         )
         return {
             "topic": self._spec.dead_letter_topic,
             "key": key,
             "value": value,
             "headers": [{"key": name, "value": text} for name, text in (*headers, *provenance)],
+            "timestamp": batch["timestamp"].cast(pa.int64())[row].as_py(),
+            "partition": source.partition,
+            "offset": offset,
         }
 
     def _log(self, lines: tuple[LogLine, ...], dropped: int) -> None:
@@ -128,4 +148,4 @@ class TransformPipeline:
 def _concatenated(plain: pa.RecordBatch, letters: list[dict[str, Any]]) -> pa.RecordBatch:
     if not letters:
         return plain
-    return pa.concat_batches([plain, pa.RecordBatch.from_pylist(letters, schema=SINK_SCHEMA)])
+    return pa.concat_batches([plain, pa.RecordBatch.from_pylist(letters, schema=PLACED_SCHEMA)])

@@ -8,7 +8,7 @@ nothing. The protocol: ``reference/spark.md`` §6.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -21,10 +21,10 @@ from wasmline.errors import InvalidJob, ProgressLost
 from wasmline.jobs import JobSpec
 from wasmline.kafka import ConsumerGroups, KafkaConfig, Topics
 from wasmline.pipeline import Tally, TransformPipeline
-from wasmline.pipeline.part import Part
+from wasmline.pipeline.part import Outcome, Part
 from wasmline.records import TopicPartition
 from wasmline.spark.series import Starting
-from wasmline.spark.task import TransformTask, record_batch, warm_instance
+from wasmline.spark.task import PLACED_COLUMNS, TransformTask, record_batch, warm_instance
 
 BATCH_BYTES = 1_000_000
 """The most that a batch of records may have: what the C client has by default."""
@@ -72,17 +72,43 @@ class ExactProgress:
         return parts
 
     def write(self, frame: DataFrame, parts: tuple[Part, ...], work: TransformTask, batch_bytes: int) -> None:
-        """Run a batch. Raises ProgressLost where the group's progress is not where this job left it."""
-        writing = ExactWriting(
+        """Run a batch as the Kafka source planned it. Raises ProgressLost where the progress is not where it was."""
+        task = ExactTask(parts=parts, writing=self._writing(work, batch_bytes), work=work)
+        self._finish(frame.mapInArrow(task, OUTCOME_COLUMNS), parts)
+
+    def write_sharded(self, shards: DataFrame, parts: tuple[Part, ...], work: TransformTask, batch_bytes: int) -> None:
+        """Run a batch that was spread over tasks by key, as ``write`` does.
+
+        What the tasks made comes together again by the partition of its input, whose transaction it is. Outputs of one
+        key come from one task, so that they stay in order. What was done before is run, and left out then.
+        """
+        at = {part.source.partition: part for part in parts}
+        gathered = (
+            shards.mapInArrow(replace(work, placed=True), PLACED_COLUMNS)
+            .repartitionById(self.partitions, "partition")
+            .mapInArrow(
+                ExactTask(
+                    parts=tuple(at.get(partition) for partition in range(self.partitions)),
+                    writing=self._writing(work, batch_bytes),
+                    work=None,
+                ),
+                OUTCOME_COLUMNS,
+            )
+        )
+        self._finish(gathered, parts)
+
+    def _writing(self, work: TransformTask, batch_bytes: int) -> ExactWriting:
+        return ExactWriting(
             config=self._config.to_json(),
             group=self._job.group,
             transactional_id=self._job.transactional_id,
             compression=work.deployment.spec.compression,
             batch_bytes=batch_bytes,
         )
-        task = ExactTask(parts=parts, writing=writing, work=work)
+
+    def _finish(self, outcomes: DataFrame, parts: tuple[Part, ...]) -> None:
         begins = {part.source.partition: part.begin for part in parts}
-        for row in frame.mapInArrow(task, OUTCOME_COLUMNS).collect():
+        for row in outcomes.collect():
             if not row.done:
                 raise self._lost(row.partition, row.found, begins[row.partition])
 
@@ -134,24 +160,36 @@ class ExactWriting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExactTask:
-    """The function that Spark's mapInArrow runs: the records of one part in, OUTCOME_COLUMNS out."""
+    """The function that Spark's mapInArrow runs: the records of one part in, OUTCOME_COLUMNS out.
 
-    parts: tuple[Part, ...]
+    ``parts`` are by the number of the task, which has no records where there is none. ``work`` None means that the work
+    is done: the records are PLACED_COLUMNS.
+    """
+
+    parts: tuple[Part | None, ...]
     writing: ExactWriting
-    work: TransformTask
+    work: TransformTask | None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         assert context is not None
         part = self.parts[context.partitionId()]
-        tally, deployment = Tally(), self.work.deployment
-        with warm_instance(deployment.spec, self.work.module) as instance:
-            pipeline = TransformPipeline(deployment, instance, tally)
+        if part is not None:
+            outcome = self._written(part, batches) if self.work is None else self._run(part, batches, self.work)
+            row = {"partition": part.source.partition, "found": outcome.found, "done": outcome.done}
+            yield pa.RecordBatch.from_pylist([row], schema=_OUTCOME)
+
+    def _run(self, part: Part, batches: Iterator[pa.RecordBatch], work: TransformTask) -> Outcome:
+        tally = Tally()
+        with warm_instance(work.deployment.spec, work.module) as instance:
+            pipeline = TransformPipeline(work.deployment, instance, tally)
             records = (record_batch(batch) for batch in batches)
-            outcome = part.run(records, self.writing.transactions(), pipeline.run)
-        self.work.tally.add(tally)
-        row = {"partition": part.source.partition, "found": outcome.found, "done": outcome.done}
-        yield pa.RecordBatch.from_pylist([row], schema=_OUTCOME)
+            outcome = part.run(records, self.writing.transactions(), pipeline.run_placed)
+        work.tally.add(tally)
+        return outcome
+
+    def _written(self, part: Part, batches: Iterator[pa.RecordBatch]) -> Outcome:
+        return part.run(batches, self.writing.transactions(), lambda rows: rows)
 
 
 _OUTCOME = pa.schema([("partition", pa.int32()), ("found", pa.int64()), ("done", pa.bool_())])

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import expr
 from pyspark.sql.streaming.query import StreamingQuery
 
 from wasmline.deploy import BatchClaim, Deployment
@@ -43,6 +44,14 @@ BATCH_BYTES = 16_384
 
 MAX_REQUEST = str(32 << 20)
 """The sink's own limit for a record, in bytes: high, so that the broker's limit is the one that counts."""
+
+
+def by_key(frame: DataFrame, shards: int) -> DataFrame:
+    """Return the records spread over so many tasks, those of one key in one of them.
+
+    They stay in order within a key, because those of a partition are read by one task. Records without a key have none.
+    """
+    return frame.repartition(shards, "key", expr("if(key IS NULL, offset, 0)"))
 
 
 class _Stopped(Exception):
@@ -80,11 +89,14 @@ class MicrobatchJob(StreamJob[Deployment]):
         self._tally.value = Tally()
         module = self._spark.sparkContext.broadcast(wasm)
         task = TransformTask(deployment=deployment, module=module, tally=self._tally)
+        shards = self._stream.shards
         try:
             if self._exact is None:
-                self._write(frame, task, batch_bytes)
-            else:
+                self._write(frame if shards is None else by_key(frame, shards), task, batch_bytes)
+            elif shards is None:
                 self._exact.write(frame, parts, task, batch_bytes)
+            else:
+                self._exact.write_sharded(by_key(frame, shards), parts, task, batch_bytes)
         except ProgressLost as error:
             self._failure = error
             raise

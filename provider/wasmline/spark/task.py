@@ -26,6 +26,8 @@ doubles the cost of a batch even where all headers are null.
 
 SINK_COLUMNS = "topic string, key binary, value binary, headers array<struct<key: string, value: binary>>"
 
+PLACED_COLUMNS = f"{SINK_COLUMNS}, timestamp bigint, partition int, offset bigint"
+
 # Spark reuses its Python workers: an instance outlives the task, so that the next batch finds its module compiled and
 # started. A worker process runs one task at a time; an instance is taken while in use and put back only after success.
 _idle: dict[bytes, TransformInstance] = {}
@@ -44,19 +46,24 @@ class TallyParam(AccumulatorParam[Tally]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformTask:
-    """The function that Spark's mapInArrow runs: record batches in, sink batches out, a tally to the driver."""
+    """The function that Spark's mapInArrow runs: record batches in, sink batches out, a tally to the driver.
+
+    With ``placed`` the batches out have PLACED_COLUMNS, else SINK_COLUMNS.
+    """
 
     deployment: Deployment
     module: Broadcast[bytes]
     tally: Accumulator[Tally]
+    placed: bool = False
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         tally = Tally()
         with warm_instance(self.deployment.spec, self.module) as instance:
             pipeline = TransformPipeline(self.deployment, instance, tally)
+            run = pipeline.run_placed if self.placed else pipeline.run
             for batch in batches:
                 if batch.num_rows:
-                    yield pipeline.run(record_batch(batch))
+                    yield run(record_batch(batch))
         self.tally.add(tally)
 
 

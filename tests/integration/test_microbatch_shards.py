@@ -1,0 +1,64 @@
+"""Micro-batches that are spread over more tasks than the topic has partitions."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyspark
+from pyspark.sql import SparkSession
+
+import clustered
+from stage import by_key, keyed, make_stage
+from wasmline.deploy import StatusLog
+from wasmline.testing.guests import TRAP, WRITE, guest, when_key
+from wasmline.testing.kafka import RunningKafka
+
+TRAPS_ON_X = guest(when_key("x", TRAP) + WRITE)
+
+
+def spark_home(folder: Path) -> Path:
+    """Return a Spark of links to the installed one, where a standalone cluster may leave its files."""
+    folder.mkdir()
+    for entry in Path(pyspark.__file__).parent.iterdir():
+        (folder / entry.name).symlink_to(entry)
+    return folder
+
+
+def test_records_of_a_key_stay_in_order_where_shards_come_over_the_network(kafka: RunningKafka, tmp_path: Path) -> None:
+    records = keyed(24_000)
+    stages = {delivery: make_stage(kafka.config, None, tmp_path) for delivery in ("at_least_once", "exactly_once")}
+    for delivery, stage in stages.items():
+        stage.deploy(guest())
+        stage.produce(records)
+        stage.order(delivery=delivery, shards=5, max_offsets_per_trigger=12_000)
+    environment = {
+        **os.environ,
+        "SPARK_HOME": str(spark_home(tmp_path / "spark")),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "WASMLINE_KAFKA_CONFIG": kafka.config.to_json(),
+    }
+    command = [sys.executable, clustered.__file__, *(stage.job for stage in stages.values())]
+    subprocess.run(command, env=environment, check=True, timeout=400)
+    for stage in stages.values():
+        assert by_key((key, value) for key, value, _ in stage.out()) == by_key(records)
+
+
+def test_shards_are_written_once_and_a_replay_repeats_nothing(
+    kafka: RunningKafka, spark: SparkSession, tmp_path: Path
+) -> None:
+    stage = make_stage(kafka.config, spark, tmp_path)
+    stage.deploy(TRAPS_ON_X)
+    records = keyed(3_000)
+    stage.produce([*records, (b"x", b"poison")])
+    report = stage.run(delivery="exactly_once", shards=5)
+    assert report.result["records_in"] == report.result["records_out"] + 1 == 3_001
+    for commit in tmp_path.glob(f"checkpoints/{stage.job}/*/commits/*0*"):
+        commit.unlink()
+    stage.run(delivery="exactly_once", shards=3)
+
+    assert by_key((key, value) for key, value, _ in stage.out()) == by_key(records)
+    assert [value for value, _ in stage.letters()] == [b"poison"]
+    assert all(headers == {"h": b"x"} for _, _, headers in stage.out())
+    assert {status.lag for status in StatusLog(kafka.config).of(stage.job)} == {0}

@@ -1,0 +1,44 @@
+"""Runs ordered micro-batch jobs on a Spark of two executors that fetch each other's blocks over the network.
+
+    clustered.py JOB...
+
+In local mode the blocks of a shuffle arrive in order, whatever is wrong, so that order can only be tested here.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from pyspark.sql import SparkSession
+
+from wasmline.deploy import JobLog
+from wasmline.kafka import KafkaConfig
+from wasmline.local.jars import connector_jars
+from wasmline.spark.microbatch import MicrobatchJob
+from wasmline.spark.session import SETTINGS
+
+CLUSTER = {
+    "spark.jars": ",".join(str(jar) for jar in connector_jars()),
+    "spark.ui.enabled": "false",
+    "spark.executor.memory": "512m",
+    "spark.shuffle.readHostLocalDisk": "false",
+}
+
+
+def main() -> None:
+    builder = SparkSession.builder.master("local-cluster[2,1,1024]").appName("clustered")
+    for key, value in {**SETTINGS, **CLUSTER}.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    config = KafkaConfig.from_environment()
+    try:
+        for job in sys.argv[1:]:
+            order = JobLog(config).order(job).spec
+            assert order.stream is not None
+            MicrobatchJob(spark, config, order, order.stream).run()
+    finally:
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main()
