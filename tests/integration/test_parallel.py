@@ -18,9 +18,10 @@ from wasmline import dead_letters
 from wasmline.deploy import DeploymentLog, JobLog, StatusLog
 from wasmline.errors import DeploymentPaused, Fenced, InvalidJob
 from wasmline.jobs import JobReport, JobState
-from wasmline.kafka import ConsumerGroups, Topics
+from wasmline.kafka import ConsumerGroups, Topics, read_to_end
 from wasmline.spark.parallel import ParallelJob
 from wasmline.testing.guests import TRAP, WRITE, guest, when_key
+from wasmline.testing.guests import log as say
 from wasmline.testing.kafka import RunningKafka
 
 IDENTITY = guest()
@@ -126,8 +127,12 @@ def test_a_module_that_is_at_fault_ends_a_job_that_is_to_catch_up(stage: Stage) 
     stage.produce(keyed(20))
     with pytest.raises(DeploymentPaused, match="no dead-letter topic"):
         stage.run(**ONCE)
-    stage.deploy(IDENTITY)
+    stage.deploy(guest(say("fine", 1) + WRITE))
     assert stage.run(**ONCE).result["records_out"] == 20
+    lines = [
+        line.value() for line in read_to_end(stage.config, "_wasmline.logs") if line.key() == stage.spec.name.encode()
+    ]
+    assert lines == [b"INFO fine"] * 20
 
 
 def test_a_deployment_that_cannot_be_run_ends_the_job_by_its_name(stage: Stage) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
@@ -15,6 +15,7 @@ from wasmline.deploy import DeploymentSpec, ModuleStore
 from wasmline.documents import encode
 from wasmline.errors import HandlerBroken, InvalidBatch, TooManyFailures, TransformError
 from wasmline.kafka import KafkaConfig
+from wasmline.pipeline.tally import Tally, log_tally
 from wasmline.pipeline.window import FailureWindow
 from wasmline.records import TopicPartition, header_pairs, record_batch
 from wasmline.wasm import TransformInstance, TransformResult, TransformRuntime
@@ -59,6 +60,8 @@ class TransformHandler:
     def __init__(self, spec: DeploymentSpec, wasm: bytes) -> None:
         """Compile the module and start it once. Raises its ModuleError or TransformError."""
         self.spec = spec
+        self.listener: Callable[[Tally], None] | None = None
+        """Is told of log lines in place of the logger; any thread may call it."""
         self._module = TransformRuntime().compile(wasm)
         self._instantiate().close()
         self._window = FailureWindow(spec.max_failure_share)
@@ -139,7 +142,11 @@ class ThreadHandler:
         return [*dead_letters.rejection(), *self._handler.origin, *dead_letters.coordinates(source, offset)]
 
     def _log(self, result: TransformResult) -> None:
-        name = self._handler.spec.name
+        name, listener = self._handler.spec.name, self._handler.listener
+        if listener is not None:
+            if result.logs or result.logs_dropped:
+                listener(log_tally(result))
+            return
         for line in result.logs:
             logger.log(LEVELS[line.level], "%s: %s", name, line.text.removesuffix("\n"))
         if result.logs_dropped:

@@ -137,6 +137,7 @@ class LeaseWorker:
     def _transform(self, deployment: Deployment) -> tuple[PerThread, ConsumerOptions]:
         spec = deployment.spec
         handler = transform_handler(self._config, spec)
+        handler.listener = self._statuses.hear
         return handler, self._options(
             batch_size=BATCH_SIZE,
             max_concurrency=self._lease.stream.max_concurrency or os.cpu_count() or 1,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+import threading
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -17,6 +18,7 @@ from wasmline.errors import KafkaError
 from wasmline.jobs import JobSpec
 from wasmline.kafka import KafkaConfig
 from wasmline.pipeline.lease import Lease
+from wasmline.pipeline.tally import Tally
 from wasmline.status import PartitionStatus
 
 logger = logging.getLogger(__name__)
@@ -69,7 +71,14 @@ class LeaseStatuses:
         self._base: dict[int, PartitionStatus] = {}
         """As it stood when the consumer began to count."""
         self._last: dict[int, PartitionStatus] = {}
+        self._lines = Tally()
+        self._hearing = threading.Lock()
         self._errand = Errand(self._open)
+
+    def hear(self, lines: Tally) -> None:
+        """Take log lines of a guest, to be written with the next statuses. Any thread may call this."""
+        with self._hearing:
+            self._lines += lines
 
     def begin(self) -> None:
         """Expect a consumer that counts from nought."""
@@ -110,12 +119,16 @@ class LeaseStatuses:
             if not _same(status := self._status(each), self._last.get(status.partition))
         ]
         self._last |= {status.partition: status for status in changed}
-        if changed and self._log is not None:
-            self._errand = Errand(partial(self._carry_out, self._log, changed))
+        with self._hearing:
+            lines, self._lines = self._lines.lines, Tally()
+        if (changed or lines) and self._log is not None:
+            self._errand = Errand(partial(self._carry_out, self._log, changed, lines))
 
-    def _carry_out(self, log: StatusLog, statuses: Collection[PartitionStatus]) -> None:
+    def _carry_out(self, log: StatusLog, statuses: Collection[PartitionStatus], lines: Sequence[str]) -> None:
         try:
             log.write(statuses)
+            if lines:
+                log.write_logs(self._lease.stream.transform, lines)
         except KafkaError as error:
             self._warn(error)
 

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from wasmline import dead_letters
+from wasmline.wasm import TransformResult
 
 MAX_LOG_LINES = 200
 
@@ -45,9 +46,20 @@ class Tally:
     def _labels(self) -> set[str]:
         return {label for _, label in self.dead_letters}
 
+    @property
+    def lines(self) -> list[str]:
+        """The log lines, and at the end how many there were beside them."""
+        return [*self.logs, *([f"WARN {self.logs_dropped} more lines were dropped"] if self.logs_dropped else [])]
+
     def reasons(self) -> dict[str, int]:
         """Return the dead letters by reason, the most frequent first."""
         total: Counter[str] = Counter()
         for (_, label), count in self.dead_letters.items():
             total[label] += count
         return dict(total.most_common())
+
+
+def log_tally(result: TransformResult) -> Tally:
+    """Return what a guest logged in one call."""
+    texts = [f"{line.level} {line.text}".removesuffix("\n") for line in result.logs]
+    return Tally(logs=texts, logs_dropped=result.logs_dropped)

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import logging
-
 from wasmline.deploy import Deployment, DeploymentLog, ModuleStore, require_topics
-from wasmline.errors import Conflict, ModuleError, TransformError
+from wasmline.errors import ModuleError, TransformError
 from wasmline.kafka import KafkaConfig, Topics
 from wasmline.pipeline import FailureWindow
 from wasmline.wasm import TransformRuntime
-
-log = logging.getLogger(__name__)
-
-PAUSE_TRIES = 5
-"""Attempts while others write the same deployment."""
 
 
 class Generations:
@@ -79,16 +72,7 @@ class Generations:
 
     def pause(self, deployment: Deployment, reason: str) -> bool:
         """Pause this generation and return True; leave a newer one alone and return False."""
-        for _ in range(PAUSE_TRIES):
-            try:
-                self._log.pause(self._name, reason, generation=deployment.generation)
-            except Conflict as conflict:
-                log.info("%s", conflict)
-                if self.current().generation != deployment.generation:
-                    return False
-            else:
-                return True
-        return False
+        return self._log.pause_generation(deployment, reason)
 
     def close(self) -> None:
         """Close the Kafka clients."""
