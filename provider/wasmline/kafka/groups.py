@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, TypeVar
 
 import confluent_kafka
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
@@ -16,6 +16,11 @@ from wasmline.kafka.administrator import LOOK_AGAIN, TIMEOUT, Administrator
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.failures import mapped
 from wasmline.records import TopicPartition
+
+T = TypeVar("T")
+
+Codes = Mapping[int, WasmlineError]
+"""What an error code means here."""
 
 LOADING = (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.NOT_COORDINATOR)
 """What a broker answers that has just become the group's coordinator."""
@@ -34,8 +39,12 @@ class ConsumerGroups:
         partitions = range(self._topics.describe(topic).partitions)
         asked = [confluent_kafka.TopicPartition(topic, partition) for partition in partitions]
         request = [ConsumerGroupTopicPartitions(group, asked)]
-        answers = self._admin.client.list_consumer_group_offsets(request, request_timeout=self._timeout)
-        return {each.partition: each.offset for each in self._checked(answers[group]) if each.offset >= 0}
+
+        def ask(codes: Codes) -> list[confluent_kafka.TopicPartition]:
+            answers = self._admin.client.list_consumer_group_offsets(request, request_timeout=self._timeout)
+            return self._checked(answers[group], codes)
+
+        return {each.partition: each.offset for each in self._once_loaded(group, ask) if each.offset >= 0}
 
     def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit the next offsets to read for a group without members; the group need not exist yet.
@@ -47,8 +56,12 @@ class ConsumerGroups:
             for partition, offset in offsets.items()
         ]
         request = [ConsumerGroupTopicPartitions(group, wanted)]
-        answers = self._admin.client.alter_consumer_group_offsets(request, request_timeout=self._timeout)
-        self._checked(answers[group])
+
+        def ask(codes: Codes) -> None:
+            answers = self._admin.client.alter_consumer_group_offsets(request, request_timeout=self._timeout)
+            self._checked(answers[group], codes)
+
+        self._once_loaded(group, ask)
 
     def refuse_members(self, group: str) -> None:
         """Raise GroupInUse if consumers are subscribed with this group. A group that is not there has none.
@@ -56,29 +69,36 @@ class ConsumerGroups:
         The broker takes a transaction's offsets for a group beside those of its members, so whoever commits without
         being a member looks first.
         """
-        described = self._described(group)
+
+        def ask(codes: Codes) -> Any:
+            answers = self._admin.client.describe_consumer_groups([group], request_timeout=self._timeout)
+            return self._admin.result(answers[group], codes)
+
+        described = self._once_loaded(group, ask)
         if members := tuple(f"{member.client_id} on {member.host}" for member in described.members or ()):
             text = f"group {group} keeps a job's progress, and somebody reads with it: {', '.join(members)}. "
             text += "Stop these consumers, or let them use a group of their own"
             raise GroupInUse(text, group=group, members=members)
 
-    def _described(self, group: str) -> Any:
-        loading: WasmlineError = BrokerUnavailable(
+    def _once_loaded(self, group: str, ask: Callable[[Codes], T]) -> T:
+        """Ask the group's coordinator, again for as long as it says that it has only just become that."""
+        loading = BrokerUnavailable(
             f"{self._admin.servers} has not loaded group {group}", bootstrap_servers=self._admin.servers
         )
         deadline = time.monotonic() + self._timeout
         while True:
-            answer = self._admin.client.describe_consumer_groups([group], request_timeout=self._timeout)[group]
             try:
-                return self._admin.result(answer, dict.fromkeys(LOADING, loading))
+                return ask(dict.fromkeys(LOADING, loading))
             except BrokerUnavailable as error:
                 if error is not loading or time.monotonic() > deadline:
                     raise
                 time.sleep(LOOK_AGAIN)
 
-    def _checked(self, answer: Future[ConsumerGroupTopicPartitions]) -> list[confluent_kafka.TopicPartition]:
-        partitions = self._admin.result(answer).topic_partitions or []
-        with mapped(self._admin.servers):
+    def _checked(
+        self, answer: Future[ConsumerGroupTopicPartitions], codes: Codes
+    ) -> list[confluent_kafka.TopicPartition]:
+        partitions = self._admin.result(answer, codes).topic_partitions or []
+        with mapped(self._admin.servers, codes):
             for partition in partitions:
                 if partition.error is not None:
                     raise KafkaException(partition.error)
