@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from stage import Stage, by_key, keyed, make_stage, unique, until
 from wasmline.consumer.offset_codec import encode
 from wasmline.deploy import BatchClaim, DeploymentLog, JobDriver
-from wasmline.errors import DeploymentPaused, GroupInUse, ProgressLost
+from wasmline.errors import DeploymentPaused, GroupInUse, JobFailed, ProgressLost
 from wasmline.jobs import JobState
 from wasmline.kafka import ConsumerGroups, Topics, producer, read_to_end
 from wasmline.kafka.commit_metadata import ExactDoor
@@ -195,6 +195,14 @@ def test_a_worker_that_is_killed_in_its_transaction_leaves_nothing_behind(stage:
         assert not run.done()
         run.result(120)  # Spark has tried the tasks again
     assert outputs(stage) == by_key(records)
+
+
+def test_a_batch_that_cannot_be_written_fails_the_job_with_its_cause(stage: Stage) -> None:
+    Topics(stage.config).create(tight := unique("tight"), 3, config={"max.message.bytes": "20000"})
+    stage.deploy(IDENTITY, output_topics=(tight,))
+    stage.produce([*keyed(10), (b"k", b"x" * 50_000)])
+    with pytest.raises(JobFailed, match=r"OutputRefused.*too large"):
+        stage.run(delivery="exactly_once")
 
 
 def test_a_run_that_failed_in_one_partition_does_the_rest_only(stage: Stage) -> None:

@@ -17,6 +17,7 @@ from wasmline.errors import (
 
 _BLAMED: tuple[type[WasmlineError], ...] = (TooManyFailures, *TransformError.__subclasses__())
 _REFUSALS: tuple[type[WasmlineError], ...] = (DeploymentNotFound, GroupInUse, InvalidJob, ProgressLost, TopicNotFound)
+_OURS = re.compile(r"^\s*wasmline\.errors\.(\w+: .*)$", re.MULTILINE)
 _CAUSE = re.compile(r"^(?:Caused by: |[\w.]*(?:Error|Exception): )(.*)$", re.MULTILINE)
 
 
@@ -34,8 +35,8 @@ def refusal(text: str) -> WasmlineError | None:
 
 
 def cause(text: str) -> str:
-    """Return the innermost cause in a chain of exceptions, as one line."""
-    causes = _CAUSE.findall(text)
+    """Return the innermost cause in a chain of exceptions, as one line; one of ours says most."""
+    causes = _OURS.findall(text) or _CAUSE.findall(text)
     return causes[-1].strip() if causes else text.strip().splitlines()[0]
 
 

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from wasmline.consumer.confluent.sink import failure
 from wasmline.consumer.confluent.transactions import FENCES, PATIENCE, WARM_UP, claim, connect, repeat
-from wasmline.errors import BrokerUnavailable, ProducerFenced
+from wasmline.errors import BrokerUnavailable, InvalidKafkaConfig, ProducerFenced
 from wasmline.kafka.commit_metadata import ExactDoor
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.failures import mapped
@@ -25,7 +25,6 @@ from wasmline.records import CommittedOffset, TopicPartition
 
 SETTINGS = {
     "transaction.timeout.ms": "900000",  # the most that brokers allow by default: a batch has to end within it
-    "delivery.timeout.ms": "120000",
     "retry.backoff.ms": "1",
     "retry.backoff.max.ms": "20",
     "linger.ms": "5",
@@ -73,7 +72,13 @@ class BatchTransactions:
         fenced = ProducerFenced(
             f"another attempt works on {partition.topic}-{partition.partition} by now; this one has written nothing"
         )
-        with mapped(self._config.bootstrap_servers, dict.fromkeys(FENCES, fenced)):
+        too_long = InvalidKafkaConfig(
+            "the brokers do not allow transactions of 15 minutes: set transaction.timeout.ms in your configuration "
+            "to no more than their transaction.max.timeout.ms, and to more than a batch takes",
+            key="transaction.timeout.ms",
+        )
+        codes = {**dict.fromkeys(FENCES, fenced), KafkaError.INVALID_TRANSACTION_TIMEOUT: too_long}
+        with mapped(self._config.bootstrap_servers, codes):
             spare = self._spares.pop(partition, None) or self._connect(partition)
             claim(spare.client, max(0.0, spare.made + WARM_UP - time.monotonic()))
             reader = self._reader = self._reader or self._make_reader()
