@@ -157,8 +157,9 @@ def test_a_run_after_the_parallel_mode_goes_on_from_the_groups_progress(stage: S
         stage,
         {each: CommittedOffset(at, encode(at, at + 50, [at, *range(at + 3, at + 10)])) for each, at in begins.items()},
     )
+    topic = Topics(stage.config).describe(stage.spec.input_topic)
     claim = BatchClaim(
-        run=unique("run"), mode="parallel", checkpoint=f"{stage.folder}/leases", batch_id=3,
+        run=unique("run"), mode="parallel", checkpoint=f"{stage.folder}/{topic.id}-parallel", batch_id=3,
         deployment=DeploymentLog(stage.config).get(stage.spec.name), partitions=3,
     )  # fmt: skip
     driver = JobDriver(stage.config, stage.job)

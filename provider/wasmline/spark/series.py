@@ -39,7 +39,7 @@ def following(last: BatchClaim | None, folder: str, *, topic: str, topic_id: str
     plain = f"{folder}/{topic_id}"
     if last is None:
         return Series(checkpoint=plain, resumes=exact)
-    if last.mode == "microbatch" and topic_id not in last.checkpoint:
+    if topic_id not in last.checkpoint:
         same_name = last.deployment is not None and last.deployment.spec.input_topic == topic
         return Series(checkpoint=plain, resumes=exact, is_anew=same_name)
     if last.mode == "microbatch" and exact == bool(last.partitions):
