@@ -1,4 +1,4 @@
-"""``make demo``: the delivery pipeline through a real Airflow, Kafka and Spark, from nothing to its report.
+"""``make demo``: the delivery pipeline and many calls at a time, through a real Airflow, Kafka and Spark.
 
 Exit status: 0 done, 1 something failed and was explained, 130 ended by Ctrl-C. Whatever was started is stopped.
 """
@@ -9,6 +9,9 @@ import argparse
 import logging
 import signal
 import sys
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -17,58 +20,101 @@ import httpx
 from rich.console import Console
 
 import places
+from delivery.page import write_report
 from delivery.report import JSON_FILE, DemoReport
 from delivery.summary import print_summary
+from enriching.scene import Scene
+from enriching.service import SlowService
 from wasmline.documents import decode
-from wasmline.errors import LocalError, WasmlineError
+from wasmline.errors import JobFailed, LocalError, WasmlineError
+from wasmline.kafka import KafkaConfig
+from wasmline.local.ports import HOST
+from wasmline_provider.local.news import JobNews
 from wasmline_provider.local.progress import RunProgress
 from wasmline_provider.local.rest import AirflowApi
 from wasmline_provider.local.stack import Stack
 
-DAG = "delivery_pipeline"
-STEPS = ("topics", "build", "produce", "test", "publish", "deploy", "stream", "verify", "train", "promote", "report")
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steps:
+    """A DAG to run: the order in which its tasks are shown, and the jobs that some of them wait for."""
+
+    dag: str
+    order: tuple[str, ...]
+    jobs: Mapping[str, str]
+
+
+PIPELINE = Steps(
+    dag="delivery_pipeline",
+    order=("topics", "build", "produce", "test", "publish", "deploy", "stream", "verify", "train", "promote", "report"),
+    jobs={"stream": places.TRANSFORM, "train": places.TRAIN_JOB},
+)
+ENRICHMENT = Steps(dag="enrich_over_http", order=("topics", "enrich"), jobs={"enrich": places.ENRICH_JOB})
+
+ORDERS, PARTITIONS = 1_800, 3
+DELAY = 0.05
+"""Seconds that the service takes for a call."""
+
 PATIENCE = 1800.0
 LOG_LINES = 30
 
 
-def demo(stack: Stack, conf: dict[str, Any], console: Console) -> int:
-    """Run the pipeline once and return the exit status."""
+def demo(stack: Stack, service: SlowService, conf: dict[str, Any], console: Console) -> int:
+    """Run the pipeline once, then the comparison, and return the exit status."""
     if stack.running():
         raise LocalError("the demo's Kafka or Airflow runs already: `make down` stops them")
     with console.status("starting") as status:
         tell = status.update if console.is_terminal else console.print
         stack.start(tell=lambda line: tell(line))
     try:
-        return _run(stack, conf, console)
+        return _run(stack, service, conf, console)
     finally:
         with console.status("stopping Airflow and Kafka; their data stays"):
             stack.stop()
 
 
-def _run(stack: Stack, conf: dict[str, Any], console: Console) -> int:
+def _run(stack: Stack, service: SlowService, conf: dict[str, Any], console: Console) -> int:
     api = stack.airflow.api
     console.print(f"Kafka at {stack.kafka.bootstrap_servers}, Airflow at {api.url}", highlight=False)
     if errors := api.import_errors():
         for file, trace in errors.items():
             console.print(f"{file} cannot be loaded:\n{trace}", markup=False, highlight=False)
         return 1
-    api.abandon(DAG)
-    run = api.trigger(DAG, conf)
-    with RunProgress(console, STEPS) as progress:
-        state = api.wait(DAG, run, timeout=PATIENCE, look=progress.show)
-    if state != "success":
-        explain(api, run, console)
-        return 1
-    print_summary(decode(DemoReport, Path(conf["report"], JSON_FILE).read_bytes()), console)
+    kafka = KafkaConfig({"bootstrap.servers": stack.kafka.bootstrap_servers})
+    follow(api, kafka, PIPELINE, conf, console)
+    comparison = Scene(
+        kafka=kafka,
+        service=service,
+        topic=places.ORDERS,
+        enriched=places.ENRICHED,
+        dead_letters=places.UNENRICHED,
+        partitions=PARTITIONS,
+        run_parallel=lambda: follow(api, kafka, ENRICHMENT, {}, console),
+    ).compare(ORDERS, lambda line: console.print(line, highlight=False))
+    folder = Path(conf["report"])
+    report = replace(decode(DemoReport, (folder / JSON_FILE).read_bytes()), comparison=comparison)
+    write_report(report, folder)
+    print_summary(report, console)
     return 0
 
 
-def explain(api: AirflowApi, run: str, console: Console) -> None:
+def follow(api: AirflowApi, kafka: KafkaConfig, steps: Steps, conf: dict[str, Any], console: Console) -> None:
+    """Run a DAG to its end, showing how it goes. Raises JobFailed, after the log of what failed."""
+    api.abandon(steps.dag)
+    run = api.trigger(steps.dag, conf)
+    with closing(JobNews(kafka, steps.jobs)) as news, RunProgress(console, steps.order) as progress:
+        state = api.wait(steps.dag, run, timeout=PATIENCE, look=lambda tasks: progress.show(tasks, news.of(tasks)))
+    if state != "success":
+        explain(api, steps.dag, run, console)
+        raise JobFailed(f"run {run} of {steps.dag} ended as {state}", report={})
+
+
+def explain(api: AirflowApi, dag: str, run: str, console: Console) -> None:
     """Print the end of the log of each task that failed."""
-    for task in api.tasks(DAG, run):
+    for task in api.tasks(dag, run):
         if task.state == "failed":
             console.rule(f"{task.task} failed; the end of its log")
-            for line in api.log(DAG, run, task)[-LOG_LINES:]:
+            for line in api.log(dag, run, task)[-LOG_LINES:]:
                 console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -88,8 +134,10 @@ def main() -> int:
     console = Console()
     try:
         conf = {"rows": arguments.rows, "seed": arguments.seed, "data": _data(arguments.data)}
-        stack = Stack(places.REPOSITORY)
-        return demo(stack, {**conf, "report": str(stack.folder)}, console)
+        with SlowService(DELAY) as service:
+            customers = {"conn_type": "http", "host": HOST, "port": service.port}
+            stack = Stack(places.REPOSITORY, connections={"customers": customers})
+            return demo(stack, service, {**conf, "report": str(stack.folder)}, console)
     except KeyboardInterrupt:
         console.print("ended; everything that was started is stopped")
         return 130

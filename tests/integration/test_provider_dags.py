@@ -13,9 +13,12 @@ import pytest
 from airflow.sdk.execution_time.context import ConnectionAccessor
 
 import wasmline
+from enriching.scene import Scene
+from enriching.service import SlowService
 from wasmline.deploy import DeploymentLog
 from wasmline.jobs import FunctionSpec
 from wasmline.kafka import Topics, read_to_end
+from wasmline.local.ports import HOST
 from wasmline.registry import FilesystemRegistry
 from wasmline.testing.kafka import RunningKafka
 
@@ -135,6 +138,33 @@ def test_the_steps_up_to_the_stream_build_publish_deploy_and_produce(
     assert run_dag(dag, rows=ROWS, seed=8).state == "success"
     assert sum(Topics(connected.config).end_offsets("deliveries.raw").values()) == ROWS, "the topics are fresh"
     assert FilesystemRegistry(str(tmp_path / "registry")).versions("delivery-distance") == [published.version]
+
+
+def test_the_enrichment_calls_beyond_the_partitions_and_gives_each_order_once_and_in_order(
+    load: Callable[[str], ModuleType],
+    run_dag: Callable[..., Any],
+    connected: RunningKafka,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[2]"}))
+    dag = load("enrich_over_http").dag
+    dag.get_task("enrich").retries = 0
+    with SlowService(0.02) as service:
+        customers = {"conn_type": "http", "host": HOST, "port": service.port}
+        monkeypatch.setenv("AIRFLOW_CONN_CUSTOMERS", json.dumps(customers))
+        found = Scene(
+            kafka=connected.config,
+            service=service,
+            topic="orders",
+            enriched="orders.enriched",
+            dead_letters="orders.dlq",
+            partitions=3,
+            run_parallel=lambda: run_dag(dag, max_concurrency=16),
+        ).compare(600, lambda _: None)
+    assert (found.plain.calls, found.plain.at_once) == (600, 3)
+    assert 3 < found.parallel.at_once <= 32, "two tasks of sixteen calls each"
+    assert found.parallel.calls >= 600
+    assert (found.enriched, found.dead_letters) == (599, 1)
 
 
 def test_the_command_to_look_at_the_deployments_works_as_it_is_printed(

@@ -1,6 +1,6 @@
 """What a driver's job does, as metrics for Prometheus: its partition statuses, read from Kafka at each scrape.
 
-Nothing is read, and no connection is open, before the first scrape. Needs the extra ``metrics``.
+Between two scrapes nothing is read. Needs the extra ``metrics``.
 """
 
 from __future__ import annotations
@@ -93,7 +93,10 @@ class StatusCollector(Collector):
     def _read(self) -> list[PartitionStatus]:
         with self._one:
             self._log = self._log or StatusLog(self._config)
-            return self._log.of(self._job)
+            try:
+                return self._log.of(self._job)
+            finally:
+                self._log.rest()
 
 
 @contextmanager
