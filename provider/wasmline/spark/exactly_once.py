@@ -8,7 +8,7 @@ nothing. The protocol: ``reference/spark.md`` §6.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -141,7 +141,7 @@ class ExactProgress:
 class ExactWriting:
     """Who writes, and how: what the clients of a task are made of."""
 
-    config: str
+    config: str = field(repr=False)
     group: str
     transactional_id: str
     compression: str
