@@ -21,6 +21,7 @@ def up(stack: Stack, console: Console) -> None:
     console.print(f"Airflow  {stack.airflow.url}  (no login; open to this machine only)", highlight=False)
     console.print(f"Kafka    {stack.kafka.bootstrap_servers}", highlight=False)
     console.print("try the forms of delivery_pipeline and retrain_delivery_eta; `make down` ends both")
+    console.print("enrich_over_http calls a service of yours: add a connection `customers`, of type HTTP, to it first")
 
 
 def main() -> int:
