@@ -64,7 +64,8 @@ class StreamSpec:
 
     mode: ``microbatch`` is one Spark task for each partition and batch; ``parallel`` holds the partitions for a lease,
         and works on many keys of each at once.
-    trigger_interval: the pause between two batches, or leases; None means: until caught up, then end.
+    trigger_interval: the pause between two batches; leases follow each other at once. None means: until caught up, then
+        end.
     delivery: ``exactly_once`` writes outputs and progress in transactions.
     shards: microbatch only: spread each batch over so many tasks, by key.
     ordering, max_concurrency, commit_interval_ms: parallel only, for each task: see ConsumerOptions.

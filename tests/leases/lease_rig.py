@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import collections
 import os
 import pickle
 import subprocess
 import sys
+import threading
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,16 +23,20 @@ from wasmline.jobs import FunctionSpec, JobSpec, StreamSpec
 from wasmline.kafka import ConsumerGroups, KafkaConfig, Topics, producer, read_to_end
 from wasmline.local.process import wait_until
 from wasmline.pipeline.lease import Lease
+from wasmline.pipeline.lease_worker import LeaseWorker
 from wasmline.pipeline.lessor import Grant, Lessor, Tenancy
 from wasmline.status import PartitionStatus
 
-PATIENCE = 60.0
+ROUNDS = int(os.environ.get("CHAOS_ROUNDS", "1"))
+"""How often each scenario repeats what it does to the tasks."""
+
+PATIENCE = 60.0 + 10.0 * ROUNDS
 """Seconds after which something that has to happen counts as missing."""
 
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parents[1]
 
-EXACTLY_ONCE = {"delivery": "exactly_once", "commit_interval_ms": 50}
+EXACTLY_ONCE: dict[str, Any] = {"delivery": "exactly_once", "commit_interval_ms": 50}
 
 
 class Task:
@@ -162,6 +170,27 @@ class LeaseRig:
         assert self.job.stream is not None
         self._lessors.append(Lessor(self.config, behalf, self.job.stream.transform))
         return self._lessors[-1]
+
+    @contextmanager
+    def letting(self, lessor: Lessor) -> Iterator[None]:
+        """Give leases out and work on them in this process, one at a time, until the job is stopped at the end."""
+
+        def let() -> None:
+            grant = NOTHING
+            while not stopped.is_set():
+                before, grant = grant, lessor.next(grant)
+                for lease in lessor.leases(grant) if grant != before else ():
+                    collections.deque(LeaseWorker(self.config, lease).run(), 0)
+
+        stopped = threading.Event()
+        with ThreadPoolExecutor(1) as thread:
+            ended = thread.submit(let)
+            try:
+                yield
+            finally:
+                stopped.set()
+                self.stop()
+                ended.result(PATIENCE)
 
     def work(self, leases: Iterable[Lease]) -> list[Task]:
         """Start a process for each lease."""

@@ -13,7 +13,7 @@ from typing import Literal
 from wasmline.deploy import topics
 from wasmline.deploy.spec import Deployment
 from wasmline.documents import decode, encode
-from wasmline.errors import Conflict, Fenced, JobNotFound
+from wasmline.errors import Conflict, Fenced, JobNotFound, KafkaError
 from wasmline.jobs import JobReport, JobSpec
 from wasmline.kafka import CompactedTopic, KafkaConfig, RecordWriter, TransactionalWriter
 
@@ -188,16 +188,22 @@ class ClaimKeeper:
             try:
                 self._driver.claim(claim)
             except Fenced:
-                self._driver.close()
-                self._driver = None
+                self._forget()
+            except KafkaError:
+                self._forget()  # a transaction that failed is left to the next client to end
+                raise
             else:
                 return
 
     def close(self) -> None:
         """Close the Kafka clients."""
         self._jobs.close()
+        self._forget()
+
+    def _forget(self) -> None:
         if self._driver is not None:
             self._driver.close()
+            self._driver = None
 
 
 def _fenced(job: str) -> Fenced:

@@ -135,7 +135,7 @@ class Lessor:
         deployment = self._deployment(_stream(order.spec))
         if deployment is not None and deployment.state == "paused":
             return None
-        progress = self._read(last)
+        progress = self._read(order.spec.group, last)
         if self._ends is not None and self._ends.passed(_named(self._tenancy.topic, progress)):
             return None
         asked = _stream(order.spec).tasks or self._tenancy.slots
@@ -178,12 +178,12 @@ class Lessor:
             self._checked = deployment.generation
         return deployment
 
-    def _read(self, last: Grant) -> dict[int, int]:
+    def _read(self, group: str, last: Grant) -> dict[int, int]:
         """Return the group's progress for every partition of the topic; a new one begins where it does.
 
         Raises GroupInUse; ProgressLost where it is not at least what it was at the last grant.
         """
-        group, topic = f"wasmline.{self._tenancy.job}", self._tenancy.topic
+        topic = self._tenancy.topic
         self._groups.refuse_members(group)
         begins = self._topics.beginning_offsets(topic)
         if self._progress is None:

@@ -30,6 +30,9 @@ class DeadMan:
             stdout=subprocess.DEVNULL,
             start_new_session=True,
         )
+        assert self._child.stdin is not None
+        self._signs = self._child.stdin.fileno()
+        os.set_blocking(self._signs, False)  # a child that is frozen itself holds nobody up
 
     @property
     def is_alive(self) -> bool:
@@ -45,9 +48,8 @@ class DeadMan:
         self._write(REST)
 
     def _write(self, line: bytes) -> None:
-        assert self._child.stdin is not None
-        with suppress(BrokenPipeError):  # without its child this process is as it was before
-            os.write(self._child.stdin.fileno(), line)
+        with suppress(BrokenPipeError, BlockingIOError):  # without its child this process is as it was before
+            os.write(self._signs, line)
 
 
 _switch: dict[int, DeadMan] = {}
