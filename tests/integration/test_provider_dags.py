@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,7 +16,7 @@ from airflow.sdk.execution_time.context import ConnectionAccessor
 import wasmline
 from enriching.scene import Scene
 from enriching.service import SlowService
-from wasmline.deploy import DeploymentLog
+from wasmline.deploy import DeploymentLog, JobBoard, PartitionTotals
 from wasmline.jobs import FunctionSpec
 from wasmline.kafka import Topics, read_to_end
 from wasmline.local.ports import HOST
@@ -165,6 +166,12 @@ def test_the_enrichment_calls_beyond_the_partitions_and_gives_each_order_once_an
     assert 3 < found.parallel.at_once <= 32, "two tasks of sixteen calls each"
     assert found.parallel.calls >= 600
     assert (found.enriched, found.dead_letters) == (599, 1)
+    with closing(JobBoard(connected.config)) as board:
+        standing = board.look("enrich-over-http")
+    totals = PartitionTotals.of(standing.partitions)
+    assert (totals.records_in, totals.records_out, totals.lag, totals.in_flight) == (600, 599, 0, 0)
+    assert totals.dead_letters == {"TerminalFailure": 1}
+    assert {each.state for each in standing.partitions} == {"stopped"}
 
 
 def test_the_command_to_look_at_the_deployments_works_as_it_is_printed(
