@@ -16,7 +16,7 @@
     │                   NotAuthorized · InexactMetadata · GroupInUse(group, members)
     ├─ ConsumerError    InvalidConsumerOption(option) · InvalidOffsetMetadata(offset, reason) · CommitFailed
     │                   ProducerFenced · TerminalFailure · RecordsFailed(failures, outputs) · HandlerCancelled
-    │                   HandlerBroken · OutputRefused(place) · UnsafeBroker
+    │                   HandlerBroken · HandlerStuck · OutputRefused(place) · UnsafeBroker
     │                   RecordGivenUp(topic, partition, offset, attempts)
     ├─ LocalError       PrerequisiteMissing(install) · ArtifactUnavailable · PortInUse(port) · ServiceFailed(log)
     ├─ TrainingError    InvalidTrainSpec(field) · NotEnoughData(rows) · GateFailed(report)
@@ -305,6 +305,10 @@ class RecordsFailed(ConsumerError):
 
 class HandlerBroken(ConsumerError):
     """For handlers to raise: no record is to blame, and the consumer ends. What it was working on is not done."""
+
+
+class HandlerStuck(ConsumerError):
+    """Handlers did not return when their consumer ended; what they work on is not done, and its process has to end."""
 
 
 class HandlerCancelled(ConsumerError):

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import NamedTuple, Protocol
@@ -21,6 +22,9 @@ from wasmline.consumer.work import Batch
 from wasmline.errors import HandlerCancelled
 
 logger = logging.getLogger(__name__)
+
+CANCEL = 1.0
+"""Seconds that a coroutine has to end once it is cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +77,8 @@ class Engine(Protocol):
     def submit(self, batches: Sequence[Batch]) -> None:
         """Run these, in this order as far as workers are free."""
 
-    def close(self, timeout: float) -> None:
-        """End the workers once they are done with what they have; one that is not after ``timeout`` seconds is left."""
+    def close(self, timeout: float) -> int:
+        """End the workers once they are done with what they have; return how many are not after ``timeout`` seconds."""
 
 
 class ThreadEngine:
@@ -96,7 +100,7 @@ class ThreadEngine:
             thread.start()
             self._threads.append(thread)
 
-    def close(self, timeout: float) -> None:
+    def close(self, timeout: float) -> int:
         for _ in self._threads:
             self._batches.put(None)
         deadline = time.monotonic() + timeout
@@ -104,6 +108,7 @@ class ThreadEngine:
             thread.join(max(0.0, deadline - time.monotonic()))
         if left := [thread.name for thread in self._threads if thread.is_alive()]:
             logger.warning("left running, because their handlers do not return: %s", ", ".join(left))
+        return len(left)
 
     def _work(self) -> None:
         handle: BatchHandler | None = None
@@ -126,8 +131,22 @@ class ThreadEngine:
             close()
 
 
+_loops: dict[int, asyncio.AbstractEventLoop] = {}
+_starting = threading.Lock()
+
+
+def _event_loop() -> asyncio.AbstractEventLoop:
+    """Return this process's loop for handlers: what they keep between calls, such as a session, belongs to one loop."""
+    with _starting:
+        loop = _loops.get(os.getpid())
+        if loop is None:
+            loop = _loops[os.getpid()] = asyncio.new_event_loop()
+            threading.Thread(target=loop.run_forever, name="wasmline-asyncio", daemon=True).start()
+        return loop
+
+
 class AsyncioEngine:
-    """Runs up to ``workers`` batches at a time on an event loop in a thread of its own."""
+    """Runs up to ``workers`` batches at a time on the event loop that all such engines of a process share."""
 
     def __init__(self, handle: AsyncBatchHandler, workers: int, room: int, mailbox: Mailbox) -> None:
         self.workers = workers
@@ -137,28 +156,20 @@ class AsyncioEngine:
         self._batches: deque[Batch] = deque()
         self._idle: list[asyncio.Future[None]] = []
         self._ending = False
-        self._loop = asyncio.new_event_loop()
+        self._loop = _event_loop()
         self._tasks: list[asyncio.Task[None]] = []
-        self._thread = threading.Thread(target=self._run, name="wasmline-asyncio", daemon=True)
-        self._thread.start()
 
     def submit(self, batches: Sequence[Batch]) -> None:
         self._batches.extend(batches)
         self._loop.call_soon_threadsafe(self._wake)
 
-    def close(self, timeout: float) -> None:
-        self._loop.call_soon_threadsafe(self._end, timeout)
-        self._thread.join(timeout + 1)
-        if self._thread.is_alive():
-            logger.warning("left running, because a handler holds the event loop: %s", self._thread.name)
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
+    def close(self, timeout: float) -> int:
         try:
-            self._loop.run_forever()
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-        finally:
-            self._loop.close()
+            return asyncio.run_coroutine_threadsafe(self._finish(timeout), self._loop).result(timeout + CANCEL + 1)
+        except TimeoutError:
+            logger.warning("left running, because a handler holds the event loop: %d handlers", len(self._tasks))
+            _loops.pop(os.getpid(), None)
+            return len(self._tasks)
 
     def _wake(self) -> None:
         """Let idle workers look for batches, and start one more where all that there are have work."""
@@ -169,21 +180,16 @@ class AsyncioEngine:
         for _ in range(min(waiting, self.workers - len(self._tasks))):
             self._tasks.append(self._loop.create_task(self._work()))
 
-    def _end(self, timeout: float) -> None:
-        self._loop.create_task(self._finish(timeout))
-
-    async def _finish(self, timeout: float) -> None:
+    async def _finish(self, timeout: float) -> int:
         self._ending = True
         for future in self._idle:
             future.cancel()
-        if self._tasks:
-            _, pending = await asyncio.wait(self._tasks, timeout=timeout)
-            for task in pending:
-                task.cancel()
-            if pending:
-                logger.warning("cancelled, because they do not return: %d handlers", len(pending))
-                await asyncio.wait(pending, timeout=1)
-        self._loop.stop()
+        pending = await _done(self._tasks, timeout)
+        for task in pending:
+            task.cancel()
+        if pending:
+            logger.warning("cancelled, because they do not return: %d handlers", len(pending))
+        return len(await _done(pending, CANCEL))
 
     async def _work(self) -> None:
         batches, mailbox, clock = self._batches, self._mailbox, time.perf_counter
@@ -211,3 +217,8 @@ class AsyncioEngine:
             result = Result(batch, outcome, clock() - begin)
             following = result.following
             mailbox.put(result)
+
+
+async def _done(tasks: Collection[asyncio.Task[None]], timeout: float) -> set[asyncio.Task[None]]:
+    """Wait for tasks; return those that are not done after ``timeout`` seconds."""
+    return (await asyncio.wait(tasks, timeout=timeout))[1] if tasks else set()

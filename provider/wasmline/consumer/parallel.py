@@ -10,7 +10,7 @@ from dataclasses import replace
 from queue import SimpleQueue
 
 from wasmline.consumer.backend import Backend
-from wasmline.consumer.engines import Mailbox
+from wasmline.consumer.engines import Engine, Mailbox
 from wasmline.consumer.handlers import Handler, PerThread, engine
 from wasmline.consumer.health import ConsumerHealth, Counters, State
 from wasmline.consumer.options import ConsumerOptions
@@ -37,6 +37,8 @@ class ParallelConsumer:
         self._mailbox: Mailbox = SimpleQueue()
         self._lock = threading.Lock()
         self._state = State.NEW
+        self.stuck = 0
+        """Calls of the handler that had not returned some time after the end. They still work on their records."""
         self._thread: int | None = None
         """The owner, while it runs."""
         self._paused = self._stopping = self._drain = False
@@ -104,10 +106,13 @@ class ParallelConsumer:
         finally:
             self._last = owner.health(self._state)
             with ExitStack() as stack:
-                stack.callback(workers.close, GRACE)
+                stack.callback(self._close, workers)
                 stack.callback(backend.transactions.close)
                 stack.callback(backend.sink.close)
                 stack.callback(backend.source.close)
+
+    def _close(self, workers: Engine) -> None:
+        self.stuck = workers.close(GRACE)
 
     def _serve(self, owner: Owner) -> None:
         while not self._stopping:

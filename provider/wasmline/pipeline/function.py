@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from functools import reduce
+from functools import cache, reduce
 from pathlib import Path
 
 from wasmline.consumer import PerThread
@@ -12,8 +12,9 @@ from wasmline.consumer.handlers import Handler
 from wasmline.errors import InvalidConsumerOption
 
 
+@cache
 def load(reference: str) -> Handler | PerThread:
-    """Return what ``module:name`` names, an instance of it where that is a class.
+    """Return what ``module:name`` names, one instance of it in this process where that is a class.
 
     What the module raises when it is imported is not caught. Raises InvalidConsumerOption where there is no such module
     or name, or where it is nothing to call.

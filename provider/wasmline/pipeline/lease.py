@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from wasmline.deploy import Deployment, JobControl
+from wasmline.deploy import BatchClaim, Deployment, JobControl
 from wasmline.errors import InvalidJob
 from wasmline.jobs import JobSpec, StreamSpec
 
@@ -54,7 +54,7 @@ class Lease:
             return "a stop is wanted"
         if order and order.spec.stream != self.job.stream:
             return "the order was changed"
-        if claim and (claim.driver != self.driver or claim.batch_id > self.epoch):
+        if claim and self.is_taken_by(claim):
             return "the job was claimed anew"
         if withdrawal and withdrawal.driver == self.driver and withdrawal.epoch >= self.epoch:
             return "it was withdrawn"
@@ -63,6 +63,10 @@ class Lease:
         if deployment and deployment.state == "paused":
             return "the deployment is paused"
         return None
+
+    def is_taken_by(self, claim: BatchClaim) -> bool:
+        """Say whether a claim gives the partitions to another lease."""
+        return claim.driver != self.driver or claim.batch_id > self.epoch
 
 
 class Tenure:
@@ -81,6 +85,10 @@ class Tenure:
         """Say that this process is alive; too late, that changes nothing."""
         if self.held():
             self._renewed = time.monotonic()
+
+    def lose(self) -> None:
+        """Hear that the partitions are somebody else's."""
+        self._lost = True
 
     def held(self) -> bool:
         """Say whether the partitions are this process's to work on."""

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from wasmline.consumer import ConsumedRecord, ConsumerHealth, ConsumerOptions, ParallelConsumer, PerThread, RetryPolicy
 from wasmline.consumer.confluent.assigned import AssignedBackend, Share
@@ -17,7 +17,9 @@ from wasmline.consumer.handlers import Handler
 from wasmline.deploy import Deployment, DeploymentLog, JobControl, JobLog, Withdrawal
 from wasmline.errors import (
     HandlerBroken,
+    HandlerStuck,
     InvalidJob,
+    KafkaError,
     ModuleError,
     ProducerFenced,
     RecordGivenUp,
@@ -34,6 +36,8 @@ from wasmline.pipeline.statuses import LeaseRow, LeaseStatuses
 from wasmline.records import TopicPartition
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 DRAIN = 30.0
 """Seconds that records in flight may take to be done once a lease is over."""
@@ -62,7 +66,7 @@ class LeaseWorker:
         self._config = config
         self._lease = lease
         self._beat = beat
-        self._tenure = Tenure(lease.until + DRAIN)
+        self._tenure = Tenure(lease.until + DRAIN + GRACE)
         self._control = JobControl(lease.job.job, lease.stream.transform)
         self._over = threading.Event()
         self._deadline = lease.until + DRAIN + GRACE
@@ -80,25 +84,25 @@ class LeaseWorker:
     def run(self) -> Iterator[LeaseRow]:
         """Work until the lease is over, all that was in flight is committed, and tell how it stands now and then.
 
-        When somebody else has taken partitions over this ends, too. Raises what no other try can mend.
+        When somebody else has taken partitions over this ends, too. Raises what no other try can mend, and HandlerStuck
+        where a handler does not return: its process must not work on another lease.
         """
         try:
             while not self._over.is_set() and time.time() < self._lease.until:
                 try:
                     yield from self._attempt()
                 except ProducerFenced as error:
-                    self._withdraw()
+                    self._await(self._withdraw)
                     self._end(str(error))
                 except WasmlineError as error:
-                    self._settle(error)
+                    self._await(partial(self._settle, error))
         finally:
-            self._statuses.close(self._consumer.health() if self._consumer else None)
+            self._await(partial(self._statuses.close, self._consumer.health() if self._consumer else None))
         where = f"{self._lease.topic} {list(self._lease.partitions)}"
         logger.info("lease %d of job %s on %s is over: %s", self._lease.epoch, self._lease.job.job, where, self.reason)
 
     def _attempt(self) -> Iterator[LeaseRow]:
-        self._beat(self._deadline - time.time())
-        handler, options = self._work()
+        handler, options = self._await(self._work)
         share = Share(
             partitions=tuple(TopicPartition(self._lease.topic, each) for each in self._lease.partitions),
             followed={TopicPartition(topic, 0): offset for topic, offset in self._lease.control.items()},
@@ -113,18 +117,40 @@ class LeaseWorker:
         self._statuses.begin()
         running = Errand(partial(consumer.run, handler))
         told = 0.0
-        while not running.wait(LOOK if self._over.is_set() else max(0.0, min(LOOK, self._lease.until - time.time()))):
-            self._tenure.renew()
-            self._beat(self._deadline - time.time())
-            health = consumer.health()
-            self._judge(health, backend)
-            if time.monotonic() - told >= TELL:
-                told = time.monotonic()
-                yield self._statuses.tell(health)
+        try:
+            while not running.wait(self._pause):
+                self._live()
+                health = consumer.health()
+                self._judge(health, backend)
+                if time.monotonic() - told >= TELL:
+                    told = time.monotonic()
+                    yield self._statuses.tell(health)
+        finally:
+            consumer.stop(drain=False)
+            self._await(running.wait)
         yield self._statuses.tell(consumer.health())
-        running.result()
         if backend.transactions.fenced is not None:
             raise backend.transactions.fenced
+        if consumer.stuck:
+            raise HandlerStuck(f"{consumer.stuck} handlers did not return within {DRAIN:.0f} s: give them time-outs")
+        running.result()
+
+    @property
+    def _pause(self) -> float:
+        """Seconds until the next look."""
+        return LOOK if self._over.is_set() else max(0.0, min(LOOK, self._lease.until - time.time()))
+
+    def _live(self) -> None:
+        """Give a sign of life."""
+        self._tenure.renew()
+        self._beat(self._deadline - time.time())
+
+    def _await(self, call: Callable[[], T]) -> T:
+        """Make a call that may take its time, and give signs of life meanwhile."""
+        errand = Errand(call)
+        while not errand.wait(LOOK):
+            self._live()
+        return errand.result()
 
     def _work(self) -> tuple[Handler | PerThread, ConsumerOptions]:
         """Return what is run, and how."""
@@ -173,6 +199,9 @@ class LeaseWorker:
     def _follow(self, record: ConsumedRecord) -> None:
         """Hear of what is written about the job; on the consumer's own thread, so that nothing comes in between."""
         if self._control.apply(record.topic, record.key, record.value):
+            claim = self._control.claim
+            if claim is not None and self._lease.is_taken_by(claim):
+                self._tenure.lose()
             reason = self._lease.superseded(self._control)
             if reason is not None:
                 self._end(reason)
@@ -181,10 +210,17 @@ class LeaseWorker:
         """End the lease where its time is over, somebody else has it, or all is done that was to be done."""
         if backend.transactions.fenced is not None:
             self._end(str(backend.transactions.fenced))
-        elif self._ends is not None and self._ends.reached(health):
+        elif self._ends is not None and self._has_caught_up(self._ends, health):
             self._end("it has caught up")
         elif time.time() >= self._lease.until:
             self._end(self.reason)
+
+    def _has_caught_up(self, ends: Ends, health: ConsumerHealth) -> bool:
+        try:
+            return ends.reached(health)
+        except KafkaError as error:
+            logger.warning("whether all is done is not known for now: %s", error)
+            return False
 
     def _end(self, reason: str) -> None:
         if self._over.is_set():

@@ -108,9 +108,11 @@ class AssignedSource(ConfluentSource):
         super().commit(offsets)
 
     def close(self) -> None:
-        if self._listener is not None:
-            self._listener.revoked(self._share.partitions)
-        super().close()
+        try:
+            if self._listener is not None:
+                self._listener.revoked(self._share.partitions)
+        finally:
+            super().close()
 
 
 class AssignedTransactions(ConfluentTransactions):
@@ -133,7 +135,8 @@ class AssignedTransactions(ConfluentTransactions):
     ) -> Mapping[TopicPartition, WasmlineError]:
         self._refuse()
         failures = super().commit(work)
-        self.fenced = next((error for error in failures.values() if isinstance(error, ProducerFenced)), None)
+        fences = (error for error in failures.values() if isinstance(error, ProducerFenced))
+        self.fenced = self.fenced or next(fences, None)
         # Raised at once: what else of this round failed may not be tried again by the last commit.
         self._refuse()
         return failures
