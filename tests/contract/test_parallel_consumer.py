@@ -499,6 +499,22 @@ def test_outputs_are_seen_once_whatever_becomes_of_a_transaction(
     assert len(written) == 50
 
 
+def test_what_coroutines_keep_outlives_a_consumer(memory: Memory, group: str, ledger: Ledger) -> None:
+    """A session that a module opens once belongs to the event loop of its first use."""
+    topic = memory.topic()
+    turn = asyncio.Semaphore(1)
+
+    async def work(record: ConsumedRecord) -> None:
+        async with turn:
+            await asyncio.sleep(0)
+            ledger.note(record)
+
+    for count in (8, 16):
+        memory.write(*numbered(topic, 8, keys=8))
+        drained(memory, options(topic, group), ledger, work, count)
+    assert sorted(ledger.offsets()) == list(range(16))
+
+
 # -- commits and restarts ---------------------------------------------------------------------------------------------
 
 
@@ -522,6 +538,7 @@ def test_a_record_in_flight_is_not_committed_and_what_finished_beside_it_does_no
         running.until(lambda health: health.partitions[0].incompletes == 2)
         running.stop(drain=True)
     assert running.failure is None
+    assert running.consumer.stuck == 2
     (left,) = cluster.committed(group, topic).values()
     assert (left.offset, left.metadata) == (2, encode(2, 11, [2, 5]))
     again = Ledger()
