@@ -26,12 +26,12 @@ def spark_home(folder: Path) -> Path:
 
 
 def test_records_of_a_key_stay_in_order_where_shards_come_over_the_network(kafka: RunningKafka, tmp_path: Path) -> None:
-    records = keyed(24_000)
+    records = keyed(12_000)
     stages = {delivery: make_stage(kafka.config, None, tmp_path) for delivery in ("at_least_once", "exactly_once")}
     for delivery, stage in stages.items():
         stage.deploy(guest())
         stage.produce(records)
-        stage.order(delivery=delivery, shards=5, max_offsets_per_trigger=12_000)
+        stage.order(delivery=delivery, shards=5)
     environment = {
         **os.environ,
         "SPARK_HOME": str(spark_home(tmp_path / "spark")),
