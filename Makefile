@@ -53,7 +53,8 @@ fuzz: $(INSTALLED) ## random records and modules, soaks, two million records in 
 
 chaos: $(INSTALLED) ## consumers and brokers die, freeze and come back, beside outside books (ROUNDS=10; about half an hour)
 	@CHAOS_ROUNDS=$(ROUNDS) WASMLINE_LONG=1 $(BIN)/python -m pytest --timeout=0 tests/chaos \
-	  tests/integration/test_commit_metadata.py tests/integration/test_java_interop.py
+	  tests/integration/test_commit_metadata.py tests/integration/test_java_interop.py \
+	  tests/integration/test_leases.py tests/integration/test_parallel.py
 
 clean: ## remove the environment and what the demo left
 	@rm -rf $(VENV) build

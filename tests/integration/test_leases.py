@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
-from lease_rig import EXACTLY_ONCE, NOTHING, PATIENCE, LeaseRig
+from lease_rig import EXACTLY_ONCE, NOTHING, PATIENCE, ROUNDS, LeaseRig
 from wasmline.consumer import ConsumerOptions, ParallelConsumer
 from wasmline.consumer.confluent.assigned import AssignedBackend, Share
 from wasmline.errors import Fenced, GroupInUse, InvalidJob, ProducerFenced, ProgressLost
@@ -40,7 +40,7 @@ def test_outputs_are_seen_once_and_in_order_whatever_is_killed(rigs: Rigs) -> No
     lessor = rig.lessor()
     rig.feed(500)
     leases = lessor.leases(lessor.next(NOTHING))
-    for _ in range(3):
+    for _ in range(3 * ROUNDS):
         tasks = rig.work(leases)
         before = rig.seen()
         rig.feed(1_500)
@@ -77,7 +77,7 @@ def test_leases_follow_each_other_under_load_whatever_their_number(rigs: Rigs, d
     rig = rigs(function="lease_handlers:copy_async", **delivery)
     lessor = rig.lessor(slots=3)
     grant = NOTHING
-    for number in range(4):
+    for number in range(4 * ROUNDS):
         grant = lessor.next(grant)
         tasks = rig.work(lessor.leases(grant))
         rig.feed(700)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from lease_rig import EXACTLY_ONCE, FOLDER, LeaseRig
+from lease_rig import EXACTLY_ONCE, FOLDER, ROUNDS, LeaseRig
 from stage import Stage, by_key, keyed, make_stage, unique, until
 from wasmline import dead_letters
 from wasmline.deploy import DeploymentLog, JobLog, StatusLog
@@ -145,7 +145,7 @@ def test_a_deployment_that_cannot_be_run_ends_the_job_by_its_name(stage: Stage) 
 def test_leases_that_end_in_a_row_under_load_lose_and_repeat_nothing(parallel_spark: SparkSession, rigs: Rigs) -> None:
     rig = rigs(**EXACTLY_ONCE)
     with running(parallel_spark, rig) as ended:
-        for number in range(7):
+        for number in range(max(7, 10 * ROUNDS)):
             rig.feed(300)
             seen = rig.seen()
             rig.until(lambda seen=seen: rig.seen() > seen, "the next lease")  # type: ignore[misc]
@@ -162,7 +162,7 @@ def test_leases_that_end_in_a_row_under_load_lose_and_repeat_nothing(parallel_sp
 def test_a_task_that_is_killed_and_one_that_is_frozen_are_tried_again(parallel_spark: SparkSession, rigs: Rigs) -> None:
     rig = rigs(**EXACTLY_ONCE)
     with running(parallel_spark, rig):
-        for blow in (signal.SIGKILL, signal.SIGSTOP):
+        for blow in (signal.SIGKILL, signal.SIGSTOP) * ROUNDS:
             rig.feed(500)
             rig.until(lambda: rig.seen() == len(rig.written), "tasks at work")
             os.kill(rig.workers()[0], blow)

@@ -30,7 +30,7 @@ from wasmline.status import PartitionStatus
 ROUNDS = int(os.environ.get("CHAOS_ROUNDS", "1"))
 """How often each scenario repeats what it does to the tasks."""
 
-PATIENCE = 60.0 + 10.0 * ROUNDS
+PATIENCE = 180.0 + 10.0 * ROUNDS
 """Seconds after which something that has to happen counts as missing."""
 
 FOLDER = Path(__file__).parent
