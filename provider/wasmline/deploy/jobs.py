@@ -34,12 +34,12 @@ class BatchClaim:
     ``batch_id`` -1 is the driver's claim of the job, made before its query starts. ``checkpoint`` names the series that
     the batch ids count in, and ``mode`` who counts: the other mode goes on from the group's progress. ``driver`` tells
     the drivers of one run apart where several processes claim for one. ``deployment`` is None where a function runs.
-    So many ``partitions`` of the input have their progress in the group, which must have it from then on; 0 where it is
-    the checkpoint that counts.
+    So many ``partitions`` of the input have their progress in the group, which must have it from then on.
     """
 
     run: str
     mode: Literal["microbatch", "parallel"] = "microbatch"
+    delivery: Literal["at_least_once", "exactly_once"] = "at_least_once"
     driver: str = ""
     partitions: int = 0
     checkpoint: str

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 
 from wasmline.consumer.confluent.assigned import GroupProgress
 from wasmline.deploy import CONTROL_TOPICS, BatchClaim, ClaimKeeper, Deployment, JobControl, require_topics
-from wasmline.errors import DeploymentNotFound, InvalidJob, ProgressLost, WasmlineError
+from wasmline.errors import DeploymentNotFound, InvalidJob, WasmlineError
 from wasmline.jobs import JobSpec, StreamSpec
 from wasmline.kafka import ConsumerGroups, Follower, KafkaConfig, Topics
 from wasmline.pipeline.ends import Ends
+from wasmline.pipeline.group_progress import lost
 from wasmline.pipeline.lease import Lease
 from wasmline.records import TopicPartition
 
@@ -150,6 +151,7 @@ class Lessor:
             BatchClaim(
                 run=self._tenancy.run,
                 mode="parallel",
+                delivery=_stream(order.spec).delivery,
                 driver=self._tenancy.driver,
                 partitions=len(progress),
                 checkpoint=self._tenancy.checkpoint,
@@ -194,7 +196,7 @@ class Lessor:
         }
         for partition, before in last.progress.items():
             if found.get(partition, -1) < before:
-                raise _lost(group, topic, partition, found.get(partition), before, self._tenancy.checkpoint)
+                raise lost(group, topic, partition, found.get(partition), before)
         if new := {each: begin for each, begin in begins.items() if each not in found}:
             self._groups.commit_offsets(group, _named(topic, new))
         return found | new
@@ -208,14 +210,3 @@ def _stream(job: JobSpec) -> StreamSpec:
 
 def _named(topic: str, offsets: Mapping[int, int]) -> dict[TopicPartition, int]:
     return {TopicPartition(topic, partition): offset for partition, offset in offsets.items()}
-
-
-def _lost(group: str, topic: str, partition: int, found: int | None, before: int, checkpoint: str) -> ProgressLost:
-    has = "nothing" if found is None else found
-    text = (
-        f"group {group} has {has} committed for {topic}-{partition}, and the job got to {before}. Its offsets were "
-        "moved, deleted, or expired, so that going on would repeat or lose records. Set them to where the outputs end "
-        f"(kafka-consumer-groups --group {group} --topic {topic}:{partition} --reset-offsets); if they are where you "
-        f"want them, delete {checkpoint}, which remembers nothing else"
-    )
-    return ProgressLost(text, group=group, topic=topic, partition=partition, offset=found)

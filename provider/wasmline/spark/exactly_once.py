@@ -7,7 +7,7 @@ nothing. The protocol: ``reference/spark.md`` §6.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -17,10 +17,11 @@ from pyspark.sql import DataFrame
 from wasmline.consumer.confluent.batch_transactions import BatchTransactions
 from wasmline.consumer.confluent.door import GroupDoor
 from wasmline.consumer.confluent.transactions import assure_safe
-from wasmline.errors import InvalidJob, ProgressLost
+from wasmline.errors import InvalidJob
 from wasmline.jobs import JobSpec
-from wasmline.kafka import ConsumerGroups, KafkaConfig, Topics
+from wasmline.kafka import ConsumerGroups, KafkaConfig
 from wasmline.pipeline import Tally, TransformPipeline
+from wasmline.pipeline.group_progress import lost, settle
 from wasmline.pipeline.part import Outcome, Part
 from wasmline.records import TopicPartition
 from wasmline.spark.series import Starting
@@ -49,13 +50,12 @@ class ExactProgress:
     def prepare(self, starting: Starting, *, known: int, is_anew: bool) -> None:
         """Make sure that exactly-once can be promised, and that every partition has progress.
 
-        ``known`` partitions must have it; the others begin at ``starting``, and all of a topic that ``is_anew`` do.
-        Raises UnsafeBroker, GroupInUse, ProgressLost.
+        For the arguments see ``settle``. Raises UnsafeBroker, GroupInUse, ProgressLost.
         """
         self._groups.refuse_members(self._job.group)
         door = GroupDoor(self._config, self._job.group)
         assure_safe(self._config, self._job.transactional_id, TopicPartition(self._topic, 0), door)
-        self._settle(starting, {} if is_anew else self._committed(), known)
+        self._settle(starting, known, is_anew=is_anew)
 
     def ranges(self, frame: DataFrame) -> tuple[Part, ...]:
         """Return what each task of a batch reads, in the order of the tasks; look after what is new among it.
@@ -68,7 +68,7 @@ class ExactProgress:
             text = "a partition's range is split over tasks, and exactly-once needs it whole: "
             raise InvalidJob(text + "set neither minPartitions nor maxRecordsPerPartition")
         if any(part.source.partition >= self.partitions for part in parts):
-            self._settle("earliest", self._committed(), self.partitions)
+            self._settle("earliest", self.partitions)
         return parts
 
     def write(self, frame: DataFrame, parts: tuple[Part, ...], work: TransformTask, batch_bytes: int) -> None:
@@ -110,31 +110,11 @@ class ExactProgress:
         begins = {part.source.partition: part.begin for part in parts}
         for row in outcomes.collect():
             if not row.done:
-                raise self._lost(row.partition, row.found, begins[row.partition])
+                raise lost(self._job.group, self._topic, row.partition, row.found, begins[row.partition])
 
-    def _committed(self) -> dict[int, int]:
-        return self._groups.committed(self._job.group, self._topic)
-
-    def _settle(self, starting: Starting, committed: Mapping[int, int], known: int) -> None:
-        for partition in range(known):
-            if partition not in committed:
-                raise self._lost(partition, None, None)
-        topics = Topics(self._config)
-        starts = topics.end_offsets(self._topic) if starting == "latest" else topics.beginning_offsets(self._topic)
-        if new := {TopicPartition(self._topic, each): at for each, at in starts.items() if each not in committed}:
-            self._groups.commit_offsets(self._job.group, new)
-        self.partitions = len(starts)
-
-    def _lost(self, partition: int, found: int | None, begin: int | None) -> ProgressLost:
-        group, place = self._job.group, f"{self._topic}-{partition}"
-        text = f"group {group} has {'nothing' if found is None else found} committed for {place}"
-        text += ", where the job has been before" if begin is None else f", and the job got to {begin}"
-        text += (
-            ". Its offsets were moved, deleted, or expired, so that going on would repeat or lose records. Set them to "
-            f"where the outputs end (kafka-consumer-groups --group {group} --topic {self._topic}:{partition} "
-            "--reset-offsets), or run the deployment as a job of another name"
-        )
-        return ProgressLost(text, group=group, topic=self._topic, partition=partition, offset=found)
+    def _settle(self, starting: Starting, known: int, *, is_anew: bool = False) -> None:
+        progress = settle(self._config, self._job.group, self._topic, starting, known=known, is_anew=is_anew)
+        self.partitions = len(progress)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -172,10 +172,8 @@ class MicrobatchJob(StreamJob[Deployment]):
         )
 
     def _claim(self, batch_id: int, deployment: Deployment) -> BatchClaim:
-        claim = super()._claim(batch_id, deployment)
-        if not self._is_exact:
-            return claim
-        return replace(claim, partitions=self._counted.known if self._exact is None else self._exact.partitions)
+        known = self._counted.known if self._exact is None else self._exact.partitions
+        return replace(super()._claim(batch_id, deployment), partitions=known)
 
     def _start(self, deployment: Deployment) -> StreamingQuery:
         source = (

@@ -16,15 +16,17 @@ from wasmline.consumer import ConsumerOptions
 from wasmline.consumer.confluent.assigned import examine
 from wasmline.deploy import BatchClaim, Deployment
 from wasmline.documents import plain
-from wasmline.errors import Fenced, JobFailed, KafkaError
+from wasmline.errors import Fenced, JobFailed
 from wasmline.jobs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import ConsumerGroups, KafkaConfig, Topics
 from wasmline.pipeline.ends import Ends, ends_now
+from wasmline.pipeline.group_progress import settle
 from wasmline.pipeline.lessor import Tenancy
 from wasmline.records import TopicPartition
 from wasmline.spark.failures import cause, refusal
 from wasmline.spark.lease_progress import LeaseProgress
 from wasmline.spark.leases import TENANCY, TRANSFORM, LeaseSource
+from wasmline.spark.series import known_before
 from wasmline.spark.slots import slots
 from wasmline.spark.stream import HEARTBEAT, StreamJob
 
@@ -55,15 +57,17 @@ class ParallelJob(StreamJob[Deployment | None]):
         return None
 
     def _series(self, folder: str, last: BatchClaim | None) -> str:
-        return f"{folder}/{self._topic_id()}-parallel"
+        topic_id = self._topic_id()
+        self._known, self._is_anew = known_before(last, self._topic, topic_id)
+        return f"{folder}/{topic_id}-parallel"
 
     def _claim(self, batch_id: int, deployment: Deployment | None) -> BatchClaim:
-        return replace(super()._claim(batch_id, deployment), driver=self._name)
+        return replace(super()._claim(batch_id, deployment), driver=self._name, partitions=self._known)
 
     def _prepare(self, deployment: Deployment | None) -> None:
         """Look for members of the group, and at what the cluster can do; see that every partition has progress.
 
-        Raises GroupInUse, UnsafeBroker.
+        Raises GroupInUse, UnsafeBroker, ProgressLost.
         """
         if deployment is not None:
             self._generations.check(deployment)
@@ -77,15 +81,12 @@ class ParallelJob(StreamJob[Deployment | None]):
             kafka=self._config.properties,
         )
         self._keeps_maps = examine(options, TopicPartition(self._topic, 0))
-        ends = self._topics.end_offsets(self._topic)
-        starts = ends if self._stream.starting_offsets == "latest" else self._topics.beginning_offsets(self._topic)
-        progress = self._groups.committed(group, self._topic)
-        if new := {each: start for each, start in starts.items() if each not in progress}:
-            self._groups.commit_offsets(group, {TopicPartition(self._topic, each): at for each, at in new.items()})
+        starting = self._stream.starting_offsets
+        progress = settle(self._config, group, self._topic, starting, known=self._known, is_anew=self._is_anew)
         if self._stream.trigger_interval is None:
             self._ends = ends_now(self._config, [self._topic])
         self._progress = LeaseProgress(self._job, self._topic, self._jobs, self._status)
-        self._progress.begin(deployment, starts | progress, ends)
+        self._progress.begin(deployment, progress, self._topics.end_offsets(self._topic))
 
     def _start(self, deployment: Deployment | None) -> StreamingQuery:
         tenancy = Tenancy(
@@ -107,13 +108,6 @@ class ParallelJob(StreamJob[Deployment | None]):
         return writer.option("checkpointLocation", self._checkpoint).start()
 
     def _follow(self, query: StreamingQuery) -> bool:
-        try:
-            return self._look(query)
-        except KafkaError as error:
-            log.warning("job %s is not looked after for now: %s", self._job.job, error)
-            return False
-
-    def _look(self, query: StreamingQuery) -> bool:
         if self._stream.transform:
             deployment = self._generations.current()
             if deployment.state == "paused":

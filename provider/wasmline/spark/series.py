@@ -30,6 +30,18 @@ class Series:
     is_anew: bool = False
 
 
+def known_before(last: BatchClaim | None, topic: str, topic_id: str) -> tuple[int, bool]:
+    """Return how many partitions have progress after the job's last claim, and whether the topic was made anew since.
+
+    It was if another topic had its name then.
+    """
+    if last is None:
+        return 0, False
+    if topic_id in last.checkpoint:
+        return last.partitions, False
+    return 0, last.deployment is not None and last.deployment.spec.input_topic == topic
+
+
 def following(last: BatchClaim | None, folder: str, *, topic: str, topic_id: str, exact: bool, run: str) -> Series:
     """Return the series of a run after the job's ``last`` claim; ``folder`` is the job's, below which they lie.
 
@@ -39,12 +51,12 @@ def following(last: BatchClaim | None, folder: str, *, topic: str, topic_id: str
     plain = f"{folder}/{topic_id}"
     if last is None:
         return Series(checkpoint=plain, resumes=exact)
+    known, is_anew = known_before(last, topic, topic_id)
     if topic_id not in last.checkpoint:
-        same_name = last.deployment is not None and last.deployment.spec.input_topic == topic
-        return Series(checkpoint=plain, resumes=exact, is_anew=same_name)
-    if last.mode == "microbatch" and exact == bool(last.partitions):
-        return Series(checkpoint=last.checkpoint, resumes=exact or last.checkpoint != plain, known=last.partitions)
-    return Series(checkpoint=f"{plain}.{run}", resumes=True, known=last.partitions)
+        return Series(checkpoint=plain, resumes=exact, is_anew=is_anew)
+    if last.mode == "microbatch" and exact == (last.delivery == "exactly_once"):
+        return Series(checkpoint=last.checkpoint, resumes=exact or last.checkpoint != plain, known=known)
+    return Series(checkpoint=f"{plain}.{run}", resumes=True, known=known)
 
 
 def progress_of(config: KafkaConfig, group: str, topic: str, otherwise: Starting) -> str:

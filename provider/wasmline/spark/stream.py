@@ -14,7 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from wasmline.clock import now_ms
 from wasmline.deploy import BatchClaim, Deployment, JobDriver, JobLog, StatusLog
-from wasmline.errors import DeploymentPaused, InvalidJob, WasmlineError
+from wasmline.errors import DeploymentPaused, InvalidJob, KafkaError, WasmlineError
 from wasmline.jobs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import KafkaConfig, Topics
 from wasmline.spark.generations import Generations
@@ -50,6 +50,7 @@ class StreamJob(ABC, Generic[D]):
         self._driver = JobDriver(config, job.job)
         self._status = StatusLog(config)
         self._generations = Generations(config, stream.transform)
+        self._reported = time.monotonic()
         self._stopping = threading.Event()
         self._paused = threading.Event()
 
@@ -114,15 +115,14 @@ class StreamJob(ABC, Generic[D]):
 
     def _supervise(self, query: StreamingQuery) -> JobReport:
         """Watch the query until it ends; stop it at a boundary when that is wanted."""
-        reported = time.monotonic()
         try:
             while not query.awaitTermination(POLL):  # type: ignore[arg-type]  # a part of a second does
-                moved = self._follow(query)
-                if moved or time.monotonic() - reported > HEARTBEAT:
-                    self._report(JobState.RUNNING)
-                    reported = time.monotonic()
-                if self._stop_wanted() and not query.status["isTriggerActive"]:
-                    query.stop()
+                try:
+                    self._look_after(query)
+                except KafkaError as error:
+                    if not error.retryable:
+                        raise
+                    log.warning("job %s is not looked after for now: %s", self._job.job, error)
         except StreamingQueryException as exception:
             self._explain(exception)
         finally:
@@ -131,6 +131,13 @@ class StreamJob(ABC, Generic[D]):
         if self._stopping.is_set():
             return self._report(JobState.STOPPED, f"stopped at {self.boundary}")
         return self._report(JobState.SUCCEEDED, "caught up")
+
+    def _look_after(self, query: StreamingQuery) -> None:
+        if self._follow(query) or time.monotonic() - self._reported > HEARTBEAT:
+            self._report(JobState.RUNNING)
+            self._reported = time.monotonic()
+        if self._stop_wanted() and not query.status["isTriggerActive"]:
+            query.stop()
 
     def _stop_wanted(self) -> bool:
         if not self._stopping.is_set():
@@ -186,6 +193,7 @@ class StreamJob(ABC, Generic[D]):
         return BatchClaim(
             run=self._job.run,
             mode=self._stream.mode,
+            delivery=self._stream.delivery,
             checkpoint=self._checkpoint,
             batch_id=batch_id,
             deployment=deployment,

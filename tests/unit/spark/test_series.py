@@ -12,7 +12,7 @@ LAST = BatchClaim(
     run="r1", checkpoint="/c/ID", batch_id=4,
     deployment=Deployment(spec=SPEC, generation=1, state="running", updated_ms=0),
 )  # fmt: skip
-EXACT = replace(LAST, partitions=3)
+EXACT = replace(LAST, delivery="exactly_once", partitions=3)
 LEASE = replace(LAST, mode="parallel", checkpoint="/c/ID-parallel")
 
 
