@@ -10,15 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from lease_rig import EXACTLY_ONCE, FOLDER, ROUNDS, LeaseRig
 from stage import Stage, by_key, keyed, make_stage, unique, until
 from wasmline import dead_letters
 from wasmline.deploy import DeploymentLog, JobLog, StatusLog
-from wasmline.errors import DeploymentPaused, Fenced, InvalidJob
+from wasmline.errors import DeploymentPaused, Fenced, InvalidJob, ProgressLost
 from wasmline.jobs import JobReport, JobState
 from wasmline.kafka import ConsumerGroups, Topics, read_to_end
+from wasmline.spark import parallel
 from wasmline.spark.parallel import ParallelJob
 from wasmline.testing.guests import TRAP, WRITE, guest, when_key
 from wasmline.testing.guests import log as say
@@ -201,3 +203,26 @@ def test_more_tasks_than_slots_are_refused(parallel_spark: SparkSession, rigs: R
     with running(parallel_spark, rig) as ended:
         assert isinstance(error := ended.exception(90), InvalidJob)
         assert "set tasks to 2 or less" in str(error)
+
+
+def test_a_task_that_gets_no_slot_is_refused_where_more_were_counted(
+    parallel_spark: SparkSession, rigs: Rigs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its partitions would be read by nobody until the others' leases end, and then again by nobody."""
+    monkeypatch.setattr(parallel, "slots", lambda context: 3)
+    monkeypatch.setattr(parallel, "STARVED", 1.0)
+    rig = rigs(tasks=3)
+    with running(parallel_spark, rig) as ended:
+        assert isinstance(error := ended.exception(90), InvalidJob)
+        assert "set tasks to 2 or less" in str(error)
+
+
+def test_progress_that_is_gone_ends_the_next_run(stage: Stage) -> None:
+    stage.deploy(IDENTITY)
+    stage.produce(keyed(30))
+    stage.run(**ONCE)
+    group = f"wasmline.{stage.job}"
+    AdminClient(stage.config.client()).delete_consumer_groups([group])[group].result(30)
+    with pytest.raises(ProgressLost, match="has nothing committed"):
+        stage.run(**ONCE, starting_offsets="latest")
+    assert len(stage.out()) == 30

@@ -13,7 +13,7 @@ from wasmline.consumer.health import Counters
 from wasmline.consumer.offsets import Start
 from wasmline.consumer.progress import Progress
 from wasmline.consumer.work import PartitionWork, Work
-from wasmline.errors import InvalidOffsetMetadata, WasmlineError
+from wasmline.errors import InvalidOffsetMetadata, ProgressLost, WasmlineError
 from wasmline.records import CommittedOffset, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -127,6 +127,8 @@ class Assignment:
             return Start(left.offset, left.offset - 1)
 
     def _postpone(self, partition: TopicPartition, error: Exception, first: Start | None = None) -> None:
+        if isinstance(error, ProgressLost):
+            raise error
         logger.warning("%s-%d is tried again in %.0f s: %s", *partition, BACK_OFF, error)
         self._waiting[partition] = _Waiting(time.monotonic() + BACK_OFF, first)
 

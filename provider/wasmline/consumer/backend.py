@@ -117,3 +117,8 @@ class Backend(Protocol):
 
     @property
     def transactions(self) -> Transactions: ...
+
+
+def transactional_id(prefix: str, partition: TopicPartition) -> str:
+    """Return the id under which the progress of a partition is written, whoever writes it; no topic has a slash."""
+    return f"{prefix}/{partition.topic}/{partition.partition}"

@@ -181,10 +181,9 @@ class ClaimKeeper:
         """Record ``claim`` durably. Raises Fenced when another driver has claimed the job."""
         while True:
             if self._driver is None:
+                self._refuse_others()  # first: it would be fenced in vain
                 self._driver = JobDriver(self._config, self._job)
-                newest = self._jobs.last_batch(self._job)
-                if newest is None or newest.driver != self._name:
-                    raise _fenced(self._job)
+                self._refuse_others()
             try:
                 self._driver.claim(claim)
             except Fenced:
@@ -199,6 +198,11 @@ class ClaimKeeper:
         """Close the Kafka clients."""
         self._jobs.close()
         self._forget()
+
+    def _refuse_others(self) -> None:
+        newest = self._jobs.last_batch(self._job)
+        if newest is None or newest.driver != self._name:
+            raise _fenced(self._job)
 
     def _forget(self) -> None:
         if self._driver is not None:

@@ -23,6 +23,17 @@ UNREACHABLE = (
     KafkaError.COORDINATOR_NOT_AVAILABLE,
 )
 
+CHANGING = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NETWORK_EXCEPTION,
+    KafkaError.NOT_ENOUGH_REPLICAS,
+    KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+)
+"""What a cluster answers while it replaces a broker."""
+
 DENIALS = (
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.GROUP_AUTHORIZATION_FAILED,
@@ -46,6 +57,9 @@ def mapped(bootstrap_servers: str, codes: Mapping[int, WasmlineError] | None = N
             raise known from exception
         if error.code() in UNREACHABLE:
             message = f"no broker of {bootstrap_servers} answered ({error.str()}): is Kafka up, is the address right?"
+            raise BrokerUnavailable(message, bootstrap_servers=bootstrap_servers) from exception
+        if error.code() in CHANGING:
+            message = f"{bootstrap_servers} has a broker too few for now ({error.str()})"
             raise BrokerUnavailable(message, bootstrap_servers=bootstrap_servers) from exception
         if error.code() in DENIALS:
             raise NotAuthorized(f"{bootstrap_servers} does not permit this: {error.str()}") from exception

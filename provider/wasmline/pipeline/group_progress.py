@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from wasmline.errors import ProgressLost
+from wasmline.consumer.confluent.assigned import lost
 from wasmline.kafka import ConsumerGroups, KafkaConfig, Topics
 from wasmline.records import TopicPartition
 
@@ -34,15 +34,3 @@ def settle(
     if new := {TopicPartition(topic, each): at for each, at in starts.items() if each not in committed}:
         groups.commit_offsets(group, new)
     return starts | committed
-
-
-def lost(group: str, topic: str, partition: int, found: int | None, before: int | None) -> ProgressLost:
-    """Return what a job ends with that ``found`` other progress than it made; None is none, or any."""
-    text = f"group {group} has {'nothing' if found is None else found} committed for {topic}-{partition}, "
-    text += "where the job has been before" if before is None else f"and the job got to {before}"
-    text += (
-        ". Its offsets were moved, deleted, or expired, so that going on would repeat or lose records. Set them to "
-        f"where the outputs end (kafka-consumer-groups --group {group} --topic {topic}:{partition} --reset-offsets), "
-        "or run this as a job of another name"
-    )
-    return ProgressLost(text, group=group, topic=topic, partition=partition, offset=found)

@@ -26,6 +26,7 @@ class Lease:
     driver, epoch: whose lease it is, and which of his; a newer one ends it.
     until: when it is over, in Unix seconds; who runs it again has the rest of that time.
     control: the next offsets of the control topics: what is written from there on may end the lease.
+    progress: the partitions, and how far each had come: whoever opens it finds that or more.
     ends: where those partitions that hold anything begin and end, for a job that ends when it has caught up.
     keeps_maps: whether offset maps can be kept on this cluster.
     """
@@ -35,11 +36,16 @@ class Lease:
     driver: str
     epoch: int
     topic: str
-    partitions: tuple[int, ...]
     until: float
     control: Mapping[str, int]
+    progress: Mapping[int, int]
     ends: Mapping[int, tuple[int, int]] | None = None
     keeps_maps: bool = True
+
+    @property
+    def partitions(self) -> tuple[int, ...]:
+        """Which they are."""
+        return tuple(self.progress)
 
     @property
     def stream(self) -> StreamSpec:

@@ -104,7 +104,7 @@ class LeaseWorker:
     def _attempt(self) -> Iterator[LeaseRow]:
         handler, options = self._await(self._work)
         share = Share(
-            partitions=tuple(TopicPartition(self._lease.topic, each) for each in self._lease.partitions),
+            partitions={TopicPartition(self._lease.topic, each): at for each, at in self._lease.progress.items()},
             followed={TopicPartition(topic, 0): offset for topic, offset in self._lease.control.items()},
             follow=self._follow,
             held=self._tenure.held,

@@ -7,13 +7,12 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from wasmline.consumer.confluent.assigned import GroupProgress
+from wasmline.consumer.confluent.assigned import GroupProgress, lost
 from wasmline.deploy import CONTROL_TOPICS, BatchClaim, ClaimKeeper, Deployment, JobControl, require_topics
 from wasmline.errors import DeploymentNotFound, InvalidJob, WasmlineError
 from wasmline.jobs import JobSpec, StreamSpec
 from wasmline.kafka import ConsumerGroups, Follower, KafkaConfig, Topics
 from wasmline.pipeline.ends import Ends
-from wasmline.pipeline.group_progress import lost
 from wasmline.pipeline.lease import Lease
 from wasmline.records import TopicPartition
 
@@ -111,9 +110,9 @@ class Lessor:
                 driver=self._tenancy.driver,
                 epoch=grant.epoch,
                 topic=self._tenancy.topic,
-                partitions=share,
                 until=until,
                 control=grant.control,
+                progress={each: grant.progress[each] for each in share},
                 ends=None if ends is None else {each: ends[each] for each in share if each in ends},
                 keeps_maps=self._tenancy.keeps_maps,
             )

@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
+from wasmline.consumer.confluent.assigned import lost
 from wasmline.consumer.confluent.batch_transactions import BatchTransactions
 from wasmline.consumer.confluent.door import GroupDoor
 from wasmline.consumer.confluent.transactions import assure_safe
@@ -21,7 +22,7 @@ from wasmline.errors import InvalidJob
 from wasmline.jobs import JobSpec
 from wasmline.kafka import ConsumerGroups, KafkaConfig
 from wasmline.pipeline import Tally, TransformPipeline
-from wasmline.pipeline.group_progress import lost, settle
+from wasmline.pipeline.group_progress import settle
 from wasmline.pipeline.part import Outcome, Part
 from wasmline.records import TopicPartition
 from wasmline.spark.series import Starting

@@ -46,7 +46,7 @@ class LeaseProgress:
 
     def follow(self, *, paused: bool) -> bool:
         """Read what the tasks wrote, and say whether there is anything to tell."""
-        told = {each.partition: each for each in self._log.of(self._job.job)}
+        told = self._statuses | {each.partition: each for each in self._log.of(self._job.job)}
         moved = told != self._statuses
         self._statuses = told
         state: Literal["running", "paused"] = "paused" if paused else "running"
@@ -63,11 +63,6 @@ class LeaseProgress:
         report = JobReport.now(self._job.job, self._job.run, state, message, error=error, result=totals)
         self._jobs.write_report(report)
         return report
-
-    @property
-    def partitions(self) -> int:
-        """How many there are."""
-        return len(self._statuses)
 
     def _totals(self) -> StreamTotals:
         known = list(self._statuses.values())

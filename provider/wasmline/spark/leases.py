@@ -61,6 +61,10 @@ class LeaseReader(DataSourceStreamReader):
         with watched(FROZEN) as beat:
             yield from LeaseWorker(partition.config, partition.lease, beat).run()
 
+    def stop(self) -> None:
+        if self._made is not None:
+            self._made.close()
+
     @property
     def _lessor(self) -> Lessor:
         if self._made is None:

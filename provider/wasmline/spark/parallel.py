@@ -16,7 +16,7 @@ from wasmline.consumer import ConsumerOptions
 from wasmline.consumer.confluent.assigned import examine
 from wasmline.deploy import BatchClaim, Deployment
 from wasmline.documents import plain
-from wasmline.errors import Fenced, JobFailed
+from wasmline.errors import Fenced, InvalidJob, JobFailed
 from wasmline.jobs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import ConsumerGroups, KafkaConfig, Topics
 from wasmline.pipeline.ends import Ends, ends_now
@@ -36,6 +36,10 @@ IDLE_POLL = "50"
 """Milliseconds between two questions for a lease while none is given out; each is a round trip to Python."""
 
 
+STARVED = 60.0
+"""Seconds that a task may wait for a slot, such as that of an executor that is replaced."""
+
+
 class ParallelJob(StreamJob[Deployment | None]):
     """One run of a job in parallel mode. Leases follow each other at once, whatever the trigger's interval is."""
 
@@ -48,7 +52,7 @@ class ParallelJob(StreamJob[Deployment | None]):
         self._groups = ConsumerGroups(config)
         self._topics = Topics(config)
         self._ends: dict[TopicPartition, tuple[int, int]] | None = None
-        self._looked = time.monotonic()
+        self._looked = self._all_active = time.monotonic()
 
     def _current(self) -> Deployment | None:
         if self._stream.function is None:
@@ -85,6 +89,7 @@ class ParallelJob(StreamJob[Deployment | None]):
         progress = settle(self._config, group, self._topic, starting, known=self._known, is_anew=self._is_anew)
         if self._stream.trigger_interval is None:
             self._ends = ends_now(self._config, [self._topic])
+        self._partitions = len(progress)
         self._progress = LeaseProgress(self._job, self._topic, self._jobs, self._status)
         self._progress.begin(deployment, progress, self._topics.end_offsets(self._topic))
 
@@ -123,10 +128,31 @@ class ParallelJob(StreamJob[Deployment | None]):
                 query.stop()
         if time.monotonic() - self._looked > HEARTBEAT:
             self._looked = time.monotonic()
-            if self._topics.describe(self._topic).partitions > self._progress.partitions:
-                log.info("%s has got partitions: they are part of the next lease", self._topic)
-                self._jobs.withdraw(self._job.job)
+            self._look_for_partitions()
+            self._refuse_starved()
         return moved
+
+    def _look_for_partitions(self) -> None:
+        partitions = self._topics.describe(self._topic).partitions
+        if partitions > self._partitions:
+            log.info("%s has got partitions: they are part of the next lease", self._topic)
+            self._partitions = partitions
+            self._jobs.withdraw(self._job.job)
+
+    def _refuse_starved(self) -> None:
+        """Raise InvalidJob where tasks wait for others to end: their partitions would be read by nobody."""
+        tracker = self._spark.sparkContext.statusTracker()
+        stages = [stage for each in tracker.getActiveStageIds() if (stage := tracker.getStageInfo(each))]
+        tasks = sum(stage.numTasks - stage.numCompletedTasks for stage in stages)
+        active = sum(stage.numActiveTasks for stage in stages)
+        if active >= tasks:
+            self._all_active = time.monotonic()
+        elif time.monotonic() - self._all_active > STARVED:
+            self._jobs.withdraw(self._job.job)
+            raise InvalidJob(
+                f"{tasks} tasks share {self._topic}, and only {active} of them run: set tasks to {active} or less, or "
+                "give Spark more cores"
+            )
 
     def _report(self, state: JobState, message: str = "", error: str | None = None) -> JobReport:
         return self._progress.report(state, message, error)

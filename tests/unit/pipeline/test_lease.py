@@ -18,7 +18,14 @@ DEPLOYED = Deployment(spec=SPEC, generation=3, state="running", updated_ms=0)
 JOB = JobSpec(job="j", run="r", storage="s", stream=StreamSpec(transform="t", mode="parallel"))
 CLAIM = BatchClaim(run="r", mode="parallel", driver="d", checkpoint="c", batch_id=7, deployment=DEPLOYED)
 LEASE = Lease(
-    job=JOB, deployment=DEPLOYED, driver="d", epoch=7, topic="in", partitions=(0,), until=time.time() + 60, control={}
+    job=JOB,
+    deployment=DEPLOYED,
+    driver="d",
+    epoch=7,
+    topic="in",
+    until=time.time() + 60,
+    control={},
+    progress={0: 0},
 )
 
 

@@ -88,7 +88,7 @@ def test_outputs_failures_and_logs_are_the_same_for_every_batch_size(
 ) -> None:
     runs = [
         everything(
-            start(CURIOUS, outputs=("one", "two"), clock=clock, cpu_ms_per_record=100, log_bytes_per_batch=2**20),
+            start(CURIOUS, outputs=("one", "two"), clock=clock, cpu_ms_per_record=300, log_bytes_per_batch=2**20),
             rows,
             size,
         )

@@ -21,7 +21,7 @@ from wasmline.consumer.confluent.transactions import ConfluentTransactions, assu
 from wasmline.consumer.errand import Errand
 from wasmline.consumer.options import ConsumerOptions, Delivery
 from wasmline.consumer.records import ConsumedRecord, Output
-from wasmline.errors import ProducerFenced, WasmlineError
+from wasmline.errors import ProducerFenced, ProgressLost, WasmlineError
 from wasmline.kafka.commit_metadata import ExactDoor, PlainDoor
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.failures import mapped
@@ -32,12 +32,13 @@ from wasmline.records import CommittedOffset, TopicPartition
 class Share:
     """What a consumer is given.
 
-    partitions: those that it reads and whose progress it writes, as nobody else does for as long as it is ``held``.
+    partitions: those that it reads and whose progress it writes, as nobody else does for as long as it is ``held``, and
+        the least progress that it finds there.
     followed: partitions of other topics and where to begin; each record of theirs is told to ``follow``, once.
     keeps_maps: whether this cluster and client keep offset maps, as ``examine`` found.
     """
 
-    partitions: tuple[TopicPartition, ...]
+    partitions: Mapping[TopicPartition, int]
     followed: Mapping[TopicPartition, int]
     follow: Callable[[ConsumedRecord], None]
     held: Callable[[], bool]
@@ -66,11 +67,15 @@ def examine(options: ConsumerOptions, partition: TopicPartition) -> bool:
 
 
 class AssignedSource(ConfluentSource):
-    """Reads a share. See Source for what its methods promise; ``commit`` raises ProducerFenced when it is not held."""
+    """Reads a share. See Source for what its methods promise.
+
+    ``commit`` raises ProducerFenced when the share is not held, ``committed`` ProgressLost below what it begins with.
+    """
 
     def __init__(self, options: ConsumerOptions, config: KafkaConfig, door: GroupDoor, share: Share) -> None:
         # Where to begin without a commit must not depend on when that is asked: the next who asks would skip records.
         super().__init__(options, config, door, {"auto.offset.reset": "earliest", "isolation.level": "read_committed"})
+        self._group = options.group_id
         self._share = share
         self._topics_followed = {partition.topic for partition in share.followed}
         self._listener: Listener | None = None
@@ -101,6 +106,14 @@ class AssignedSource(ConfluentSource):
         for record in followed:
             self._share.follow(record)
         return [record for record in records if record.topic not in self._topics_followed]
+
+    def committed(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, CommittedOffset]:
+        found = super().committed(partitions)
+        for partition in partitions:
+            offset, least = found[partition].offset if partition in found else None, self._share.partitions[partition]
+            if offset is None or offset < least:
+                raise lost(self._group, partition.topic, partition.partition, offset, least)
+        return found
 
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         if not self._share.held():
@@ -172,3 +185,15 @@ class GroupProgress:
     def close(self) -> None:
         """Close the client."""
         self._reader.close()
+
+
+def lost(group: str, topic: str, partition: int, found: int | None, before: int | None) -> ProgressLost:
+    """Return what a job ends with that ``found`` other progress than it made; None is none, or any."""
+    text = f"group {group} has {'nothing' if found is None else found} committed for {topic}-{partition}, "
+    text += "where the job has been before" if before is None else f"and the job got to {before}"
+    text += (
+        ". Its offsets were moved, deleted, or expired, so that going on would repeat or lose records. Set them to "
+        f"where the outputs end (kafka-consumer-groups --group {group} --topic {topic}:{partition} --reset-offsets), "
+        "or run this as a job of another name"
+    )
+    return ProgressLost(text, group=group, topic=topic, partition=partition, offset=found)

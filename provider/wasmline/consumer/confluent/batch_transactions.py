@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
+from wasmline.consumer.backend import transactional_id
 from wasmline.consumer.confluent.sink import failure
 from wasmline.consumer.confluent.transactions import FENCES, PATIENCE, WARM_UP, claim, connect, repeat
 from wasmline.errors import BrokerUnavailable, InvalidKafkaConfig, ProducerFenced
@@ -101,7 +102,7 @@ class BatchTransactions:
             self._reader = None
 
     def _connect(self, partition: TopicPartition) -> _Spare:
-        name = f"{self._prefix}.{partition.topic}.{partition.partition}"
+        name = transactional_id(self._prefix, partition)
         # No delivery reports: a transaction fails with what a delivery failed with. And a callback that is under way
         # when a fence is learnt of trips over the client's own exception.
         return _Spare(connect(self._config, name, self._settings), time.monotonic())

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 
+from wasmline.consumer.backend import transactional_id
 from wasmline.consumer.confluent.batches import Batches
 from wasmline.consumer.confluent.door import GroupDoor
 from wasmline.consumer.confluent.sink import failure, produce
@@ -99,7 +100,7 @@ class ConfluentTransactions:
                 client.purge()  # and the next ``init_transactions`` of this id aborts what is open
 
     def _fence(self, partition: TopicPartition) -> Producer:
-        return fence(self._config, f"{self._prefix}.{partition.topic}.{partition.partition}")
+        return fence(self._config, transactional_id(self._prefix, partition))
 
     def _commit(
         self, partition: TopicPartition, outputs: Sequence[Output], progress: CommittedOffset

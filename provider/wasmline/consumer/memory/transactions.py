@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 
+from wasmline.consumer.backend import transactional_id
 from wasmline.consumer.memory.cluster import MemoryCluster
 from wasmline.consumer.memory.group import Member
 from wasmline.consumer.memory.writer import MemoryWriter
@@ -25,7 +26,7 @@ class MemoryTransactions:
 
     def open(self, partitions: Collection[TopicPartition]) -> None:
         for partition in partitions:
-            name = f"{self._prefix}.{partition.topic}.{partition.partition}"
+            name = transactional_id(self._prefix, partition)
             self._writers[partition] = MemoryWriter(self._cluster, name)
 
     def prepare(self) -> None:
