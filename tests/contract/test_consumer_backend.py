@@ -426,7 +426,7 @@ def test_opening_a_partition_aborts_what_was_left_open(cluster: Cluster, group: 
     source, target = cluster.topic(), cluster.topic()
     partition = TopicPartition(source, 0)
     cluster.commit(group, {partition: CommittedOffset(1, "older")})
-    writer = cluster.writer(f"{group}.{source}.0")
+    writer = cluster.writer(f"{group}/{source}/0")
     writer.write(Output(target, b"half"))
     writer.send_offsets(group, {partition: CommittedOffset(2, "newer")})
     backend = cluster.backend(options(source, group))

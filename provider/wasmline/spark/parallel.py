@@ -16,7 +16,7 @@ from wasmline.consumer import ConsumerOptions
 from wasmline.consumer.confluent.assigned import examine
 from wasmline.deploy import BatchClaim, Deployment
 from wasmline.documents import plain
-from wasmline.errors import Fenced, InvalidJob, JobFailed
+from wasmline.errors import Fenced, InvalidJob, JobFailed, KafkaError
 from wasmline.jobs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import ConsumerGroups, KafkaConfig, Topics
 from wasmline.pipeline.ends import Ends, ends_now
@@ -148,11 +148,18 @@ class ParallelJob(StreamJob[Deployment | None]):
         if active >= tasks:
             self._all_active = time.monotonic()
         elif time.monotonic() - self._all_active > STARVED:
-            self._jobs.withdraw(self._job.job)
             raise InvalidJob(
                 f"{tasks} tasks share {self._topic}, and only {active} of them run: set tasks to {active} or less, or "
                 "give Spark more cores"
             )
+
+    def _bring_to_rest(self, query: StreamingQuery) -> None:
+        if query.isActive:
+            try:
+                self._jobs.stop(self._job.job, self._job.run)  # or one lease would follow another
+            except KafkaError as error:
+                log.warning("the leases of job %s are not told of its end: %s", self._job.job, error)
+        super()._bring_to_rest(query)
 
     def _report(self, state: JobState, message: str = "", error: str | None = None) -> JobReport:
         return self._progress.report(state, message, error)
