@@ -17,6 +17,7 @@ from click.testing import CliRunner, Result
 
 from wasmline import dead_letters
 from wasmline.cli import main
+from wasmline.cli.attendance import DRAINING, LEAVING
 from wasmline.kafka import ConsumerGroups, produce_all, read_to_end
 from wasmline.local.ports import free_port
 from wasmline.registry import ArtifactMetadata, FilesystemRegistry, digest_of
@@ -303,7 +304,7 @@ def test_sigterm_lets_a_worker_finish_what_it_has_read(
         process.send_signal(signal.SIGTERM)
         _, told = process.communicate("\n" * 3)
     assert process.returncode == 0, told
-    assert told == "closed: 3 records done, 0 attempts failed, 0 dead letters\n"
+    assert told == f"{DRAINING}\nclosed: 3 records done, 0 attempts failed, 0 dead letters\n"
     assert len(list(read_to_end(kafka.config, output))) == 3
     assert ConsumerGroups(kafka.config).committed(group, topic) == {0: 3}
 
@@ -332,13 +333,16 @@ def test_a_second_signal_leaves_the_rest_to_the_next_worker(
     one = ["--max-concurrency", "1", "--ordering", "partition"]
     with started(kafka, topic, "--group", group, "--handler", f"{module_name}:wait_for_a_line", *one) as process:
         assert process.stdout
+        assert process.stderr
         assert process.stdin
         assert process.stdout.readline() == "begun 0\n"
         process.send_signal(signal.SIGINT)
+        assert process.stderr.readline() == f"{DRAINING}\n"
         process.stdin.write("\n")
         process.stdin.flush()
         assert process.stdout.readline() == "begun 1\n"
         process.send_signal(signal.SIGTERM)
+        assert process.stderr.readline() == f"{LEAVING}\n"
         _, told = process.communicate("\n")
     assert process.returncode == 0, told
     assert told == "closed: 2 records done, 0 attempts failed, 0 dead letters\n"

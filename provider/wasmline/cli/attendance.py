@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import signal
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from itertools import count
 
 import click
 from rich.console import Console
@@ -29,6 +29,9 @@ PLAIN = 10.0
 HELD_UP = 10.0
 """Seconds in flight after which a key counts as held up."""
 
+DRAINING = "finishing what was read; a second signal leaves it to the next worker"
+LEAVING = "leaving what is not in flight to the next worker"
+
 
 def attend(
     consumer: ParallelConsumer, handler: Handler | PerThread, ended: Callable[[ConsumerHealth], bool] | None = None
@@ -40,11 +43,16 @@ def attend(
     console = Console(stderr=True)
     every = TERMINAL if console.is_terminal else PLAIN
     progress = Progress(time.monotonic())
-    with _signals(consumer), console.status("starting") as status, ThreadPoolExecutor(1, "wasmline-owner") as thread:
+    with (
+        _signals(consumer) as heard,
+        console.status("starting") as status,
+        ThreadPoolExecutor(1, "wasmline-owner") as thread,
+    ):
         running = thread.submit(consumer.run, handler)
         try:
             shown = time.monotonic()
             while wait([running], timeout=LOOK).not_done:
+                _acknowledge(heard, console)
                 health = consumer.health()
                 if ended and ended(health):
                     consumer.stop()
@@ -57,26 +65,36 @@ def attend(
                     click.echo(line, err=True)
         finally:
             consumer.stop(drain=False)
+    _acknowledge(heard, console)
     click.echo(summary(consumer.health()), err=True)
     running.result()
 
 
 @contextmanager
-def _signals(consumer: ParallelConsumer) -> Iterator[None]:
-    numbers = count(1)
+def _signals(consumer: ParallelConsumer) -> Iterator[deque[str]]:
+    """Let signals end the consumer; what they do is left to be told, for a handler of signals must not write."""
+    heard: deque[str] = deque()
+    drained = False
 
     def stop(number: int, _: object) -> None:
-        again = next(numbers) > 1
+        nonlocal drained
+        again, drained = drained, True
         consumer.stop(drain=not again)
+        heard.append(LEAVING if again else DRAINING)
         if again:
             signal.signal(number, signal.SIG_DFL)
 
     previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield
+        yield heard
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+def _acknowledge(heard: deque[str], console: Console) -> None:
+    while heard:
+        console.print(heard.popleft(), soft_wrap=True, highlight=False)
 
 
 class Progress:
