@@ -26,7 +26,6 @@ class LeaseProgress:
         self._topic = topic
         self._jobs = jobs
         self._log = status
-        self._state: Literal["running", "paused"] = "running"
         self._statuses: dict[int, PartitionStatus] = {}
 
     def begin(self, deployment: Deployment | None, progress: Mapping[int, int], ends: Mapping[int, int]) -> None:
@@ -45,14 +44,16 @@ class LeaseProgress:
         self._write()
 
     def follow(self, *, paused: bool) -> bool:
-        """Read what the tasks wrote, and say whether there is anything to tell."""
+        """Read what the tasks wrote, and say whether there is anything to tell.
+
+        ``paused`` says that no lease is given out and none is left: the tasks of the next one write ``running`` again.
+        """
         told = self._statuses | {each.partition: each for each in self._log.of(self._job.job)}
         moved = told != self._statuses
         self._statuses = told
-        state: Literal["running", "paused"] = "paused" if paused else "running"
-        if state != self._state:
-            self._state, moved = state, True
-            self._put(state)
+        if paused and any(each.state != "paused" for each in told.values()):
+            self._put("paused")
+            return True
         return moved
 
     def report(self, state: JobState, message: str = "", error: str | None = None) -> JobReport:
@@ -79,7 +80,7 @@ class LeaseProgress:
             batches=[],
         )
 
-    def _put(self, state: Literal["running", "paused", "stopped", "failed"]) -> None:
+    def _put(self, state: Literal["paused", "stopped", "failed"]) -> None:
         """Write a state to all partitions, on which nobody works now."""
         idle = {"state": state, "rate": 0.0, "in_flight": 0, "updated_ms": now_ms()}
         self._statuses = {each: replace(status, **idle) for each, status in self._statuses.items()}  # type: ignore[arg-type]

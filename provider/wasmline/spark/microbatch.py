@@ -9,6 +9,7 @@ through Spark's own Kafka sink, at least once; for exactly once, each task write
 from __future__ import annotations
 
 import logging
+import threading
 from dataclasses import replace
 
 from pyspark.errors import StreamingQueryException
@@ -69,6 +70,7 @@ class MicrobatchJob(StreamJob[Deployment]):
         self._tally = spark.sparkContext.accumulator(Tally(), TallyParam())
         self._failure: WasmlineError | None = None
         self._replay: BatchClaim | None = None
+        self._paused = threading.Event()
         self._is_exact = stream.delivery == "exactly_once"
         self._exact: ExactProgress | None = None
 

@@ -113,15 +113,13 @@ class ParallelJob(StreamJob[Deployment | None]):
         return writer.option("checkpointLocation", self._checkpoint).start()
 
     def _follow(self, query: StreamingQuery) -> bool:
+        paused = False
         if self._stream.transform:
             deployment = self._generations.current()
-            if deployment.state == "paused":
-                self._paused.set()
-                if self._stream.trigger_interval is None:
-                    self._refuse_paused(deployment)
-            else:
-                self._paused.clear()
-        moved = self._progress.follow(paused=self._paused.is_set())
+            paused = deployment.state == "paused"
+            if self._stream.trigger_interval is None:
+                self._refuse_paused(deployment)
+        moved = self._progress.follow(paused=paused and not query.status["isTriggerActive"])
         if self._reached is not None and query.isActive and not query.status["isTriggerActive"]:
             committed = self._groups.committed(self._job.group, self._topic)
             if self._reached.passed({TopicPartition(self._topic, each): at for each, at in committed.items()}):

@@ -52,7 +52,6 @@ class StreamJob(ABC, Generic[D]):
         self._generations = Generations(config, stream.transform)
         self._reported = time.monotonic()
         self._stopping = threading.Event()
-        self._paused = threading.Event()
 
     def run(self) -> JobReport:
         """Run until caught up, stopped or failed; write the report of what happened, and return it if it ended well.
