@@ -31,15 +31,15 @@ from rich.table import Table
 REPOSITORY = Path(__file__).parents[2]
 sys.path.insert(0, str(REPOSITORY / "dags"))
 
+from local_spark import local_spark  # noqa: E402
+
 from delivery.generator import generate  # noqa: E402
 from delivery.reference import transform  # noqa: E402
 from wasmline.build import build, load_project  # noqa: E402
 from wasmline.deploy import Deployment, DeploymentSpec  # noqa: E402
 from wasmline.kafka import KafkaConfig, Topics, produce_all  # noqa: E402
 from wasmline.local import LocalKafka  # noqa: E402
-from wasmline.local.jars import connector_jars  # noqa: E402
 from wasmline.pipeline import Tally  # noqa: E402
-from wasmline.spark.session import SETTINGS  # noqa: E402
 from wasmline.spark.task import INPUT_COLUMNS, SINK_COLUMNS, TallyParam, TransformTask  # noqa: E402
 
 ROWS = int(os.environ.get("ROWS", "45600"))
@@ -49,21 +49,6 @@ WARM_UP = 1
 ROUNDS = 3
 
 Stage = Callable[[DataFrame], DataFrame]
-
-
-def session() -> SparkSession:
-    """Return a local Spark on two cores."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = str(REPOSITORY / "dags")  # the per-row rival is a module there
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    builder = SparkSession.builder.master("local[2]").appName("bench-pipeline")
-    jars = ",".join(str(jar) for jar in connector_jars())
-    settings = {**SETTINGS, "spark.jars": jars, "spark.driver.memory": "2g", "spark.ui.enabled": "false"}
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
-    return spark
 
 
 def nothing(topic: str) -> Stage:
@@ -204,9 +189,9 @@ def main() -> None:
     folder = REPOSITORY / "build" / "bench"
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as data, LocalKafka(Path(data)) as kafka:
-        spark = session()
-        figures = report(*measure(spark, KafkaConfig({"bootstrap.servers": kafka.bootstrap_servers})))
-        spark.stop()
+        os.environ["PYTHONPATH"] = str(REPOSITORY / "dags")  # the per-row rival is a module there
+        with local_spark("bench-pipeline") as spark:
+            figures = report(*measure(spark, KafkaConfig({"bootstrap.servers": kafka.bootstrap_servers})))
     table = Table(title=f"Kafka → transform → Kafka, batches of {BATCH:,} records, medians of one run")
     cpu = figures["cpu_us_per_record"]
     headings = (

@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import sys
 import tempfile
 import uuid
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -28,15 +26,15 @@ from rich.table import Table
 REPOSITORY = Path(__file__).parents[2]
 sys.path.insert(0, str(REPOSITORY / "dags"))
 
+from local_spark import local_spark  # noqa: E402
+
 from delivery.generator import generate  # noqa: E402
 from wasmline.build import build, load_project  # noqa: E402
 from wasmline.deploy import DeploymentSpec, JobLog, deploy  # noqa: E402
 from wasmline.jobs import JobSpec, StreamSpec  # noqa: E402
 from wasmline.kafka import KafkaConfig, Topics, produce_all, read_to_end  # noqa: E402
 from wasmline.local import LocalKafka  # noqa: E402
-from wasmline.local.jars import connector_jars  # noqa: E402
 from wasmline.spark.microbatch import MicrobatchJob  # noqa: E402
-from wasmline.spark.session import SETTINGS  # noqa: E402
 
 PARTITIONS = 4
 WARM_UP = 1
@@ -133,22 +131,6 @@ def spread(ours: list[float], rival: list[float]) -> str:
     return f"{' vs '.join(texts)} ({len(ours)} each)"
 
 
-@contextmanager
-def session() -> Iterator[SparkSession]:
-    """Return a local Spark on two cores."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    builder = SparkSession.builder.master("local[2,4]").appName("bench-stream")
-    jars = ",".join(str(jar) for jar in connector_jars())
-    settings = {**SETTINGS, "spark.jars": jars, "spark.driver.memory": "2g", "spark.ui.enabled": "false"}
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
-    yield spark
-    spark.stop()
-
-
 def options() -> argparse.Namespace:
     """Return what the command line asks for."""
     parser = argparse.ArgumentParser(description="streams on Spark beside what they are measured against")
@@ -169,7 +151,7 @@ def main() -> None:
     with (
         tempfile.TemporaryDirectory() as data,
         LocalKafka(Path(data) / "kafka") as kafka,
-        session() as spark,
+        local_spark("bench-stream", "local[2,4]") as spark,
     ):
         bench = Bench(
             spark=spark,

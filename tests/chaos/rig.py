@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupState, KafkaException
 from confluent_kafka.admin import AdminClient
 
+import books
 from ledger import Ledger, Left
 from wasmline.consumer.offset_codec import decode
 from wasmline.kafka import producer, read_to_end
@@ -265,17 +266,11 @@ class Rig:
     def outputs(self) -> dict[bytes, list[str]]:
         """Return by key what a read_committed reader sees, in order."""
         assert self.output is not None
-        found = defaultdict(list)
-        for message in sorted(self._read(self.output), key=lambda each: (each.partition(), each.offset())):
-            found[message.key()].append(message.value().decode())
-        return dict(found)
+        return books.outputs(self.kafka.config, self.output)
 
     def expected(self) -> dict[bytes, list[str]]:
         """Return what ``outputs`` is if each record's output is there once and those of a key are in order."""
-        found = defaultdict(list)
-        for (partition, offset), key in sorted(self.written.items()):
-            found[key].append(f"{partition}@{offset}")
-        return dict(found)
+        return books.expected(self.written)
 
     def letters(self) -> Counter[tuple[int, int]]:
         """Return how often each record is among the dead letters."""

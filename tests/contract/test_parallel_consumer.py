@@ -29,7 +29,7 @@ from wasmline.consumer import (
 from wasmline.consumer.counts import PartitionCounts
 from wasmline.consumer.encodings import Encoding
 from wasmline.consumer.offset_codec import decode, encode, encode_as
-from wasmline.consumer.owner import AHEAD
+from wasmline.consumer.owner import FOLLOWERS
 from wasmline.errors import (
     BrokerUnavailable,
     CommitFailed,
@@ -789,7 +789,7 @@ def test_a_stop_finishes_what_was_read_or_what_is_in_flight(
         gate.set()
         running.join()
     done = len(ledger.seen)
-    assert done == 40 if drain else 1 <= done <= 1 + AHEAD
+    assert done == 40 if drain else 1 <= done <= 1 + FOLLOWERS
     assert ledger.offsets() == list(range(done))
     assert [left.offset for left in cluster.committed(group, topic).values()] == [done]
 

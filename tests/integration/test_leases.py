@@ -1,7 +1,7 @@
 """The work on leases without Spark: processes that die, freeze and come back, and who gives leases out."""
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
-from lease_rig import EXACTLY_ONCE, NOTHING, PATIENCE, ROUNDS, LeaseRig
+from lease_rig import EXACTLY_ONCE, NOTHING, PATIENCE, ROUNDS, Rigs, made
 from wasmline.consumer import ConsumerOptions, ParallelConsumer
 from wasmline.consumer.confluent.assigned import AssignedBackend, Share
 from wasmline.errors import Fenced, GroupInUse, InvalidJob, ProducerFenced, ProgressLost
@@ -18,21 +18,11 @@ from wasmline.pipeline.ends import ends_now
 from wasmline.records import TopicPartition
 from wasmline.testing.kafka import RunningKafka
 
-Rigs = Callable[..., LeaseRig]
-
 
 @pytest.fixture
 def rigs(kafka: RunningKafka, tmp_path: Path) -> Iterator[Rigs]:
-    """Return a function that makes a job of these stream options."""
-    made: list[LeaseRig] = []
-
-    def make(**options: Any) -> LeaseRig:
-        made.append(LeaseRig(kafka.config, tmp_path, **options))
-        return made[-1]
-
-    yield make
-    for rig in made:
-        rig.close()
+    with made(kafka.config, tmp_path) as make:
+        yield make
 
 
 def test_outputs_are_seen_once_and_in_order_whatever_is_killed(rigs: Rigs) -> None:

@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
-from lease_rig import EXACTLY_ONCE, FOLDER, ROUNDS, LeaseRig
+from lease_rig import EXACTLY_ONCE, FOLDER, ROUNDS, LeaseRig, Rigs, made
 from stage import Stage, by_key, keyed, make_stage, unique, until
 from wasmline import dead_letters
 from wasmline.deploy import DeploymentLog, JobLog, StatusLog
@@ -33,8 +33,6 @@ TRAPS_ALWAYS = guest(TRAP)
 
 ONCE: dict[str, Any] = {"mode": "parallel", **EXACTLY_ONCE}
 
-Rigs = Callable[..., LeaseRig]
-
 
 @pytest.fixture(scope="module")
 def parallel_spark(kafka: RunningKafka, spark: SparkSession) -> SparkSession:
@@ -51,16 +49,8 @@ def stage(kafka: RunningKafka, parallel_spark: SparkSession, tmp_path: Path) -> 
 
 @pytest.fixture
 def rigs(kafka: RunningKafka, parallel_spark: SparkSession, tmp_path: Path) -> Iterator[Rigs]:
-    """Return a function that makes a job of these stream options."""
-    made: list[LeaseRig] = []
-
-    def make(**options: Any) -> LeaseRig:
-        made.append(LeaseRig(kafka.config, tmp_path, **options))
-        return made[-1]
-
-    yield make
-    for rig in made:
-        rig.close()
+    with made(kafka.config, tmp_path) as make:
+        yield make
 
 
 @contextmanager

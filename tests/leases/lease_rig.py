@@ -9,15 +9,16 @@ import subprocess
 import sys
 import threading
 import uuid
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
+import books
 from wasmline.deploy import BatchClaim, JobDriver, JobLog, StatusLog
 from wasmline.jobs import FunctionSpec, JobSpec, StreamSpec
 from wasmline.kafka import ConsumerGroups, KafkaConfig, Topics, producer, read_to_end
@@ -113,19 +114,11 @@ class LeaseRig:
 
     def outputs(self) -> dict[bytes, list[str]]:
         """Return by key what a read_committed reader sees, in order."""
-        found = defaultdict(list)
-        for message in sorted(
-            read_to_end(self.config, self.output), key=lambda each: (each.partition(), each.offset())
-        ):
-            found[message.key() or b""].append((message.value() or b"").decode())
-        return dict(found)
+        return books.outputs(self.config, self.output)
 
     def expected(self) -> dict[bytes, list[str]]:
         """Return what ``outputs`` is if each record's output is there once and those of a key are in order."""
-        found = defaultdict(list)
-        for (partition, offset), key in sorted(self.written.items()):
-            found[key].append(f"{partition}@{offset}")
-        return dict(found)
+        return books.expected(self.written)
 
     def workers(self) -> list[int]:
         """Return the processes that wrote, whoever wrote last first."""
@@ -220,6 +213,17 @@ class LeaseRig:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+Rigs = Callable[..., LeaseRig]
+"""Makes a job of these stream options."""
+
+
+@contextmanager
+def made(config: KafkaConfig, folder: Path) -> Iterator[Rigs]:
+    """Let jobs be made, and close them at the end."""
+    with ExitStack() as stack:
+        yield lambda **options: stack.enter_context(LeaseRig(config, folder, **options))
 
 
 NOTHING = Grant()

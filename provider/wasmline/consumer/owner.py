@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 FETCH = 500
 """Records that one poll returns at most."""
 
-AHEAD = 15
+FOLLOWERS = 15
 """Records that follow one of the same key, where there are fewer keys than workers: none waits for this thread."""
 
 LINGER = 0.001
@@ -186,7 +186,7 @@ class Owner:
             return
         batches: list[Batch] = []
         room = self._engine.room - self.work.out
-        ahead = AHEAD if self.work.ready < self._engine.workers else 0
+        ahead = FOLLOWERS if self.work.ready < self._engine.workers else 0
         while len(batches) < room and (batch := self.work.take(now, ahead)):
             batches.append(batch)
         if batches:

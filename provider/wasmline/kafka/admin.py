@@ -12,10 +12,8 @@ from confluent_kafka.admin import ConfigResource, NewTopic, OffsetSpec  # type: 
 
 from wasmline.errors import BrokerUnavailable, TopicNotFound, WasmlineError
 from wasmline.errors import KafkaError as KafkaFailed
-from wasmline.kafka.administrator import TIMEOUT, Administrator
+from wasmline.kafka.administrator import ASK_AGAIN, TIMEOUT, Administrator, Codes
 from wasmline.kafka.config import KafkaConfig
-
-LOOK_AGAIN = 0.02
 
 URL_SAFE = str.maketrans("+/", "-_")
 """From the alphabet of Base64 that the client uses to the other one."""
@@ -135,17 +133,13 @@ class Topics:
         self, name: str, spec: OffsetSpec, isolation: IsolationLevel = IsolationLevel.READ_COMMITTED
     ) -> dict[int, int]:
         wanted = {TopicPartition(name, partition): spec for partition in range(self.describe(name).partitions)}
-        leaderless = BrokerUnavailable(f"a partition of {name} has no leader yet", bootstrap_servers=self._servers)
-        codes = {**self._missing(name), **dict.fromkeys(LEADERLESS, leaderless)}
-        deadline = time.monotonic() + self._timeout
-        while True:
+
+        def ask(codes: Codes) -> dict[int, int]:
             answers = self._admin.client.list_offsets(wanted, isolation_level=isolation, request_timeout=self._timeout)
-            try:
-                return {each.partition: self._admin.result(answer, codes).offset for each, answer in answers.items()}
-            except BrokerUnavailable as error:
-                if error is not leaderless or time.monotonic() > deadline:
-                    raise
-                time.sleep(LOOK_AGAIN)
+            codes = {**self._missing(name), **codes}
+            return {each.partition: self._admin.result(answer, codes).offset for each, answer in answers.items()}
+
+        return self._admin.settled(ask, LEADERLESS, f"a partition of {name} has no leader yet")
 
     def _is_gone(self, name: str) -> bool:
         return not self.exists(name)
@@ -160,4 +154,4 @@ class Topics:
         while not condition():
             if time.monotonic() > deadline:
                 raise BrokerUnavailable(f"{otherwise}, {self._timeout:.0f} s later", bootstrap_servers=self._servers)
-            time.sleep(LOOK_AGAIN)
+            time.sleep(ASK_AGAIN)

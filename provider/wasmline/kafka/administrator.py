@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from typing import TypeVar
 
@@ -16,10 +17,16 @@ from wasmline.kafka.failures import mapped
 
 T = TypeVar("T")
 
+Codes = Mapping[int, WasmlineError]
+"""What an error code means here."""
+
 TIMEOUT = 15.0
 """Seconds that one request may take: more than a cluster needs to replace a lost node."""
 
 LOOK_AGAIN = 0.1
+
+ASK_AGAIN = 0.02
+"""Seconds until a cluster that is between two states is asked again."""
 
 REFUSALS = (KafkaError._AUTHENTICATION, KafkaError._SSL)
 """Troubles that do not pass by waiting: wrong credentials, an unknown certificate."""
@@ -36,7 +43,7 @@ class Administrator:
             # The list's own method and not one of ours: no cycle keeps the client's threads alive after us.
             self.client = AdminClient(config.client(error_cb=self._troubles.append))
 
-    def result(self, answer: Future[T], codes: Mapping[int, WasmlineError] | None = None) -> T:
+    def result(self, answer: Future[T], codes: Codes | None = None) -> T:
         """Return what ``answer`` comes to; ``codes`` says what a particular error code means here.
 
         Raises BrokerUnavailable when nobody answers in time, KafkaError as soon as the cluster refuses the connection.
@@ -54,6 +61,22 @@ class Administrator:
                 trouble = self._trouble()
                 if trouble is not None and trouble.code() in REFUSALS:
                     raise KafkaFailed(f"{self.servers} refused the connection: {trouble.str()}") from None
+
+    def settled(self, ask: Callable[[Codes], T], passing: Collection[int], state: str) -> T:
+        """Ask again for as long as the answer is one of the ``passing`` codes, and return the one that is not.
+
+        ``ask`` is told what these codes mean. Raises BrokerUnavailable with ``state``, what the cluster is in, when
+        that has not passed in time.
+        """
+        unsettled = BrokerUnavailable(state, bootstrap_servers=self.servers)
+        deadline = time.monotonic() + self.timeout
+        while True:
+            try:
+                return ask(dict.fromkeys(passing, unsettled))
+            except BrokerUnavailable as error:
+                if error is not unsettled or time.monotonic() > deadline:
+                    raise
+                time.sleep(ASK_AGAIN)
 
     def _trouble(self) -> KafkaError | None:
         """Return the last thing that went wrong with a connection; the client reports it when it is polled."""

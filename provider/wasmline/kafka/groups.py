@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
@@ -10,17 +9,14 @@ from typing import Any, TypeVar
 import confluent_kafka
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
 
-from wasmline.errors import BrokerUnavailable, GroupInUse, WasmlineError
+from wasmline.errors import GroupInUse
 from wasmline.kafka.admin import Topics
-from wasmline.kafka.administrator import LOOK_AGAIN, TIMEOUT, Administrator
+from wasmline.kafka.administrator import TIMEOUT, Administrator, Codes
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.failures import mapped
 from wasmline.records import TopicPartition
 
 T = TypeVar("T")
-
-Codes = Mapping[int, WasmlineError]
-"""What an error code means here."""
 
 LOADING = (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.NOT_COORDINATOR)
 """What a broker answers that has just become the group's coordinator."""
@@ -81,18 +77,7 @@ class ConsumerGroups:
             raise GroupInUse(text, group=group, members=members)
 
     def _once_loaded(self, group: str, ask: Callable[[Codes], T]) -> T:
-        """Ask the group's coordinator, again for as long as it says that it has only just become that."""
-        loading = BrokerUnavailable(
-            f"{self._admin.servers} has not loaded group {group}", bootstrap_servers=self._admin.servers
-        )
-        deadline = time.monotonic() + self._timeout
-        while True:
-            try:
-                return ask(dict.fromkeys(LOADING, loading))
-            except BrokerUnavailable as error:
-                if error is not loading or time.monotonic() > deadline:
-                    raise
-                time.sleep(LOOK_AGAIN)
+        return self._admin.settled(ask, LOADING, f"{self._admin.servers} has not loaded group {group}")
 
     def _checked(
         self, answer: Future[ConsumerGroupTopicPartitions], codes: Codes

@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 from wasmline import dead_letters
 from wasmline.deploy import Deployment
 from wasmline.errors import TransformError
-from wasmline.pipeline.tally import Tally
+from wasmline.pipeline.tally import Tally, log_tally
 from wasmline.pipeline.window import FailureWindow
 from wasmline.records import HEADERS, TopicPartition
-from wasmline.wasm import LogLine, RecordFailure, TransformInstance
+from wasmline.wasm import RecordFailure, TransformInstance
 
 SINK_SCHEMA = pa.schema(
     [
@@ -62,7 +62,7 @@ class TransformPipeline:
         self._count(self._tally.records_in, partitions)
         result = self._instance.transform(batch)
         self._window.add(batch.num_rows, len(result.failures))
-        self._log(result.logs, result.logs_dropped)
+        self._tally += log_tally(result)
         outputs = result.outputs
         rejected = self._rejected(outputs)
         letters = [*self._rejections(batch, outputs.filter(rejected)), *self._failures(batch, result.failures)]
@@ -134,10 +134,6 @@ class TransformPipeline:
             "partition": source.partition,
             "offset": offset,
         }
-
-    def _log(self, lines: tuple[LogLine, ...], dropped: int) -> None:
-        texts = [f"{line.level} {line.text}".removesuffix("\n") for line in lines]
-        self._tally += Tally(logs=texts, logs_dropped=dropped)
 
     @staticmethod
     def _count(counter: Counter[int], partitions: pa.Array) -> None:
