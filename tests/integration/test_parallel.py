@@ -3,9 +3,6 @@
 import os
 import signal
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +10,15 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
-from lease_rig import EXACTLY_ONCE, FOLDER, ROUNDS, LeaseRig, Rigs, made
+from lease_driver import equip, running
+from lease_rig import EXACTLY_ONCE, ROUNDS, Rigs, made
 from stage import Stage, by_key, keyed, make_stage, unique, until
 from wasmline import dead_letters
 from wasmline.deploy import DeploymentLog, JobLog, StatusLog
 from wasmline.errors import DeploymentPaused, Fenced, InvalidJob, ProgressLost
-from wasmline.jobs import JobReport, JobState
+from wasmline.jobs import JobState
 from wasmline.kafka import ConsumerGroups, Topics, read_to_end
 from wasmline.spark import parallel
-from wasmline.spark.parallel import ParallelJob
 from wasmline.testing.guests import TRAP, WRITE, guest, when_key
 from wasmline.testing.guests import log as say
 from wasmline.testing.kafka import RunningKafka
@@ -37,8 +34,7 @@ ONCE: dict[str, Any] = {"mode": "parallel", **EXACTLY_ONCE}
 @pytest.fixture(scope="module")
 def parallel_spark(kafka: RunningKafka, spark: SparkSession) -> SparkSession:
     """Return the session, whose Python processes know the cluster and the handlers."""
-    spark.sparkContext.environment["WASMLINE_KAFKA_CONFIG"] = kafka.config.to_json()
-    spark.sparkContext.addPyFile(str(FOLDER / "lease_handlers.py"))
+    equip(spark, kafka.config)
     return spark
 
 
@@ -51,21 +47,6 @@ def stage(kafka: RunningKafka, parallel_spark: SparkSession, tmp_path: Path) -> 
 def rigs(kafka: RunningKafka, parallel_spark: SparkSession, tmp_path: Path) -> Iterator[Rigs]:
     with made(kafka.config, tmp_path) as make:
         yield make
-
-
-@contextmanager
-def running(spark: SparkSession, rig: LeaseRig, **changes: Any) -> Iterator[Future[JobReport]]:
-    """Run a rig's job in the background, and stop it at the end if it runs still."""
-    order = replace(rig.job, **changes)
-    assert order.stream is not None
-    job = ParallelJob(spark, rig.config, order, order.stream)
-    with ThreadPoolExecutor(1) as thread:
-        outcome = thread.submit(job.run)
-        try:
-            yield outcome
-        finally:
-            rig.stop()
-            outcome.exception(90)
 
 
 def test_a_transform_is_run_until_caught_up_and_each_record_leaves_once_in_order(stage: Stage) -> None:

@@ -1,0 +1,68 @@
+"""Drivers of a rig's job: on a session that is there, or a process of their own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from lease_rig import FOLDER, ROOT, LeaseRig
+from wasmline.jobs import JobReport
+from wasmline.kafka import KafkaConfig
+from wasmline.spark import main
+from wasmline.spark.parallel import ParallelJob
+
+
+def equip(spark: SparkSession, config: KafkaConfig) -> None:
+    """Let a session's Python processes know the cluster and the handlers of ``lease_handlers``."""
+    spark.sparkContext.environment["WASMLINE_KAFKA_CONFIG"] = config.to_json()
+    spark.sparkContext.addPyFile(str(FOLDER / "lease_handlers.py"))
+
+
+@contextmanager
+def running(spark: SparkSession, rig: LeaseRig, **changes: Any) -> Iterator[Future[JobReport]]:
+    """Run a rig's job in the background, and stop it at the end if it runs still."""
+    order = replace(rig.job, **changes)
+    assert order.stream is not None
+    job = ParallelJob(spark, rig.config, order, order.stream)
+    with ThreadPoolExecutor(1) as thread:
+        outcome = thread.submit(job.run)
+        try:
+            yield outcome
+        finally:
+            rig.stop()
+            outcome.exception(90)
+
+
+@contextmanager
+def driver(rig: LeaseRig, log: Path, settings: str = "") -> Iterator[subprocess.Popen[bytes]]:
+    """Start a driver of the rig's run, and a JVM under it; kill both at the end, if they are there.
+
+    ``settings`` are arguments of spark-submit.
+    """
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join((str(ROOT / "provider"), str(FOLDER))),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_SUBMIT_ARGS": f"--master local[2] --conf spark.ui.enabled=false {settings} pyspark-shell",
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "WASMLINE_KAFKA_CONFIG": rig.config.to_json(),
+    }
+    command = [sys.executable, str(main.__file__), "--job", rig.job.job, "--run", rig.job.run]
+    with log.open("ab") as output:
+        running = subprocess.Popen(command, env=environment, stdout=output, stderr=output, start_new_session=True)
+    try:
+        yield running
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(running.pid, signal.SIGKILL)  # the tasks' processes are in a group of their own
+        running.wait()
