@@ -18,11 +18,9 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import psutil  # type: ignore[import-untyped]
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
@@ -32,6 +30,7 @@ REPOSITORY = Path(__file__).parents[2]
 sys.path.insert(0, str(REPOSITORY / "dags"))
 
 from local_spark import local_spark  # noqa: E402
+from processes import cpu_seconds  # noqa: E402
 
 from delivery.generator import generate  # noqa: E402
 from delivery.reference import transform  # noqa: E402
@@ -129,17 +128,6 @@ def steady_batches(spark: SparkSession, config: KafkaConfig, source: str, stage:
         query.awaitTermination()
         progresses = [p for p in query.recentProgress if p["numInputRows"] > BATCH * 0.9]
     return [float(p["durationMs"]["triggerExecution"]) for p in progresses[WARM_UP:]]
-
-
-def cpu_seconds() -> dict[str, float]:
-    """Return the CPU time so far of the broker, Spark's JVM and its Python workers, all children of this process."""
-    seconds = dict.fromkeys(("broker", "spark", "python"), 0.0)
-    for process in psutil.Process().children(recursive=True):
-        with suppress(psutil.NoSuchProcess):
-            times, command = process.cpu_times(), process.cmdline()
-            who = "broker" if "kafka.Kafka" in command else "spark" if "java" in Path(command[0]).name else "python"
-            seconds[who] += times.user + times.system
-    return seconds
 
 
 def measure(spark: SparkSession, config: KafkaConfig) -> tuple[dict[str, list[float]], dict[str, dict[str, float]]]:

@@ -26,6 +26,11 @@ async def copy_async(record: ConsumedRecord) -> Output:
     return _output(record)
 
 
+def relay(record: ConsumedRecord) -> Output:
+    """Copy a record with the time of its writing, from which a reader knows how long it was on its way."""
+    return Output(f"{record.topic}.out", record.value, record.key, timestamp=record.timestamp)
+
+
 def fussy(record: ConsumedRecord) -> Output:
     if record.value == POISON:
         raise TerminalFailure("poison")
