@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, Producer
 
 from wasmline.consumer.backend import Listener
 from wasmline.consumer.confluent.door import GroupDoor
@@ -139,10 +139,6 @@ class AssignedTransactions(ConfluentTransactions):
         self.fenced: ProducerFenced | None = None
         """Why nothing is written any more."""
 
-    def open(self, partitions: Collection[TopicPartition]) -> None:
-        self._refuse()
-        super().open(partitions)
-
     def commit(
         self, work: Mapping[TopicPartition, tuple[Sequence[Output], CommittedOffset]]
     ) -> Mapping[TopicPartition, WasmlineError]:
@@ -153,6 +149,10 @@ class AssignedTransactions(ConfluentTransactions):
         # Raised at once: what else of this round failed may not be tried again by the last commit.
         self._refuse()
         return failures
+
+    def _fence(self, partition: TopicPartition) -> Producer:
+        self._refuse()
+        return super()._fence(partition)
 
     def _refuse(self) -> None:
         if self.fenced is None and not self._held():

@@ -49,6 +49,11 @@ LIMIT = 15.0
 """Seconds that a transaction may take. One that takes longer is given up with its client: whatever holds the client up,
 the next one of its id ends the transaction."""
 
+ANSWER = 3.0
+"""Seconds that offsets which were sent are waited for. librdkafka may wait for ever for a coordinator of the group that
+has left the cluster (its issue 5511), whatever its time limit (5456), and a new client finds the next one. Where the
+cluster merely takes its time, no more than a client is lost."""
+
 WARM_UP = 0.08
 """Seconds a client has to exist before ``init_transactions``, which otherwise sleeps half a second."""
 
@@ -133,8 +138,7 @@ class ConfluentTransactions:
                 client.begin_transaction()
                 try:
                     self._fill(client, outputs, undelivered)
-                    send = partial(self._door.on(partition).send_offsets, client, self._member, {partition: progress})
-                    repeat(send, deadline)
+                    self._send(client, partition, progress, deadline)
                     repeat(client.commit_transaction, deadline)
                 except (KafkaException, OutputRefused) as error:
                     late = time.monotonic() > deadline
@@ -153,6 +157,14 @@ class ConfluentTransactions:
         except WasmlineError as error:
             return error, False
         return None, True
+
+    def _send(self, client: Producer, partition: TopicPartition, progress: CommittedOffset, deadline: float) -> None:
+        """Make the progress part of the transaction; CommitFailed leaves a client that must not be used any more."""
+        send = partial(self._door.on(partition).send_offsets, client, self._member, {partition: progress})
+        sending = Errand(partial(repeat, send, deadline))
+        if not sending.wait(ANSWER):
+            raise CommitFailed(f"the offsets of {_name(partition)} were not answered within {ANSWER:.0f} s")
+        sending.result()
 
     def _fill(self, client: Producer, outputs: Sequence[Output], undelivered: list[WasmlineError]) -> None:
         """Write the outputs of a transaction; what cannot be written is raised, or joins ``undelivered``."""
