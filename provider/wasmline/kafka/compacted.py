@@ -142,9 +142,12 @@ class CompactedTopic:
                 }
             )
         )
+        admin = AdminClient(self._config.client())
+        for client in (admin, consumer):  # what is asked of one that has not found its brokers yet may wait for seconds
+            client.list_topics(self._topic, timeout=TIMEOUT)
         self._view, self._end = {}, -1
         consumer.assign([TopicPartition(self._topic, 0, 0)])
-        self._clients = consumer, AdminClient(self._config.client())
+        self._clients = consumer, admin
         return self._clients
 
     def _follow(self, consumer: Consumer, end: int) -> None:
