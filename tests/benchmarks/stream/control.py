@@ -12,12 +12,13 @@ from stream.bench import Bench, traffic
 from stream.row import Row, share, spread
 
 from delivery.generator import generate
+from lease_rig import LeaseRig
 from traffic import Record
 from wasmline.deploy import DeploymentSpec, deploy
 from wasmline.registry import digest_of
 
 APART = 2.5
-"""Seconds from one control record to the next."""
+"""Seconds from what came of a control record to the next one."""
 
 
 def gap(bench: Bench) -> Iterable[Row]:
@@ -25,10 +26,12 @@ def gap(bench: Bench) -> Iterable[Row]:
     silences = []
     with bench.rig() as rig, bench.on_spark(rig), traffic(rig) as sightings:
         for _ in track(range(bench.times(20, 4)), "gap between leases"):
-            since = time.time()
+            epoch, since = _epoch(rig), time.time()
             rig.jobs.withdraw(rig.job.job)
+            rig.until(lambda epoch=epoch: _epoch(rig) > epoch, "the next lease")  # type: ignore[misc]
+            until = sightings.wait(time.time())
             time.sleep(APART)
-            silences.append(sightings.silence(since - 0.2, sightings.wait(time.time())))
+            silences.append(sightings.silence(since - 0.2, until + 0.2))
     yield Row(
         what="gap between leases, median",
         figure=statistics.median(silences),
@@ -93,6 +96,11 @@ def stop(bench: Bench) -> Iterable[Row]:
         at_most=True,
         detail=f"{spread(taken)} s",
     )
+
+
+def _epoch(rig: LeaseRig) -> int:
+    claim = rig.jobs.last_batch(rig.job.job)
+    return claim.batch_id if claim is not None else 0
 
 
 def _marked(wasm: bytes, number: int) -> bytes:
