@@ -10,6 +10,7 @@ DATA ?=
 EXAMPLES ?= 20000
 BATCHES ?= 1000000
 ROUNDS ?= 10
+MINUTES ?= 60
 ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
@@ -30,7 +31,7 @@ down: $(INSTALLED) ## stop what `make up` started
 	@$(BIN)/python -m wasmline_provider.local.down
 
 ##@ Development
-.PHONY: install lint format lock fuzz chaos clean
+.PHONY: install lint format lock fuzz chaos soak clean
 install: $(INSTALLED) ## install everything into .venv
 
 lint: $(INSTALLED) ## formatting, ruff, mypy --strict and the import contracts
@@ -55,6 +56,9 @@ chaos: $(INSTALLED) ## consumers and brokers die, freeze and come back, beside o
 	@CHAOS_ROUNDS=$(ROUNDS) WASMLINE_LONG=1 $(BIN)/python -m pytest --timeout=0 tests/chaos \
 	  tests/integration/test_commit_metadata.py tests/integration/test_java_interop.py \
 	  tests/integration/test_leases.py tests/integration/test_parallel.py
+
+soak: $(INSTALLED) ## a job in parallel mode for long: nothing lost or doubled, its memory flat (MINUTES=60; see build/soak/memory.tsv)
+	@SOAK_MINUTES=$(MINUTES) WASMLINE_LONG=1 $(BIN)/python -m pytest --timeout=0 tests/soak
 
 clean: ## remove the environment and what the demo left
 	@rm -rf $(VENV) build

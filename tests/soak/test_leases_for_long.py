@@ -1,0 +1,78 @@
+"""A job of leases that runs for long: nothing is lost, doubled or out of order, and its memory does not grow."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+from account import Account
+from lease_driver import driver
+from lease_rig import EXACTLY_ONCE, PATIENCE, ROOT, LeaseRig
+from memory import SETTINGS, Memory
+from rig import long
+from traffic import Feed, Record, Watch
+from wasmline.deploy import DeploymentSpec, deploy
+from wasmline.kafka import Topics
+from wasmline.registry import digest_of
+from wasmline.testing.guests import SCRATCH, WRITE, guest, store
+from wasmline.testing.kafka import RunningKafka
+
+MINUTES = float(os.environ.get("SOAK_MINUTES", "60"))
+RATE = 500
+KEYS = 200
+SAMPLED = 10.0
+"""Seconds between two samples of the memory."""
+
+CHANGED = 3
+"""Samples between two ends of a lease: a withdrawal and a generation of other bytes take turns."""
+
+
+def generation(rig: LeaseRig, name: str, number: int) -> None:
+    wasm = guest(store(SCRATCH, b"%d" % number) + WRITE)
+    spec = DeploymentSpec(
+        name=name, version=f"1.0.{number}", digest=digest_of(wasm), input_topic=rig.topic,
+        output_topics=(rig.output,), dead_letter_topic=rig.letters,
+    )  # fmt: skip
+    deploy(rig.config, spec, wasm)
+
+
+def record(number: int) -> Record:
+    return b"key-%d" % (number % KEYS), b"%d" % number
+
+
+@long
+def test_leases_lose_nothing_and_take_no_more_memory_however_long_they_follow_each_other(
+    kafka: RunningKafka, tmp_path: Path
+) -> None:
+    account, name = Account(), f"t-{uuid.uuid4().hex[:8]}"
+
+    def written(number: int, _: Any) -> None:
+        account.put_in(*record(number))
+
+    def seen(message: Any, _: float) -> None:
+        account.take_out(message.key(), message.value())
+
+    with LeaseRig(kafka.config, tmp_path, partitions=4, transform=name, **EXACTLY_ONCE) as rig:
+        generation(rig, name, 0)
+        with driver(rig, tmp_path / "driver.log", SETTINGS) as running, Watch(rig.config, [rig.output], seen):
+            with Feed(rig.config, rig.topic, RATE, record, written):
+                rig.until(lambda: account.matched > 0, "the first lease")
+                memory = Memory(running.pid, ROOT / "build" / "soak" / "memory.tsv")
+                for number in range(1, int(MINUTES * 60 / SAMPLED) + 1):
+                    time.sleep(SAMPLED)
+                    memory.sample()
+                    assert running.poll() is None, (tmp_path / "driver.log").read_text()[-4_000:]
+                    assert not account.wrong, account.wrong[:10]
+                    if number % (2 * CHANGED) == 0:
+                        generation(rig, name, number)
+                    elif number % CHANGED == 0:
+                        rig.jobs.withdraw(rig.job.job)
+            rig.until(lambda: account.open == 0, "the outputs of all records")
+            rig.stop()
+            assert running.wait(PATIENCE) == 0
+    assert (account.open, account.wrong) == (0, [])
+    assert Topics(kafka.config).end_offsets(rig.letters) == {0: 0}
+    assert memory.grown() == []
