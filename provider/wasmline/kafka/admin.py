@@ -8,18 +8,16 @@ from dataclasses import dataclass
 from functools import partial
 
 from confluent_kafka import IsolationLevel, KafkaError, TopicCollection, TopicPartition
-from confluent_kafka.admin import ConfigResource, NewTopic, OffsetSpec  # type: ignore[attr-defined]  # public, though not in its __all__
+from confluent_kafka.admin import ConfigResource, NewTopic, OffsetSpec, TopicDescription  # type: ignore[attr-defined]  # public, though not in its __all__
 
 from wasmline.errors import BrokerUnavailable, TopicNotFound, WasmlineError
 from wasmline.errors import KafkaError as KafkaFailed
 from wasmline.kafka.administrator import ASK_AGAIN, TIMEOUT, Administrator, Codes
 from wasmline.kafka.config import KafkaConfig
+from wasmline.kafka.log_offsets import log_offsets
 
 URL_SAFE = str.maketrans("+/", "-_")
 """From the alphabet of Base64 that the client uses to the other one."""
-
-LEADERLESS = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
-"""What a partition answers that is new, or whose leader has just gone: for a moment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,8 +82,13 @@ class Topics:
 
     def describe(self, name: str) -> TopicInfo:
         """Return what the cluster knows of a topic. Raises TopicNotFound."""
-        answers = self._admin.client.describe_topics(TopicCollection([name]), request_timeout=self._timeout)
-        topic = self._admin.result(answers[name], self._missing(name))
+
+        def ask(_: Codes) -> TopicDescription:
+            answers = self._admin.client.describe_topics(TopicCollection([name]), request_timeout=self._admin.attempt)
+            described: TopicDescription = self._admin.result(answers[name], self._missing(name))
+            return described
+
+        topic = self._admin.settled(ask, (), "", learns=True)
         replication = min(len(partition.replicas) for partition in topic.partitions)
         identity = str(topic.topic_id).translate(URL_SAFE)
         return TopicInfo(name=name, id=identity, partitions=len(topic.partitions), replication=replication)
@@ -133,13 +136,7 @@ class Topics:
         self, name: str, spec: OffsetSpec, isolation: IsolationLevel = IsolationLevel.READ_COMMITTED
     ) -> dict[int, int]:
         wanted = {TopicPartition(name, partition): spec for partition in range(self.describe(name).partitions)}
-
-        def ask(codes: Codes) -> dict[int, int]:
-            answers = self._admin.client.list_offsets(wanted, isolation_level=isolation, request_timeout=self._timeout)
-            codes = {**self._missing(name), **codes}
-            return {each.partition: self._admin.result(answer, codes).offset for each, answer in answers.items()}
-
-        return self._admin.settled(ask, LEADERLESS, f"a partition of {name} has no leader yet")
+        return log_offsets(self._admin, wanted, isolation, self._missing(name))
 
     def _is_gone(self, name: str) -> bool:
         return not self.exists(name)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import TypeVar
 
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from wasmline.errors import BrokerUnavailable, WasmlineError
@@ -22,6 +23,9 @@ Codes = Mapping[int, WasmlineError]
 
 TIMEOUT = 15.0
 """Seconds that one request may take: more than a cluster needs to replace a lost node."""
+
+ATTEMPT = 3.0
+"""Seconds after which a request is made once more: one to a broker that has died is not answered, and not given up."""
 
 LOOK_AGAIN = 0.1
 
@@ -53,7 +57,7 @@ class Administrator:
                 with mapped(self.servers, codes):
                     return answer.result(LOOK_AGAIN)
             except BrokerUnavailable as error:
-                if trouble := self._trouble():
+                if error not in (codes or {}).values() and (trouble := self._trouble()):
                     message = f"{error} Last trouble: {trouble.str()}"
                     raise BrokerUnavailable(message, bootstrap_servers=self.servers) from error
                 raise
@@ -62,11 +66,17 @@ class Administrator:
                 if trouble is not None and trouble.code() in REFUSALS:
                     raise KafkaFailed(f"{self.servers} refused the connection: {trouble.str()}") from None
 
-    def settled(self, ask: Callable[[Codes], T], passing: Collection[int], state: str) -> T:
+    @property
+    def attempt(self) -> float:
+        """Seconds that one of several requests may take."""
+        return min(ATTEMPT, self.timeout)
+
+    def settled(self, ask: Callable[[Codes], T], passing: Collection[int], state: str, *, learns: bool = False) -> T:
         """Ask again for as long as the answer is one of the ``passing`` codes, and return the one that is not.
 
         ``ask`` is told what these codes mean. Raises BrokerUnavailable with ``state``, what the cluster is in, when
-        that has not passed in time.
+        that has not passed in time. With ``learns`` no answer is asked again, too, and the client learns before who
+        leads by now: by itself it keeps to a leader or a controller that is gone.
         """
         unsettled = BrokerUnavailable(state, bootstrap_servers=self.servers)
         deadline = time.monotonic() + self.timeout
@@ -74,9 +84,12 @@ class Administrator:
             try:
                 return ask(dict.fromkeys(passing, unsettled))
             except BrokerUnavailable as error:
-                if error is not unsettled or time.monotonic() > deadline:
+                if not (error is unsettled or learns) or time.monotonic() > deadline:
                     raise
                 time.sleep(ASK_AGAIN)
+            if learns:
+                with suppress(KafkaException):  # who does not answer this either is asked again
+                    self.client.list_topics(timeout=self.attempt)
 
     def _trouble(self) -> KafkaError | None:
         """Return the last thing that went wrong with a connection; the client reports it when it is polled."""

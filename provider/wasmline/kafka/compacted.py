@@ -17,11 +17,13 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
 from wasmline.errors import BrokerUnavailable, Conflict
+from wasmline.kafka.administrator import Administrator
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.failures import mapped
+from wasmline.kafka.log_offsets import log_offsets
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +90,7 @@ class CompactedTopic:
         self._keep = keep
         self._view: dict[bytes, bytes] = {}
         self._end = -1
-        self._clients: tuple[Consumer, AdminClient] | None = None
+        self._clients: tuple[Consumer, Administrator] | None = None
 
     def read(self) -> dict[bytes, bytes]:
         """Return the table with every write that was acknowledged before this call. A deleted key is absent.
@@ -99,12 +101,8 @@ class CompactedTopic:
         with mapped(self._config.bootstrap_servers):
             consumer, admin = self._clients or self._open()
             partition = TopicPartition(self._topic, 0)
-            answer = admin.list_offsets(
-                {partition: OffsetSpec.latest()},  # type: ignore[no-untyped-call]
-                isolation_level=IsolationLevel.READ_UNCOMMITTED,
-                request_timeout=TIMEOUT,
-            )
-            self._follow(consumer, answer[partition].result().offset)
+            latest = {partition: OffsetSpec.latest()}  # type: ignore[no-untyped-call]
+            self._follow(consumer, log_offsets(admin, latest, IsolationLevel.READ_UNCOMMITTED)[0])
             return dict(self._view)
 
     def compare_and_set(
@@ -129,7 +127,7 @@ class CompactedTopic:
             self._clients[0].close()
             self._clients = None
 
-    def _open(self) -> tuple[Consumer, AdminClient]:
+    def _open(self) -> tuple[Consumer, Administrator]:
         consumer = Consumer(
             self._config.client(
                 **{
@@ -142,8 +140,11 @@ class CompactedTopic:
                 }
             )
         )
-        admin = AdminClient(self._config.client())
-        for client in (admin, consumer):  # what is asked of one that has not found its brokers yet may wait for seconds
+        admin = Administrator(self._config, TIMEOUT)
+        for client in (
+            admin.client,
+            consumer,
+        ):  # what is asked of one that has not found its brokers yet may wait for seconds
             client.list_topics(self._topic, timeout=TIMEOUT)
         self._view, self._end = {}, -1
         consumer.assign([TopicPartition(self._topic, 0, 0)])

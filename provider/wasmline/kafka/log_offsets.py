@@ -1,0 +1,40 @@
+"""Where a log begins and ends, as its leader tells, however lately that has become one."""
+
+from __future__ import annotations
+
+from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, TopicPartition
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # public, though not in its __all__
+
+from wasmline.kafka.administrator import Administrator, Codes
+
+LEADERLESS = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+)
+"""What a partition answers that is new, or whose leader has just gone: for a moment."""
+
+
+def log_offsets(
+    admin: Administrator,
+    wanted: dict[TopicPartition, OffsetSpec],
+    isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
+    codes: Codes | None = None,
+) -> dict[int, int]:
+    """Return the offsets of one topic's partitions; ``codes`` says what other error codes mean here.
+
+    Raises BrokerUnavailable where a partition has no leader that answers in time.
+    """
+
+    def ask(unsettled: Codes) -> dict[int, int]:
+        answers = admin.client.list_offsets(wanted, isolation_level=isolation, request_timeout=admin.attempt)
+        known = {**(codes or {}), **unsettled}
+        found = {each.partition: admin.result(answer, known).offset for each, answer in answers.items()}
+        if OFFSET_INVALID in found.values():  # no error: the leader that the client knows did not answer in time
+            raise unsettled[KafkaError.LEADER_NOT_AVAILABLE]
+        return found
+
+    names = ", ".join(sorted({partition.topic for partition in wanted}))
+    return admin.settled(ask, LEADERLESS, f"a partition of {names} has no leader for now", learns=True)
