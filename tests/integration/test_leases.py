@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,13 @@ from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[att
 from lease_rig import EXACTLY_ONCE, NOTHING, PATIENCE, ROUNDS, Rigs, made
 from wasmline.consumer import ConsumerOptions, ParallelConsumer
 from wasmline.consumer.confluent.assigned import AssignedBackend, Share
+from wasmline.deploy import DeploymentSpec, ModuleStore
 from wasmline.errors import Fenced, GroupInUse, InvalidJob, ProducerFenced, ProgressLost
 from wasmline.kafka import ConsumerGroups
 from wasmline.pipeline.ends import ends_now
+from wasmline.pipeline.handler import transform_handler
 from wasmline.records import TopicPartition
+from wasmline.testing.guests import guest
 from wasmline.testing.kafka import RunningKafka
 
 
@@ -164,6 +168,15 @@ def test_a_partition_that_is_added_is_part_of_the_next_lease(rigs: Rigs) -> None
     admin = AdminClient(rig.config.client())
     admin.create_partitions([NewPartitions(rig.topic, 3)])[rig.topic].result(PATIENCE)
     assert [lease.partitions for lease in lessor.leases(lessor.next(grant))] == [(0, 2), (1,)]
+
+
+def test_whoever_asks_for_the_handler_of_a_deployment_while_it_is_made_gets_that_one(kafka: RunningKafka) -> None:
+    """A lease that a new generation ends has its module made, for the next lease of the process to begin with."""
+    digest = ModuleStore(kafka.config).put(guest())
+    spec = DeploymentSpec(name="t", version="1.0.0", digest=digest, input_topic="in", output_topics=("out",))
+    with ThreadPoolExecutor(2) as threads:
+        first, second = threads.map(transform_handler, (kafka.config,) * 2, (spec,) * 2)
+    assert first is second
 
 
 def test_whose_time_is_over_commits_nothing(rigs: Rigs) -> None:

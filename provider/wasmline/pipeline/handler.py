@@ -29,18 +29,22 @@ LEVELS = {"INFO": logging.INFO, "WARN": logging.WARNING}
 
 
 _made: dict[bytes, TransformHandler] = {}
+_making = threading.Lock()
 
 
 def transform_handler(config: KafkaConfig, spec: DeploymentSpec) -> TransformHandler:
     """Return the handler of a deployment: the same one in this process, until another deployment's is asked for.
 
-    Raises what TransformHandler raises, VersionNotFound and BrokerUnavailable.
+    Any thread may ask; whoever asks while it is being made waits for it. Raises what TransformHandler raises,
+    VersionNotFound and BrokerUnavailable.
     """
     key = encode(spec)
-    if key not in _made:
-        forget()
-        _made[key] = TransformHandler(spec, ModuleStore(config).get(spec.digest))
-    return _made[key]
+    with _making:
+        handler = _made.get(key)
+        if handler is None:
+            forget()
+            handler = _made[key] = TransformHandler(spec, ModuleStore(config).get(spec.digest))
+        return handler
 
 
 def forget() -> None:

@@ -203,8 +203,15 @@ class LeaseWorker:
             if claim is not None and self._lease.is_taken_by(claim):
                 self._tenure.lose()
             reason = self._lease.superseded(self._control)
-            if reason is not None:
+            if reason is not None and not self._over.is_set():
                 self._end(reason)
+                self._look_ahead()
+
+    def _look_ahead(self) -> None:
+        """Begin to make what the next lease runs, if that is another generation; what goes wrong is for it to find."""
+        mine, deployed = self._lease.deployment, self._control.deployment
+        if mine and deployed and deployed.generation != mine.generation and deployed.state == "running":
+            Errand(partial(transform_handler, self._config, deployed.spec))
 
     def _judge(self, health: ConsumerHealth, backend: AssignedBackend) -> None:
         """End the lease where its time is over, somebody else has it, or all is done that was to be done."""
