@@ -30,7 +30,6 @@ class Memory:
         self._jcmd = find_java().path.resolve().parent / "jcmd"
         self._file = file
         self._curves: dict[str, list[float]] = defaultdict(list)
-        file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("")
 
     def sample(self) -> None:

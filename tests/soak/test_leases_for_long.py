@@ -21,6 +21,8 @@ from wasmline.testing.guests import SCRATCH, WRITE, guest, store
 from wasmline.testing.kafka import RunningKafka
 
 MINUTES = float(os.environ.get("SOAK_MINUTES", "60"))
+FOLDER = ROOT / "build" / "soak"
+LOG = FOLDER / "driver.log"
 RATE = 500
 KEYS = 200
 SAMPLED = 10.0
@@ -57,14 +59,16 @@ def test_leases_lose_nothing_and_take_no_more_memory_however_long_they_follow_ea
 
     with LeaseRig(kafka.config, tmp_path, partitions=4, transform=name, **EXACTLY_ONCE) as rig:
         generation(rig, name, 0)
-        with driver(rig, tmp_path / "driver.log", SETTINGS) as running, Watch(rig.config, [rig.output], seen):
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        LOG.write_text("")
+        with driver(rig, LOG, SETTINGS) as running, Watch(rig.config, [rig.output], seen):
             with Feed(rig.config, rig.topic, RATE, record, written):
                 rig.until(lambda: account.matched > 0, "the first lease")
-                memory = Memory(running.pid, ROOT / "build" / "soak" / "memory.tsv")
+                memory = Memory(running.pid, FOLDER / "memory.tsv")
                 for number in range(1, int(MINUTES * 60 / SAMPLED) + 1):
                     time.sleep(SAMPLED)
                     memory.sample()
-                    assert running.poll() is None, (tmp_path / "driver.log").read_text()[-4_000:]
+                    assert running.poll() is None, LOG.read_text()[-4_000:]
                     assert not account.wrong, account.wrong[:10]
                     if number % (2 * CHANGED) == 0:
                         generation(rig, name, number)
