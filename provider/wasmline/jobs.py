@@ -198,7 +198,7 @@ class JobSpec:
 
     @property
     def transactional_id(self) -> str:
-        """What the transactional ids of the job's tasks begin with: one for each partition of the input follows."""
+        """What the transactional ids of the job's tasks begin with: one for each virtual shard of the input follows."""
         return f"wasmline.stream.{self.job}"
 
 

@@ -3,6 +3,7 @@
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,15 @@ from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
 from lease_rig import EXACTLY_ONCE, NOTHING, PATIENCE, ROUNDS, Rigs, made
-from wasmline.consumer import ConsumerOptions, ParallelConsumer
+from wasmline.consumer import ConsumerOptions, Delivery, Output, ParallelConsumer
+from wasmline.consumer.backend import VIRTUAL_SHARDS, virtual_shard
 from wasmline.consumer.confluent.assigned import AssignedBackend, Share
 from wasmline.deploy import DeploymentSpec, ModuleStore
-from wasmline.errors import Fenced, GroupInUse, InvalidJob, ProducerFenced, ProgressLost
+from wasmline.errors import CommitFailed, Fenced, GroupInUse, InvalidJob, OutputRefused, ProducerFenced, ProgressLost
 from wasmline.kafka import ConsumerGroups
 from wasmline.pipeline.ends import ends_now
 from wasmline.pipeline.handler import transform_handler
-from wasmline.records import TopicPartition
+from wasmline.records import CommittedOffset, TopicPartition
 from wasmline.testing.guests import guest
 from wasmline.testing.kafka import RunningKafka
 
@@ -45,8 +47,11 @@ def test_outputs_are_seen_once_and_in_order_whatever_is_killed(rigs: Rigs) -> No
     rig.finish()
 
 
-def test_a_frozen_task_whose_lease_another_took_over_wakes_writes_nothing_and_ends_quietly(rigs: Rigs) -> None:
-    rig = rigs(**EXACTLY_ONCE)
+@pytest.mark.parametrize("partitions", [3, 2 * VIRTUAL_SHARDS + 2], ids=["few partitions", "virtual shards"])
+def test_a_frozen_task_whose_lease_another_took_over_wakes_writes_nothing_and_ends_quietly(
+    rigs: Rigs, partitions: int
+) -> None:
+    rig = rigs(partitions=partitions, keys=8 * partitions, **EXACTLY_ONCE)
     lessor = rig.lessor()
     rig.feed(2_000)
     leases = lessor.leases(lessor.next(NOTHING))
@@ -64,6 +69,50 @@ def test_a_frozen_task_whose_lease_another_took_over_wakes_writes_nothing_and_en
 
     # Which of the two was the one to go on is for the next lease to find out.
     assert [task.reason() for task in rig.tasks[len(frozen) :]] == ["it was withdrawn"] * len(leases)
+
+
+def test_partitions_of_a_virtual_shard_have_one_owner_and_share_its_transactions(rigs: Rigs) -> None:
+    rig = rigs(partitions=VIRTUAL_SHARDS + 2, tasks=3, **EXACTLY_ONCE)
+    lessor = rig.lessor(slots=3)
+    leases = lessor.leases(lessor.next(NOTHING))
+    owners = [lease.partitions for lease in leases]
+    assert sorted(chain(*owners)) == list(range(VIRTUAL_SHARDS + 2))
+    assert tuple(each for each in owners[0] if virtual_shard(each) == 0) == (0, VIRTUAL_SHARDS)
+    assert tuple(each for each in owners[1] if virtual_shard(each) == 1) == (1, VIRTUAL_SHARDS + 1)
+
+    one, other, alone = (TopicPartition(rig.topic, each) for each in (0, VIRTUAL_SHARDS, 1))
+    options = ConsumerOptions(
+        topics=(rig.topic,), group_id=rig.job.group, delivery=Delivery.EXACTLY_ONCE, kafka=rig.config.properties
+    )
+    share = Share(partitions={one: 0, other: 0, alone: 0}, followed={}, follow=print, held=lambda: True)
+    backend = AssignedBackend(options, share)
+    transactions = backend.transactions
+    transactions.open(share.partitions)
+    transactions.prepare()
+    fits, bulky = Output(rig.output, b"fits"), Output(rig.output, b"x" * 40_000_000)
+    failures = transactions.commit(
+        {
+            one: ([fits], CommittedOffset(1)),
+            other: ([fits, bulky], CommittedOffset(2)),
+            alone: ([fits], CommittedOffset(3)),
+        }
+    )
+    assert set(failures) == {one, other}
+    assert isinstance(failures[one], CommitFailed)
+    refused = failures[other]
+    assert isinstance(refused, OutputRefused)
+    assert refused.place == 1
+    assert rig.seen() == 1
+
+    transactions.close([other])
+    assert isinstance(transactions.commit({one: ([fits], CommittedOffset(1))})[one], CommitFailed)
+    transactions.open([other])
+    assert transactions.commit({one: ([fits], CommittedOffset(1)), other: ([], CommittedOffset(2))}) == {}
+    assert rig.seen() == 2
+    committed = ConsumerGroups(rig.config).committed(rig.job.group, rig.topic)
+    assert (committed[0], committed[VIRTUAL_SHARDS], committed[1]) == (1, 2, 3)
+    transactions.close()
+    backend.source.close()
 
 
 @pytest.mark.parametrize("delivery", [EXACTLY_ONCE, {}], ids=["exactly once", "at least once"])

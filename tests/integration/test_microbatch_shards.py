@@ -4,13 +4,16 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from zlib import crc32
 
 import pyspark
 from pyspark.sql import SparkSession
 
 import clustered
 from stage import by_key, keyed, make_stage
+from wasmline.consumer.backend import VIRTUAL_SHARDS
 from wasmline.deploy import StatusLog
+from wasmline.kafka import ConsumerGroups, Topics, producer
 from wasmline.testing.guests import TRAP, WRITE, guest, when_key
 from wasmline.testing.kafka import RunningKafka
 
@@ -62,3 +65,31 @@ def test_shards_are_written_once_and_a_replay_repeats_nothing(
     assert [value for value, _ in stage.letters()] == [b"poison"]
     assert all(headers == {"h": b"x"} for _, _, headers in stage.out())
     assert {status.lag for status in StatusLog(kafka.config).of(stage.job)} == {0}
+
+
+def test_partitions_of_a_virtual_shard_share_transactions(
+    kafka: RunningKafka, spark: SparkSession, tmp_path: Path
+) -> None:
+    stage = make_stage(kafka.config, spark, tmp_path, partitions=VIRTUAL_SHARDS + 2)
+    stage.deploy(TRAPS_ON_X)
+    records = keyed(4_000)
+    partitions = (0, 1, 2, VIRTUAL_SHARDS, VIRTUAL_SHARDS + 1)
+
+    def feed(some: list[tuple[bytes, bytes]]) -> None:
+        client = producer(kafka.config)
+        for key, value in some:
+            client.produce(stage.spec.input_topic, value, key, partition=partitions[crc32(key) % len(partitions)])
+        assert client.flush(60) == 0
+
+    feed([*records[:3_000], (b"x", b"poison")])
+    stage.run(delivery="exactly_once")
+    for commit in tmp_path.glob(f"checkpoints/{stage.job}/*/commits/*0*"):
+        commit.unlink()
+    feed(records[3_000:])
+    stage.run(delivery="exactly_once", shards=5)
+
+    assert by_key((key, value) for key, value, _ in stage.out()) == by_key(records)
+    assert [value for value, _ in stage.letters()] == [b"poison"]
+    ends = Topics(kafka.config).end_offsets(stage.spec.input_topic)
+    assert all(ends[partition] for partition in partitions)
+    assert ConsumerGroups(kafka.config).committed(f"wasmline.{stage.job}", stage.spec.input_topic) == ends

@@ -17,7 +17,7 @@ from wasmline.consumer.offset_codec import encode
 from wasmline.errors import JobError, OutputRefused, ProducerFenced
 from wasmline.kafka import KafkaConfig, read_to_end
 from wasmline.kafka.commit_metadata import ExactDoor
-from wasmline.pipeline.part import Outcome, Part
+from wasmline.pipeline.part import Part, carry_out
 from wasmline.pipeline.transform import PLACED_SCHEMA
 from wasmline.records import CommittedOffset, TopicPartition
 from wasmline.testing.kafka import RunningKafka
@@ -34,11 +34,11 @@ class Desk:
     target: str
     group: str
 
-    def attempt(self, batches: Iterable[pa.RecordBatch], begin: int = 0, end: int = SIZE) -> Outcome:
+    def attempt(self, batches: Iterable[pa.RecordBatch], begin: int = 0, end: int = SIZE) -> int | None:
         transactions = BatchTransactions(self.config, self.group, self.group, {})
         try:
             part = Part(source=self.source, begin=begin, end=end)
-            return part.run(batches, transactions, self._transform)
+            return carry_out([part], batches, transactions, self._transform)[self.source.partition]
         finally:
             transactions.close()
 
@@ -81,7 +81,7 @@ def records(begin: int = 0, end: int = SIZE, partition: int = 0) -> Iterator[pa.
 
 def test_a_part_is_done_once_however_often_it_is_tried(desk: Desk) -> None:
     for found in (0, SIZE, SIZE):
-        assert desk.attempt(records()) == Outcome(found=found, done=True)
+        assert desk.attempt(records()) == found
     assert desk.seen() == list(range(SIZE))
 
 
@@ -95,8 +95,8 @@ def test_parts_of_other_bounds_go_on_where_the_last_ended(desk: Desk) -> None:
 
 def test_a_part_that_ends_without_records_is_done_too(desk: Desk) -> None:
     desk.attempt(records(0, 40))
-    assert desk.attempt([], begin=100, end=120) == Outcome(found=SIZE, done=True)
-    assert desk.attempt(records(120, 130), begin=120, end=130) == Outcome(found=120, done=True)
+    assert desk.attempt([], begin=100, end=120) == SIZE
+    assert desk.attempt(records(120, 130), begin=120, end=130) == 120
 
 
 @pytest.mark.parametrize("written", [1, 5, 10], ids=["first", "half", "all"])
@@ -116,12 +116,12 @@ def test_a_zombie_that_wakes_in_its_open_transaction_commits_nothing(desk: Desk,
     with ThreadPoolExecutor(1) as thread:
         zombie = thread.submit(desk.attempt, dozing())
         assert asleep.wait(60)
-        assert desk.attempt(records()) == Outcome(found=0, done=True)
+        assert desk.attempt(records()) == 0
         wake.set()
         with pytest.raises(ProducerFenced, match=r"taken \S+ over"):
             zombie.result(120)
     assert desk.seen() == list(range(SIZE))
-    assert desk.attempt(records()) == Outcome(found=SIZE, done=True)
+    assert desk.attempt(records()) == SIZE
 
 
 def test_a_zombie_that_wakes_before_the_other_attempt_is_done_commits_nothing(desk: Desk) -> None:
@@ -146,7 +146,7 @@ def test_a_zombie_that_wakes_before_the_other_attempt_is_done_commits_nothing(de
         with pytest.raises(ProducerFenced):
             zombie.result(120)
         ended.set()
-        assert other.result(120).done
+        assert other.result(120) == 0
     assert desk.seen() == list(range(SIZE))
 
 
@@ -154,10 +154,10 @@ def test_attempts_that_race_do_each_part_once_between_them(desk: Desk) -> None:
     def racing(_: int) -> int:
         fenced = 0
         for begin in range(0, SIZE, 20):
-            done = False
-            while not done:
+            found = None
+            while found is None:
                 try:
-                    done = desk.attempt(records(begin, begin + 20), begin, begin + 20).done
+                    found = desk.attempt(records(begin, begin + 20), begin, begin + 20)
                 except ProducerFenced:
                     fenced += 1
         return fenced
@@ -176,15 +176,15 @@ def test_what_an_attempt_wrote_before_it_failed_is_not_seen(desk: Desk) -> None:
     with pytest.raises(RuntimeError, match="broken"):
         desk.attempt(failing())
     assert desk.seen() == []
-    assert desk.attempt(records()).done
+    assert desk.attempt(records()) == 0
     assert desk.seen() == list(range(SIZE))
 
 
 def test_what_a_key_parallel_consumer_has_done_out_of_order_is_not_done_again(desk: Desk) -> None:
     desk.commit(CommittedOffset(10, encode(10, 60, [10, 20, 30])))
-    assert desk.attempt(records(10, 25), begin=10, end=25).done
+    assert desk.attempt(records(10, 25), begin=10, end=25) == 10
     assert desk.seen() == [10, 20]
-    assert desk.attempt(records(25, SIZE), begin=25).done
+    assert desk.attempt(records(25, SIZE), begin=25) == 30
     assert desk.seen() == [10, 20, 30, *range(61, SIZE)]
 
 
@@ -194,7 +194,7 @@ def test_lost_progress_leaves_a_part_undone(kafka: RunningKafka, desk: Desk, fou
         desk.group = f"test-{uuid.uuid4()}"
     else:
         desk.commit(CommittedOffset(found))
-    assert desk.attempt(records(50, SIZE), begin=50) == Outcome(found=found, done=False)
+    assert desk.attempt(records(50, SIZE), begin=50) == found
     assert desk.seen() == []
 
 

@@ -82,10 +82,10 @@ class Stage:
         return [(message.key(), message.value(), dict(message.headers() or [])) for message in messages]
 
 
-def make_stage(config: KafkaConfig, spark: SparkSession | None, folder: Path) -> Stage:
+def make_stage(config: KafkaConfig, spark: SparkSession | None, folder: Path, partitions: int = 3) -> Stage:
     source, target, letters = unique("in"), unique("out"), unique("dlq")
     for topic in (source, target, letters):
-        Topics(config).create(topic, 3)
+        Topics(config).create(topic, partitions if topic == source else 3)
     spec = DeploymentSpec(
         name=unique("t"), version="1.0.0", digest="sha256:" + "0" * 64, input_topic=source,
         output_topics=(target,), dead_letter_topic=letters,

@@ -84,7 +84,7 @@ class Sink(Protocol):
 
 
 class Transactions(Protocol):
-    """Writes outputs, offsets and maps, all or none, one transaction for each input partition."""
+    """Writes outputs, offsets and maps, all or none, one transaction for each input partition or virtual shard."""
 
     def open(self, partitions: Collection[TopicPartition]) -> None:
         """Become the one who may write these partitions' progress: whoever was, fails from now on."""
@@ -95,7 +95,7 @@ class Transactions(Protocol):
     def commit(
         self, work: Mapping[TopicPartition, tuple[Sequence[Output], CommittedOffset]]
     ) -> Mapping[TopicPartition, WasmlineError]:
-        """Carry out one transaction for each partition, and return why those that were not carried out were not.
+        """Carry out a transaction for each partition, and return why those that were not carried out were not.
 
         CommitFailed, where the group has moved on, and OutputRefused: it was aborted, and the partition stays open.
         After any other error it is unknown what became of it: ``open`` settles that, and then ``committed`` tells.
@@ -122,3 +122,19 @@ class Backend(Protocol):
 def transactional_id(prefix: str, partition: TopicPartition) -> str:
     """Return the id under which the progress of a partition is written, whoever writes it; no topic has a slash."""
     return f"{prefix}/{partition.topic}/{partition.partition}"
+
+
+VIRTUAL_SHARDS = 64
+"""The most transactional ids that a job writes the progress of a topic under: a producer has some four threads and
+eight open files, and a process is often allowed a thousand. It may never change: whoever writes the progress of a
+partition has to fence, by its id, whoever wrote it before."""
+
+
+def virtual_shard(partition: int) -> int:
+    """Return which partitions of a topic share an id: for a job's, where one owner has all that do."""
+    return partition % VIRTUAL_SHARDS
+
+
+def shared_id(prefix: str, partition: TopicPartition) -> str:
+    """Return the transactional id of a partition's virtual shard."""
+    return transactional_id(prefix, TopicPartition(partition.topic, virtual_shard(partition.partition)))

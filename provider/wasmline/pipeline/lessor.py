@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
+from wasmline.consumer.backend import virtual_shard
 from wasmline.consumer.confluent.assigned import GroupProgress, lost
 from wasmline.deploy import CONTROL_TOPICS, BatchClaim, ClaimKeeper, Deployment, JobControl, require_topics
 from wasmline.errors import DeploymentNotFound, InvalidJob, WasmlineError
@@ -102,7 +104,8 @@ class Lessor:
             )
         until = time.time() + _stream(job).lease_seconds
         ends = self._tenancy.ends
-        shares = [tuple(sorted(grant.progress)[task :: grant.tasks]) for task in range(grant.tasks)]
+        shards = _shards(grant.progress)
+        shares = [sorted(chain(*shards[task :: grant.tasks])) for task in range(grant.tasks)]
         return [
             Lease(
                 job=job,
@@ -142,7 +145,7 @@ class Lessor:
         grant = Grant(
             epoch=last.epoch + 1,
             generation=deployment.generation if deployment else 0,
-            tasks=min(asked, len(progress)),
+            tasks=min(asked, len(_shards(progress))),
             control=self._follower.positions,
             progress=progress,
         )
@@ -205,6 +208,14 @@ def _stream(job: JobSpec) -> StreamSpec:
     if job.stream is None:
         raise InvalidJob(f"job {job.job} was ordered anew as something else than a stream")
     return job.stream
+
+
+def _shards(partitions: Iterable[int]) -> list[list[int]]:
+    """Return the partitions by virtual shard: each has one owner."""
+    shards: dict[int, list[int]] = {}
+    for partition in sorted(partitions):
+        shards.setdefault(virtual_shard(partition), []).append(partition)
+    return list(shards.values())
 
 
 def _named(topic: str, offsets: Mapping[int, int]) -> dict[TopicPartition, int]:

@@ -1,4 +1,4 @@
-"""A partition's part of a batch, exactly once: what is left of it to do is run, and written in one transaction.
+"""The parts of a batch, exactly once: what is left of them to do is run, and written in one transaction.
 
 Progress is compared and set in the transaction that holds the outputs, so it does not matter how many attempts there
 are, or whether the batch was done before: ``reference/spark.md`` §6.
@@ -6,12 +6,12 @@ are, or whether the batch was done before: ``reference/spark.md`` §6.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from wasmline.consumer.confluent.batch_transactions import BatchTransactions
 from wasmline.consumer.offset_codec import encode, parse
@@ -28,49 +28,40 @@ class Part:
     begin: int
     end: int
 
-    def run(
-        self,
-        batches: Iterable[pa.RecordBatch],
-        transactions: BatchTransactions,
-        transform: Callable[[pa.RecordBatch], pa.RecordBatch],
-    ) -> Outcome:
-        """Do what is left of this part and commit that it is done, outputs and progress together.
-
-        ``batches`` have a ``partition`` and an ``offset`` column and are this part's whole; ``transform`` makes records
-        of PLACED_SCHEMA of them. Where the group's progress is gone, or was moved to before this part, nothing is done.
-        Raises JobError for records of another partition, InvalidOffsetMetadata for progress that cannot be read, and
-        what ``transform`` and the transaction raise; then nothing was committed, or what was is found by the next run.
-        """
-        with transactions.open(self.source) as transaction:
-            found = transaction.progress
-            if found is None or found.offset < self.begin:
-                return Outcome(found=None if found is None else found.offset, done=False)
-            left = Remaining(found)
-            for batch in batches:
-                self._refuse_others(batch)
-                todo = left.of(batch)
-                if todo.num_rows:
-                    transaction.write(_records(transform(todo)))
-            after = left.after(self.end)
-            if after != found:
-                transaction.commit(after)
-            return Outcome(found=found.offset, done=True)
-
-    def _refuse_others(self, batch: pa.RecordBatch) -> None:
-        seen = pc.unique(batch.column("partition")).to_pylist()
-        if seen not in ([], [self.source.partition]):
-            raise JobError(
-                f"a task for partition {self.source.partition} of {self.source.topic} was given records of {seen}: "
-                "exactly-once needs each partition's range in one task, as the Kafka source plans it"
-            )
+    def is_lost(self, found: int | None) -> bool:
+        """Say whether what the group has committed cannot be so: it is gone, or was moved to before this part."""
+        return found is None or found < self.begin
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """What the group had committed before (None: nothing), and whether the part is done now."""
+def carry_out(
+    parts: Sequence[Part],
+    batches: Iterable[pa.RecordBatch],
+    transactions: BatchTransactions,
+    transform: Callable[[pa.RecordBatch], pa.RecordBatch],
+) -> dict[int, int | None]:
+    """Do what is left of some parts and commit that they are done, outputs and progress together.
 
-    found: int | None
-    done: bool
+    ``batches`` have a ``partition`` and an ``offset`` column and are the whole of these parts, which are of one virtual
+    shard; ``transform`` makes records of PLACED_SCHEMA of them. Returns the offset that the group had committed for
+    each partition before; where one ``is_lost``, nothing was done.
+
+    Raises JobError for records of other partitions, InvalidOffsetMetadata for progress that cannot be read, and what
+    ``transform`` and the transaction raise; then nothing was committed, or what was is found by the next run.
+    """
+    with transactions.open([part.source for part in parts]) as transaction:
+        progress = transaction.progress
+        found = {part.source.partition: each.offset if (each := progress.get(part.source)) else None for part in parts}
+        if any(part.is_lost(found[part.source.partition]) for part in parts):
+            return found
+        left = {part.source.partition: Remaining(progress[part.source]) for part in parts}
+        for batch in batches:
+            todo = undone(batch, left)
+            if todo.num_rows:
+                transaction.write(_records(transform(todo)))
+        after = {part.source: left[part.source.partition].after(part.end) for part in parts}
+        if after != progress:
+            transaction.commit(after)
+        return found
 
 
 class Remaining:
@@ -82,13 +73,10 @@ class Remaining:
     def __init__(self, progress: CommittedOffset) -> None:
         self._highest, self._incompletes = parse(progress.metadata, progress.offset)
 
-    def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows that are not done."""
-        offsets = batch.column("offset").to_numpy()
+    def among(self, offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Say which offsets are not done."""
         todo = offsets > self._highest
-        if todo.all():
-            return batch
-        return batch.filter(pa.array(todo | np.isin(offsets, np.array(self._incompletes, np.int64))))
+        return todo if todo.all() else todo | np.isin(offsets, np.array(self._incompletes, np.int64))
 
     def after(self, end: int) -> CommittedOffset:
         """Return the progress once everything below ``end`` is done; what was done above it stays done."""
@@ -97,6 +85,20 @@ class Remaining:
         left = [offset for offset in self._incompletes if offset >= end]
         base = left[0] if left else self._highest + 1
         return CommittedOffset(base, encode(base, self._highest, left))
+
+
+def undone(batch: pa.RecordBatch, left: Mapping[int, Remaining]) -> pa.RecordBatch:
+    """Return the rows that are not done, by what remains of each partition. Raises JobError for another partition."""
+    partitions, offsets = (batch.column(name).to_numpy() for name in ("partition", "offset"))
+    todo = np.zeros(batch.num_rows, np.bool_)
+    for partition in np.unique(partitions).tolist():
+        if partition not in left:
+            raise JobError(
+                f"a task for partitions {list(left)} was given records of {partition}: exactly-once needs each "
+                "partition's range in one task, as the Kafka source plans it"
+            )
+        todo |= (partitions == partition) & left[partition].among(offsets)
+    return batch if todo.all() else batch.filter(pa.array(todo))
 
 
 def _records(rows: pa.RecordBatch) -> Iterator[tuple[str, Record]]:

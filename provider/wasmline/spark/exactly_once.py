@@ -1,4 +1,4 @@
-"""Micro-batches exactly once: a transaction for each partition of a batch, and the group's progress as the truth.
+"""Micro-batches exactly once: a transaction for each task of a batch, and the group's progress as the truth.
 
 Spark plans the ranges and tries tasks again; what is done is decided by the progress that each task reads after it has
 fenced those before it. A batch that is replayed, a checkpoint that is rolled back or lost, and a second driver repeat
@@ -13,17 +13,19 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
+from pyspark.sql.functions import expr
 
+from wasmline.consumer.backend import VIRTUAL_SHARDS, virtual_shard
 from wasmline.consumer.confluent.assigned import lost
 from wasmline.consumer.confluent.batch_transactions import BatchTransactions
 from wasmline.consumer.confluent.door import GroupDoor
 from wasmline.consumer.confluent.transactions import assure_safe
-from wasmline.errors import InvalidJob
+from wasmline.errors import InvalidJob, JobError
 from wasmline.jobs import JobSpec
 from wasmline.kafka import ConsumerGroups, KafkaConfig
 from wasmline.pipeline import Tally, TransformPipeline
 from wasmline.pipeline.group_progress import settle
-from wasmline.pipeline.part import Outcome, Part
+from wasmline.pipeline.part import Part, carry_out
 from wasmline.records import TopicPartition
 from wasmline.spark.series import Starting
 from wasmline.spark.task import PLACED_COLUMNS, TransformTask, record_batch, warm_instance
@@ -31,7 +33,8 @@ from wasmline.spark.task import PLACED_COLUMNS, TransformTask, record_batch, war
 BATCH_BYTES = 1_000_000
 """The most that a batch of records may have: what the C client has by default."""
 
-OUTCOME_COLUMNS = "partition int, found bigint, done boolean"
+FOUND_COLUMNS = "partition int, found bigint"
+"""What the group had committed for each part before."""
 
 # Spark reuses its Python workers, and a worker process runs one task at a time.
 _transactions: dict[ExactWriting, BatchTransactions] = {}
@@ -73,30 +76,23 @@ class ExactProgress:
         return parts
 
     def write(self, frame: DataFrame, parts: tuple[Part, ...], work: TransformTask, batch_bytes: int) -> None:
-        """Run a batch as the Kafka source planned it. Raises ProgressLost where the progress is not where it was."""
-        task = ExactTask(parts=parts, writing=self._writing(work, batch_bytes), work=work)
-        self._finish(frame.mapInArrow(task, OUTCOME_COLUMNS), parts)
+        """Run a batch as the Kafka source planned it; partitions of one virtual shard come together in one task.
+
+        Raises ProgressLost where the progress is not where it was.
+        """
+        if len({virtual_shard(part.source.partition) for part in parts}) == len(parts):
+            self._run(frame, tuple((part,) for part in parts), self._writing(work, batch_bytes), work)
+        else:
+            self._run_gathered(frame, parts, self._writing(work, batch_bytes), work)
 
     def write_sharded(self, shards: DataFrame, parts: tuple[Part, ...], work: TransformTask, batch_bytes: int) -> None:
         """Run a batch that was spread over tasks by key, as ``write`` does.
 
-        What the tasks made comes together again by the partition of its input, whose transaction it is. Outputs of one
-        key come from one task, so that they stay in order. What was done before is run, and left out then.
+        What the tasks made comes together again by the virtual shard of its input, whose transaction it is. Outputs of
+        one key come from one task, so that they stay in order. What was done before is run, and left out then.
         """
-        at = {part.source.partition: part for part in parts}
-        gathered = (
-            shards.mapInArrow(replace(work, placed=True), PLACED_COLUMNS)
-            .repartitionById(self.partitions, "partition")
-            .mapInArrow(
-                ExactTask(
-                    parts=tuple(at.get(partition) for partition in range(self.partitions)),
-                    writing=self._writing(work, batch_bytes),
-                    work=None,
-                ),
-                OUTCOME_COLUMNS,
-            )
-        )
-        self._finish(gathered, parts)
+        made = shards.mapInArrow(replace(work, placed=True), PLACED_COLUMNS)
+        self._run_gathered(made, parts, self._writing(work, batch_bytes), None)
 
     def _writing(self, work: TransformTask, batch_bytes: int) -> ExactWriting:
         return ExactWriting(
@@ -107,11 +103,23 @@ class ExactProgress:
             batch_bytes=batch_bytes,
         )
 
-    def _finish(self, outcomes: DataFrame, parts: tuple[Part, ...]) -> None:
-        begins = {part.source.partition: part.begin for part in parts}
-        for row in outcomes.collect():
-            if not row.done:
-                raise lost(self._job.group, self._topic, row.partition, row.found, begins[row.partition])
+    def _run_gathered(
+        self, frame: DataFrame, parts: tuple[Part, ...], writing: ExactWriting, work: TransformTask | None
+    ) -> None:
+        """Run each virtual shard in the task of its number, to which the rows of one task come in their order."""
+        shards: list[list[Part]] = [[] for _ in range(min(self.partitions, VIRTUAL_SHARDS))]
+        for part in parts:
+            shards[virtual_shard(part.source.partition)].append(part)
+        shard = expr(f"partition % {VIRTUAL_SHARDS}")
+        self._run(frame.repartitionById(len(shards), shard), tuple(map(tuple, shards)), writing, work)
+
+    def _run(
+        self, frame: DataFrame, tasks: tuple[tuple[Part, ...], ...], writing: ExactWriting, work: TransformTask | None
+    ) -> None:
+        at = {part.source.partition: part for parts in tasks for part in parts}
+        for row in frame.mapInArrow(ExactTask(tasks=tasks, writing=writing, work=work), FOUND_COLUMNS).collect():
+            if at[row.partition].is_lost(row.found):
+                raise lost(self._job.group, self._topic, row.partition, row.found, at[row.partition].begin)
 
     def _settle(self, starting: Starting, known: int, *, is_anew: bool = False) -> None:
         progress = settle(self._config, self._job.group, self._topic, starting, known=known, is_anew=is_anew)
@@ -141,39 +149,43 @@ class ExactWriting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExactTask:
-    """The function that Spark's mapInArrow runs: the records of one part in, OUTCOME_COLUMNS out.
+    """The function that Spark's mapInArrow runs: the records of some parts in, FOUND_COLUMNS out.
 
-    ``parts`` are by the number of the task, which has no records where there is none. ``work`` None means that the work
-    is done: the records are PLACED_COLUMNS.
+    ``tasks`` has the parts of each task, by its number. ``work`` None means that the work is done: the records are
+    PLACED_COLUMNS.
     """
 
-    parts: tuple[Part | None, ...]
+    tasks: tuple[tuple[Part, ...], ...]
     writing: ExactWriting
     work: TransformTask | None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         assert context is not None
-        part = self.parts[context.partitionId()]
-        if part is not None:
-            outcome = self._written(part, batches) if self.work is None else self._run(part, batches, self.work)
-            row = {"partition": part.source.partition, "found": outcome.found, "done": outcome.done}
-            yield pa.RecordBatch.from_pylist([row], schema=_OUTCOME)
+        parts = self.tasks[context.partitionId()]
+        if parts:
+            found = self._run(parts, batches, self.work) if self.work else self._write(parts, batches)
+            rows = [{"partition": partition, "found": offset} for partition, offset in found.items()]
+            yield pa.RecordBatch.from_pylist(rows, schema=_FOUND)
+        elif any(batch.num_rows for batch in batches):  # a worker that has not read to the end is not used again
+            raise JobError("a task without a part of the batch was given records")
 
-    def _run(self, part: Part, batches: Iterator[pa.RecordBatch], work: TransformTask) -> Outcome:
+    def _run(
+        self, parts: tuple[Part, ...], batches: Iterator[pa.RecordBatch], work: TransformTask
+    ) -> dict[int, int | None]:
         tally = Tally()
         with warm_instance(work.deployment.spec, work.module) as instance:
             pipeline = TransformPipeline(work.deployment, instance, tally)
             records = (record_batch(batch) for batch in batches)
-            outcome = part.run(records, self.writing.transactions(), pipeline.run_placed)
+            found = carry_out(parts, records, self.writing.transactions(), pipeline.run_placed)
         work.tally.add(tally)
-        return outcome
+        return found
 
-    def _written(self, part: Part, batches: Iterator[pa.RecordBatch]) -> Outcome:
-        return part.run(batches, self.writing.transactions(), lambda rows: rows)
+    def _write(self, parts: tuple[Part, ...], batches: Iterator[pa.RecordBatch]) -> dict[int, int | None]:
+        return carry_out(parts, batches, self.writing.transactions(), lambda rows: rows)
 
 
-_OUTCOME = pa.schema([("partition", pa.int32()), ("found", pa.int64()), ("done", pa.bool_())])
+_FOUND = pa.schema([("partition", pa.int32()), ("found", pa.int64())])
 
 
 def _planned(frame: DataFrame) -> tuple[Part, ...]:

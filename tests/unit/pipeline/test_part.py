@@ -1,24 +1,26 @@
 """What is left of a partition, by what its group has committed."""
 
-import numpy as np
+from collections.abc import Sequence
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from wasmline.consumer.offset_codec import encode, parse
-from wasmline.errors import InvalidOffsetMetadata
-from wasmline.pipeline.part import Remaining
+from wasmline.errors import InvalidOffsetMetadata, JobError
+from wasmline.pipeline.part import Remaining, undone
 from wasmline.records import CommittedOffset
 
 
-def offsets(first: int, last: int) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array(range(first, last), pa.int64())], names=["offset"])
+def rows(partitions: Sequence[int], offsets: Sequence[int]) -> pa.RecordBatch:
+    columns = [pa.array(partitions, pa.int32()), pa.array(offsets, pa.int64())]
+    return pa.RecordBatch.from_arrays(columns, names=["partition", "offset"])
 
 
 def done(progress: CommittedOffset, last: int) -> set[int]:
-    left = Remaining(progress).of(offsets(0, last)).column("offset").to_pylist()
-    return set(range(last)) - set(left)
+    left = undone(rows([3] * last, range(last)), {3: Remaining(progress)})
+    return set(range(last)) - set(left.column("offset").to_pylist())
 
 
 def test_without_a_map_what_is_below_the_offset_is_done() -> None:
@@ -51,6 +53,17 @@ def test_a_map_that_cannot_be_read_is_an_error_and_not_an_empty_one() -> None:
 
 
 def test_the_rows_that_are_left_are_not_copied_where_all_are() -> None:
-    batch = offsets(10, 20)
-    assert Remaining(CommittedOffset(10)).of(batch) is batch
-    assert np.array_equal(Remaining(CommittedOffset(15)).of(batch).column("offset"), range(15, 20))
+    batch = rows([0] * 10, range(10, 20))
+    assert undone(batch, {0: Remaining(CommittedOffset(10))}) is batch
+    assert undone(batch.slice(0, 0), {0: Remaining(CommittedOffset(10))}).num_rows == 0
+
+
+def test_each_partition_has_what_is_left_of_it_and_the_rows_keep_their_order() -> None:
+    batch = rows([7, 71, 7, 71, 7, 71], [4, 4, 5, 5, 6, 6])
+    left = {7: Remaining(CommittedOffset(5)), 71: Remaining(CommittedOffset(4, encode(4, 6, [4])))}
+    assert undone(batch, left).to_pydict() == {"partition": [71, 7, 7], "offset": [4, 5, 6]}
+
+
+def test_rows_of_another_partition_are_refused() -> None:
+    with pytest.raises(JobError, match="each partition's range in one task"):
+        undone(rows([7, 8], [5, 5]), {7: Remaining(CommittedOffset(5))})

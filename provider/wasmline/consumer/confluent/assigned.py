@@ -13,14 +13,14 @@ from functools import partial
 
 from confluent_kafka import Consumer, Producer
 
-from wasmline.consumer.backend import Listener
+from wasmline.consumer.backend import Listener, shared_id
 from wasmline.consumer.confluent.door import GroupDoor
 from wasmline.consumer.confluent.sink import ConfluentSink
 from wasmline.consumer.confluent.source import PATIENCE, ConfluentSource, places, plain
-from wasmline.consumer.confluent.transactions import ConfluentTransactions, assure_safe
+from wasmline.consumer.confluent.transactions import ConfluentTransactions, Work, assure_safe
 from wasmline.consumer.errand import Errand
 from wasmline.consumer.options import ConsumerOptions, Delivery
-from wasmline.consumer.records import ConsumedRecord, Output
+from wasmline.consumer.records import ConsumedRecord
 from wasmline.errors import ProducerFenced, ProgressLost, WasmlineError
 from wasmline.kafka.commit_metadata import ExactDoor, PlainDoor
 from wasmline.kafka.config import KafkaConfig
@@ -33,7 +33,7 @@ class Share:
     """What a consumer is given.
 
     partitions: those that it reads and whose progress it writes, as nobody else does for as long as it is ``held``, and
-        the least progress that it finds there.
+        the least progress that it finds there; virtual shards of their topic as a whole.
     followed: partitions of other topics and where to begin; each record of theirs is told to ``follow``, once.
     keeps_maps: whether this cluster and client keep offset maps, as ``examine`` found.
     """
@@ -129,7 +129,7 @@ class AssignedSource(ConfluentSource):
 
 
 class AssignedTransactions(ConfluentTransactions):
-    """A producer for each partition of a share, until one is fenced: then the share is somebody else's."""
+    """A producer for each virtual shard of a share, until one is fenced: then the share is somebody else's."""
 
     def __init__(
         self, config: KafkaConfig, prefix: str, source: ConfluentSource, door: GroupDoor, held: Callable[[], bool]
@@ -139,9 +139,7 @@ class AssignedTransactions(ConfluentTransactions):
         self.fenced: ProducerFenced | None = None
         """Why nothing is written any more."""
 
-    def commit(
-        self, work: Mapping[TopicPartition, tuple[Sequence[Output], CommittedOffset]]
-    ) -> Mapping[TopicPartition, WasmlineError]:
+    def commit(self, work: Work) -> Mapping[TopicPartition, WasmlineError]:
         self._refuse()
         failures = super().commit(work)
         fences = (error for error in failures.values() if isinstance(error, ProducerFenced))
@@ -150,9 +148,12 @@ class AssignedTransactions(ConfluentTransactions):
         self._refuse()
         return failures
 
-    def _fence(self, partition: TopicPartition) -> Producer:
+    def _id(self, partition: TopicPartition) -> str:
+        return shared_id(self._prefix, partition)
+
+    def _fence(self, name: str) -> Producer:
         self._refuse()
-        return super()._fence(partition)
+        return super()._fence(name)
 
     def _refuse(self) -> None:
         if self.fenced is None and not self._held():

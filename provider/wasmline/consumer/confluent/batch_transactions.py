@@ -1,12 +1,13 @@
-"""Transactions of batches: all that is written of one partition's part of a batch, and how far it came, in one.
+"""Transactions of batches: all that is written of a part of a batch, and how far its partition came, in one.
 
-The transactional id is the partition's, whoever works on it: ``reference/spark.md`` §6 says why nothing less will do.
+The transactional id is that of the partition's virtual shard, whoever works on it, in either mode:
+``reference/spark.md`` §6 says why nothing less will do.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from types import TracebackType
@@ -14,9 +15,9 @@ from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
-from wasmline.consumer.backend import transactional_id
+from wasmline.consumer.backend import shared_id
 from wasmline.consumer.confluent.sink import failure
-from wasmline.consumer.confluent.transactions import FENCES, PATIENCE, WARM_UP, claim, connect, repeat
+from wasmline.consumer.confluent.transactions import FENCES, PATIENCE, WARM_UP, claim, connect, names, repeat
 from wasmline.errors import BrokerUnavailable, InvalidKafkaConfig, ProducerFenced
 from wasmline.kafka.commit_metadata import ExactDoor
 from wasmline.kafka.config import KafkaConfig
@@ -52,7 +53,7 @@ class BatchTransactions:
     """Opens transactions for one group, one at a time; for one thread.
 
     It keeps what is costly to make and safe to keep: a producer that is connected and has fenced nobody, for each
-    partition lately worked on. ``settings`` are librdkafka's, for the producers.
+    virtual shard lately worked on. ``settings`` are librdkafka's, for the producers.
     """
 
     def __init__(self, config: KafkaConfig, group: str, prefix: str, settings: Mapping[str, str]) -> None:
@@ -62,17 +63,16 @@ class BatchTransactions:
         self._settings = {**SETTINGS, **settings}
         self._door = ExactDoor()
         self._reader: Consumer | None = None
-        self._spares: dict[TopicPartition, _Spare] = {}
+        self._spares: dict[str, _Spare] = {}
+        """By transactional id."""
 
-    def open(self, partition: TopicPartition) -> BatchTransaction:
-        """Fence whoever worked on the partition before, and return the transaction of its next batch.
+    def open(self, partitions: Sequence[TopicPartition]) -> BatchTransaction:
+        """Fence whoever worked on their virtual shard before, and return the transaction of their next batch.
 
         Leaving the transaction's context with an error throws every client away: the next attempt finds out from the
         broker how things stand.
         """
-        fenced = ProducerFenced(
-            f"another attempt works on {partition.topic}-{partition.partition} by now; this one has written nothing"
-        )
+        fenced = ProducerFenced(f"another attempt works on {names(partitions)} by now; this one has written nothing")
         too_long = InvalidKafkaConfig(
             "the brokers do not allow transactions of 15 minutes: set transaction.timeout.ms in your configuration "
             "to no more than their transaction.max.timeout.ms, and to more than a batch takes",
@@ -80,19 +80,20 @@ class BatchTransactions:
         )
         codes = {**dict.fromkeys(FENCES, fenced), KafkaError.INVALID_TRANSACTION_TIMEOUT: too_long}
         with mapped(self._config.bootstrap_servers, codes):
-            spare = self._spares.pop(partition, None) or self._connect(partition)
+            name = self._id(partitions)
+            spare = self._spares.pop(name, None) or self._connect(name)
             claim(spare.client, max(0.0, spare.made + WARM_UP - time.monotonic()))
             reader = self._reader = self._reader or self._make_reader()
-            read = partial(self._door.committed, reader, [partition])
-            progress = repeat(read, time.monotonic() + PATIENCE).get(partition)
+            progress = repeat(partial(self._door.committed, reader, partitions), time.monotonic() + PATIENCE)
             spare.client.begin_transaction()
-        return BatchTransaction(self, self._config, partition, progress, spare.client, reader, self._door)
+        return BatchTransaction(self, self._config, partitions, progress, spare.client, reader, self._door)
 
-    def ready(self, partition: TopicPartition) -> None:
-        """Connect a producer for the partition's next batch."""
+    def ready(self, partitions: Sequence[TopicPartition]) -> None:
+        """Connect a producer for the next batch of these partitions."""
         while len(self._spares) >= SPARES:
             self._spares.pop(next(iter(self._spares)))
-        self._spares[partition] = self._connect(partition)
+        name = self._id(partitions)
+        self._spares[name] = self._connect(name)
 
     def close(self) -> None:
         """Throw every client away."""
@@ -101,8 +102,11 @@ class BatchTransactions:
             self._reader.close()
             self._reader = None
 
-    def _connect(self, partition: TopicPartition) -> _Spare:
-        name = transactional_id(self._prefix, partition)
+    def _id(self, partitions: Sequence[TopicPartition]) -> str:
+        [name] = {shared_id(self._prefix, partition) for partition in partitions}
+        return name
+
+    def _connect(self, name: str) -> _Spare:
         # No delivery reports: a transaction fails with what a delivery failed with. And a callback that is under way
         # when a fence is learnt of trips over the client's own exception.
         return _Spare(connect(self._config, name, self._settings), time.monotonic())
@@ -119,9 +123,9 @@ class _Spare(NamedTuple):
 
 
 class BatchTransaction:
-    """The open transaction of one partition. ``progress`` is what the group had committed before; None: nothing.
+    """The open transaction of some partitions. ``progress`` is what the group had committed before; absent: nothing.
 
-    Methods raise ProducerFenced once another attempt has opened the partition, OutputRefused or TopicNotFound for what
+    Methods raise ProducerFenced once another attempt has opened the partitions, OutputRefused or TopicNotFound for what
     can never be written, BrokerUnavailable or KafkaError for an outcome that may be unknown.
     """
 
@@ -129,8 +133,8 @@ class BatchTransaction:
         self,
         transactions: BatchTransactions,
         config: KafkaConfig,
-        partition: TopicPartition,
-        progress: CommittedOffset | None,
+        partitions: Sequence[TopicPartition],
+        progress: Mapping[TopicPartition, CommittedOffset],
         client: Producer,
         reader: Consumer,
         door: ExactDoor,
@@ -138,7 +142,7 @@ class BatchTransaction:
         self.progress = progress
         self._transactions = transactions
         self._config = config
-        self._partition = partition
+        self._partitions = partitions
         self._client = client
         self._reader = reader
         self._door = door
@@ -152,10 +156,10 @@ class BatchTransaction:
                 self._client.poll(0)
             except KafkaException as error:
                 if error.args[0].code() in ENDED:
-                    self._send(self.progress or CommittedOffset(0), time.monotonic())  # raises why
+                    self._send(dict.fromkeys(self._partitions, CommittedOffset(0)), time.monotonic())  # raises why
                 raise
 
-    def commit(self, progress: CommittedOffset) -> None:
+    def commit(self, progress: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Commit what was written together with ``progress``."""
         deadline = time.monotonic() + LIMIT
         with self._explained():
@@ -173,7 +177,7 @@ class BatchTransaction:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is None:
-            self._transactions.ready(self._partition)
+            self._transactions.ready(self._partitions)
             return
         self._client.purge()
         with suppress(KafkaException):  # it was fenced, or nobody answers: the next attempt's fence ends it
@@ -182,11 +186,11 @@ class BatchTransaction:
 
     @property
     def _name(self) -> str:
-        return f"{self._partition.topic}-{self._partition.partition}"
+        return names(self._partitions)
 
-    def _send(self, progress: CommittedOffset, deadline: float) -> None:
+    def _send(self, progress: Mapping[TopicPartition, CommittedOffset], deadline: float) -> None:
         member = self._reader.consumer_group_metadata()
-        repeat(partial(self._door.send_offsets, self._client, member, {self._partition: progress}), deadline)
+        repeat(partial(self._door.send_offsets, self._client, member, progress), deadline)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""One transaction per input partition, with librdkafka.
+"""One transaction per input partition, or per virtual shard of them, with librdkafka.
 
 The transactional id is a function of the partition, so whoever takes a partition over fences the one who had it, and
 ends what he left open, before he reads how far it came: ``reference/leases_eos.md`` §5.
@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -31,6 +32,10 @@ from wasmline.records import CommittedOffset, TopicPartition
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+Finished = tuple[Sequence[Output], CommittedOffset]
+Work = Mapping[TopicPartition, Finished]
+"""What a transaction holds of each partition."""
 
 SETTINGS = {
     "transaction.timeout.ms": "30000",  # more than a cluster needs to replace a lost broker
@@ -64,7 +69,7 @@ FENCES = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PROD
 
 
 class ConfluentTransactions:
-    """A producer for each partition. See Transactions for what its methods promise."""
+    """A producer for each transactional id. See Transactions for what its methods promise."""
 
     def __init__(
         self, config: KafkaConfig, prefix: str, source: ConfluentSource, door: GroupDoor, *, is_safe: bool = False
@@ -74,7 +79,8 @@ class ConfluentTransactions:
         self._prefix = prefix
         self._source = source
         self._door = door
-        self._producers: dict[TopicPartition, Producer] = {}
+        self._producers: dict[str, Producer] = {}
+        """By transactional id."""
         self._member: Any = None
         self._is_safe = is_safe
         self._batches = Batches(config)
@@ -87,58 +93,71 @@ class ConfluentTransactions:
             self._is_safe = True
         self.close(partitions)
         with mapped(self._config.bootstrap_servers):
-            self._producers |= _each(partitions, self._fence)
+            self._producers |= _each({self._id(partition) for partition in partitions}, self._fence)
 
     def prepare(self) -> None:
         # In another thread the client does not answer this while the owner is in a callback of the assignment.
         self._member = self._source.consumer.consumer_group_metadata()
 
-    def commit(
-        self, work: Mapping[TopicPartition, tuple[Sequence[Output], CommittedOffset]]
-    ) -> Mapping[TopicPartition, WasmlineError]:
-        answers = _each(work, lambda partition: self._commit(partition, *work[partition]))
-        return {partition: error for partition, error in answers.items() if error is not None}
+    def commit(self, work: Work) -> Mapping[TopicPartition, WasmlineError]:
+        transactions: dict[str, dict[TopicPartition, Finished]] = defaultdict(dict)
+        for partition, each in work.items():
+            transactions[self._id(partition)][partition] = each
+        answers = _each(transactions, lambda name: self._commit(name, transactions[name]))
+        return {
+            partition: failure
+            for name, error in answers.items()
+            if error is not None
+            for partition, failure in _blamed(error, transactions[name]).items()
+        }
 
     def close(self, partitions: Collection[TopicPartition] | None = None) -> None:
-        for partition in list(self._producers) if partitions is None else partitions:
-            if client := self._producers.pop(partition, None):
-                client.purge()  # and the next ``init_transactions`` of this id aborts what is open
+        for name in list(self._producers) if partitions is None else {self._id(each) for each in partitions}:
+            self._close(name)
 
-    def _fence(self, partition: TopicPartition) -> Producer:
-        return fence(self._config, transactional_id(self._prefix, partition))
+    def _id(self, partition: TopicPartition) -> str:
+        """Return the transactional id of a partition; those that share one have one transaction."""
+        return transactional_id(self._prefix, partition)
 
-    def _commit(
-        self, partition: TopicPartition, outputs: Sequence[Output], progress: CommittedOffset
-    ) -> WasmlineError | None:
+    def _fence(self, name: str) -> Producer:
+        return fence(self._config, name)
+
+    def _close(self, name: str) -> None:
+        if client := self._producers.pop(name, None):
+            client.purge()  # and the next ``init_transactions`` of this id aborts what is open
+
+    def _commit(self, name: str, work: Work) -> WasmlineError | None:
         """Run one transaction, return what it failed with, and see to the client for the next one.
 
-        If that took so long that the partition was opened anew meanwhile, it has another client, which is left alone.
+        If that took so long that its partitions were opened anew meanwhile, it has another client, which is left alone.
         """
-        client = self._producers[partition]
-        error, is_usable = self._carry_out(client, partition, outputs, progress)
-        if is_usable or self._producers.get(partition) is not client:
+        client = self._producers.get(name)
+        if client is None:  # it was lost to another partition of this id, which begins anew
+            return CommitFailed(f"the transactions of {names(work)} wait for a producer")
+        error, is_usable = self._carry_out(client, work)
+        if is_usable or self._producers.get(name) is not client:
             return error
-        self.close([partition])
+        self._close(name)
         if isinstance(error, CommitFailed | OutputRefused):
             try:
                 with mapped(self._config.bootstrap_servers):
-                    self._producers[partition] = self._fence(partition)
+                    self._producers[name] = self._fence(name)
             except WasmlineError as failure:
                 return failure
         return error
 
-    def _carry_out(
-        self, client: Producer, partition: TopicPartition, outputs: Sequence[Output], progress: CommittedOffset
-    ) -> tuple[WasmlineError | None, bool]:
+    def _carry_out(self, client: Producer, work: Work) -> tuple[WasmlineError | None, bool]:
         """Run one transaction; return what it failed with, and whether the client can be used for another one."""
         deadline = time.monotonic() + LIMIT
         undelivered: list[WasmlineError] = []
+        outputs = [output for outputs, _ in work.values() for output in outputs]
+        offsets = {partition: progress for partition, (_, progress) in work.items()}
         try:
-            with mapped(self._config.bootstrap_servers, dict.fromkeys(FENCES, _fenced(partition))):
+            with mapped(self._config.bootstrap_servers, dict.fromkeys(FENCES, _fenced(work))):
                 client.begin_transaction()
                 try:
                     self._fill(client, outputs, undelivered)
-                    self._send(client, partition, progress, deadline)
+                    self._send(client, offsets, deadline)
                     repeat(client.commit_transaction, deadline)
                 except (KafkaException, OutputRefused) as error:
                     late = time.monotonic() > deadline
@@ -151,19 +170,19 @@ class ConfluentTransactions:
                         return undelivered[0], False
                     if isinstance(error, OutputRefused):
                         return error, True
-                    text = f"the transaction of {_name(partition)} was aborted: {error}"
+                    text = f"the transaction of {names(work)} was aborted: {error}"
                     # The client counts what was not sent, and would fail the next transaction over the gap.
                     return CommitFailed(text), not undelivered
         except WasmlineError as error:
             return error, False
         return None, True
 
-    def _send(self, client: Producer, partition: TopicPartition, progress: CommittedOffset, deadline: float) -> None:
+    def _send(self, client: Producer, offsets: Mapping[TopicPartition, CommittedOffset], deadline: float) -> None:
         """Make the progress part of the transaction; CommitFailed leaves a client that must not be used any more."""
-        send = partial(self._door.on(partition).send_offsets, client, self._member, {partition: progress})
-        sending = Errand(partial(repeat, send, deadline))
+        door = self._door.on(next(iter(offsets)))
+        sending = Errand(partial(repeat, partial(door.send_offsets, client, self._member, offsets), deadline))
         if not sending.wait(ANSWER):
-            raise CommitFailed(f"the offsets of {_name(partition)} were not answered within {ANSWER:.0f} s")
+            raise CommitFailed(f"the offsets of {names(offsets)} were not answered within {ANSWER:.0f} s")
         sending.result()
 
     def _fill(self, client: Producer, outputs: Sequence[Output], undelivered: list[WasmlineError]) -> None:
@@ -186,12 +205,27 @@ class ConfluentTransactions:
             client.flush(LIMIT)
 
 
-def _each(partitions: Collection[TopicPartition], call: Callable[[TopicPartition], T]) -> dict[TopicPartition, T]:
-    """Call for all partitions at the same time."""
-    if len(partitions) == 1:
-        return {partition: call(partition) for partition in partitions}
-    errands = {partition: Errand(partial(call, partition)) for partition in partitions}
-    return {partition: errand.result() for partition, errand in errands.items()}
+def _each(names: Collection[str], call: Callable[[str], T]) -> dict[str, T]:
+    """Call for all names at the same time."""
+    if len(names) == 1:
+        return {name: call(name) for name in names}
+    errands = {name: Errand(partial(call, name)) for name in names}
+    return {name: errand.result() for name, errand in errands.items()}
+
+
+def _blamed(error: WasmlineError, work: Work) -> dict[TopicPartition, WasmlineError]:
+    """Return what each partition of a failed transaction failed with: an output that is refused is one partition's."""
+    if not isinstance(error, OutputRefused):
+        return dict.fromkeys(work, error)
+    failures: dict[TopicPartition, WasmlineError] = {}
+    place = error.place
+    for partition, (outputs, _) in work.items():
+        if 0 <= place < len(outputs):
+            failures[partition] = _placed(error, place)
+        else:
+            failures[partition] = CommitFailed(f"the transaction of {names(work)} was aborted: {error}")
+        place -= len(outputs)
+    return failures
 
 
 def fence(config: KafkaConfig, transactional_id: str) -> Producer:
@@ -268,12 +302,13 @@ def repeat(call: Callable[[float], T], deadline: float) -> T:
                 raise
 
 
-def _fenced(partition: TopicPartition) -> ProducerFenced:
-    return ProducerFenced(f"somebody else has taken over {_name(partition)}")
+def _fenced(work: Work) -> ProducerFenced:
+    return ProducerFenced(f"somebody else has taken over {names(work)}")
 
 
-def _name(partition: TopicPartition) -> str:
-    return f"{partition.topic}-{partition.partition}"
+def names(partitions: Iterable[TopicPartition]) -> str:
+    """Return what some partitions are called in a message."""
+    return ", ".join(f"{partition.topic}-{partition.partition}" for partition in partitions)
 
 
 def _placed(error: WasmlineError, place: int) -> WasmlineError:
