@@ -1,6 +1,7 @@
 """The work on leases without Spark: processes that die, freeze and come back, and who gives leases out."""
 
 import signal
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
@@ -11,13 +12,15 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
-from lease_rig import EXACTLY_ONCE, NOTHING, PATIENCE, ROUNDS, Rigs, made
-from wasmline.consumer import ConsumerOptions, Delivery, Output, ParallelConsumer
+from lease_rig import EXACTLY_ONCE, NOTHING, PATIENCE, ROUNDS, LeaseRig, Rigs, made
+from wasmline.consumer import ConsumerOptions, Output, ParallelConsumer
 from wasmline.consumer.backend import VIRTUAL_SHARDS, virtual_shard
-from wasmline.consumer.confluent.assigned import AssignedBackend, Share
+from wasmline.consumer.confluent.assigned import AssignedBackend, AssignedSource, AssignedTransactions, Share
+from wasmline.consumer.confluent.door import GroupDoor
 from wasmline.deploy import DeploymentSpec, ModuleStore
 from wasmline.errors import CommitFailed, Fenced, GroupInUse, InvalidJob, OutputRefused, ProducerFenced, ProgressLost
 from wasmline.kafka import ConsumerGroups
+from wasmline.kafka.commit_metadata import ExactDoor
 from wasmline.pipeline.ends import ends_now
 from wasmline.pipeline.handler import transform_handler
 from wasmline.records import CommittedOffset, TopicPartition
@@ -29,6 +32,29 @@ from wasmline.testing.kafka import RunningKafka
 def rigs(kafka: RunningKafka, tmp_path: Path) -> Iterator[Rigs]:
     with made(kafka.config, tmp_path) as make:
         yield make
+
+
+class Silent(ExactDoor):
+    """Offsets that are sent are not answered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.over = threading.Event()
+
+    def send_offsets(self, *args: Any, **options: Any) -> None:
+        assert self.over.wait(PATIENCE)
+
+
+def taken(rig: LeaseRig, *partitions: TopicPartition, door: ExactDoor | None = None) -> AssignedTransactions:
+    """Return the transactions of one who has just become the owner of some partitions."""
+    options = ConsumerOptions(topics=(rig.topic,), group_id=rig.job.group, kafka=rig.config.properties)
+    share = Share(partitions=dict.fromkeys(partitions, 0), followed={}, follow=print, held=lambda: True)
+    group = GroupDoor(rig.config, rig.job.group, door or ExactDoor())
+    source = AssignedSource(options, rig.config, group, share)
+    transactions = AssignedTransactions(rig.config, rig.job.group, source, group, share.held)
+    transactions.open(partitions)
+    transactions.prepare()
+    return transactions
 
 
 def test_outputs_are_seen_once_and_in_order_whatever_is_killed(rigs: Rigs) -> None:
@@ -64,7 +90,8 @@ def test_a_frozen_task_whose_lease_another_took_over_wakes_writes_nothing_and_en
     rig.finish()
     for task in frozen:
         task.process.send_signal(signal.SIGCONT)
-    assert any("taken over" in task.reason() for task in frozen)
+    # Who slept for ten seconds knows by himself that it is over.
+    assert any(word in task.reason() for task in frozen for word in ("taken over", "somebody else's"))
     rig.finish()
 
     # Which of the two was the one to go on is for the next lease to find out.
@@ -81,14 +108,7 @@ def test_partitions_of_a_virtual_shard_have_one_owner_and_share_its_transactions
     assert tuple(each for each in owners[1] if virtual_shard(each) == 1) == (1, VIRTUAL_SHARDS + 1)
 
     one, other, alone = (TopicPartition(rig.topic, each) for each in (0, VIRTUAL_SHARDS, 1))
-    options = ConsumerOptions(
-        topics=(rig.topic,), group_id=rig.job.group, delivery=Delivery.EXACTLY_ONCE, kafka=rig.config.properties
-    )
-    share = Share(partitions={one: 0, other: 0, alone: 0}, followed={}, follow=print, held=lambda: True)
-    backend = AssignedBackend(options, share)
-    transactions = backend.transactions
-    transactions.open(share.partitions)
-    transactions.prepare()
+    transactions = taken(rig, one, other, alone)
     fits, bulky = Output(rig.output, b"fits"), Output(rig.output, b"x" * 40_000_000)
     failures = transactions.commit(
         {
@@ -112,7 +132,24 @@ def test_partitions_of_a_virtual_shard_have_one_owner_and_share_its_transactions
     committed = ConsumerGroups(rig.config).committed(rig.job.group, rig.topic)
     assert (committed[0], committed[VIRTUAL_SHARDS], committed[1]) == (1, 2, 3)
     transactions.close()
-    backend.source.close()
+
+
+def test_an_owner_that_finds_the_progress_moved_when_it_replaces_a_client_has_lost_its_share(rigs: Rigs) -> None:
+    rig = rigs(partitions=VIRTUAL_SHARDS + 1, **EXACTLY_ONCE)
+    one, other = (TopicPartition(rig.topic, each) for each in (0, VIRTUAL_SHARDS))
+    silent = Silent()
+    slow, absent = taken(rig, one, door=silent), taken(rig, one, other)
+    work = {one: ([Output(rig.output, b"done")], CommittedOffset(1))}
+    assert taken(rig, one).commit(work) == {}
+    try:
+        with pytest.raises(ProducerFenced, match="somebody else"):  # not CommitFailed, after which it would try again
+            slow.commit({one: ([], CommittedOffset(1))})
+    finally:
+        silent.over.set()
+    absent.close([other])
+    with pytest.raises(ProducerFenced, match="somebody else"):
+        absent.open([other])
+    assert rig.seen() == 1
 
 
 @pytest.mark.parametrize("delivery", [EXACTLY_ONCE, {}], ids=["exactly once", "at least once"])

@@ -139,6 +139,13 @@ class AssignedTransactions(ConfluentTransactions):
         self.fenced: ProducerFenced | None = None
         """Why nothing is written any more."""
 
+    def open(self, partitions: Collection[TopicPartition]) -> None:
+        try:
+            super().open(partitions)
+        except ProducerFenced as error:
+            self.fenced = error
+            raise
+
     def commit(self, work: Work) -> Mapping[TopicPartition, WasmlineError]:
         self._refuse()
         failures = super().commit(work)

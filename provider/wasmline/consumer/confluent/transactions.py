@@ -81,6 +81,8 @@ class ConfluentTransactions:
         self._door = door
         self._producers: dict[str, Producer] = {}
         """By transactional id."""
+        self._progress: dict[TopicPartition, CommittedOffset | None] = {}
+        """What is committed of the partitions that are open, as this one knows it."""
         self._member: Any = None
         self._is_safe = is_safe
         self._batches = Batches(config)
@@ -93,7 +95,7 @@ class ConfluentTransactions:
             self._is_safe = True
         self.close(partitions)
         with mapped(self._config.bootstrap_servers):
-            self._producers |= _each({self._id(partition) for partition in partitions}, self._fence)
+            self._take({self._id(partition) for partition in partitions}, partitions)
 
     def prepare(self) -> None:
         # In another thread the client does not answer this while the owner is in a callback of the assignment.
@@ -112,12 +114,29 @@ class ConfluentTransactions:
         }
 
     def close(self, partitions: Collection[TopicPartition] | None = None) -> None:
-        for name in list(self._producers) if partitions is None else {self._id(each) for each in partitions}:
-            self._close(name)
+        for partition in list(self._progress) if partitions is None else partitions:
+            self._progress.pop(partition, None)
+            self._close(self._id(partition))
 
     def _id(self, partition: TopicPartition) -> str:
         """Return the transactional id of a partition; those that share one have one transaction."""
         return transactional_id(self._prefix, partition)
+
+    def _take(self, names: Collection[str], new: Collection[TopicPartition] = ()) -> None:
+        """Become the owner of these ids, with ``new`` partitions.
+
+        Raises ProducerFenced where somebody else has been that meanwhile: one whose work on a partition goes on has to
+        find its progress as he left it, or he would do again what another has done.
+        """
+        clients = _each(names, self._fence)
+        held = [partition for partition in list(self._progress) if self._id(partition) in names]
+        partitions = [*held, *new]
+        door = self._door.on(partitions[0])
+        found = door.committed(self._source.consumer, partitions, PATIENCE)
+        if moved := [partition for partition in held if found.get(partition) != self._progress[partition]]:
+            raise _fenced(moved)
+        self._progress |= {partition: found.get(partition) for partition in new}
+        self._producers |= clients
 
     def _fence(self, name: str) -> Producer:
         return fence(self._config, name)
@@ -135,13 +154,17 @@ class ConfluentTransactions:
         if client is None:  # it was lost to another partition of this id, which begins anew
             return CommitFailed(f"the transactions of {names(work)} wait for a producer")
         error, is_usable = self._carry_out(client, work)
-        if is_usable or self._producers.get(name) is not client:
+        if self._producers.get(name) is not client:
+            return error
+        if error is None:
+            self._progress |= {partition: progress for partition, (_, progress) in work.items()}
+        if is_usable:
             return error
         self._close(name)
         if isinstance(error, CommitFailed | OutputRefused):
             try:
                 with mapped(self._config.bootstrap_servers):
-                    self._producers[name] = self._fence(name)
+                    self._take([name])
             except WasmlineError as failure:
                 return failure
         return error
@@ -302,8 +325,8 @@ def repeat(call: Callable[[float], T], deadline: float) -> T:
                 raise
 
 
-def _fenced(work: Work) -> ProducerFenced:
-    return ProducerFenced(f"somebody else has taken over {names(work)}")
+def _fenced(partitions: Iterable[TopicPartition]) -> ProducerFenced:
+    return ProducerFenced(f"somebody else has taken over {names(partitions)}")
 
 
 def names(partitions: Iterable[TopicPartition]) -> str:
