@@ -158,9 +158,9 @@ class AssignedTransactions(ConfluentTransactions):
     def _id(self, partition: TopicPartition) -> str:
         return shared_id(self._prefix, partition)
 
-    def _fence(self, name: str) -> Producer:
+    def _fence(self, name: str, deadline: float) -> Producer:
         self._refuse()
-        return super()._fence(name)
+        return super()._fence(name, deadline)
 
     def _refuse(self) -> None:
         if self.fenced is None and not self._held():

@@ -82,9 +82,10 @@ class BatchTransactions:
         with mapped(self._config.bootstrap_servers, codes):
             name = self._id(partitions)
             spare = self._spares.pop(name, None) or self._connect(name)
-            claim(spare.client, max(0.0, spare.made + WARM_UP - time.monotonic()))
+            deadline = time.monotonic() + PATIENCE
+            claim(spare.client, deadline, max(0.0, spare.made + WARM_UP - time.monotonic()))
             reader = self._reader = self._reader or self._make_reader()
-            progress = repeat(partial(self._door.committed, reader, partitions), time.monotonic() + PATIENCE)
+            progress = repeat(partial(self._door.committed, reader, partitions), deadline)
             spare.client.begin_transaction()
         return BatchTransaction(self, self._config, partitions, progress, spare.client, reader, self._door)
 

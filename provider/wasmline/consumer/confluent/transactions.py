@@ -79,8 +79,8 @@ class ConfluentTransactions:
         self._prefix = prefix
         self._source = source
         self._door = door
-        self._producers: dict[str, Producer] = {}
-        """By transactional id."""
+        self._producers: dict[str, Producer | None] = {}
+        """By transactional id; None where the last one was given up."""
         self._progress: dict[TopicPartition, CommittedOffset | None] = {}
         """What is committed of the partitions that are open, as this one knows it."""
         self._member: Any = None
@@ -95,7 +95,8 @@ class ConfluentTransactions:
             self._is_safe = True
         self.close(partitions)
         with mapped(self._config.bootstrap_servers):
-            self._take({self._id(partition) for partition in partitions}, partitions)
+            deadline = time.monotonic() + PATIENCE
+            self._take({self._id(partition) for partition in partitions}, deadline, partitions)
 
     def prepare(self) -> None:
         # In another thread the client does not answer this while the owner is in a callback of the assignment.
@@ -116,62 +117,69 @@ class ConfluentTransactions:
     def close(self, partitions: Collection[TopicPartition] | None = None) -> None:
         for partition in list(self._progress) if partitions is None else partitions:
             self._progress.pop(partition, None)
-            self._close(self._id(partition))
+            if client := self._producers.pop(self._id(partition), None):
+                client.purge()  # and the next ``init_transactions`` of this id aborts what is open
 
     def _id(self, partition: TopicPartition) -> str:
         """Return the transactional id of a partition; those that share one have one transaction."""
         return transactional_id(self._prefix, partition)
 
-    def _take(self, names: Collection[str], new: Collection[TopicPartition] = ()) -> None:
+    def _take(self, names: Collection[str], deadline: float, new: Collection[TopicPartition] = ()) -> None:
         """Become the owner of these ids, with ``new`` partitions.
 
         Raises ProducerFenced where somebody else has been that meanwhile: one whose work on a partition goes on has to
         find its progress as he left it, or he would do again what another has done.
         """
-        clients = _each(names, self._fence)
+        clients = _each(names, lambda name: self._fence(name, deadline))
         held = [partition for partition in list(self._progress) if self._id(partition) in names]
         partitions = [*held, *new]
         door = self._door.on(partitions[0])
-        found = door.committed(self._source.consumer, partitions, PATIENCE)
+        found = door.committed(self._source.consumer, partitions, max(0.0, deadline - time.monotonic()))
         if moved := [partition for partition in held if found.get(partition) != self._progress[partition]]:
             raise _fenced(moved)
         self._progress |= {partition: found.get(partition) for partition in new}
         self._producers |= clients
 
-    def _fence(self, name: str) -> Producer:
-        return fence(self._config, name)
-
-    def _close(self, name: str) -> None:
-        if client := self._producers.pop(name, None):
-            client.purge()  # and the next ``init_transactions`` of this id aborts what is open
+    def _fence(self, name: str, deadline: float) -> Producer:
+        return fence(self._config, name, deadline)
 
     def _commit(self, name: str, work: Work) -> WasmlineError | None:
-        """Run one transaction, return what it failed with, and see to the client for the next one.
+        """Run one transaction, and return what it failed with.
 
-        If that took so long that its partitions were opened anew meanwhile, it has another client, which is left alone.
+        A client that cannot be used any more is given up, and the next transaction has another. If this took so long
+        that the partitions were opened anew meanwhile, there is one that is left alone.
         """
-        client = self._producers.get(name)
-        if client is None:  # it was lost to another partition of this id, which begins anew
-            return CommitFailed(f"the transactions of {names(work)} wait for a producer")
-        error, is_usable = self._carry_out(client, work)
+        deadline = time.monotonic() + LIMIT
+        try:
+            with mapped(self._config.bootstrap_servers):
+                client = self._client(name, deadline)
+        except WasmlineError as failure:
+            # Nothing was begun, so that the same can be tried again.
+            return CommitFailed(f"{names(work)} has no producer yet: {failure}") if failure.retryable else failure
+        error, is_usable = self._carry_out(client, work, deadline)
         if self._producers.get(name) is not client:
             return error
         if error is None:
             self._progress |= {partition: progress for partition, (_, progress) in work.items()}
-        if is_usable:
-            return error
-        self._close(name)
-        if isinstance(error, CommitFailed | OutputRefused):
-            try:
-                with mapped(self._config.bootstrap_servers):
-                    self._take([name])
-            except WasmlineError as failure:
-                return failure
+        elif not isinstance(error, CommitFailed | OutputRefused):
+            self.close(work)
+        elif not is_usable:
+            client.purge()
+            self._producers[name] = None
         return error
 
-    def _carry_out(self, client: Producer, work: Work) -> tuple[WasmlineError | None, bool]:
+    def _client(self, name: str, deadline: float) -> Producer:
+        """Return the producer of an id, another one where the last was given up."""
+        if name not in self._producers:
+            raise CommitFailed("it was lost to another partition of its virtual shard, which has to begin anew before")
+        if self._producers[name] is None:
+            self._take([name], deadline)
+        client = self._producers[name]
+        assert client is not None
+        return client
+
+    def _carry_out(self, client: Producer, work: Work, deadline: float) -> tuple[WasmlineError | None, bool]:
         """Run one transaction; return what it failed with, and whether the client can be used for another one."""
-        deadline = time.monotonic() + LIMIT
         undelivered: list[WasmlineError] = []
         outputs = [output for outputs, _ in work.values() for output in outputs]
         offsets = {partition: progress for partition, (_, progress) in work.items()}
@@ -251,10 +259,10 @@ def _blamed(error: WasmlineError, work: Work) -> dict[TopicPartition, WasmlineEr
     return failures
 
 
-def fence(config: KafkaConfig, transactional_id: str) -> Producer:
+def fence(config: KafkaConfig, transactional_id: str, deadline: float) -> Producer:
     """Return a producer of this id; whoever had it before is fenced, and what he left open is aborted."""
     client = connect(config, transactional_id, SETTINGS)
-    claim(client)
+    claim(client, deadline)
     return client
 
 
@@ -264,11 +272,11 @@ def connect(config: KafkaConfig, transactional_id: str, settings: Mapping[str, A
     return producer(config, **missing, **{"transactional.id": transactional_id})
 
 
-def claim(client: Producer, warm_up: float = WARM_UP) -> None:
+def claim(client: Producer, deadline: float, warm_up: float = WARM_UP) -> None:
     """Fence whoever had the producer's id before, and abort what he left open; ``warm_up`` seconds are waited first."""
-    client.list_topics(timeout=PATIENCE)
+    client.list_topics(timeout=max(0.0, deadline - time.monotonic()))
     client.poll(warm_up)
-    repeat(client.init_transactions, time.monotonic() + PATIENCE)
+    repeat(client.init_transactions, deadline)
 
 
 def assure_safe(config: KafkaConfig, prefix: str, partition: TopicPartition, door: GroupDoor) -> None:
@@ -292,7 +300,7 @@ def refuse_unsafe(config: KafkaConfig, prefix: str, partition: TopicPartition, d
         settings = {"group.id": name, "enable.auto.commit": "false", "isolation.level": "read_committed"}
         reader = Consumer(config.client(**settings))
         try:
-            writer = fence(config, name)
+            writer = fence(config, name, time.monotonic() + PATIENCE)
             exact.committed(reader, [partition], PATIENCE)  # the first read of a group waits for its coordinator
             writer.begin_transaction()
             exact.send_offsets(writer, reader.consumer_group_metadata(), {partition: CommittedOffset(0)}, PATIENCE)
