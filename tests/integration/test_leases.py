@@ -142,7 +142,8 @@ def test_an_owner_that_finds_the_progress_moved_when_it_replaces_a_client_has_lo
     work = {one: ([Output(rig.output, b"done")], CommittedOffset(1))}
     assert taken(rig, one).commit(work) == {}
     try:
-        with pytest.raises(ProducerFenced, match="somebody else"):  # not CommitFailed, after which it would try again
+        assert isinstance(slow.commit({one: ([], CommittedOffset(1))})[one], CommitFailed)
+        with pytest.raises(ProducerFenced, match="somebody else"):
             slow.commit({one: ([], CommittedOffset(1))})
     finally:
         silent.over.set()
