@@ -141,10 +141,7 @@ class CompactedTopic:
             )
         )
         admin = Administrator(self._config, TIMEOUT)
-        for client in (
-            admin.client,
-            consumer,
-        ):  # what is asked of one that has not found its brokers yet may wait for seconds
+        for client in (admin.client, consumer):  # one that has not found its brokers may keep who asks for seconds
             client.list_topics(self._topic, timeout=TIMEOUT)
         self._view, self._end = {}, -1
         consumer.assign([TopicPartition(self._topic, 0, 0)])
