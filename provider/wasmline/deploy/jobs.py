@@ -184,6 +184,7 @@ class ClaimKeeper:
                 self._refuse_others()  # first: it would be fenced in vain
                 self._driver = JobDriver(self._config, self._job)
                 self._refuse_others()
+                self._jobs.close()  # or its client would keep whatever is written until somebody reads again
             try:
                 self._driver.claim(claim)
             except Fenced:
