@@ -65,12 +65,14 @@ def main() -> None:
         config = KafkaConfig({"bootstrap.servers": kafka.bootstrap_servers})
         equip(spark, config)
         bench = Bench(spark=spark, config=config, folder=Path(data), quick=asked.quick)
-        for name in asked.only or ROWS:
-            rows += ROWS[name](bench)
-    console.print(table(rows))
-    console.print(f"{os.cpu_count()} cores, load before {load:.1f}")
-    found = {"load_before": load, "rows": [asdict(row) for row in rows]}
-    (results / "stream.json").write_text(json.dumps(found, indent=2) + "\n")
+        try:
+            for name in asked.only or ROWS:
+                rows += ROWS[name](bench)
+        finally:  # what was seen is told, whatever came next
+            console.print(table(rows))
+            console.print(f"{os.cpu_count()} cores, load before {load:.1f}")
+            found = {"load_before": load, "rows": [asdict(row) for row in rows]}
+            (results / "stream.json").write_text(json.dumps(found, indent=2) + "\n")
     console.print(f"written to {results.relative_to(REPOSITORY)}/stream.json")
 
 
