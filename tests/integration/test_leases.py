@@ -53,7 +53,6 @@ def taken(rig: LeaseRig, *partitions: TopicPartition, door: ExactDoor | None = N
     source = AssignedSource(options, rig.config, group, share)
     transactions = AssignedTransactions(rig.config, rig.job.group, source, group, share.held)
     transactions.open(partitions)
-    transactions.prepare()
     return transactions
 
 
@@ -110,13 +109,13 @@ def test_partitions_of_a_virtual_shard_have_one_owner_and_share_its_transactions
     one, other, alone = (TopicPartition(rig.topic, each) for each in (0, VIRTUAL_SHARDS, 1))
     transactions = taken(rig, one, other, alone)
     fits, bulky = Output(rig.output, b"fits"), Output(rig.output, b"x" * 40_000_000)
-    failures = transactions.commit(
+    failures = transactions.begin(
         {
             one: ([fits], CommittedOffset(1)),
             other: ([fits, bulky], CommittedOffset(2)),
             alone: ([fits], CommittedOffset(3)),
         }
-    )
+    )()
     assert set(failures) == {one, other}
     assert isinstance(failures[one], CommitFailed)
     refused = failures[other]
@@ -125,9 +124,9 @@ def test_partitions_of_a_virtual_shard_have_one_owner_and_share_its_transactions
     assert rig.seen() == 1
 
     transactions.close([other])
-    assert isinstance(transactions.commit({one: ([fits], CommittedOffset(1))})[one], CommitFailed)
+    assert isinstance(transactions.begin({one: ([fits], CommittedOffset(1))})()[one], CommitFailed)
     transactions.open([other])
-    assert transactions.commit({one: ([fits], CommittedOffset(1)), other: ([], CommittedOffset(2))}) == {}
+    assert transactions.begin({one: ([fits], CommittedOffset(1)), other: ([], CommittedOffset(2))})() == {}
     assert rig.seen() == 2
     committed = ConsumerGroups(rig.config).committed(rig.job.group, rig.topic)
     assert (committed[0], committed[VIRTUAL_SHARDS], committed[1]) == (1, 2, 3)
@@ -140,11 +139,11 @@ def test_an_owner_that_finds_the_progress_moved_when_it_replaces_a_client_has_lo
     silent = Silent()
     slow, absent = taken(rig, one, door=silent), taken(rig, one, other)
     work = {one: ([Output(rig.output, b"done")], CommittedOffset(1))}
-    assert taken(rig, one).commit(work) == {}
+    assert taken(rig, one).begin(work)() == {}
     try:
-        assert isinstance(slow.commit({one: ([], CommittedOffset(1))})[one], CommitFailed)
+        assert isinstance(slow.begin({one: ([], CommittedOffset(1))})()[one], CommitFailed)
         with pytest.raises(ProducerFenced, match="somebody else"):
-            slow.commit({one: ([], CommittedOffset(1))})
+            slow.begin({one: ([], CommittedOffset(1))})()
     finally:
         silent.over.set()
     absent.close([other])

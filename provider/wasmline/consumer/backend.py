@@ -89,17 +89,14 @@ class Transactions(Protocol):
     def open(self, partitions: Collection[TopicPartition]) -> None:
         """Become the one who may write these partitions' progress: whoever was, fails from now on."""
 
-    def prepare(self) -> None:
-        """Note which member of the group this is now; the owner has to, before each ``commit``."""
-
-    def commit(
+    def begin(
         self, work: Mapping[TopicPartition, tuple[Sequence[Output], CommittedOffset]]
-    ) -> Mapping[TopicPartition, WasmlineError]:
-        """Carry out a transaction for each partition, and return why those that were not carried out were not.
+    ) -> Callable[[], Mapping[TopicPartition, WasmlineError]]:
+        """Return what carries out a transaction for each partition, and returns why those that failed did.
 
         CommitFailed, where the group has moved on, and OutputRefused: it was aborted, and the partition stays open.
         After any other error it is unknown what became of it: ``open`` settles that, and then ``committed`` tells.
-        Another thread than the owner's may call this.
+        Another thread than the owner's may carry it out; partitions that are opened anew meanwhile are safe from it.
         """
 
     def close(self, partitions: Collection[TopicPartition] | None = None) -> None:

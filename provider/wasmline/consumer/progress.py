@@ -239,7 +239,6 @@ class ExactlyOnce(Progress):
         self._transactions.close(partitions)
 
     def _begin(self, commits: Mapping[PartitionWork, Commit]) -> Callable[[], Mapping[TopicPartition, WasmlineError]]:
-        self._transactions.prepare()
         for work in [work for work in self._outputs if work.closed]:
             del self._outputs[work]
         self._sending = {work: self._outputs.pop(work, []) for work in commits}
@@ -247,7 +246,7 @@ class ExactlyOnce(Progress):
             work.partition: ([waiting.output for waiting in self._sending[work]], _committed(commit))
             for work, commit in commits.items()
         }
-        return lambda: self._transactions.commit(transactions)
+        return self._transactions.begin(transactions)
 
     def _without(self, work: PartitionWork, error: OutputRefused) -> list[_Waiting]:
         """Return what was sent with a dead letter for the outputs of the record of which one was refused."""

@@ -64,8 +64,7 @@ def milliseconds(config: KafkaConfig, interval: float) -> list[float]:
                 base, offset_codec.encode(base, base + RECORDS - 1, range(base, base + RECORDS, 2))
             )
             began = time.perf_counter()
-            backend.transactions.prepare()
-            failures = backend.transactions.commit(dict.fromkeys(assigned.partitions, (outputs, progress)))
+            failures = backend.transactions.begin(dict.fromkeys(assigned.partitions, (outputs, progress)))()
             taken.append((time.perf_counter() - began) * 1_000)
             if failures:
                 raise SystemExit(f"a transaction failed: {failures}")

@@ -146,14 +146,19 @@ class AssignedTransactions(ConfluentTransactions):
             self.fenced = error
             raise
 
-    def commit(self, work: Work) -> Mapping[TopicPartition, WasmlineError]:
-        self._refuse()
-        failures = super().commit(work)
-        fences = (error for error in failures.values() if isinstance(error, ProducerFenced))
-        self.fenced = self.fenced or next(fences, None)
-        # Raised at once: what else of this round failed may not be tried again by the last commit.
-        self._refuse()
-        return failures
+    def begin(self, work: Work) -> Callable[[], Mapping[TopicPartition, WasmlineError]]:
+        begun = super().begin(work)
+
+        def carry_out() -> Mapping[TopicPartition, WasmlineError]:
+            self._refuse()
+            failures = begun()
+            fences = (error for error in failures.values() if isinstance(error, ProducerFenced))
+            self.fenced = self.fenced or next(fences, None)
+            # Raised at once: what else of this round failed may not be tried again by the last commit.
+            self._refuse()
+            return failures
+
+        return carry_out
 
     def _id(self, partition: TopicPartition) -> str:
         return shared_id(self._prefix, partition)

@@ -68,6 +68,29 @@ STABLE_READ = 0.3
 FENCES = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
 
 
+class Claim:
+    """A transactional id that is open: its producer, and what is committed of each partition that shares it.
+
+    Whoever opens one of them makes another claim of it, so that a round which was given up works on the old one, whose
+    producer is fenced.
+    """
+
+    __slots__ = ("client", "is_over", "progress")
+
+    def __init__(self, client: Producer, progress: dict[TopicPartition, CommittedOffset | None]) -> None:
+        self.client: Producer | None = client
+        """None where the last one was given up."""
+        self.progress = progress
+        self.is_over = False
+        """Whether a partition has to be opened anew before the others can go on."""
+
+    def give_up(self) -> None:
+        """Use the producer no more: the ``init_transactions`` of the next one aborts what is open."""
+        if self.client is not None:
+            self.client.purge()
+            self.client = None
+
+
 class ConfluentTransactions:
     """A producer for each transactional id. See Transactions for what its methods promise."""
 
@@ -79,11 +102,8 @@ class ConfluentTransactions:
         self._prefix = prefix
         self._source = source
         self._door = door
-        self._producers: dict[str, Producer | None] = {}
-        """By transactional id; None where the last one was given up."""
-        self._progress: dict[TopicPartition, CommittedOffset | None] = {}
-        """What is committed of the partitions that are open, as this one knows it."""
-        self._member: Any = None
+        self._claims: dict[str, Claim] = {}
+        """By transactional id."""
         self._is_safe = is_safe
         self._batches = Batches(config)
 
@@ -94,91 +114,111 @@ class ConfluentTransactions:
             assure_safe(self._config, self._prefix, next(iter(partitions)), self._door)
             self._is_safe = True
         self.close(partitions)
+        names = {self._id(partition) for partition in partitions}
+        shared = {
+            partition: at
+            for name in names & self._claims.keys()
+            for partition, at in self._claims[name].progress.items()
+        }
+        deadline = time.monotonic() + PATIENCE
         with mapped(self._config.bootstrap_servers):
-            deadline = time.monotonic() + PATIENCE
-            self._take({self._id(partition) for partition in partitions}, deadline, partitions)
+            clients = _each(names, lambda name: self._fence(name, deadline))
+            found = self._read([*partitions, *shared], shared, deadline)
+        self._claims |= {name: Claim(client, {}) for name, client in clients.items()}
+        for partition in [*partitions, *shared]:
+            self._claims[self._id(partition)].progress[partition] = found.get(partition)
 
-    def prepare(self) -> None:
+    def begin(self, work: Work) -> Callable[[], Mapping[TopicPartition, WasmlineError]]:
         # In another thread the client does not answer this while the owner is in a callback of the assignment.
-        self._member = self._source.consumer.consumer_group_metadata()
-
-    def commit(self, work: Work) -> Mapping[TopicPartition, WasmlineError]:
+        member = self._source.consumer.consumer_group_metadata()
         transactions: dict[str, dict[TopicPartition, Finished]] = defaultdict(dict)
         for partition, each in work.items():
             transactions[self._id(partition)][partition] = each
-        answers = _each(transactions, lambda name: self._commit(name, transactions[name]))
-        return {
-            partition: failure
-            for name, error in answers.items()
-            if error is not None
-            for partition, failure in _blamed(error, transactions[name]).items()
-        }
+        claims = {name: self._claims.get(name) for name in transactions}
+
+        def carry_out() -> Mapping[TopicPartition, WasmlineError]:
+            answers = _each(transactions, lambda name: self._commit(name, claims[name], transactions[name], member))
+            return {
+                partition: failure
+                for name, error in answers.items()
+                if error is not None
+                for partition, failure in _blamed(error, transactions[name]).items()
+            }
+
+        return carry_out
 
     def close(self, partitions: Collection[TopicPartition] | None = None) -> None:
-        for partition in list(self._progress) if partitions is None else partitions:
-            self._progress.pop(partition, None)
-            if client := self._producers.pop(self._id(partition), None):
-                client.purge()  # and the next ``init_transactions`` of this id aborts what is open
+        for name, claim in list(self._claims.items()):
+            gone = [partition for partition in claim.progress if partitions is None or partition in partitions]
+            for partition in gone:
+                del claim.progress[partition]
+            if gone:
+                claim.is_over = True
+                claim.give_up()
+            if not claim.progress:
+                del self._claims[name]
 
     def _id(self, partition: TopicPartition) -> str:
         """Return the transactional id of a partition; those that share one have one transaction."""
         return transactional_id(self._prefix, partition)
 
-    def _take(self, names: Collection[str], deadline: float, new: Collection[TopicPartition] = ()) -> None:
-        """Become the owner of these ids, with ``new`` partitions.
-
-        Raises ProducerFenced where somebody else has been that meanwhile: one whose work on a partition goes on has to
-        find its progress as he left it, or he would do again what another has done.
-        """
-        clients = _each(names, lambda name: self._fence(name, deadline))
-        held = [partition for partition in list(self._progress) if self._id(partition) in names]
-        partitions = [*held, *new]
-        door = self._door.on(partitions[0])
-        found = door.committed(self._source.consumer, partitions, max(0.0, deadline - time.monotonic()))
-        if moved := [partition for partition in held if found.get(partition) != self._progress[partition]]:
-            raise _fenced(moved)
-        self._progress |= {partition: found.get(partition) for partition in new}
-        self._producers |= clients
-
     def _fence(self, name: str, deadline: float) -> Producer:
         return fence(self._config, name, deadline)
 
-    def _commit(self, name: str, work: Work) -> WasmlineError | None:
+    def _read(
+        self,
+        partitions: Collection[TopicPartition],
+        left: Mapping[TopicPartition, CommittedOffset | None],
+        deadline: float,
+    ) -> Mapping[TopicPartition, CommittedOffset]:
+        """Return what is committed, once nobody else can change it.
+
+        Raises ProducerFenced where it is not as it was ``left``: somebody else has been the owner meanwhile, and work
+        that goes on would do again what he has done.
+        """
+        door = self._door.on(next(iter(partitions)))
+        found = door.committed(self._source.consumer, partitions, max(0.0, deadline - time.monotonic()))
+        if moved := [partition for partition, at in left.items() if found.get(partition) != at]:
+            raise _fenced(moved)
+        return found
+
+    def _commit(self, name: str, claim: Claim | None, work: Work, member: Any) -> WasmlineError | None:
         """Run one transaction, and return what it failed with.
 
-        A client that cannot be used any more is given up, and the next transaction has another. If this took so long
-        that the partitions were opened anew meanwhile, there is one that is left alone.
+        A client that cannot be used any more is given up, and the next transaction has another.
         """
         deadline = time.monotonic() + LIMIT
+        if claim is None or claim.is_over:
+            return CommitFailed(f"{names(work)} cannot be written before all that shares its producer is opened anew")
         try:
             with mapped(self._config.bootstrap_servers):
-                client = self._client(name, deadline)
+                client = claim.client or self._replaced(name, claim, deadline)
         except WasmlineError as failure:
             # Nothing was begun, so that the same can be tried again.
             return CommitFailed(f"{names(work)} has no producer yet: {failure}") if failure.retryable else failure
-        error, is_usable = self._carry_out(client, work, deadline)
-        if self._producers.get(name) is not client:
-            return error
+        error, is_usable = self._carry_out(client, work, member, deadline)
         if error is None:
-            self._progress |= {partition: progress for partition, (_, progress) in work.items()}
+            claim.progress |= {partition: progress for partition, (_, progress) in work.items()}
         elif not isinstance(error, CommitFailed | OutputRefused):
-            self.close(work)
-        elif not is_usable:
-            client.purge()
-            self._producers[name] = None
+            claim.is_over = True
+            for partition in work:  # it may have been committed or not
+                claim.progress.pop(partition, None)
+        if not is_usable:
+            claim.give_up()
         return error
 
-    def _client(self, name: str, deadline: float) -> Producer:
-        """Return the producer of an id, another one where the last was given up."""
-        if name not in self._producers:
-            raise CommitFailed("it was lost to another partition of its virtual shard, which has to begin anew before")
-        if self._producers[name] is None:
-            self._take([name], deadline)
-        client = self._producers[name]
-        assert client is not None
+    def _replaced(self, name: str, claim: Claim, deadline: float) -> Producer:
+        """Return another producer for a claim that has given its own up."""
+        client = self._fence(name, deadline)
+        self._read(claim.progress, claim.progress, deadline)
+        if claim.is_over:  # opened anew meanwhile, which this has fenced, so that nobody writes twice
+            raise CommitFailed("it was opened anew")
+        claim.client = client
         return client
 
-    def _carry_out(self, client: Producer, work: Work, deadline: float) -> tuple[WasmlineError | None, bool]:
+    def _carry_out(
+        self, client: Producer, work: Work, member: Any, deadline: float
+    ) -> tuple[WasmlineError | None, bool]:
         """Run one transaction; return what it failed with, and whether the client can be used for another one."""
         undelivered: list[WasmlineError] = []
         outputs = [output for outputs, _ in work.values() for output in outputs]
@@ -188,7 +228,7 @@ class ConfluentTransactions:
                 client.begin_transaction()
                 try:
                     self._fill(client, outputs, undelivered)
-                    self._send(client, offsets, deadline)
+                    self._send(client, offsets, member, deadline)
                     repeat(client.commit_transaction, deadline)
                 except (KafkaException, OutputRefused) as error:
                     late = time.monotonic() > deadline
@@ -208,10 +248,12 @@ class ConfluentTransactions:
             return error, False
         return None, True
 
-    def _send(self, client: Producer, offsets: Mapping[TopicPartition, CommittedOffset], deadline: float) -> None:
+    def _send(
+        self, client: Producer, offsets: Mapping[TopicPartition, CommittedOffset], member: Any, deadline: float
+    ) -> None:
         """Make the progress part of the transaction; CommitFailed leaves a client that must not be used any more."""
         door = self._door.on(next(iter(offsets)))
-        sending = Errand(partial(repeat, partial(door.send_offsets, client, self._member, offsets), deadline))
+        sending = Errand(partial(repeat, partial(door.send_offsets, client, member, offsets), deadline))
         if not sending.wait(ANSWER):
             raise CommitFailed(f"the offsets of {names(offsets)} were not answered within {ANSWER:.0f} s")
         sending.result()

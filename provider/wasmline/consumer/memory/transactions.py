@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 
 from wasmline.consumer.backend import transactional_id
 from wasmline.consumer.memory.cluster import MemoryCluster
@@ -29,22 +30,29 @@ class MemoryTransactions:
             name = transactional_id(self._prefix, partition)
             self._writers[partition] = MemoryWriter(self._cluster, name)
 
-    def prepare(self) -> None:
-        pass
-
-    def commit(
+    def begin(
         self, work: Mapping[TopicPartition, tuple[Sequence[Output], CommittedOffset]]
+    ) -> Callable[[], Mapping[TopicPartition, WasmlineError]]:
+        writers = {partition: self._writers[partition] for partition in work}
+        return partial(self._commit, work, writers)
+
+    def _commit(
+        self,
+        work: Mapping[TopicPartition, tuple[Sequence[Output], CommittedOffset]],
+        writers: Mapping[TopicPartition, MemoryWriter],
     ) -> Mapping[TopicPartition, WasmlineError]:
         failures: dict[TopicPartition, WasmlineError] = {}
         for partition, (outputs, progress) in work.items():
+            writer = writers[partition]
             try:
                 with self._cluster.change():
-                    self._carry_out(partition, outputs, progress)
+                    self._carry_out(writer, partition, outputs, progress)
             except (CommitFailed, OutputRefused) as error:
-                self._writers[partition].abort()
+                writer.abort()
                 failures[partition] = error
             except WasmlineError as error:
-                self.close([partition])
+                if self._writers.get(partition) is writer:
+                    self.close([partition])
                 failures[partition] = error
         return failures
 
@@ -54,10 +62,11 @@ class MemoryTransactions:
                 with suppress(ProducerFenced):
                     writer.abort()
 
-    def _carry_out(self, partition: TopicPartition, outputs: Sequence[Output], progress: CommittedOffset) -> None:
+    def _carry_out(
+        self, writer: MemoryWriter, partition: TopicPartition, outputs: Sequence[Output], progress: CommittedOffset
+    ) -> None:
         self._cluster.reach()
         with self._cluster.committing():
-            writer = self._writers[partition]
             for place, output in enumerate(outputs):
                 try:
                     writer.write(output)
