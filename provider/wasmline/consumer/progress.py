@@ -56,8 +56,7 @@ class Progress(ABC):
     def settle(self, timeout: float = 0.0) -> Mapping[PartitionWork, WasmlineError]:
         """Take the answers of the cluster, and wait up to ``timeout`` seconds for those that are missing.
 
-        Return the work that has to begin anew, because it is unknown what became of its commit, and why. Errors that
-        trying again may mend are logged: the next round commits the same.
+        Return the work that has to begin anew, because it is unknown what became of its commit, and why.
         """
         if self._round is None:
             return {}
@@ -72,8 +71,7 @@ class Progress(ABC):
         except WasmlineError as error:
             if not error.retryable:
                 raise
-            logger.warning("not committed yet: %s", error)
-            return {}
+            return self._interrupted(commits, error)
         for work, commit in commits.items():
             if work.partition not in failures:
                 work.offsets.committed(commit)
@@ -106,6 +104,12 @@ class Progress(ABC):
 
     @abstractmethod
     def _finish(self, work: PartitionWork, records: Sequence[ConsumedRecord], outcome: Outcome) -> None: ...
+
+    @abstractmethod
+    def _interrupted(
+        self, commits: Mapping[PartitionWork, Commit], error: WasmlineError
+    ) -> Mapping[PartitionWork, WasmlineError]:
+        """Return what of a round that ended with ``error`` has to begin anew."""
 
     @abstractmethod
     def end(self, partitions: Collection[TopicPartition]) -> None:
@@ -150,6 +154,12 @@ class AtLeastOnce(Progress):
         if failure is not None:
             raise failure
         return super().settle(timeout)
+
+    def _interrupted(
+        self, commits: Mapping[PartitionWork, Commit], error: WasmlineError
+    ) -> Mapping[PartitionWork, WasmlineError]:
+        logger.warning("not committed yet: %s", error)  # the next round commits the same
+        return {}
 
     def end(self, partitions: Collection[TopicPartition]) -> None:
         pass
@@ -232,6 +242,11 @@ class ExactlyOnce(Progress):
             elif isinstance(error, TopicNotFound | NotAuthorized):
                 raise error
         return {work: error for work, error in failures.items() if not isinstance(error, CommitFailed | OutputRefused)}
+
+    def _interrupted(
+        self, commits: Mapping[PartitionWork, Commit], error: WasmlineError
+    ) -> Mapping[PartitionWork, WasmlineError]:
+        return dict.fromkeys(commits, error)  # another round would commit progress without these outputs
 
     def end(self, partitions: Collection[TopicPartition]) -> None:
         for work in [work for work in self._outputs if work.partition in partitions]:
