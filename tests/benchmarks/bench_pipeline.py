@@ -29,7 +29,6 @@ from rich.table import Table
 REPOSITORY = Path(__file__).parents[2]
 sys.path.insert(0, str(REPOSITORY / "dags"))
 
-from local_spark import local_spark  # noqa: E402
 from processes import cpu_seconds  # noqa: E402
 
 from delivery.generator import generate  # noqa: E402
@@ -40,6 +39,7 @@ from wasmline.kafka import KafkaConfig, Topics, produce_all  # noqa: E402
 from wasmline.local import LocalKafka  # noqa: E402
 from wasmline.pipeline import Tally  # noqa: E402
 from wasmline.spark.task import INPUT_COLUMNS, SINK_COLUMNS, TallyParam, TransformTask  # noqa: E402
+from wasmline.testing.spark import local_spark  # noqa: E402
 
 ROWS = int(os.environ.get("ROWS", "45600"))
 COPIES = int(os.environ.get("COPIES", "20"))
@@ -178,7 +178,7 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as data, LocalKafka(Path(data)) as kafka:
         os.environ["PYTHONPATH"] = str(REPOSITORY / "dags")  # the per-row rival is a module there
-        with local_spark("bench-pipeline") as spark:
+        with local_spark("bench-pipeline", "2g") as spark:
             figures = report(*measure(spark, KafkaConfig({"bootstrap.servers": kafka.bootstrap_servers})))
     table = Table(title=f"Kafka → transform → Kafka, batches of {BATCH:,} records, medians of one run")
     cpu = figures["cpu_us_per_record"]

@@ -22,7 +22,6 @@ from rich.console import Console
 REPOSITORY = Path(__file__).parents[2]
 sys.path[:0] = [str(REPOSITORY / folder) for folder in ("dags", "tests/leases", "tests/streams")]
 
-from local_spark import local_spark  # noqa: E402
 from stream import control, leases, microbatch  # noqa: E402
 from stream.bench import Bench  # noqa: E402
 from stream.row import Row, table  # noqa: E402
@@ -30,6 +29,7 @@ from stream.row import Row, table  # noqa: E402
 from lease_driver import equip  # noqa: E402
 from wasmline.kafka import KafkaConfig  # noqa: E402
 from wasmline.local import LocalKafka  # noqa: E402
+from wasmline.testing.spark import local_spark  # noqa: E402
 
 ROWS: dict[str, Callable[[Bench], Iterable[Row]]] = {
     "exactly-once": microbatch.exactly_once,
@@ -60,7 +60,7 @@ def main() -> None:
     with (
         tempfile.TemporaryDirectory() as data,
         LocalKafka(Path(data) / "kafka") as kafka,
-        local_spark("bench-stream", "local[2,4]") as spark,
+        local_spark("bench-stream", "2g") as spark,
     ):
         config = KafkaConfig({"bootstrap.servers": kafka.bootstrap_servers})
         equip(spark, config)

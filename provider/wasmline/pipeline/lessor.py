@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from wasmline.consumer.backend import virtual_shard
-from wasmline.consumer.confluent.assigned import GroupProgress, lost
+from wasmline.consumer.confluent.assigned import GroupProgress, refuse_lost
 from wasmline.deploy import CONTROL_TOPICS, BatchClaim, ClaimKeeper, Deployment, JobControl, require_topics
 from wasmline.errors import DeploymentNotFound, InvalidJob, WasmlineError
 from wasmline.jobs import JobSpec, StreamSpec
@@ -192,13 +192,9 @@ class Lessor:
         begins = self._topics.beginning_offsets(topic)
         if self._progress is None:
             self._progress = GroupProgress(self._config, group, keeps_maps=self._tenancy.keeps_maps)
-        found = {
-            each.partition: offset
-            for each, offset in self._progress.committed([TopicPartition(topic, each) for each in begins]).items()
-        }
-        for partition, before in last.progress.items():
-            if found.get(partition, -1) < before:
-                raise lost(group, topic, partition, found.get(partition), before)
+        committed = self._progress.committed([TopicPartition(topic, each) for each in begins])
+        refuse_lost(group, committed, _named(topic, last.progress))
+        found = {each.partition: offset for each, offset in committed.items()}
         if new := {each: begin for each, begin in begins.items() if each not in found}:
             self._groups.commit_offsets(group, _named(topic, new))
         return found | new

@@ -28,10 +28,6 @@ class Part:
     begin: int
     end: int
 
-    def is_lost(self, found: int | None) -> bool:
-        """Say whether what the group has committed cannot be so: it is gone, or was moved to before this part."""
-        return found is None or found < self.begin
-
 
 def carry_out(
     parts: Sequence[Part],
@@ -43,7 +39,7 @@ def carry_out(
 
     ``batches`` have a ``partition`` and an ``offset`` column and are the whole of these parts, which are of one virtual
     shard; ``transform`` makes records of PLACED_SCHEMA of them. Returns the offset that the group had committed for
-    each partition before; where one ``is_lost``, nothing was done.
+    each partition before; where one is gone, or was moved to before its part, nothing was done.
 
     Raises JobError for records of other partitions, InvalidOffsetMetadata for progress that cannot be read, and what
     ``transform`` and the transaction raise; then nothing was committed, or what was is found by the next run.
@@ -51,7 +47,7 @@ def carry_out(
     with transactions.open([part.source for part in parts]) as transaction:
         progress = transaction.progress
         found = {part.source.partition: each.offset if (each := progress.get(part.source)) else None for part in parts}
-        if any(part.is_lost(found[part.source.partition]) for part in parts):
+        if any((at := found[part.source.partition]) is None or at < part.begin for part in parts):
             return found
         left = {part.source.partition: Remaining(progress[part.source]) for part in parts}
         for batch in batches:

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.functions import expr
 
 from wasmline.consumer.backend import VIRTUAL_SHARDS, virtual_shard
-from wasmline.consumer.confluent.assigned import lost
+from wasmline.consumer.confluent.assigned import refuse_lost
 from wasmline.consumer.confluent.batch_transactions import BatchTransactions
 from wasmline.consumer.confluent.door import GroupDoor
 from wasmline.consumer.confluent.transactions import assure_safe
@@ -116,10 +116,9 @@ class ExactProgress:
     def _run(
         self, frame: DataFrame, tasks: tuple[tuple[Part, ...], ...], writing: ExactWriting, work: TransformTask | None
     ) -> None:
-        at = {part.source.partition: part for parts in tasks for part in parts}
-        for row in frame.mapInArrow(ExactTask(tasks=tasks, writing=writing, work=work), FOUND_COLUMNS).collect():
-            if at[row.partition].is_lost(row.found):
-                raise lost(self._job.group, self._topic, row.partition, row.found, at[row.partition].begin)
+        rows = frame.mapInArrow(ExactTask(tasks=tasks, writing=writing, work=work), FOUND_COLUMNS).collect()
+        found = {TopicPartition(self._topic, row.partition): row.found for row in rows}
+        refuse_lost(self._job.group, found, {part.source: part.begin for parts in tasks for part in parts})
 
     def _settle(self, starting: Starting, known: int, *, is_anew: bool = False) -> None:
         progress = settle(self._config, self._job.group, self._topic, starting, known=known, is_anew=is_anew)

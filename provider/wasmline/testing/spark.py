@@ -1,10 +1,14 @@
-"""A real Spark for tests: one local session with the Kafka connector. Use it with ``pytest_plugins``."""
+"""A real Spark for tests and benchmarks: a local session with the Kafka connector.
+
+The fixture is used with ``pytest_plugins``.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from pyspark.sql import SparkSession
@@ -13,17 +17,17 @@ from wasmline.local.jars import connector_jars
 from wasmline.spark.session import LEASE_SETTINGS, SETTINGS, retrying
 
 
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """Spark on two local cores for the whole run, with the connector and the settings of a job."""
+@contextmanager
+def local_spark(name: str, memory: str) -> Iterator[SparkSession]:
+    """Yield a session on two local cores with the connector and the settings of a job; stop it at the end."""
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master(retrying("local[2]")).appName("wasmline tests")
+    builder = SparkSession.builder.master(retrying("local[2]")).appName(name)
     settings = {
         **SETTINGS,
         **LEASE_SETTINGS,
         "spark.jars": ",".join(str(jar) for jar in connector_jars()),
-        "spark.driver.memory": "1g",
+        "spark.driver.memory": memory,
         "spark.ui.enabled": "false",
     }
     for key, value in settings.items():
@@ -32,3 +36,10 @@ def spark() -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """One session for the whole run."""
+    with local_spark("wasmline tests", "1g") as session:
+        yield session

@@ -109,10 +109,8 @@ class AssignedSource(ConfluentSource):
 
     def committed(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, CommittedOffset]:
         found = super().committed(partitions)
-        for partition in partitions:
-            offset, least = found[partition].offset if partition in found else None, self._share.partitions[partition]
-            if offset is None or offset < least:
-                raise lost(self._group, partition.topic, partition.partition, offset, least)
+        offsets = {partition: each.offset for partition, each in found.items()}
+        refuse_lost(self._group, offsets, {partition: self._share.partitions[partition] for partition in partitions})
         return found
 
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
@@ -198,6 +196,14 @@ class GroupProgress:
     def close(self) -> None:
         """Close the client."""
         self._reader.close()
+
+
+def refuse_lost(group: str, found: Mapping[TopicPartition, int | None], least: Mapping[TopicPartition, int]) -> None:
+    """Raise ProgressLost where what is committed is gone, or less than a job made of it."""
+    for (topic, partition), before in least.items():
+        offset = found.get(TopicPartition(topic, partition))
+        if offset is None or offset < before:
+            raise lost(group, topic, partition, offset, before)
 
 
 def lost(group: str, topic: str, partition: int, found: int | None, before: int | None) -> ProgressLost:
