@@ -20,6 +20,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from rich.progress import track
 REPOSITORY = Path(__file__).parents[2]
 sys.path[:0] = [str(Path(__file__).parent), str(REPOSITORY / "tests" / "java")]
 
-from consumer import transactions, workload  # noqa: E402
+from consumer import transactions, wasm, workload  # noqa: E402
 from consumer.cell import OURS, Cell  # noqa: E402
 from consumer.environment import NoPython, interpreter  # noqa: E402
 from consumer.figures import Figures  # noqa: E402
@@ -37,7 +38,6 @@ from consumer.picture import draw  # noqa: E402
 from consumer.report import RIVALS, faults, tables  # noqa: E402
 from consumer.rivals import JavaRival, PythonRival, Rival  # noqa: E402
 from consumer.server import serving  # noqa: E402
-from consumer.wasm import Busy  # noqa: E402
 from consumer.workload import Topic, Work  # noqa: E402
 
 from wasmline.kafka import KafkaConfig  # noqa: E402
@@ -160,10 +160,10 @@ def measure(options: argparse.Namespace, console: Console) -> Figures:
             for name, interval in track(INTERVALS.items(), "transactions", transient=True):
                 figures.transactions_ms[name] = transactions.milliseconds(config, interval)
         if "wasm" in options.only:
-            busy = Busy(Topic(config, KEYS[-1], options.records), folder)
-            for _ in track(range(options.rounds or ROUNDS_OF_WASM), "measuring, Wasm", transient=True):
-                for workers in (1, 2):
-                    figures.wasm.setdefault(workers, []).append(busy.run(workers))
+            busy = wasm.Busy(Topic(config, KEYS[-1], options.records), folder)
+            turns = [*product(range(options.rounds or ROUNDS_OF_WASM), wasm.ROUNDS, (1, 2))]
+            for _, work, workers in track(turns, "measuring, Wasm", transient=True):
+                figures.wasm.setdefault(work, {}).setdefault(workers, []).append(busy.run(work, workers))
         works = {
             "sleep": (workload.sleep(5_000), options.keys),
             "fixed": (workload.fixed(1_000), options.keys[-1:]),
@@ -174,8 +174,8 @@ def measure(options: argparse.Namespace, console: Console) -> Figures:
         }
         bench = Bench(options, config, folder, console)
         stack.callback(bench.close)
-        for name, (work, keys) in works.items():
-            figures.cells.extend(bench.cells(work, keys) if name in options.only else [])
+        for name, (what, keys) in works.items():
+            figures.cells.extend(bench.cells(what, keys) if name in options.only else [])
     return figures
 
 

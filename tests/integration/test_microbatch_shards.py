@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 from zlib import crc32
 
-import pyspark
 from pyspark.sql import SparkSession
 
 import clustered
@@ -20,14 +19,6 @@ from wasmline.testing.kafka import RunningKafka
 TRAPS_ON_X = guest(when_key("x", TRAP) + WRITE)
 
 
-def spark_home(folder: Path) -> Path:
-    """Return a Spark of links to the installed one, where a standalone cluster may leave its files."""
-    folder.mkdir()
-    for entry in Path(pyspark.__file__).parent.iterdir():
-        (folder / entry.name).symlink_to(entry)
-    return folder
-
-
 def test_records_of_a_key_stay_in_order_where_shards_come_over_the_network(kafka: RunningKafka, tmp_path: Path) -> None:
     records = keyed(12_000)
     stages = {delivery: make_stage(kafka.config, None, tmp_path) for delivery in ("at_least_once", "exactly_once")}
@@ -37,7 +28,7 @@ def test_records_of_a_key_stay_in_order_where_shards_come_over_the_network(kafka
         stage.order(delivery=delivery, shards=5)
     environment = {
         **os.environ,
-        "SPARK_HOME": str(spark_home(tmp_path / "spark")),
+        "SPARK_HOME": str(clustered.spark_home(tmp_path / "spark")),
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
         "WASMLINE_KAFKA_CONFIG": kafka.config.to_json(),

@@ -44,18 +44,21 @@ def running(spark: SparkSession, rig: LeaseRig, **changes: Any) -> Iterator[Futu
 
 
 @contextmanager
-def driver(rig: LeaseRig, log: Path, settings: str = "") -> Iterator[subprocess.Popen[bytes]]:
+def driver(
+    rig: LeaseRig, log: Path, settings: str = "", *, master: str = "local[2]", home: Path | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
     """Start a driver of the rig's run, and a JVM under it; kill both at the end, if they are there.
 
-    ``settings`` are arguments of spark-submit.
+    ``settings`` are arguments of spark-submit; ``home`` is a SPARK_HOME that a cluster of its own may write into.
     """
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join((str(ROOT / "provider"), str(FOLDER))),
         "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_SUBMIT_ARGS": f"--master local[2] --conf spark.ui.enabled=false {settings} pyspark-shell",
+        "PYSPARK_SUBMIT_ARGS": f"--master {master} --conf spark.ui.enabled=false {settings} pyspark-shell",
         "SPARK_LOCAL_IP": "127.0.0.1",
         "WASMLINE_KAFKA_CONFIG": rig.config.to_json(),
+        **({"SPARK_HOME": str(home)} if home else {}),
     }
     command = [sys.executable, str(main.__file__), "--job", rig.job.job, "--run", rig.job.run]
     with log.open("ab") as output:

@@ -11,8 +11,8 @@ class Account:
 
     def __init__(self) -> None:
         self.matched = 0
-        self.wrong: list[str] = []
-        """What came out of order, twice, or in place of what is missing."""
+        self.wrong: dict[bytes, tuple[bytes, bytes]] = {}
+        """By key: what was due and what came in its place, the first time: out of order, twice, or after a loss."""
         self._lock = threading.Lock()
         self._inputs: dict[bytes, deque[bytes]] = defaultdict(deque)
         self._outputs: dict[bytes, deque[bytes]] = defaultdict(deque)
@@ -33,10 +33,15 @@ class Account:
         with self._lock:
             return sum(len(each) for side in (self._inputs, self._outputs) for each in side.values())
 
+    def missing(self) -> dict[bytes, bytes]:
+        """Return by key the first output that is still to come."""
+        with self._lock:
+            return {key: waiting[0] for key, waiting in self._inputs.items() if waiting}
+
     def _match(self, key: bytes) -> None:
         inputs, outputs = self._inputs[key], self._outputs[key]
         while inputs and outputs:
             due, came = inputs.popleft(), outputs.popleft()
             self.matched += 1
             if due != came:
-                self.wrong.append(f"{key!r}: {due!r} was due, and {came!r} came")
+                self.wrong.setdefault(key, (due, came))

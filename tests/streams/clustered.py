@@ -8,7 +8,9 @@ In local mode the blocks of a shuffle arrive in order, whatever is wrong, so tha
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
+import pyspark
 from pyspark.sql import SparkSession
 
 from wasmline.deploy import JobLog
@@ -16,6 +18,9 @@ from wasmline.kafka import KafkaConfig
 from wasmline.local.jars import connector_jars
 from wasmline.spark.microbatch import MicrobatchJob
 from wasmline.spark.session import SETTINGS
+
+MASTER = "local-cluster[2,1,1024]"
+"""Two executors of one core each."""
 
 CLUSTER = {
     "spark.jars": ",".join(str(jar) for jar in connector_jars()),
@@ -25,8 +30,16 @@ CLUSTER = {
 }
 
 
+def spark_home(folder: Path) -> Path:
+    """Return a Spark of links to the installed one, where a standalone cluster may leave its files."""
+    folder.mkdir()
+    for entry in Path(pyspark.__file__).parent.iterdir():
+        (folder / entry.name).symlink_to(entry)
+    return folder
+
+
 def main() -> None:
-    builder = SparkSession.builder.master("local-cluster[2,1,1024]").appName("clustered")
+    builder = SparkSession.builder.master(MASTER).appName("clustered")
     for key, value in {**SETTINGS, **CLUSTER}.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()

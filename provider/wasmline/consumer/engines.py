@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import threading
 import time
 from collections import deque
@@ -17,6 +16,7 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import NamedTuple, Protocol
 
+from wasmline.consumer import event_loop
 from wasmline.consumer.records import ConsumedRecord, Output
 from wasmline.consumer.work import Batch
 from wasmline.errors import HandlerCancelled
@@ -131,20 +131,6 @@ class ThreadEngine:
             close()
 
 
-_loops: dict[int, asyncio.AbstractEventLoop] = {}
-_starting = threading.Lock()
-
-
-def _event_loop() -> asyncio.AbstractEventLoop:
-    """Return this process's loop for handlers: what they keep between calls, such as a session, belongs to one loop."""
-    with _starting:
-        loop = _loops.get(os.getpid())
-        if loop is None:
-            loop = _loops[os.getpid()] = asyncio.new_event_loop()
-            threading.Thread(target=loop.run_forever, name="wasmline-asyncio", daemon=True).start()
-        return loop
-
-
 class AsyncioEngine:
     """Runs up to ``workers`` batches at a time on the event loop that all such engines of a process share."""
 
@@ -156,7 +142,7 @@ class AsyncioEngine:
         self._batches: deque[Batch] = deque()
         self._idle: list[asyncio.Future[None]] = []
         self._ending = False
-        self._loop = _event_loop()
+        self._loop = event_loop.event_loop()
         self._tasks: list[asyncio.Task[None]] = []
 
     def submit(self, batches: Sequence[Batch]) -> None:
@@ -168,7 +154,7 @@ class AsyncioEngine:
             return asyncio.run_coroutine_threadsafe(self._finish(timeout), self._loop).result(timeout + CANCEL + 1)
         except TimeoutError:
             logger.warning("left running, because a handler holds the event loop: %d handlers", len(self._tasks))
-            _loops.pop(os.getpid(), None)
+            event_loop.abandon()
             return len(self._tasks)
 
     def _wake(self) -> None:

@@ -22,8 +22,14 @@ from wasmline.records import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-FETCH = 500
-"""Records that one poll returns at most."""
+FETCH = 100
+"""Records that one poll returns at most where each is a call by itself: workers wait while more are taken in."""
+
+FETCH_FOR_BATCHES = 500
+"""The same where a call has several."""
+
+ENOUGH = 1_000
+"""Records that wait until no more are read without a pause: among fewer, few keys are free."""
 
 FOLLOWERS = 15
 """Records that follow one of the same key, where there are fewer keys than workers: none waits for this thread."""
@@ -59,7 +65,8 @@ class Owner:
         self._source = backend.source
         self._engine = engine
         self._spare = (engine.room - engine.workers) // 2
-        self._enough = max(FETCH, engine.room * (options.batch_size or 1))
+        self._fetch = FETCH if options.batch_size is None else FETCH_FOR_BATCHES
+        self._enough = max(ENOUGH, engine.room * (options.batch_size or 1))
         self._mailbox = mailbox
         self._progress: Progress
         if options.delivery is Delivery.EXACTLY_ONCE:
@@ -170,7 +177,7 @@ class Owner:
 
     def _look(self, timeout: float) -> None:
         """Read what there is, and pause or resume partitions as their buffers ask for."""
-        records = self._source.poll(min(FETCH, self.work.room), timeout)
+        records = self._source.poll(min(self._fetch, self.work.room), timeout)
         if again := self.work.add(records):
             self._assignment.reread(again)
         hungry = records and self.work.queued < self._enough

@@ -13,7 +13,7 @@ from wasmline.kafka import KafkaConfig, Topics, produce_all
 from wasmline.records import CommittedOffset, TopicPartition
 
 RECORDS = 500
-WARM_UP = 100
+WARM_UP = 200
 """Transactions that are not counted: a broker that has just started is slow at first."""
 
 TIMES = 60

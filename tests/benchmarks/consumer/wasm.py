@@ -6,6 +6,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from consumer.calls import Call
@@ -25,6 +26,9 @@ SOURCES = Path(__file__).parent / "transforms" / "busy"
 BATCH = 100
 """Records of a call: some are left for the other worker, to the end."""
 
+ROUNDS = {"0.1 ms": 50_000, "1 ms": 500_000}
+"""Of the transform's loop, by about what a record takes with them."""
+
 
 class Busy:
     """The transform, built into ``folder``, on the records of a topic; PerThread, and notes its calls."""
@@ -35,17 +39,18 @@ class Busy:
         Topics(topic.config).create(self._target, PARTITIONS)
         path = folder / "busy.wasm"
         build(load_project(SOURCES), output=path)
-        spec = DeploymentSpec(
+        self._module = path.read_bytes()
+        self._spec = DeploymentSpec(
             name="busy",
             version="1.0.0",
-            digest=digest_of(path.read_bytes()),
+            digest=digest_of(self._module),
             input_topic=topic.name,
             output_topics=(self._target,),
         )
-        self._handler = TransformHandler(spec, path.read_bytes())
 
-    def run(self, workers: int) -> Run:
-        """Run all records through so many workers, as a new group."""
+    def run(self, work: str, workers: int) -> Run:
+        """Run all records through so many workers, as a new group; ``work`` is one of ROUNDS."""
+        spec = replace(self._spec, env={"ROUNDS": str(ROUNDS[work])})
         options = ConsumerOptions(
             topics=(self._topic.name,),
             group_id=f"bench-{uuid.uuid4()}",
@@ -53,7 +58,7 @@ class Busy:
             batch_size=BATCH,
             kafka=self._topic.config.properties,
         )
-        noting = Noting(self._handler, self._topic.records)
+        noting = Noting(TransformHandler(spec, self._module), self._topic.records)
         run_until(ParallelConsumer(options), noting, noting.enough)
         return self._topic.ledger.judge(noting.calls, workers)
 

@@ -10,7 +10,8 @@ import logging
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -227,8 +228,9 @@ class ConfluentTransactions:
             with mapped(self._config.bootstrap_servers, dict.fromkeys(FENCES, _fenced(work))):
                 client.begin_transaction()
                 try:
-                    self._fill(client, outputs, undelivered)
-                    self._send(client, offsets, member, deadline)
+                    # The offsets are on their way while the outputs are handed over: it is the end that joins them.
+                    with self._sending(client, offsets, member, deadline):
+                        self._fill(client, outputs, undelivered)
                     repeat(client.commit_transaction, deadline)
                 except (KafkaException, OutputRefused) as error:
                     late = time.monotonic() > deadline
@@ -248,15 +250,22 @@ class ConfluentTransactions:
             return error, False
         return None, True
 
-    def _send(
+    @contextmanager
+    def _sending(
         self, client: Producer, offsets: Mapping[TopicPartition, CommittedOffset], member: Any, deadline: float
-    ) -> None:
-        """Make the progress part of the transaction; CommitFailed leaves a client that must not be used any more."""
+    ) -> Iterator[None]:
+        """Make the progress part of the transaction meanwhile, and wait for that at the end, also of a failure.
+
+        CommitFailed leaves a client that must not be used any more.
+        """
         door = self._door.on(next(iter(offsets)))
         sending = Errand(partial(repeat, partial(door.send_offsets, client, member, offsets), deadline))
-        if not sending.wait(ANSWER):
-            raise CommitFailed(f"the offsets of {names(offsets)} were not answered within {ANSWER:.0f} s")
-        sending.result()
+        try:
+            yield
+        finally:
+            if not sending.wait(ANSWER):
+                raise CommitFailed(f"the offsets of {names(offsets)} were not answered within {ANSWER:.0f} s")
+            sending.result()
 
     def _fill(self, client: Producer, outputs: Sequence[Output], undelivered: list[WasmlineError]) -> None:
         """Write the outputs of a transaction; what cannot be written is raised, or joins ``undelivered``."""
