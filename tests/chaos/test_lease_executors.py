@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
+import pytest
 
 from clustered import MASTER, spark_home
 from lease_driver import driver
 from lease_rig import EXACTLY_ONCE, PATIENCE, ROUNDS, LeaseRig
 from rig import long
+from stalls import at_work
 from wasmline.testing.kafka import RunningKafka
 
 SETTINGS = "--conf spark.executor.memory=512m"
@@ -17,18 +19,20 @@ EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 
 
 @long
-def test_an_executor_that_is_killed_is_replaced(kafka: RunningKafka, tmp_path: Path) -> None:
-    with LeaseRig(kafka.config, tmp_path, **EXACTLY_ONCE) as rig:
-        home = spark_home(tmp_path / "spark")
-        with driver(rig, tmp_path / "driver.log", SETTINGS, master=MASTER, home=home) as running:
+def test_an_executor_that_is_killed_is_replaced(
+    kafka: RunningKafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = spark_home(tmp_path / "spark")
+    with (
+        LeaseRig(kafka.config, tmp_path, **EXACTLY_ONCE) as rig,
+        driver(rig, tmp_path / "driver.log", SETTINGS, master=MASTER, home=home) as running,
+    ):
+        with at_work(rig) as stalls:
             for _ in range(ROUNDS):
-                rig.feed(1_000)
-                rig.until(lambda: rig.seen() > len(rig.written) - 900, "tasks at work")
-                _executors(running.pid)[0].kill()
-            rig.feed(500)
-            rig.finish()
-            rig.stop()
-            assert running.wait(PATIENCE) == 0
+                stalls.after(lambda: _executors(running.pid)[0].kill())
+        rig.stop()
+        assert running.wait(PATIENCE) == 0
+    stalls.tell(capsys)
 
 
 def _executors(driver: int) -> list[psutil.Process]:

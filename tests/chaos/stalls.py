@@ -1,0 +1,83 @@
+"""A job of leases on a stream of records while faults befall it, and how long its outputs stay away by that."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from lease_rig import LeaseRig
+from traffic import Feed, Record, Watch
+
+RATE = 300
+"""Records that are written in a second, whatever happens."""
+
+KEYS = 40
+
+
+class Stalls:
+    """How long a read_committed reader saw no output of some partition, for each fault."""
+
+    def __init__(self, rig: LeaseRig) -> None:
+        self.rig = rig
+        self._seconds: list[float] = []
+        self._times: dict[int, list[float]] = defaultdict(list)
+        self._newest: dict[int, int] = {}
+
+    def seen(self, message: Any, now: float) -> None:
+        partition, offset = map(int, message.value().split(b"@"))
+        self._newest[partition] = max(offset, self._newest.get(partition, -1))
+        self._times[partition].append(now)
+
+    def after(self, fault: Callable[[], object]) -> None:
+        """Do something to the job, and see outputs of what was written since then."""
+        began = time.time()
+        fault()
+        self.go_on()
+        self._seconds.append(
+            max(
+                after - before
+                for times in self._times.values()
+                for before, after in pairwise([began, *(each for each in list(times) if each > began)])
+            )
+        )
+
+    def go_on(self) -> None:
+        """See the output of what was written last to each partition."""
+        last: dict[int, int] = {}
+        for partition, offset in list(self.rig.written):
+            last[partition] = max(offset, last.get(partition, 0))
+        self.rig.until(
+            lambda: all(self._newest.get(partition, -1) >= offset for partition, offset in last.items()),
+            "outputs of what was written last",
+        )
+
+    def tell(self, capsys: pytest.CaptureFixture[str]) -> None:
+        """Print how long they were, whether or not output is captured."""
+        with capsys.disabled():
+            sys.stdout.write(f" seconds without an output: {', '.join(f'{each:.1f}' for each in self._seconds)} ")
+
+
+@contextmanager
+def at_work(rig: LeaseRig) -> Iterator[Stalls]:
+    """Write records for as long as this lasts; then see the output of each, once and in its key's order."""
+
+    def record(number: int) -> Record:
+        return b"key-%d" % (number % KEYS), b"value"
+
+    def written(_: int, message: Any) -> None:
+        rig.written[message.partition(), message.offset()] = message.key()
+
+    stalls = Stalls(rig)
+    with Watch(rig.config, [rig.output], stalls.seen):
+        with Feed(rig.config, rig.topic, RATE, record, written):
+            rig.until(lambda: bool(rig.written), "the first record")
+            stalls.go_on()
+            yield stalls
+        rig.finish()
