@@ -1,13 +1,27 @@
-"""A driver of leases that is killed, with what it leaves running, and its successor: each record's output once."""
+"""A driver of leases: its tasks are killed, it is killed itself, and each record's output is there once."""
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 from lease_driver import driver
 from lease_rig import EXACTLY_ONCE, PATIENCE, ROUNDS, LeaseRig
 from rig import long
+from wasmline.spark.session import TRIES
 from wasmline.testing.kafka import RunningKafka
+
+
+def test_a_task_that_is_killed_is_tried_again_on_a_plain_local_master(kafka: RunningKafka, tmp_path: Path) -> None:
+    with LeaseRig(kafka.config, tmp_path, **EXACTLY_ONCE) as rig, driver(rig, tmp_path / "driver.log") as running:
+        for _ in range(min(ROUNDS, TRIES - 1)):
+            rig.feed(1_000)
+            rig.until(lambda: rig.seen() > len(rig.written) - 900, "tasks at work")
+            os.kill(rig.workers()[0], signal.SIGKILL)
+        rig.finish()
+        rig.stop()
+        assert running.wait(PATIENCE) == 0
 
 
 @long

@@ -20,6 +20,7 @@ from wasmline.jobs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import KafkaConfig, Topics, produce_all, read_to_end
 from wasmline.local.jars import connector_jars
 from wasmline.spark import launch, main
+from wasmline.spark.session import TRIES
 from wasmline.testing.guests import guest
 
 SPARK_HOME = Path(pyspark.__file__).parent
@@ -129,6 +130,20 @@ def test_an_endless_job_serves_metrics_until_a_stop_record_ends_it_with_a_final_
 
     assert running.wait(60) == 0
     assert final_report(config, order).state is JobState.STOPPED
+
+
+def test_what_spark_submit_was_told_wins_but_for_what_is_needed(tmp_path: Path) -> None:
+    names = ("spark.master", "spark.network.timeout", "spark.sql.shuffle.partitions", "spark.speculation")
+    script = tmp_path / "told.py"
+    script.write_text(
+        "from wasmline.spark.session import LEASE_SETTINGS, session\n"
+        f"print([session('told', LEASE_SETTINGS).conf.get(name) for name in {names}])\n"
+    )
+    told = ["--conf", "spark.network.timeout=77s", "--conf", "spark.speculation=true"]
+    command = [COMMAND[0], "--master", "local[2]", "--conf", "spark.ui.enabled=false", *told, str(script)]
+    plain = KafkaConfig({"bootstrap.servers": "unused:9092"})
+    said = subprocess.run(command, env=environment(plain), capture_output=True, text=True, check=True, timeout=180)
+    assert said.stdout.splitlines()[-1] == str([f"local[2,{TRIES}]", "77s", "4", "false"])
 
 
 def test_a_killed_driver_is_reported_by_its_supervisor(kafka, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

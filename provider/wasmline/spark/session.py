@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from pyspark import SparkConf
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 SETTINGS = {
@@ -29,6 +29,9 @@ LEASE_SETTINGS = {
 }
 """What the tasks of leases need beside SETTINGS."""
 
+NEEDED = ("spark.sql.session.timeZone", "spark.speculation")
+"""What is set whatever spark-submit was told; of the rest, the user's own configuration wins."""
+
 LOCAL = re.compile(r"local(?:\[([\d*]+)\])?")
 
 TRIES = 4
@@ -44,10 +47,13 @@ def retrying(master: str) -> str:
 def session(app_name: str, settings: Mapping[str, str]) -> SparkSession:
     """Return the session of this application; master and resources are spark-submit's."""
     builder = SparkSession.builder.appName(app_name)
-    if master := SparkConf().get("spark.master"):
+    SparkContext._ensure_initialized()  # a SparkConf knows what spark-submit was told once the JVM is there
+    told = SparkConf()
+    if master := told.get("spark.master"):
         builder = builder.master(retrying(master))
     for key, value in {**SETTINGS, **settings}.items():
-        builder = builder.config(key, value)
+        if key in NEEDED or not told.contains(key):
+            builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("WARN")
     return spark

@@ -23,7 +23,7 @@ WAITING_KEYS = 1_000
 
 def throughput(bench: Bench) -> Iterable[Row]:
     """Work off records that wait, each with a sleep of up to 5 ms, by Spark and without it, in turns."""
-    records = bench.times(60_000, 20_000)
+    records = bench.times(200_000, 20_000)
     rates: dict[str, list[float]] = {"on_spark": [], "beside_spark": []}
     for _ in track(range(bench.times(3, 1)), "throughput"):
         for name, found in rates.items():
