@@ -132,6 +132,14 @@ def virtual_shard(partition: int) -> int:
     return partition % VIRTUAL_SHARDS
 
 
+def virtual_shards(partitions: Collection[TopicPartition]) -> list[list[TopicPartition]]:
+    """Return partitions of one topic by their virtual shard, in order."""
+    shards: dict[int, list[TopicPartition]] = {}
+    for partition in sorted(partitions):
+        shards.setdefault(virtual_shard(partition.partition), []).append(partition)
+    return list(shards.values())
+
+
 def shared_id(prefix: str, partition: TopicPartition) -> str:
     """Return the transactional id of a partition's virtual shard."""
     return transactional_id(prefix, TopicPartition(partition.topic, virtual_shard(partition.partition)))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 
-from wasmline.consumer.backend import virtual_shard
+from wasmline.consumer.backend import virtual_shards
 from wasmline.consumer.confluent.assigned import GroupProgress, refuse_lost
 from wasmline.deploy import CONTROL_TOPICS, BatchClaim, ClaimKeeper, Deployment, JobControl, require_topics
 from wasmline.errors import DeploymentNotFound, InvalidJob, WasmlineError
@@ -16,6 +16,7 @@ from wasmline.jobs import JobSpec, StreamSpec
 from wasmline.kafka import ConsumerGroups, Follower, KafkaConfig, Topics
 from wasmline.pipeline.ends import Ends
 from wasmline.pipeline.lease import Lease
+from wasmline.pipeline.renewal import Renewal
 from wasmline.records import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -65,6 +66,7 @@ class Lessor:
         self._topics = Topics(config)
         self._groups = ConsumerGroups(config)
         self._progress: GroupProgress | None = None
+        self._renewal = Renewal(config, keeps_maps=tenancy.keeps_maps)
         self._ends: Ends | None = None
         if tenancy.ends is not None:
             ends = {TopicPartition(tenancy.topic, each): bounds for each, bounds in tenancy.ends.items()}
@@ -104,7 +106,7 @@ class Lessor:
             )
         until = time.time() + _stream(job).lease_seconds
         ends = self._tenancy.ends
-        shards = _shards(grant.progress)
+        shards = _shards(self._tenancy.topic, grant.progress)
         shares = [sorted(chain(*shards[task :: grant.tasks])) for task in range(grant.tasks)]
         return [
             Lease(
@@ -145,7 +147,7 @@ class Lessor:
         grant = Grant(
             epoch=last.epoch + 1,
             generation=deployment.generation if deployment else 0,
-            tasks=min(asked, len(_shards(progress))),
+            tasks=min(asked, len(_shards(self._tenancy.topic, progress))),
             control=self._follower.positions,
             progress=progress,
         )
@@ -161,6 +163,7 @@ class Lessor:
                 deployment=deployment,
             )
         )
+        self._renewal.keep(order.spec, list(_named(self._tenancy.topic, progress)))
         self._granted = grant, order.spec, deployment
         return grant
 
@@ -206,12 +209,10 @@ def _stream(job: JobSpec) -> StreamSpec:
     return job.stream
 
 
-def _shards(partitions: Iterable[int]) -> list[list[int]]:
+def _shards(topic: str, partitions: Iterable[int]) -> list[list[int]]:
     """Return the partitions by virtual shard: each has one owner."""
-    shards: dict[int, list[int]] = {}
-    for partition in sorted(partitions):
-        shards.setdefault(virtual_shard(partition), []).append(partition)
-    return list(shards.values())
+    shards = virtual_shards([TopicPartition(topic, each) for each in partitions])
+    return [[each.partition for each in shard] for shard in shards]
 
 
 def _named(topic: str, offsets: Mapping[int, int]) -> dict[TopicPartition, int]:

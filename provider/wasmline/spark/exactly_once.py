@@ -7,6 +7,7 @@ nothing. The protocol: ``reference/spark.md`` §6.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
@@ -26,6 +27,7 @@ from wasmline.kafka import ConsumerGroups, KafkaConfig
 from wasmline.pipeline import Tally, TransformPipeline
 from wasmline.pipeline.group_progress import settle
 from wasmline.pipeline.part import Part, carry_out
+from wasmline.pipeline.renewal import Renewal
 from wasmline.records import TopicPartition
 from wasmline.spark.series import Starting
 from wasmline.spark.task import PLACED_COLUMNS, TransformTask, record_batch, warm_instance
@@ -48,6 +50,8 @@ class ExactProgress:
         self._job = job
         self._topic = topic
         self._groups = ConsumerGroups(config)
+        self._renewal = Renewal(config)
+        self._working = threading.Lock()
         self.partitions = 0
         """How many partitions have their progress in the group. It must be found there from then on."""
 
@@ -94,6 +98,14 @@ class ExactProgress:
         made = shards.mapInArrow(replace(work, placed=True), PLACED_COLUMNS)
         self._run_gathered(made, parts, self._writing(work, batch_bytes), None)
 
+    def keep(self) -> None:
+        """Renew the progress if it is time and no batch is written; any thread may ask for it."""
+        if self._working.acquire(blocking=False):
+            try:
+                self._renewal.keep(self._job, [TopicPartition(self._topic, each) for each in range(self.partitions)])
+            finally:
+                self._working.release()
+
     def _writing(self, work: TransformTask, batch_bytes: int) -> ExactWriting:
         return ExactWriting(
             config=self._config.to_json(),
@@ -116,7 +128,8 @@ class ExactProgress:
     def _run(
         self, frame: DataFrame, tasks: tuple[tuple[Part, ...], ...], writing: ExactWriting, work: TransformTask | None
     ) -> None:
-        rows = frame.mapInArrow(ExactTask(tasks=tasks, writing=writing, work=work), FOUND_COLUMNS).collect()
+        with self._working:
+            rows = frame.mapInArrow(ExactTask(tasks=tasks, writing=writing, work=work), FOUND_COLUMNS).collect()
         found = {TopicPartition(self._topic, row.partition): row.found for row in rows}
         refuse_lost(self._job.group, found, {part.source: part.begin for parts in tasks for part in parts})
 

@@ -201,6 +201,8 @@ class MicrobatchJob(StreamJob[Deployment]):
         )
 
     def _follow(self, query: StreamingQuery) -> bool:
+        if self._exact is not None:
+            self._exact.keep()
         return self._progress.follow(query.recentProgress, paused=self._paused.is_set())
 
     def _report(self, state: JobState, message: str = "", error: str | None = None) -> JobReport:

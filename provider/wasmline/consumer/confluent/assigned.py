@@ -193,6 +193,12 @@ class GroupProgress:
             found = self._door.committed(self._reader, partitions, PATIENCE)
         return {partition: each.offset for partition, each in found.items()}
 
+    def renew(self, partitions: Collection[TopicPartition]) -> None:
+        """Commit what is committed once more, as it is."""
+        with mapped(self._config.bootstrap_servers):
+            found = self._door.committed(self._reader, partitions, PATIENCE)
+            self._door.commit(self._reader, found, PATIENCE)
+
     def close(self) -> None:
         """Close the client."""
         self._reader.close()
