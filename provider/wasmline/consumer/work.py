@@ -319,7 +319,8 @@ class Work:
         self.out -= 1
         work = batch.work
         work.out -= len(batch.records)
-        work.following -= sum(1 for _ in batch.rest)
+        if batch.next is not None:
+            work.following -= sum(1 for _ in batch.rest)
         if not work.closed:
             return work, work.shards
         now = self._partitions.get(work.partition)
