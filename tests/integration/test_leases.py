@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
 from lease_rig import EXACTLY_ONCE, NOTHING, PATIENCE, ROUNDS, LeaseRig, Rigs, made
@@ -150,6 +150,30 @@ def test_an_owner_that_finds_the_progress_moved_when_it_replaces_a_client_has_lo
     with pytest.raises(ProducerFenced, match="somebody else"):
         absent.open([other])
     assert rig.seen() == 1
+
+
+def test_a_round_whose_partition_is_let_go_while_it_replaces_its_client_writes_nothing(
+    rigs: Rigs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = rigs(**EXACTLY_ONCE)
+    one = TopicPartition(rig.topic, 0)
+    silent = Silent()
+    owner = taken(rig, one, door=silent)
+    work = {one: ([Output(rig.output, b"late")], CommittedOffset(1))}
+    fence = owner._fence
+
+    def let_go_meanwhile(name: str, deadline: float) -> Producer:
+        client = fence(name, deadline)
+        owner.close([one])
+        return client
+
+    try:
+        assert isinstance(owner.begin(work)()[one], CommitFailed)
+        monkeypatch.setattr(owner, "_fence", let_go_meanwhile)
+        assert isinstance(owner.begin(work)()[one], CommitFailed)
+    finally:
+        silent.over.set()
+    assert rig.seen() == 0
 
 
 @pytest.mark.parametrize("delivery", [EXACTLY_ONCE, {}], ids=["exactly once", "at least once"])

@@ -151,11 +151,11 @@ class ConfluentTransactions:
     def close(self, partitions: Collection[TopicPartition] | None = None) -> None:
         for name, claim in list(self._claims.items()):
             gone = [partition for partition in claim.progress if partitions is None or partition in partitions]
+            if gone:
+                claim.is_over = True  # before the progress goes: a round that is late looks at both
+                claim.give_up()
             for partition in gone:
                 del claim.progress[partition]
-            if gone:
-                claim.is_over = True
-                claim.give_up()
             if not claim.progress:
                 del self._claims[name]
 
@@ -211,9 +211,10 @@ class ConfluentTransactions:
     def _replaced(self, name: str, claim: Claim, deadline: float) -> Producer:
         """Return another producer for a claim that has given its own up."""
         client = self._fence(name, deadline)
-        self._read(claim.progress, claim.progress, deadline)
-        if claim.is_over:  # opened anew meanwhile, which this has fenced, so that nobody writes twice
-            raise CommitFailed("it was opened anew")
+        if left := dict(claim.progress):
+            self._read(left, left, deadline)
+        if claim.is_over:  # let go of meanwhile, and perhaps opened anew: that is fenced, so that nobody writes twice
+            raise CommitFailed("it is somebody else's to do by now")
         claim.client = client
         return client
 
