@@ -162,8 +162,8 @@ def measure(options: argparse.Namespace, console: Console) -> Figures:
         if "wasm" in options.only:
             busy = wasm.Busy(Topic(config, KEYS[-1], options.records), folder)
             turns = [*product(range(options.rounds or ROUNDS_OF_WASM), wasm.ROUNDS, (1, 2))]
-            for _, work, workers in track(turns, "measuring, Wasm", transient=True):
-                figures.wasm.setdefault(work, {}).setdefault(workers, []).append(busy.run(work, workers))
+            for _, amount, workers in track(turns, "measuring, Wasm", transient=True):
+                figures.wasm.setdefault(amount, {}).setdefault(workers, []).append(busy.run(amount, workers))
         works = {
             "sleep": (workload.sleep(5_000), options.keys),
             "fixed": (workload.fixed(1_000), options.keys[-1:]),
@@ -174,8 +174,8 @@ def measure(options: argparse.Namespace, console: Console) -> Figures:
         }
         bench = Bench(options, config, folder, console)
         stack.callback(bench.close)
-        for name, (what, keys) in works.items():
-            figures.cells.extend(bench.cells(what, keys) if name in options.only else [])
+        for name, (work, keys) in works.items():
+            figures.cells.extend(bench.cells(work, keys) if name in options.only else [])
     return figures
 
 

@@ -1,4 +1,4 @@
-"""Guests that are built with Redpanda's own SDKs, and the Java library's JVM, once per run of the tests."""
+"""Guests that are built with Redpanda's own SDKs, the Java library's JVM, and jobs of leases."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from java_peer import JavaPeer
+from lease_rig import Rigs, made
 from wasmline.build import build, load_project
 from wasmline.errors import ToolchainMissing
 from wasmline.testing.kafka import RunningKafka
@@ -37,3 +38,10 @@ def java_peer(kafka: RunningKafka, tmp_path_factory: pytest.TempPathFactory) -> 
     """Return Confluent's Parallel Consumer in a JVM, on the broker of the tests."""
     with JavaPeer(kafka.bootstrap_servers, tmp_path_factory.mktemp("java") / "peer.log") as peer:
         yield peer
+
+
+@pytest.fixture
+def rigs(kafka: RunningKafka, tmp_path: Path) -> Iterator[Rigs]:
+    """Yield what makes jobs of leases on the broker of the tests; they are closed at the end."""
+    with made(kafka.config, tmp_path) as make:
+        yield make

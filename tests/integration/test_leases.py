@@ -2,17 +2,15 @@
 
 import signal
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
-from lease_rig import EXACTLY_ONCE, NOTHING, PATIENCE, ROUNDS, LeaseRig, Rigs, made
+from lease_rig import EXACTLY_ONCE, NOTHING, PATIENCE, ROUNDS, LeaseRig, Rigs
 from wasmline.consumer import ConsumerOptions, Output, ParallelConsumer
 from wasmline.consumer.backend import VIRTUAL_SHARDS, virtual_shard
 from wasmline.consumer.confluent.assigned import AssignedBackend, AssignedSource, AssignedTransactions, Share
@@ -26,12 +24,6 @@ from wasmline.pipeline.handler import transform_handler
 from wasmline.records import CommittedOffset, TopicPartition
 from wasmline.testing.guests import guest
 from wasmline.testing.kafka import RunningKafka
-
-
-@pytest.fixture
-def rigs(kafka: RunningKafka, tmp_path: Path) -> Iterator[Rigs]:
-    with made(kafka.config, tmp_path) as make:
-        yield make
 
 
 class Silent(ExactDoor):

@@ -2,7 +2,6 @@
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from lease_driver import equip, running
-from lease_rig import EXACTLY_ONCE, ROUNDS, Rigs, made
+from lease_rig import EXACTLY_ONCE, ROUNDS, Rigs
 from stage import Stage, by_key, keyed, make_stage, unique, until
 from wasmline import dead_letters
 from wasmline.deploy import DeploymentLog, JobLog, StatusLog
@@ -41,12 +40,6 @@ def parallel_spark(kafka: RunningKafka, spark: SparkSession) -> SparkSession:
 @pytest.fixture
 def stage(kafka: RunningKafka, parallel_spark: SparkSession, tmp_path: Path) -> Stage:
     return make_stage(kafka.config, parallel_spark, tmp_path)
-
-
-@pytest.fixture
-def rigs(kafka: RunningKafka, parallel_spark: SparkSession, tmp_path: Path) -> Iterator[Rigs]:
-    with made(kafka.config, tmp_path) as make:
-        yield make
 
 
 def test_a_transform_is_run_until_caught_up_and_each_record_leaves_once_in_order(stage: Stage) -> None:

@@ -1,13 +1,12 @@
 """Progress that is renewed: as it was, by whoever may, and so that nobody else's work is lost."""
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from lease_rig import EXACTLY_ONCE, NOTHING, Rigs, made
+from lease_rig import EXACTLY_ONCE, NOTHING, Rigs
 from stage import keyed, make_stage, until
 from wasmline.consumer import offset_codec
 from wasmline.consumer.confluent.batch_transactions import BatchTransactions
@@ -19,12 +18,6 @@ from wasmline.testing.guests import guest
 from wasmline.testing.kafka import RunningKafka
 
 MAP = offset_codec.encode(5, 20, range(5, 20, 2))
-
-
-@pytest.fixture
-def rigs(kafka: RunningKafka, tmp_path: Path) -> Iterator[Rigs]:
-    with made(kafka.config, tmp_path) as make:
-        yield make
 
 
 def commits(config: KafkaConfig, group: str) -> int:
@@ -45,13 +38,13 @@ def test_progress_is_committed_as_it_is_once_it_is_time(
             transaction.commit({source: progress})
     before = commits(rig.config, rig.job.group)
 
-    keeper = renewal.Renewal(rig.config)
-    keeper.keep(rig.job, sources)
+    keeper = renewal.Renewal(rig.config, rig.topic)
+    keeper.keep(rig.job, range(3))
     assert commits(rig.config, rig.job.group) == before
     monkeypatch.setattr(renewal, "FIRST", 0.0)
-    keeper = renewal.Renewal(rig.config)
-    keeper.keep(rig.job, sources)
-    keeper.keep(rig.job, sources)
+    keeper = renewal.Renewal(rig.config, rig.topic)
+    keeper.keep(rig.job, range(3))
+    keeper.keep(rig.job, range(3))
 
     assert commits(rig.config, rig.job.group) == before + len(left)
     for source in sources:
@@ -70,7 +63,7 @@ def test_whoever_works_on_is_fenced_by_the_renewal_of_exactly_once(rigs: Rigs, m
 
     def overtaken() -> None:
         with transactions.open([source]) as transaction:
-            renewal.Renewal(rig.config).keep(rig.job, [source])
+            renewal.Renewal(rig.config, rig.topic).keep(rig.job, [0])
             transaction.commit({source: CommittedOffset(4)})
 
     with pytest.raises(ProducerFenced):

@@ -6,7 +6,7 @@ errors of our tree; BrokerUnavailable is retryable and leaves the consumer as it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from wasmline.consumer.records import ConsumedRecord, Output
@@ -132,11 +132,11 @@ def virtual_shard(partition: int) -> int:
     return partition % VIRTUAL_SHARDS
 
 
-def virtual_shards(partitions: Collection[TopicPartition]) -> list[list[TopicPartition]]:
-    """Return partitions of one topic by their virtual shard, in order."""
-    shards: dict[int, list[TopicPartition]] = {}
+def virtual_shards(partitions: Iterable[int]) -> list[list[int]]:
+    """Return partitions of one topic by their virtual shard, in order: each has one owner."""
+    shards: dict[int, list[int]] = {}
     for partition in sorted(partitions):
-        shards.setdefault(virtual_shard(partition.partition), []).append(partition)
+        shards.setdefault(virtual_shard(partition), []).append(partition)
     return list(shards.values())
 
 

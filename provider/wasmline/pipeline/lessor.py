@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -66,7 +66,7 @@ class Lessor:
         self._topics = Topics(config)
         self._groups = ConsumerGroups(config)
         self._progress: GroupProgress | None = None
-        self._renewal = Renewal(config, keeps_maps=tenancy.keeps_maps)
+        self._renewal = Renewal(config, tenancy.topic, keeps_maps=tenancy.keeps_maps)
         self._ends: Ends | None = None
         if tenancy.ends is not None:
             ends = {TopicPartition(tenancy.topic, each): bounds for each, bounds in tenancy.ends.items()}
@@ -106,7 +106,7 @@ class Lessor:
             )
         until = time.time() + _stream(job).lease_seconds
         ends = self._tenancy.ends
-        shards = _shards(self._tenancy.topic, grant.progress)
+        shards = virtual_shards(grant.progress)
         shares = [sorted(chain(*shards[task :: grant.tasks])) for task in range(grant.tasks)]
         return [
             Lease(
@@ -147,7 +147,7 @@ class Lessor:
         grant = Grant(
             epoch=last.epoch + 1,
             generation=deployment.generation if deployment else 0,
-            tasks=min(asked, len(_shards(self._tenancy.topic, progress))),
+            tasks=min(asked, len(virtual_shards(progress))),
             control=self._follower.positions,
             progress=progress,
         )
@@ -163,7 +163,7 @@ class Lessor:
                 deployment=deployment,
             )
         )
-        self._renewal.keep(order.spec, list(_named(self._tenancy.topic, progress)))
+        self._renewal.keep(order.spec, progress)
         self._granted = grant, order.spec, deployment
         return grant
 
@@ -207,12 +207,6 @@ def _stream(job: JobSpec) -> StreamSpec:
     if job.stream is None:
         raise InvalidJob(f"job {job.job} was ordered anew as something else than a stream")
     return job.stream
-
-
-def _shards(topic: str, partitions: Iterable[int]) -> list[list[int]]:
-    """Return the partitions by virtual shard: each has one owner."""
-    shards = virtual_shards([TopicPartition(topic, each) for each in partitions])
-    return [[each.partition for each in shard] for shard in shards]
 
 
 def _named(topic: str, offsets: Mapping[int, int]) -> dict[TopicPartition, int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection
+from collections.abc import Iterable
 
 from wasmline.consumer.backend import virtual_shards
 from wasmline.consumer.confluent.assigned import GroupProgress
@@ -31,14 +31,15 @@ AGAIN = 600.0
 
 
 class Renewal:
-    """Renews the progress of a streaming job's group, for one driver. For one thread at a time."""
+    """Renews a streaming job's progress in its topic, for one driver. For one thread at a time."""
 
-    def __init__(self, config: KafkaConfig, *, keeps_maps: bool = True) -> None:
+    def __init__(self, config: KafkaConfig, topic: str, *, keeps_maps: bool = True) -> None:
         self._config = config
+        self._topic = topic
         self._keeps_maps = keeps_maps
         self._due = time.monotonic() + FIRST
 
-    def keep(self, job: JobSpec, partitions: Collection[TopicPartition]) -> None:
+    def keep(self, job: JobSpec, partitions: Iterable[int]) -> None:
         """If it is time, commit what is committed of these partitions once more, as it is.
 
         Call this while nobody works on them. With exactly-once, whoever does is fenced.
@@ -55,18 +56,21 @@ class Renewal:
             logger.warning("the progress of job %s is renewed later, not now: %s", job.job, error)
             self._due = time.monotonic() + AGAIN
 
-    def _transact(self, job: JobSpec, partitions: Collection[TopicPartition]) -> None:
+    def _transact(self, job: JobSpec, partitions: Iterable[int]) -> None:
         transactions = BatchTransactions(self._config, job.group, job.transactional_id, {})
         try:
             for shard in virtual_shards(partitions):
-                with transactions.open(shard) as transaction:
+                with transactions.open(self._named(shard)) as transaction:
                     transaction.commit(transaction.progress)
         finally:
             transactions.close()
 
-    def _commit(self, job: JobSpec, partitions: Collection[TopicPartition]) -> None:
+    def _commit(self, job: JobSpec, partitions: Iterable[int]) -> None:
         progress = GroupProgress(self._config, job.group, keeps_maps=self._keeps_maps)
         try:
-            progress.renew(partitions)
+            progress.renew(self._named(partitions))
         finally:
             progress.close()
+
+    def _named(self, partitions: Iterable[int]) -> list[TopicPartition]:
+        return [TopicPartition(self._topic, each) for each in partitions]

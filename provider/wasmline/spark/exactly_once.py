@@ -50,7 +50,7 @@ class ExactProgress:
         self._job = job
         self._topic = topic
         self._groups = ConsumerGroups(config)
-        self._renewal = Renewal(config)
+        self._renewal = Renewal(config, topic)
         self._working = threading.Lock()
         self.partitions = 0
         """How many partitions have their progress in the group. It must be found there from then on."""
@@ -102,7 +102,7 @@ class ExactProgress:
         """Renew the progress if it is time and no batch is written; any thread may ask for it."""
         if self._working.acquire(blocking=False):
             try:
-                self._renewal.keep(self._job, [TopicPartition(self._topic, each) for each in range(self.partitions)])
+                self._renewal.keep(self._job, range(self.partitions))
             finally:
                 self._working.release()
 
