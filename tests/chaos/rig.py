@@ -102,6 +102,8 @@ class Rig:
         self._folder = folder
         self._partitions = partitions
         self._keys = keys
+        self._ends: Counter[int] = Counter()
+        """How many records each partition has."""
         self._count = 0
         self._far: dict[int, int] = {}
         self._producer = producer(kafka.config)
@@ -132,11 +134,11 @@ class Rig:
 
     # -- the records ----------------------------------------------------------------------------------------------
 
-    def feed(self, records: int, *, value: bytes = b"value") -> None:
-        """Write records of random keys."""
+    def feed(self, records: int, *, value: bytes | None = None) -> None:
+        """Write records of random keys. Without a ``value``, each has its place for one, as ``expected`` names it."""
         self.write([b"key-%d" % self.random.randrange(self._keys) for _ in range(records)], value=value)
 
-    def write(self, keys: Sequence[bytes], *, value: bytes = b"value") -> None:
+    def write(self, keys: Sequence[bytes], *, value: bytes | None = None) -> None:
         """Write a record of each key; those of a key go to one partition."""
 
         def delivered(error: Any, message: Any) -> None:
@@ -149,7 +151,9 @@ class Rig:
 
         for key in keys:
             partition = crc32(key) % self._partitions
-            self._producer.produce(self.topic, value, key, partition=partition, on_delivery=delivered)
+            place = b"%d@%d" % (partition, self._ends[partition])
+            self._ends[partition] += 1
+            self._producer.produce(self.topic, value or place, key, partition=partition, on_delivery=delivered)
         assert self._producer.flush(PATIENCE) == 0
 
     # -- the members ----------------------------------------------------------------------------------------------
@@ -255,7 +259,7 @@ class Rig:
     def finish(self) -> None:
         """See all that was written done and committed, and the members leave; then look into the books."""
         self.wait(len(self.written))
-        ends = {number: (end, "") for number, end in Counter(partition for partition, _ in self.written).items()}
+        ends = {partition: (end, "") for partition, end in self._ends.items()}
         self.until(lambda: self.committed() == ends, f"commit of everything: {ends}")
         for member in list(self.members):
             self.leave(member)

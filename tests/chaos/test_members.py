@@ -17,6 +17,7 @@ from wasmline.testing.kafka import RunningKafka
         pytest.param("one", {"buffer_records": 60}, None, id="threads"),
         pytest.param("asynchronous", {}, None, id="asyncio", marks=long),
         pytest.param("several", {"batch_size": 8}, None, id="batches", marks=long),
+        pytest.param("wasm", {"batch_size": 8}, None, id="Wasm", marks=long),
         pytest.param("one", EXACTLY_ONCE, None, id="transactions"),
         pytest.param("one", {}, {"partition.assignment.strategy": "range"}, id="eager", marks=long),
         pytest.param("one", {}, {"group.protocol": "consumer"}, id="broker assigns", marks=long),
@@ -63,16 +64,24 @@ def test_members_join_and_leave_every_half_second(
 
 
 @pytest.mark.parametrize(
-    "options", [pytest.param({}, id="at least once", marks=long), pytest.param(EXACTLY_ONCE, id="transactions")]
+    ("handler", "options"),
+    [
+        pytest.param("one", {}, id="at least once", marks=long),
+        pytest.param("one", EXACTLY_ONCE, id="transactions"),
+        pytest.param("wasm", {"batch_size": 8}, id="Wasm", marks=long),
+        pytest.param("wasm", {**EXACTLY_ONCE, "batch_size": 8}, id="Wasm, transactions"),
+    ],
 )
-def test_members_are_killed_in_mid_flight(kafka: RunningKafka, tmp_path: Path, options: dict[str, object]) -> None:
+def test_members_are_killed_in_mid_flight(
+    kafka: RunningKafka, tmp_path: Path, handler: str, options: dict[str, object]
+) -> None:
     """What was in flight runs again, and so does what was finished since the last commit; #803 (transactions stall).
 
     In transactions one commit follows the other, so that a kill mostly meets an open one.
     """
-    if options:
+    if "delivery" in options:
         options = {**options, "commit_interval_ms": 1}
-    with Rig(kafka, tmp_path, options=options, sleep_ms=20, writes=True) as rig:
+    with Rig(kafka, tmp_path, options=options, handler=handler, sleep_ms=20, writes=True) as rig:
         rig.join(), rig.join()
         for _ in range(ROUNDS):
             rig.feed(1_000)

@@ -13,14 +13,19 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from ledger import Journal
 from wasmline.consumer import ConsumedRecord, ConsumerOptions, Output, ParallelConsumer, RetryPolicy, offset_codec
+from wasmline.consumer.engines import BatchHandler, Outcome
+from wasmline.deploy import DeploymentSpec
 from wasmline.errors import TerminalFailure
+from wasmline.pipeline.handler import TransformHandler
+from wasmline.registry import digest_of
+from wasmline.testing.guests import guest
 
 POISON = b"\xff poison"
 STUCK = b"stuck"
@@ -52,6 +57,11 @@ class Handler:
         outputs = [self.one(record) for record in records]
         return [output for output in outputs if output is not None]
 
+    @property
+    def wasm(self) -> Guests:
+        assert self._output is not None
+        return Guests(self._note, self._seconds, self._output)
+
     def _end(self, record: ConsumedRecord) -> Output | None:
         try:
             self._work(record)
@@ -79,6 +89,40 @@ class Handler:
 
     def _note(self, kind: str, record: ConsumedRecord) -> None:
         self._journal.write(kind, record.partition, record.offset, record.key or b"")
+
+
+class Guests:
+    """A module that copies records into ``output``, with a guest in each thread; a call takes ``seconds`` longer."""
+
+    def __init__(
+        self, note: Callable[[str, ConsumedRecord], None], seconds: Callable[[ConsumedRecord], float], output: str
+    ) -> None:
+        module = guest()
+        spec = DeploymentSpec(
+            name="copy", version="1.0.0", digest=digest_of(module), input_topic="any", output_topics=(output,)
+        )
+        self._transform = TransformHandler(spec, module)
+        self._note = note
+        self._seconds = seconds
+
+    def make(self) -> BatchHandler:
+        run = self._transform.make()
+
+        def noted(records: Sequence[ConsumedRecord]) -> Outcome:
+            """Run them. For as long as the guest has them, the first of each key has begun."""
+            firsts = {record.key: record for record in reversed(records)}
+            for record in firsts.values():
+                self._note("S", record)
+            time.sleep(self._seconds(records[0]))
+            outcome = run(records)
+            assert not outcome.failures
+            for record in records:
+                if record is not firsts[record.key]:
+                    self._note("S", record)
+                self._note("E", record)
+            return outcome
+
+        return noted
 
 
 def die_with_the_parent() -> None:
