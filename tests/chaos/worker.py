@@ -19,8 +19,16 @@ from random import Random
 from typing import Any
 
 from ledger import Journal
-from wasmline.consumer import ConsumedRecord, ConsumerOptions, Output, ParallelConsumer, RetryPolicy, offset_codec
-from wasmline.consumer.engines import BatchHandler, Outcome
+from wasmline.consumer import (
+    ConsumedRecord,
+    ConsumerOptions,
+    Outcome,
+    Output,
+    ParallelConsumer,
+    RetryPolicy,
+    offset_codec,
+)
+from wasmline.consumer.engines import BatchHandler
 from wasmline.deploy import DeploymentSpec
 from wasmline.errors import TerminalFailure
 from wasmline.pipeline.handler import TransformHandler

@@ -51,7 +51,7 @@ class Session:
         return self
 
     def __call__(self, records):
-        from wasmline.consumer.engines import Outcome
+        from wasmline.consumer import Outcome
         return Outcome([copy(record) for record in records], rows=range(len(records)))
 
 def wait_for_a_line(record):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from itertools import groupby
 from random import Random
 
 import pytest
@@ -334,10 +335,10 @@ class Consumer(RuleBasedStateMachine):
         view = self.views[partition]
         assert batch.work is view.work
         assert 1 <= len(batch.records) <= self.most
-        assert [record for _, run in batch.runs for record in run] == batch.records
+        assert [run for _, run in batch.runs] == self.runs(batch)
         note(f"took {[(record.offset, record.key, record.attempt) for record in batch.records]} of {partition}")
         lone = False
-        for _, run in batch.runs:
+        for run in self.runs(batch):
             key = self.key(run[0])
             assert self.runnable(partition, key)
             queue = view.queues[key]
@@ -409,8 +410,11 @@ class Consumer(RuleBasedStateMachine):
         view.state[begun.offset] = "out"
         self.out.append((view, following))
 
+    def runs(self, batch: Batch) -> list[list[ConsumedRecord]]:
+        return [list(run) for _, run in groupby(batch.records, self.key)]
+
     def unlock(self, batch: Batch) -> None:
-        for _, run in batch.runs:
+        for run in self.runs(batch):
             self.locks.remove((batch.work.partition, self.key(run[0])))
 
     def failed(
@@ -445,7 +449,7 @@ class Consumer(RuleBasedStateMachine):
 
     def suspected(self, view: View, batch: Batch, delay: float) -> None:
         """A batch of several failed as a whole: each record goes out once more, alone, and as if it had not been."""
-        for _, run in batch.runs:
+        for run in self.runs(batch):
             key = self.key(run[0])
             view.queues[key][:0] = run
             view.rests[key] = self.now + delay

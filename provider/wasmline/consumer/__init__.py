@@ -8,12 +8,11 @@ ParallelConsumer(ConsumerOptions(topics=("orders",), group_id="billing", max_con
 
 from __future__ import annotations
 
-from wasmline.consumer.engines import Outcome
 from wasmline.consumer.handlers import PerThread
 from wasmline.consumer.health import ConsumerHealth, State
 from wasmline.consumer.options import ConsumerOptions, Delivery, NullKeys, Ordering, Retry, RetryPolicy
 from wasmline.consumer.parallel import ParallelConsumer
-from wasmline.consumer.records import ConsumedRecord, Output
+from wasmline.consumer.records import ConsumedRecord, Outcome, Output
 
 __all__ = [
     "ConsumedRecord",

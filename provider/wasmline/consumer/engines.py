@@ -1,7 +1,7 @@
 """Where handlers run: threads, or one asyncio loop. Records go in as batches, and come out through one mailbox.
 
-An engine never touches the work itself: it reads a batch's records, and whether its partition is ``held``, and puts a
-``Result`` for every batch it was given. What follows a batch is run where that one was, unless something of it failed.
+An engine never touches the work itself: of a batch it reads the records, and whether its partition is ``held``, and it
+puts every batch that it was given back with its outcome. What follows one is run where that one was, unless it failed.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from queue import SimpleQueue
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from wasmline.consumer import event_loop
-from wasmline.consumer.records import ConsumedRecord, Output
+from wasmline.consumer.records import ConsumedRecord, Outcome
 from wasmline.consumer.work import Batch
 from wasmline.errors import HandlerCancelled
 
@@ -27,39 +26,8 @@ CANCEL = 1.0
 """Seconds that a coroutine has to end once it is cancelled."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of a batch: what it wrote, and which of its records failed, by their place in the batch.
-
-    ``rows`` are the places of the records that the outputs come from. None: nobody said, as with a handler of several.
-    """
-
-    outputs: Sequence[Output] = ()
-    failures: Mapping[int, Exception] = field(default_factory=dict)
-    rows: Sequence[int | None] | None = None
-
-    def row(self, output: int, records: int) -> int | None:
-        """Return the place of the record that an output comes from, in a batch of so many records."""
-        if self.rows is not None:
-            return self.rows[output]
-        return 0 if records == 1 else None
-
-
-class Result(NamedTuple):
-    """A batch that came back. The outcome is None where it was not begun, an exception where it failed as a whole."""
-
-    batch: Batch
-    outcome: Outcome | BaseException | None
-    seconds: float
-
-    @property
-    def following(self) -> Batch | None:
-        """What is run next by whoever ran this."""
-        return self.batch.next if isinstance(self.outcome, Outcome) and not self.outcome.failures else None
-
-
-Mailbox = SimpleQueue[Result | None]
-"""Results for the owner thread; None only wakes it."""
+Mailbox = SimpleQueue[Batch | None]
+"""What the owner thread gets back; None only wakes it."""
 
 BatchHandler = Callable[[Sequence[ConsumedRecord]], Outcome]
 AsyncBatchHandler = Callable[[Sequence[ConsumedRecord]], Awaitable[Outcome]]
@@ -115,18 +83,17 @@ class ThreadEngine:
         batches, mailbox, clock = self._batches, self._mailbox, time.perf_counter
         following: Batch | None = None
         while (batch := following or batches.get()) is not None:
-            begin = clock()
-            outcome: Outcome | BaseException | None = None
             if not batch.work.held:
+                begin = clock()
                 try:
                     if handle is None:
                         handle = self._make()
-                    outcome = handle(batch.records)
+                    batch.outcome = handle(batch.records)
                 except BaseException as error:
-                    outcome = error
-            result = Result(batch, outcome, clock() - begin)
-            following = result.following
-            mailbox.put(result)
+                    batch.outcome = error
+                batch.seconds = clock() - begin
+            following = batch.following
+            mailbox.put(batch)
         if handle is not None and (close := getattr(handle, "close", None)):
             close()
 
@@ -189,20 +156,19 @@ class AsyncioEngine:
                 await future
                 continue
             batch = following or batches.popleft()
-            begin = clock()
-            outcome: Outcome | BaseException | None = None
             if not batch.work.held:
+                begin = clock()
                 try:
-                    outcome = await self._handle(batch.records)
+                    batch.outcome = await self._handle(batch.records)
                 except asyncio.CancelledError as error:
                     if self._ending:
                         raise
-                    outcome = HandlerCancelled(f"the handler was cancelled, and not by the consumer: {error}")
+                    batch.outcome = HandlerCancelled(f"the handler was cancelled, and not by the consumer: {error}")
                 except BaseException as error:
-                    outcome = error
-            result = Result(batch, outcome, clock() - begin)
-            following = result.following
-            mailbox.put(result)
+                    batch.outcome = error
+                batch.seconds = clock() - begin
+            following = batch.following
+            mailbox.put(batch)
 
 
 async def _done(tasks: Collection[asyncio.Task[None]], timeout: float) -> set[asyncio.Task[None]]:

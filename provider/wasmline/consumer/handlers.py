@@ -12,11 +12,10 @@ from wasmline.consumer.engines import (
     BatchHandler,
     Engine,
     Mailbox,
-    Outcome,
     ThreadEngine,
 )
 from wasmline.consumer.options import ConsumerOptions
-from wasmline.consumer.records import ConsumedRecord, Output
+from wasmline.consumer.records import ConsumedRecord, Outcome, Output
 from wasmline.errors import RecordsFailed, TerminalFailure
 
 Returned = Iterable[Output] | Output | None

@@ -97,7 +97,7 @@ STUCK = 10.0
 def partition_health(work: PartitionWork, end: int | None, counts: PartitionCounts, now: float) -> PartitionHealth:
     """Describe one partition whose log ends at ``end``."""
     base = work.offsets.base
-    buffered = [shard.head if shard.locked else shard.records[0] for shard in work.shards]
+    buffered = [shard.head if shard.out else shard.records[0] for shard in work.shards]
     first = min(filter(None, buffered), key=attrgetter("offset"), default=None)
     return PartitionHealth(
         partition=work.partition,
@@ -110,9 +110,7 @@ def partition_health(work: PartitionWork, end: int | None, counts: PartitionCoun
         incompletes=work.offsets.incompletes,
         paused=work.paused,
         blocked=work.offsets.blocked,
-        stuck_keys=sum(
-            shard.error is not None or (shard.locked and now - shard.since >= STUCK) for shard in work.shards
-        ),
+        stuck_keys=sum(shard.error is not None or (shard.out and now - shard.since >= STUCK) for shard in work.shards),
         counts=replace(counts, dead_letters=counts.dead_letters.copy()),
     )
 
@@ -125,12 +123,12 @@ def waiting_keys(work: Work, now: float) -> tuple[WaitingKey, ...]:
             key=record.key,
             offset=record.offset,
             attempt=record.attempt,
-            seconds=now - shard.since if shard.locked else None,
+            seconds=now - shard.since if shard.out else None,
             error=None if shard.error is None else f"{type(shard.error).__name__}: {shard.error}",
         )
         for each in work
         for shard in each.shards
-        if (record := shard.head) is not None and (shard.locked or shard.error is not None)
+        if (record := shard.head) is not None and (shard.out or shard.error is not None)
     ]
     found.sort(key=lambda key: (-key.attempt, -(key.seconds or 0.0)))
     return tuple(found[:MOST_WAITING])

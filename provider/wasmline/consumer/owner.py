@@ -11,11 +11,11 @@ from queue import Empty
 from wasmline import dead_letters
 from wasmline.consumer.assignment import Assignment
 from wasmline.consumer.backend import Backend
-from wasmline.consumer.engines import Engine, Mailbox, Outcome, Result
+from wasmline.consumer.engines import Engine, Mailbox
 from wasmline.consumer.health import ConsumerHealth, Counters, State, partition_health, waiting_keys
 from wasmline.consumer.options import ConsumerOptions, Delivery
 from wasmline.consumer.progress import AtLeastOnce, ExactlyOnce, Progress
-from wasmline.consumer.records import ConsumedRecord, Output
+from wasmline.consumer.records import ConsumedRecord, Outcome, Output
 from wasmline.consumer.work import Batch, Work
 from wasmline.errors import HandlerBroken, RecordGivenUp
 from wasmline.records import TopicPartition
@@ -200,47 +200,50 @@ class Owner:
             self._engine.submit(batches)
 
     def _take_back(self, timeout: float) -> None:
-        """Take the results that there are, and wait ``timeout`` seconds for the first."""
+        """Take back the batches that are there, and wait ``timeout`` seconds for the first."""
         try:
-            result = self._mailbox.get(timeout=timeout) if timeout > 0 else self._mailbox.get_nowait()
+            batch = self._mailbox.get(timeout=timeout) if timeout > 0 else self._mailbox.get_nowait()
             now = time.monotonic()
             while True:
-                if result is not None:
-                    self._receive(result, now)
-                result = self._mailbox.get_nowait()
+                if batch is not None:
+                    self._receive(batch, now)
+                batch = self._mailbox.get_nowait()
         except Empty:
             return
 
-    def _receive(self, result: Result, now: float) -> None:
+    def _receive(self, batch: Batch, now: float) -> None:
         try:
-            self._returned(result, now)
+            self._returned(batch, now)
         except BaseException as error:
             if not self._ending:
                 raise
             self._failure = self._failure or error  # what else is done is still committed
 
-    def _returned(self, result: Result, now: float) -> None:
-        batch, outcome, seconds = result
+    def _returned(self, batch: Batch, now: float) -> None:
+        outcome = batch.outcome
         if outcome is None:
             self.work.abandon(batch)
             return
         self.counters.batches += 1
-        self.counters.handler_seconds += seconds
+        self.counters.handler_seconds += batch.seconds
         if isinstance(outcome, Outcome):
-            self.counters.failures += len(outcome.failures)
-            self.counters.records += len(batch.records) - len(outcome.failures)
+            failed = len(outcome.failures)
             given_up = self.work.release(batch, now, outcome.failures)
+            self.counters.records += len(batch.records) - failed
             if not batch.work.closed:
                 self._progress.finish(batch.work, *_succeeded(batch, outcome))
+            if not failed:
+                return
+            self.counters.failures += failed
         elif isinstance(outcome, Exception) and not isinstance(outcome, HandlerBroken):
-            self.counters.failures += 1
+            failed = len(batch.records)
             given_up = self.work.fail(batch, now, outcome)
+            self.counters.failures += 1
             if not given_up:
                 self._warn(batch.records[0], outcome)
         else:
             self.work.abandon(batch)
             raise outcome
-        failed = len(outcome.failures) if isinstance(outcome, Outcome) else len(batch.records)
         if failed > len(given_up):
             self._progress.counts[batch.work.partition].retries += failed - len(given_up)
         for record, error in given_up:

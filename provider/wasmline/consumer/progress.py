@@ -11,10 +11,9 @@ from typing import NamedTuple
 
 from wasmline.consumer.backend import Sink, Source, Transactions
 from wasmline.consumer.counts import PartitionCounts
-from wasmline.consumer.engines import Outcome
 from wasmline.consumer.errand import Errand
 from wasmline.consumer.offsets import Commit
-from wasmline.consumer.records import ConsumedRecord, Output
+from wasmline.consumer.records import ConsumedRecord, Outcome, Output
 from wasmline.consumer.work import PartitionWork, Work
 from wasmline.errors import BrokerUnavailable, CommitFailed, NotAuthorized, OutputRefused, TopicNotFound, WasmlineError
 from wasmline.records import CommittedOffset, TopicPartition

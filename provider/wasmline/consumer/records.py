@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -40,6 +41,24 @@ class Output(NamedTuple):
     def size(self) -> int:
         """Bytes of the key, the value and the headers."""
         return _size(self.key, self.value, self.headers)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a batch: what it wrote, and which of its records failed, by their place in the batch.
+
+    ``rows`` are the places of the records that the outputs come from. None: nobody said, as with a handler of several.
+    """
+
+    outputs: Sequence[Output] = ()
+    failures: Mapping[int, Exception] = field(default_factory=dict)
+    rows: Sequence[int | None] | None = None
+
+    def row(self, output: int, records: int) -> int | None:
+        """Return the place of the record that an output comes from, in a batch of so many records."""
+        if self.rows is not None:
+            return self.rows[output]
+        return 0 if records == 1 else None
 
 
 def _size(key: bytes | None, value: bytes | None, headers: Headers) -> int:

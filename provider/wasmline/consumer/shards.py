@@ -11,16 +11,17 @@ from wasmline.consumer.records import ConsumedRecord
 
 
 class Shard:
-    """Records that wait for each other. It is locked while a run of them is out, and rests while a retry is not due."""
+    """Records that wait for each other. It is locked while some are ``out``, and rests while a retry is not due."""
 
-    __slots__ = ("alone", "error", "head", "key", "locked", "records", "since")
+    __slots__ = ("alone", "error", "head", "key", "out", "records", "since")
 
-    def __init__(self, key: Hashable) -> None:
-        self.key = key
+    def __init__(self) -> None:
+        self.key: Hashable = None
         self.records: deque[ConsumedRecord] = deque()
-        self.locked = False
+        self.out = 0
+        """Records of the run that is handed out."""
         self.since = 0.0
-        """When the run that is out was handed out."""
+        """When it was handed out."""
         self.head: ConsumedRecord | None = None
         """The first record that was handed out last."""
         self.error: Exception | None = None
@@ -36,10 +37,12 @@ class Shards:
     to the partition's next assignment, so that no key is ever in two hands.
     """
 
-    __slots__ = ("_delayed", "_floor", "_numbers", "_ready", "_shards", "size")
+    __slots__ = ("_delayed", "_floor", "_numbers", "_ready", "_shards", "_spare", "size")
 
     def __init__(self, locked: Sequence[Shard] = ()) -> None:
         self._shards: dict[Hashable, Shard] = {shard.key: shard for shard in locked}
+        self._spare: list[Shard] = []
+        """Empty shards, for keys to come: where keys are many, one made for each record would cost more than the rest."""
         self._ready: deque[Shard] = deque()
         self._delayed: list[tuple[float, int, Shard]] = []
         self._numbers = count()
@@ -68,44 +71,47 @@ class Shards:
         """Queue a record behind those of its shard."""
         shard = self._shards.get(key)
         if shard is None:
-            shard = self._shards[key] = Shard(key)
+            shard = self._shards[key] = self._spare.pop() if self._spare else Shard()
+            shard.key = key
         shard.records.append(record)
         self.size += 1
-        if len(shard.records) == 1 and not shard.locked:
+        if len(shard.records) == 1 and not shard.out:
             self._enable(shard)
 
-    def take(self, limit: int, now: float, below: int | None = None) -> list[tuple[Shard, list[ConsumedRecord]]]:
-        """Lock the shards that may run, in turn, and return up to ``limit`` of their records.
+    def take(self, limit: int, now: float, below: int | None = None) -> tuple[list[Shard], list[ConsumedRecord]]:
+        """Lock the shards that may run, in turn, and return them and up to ``limit`` of their records, shard by shard.
 
         ``below`` lets only records with a lower offset run.
         """
+        shards: list[Shard] = []
+        taken: list[ConsumedRecord] = []
         while self._delayed and self._delayed[0][0] <= now:
             self._enable(heapq.heappop(self._delayed)[2])
         ready = self._ready
         if not ready or (below is not None and below <= self._floor):
-            return []
-        runs: list[tuple[Shard, list[ConsumedRecord]]] = []
+            return shards, taken
         for _ in range(len(ready)):
             shard = ready.popleft()
             if below is not None and shard.records[0].offset >= below:
                 ready.append(shard)
                 continue
             if shard.alone:
-                if runs:
+                if shards:
                     ready.appendleft(shard)
                     break
                 shard.alone -= 1
                 limit = 1
             records = _run(shard.records, limit, below)
-            shard.locked, shard.since, shard.head = True, now, records[0]
-            self.size -= len(records)
-            runs.append((shard, records))
-            limit -= len(records)
+            shard.out, shard.since, shard.head = len(records), now, records[0]
+            shards.append(shard)
+            taken += records
+            limit -= shard.out
             if not limit:
                 break
-        if not runs:
+        if not shards:
             self._floor = min(shard.records[0].offset for shard in ready)
-        return runs
+        self.size -= len(taken)
+        return shards, taken
 
     def follow(self, shard: Shard, limit: int, below: int | None = None) -> list[ConsumedRecord]:
         """Return up to ``limit`` more records of a shard that was just handed out, to be run one after the other."""
@@ -119,17 +125,19 @@ class Shards:
 
     def unlock(self, shard: Shard) -> None:
         """Let a shard run again: what was out is done."""
-        shard.locked = False
+        shard.out = 0
         shard.error = None
         if shard.records:
             self._enable(shard)
         else:
             del self._shards[shard.key]
+            shard.key = shard.head = None
+            self._spare.append(shard)
 
     def put_back(self, shard: Shard, records: Sequence[ConsumedRecord], *, due: float, error: Exception) -> None:
         """Queue records that were out before all others of their shard; they may run again when ``due``."""
         self.give_back(shard, records)
-        shard.locked, shard.error, shard.head = False, error, records[0]
+        shard.out, shard.error, shard.head = 0, error, records[0]
         heapq.heappush(self._delayed, (due, next(self._numbers), shard))
 
     def give_back(self, shard: Shard, records: Sequence[ConsumedRecord]) -> None:
@@ -139,7 +147,7 @@ class Shards:
 
     def succeed(self) -> Shards:
         """Return the shards of the partition's next assignment: empty, but for the locks of what is still out."""
-        locked = [shard for shard in self if shard.locked]
+        locked = [shard for shard in self if shard.out]
         for shard in locked:
             shard.records.clear()
             shard.alone = 0
@@ -154,8 +162,4 @@ def _run(records: deque[ConsumedRecord], limit: int, below: int | None) -> list[
     """Take up to ``limit`` records off the front, as far as they are ``below``."""
     if below is not None:
         limit = sum(1 for _ in takewhile(lambda record: record.offset < below, islice(records, limit)))
-    if limit >= len(records):
-        run = list(records)
-        records.clear()
-        return run
-    return [records.popleft() for _ in range(limit)]
+    return [records.popleft() for _ in range(min(limit, len(records)))]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from wasmline.consumer.offsets import Commit, PartitionOffsets, Start
 from wasmline.consumer.options import ConsumerOptions, NullKeys, Ordering
-from wasmline.consumer.records import ConsumedRecord
+from wasmline.consumer.records import ConsumedRecord, Outcome
 from wasmline.consumer.shards import Shard, Shards
 from wasmline.records import TopicPartition
 
@@ -54,20 +54,38 @@ class PartitionWork:
 
 
 class Batch:
-    """What one call of the handler gets: records of one partition, in runs of shards that are locked meanwhile."""
+    """What one call of the handler gets: records of one partition, in runs of ``shards`` that are locked meanwhile."""
 
-    __slots__ = ("next", "records", "runs", "work")
+    __slots__ = ("next", "outcome", "records", "seconds", "shards", "work")
 
-    def __init__(self, work: PartitionWork, runs: list[tuple[Shard, list[ConsumedRecord]]]) -> None:
+    def __init__(self, work: PartitionWork, shards: list[Shard], records: list[ConsumedRecord]) -> None:
         self.work = work
-        self.runs = runs
-        self.records = runs[0][1] if len(runs) == 1 else [record for _, records in runs for record in records]
+        self.shards = shards
+        self.records = records
         self.next: Batch | None = None
         """What whoever has this one goes on with if nothing of it failed: the next record of its shard."""
+        self.outcome: Outcome | BaseException | None = None
+        """What became of it: None where it was not begun, an exception where it failed as a whole."""
+        self.seconds = 0.0
+        """How long that took."""
+
+    @property
+    def runs(self) -> Iterator[tuple[Shard, list[ConsumedRecord]]]:
+        """The records of each shard, while it is locked."""
+        first = 0
+        for shard in self.shards:
+            last = first + shard.out
+            yield shard, self.records[first:last]
+            first = last
+
+    @property
+    def following(self) -> Batch | None:
+        """What whoever ran this one runs next."""
+        return self.next if isinstance(self.outcome, Outcome) and not self.outcome.failures else None
 
     @property
     def rest(self) -> Iterator[Batch]:
-        """The batches that follow this one."""
+        """All batches that wait for this one."""
         following = self.next
         while following is not None:
             yield following
@@ -88,7 +106,7 @@ class Work:
         self._options = options
         self._shard_of = _shard_of(options.ordering, options.null_keys)
         self._batch_size = options.batch_size or 1
-        self._partitions: dict[TopicPartition, PartitionWork] = {}
+        self._partitions: dict[tuple[str, int], PartitionWork] = {}
         self._rotation: deque[PartitionWork] = deque()
         self._departed: dict[TopicPartition, Shards] = {}
         self.out = 0
@@ -139,7 +157,7 @@ class Work:
         """
         again: dict[TopicPartition, int] = {}
         for record in records:
-            work = self._partitions.get(TopicPartition(record.topic, record.partition))
+            work = self._partitions.get((record.topic, record.partition))
             if work is None:
                 continue  # it was fetched before the partition was taken away
             if work.offsets.next is not None and record.offset < work.offsets.next:
@@ -168,20 +186,21 @@ class Work:
             if work.held or not work.shards.size:
                 continue
             below = work.offsets.highest_succeeded if work.offsets.blocked else None
-            if runs := work.shards.take(self._batch_size, now, below):
-                batch = Batch(work, runs)
-                work.out += len(batch.records)
+            shards, records = work.shards.take(self._batch_size, now, below)
+            if records:
+                batch = Batch(work, shards, records)
+                work.out += len(records)
                 self.out += 1
                 self._rotation.rotate(-turn)
-                if ahead and self._options.batch_size is None:
+                if ahead and self._options.batch_size is None and shards[0].records:
                     self._lengthen(batch, ahead, below)
                 return batch
         return None
 
     def _lengthen(self, batch: Batch, ahead: int, below: int | None) -> None:
-        work, ((shard, _),) = batch.work, batch.runs
-        for record in work.shards.follow(shard, ahead, below):
-            following = Batch(work, [(shard, [record])])
+        work, shards = batch.work, batch.shards
+        for record in work.shards.follow(shards[0], ahead, below):
+            following = Batch(work, shards, [record])
             batch.next, batch = following, following
             work.following += 1
 
@@ -195,27 +214,26 @@ class Work:
         """
         if batch.next is not None and not failures:
             batch.work.following -= 1
-            batch.work.shards.advance(batch.runs[0][0], now, batch.next.records[0])
+            batch.work.shards.advance(batch.shards[0], now, batch.next.records[0])
             return []
-        work, shards = self._returned(batch)
+        if not failures or batch.work.closed:
+            self.abandon(batch)  # to unlock is all that there is to do
+            return []
+        shards = self._returned(batch)
         given_up: list[GivenUp] = []
         first = 0
         for shard, records in batch.runs:
-            kept: list[ConsumedRecord] = []
-            if failures and not work.closed:
-                shards.give_back(shard, [record for each in batch.rest for record in each.records])
-                run = range(first, first + len(records))
-                failed = [(record, failures[i]) for i, record in zip(run, records, strict=True) if i in failures]
-                kept = self._keep(shards, shard, failed, now, given_up)
-                first += len(records)
-            if not kept:
+            shards.give_back(shard, [record for each in batch.rest for record in each.records])
+            failed = [(record, failures[place]) for place, record in enumerate(records, first) if place in failures]
+            first += len(records)
+            if not self._keep(shards, shard, failed, now, given_up):
                 shards.unlock(shard)
         return given_up
 
     def abandon(self, batch: Batch) -> None:
         """Take back a batch that was not begun, and what follows it, because its partition is about to go."""
-        _, shards = self._returned(batch)
-        for shard, _ in batch.runs:
+        shards = self._returned(batch)
+        for shard in batch.shards:
             shards.unlock(shard)
 
     def fail(self, batch: Batch, now: float, error: Exception) -> list[GivenUp]:
@@ -227,11 +245,11 @@ class Work:
         if len(batch.records) == 1:
             given_up = self.release(batch, now, {0: error})
             if not given_up and not batch.work.closed:
-                batch.runs[0][0].alone += 1
+                batch.shards[0].alone += 1
             return given_up
-        work, shards = self._returned(batch)
+        shards = self._returned(batch)
         for shard, records in batch.runs:
-            if work.closed:
+            if batch.work.closed:
                 shards.unlock(shard)
                 continue
             shard.alone = len(records)
@@ -314,17 +332,17 @@ class Work:
         parts = len(self._partitions) or 1
         return max(1, self._options.buffer_records // parts), max(1, self._options.buffer_bytes // parts)
 
-    def _returned(self, batch: Batch) -> tuple[PartitionWork, Shards]:
-        """Return the batch's work, and where its shards are by now."""
+    def _returned(self, batch: Batch) -> Shards:
+        """Note that a batch, and what follows it, is no longer out; return where its shards are by now."""
         self.out -= 1
         work = batch.work
         work.out -= len(batch.records)
         if batch.next is not None:
             work.following -= sum(1 for _ in batch.rest)
         if not work.closed:
-            return work, work.shards
+            return work.shards
         now = self._partitions.get(work.partition)
-        return work, now.shards if now else self._departed[work.partition]
+        return now.shards if now else self._departed[work.partition]
 
     def _keep(
         self,

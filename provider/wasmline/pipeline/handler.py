@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 
 from wasmline import dead_letters
-from wasmline.consumer import ConsumedRecord, Output
-from wasmline.consumer.engines import Outcome
+from wasmline.consumer import ConsumedRecord, Outcome, Output
 from wasmline.deploy import DeploymentSpec, ModuleStore
 from wasmline.documents import encode
 from wasmline.errors import HandlerBroken, InvalidBatch, TooManyFailures, TransformError

@@ -29,7 +29,8 @@ class Calls:
     """Handles records as ``work`` says (as Work.java does), and sets ``enough`` after the call that is ``wanted``."""
 
     def __init__(self, work: str, wanted: int) -> None:
-        self.made: list[Call] = []
+        self.made: list[tuple[float, float, int, int]] = []
+        """What Call says of each, without its cost: all of this counts as the contestant's time."""
         self.enough = threading.Event()
         self._wanted = wanted
         kind, argument = work.split(" ", 1)
@@ -39,16 +40,15 @@ class Calls:
         """Do the work in this thread."""
         begin = time.perf_counter()
         self._work(partition, offset)
-        self._note(Call(begin, time.perf_counter(), partition, offset))
+        self.made.append((begin, time.perf_counter(), partition, offset))
+        if len(self.made) >= self._wanted:
+            self.enough.set()
 
     async def handle_async(self, partition: int, offset: int) -> None:
         """Do the work on the event loop."""
         begin = time.perf_counter()
         await self._async_work(partition, offset)
-        self._note(Call(begin, time.perf_counter(), partition, offset))
-
-    def _note(self, call: Call) -> None:
-        self.made.append(call)
+        self.made.append((begin, time.perf_counter(), partition, offset))
         if len(self.made) >= self._wanted:
             self.enough.set()
 
@@ -56,19 +56,15 @@ class Calls:
 def _sleep(most: str) -> tuple[Work, AsyncWork]:
     limit = int(most)
 
-    async def wait(partition: int, offset: int) -> None:
-        await asyncio.sleep(micros(partition, offset, limit) / 1e6)
+    def seconds(partition: int, offset: int) -> float:
+        return micros(partition, offset, limit) / 1e6
 
-    return lambda partition, offset: time.sleep(micros(partition, offset, limit) / 1e6), wait
+    return lambda *at: time.sleep(seconds(*at)), lambda *at: asyncio.sleep(seconds(*at))
 
 
 def _fixed(microseconds: str) -> tuple[Work, AsyncWork]:
     seconds = int(microseconds) / 1e6
-
-    async def wait(partition: int, offset: int) -> None:
-        await asyncio.sleep(seconds)
-
-    return lambda partition, offset: time.sleep(seconds), wait
+    return lambda *at: time.sleep(seconds), lambda *at: asyncio.sleep(seconds)
 
 
 def _http(url: str) -> tuple[Work, AsyncWork]:

@@ -15,8 +15,7 @@ from consumer.ledger import Run
 from consumer.workload import PARTITIONS, Topic
 
 from wasmline.build import build, load_project
-from wasmline.consumer import ConsumedRecord, ConsumerOptions, ParallelConsumer
-from wasmline.consumer.engines import Outcome
+from wasmline.consumer import ConsumedRecord, ConsumerOptions, Outcome, ParallelConsumer
 from wasmline.deploy import DeploymentSpec
 from wasmline.kafka import Topics
 from wasmline.pipeline.handler import ThreadHandler, TransformHandler

@@ -6,9 +6,9 @@ from queue import SimpleQueue
 
 import pytest
 
-from wasmline.consumer.engines import AsyncioEngine, Engine, Mailbox, Outcome, Result, ThreadEngine
+from wasmline.consumer.engines import AsyncioEngine, Engine, Mailbox, ThreadEngine
 from wasmline.consumer.options import ConsumerOptions
-from wasmline.consumer.records import ConsumedRecord
+from wasmline.consumer.records import ConsumedRecord, Outcome
 from wasmline.consumer.work import Batch, Work
 from wasmline.errors import HandlerCancelled
 from wasmline.records import TopicPartition
@@ -33,9 +33,9 @@ def taken(work: Work, count: int) -> list[Batch]:
     return [batch for batch in batches if batch]
 
 
-def got(mailbox: Mailbox, count: int) -> list[Result]:
+def got(mailbox: Mailbox, count: int) -> list[Batch]:
     found = [mailbox.get(timeout=LONG) for _ in range(count)]
-    return [result for result in found if result]
+    return [batch for batch in found if batch]
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_every_batch_comes_back_once(start: Callable[[Handle, int], Engine], wor
     batches = taken(work, 50)
     for first in range(0, 50, 10):
         engine.submit(batches[first : first + 10])
-    assert {result.batch for result in got(mailbox, 50)} == set(batches)
+    assert set(got(mailbox, 50)) == set(batches)
     assert sorted(seen) == list(range(50))
 
 
@@ -108,7 +108,7 @@ def test_a_batch_of_a_held_partition_is_not_begun(
     batches = taken(work, 2)
     work.hold([ORDERS])
     start(handle, 2).submit(batches)
-    assert [result.outcome for result in got(mailbox, 2)] == [None, None]
+    assert [batch.outcome for batch in got(mailbox, 2)] == [None, None]
     assert not calls
 
 
@@ -121,7 +121,7 @@ def test_threads_run_as_many_batches_at_once_as_there_are_workers(work: Work, ma
 
     engine = ThreadEngine(lambda: handle, 3, 6, mailbox)
     engine.submit(taken(work, 6))
-    assert [result.outcome for result in got(mailbox, 6)] == [Outcome()] * 6
+    assert [batch.outcome for batch in got(mailbox, 6)] == [Outcome()] * 6
     engine.close(LONG)
 
 
@@ -145,7 +145,7 @@ def test_each_thread_makes_its_own_handler_and_closes_it(work: Work, mailbox: Ma
     closed: list[int] = []
     engine = ThreadEngine(lambda: Session(closed), 3, 6, mailbox)
     engine.submit(taken(work, 20))
-    assert {str(result.outcome) for result in got(mailbox, 20)} == {str(Outcome())}
+    assert {str(batch.outcome) for batch in got(mailbox, 20)} == {str(Outcome())}
     engine.close(LONG)
     assert 1 <= len(set(closed)) == len(closed) <= 3
 
@@ -237,5 +237,5 @@ def test_a_coroutine_that_returns_while_its_engine_ends_is_waited_for_and_no_lon
     engine.submit(taken(work, 1))
     assert begun.wait(LONG)
     engine.close(5.0)
-    assert [result.outcome for result in got(mailbox, 1)] == [Outcome()]
+    assert [batch.outcome for batch in got(mailbox, 1)] == [Outcome()]
     assert not [entry for entry in caplog.records if entry.levelno >= logging.WARNING]

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from wasmline.consumer.engines import Engine, Mailbox, Outcome, Result
+from wasmline.consumer.engines import Engine, Mailbox
 from wasmline.consumer.handlers import engine
 from wasmline.consumer.options import ConsumerOptions
-from wasmline.consumer.records import ConsumedRecord, Output
+from wasmline.consumer.records import ConsumedRecord, Outcome, Output
 from wasmline.consumer.work import Work
 from wasmline.errors import RecordsFailed, TerminalFailure
 from wasmline.records import TopicPartition
@@ -28,10 +28,8 @@ def result(handler: Any, batch_size: int | None = None, records: int = 1) -> Out
     workers: Engine = engine(handler, options, mailbox)
     try:
         workers.submit([batch])
-        found = mailbox.get(timeout=30)
-        assert isinstance(found, Result)
-        assert found.batch is batch
-        return found.outcome
+        assert mailbox.get(timeout=30) is batch
+        return batch.outcome
     finally:
         workers.close(30)
 

@@ -7,8 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from wasmline import dead_letters
-from wasmline.consumer import ConsumedRecord, PerThread
-from wasmline.consumer.engines import Outcome
+from wasmline.consumer import ConsumedRecord, Outcome, PerThread
 from wasmline.deploy import DeploymentSpec
 from wasmline.errors import GuestTrap, HandlerBroken, InstanceClosed, InvalidModule, TooManyFailures
 from wasmline.pipeline.handler import TransformHandler
