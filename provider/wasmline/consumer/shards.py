@@ -42,7 +42,7 @@ class Shards:
     def __init__(self, locked: Sequence[Shard] = ()) -> None:
         self._shards: dict[Hashable, Shard] = {shard.key: shard for shard in locked}
         self._spare: list[Shard] = []
-        """Empty shards, for keys to come: where keys are many, one made for each record would cost more than the rest."""
+        """Empty shards, for keys to come: to make one for each record would cost more than all else here."""
         self._ready: deque[Shard] = deque()
         self._delayed: list[tuple[float, int, Shard]] = []
         self._numbers = count()
