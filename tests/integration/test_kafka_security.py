@@ -10,6 +10,7 @@ import pytest
 import trustme
 from cryptography.hazmat.primitives import serialization
 
+from lease_rig import EXACTLY_ONCE, LeaseRig
 from wasmline.errors import BrokerUnavailable, KafkaError
 from wasmline.kafka import KafkaConfig, Topics, produce_all, read_to_end
 from wasmline.local import LocalKafka, SaslSsl, find_java, kafka_jars
@@ -46,6 +47,15 @@ def test_a_java_client_gets_in_with_the_translated_configuration(
     topic = kafka.topic(retention_ms="123456")
     answer = ask_with_java(kafka.config, topic, tmp_path)
     assert "retention.ms=123456" in answer.stdout, answer.stderr
+
+
+def test_leases_write_exactly_once_through_a_secured_listener(secured_kafka: Any, tmp_path: Path) -> None:
+    kafka: RunningKafka = secured_kafka("PLAIN")
+    with LeaseRig(kafka.config, tmp_path, **EXACTLY_ONCE) as rig:
+        rig.feed(300)
+        with rig.letting(rig.lessor(slots=1)):
+            rig.finish()
+        assert rig.committed() == 300
 
 
 def test_a_java_client_is_turned_away_with_another_password(secured_kafka: Any, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections import defaultdict
 from collections.abc import Iterable
 
 import psutil  # type: ignore[import-untyped]
@@ -44,9 +45,12 @@ def throughput(bench: Bench) -> Iterable[Row]:
 
 
 def _rate(rig: LeaseRig) -> float:
-    """Return records a second, from when the first outputs were written to when the last ones were."""
-    times = sorted(message.timestamp()[1] for message in read_to_end(rig.config, rig.output))
-    return (len(times) - 1) * 1_000 / (times[-1] - times[0])
+    """Return records a second by when their outputs were written, for as long as all tasks were at work."""
+    times = defaultdict(list)
+    for message in read_to_end(rig.config, rig.output):
+        times[dict(message.headers() or [])["worker"]].append(message.timestamp()[1])
+    begin, end = max(map(min, times.values())), min(map(max, times.values()))
+    return sum(begin <= at < end for each in times.values() for at in each) * 1_000 / (end - begin)
 
 
 def latency(bench: Bench) -> Iterable[Row]:
