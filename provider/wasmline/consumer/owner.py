@@ -22,14 +22,14 @@ from wasmline.records import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-FETCH = 100
-"""Records that one poll returns at most where each is a call by itself: workers wait while more are taken in."""
+FETCH = 500
+"""Records that one poll returns at most."""
 
-FETCH_FOR_BATCHES = 500
-"""The same where a call has several."""
+SIP = 100
+"""The same where each is a call by itself, and no worker is idle: they wait while records are taken in."""
 
 ENOUGH = 1_000
-"""Records that wait until no more are read without a pause: among fewer, few keys are free."""
+"""Records that wait until no more are read without a pause, if no worker is idle: else their keys are too few."""
 
 FOLLOWERS = 15
 """Records that follow one of the same key, where there are fewer keys than workers: none waits for this thread."""
@@ -65,7 +65,7 @@ class Owner:
         self._source = backend.source
         self._engine = engine
         self._spare = (engine.room - engine.workers) // 2
-        self._fetch = FETCH if options.batch_size is None else FETCH_FOR_BATCHES
+        self._sip = SIP if options.batch_size is None else FETCH
         self._enough = max(ENOUGH, engine.room * (options.batch_size or 1))
         self._mailbox = mailbox
         self._progress: Progress
@@ -177,10 +177,11 @@ class Owner:
 
     def _look(self, timeout: float) -> None:
         """Read what there is, and pause or resume partitions as their buffers ask for."""
-        records = self._source.poll(min(self._fetch, self.work.room), timeout)
+        idle = self.work.out < self._engine.workers
+        records = self._source.poll(min(FETCH if idle else self._sip, self.work.room), timeout)
         if again := self.work.add(records):
             self._assignment.reread(again)
-        hungry = records and self.work.queued < self._enough
+        hungry = records and (idle or self.work.queued < self._enough)
         self._next_look = time.monotonic() + (0.0 if hungry else LOOK)
         pause, resume = self.work.balance()
         if pause:

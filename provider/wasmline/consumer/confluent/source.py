@@ -33,6 +33,8 @@ DEFAULTS = {
     "queued.min.messages": "10000",
     "queued.max.messages.kbytes": "16384",
     "fetch.queue.backoff.ms": "20",
+    # A partition that is read again waits until the broker has answered for those of its others that have nothing new.
+    "fetch.wait.max.ms": "100",
 }
 FIXED = {"enable.auto.commit": "false", "enable.auto.offset.store": "false"}
 
