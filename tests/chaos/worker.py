@@ -28,10 +28,9 @@ from wasmline.consumer import (
     RetryPolicy,
     offset_codec,
 )
-from wasmline.consumer.engines import BatchHandler
 from wasmline.deploy import DeploymentSpec
-from wasmline.errors import TerminalFailure
-from wasmline.pipeline.handler import TransformHandler
+from wasmline.errors import HandlerBroken, TerminalFailure
+from wasmline.pipeline.handler import ThreadHandler, TransformHandler
 from wasmline.registry import digest_of
 from wasmline.testing.guests import guest
 
@@ -113,24 +112,38 @@ class Guests:
         self._note = note
         self._seconds = seconds
 
-    def make(self) -> BatchHandler:
-        run = self._transform.make()
+    def make(self) -> Noted:
+        return Noted(self._transform.make(), self._note, self._seconds)
 
-        def noted(records: Sequence[ConsumedRecord]) -> Outcome:
-            """Run them. For as long as the guest has them, the first of each key has begun."""
-            firsts = {record.key: record for record in reversed(records)}
-            for record in firsts.values():
+
+class Noted:
+    """The guest of one thread."""
+
+    def __init__(
+        self,
+        guest: ThreadHandler,
+        note: Callable[[str, ConsumedRecord], None],
+        seconds: Callable[[ConsumedRecord], float],
+    ) -> None:
+        self._guest = guest
+        self._note = note
+        self._seconds = seconds
+        self.close = guest.close
+
+    def __call__(self, records: Sequence[ConsumedRecord]) -> Outcome:
+        """Run them. For as long as the guest has them, the first of each key has begun."""
+        firsts = {record.key: record for record in reversed(records)}
+        for record in firsts.values():
+            self._note("S", record)
+        time.sleep(self._seconds(records[0]))
+        outcome = self._guest(records)
+        if outcome.failures:
+            raise HandlerBroken(f"a guest that copies has failed: {outcome.failures}")
+        for record in records:
+            if record is not firsts[record.key]:
                 self._note("S", record)
-            time.sleep(self._seconds(records[0]))
-            outcome = run(records)
-            assert not outcome.failures
-            for record in records:
-                if record is not firsts[record.key]:
-                    self._note("S", record)
-                self._note("E", record)
-            return outcome
-
-        return noted
+            self._note("E", record)
+        return outcome
 
 
 def die_with_the_parent() -> None:

@@ -26,10 +26,10 @@ FETCH = 500
 """Records that one poll returns at most."""
 
 SIP = 100
-"""The same where each is a call by itself, and no worker is idle: they wait while records are taken in."""
+"""The same where each is a call by itself and no worker starves: those that are done wait while more are taken in."""
 
 ENOUGH = 1_000
-"""Records that wait until no more are read without a pause, if no worker is idle: else their keys are too few."""
+"""Records that wait until no more are read without a pause, if there is something for each worker among them."""
 
 FOLLOWERS = 15
 """Records that follow one of the same key, where there are fewer keys than workers: none waits for this thread."""
@@ -177,12 +177,13 @@ class Owner:
 
     def _look(self, timeout: float) -> None:
         """Read what there is, and pause or resume partitions as their buffers ask for."""
-        idle = self.work.out < self._engine.workers
-        records = self._source.poll(min(FETCH if idle else self._sip, self.work.room), timeout)
+        starving = self.work.out + self.work.ready < self._engine.workers
+        most = FETCH if starving and self.work.queued else self._sip
+        records = self._source.poll(min(most, self.work.room), timeout)
         if again := self.work.add(records):
             self._assignment.reread(again)
-        hungry = records and (idle or self.work.queued < self._enough)
-        self._next_look = time.monotonic() + (0.0 if hungry else LOOK)
+        goes_on = records and (starving or self.work.queued < self._enough)
+        self._next_look = time.monotonic() + (0.0 if goes_on else LOOK)
         pause, resume = self.work.balance()
         if pause:
             self._source.pause(pause)

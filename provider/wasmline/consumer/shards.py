@@ -9,6 +9,9 @@ from itertools import count, islice, takewhile
 
 from wasmline.consumer.records import ConsumedRecord
 
+SPARE = 1_000
+"""Empty shards that are kept for keys to come: to make one for each record would cost more than all else here."""
+
 
 class Shard:
     """Records that wait for each other. It is locked while some are ``out``, and rests while a retry is not due."""
@@ -42,7 +45,6 @@ class Shards:
     def __init__(self, locked: Sequence[Shard] = ()) -> None:
         self._shards: dict[Hashable, Shard] = {shard.key: shard for shard in locked}
         self._spare: list[Shard] = []
-        """Empty shards, for keys to come: to make one for each record would cost more than all else here."""
         self._ready: deque[Shard] = deque()
         self._delayed: list[tuple[float, int, Shard]] = []
         self._numbers = count()
@@ -124,7 +126,7 @@ class Shards:
         shard.since, shard.head, shard.error = now, head, None
 
     def unlock(self, shard: Shard) -> None:
-        """Let a shard run again: what was out is done."""
+        """Let a shard run again: what was out is done. Without more records it may be another key's from now on."""
         shard.out = 0
         shard.error = None
         if shard.records:
@@ -132,7 +134,8 @@ class Shards:
         else:
             del self._shards[shard.key]
             shard.key = shard.head = None
-            self._spare.append(shard)
+            if len(self._spare) < SPARE:
+                self._spare.append(shard)
 
     def put_back(self, shard: Shard, records: Sequence[ConsumedRecord], *, due: float, error: Exception) -> None:
         """Queue records that were out before all others of their shard; they may run again when ``due``."""

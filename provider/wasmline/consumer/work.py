@@ -1,8 +1,9 @@
 """The work of a consumer: what was read, what is out, what is done, and what may be committed. Pure.
 
 Nothing here waits, reads a clock or knows of threads: ``now`` is an argument, in seconds of any steady clock, and one
-owner makes all calls. Every assignment of a partition is a ``PartitionWork`` of its own, so a result that comes back
-after its partition was taken away finds it ``closed`` and changes no offset, wherever the partition is by then.
+owner makes all calls. A batch that is out is its engine's until it comes back. Every assignment of a partition is a
+``PartitionWork`` of its own, so a batch that comes back after its partition was taken away finds it ``closed`` and
+changes no offset, wherever the partition is by then.
 """
 
 from __future__ import annotations
@@ -217,7 +218,7 @@ class Work:
             batch.work.shards.advance(batch.shards[0], now, batch.next.records[0])
             return []
         if not failures or batch.work.closed:
-            self.abandon(batch)  # to unlock is all that there is to do
+            self._unlock(batch)
             return []
         shards = self._returned(batch)
         given_up: list[GivenUp] = []
@@ -232,9 +233,7 @@ class Work:
 
     def abandon(self, batch: Batch) -> None:
         """Take back a batch that was not begun, and what follows it, because its partition is about to go."""
-        shards = self._returned(batch)
-        for shard in batch.shards:
-            shards.unlock(shard)
+        self._unlock(batch)
 
     def fail(self, batch: Batch, now: float, error: Exception) -> list[GivenUp]:
         """Take back a batch that failed as a whole, as ``release`` does.
@@ -331,6 +330,11 @@ class Work:
         """Records and bytes that each partition may have."""
         parts = len(self._partitions) or 1
         return max(1, self._options.buffer_records // parts), max(1, self._options.buffer_bytes // parts)
+
+    def _unlock(self, batch: Batch) -> None:
+        shards = self._returned(batch)
+        for shard in batch.shards:
+            shards.unlock(shard)
 
     def _returned(self, batch: Batch) -> Shards:
         """Note that a batch, and what follows it, is no longer out; return where its shards are by now."""

@@ -1,11 +1,12 @@
-"""What the owner's thread does in one turn after the other, with handlers that do not return."""
+"""What the owner's thread does in one turn after the other."""
 
 from collections.abc import Sequence
 from queue import SimpleQueue
 
 import pytest
 
-from wasmline.consumer import ConsumerOptions, Output, owner
+from wasmline.consumer import ConsumerOptions, Outcome, Output, owner
+from wasmline.consumer.engines import Mailbox
 from wasmline.consumer.memory import MemoryBackend, MemoryCluster
 from wasmline.consumer.work import Batch
 
@@ -13,32 +14,42 @@ RECORDS = 3_000
 OPTIONS = ConsumerOptions(topics=("in",), group_id="g", max_concurrency=2)
 
 
-class Busy:
-    """An engine whose handlers are at work."""
+class Handlers:
+    """An engine whose handlers return at once, or not at all."""
 
     workers, room = 2, 4
 
+    def __init__(self, mailbox: Mailbox, *, quick: bool) -> None:
+        self._mailbox = mailbox
+        self._quick = quick
+
     def submit(self, batches: Sequence[Batch]) -> None:
-        pass
+        for batch in batches if self._quick else ():
+            for each in (batch, *batch.rest):
+                each.outcome = Outcome()
+                self._mailbox.put(each)
 
     def close(self, timeout: float) -> int:
         return 0
 
 
-@pytest.mark.parametrize(("keys", "expected"), [(1, RECORDS), (100, owner.ENOUGH)])
+@pytest.mark.parametrize(
+    ("keys", "quick", "expected"), [(1, False, RECORDS), (100, False, owner.ENOUGH), (100, True, owner.ENOUGH)]
+)
 def test_it_reads_on_without_a_pause_while_its_keys_are_too_few_for_its_workers(
-    monkeypatch: pytest.MonkeyPatch, keys: int, expected: int
+    monkeypatch: pytest.MonkeyPatch, keys: int, quick: bool, expected: int
 ) -> None:
     monkeypatch.setattr(owner, "LOOK", 3_600.0)
-    cluster, mailbox = MemoryCluster(), SimpleQueue[Batch | None]()
+    cluster = MemoryCluster()
+    mailbox: Mailbox = SimpleQueue()
     cluster.create("in")
     for number in range(RECORDS):
         cluster.write(Output("in", b"", key=b"%d" % (number % keys)))
     backend = MemoryBackend(cluster, OPTIONS)
-    ours = owner.Owner(OPTIONS, backend, Busy(), mailbox)
+    ours = owner.Owner(OPTIONS, backend, Handlers(mailbox, quick=quick), mailbox)
     backend.source.open(ours)
     for _ in range(RECORDS // owner.SIP):
         mailbox.put(None)  # it does not wait for a result
         ours.turn()
-    read = ours.work.queued + ours.work.out
-    assert expected <= read < expected + 2 * owner.SIP
+    read = ours.work.queued + ours.work.out + ours.counters.records
+    assert expected <= read < expected + 3 * owner.SIP
