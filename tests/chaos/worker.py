@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -51,13 +51,13 @@ class Handler:
         self._attempts = orders["options"].get("retry", {}).get("max_attempts")
 
     def one(self, record: ConsumedRecord) -> Output | None:
-        self._note("S", record)
-        time.sleep(self._seconds(record))
+        self.note("S", record)
+        time.sleep(self.seconds(record))
         return self._end(record)
 
     async def asynchronous(self, record: ConsumedRecord) -> Output | None:
-        self._note("S", record)
-        await asyncio.sleep(self._seconds(record))
+        self.note("S", record)
+        await asyncio.sleep(self.seconds(record))
         return self._end(record)
 
     def several(self, records: Sequence[ConsumedRecord]) -> list[Output]:
@@ -67,18 +67,18 @@ class Handler:
     @property
     def wasm(self) -> Guests:
         assert self._output is not None
-        return Guests(self._note, self._seconds, self._output)
+        return Guests(self, self._output)
 
     def _end(self, record: ConsumedRecord) -> Output | None:
         try:
             self._work(record)
         except TerminalFailure:
-            self._note("D", record)
+            self.note("D", record)
             raise
         except Exception:
-            self._note("D" if record.attempt == self._attempts else "F", record)
+            self.note("D" if record.attempt == self._attempts else "F", record)
             raise
-        self._note("E", record)
+        self.note("E", record)
         if self._output is None:
             return None
         return Output(self._output, f"{record.partition}@{record.offset}".encode(), record.key)
@@ -91,58 +91,49 @@ class Handler:
         if record.attempt <= 2 and Random(record.partition << 40 | record.offset).randrange(100) < self._failing:
             raise RuntimeError("not this time")
 
-    def _seconds(self, record: ConsumedRecord) -> float:
+    def seconds(self, record: ConsumedRecord) -> float:
         return self._sleep * Random(record.offset << 10 | record.partition).random()
 
-    def _note(self, kind: str, record: ConsumedRecord) -> None:
+    def note(self, kind: str, record: ConsumedRecord) -> None:
         self._journal.write(kind, record.partition, record.offset, record.key or b"")
 
 
 class Guests:
-    """A module that copies records into ``output``, with a guest in each thread; a call takes ``seconds`` longer."""
+    """A module that copies records into ``output``, with a guest in each thread, as ``Handler`` would."""
 
-    def __init__(
-        self, note: Callable[[str, ConsumedRecord], None], seconds: Callable[[ConsumedRecord], float], output: str
-    ) -> None:
+    def __init__(self, handler: Handler, output: str) -> None:
         module = guest()
         spec = DeploymentSpec(
             name="copy", version="1.0.0", digest=digest_of(module), input_topic="any", output_topics=(output,)
         )
+        self._handler = handler
         self._transform = TransformHandler(spec, module)
-        self._note = note
-        self._seconds = seconds
 
     def make(self) -> Noted:
-        return Noted(self._transform.make(), self._note, self._seconds)
+        return Noted(self._handler, self._transform.make())
 
 
 class Noted:
     """The guest of one thread."""
 
-    def __init__(
-        self,
-        guest: ThreadHandler,
-        note: Callable[[str, ConsumedRecord], None],
-        seconds: Callable[[ConsumedRecord], float],
-    ) -> None:
+    def __init__(self, handler: Handler, guest: ThreadHandler) -> None:
+        self._handler = handler
         self._guest = guest
-        self._note = note
-        self._seconds = seconds
         self.close = guest.close
 
     def __call__(self, records: Sequence[ConsumedRecord]) -> Outcome:
         """Run them. For as long as the guest has them, the first of each key has begun."""
         firsts = {record.key: record for record in reversed(records)}
         for record in firsts.values():
-            self._note("S", record)
-        time.sleep(self._seconds(records[0]))
+            self._handler.note("S", record)
+        time.sleep(self._handler.seconds(records[0]))
         outcome = self._guest(records)
         if outcome.failures:
             raise HandlerBroken(f"a guest that copies has failed: {outcome.failures}")
         for record in records:
             if record is not firsts[record.key]:
-                self._note("S", record)
-            self._note("E", record)
+                self._handler.note("S", record)
+            self._handler.note("E", record)
         return outcome
 
 

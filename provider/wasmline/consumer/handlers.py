@@ -6,14 +6,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from wasmline.consumer.engines import (
-    AsyncBatchHandler,
-    AsyncioEngine,
-    BatchHandler,
-    Engine,
-    Mailbox,
-    ThreadEngine,
-)
+from wasmline.consumer.engines import AsyncBatchHandler, AsyncioEngine, BatchHandler, Engine, Mailbox, ThreadEngine
 from wasmline.consumer.options import ConsumerOptions
 from wasmline.consumer.records import ConsumedRecord, Outcome, Output
 from wasmline.errors import RecordsFailed, TerminalFailure

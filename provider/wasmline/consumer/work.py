@@ -246,11 +246,11 @@ class Work:
             if not given_up and not batch.work.closed:
                 batch.shards[0].alone += 1
             return given_up
+        if batch.work.closed:
+            self._unlock(batch)
+            return []
         shards = self._returned(batch)
         for shard, records in batch.runs:
-            if batch.work.closed:
-                shards.unlock(shard)
-                continue
             shard.alone = len(records)
             shards.put_back(shard, records, due=now + (self._options.retry.after(1, error) or 0), error=error)
         return []

@@ -40,14 +40,15 @@ class Calls:
         """Do the work in this thread."""
         begin = time.perf_counter()
         self._work(partition, offset)
-        self.made.append((begin, time.perf_counter(), partition, offset))
-        if len(self.made) >= self._wanted:
-            self.enough.set()
+        self._note(begin, partition, offset)
 
     async def handle_async(self, partition: int, offset: int) -> None:
         """Do the work on the event loop."""
         begin = time.perf_counter()
         await self._async_work(partition, offset)
+        self._note(begin, partition, offset)
+
+    def _note(self, begin: float, partition: int, offset: int) -> None:
         self.made.append((begin, time.perf_counter(), partition, offset))
         if len(self.made) >= self._wanted:
             self.enough.set()
