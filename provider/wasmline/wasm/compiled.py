@@ -17,10 +17,9 @@ from pathlib import Path
 
 import wasmtime
 
-from wasmline.wasm.abi import abi_version, compile_module, validate_module
-from wasmline.wasm.compiler import compile_apart, is_demanding
+from wasmline.wasm.compiler import compile_transform
 from wasmline.wasm.engine import fingerprint, new_engine
-from wasmline.wasm.joined import joined, version
+from wasmline.wasm.joined import version
 
 _log = logging.getLogger(__name__)
 
@@ -64,13 +63,13 @@ class CompiledCache:
     def load(self, wasm: bytes, compiler: Compiler | None = None) -> Loaded:
         """Return a module, or raise InvalidModule if it cannot be compiled.
 
-        ``compiler`` None is for guests, which get the shim and raise what ``abi_version`` raises, too;
+        ``compiler`` None is for guests, which get the shim and raise what ``compile_transform`` raises;
         ``wasmtime.Module`` takes our own modules, as text too.
         """
         path = self._folder / f"{digest_of(wasm).removeprefix('sha256:')}-{fingerprint()}-{version()}.cwasm"
         loaded = self._read(path)
         if loaded is None:
-            code = _compiled(wasm) if compiler is None else bytes(compiler(new_engine(), wasm).serialize())
+            code = compile_transform(wasm) if compiler is None else bytes(compiler(new_engine(), wasm).serialize())
             self._write(path, code)
             loaded = Loaded.of(code)
         return loaded
@@ -99,11 +98,3 @@ class CompiledCache:
             _log.info("compiled code is not kept: %s", error)
             if partial is not None:
                 partial.unlink(missing_ok=True)
-
-
-def _compiled(wasm: bytes) -> bytes:
-    engine = new_engine()
-    validate_module(engine, wasm)
-    abi_version(wasm)
-    whole = joined(wasm)
-    return compile_apart(whole) if is_demanding(wasm) else bytes(compile_module(engine, whole).serialize())
