@@ -11,6 +11,7 @@ import logging
 import os
 import re
 import secrets
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -30,6 +31,9 @@ ABANDONED_S = 3_600
 
 TOUCHED_S = 86_400
 """Use is noted once in so long, in the entry's modification time."""
+
+TOOL_BYTES = 128 << 20
+"""A compiler's standard library takes half of it."""
 
 _VARIABLE = "WASMLINE_CACHE"
 _PARTIAL = ".partial"
@@ -56,15 +60,17 @@ def cache_root() -> Path | None:
 
 
 def tool_folder(path: Path, *, instead: Path) -> Path:
-    """Return the absolute ``path`` for what a program keeps, or ``instead`` where another user may change that."""
+    """Return the absolute ``path`` for what a program keeps, or ``instead`` where that folder cannot be used."""
     try:
         with open_folder(path, create=True):
-            if os.access(path, os.W_OK):
-                return path.absolute()
-            _warn(path, "this user may not write to it")
+            if not os.access(path, os.W_OK):
+                raise PermissionError(f"this user may not write to {path}")
+            if shutil.disk_usage(path).free < TOOL_BYTES:
+                raise OSError(f"less than {TOOL_BYTES >> 20} MiB are free on its disk")
+            return path.absolute()
     except OSError as error:
         _warn(path, error)
-    return instead
+        return instead
 
 
 class CacheFolder:

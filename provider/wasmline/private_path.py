@@ -9,7 +9,6 @@ macOS do not, and are not seen.
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -28,7 +27,7 @@ def open_folder(path: Path, *, create: bool = False) -> Iterator[int]:
     cannot be opened.
     """
     if os.open not in os.supports_dir_fd:
-        raise OSError(errno.ENOTSUP, "this system does not say which users may write to a folder", str(path))
+        raise OSError("this system does not say which users may write to a folder")
     with ExitStack() as opened:
         folder = _opened(opened, path.absolute(), create, _MAX_LINKS)
         _check(os.fstat(folder), path)
@@ -42,7 +41,7 @@ def open_file(folder: int, path: Path) -> Iterator[int]:
     try:
         status = os.fstat(file)
         if not stat.S_ISREG(status.st_mode):
-            raise PermissionError(errno.EPERM, "it is not a regular file", str(path))
+            raise PermissionError(f"{path} is not a regular file")
         _check(status, path)
         yield file
     finally:
@@ -83,11 +82,9 @@ def _target(parent: int, path: Path, create: bool) -> str | None:
 def _check(status: os.stat_result, path: Path, *, sticky: bool = False) -> None:
     _check_owner(status, path)
     if status.st_mode & _OTHERS_WRITE and not (sticky and status.st_mode & stat.S_ISVTX):
-        raise PermissionError(
-            errno.EPERM, f"other users may write to it (mode {stat.S_IMODE(status.st_mode):04o})", str(path)
-        )
+        raise PermissionError(f"other users may write to {path} (mode {stat.S_IMODE(status.st_mode):04o})")
 
 
 def _check_owner(status: os.stat_result, path: Path) -> None:
     if status.st_uid not in (0, os.geteuid()):
-        raise PermissionError(errno.EPERM, f"it belongs to user {status.st_uid}", str(path))
+        raise PermissionError(f"{path} belongs to user {status.st_uid}")

@@ -7,9 +7,6 @@ calls a function of DIRECT, it calls the shim's instead.
 
 from __future__ import annotations
 
-import functools
-import hashlib
-
 import wasmtime
 
 from wasmline.errors import InvalidModule
@@ -44,13 +41,6 @@ DIRECT = ("read_next_record", "write_record", "write_record_with_options")
 
 _ORDER = (TYPE, IMPORT, FUNCTION, TABLE, MEMORY, GLOBAL, EXPORT, START, ELEMENT, DATA_COUNT, CODE, DATA)
 _NONE = number(0)
-_EMPTY = b"\0asm\x01\0\0\0"
-
-
-@functools.cache
-def version() -> str:
-    """Return a short digest of what is joined to a guest."""
-    return hashlib.sha256(f"{DIRECT} {shim(declarations(_EMPTY))}".encode()).hexdigest()[:16]
 
 
 def joined(wasm: bytes) -> bytes:
