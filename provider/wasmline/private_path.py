@@ -36,7 +36,10 @@ def open_folder(path: Path, *, create: bool = False) -> Iterator[int]:
 
 @contextmanager
 def open_file(folder: int, path: Path) -> Iterator[int]:
-    """Yield the descriptor of the regular file at ``path``, which is in ``folder``, for reading; raises OSError too."""
+    """Yield the descriptor, for reading, of the regular file at ``path``, in an open ``folder``.
+
+    Raises what ``open_folder`` raises.
+    """
     file = os.open(path.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     try:
         status = os.fstat(file)
