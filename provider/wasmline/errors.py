@@ -7,7 +7,7 @@
     │                   InvalidJsonLine(source, line)
     ├─ TransformError   a guest failed on a record (partition, offset), or could not be given any
     │                   GuestTrap(code) · GuestTimeout(limit_ms) · GuestOutOfMemory(limit_bytes) · GuestExit(status)
-    │                   GuestProtocolError · InvalidBatch · InstanceClosed
+    │                   GuestProtocolError · InvalidBatch · InstanceClosed · SandboxViolation
     ├─ RegistryError    VersionNotFound · VersionExists · DigestMismatch · RegistryUnavailable
     │                   InvalidReference(reference)
     ├─ DeployError      TopicNotFound(topic) · LimitExceeded · Conflict(name, generation) · DeploymentNotFound
@@ -150,6 +150,10 @@ class GuestProtocolError(TransformError):
 
 class InvalidBatch(TransformError):
     """The records are not in RECORD_SCHEMA and cannot be cast to it, or are too many. No record is to blame."""
+
+
+class SandboxViolation(TransformError):
+    """What came back from a guest's store is not what a guest can write: no output of the batch can be trusted."""
 
 
 class InstanceClosed(TransformError):

@@ -6,14 +6,11 @@ the WASI snapshot-01 witx files for ``wasi_snapshot_preview1``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeVar
-
-import wasmtime
+from collections.abc import Sequence
 
 from wasmline.errors import InvalidModule, MissingExport, UnknownImport, UnsupportedAbi
 from wasmline.wasm.declarations import Declarations, Export, FunctionType, Import, MemoryType, declarations
-from wasmline.wasm.engine import new_engine
+from wasmline.wasm.validation import validate
 
 TRANSFORM = "redpanda_transform"
 SCHEMA_REGISTRY = "redpanda_schema_registry"
@@ -90,9 +87,6 @@ FUNCTIONS: dict[str, dict[str, str]] = {
 }
 """Every function this host provides: parameters and results, ``i`` for i32 and ``I`` for i64."""
 
-T = TypeVar("T")
-
-MAGIC = b"\0asm"
 _LETTERS = {"i32": "i", "i64": "I"}
 
 
@@ -101,32 +95,12 @@ def check_abi(wasm: bytes) -> int:
 
     Raises InvalidModule, UnsupportedAbi, MissingExport or UnknownImport.
     """
-    validate_module(new_engine(), wasm)
-    return abi_version(wasm)
+    validate(wasm)
+    return abi_version(declarations(wasm))
 
 
-def validate_module(engine: wasmtime.Engine, wasm: bytes) -> None:
-    """Raise InvalidModule for what is no module an engine takes, and for WebAssembly text."""
-    _ask(wasmtime.Module.validate, engine, wasm)
-
-
-def compile_module(engine: wasmtime.Engine, wasm: bytes) -> wasmtime.Module:
-    """Return the compiled module, or raise InvalidModule: also for WebAssembly text, which the runtime would accept."""
-    return _ask(wasmtime.Module, engine, wasm)
-
-
-def _ask(question: Callable[[wasmtime.Engine, bytes], T], engine: wasmtime.Engine, wasm: bytes) -> T:
-    if wasm[:4] != MAGIC:
-        raise InvalidModule("not a WebAssembly module: the first bytes are not \\0asm; is it the file the build wrote?")
-    try:
-        return question(engine, wasm)
-    except wasmtime.WasmtimeError as error:
-        raise InvalidModule(f"not a WebAssembly module this host can run: {_first_line(error)}") from error
-
-
-def abi_version(wasm: bytes) -> int:
+def abi_version(declared: Declarations) -> int:
     """Return the ABI version of a valid module whose imports and exports this host can serve."""
-    declared = declarations(wasm)
     _check_vectors(declared)
     _check_exports(declared)
     version = max(map(_marker_version, declared.imports), default=0)
@@ -186,7 +160,3 @@ def shortened(names: Sequence[str]) -> str:
     """Return names that a module chose, as many as fit in a message."""
     text = ", ".join(names)
     return text if len(text) <= 500 else f"{text[:500]} … ({len(names)} names)"
-
-
-def _first_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:500]

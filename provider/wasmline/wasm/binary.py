@@ -1,16 +1,23 @@
 """The outer form of a WebAssembly binary: numbers, names and sections. Source: the core specification, "Binary Format".
 
-Only for bytes that the runtime found valid: nothing here checks again.
+Strict: bytes that are cut short, a number of more than ten bytes and a section of an unknown kind are InvalidModule.
 """
 
 from __future__ import annotations
 
-TYPE, IMPORT, FUNCTION, TABLE, MEMORY, GLOBAL, EXPORT, START, ELEMENT, CODE, DATA, DATA_COUNT = range(1, 13)
+from collections.abc import Iterator
+
+from wasmline.errors import InvalidModule
+
+CUSTOM, TYPE, IMPORT, FUNCTION, TABLE, MEMORY, GLOBAL, EXPORT, START, ELEMENT, CODE, DATA, DATA_COUNT = range(13)
 """The numbers of the sections."""
 
 PREAMBLE_BYTES = 8
-_CUSTOM = 0
+MAX_SECTIONS = 10_000
+"""Of a module. Compilers emit some dozens."""
+
 _NAMES = b"name"
+_MAX_NUMBER_BITS = 70
 
 
 class Reader:
@@ -27,6 +34,8 @@ class Reader:
 
     def byte(self) -> int:
         """Return the next byte."""
+        if self._at >= len(self._data):
+            raise _cut_short(self._at)
         self._at += 1
         return self._data[self._at - 1]
 
@@ -42,6 +51,8 @@ class Reader:
     def take(self, size: int) -> bytes:
         """Return the next bytes."""
         self._at += size
+        if self._at > len(self._data):
+            raise _cut_short(self._at - size)
         return self._data[self._at - size : self._at]
 
     def number(self) -> int:
@@ -53,6 +64,8 @@ class Reader:
             if byte < 0x80:
                 return value
             shift += 7
+            if shift == _MAX_NUMBER_BITS:
+                raise InvalidModule(f"a number at byte {self._at} of its section has more than ten bytes")
 
     def vector(self) -> bytes:
         """Return the next bytes, before which their number stands."""
@@ -60,7 +73,15 @@ class Reader:
 
     def name(self) -> str:
         """Return the next name."""
-        return self.vector().decode()
+        name = self.vector()
+        try:
+            return name.decode()
+        except UnicodeDecodeError as error:
+            raise InvalidModule(f"the name {name[:40]!r} is not UTF-8") from error
+
+
+def _cut_short(at: int) -> InvalidModule:
+    return InvalidModule(f"the module is cut short: there is nothing at byte {at} of a section")
 
 
 def number(value: int) -> bytes:
@@ -79,19 +100,24 @@ def vector(data: bytes) -> bytes:
 
 def sections(wasm: bytes) -> dict[int, bytes]:
     """Return the content of every section but the custom ones, by its number."""
-    reader, found = Reader(wasm, PREAMBLE_BYTES), {}
-    while reader.more:
-        kind, content = reader.byte(), reader.vector()
-        if kind != _CUSTOM:
+    found: dict[int, bytes] = {}
+    for kind, content in _each_section(wasm):
+        if kind in found or kind > DATA_COUNT:
+            raise InvalidModule(f"section {kind} of the module is {'there twice' if kind in found else 'unknown'}")
+        if kind != CUSTOM:
             found[kind] = content
     return found
 
 
-def names(wasm: bytes) -> list[bytes]:
+def names_of(wasm: bytes) -> list[bytes]:
     """Return the custom sections that say what things are called."""
-    reader, found = Reader(wasm, PREAMBLE_BYTES), []
+    return [content for kind, content in _each_section(wasm) if kind == CUSTOM and Reader(content).vector() == _NAMES]
+
+
+def _each_section(wasm: bytes) -> Iterator[tuple[int, bytes]]:
+    reader, count = Reader(wasm, PREAMBLE_BYTES), 0
     while reader.more:
-        kind, content = reader.byte(), reader.vector()
-        if kind == _CUSTOM and Reader(content).vector() == _NAMES:
-            found.append(content)
-    return found
+        count += 1
+        if count > MAX_SECTIONS:
+            raise InvalidModule(f"the module has more than {MAX_SECTIONS:,} sections")
+        yield reader.byte(), reader.vector()

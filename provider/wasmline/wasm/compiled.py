@@ -15,11 +15,9 @@ from pathlib import Path
 import wasmtime
 
 from wasmline.cache_folder import CacheFolder, cache_root
-from wasmline.wasm.abi import abi_version, compile_module, validate_module
 from wasmline.wasm.compilation_key import KEY
-from wasmline.wasm.compiler import compile_apart, is_demanding
+from wasmline.wasm.compiler import compile_transform
 from wasmline.wasm.engine import new_engine
-from wasmline.wasm.joined import joined
 
 _log = logging.getLogger(__name__)
 
@@ -61,14 +59,14 @@ class CompiledCache:
     def load(self, wasm: bytes, compiler: Compiler | None = None) -> Loaded:
         """Return a module, or raise InvalidModule if it cannot be compiled.
 
-        ``compiler`` None is for guests, which get the shim and raise what ``abi_version`` raises, too;
+        ``compiler`` None is for guests, which get the shim and raise what ``compile_transform`` raises;
         ``wasmtime.Module`` takes our own modules, as text too.
         """
         kind = "guest" if compiler is None else "host"
         name = f"{digest_of(wasm).removeprefix('sha256:')}-{kind}-{KEY}.cwasm"
         loaded = self._loaded(name)
         if loaded is None:
-            code = _compiled(wasm) if compiler is None else bytes(compiler(new_engine(), wasm).serialize())
+            code = compile_transform(wasm) if compiler is None else bytes(compiler(new_engine(), wasm).serialize())
             self._folder.put(name, code)
             loaded = Loaded.of(code)
         return loaded
@@ -82,11 +80,3 @@ class CompiledCache:
         except wasmtime.WasmtimeError as error:
             _log.warning("%s is for another processor: compiling the module again: %s", name, error)
             return None
-
-
-def _compiled(wasm: bytes) -> bytes:
-    engine = new_engine()
-    validate_module(engine, wasm)
-    abi_version(wasm)
-    whole = joined(wasm)
-    return compile_apart(whole) if is_demanding(wasm) else bytes(compile_module(engine, whole).serialize())

@@ -1,4 +1,4 @@
-"""Compiling what may take for ever: in a process apart, which has limits.
+"""Compiles a transform, and in a process of its own where that may take for ever.
 
 The work on a function grows with the product of its locals and its code, or of its code and its operand stack, and with
 blocks of many results faster still, so that a module of some kilobytes can take minutes and gigabytes; and the runtime
@@ -7,16 +7,17 @@ cannot be interrupted while it compiles.
 
 from __future__ import annotations
 
-import os
-import resource
-import subprocess
-import sys
+import wasmtime
 
 from wasmline.errors import InvalidModule
-from wasmline.wasm.abi import compile_module
+from wasmline.wasm.abi import abi_version
 from wasmline.wasm.binary import CODE, Reader, sections
 from wasmline.wasm.declarations import declarations
 from wasmline.wasm.engine import new_engine
+from wasmline.wasm.instructions import read_locals
+from wasmline.wasm.joined import joined
+from wasmline.wasm.limited_process import call_limited
+from wasmline.wasm.validation import may_take_long, validate
 
 DEMANDING_FUNCTION = 1_000_000
 """Locals times bytes of code. The functions that Go, Rust and C++ make have less than half of it."""
@@ -27,9 +28,26 @@ DEMANDING_MODULE = 100_000_000
 BYTES_PER_OPERAND = 64
 """So much code costs as much as one more local: that many operands may be alive at once, but each is cheap."""
 
-CPU_SECONDS = 120
-MEMORY_BYTES = 8 << 30
-"""Of addresses, of which the runtime takes many."""
+CPU_S = 120
+
+
+def compile_transform(wasm: bytes) -> bytes:
+    """Return the code of a transform with the shim in it, ready for ``Module.deserialize``.
+
+    Raises InvalidModule, also for one that takes longer than ``CPU_S``, and what ``abi_version`` raises.
+    """
+    validate(wasm)
+    abi_version(declarations(wasm))
+    return call_limited(__name__, wasm, cpu_s=CPU_S) if is_demanding(wasm) else main(wasm)
+
+
+def main(wasm: bytes) -> bytes:
+    """Return the code of a valid transform: what the process of its own does."""
+    whole = joined(wasm)
+    try:
+        return bytes(wasmtime.Module(new_engine(), whole).serialize())
+    except wasmtime.WasmtimeError as error:
+        raise InvalidModule(f"the module does not compile: {' '.join(str(error).split())[:500]}") from error
 
 
 def is_demanding(wasm: bytes) -> bool:
@@ -37,56 +55,15 @@ def is_demanding(wasm: bytes) -> bool:
     types = declarations(wasm).types
     if any(len(kind.results) > 1 for kind in types):  # each may be of a block too, and a loop carries what it takes
         return True
+    if may_take_long(wasm):
+        return True
     parameters = max((len(kind.parameters) for kind in types), default=0)
     bodies = Reader(sections(wasm).get(CODE, b"\0"))
     total = 0
     for _ in range(bodies.number()):
         body = bodies.vector()
-        locals_ = parameters + _locals(body)
+        locals_ = parameters + read_locals(Reader(body))
         total += (locals_ + len(body) // BYTES_PER_OPERAND) * len(body)
         if locals_ * len(body) > DEMANDING_FUNCTION or total > DEMANDING_MODULE:
             return True
     return False
-
-
-def compile_apart(wasm: bytes) -> bytes:
-    """Return a module's code, ready for ``Module.deserialize``, or raise InvalidModule where the limits end it."""
-    ended = subprocess.run(
-        [sys.executable, "-c", f"from {__name__} import main; main()", str(CPU_SECONDS)],
-        input=wasm,
-        capture_output=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        check=False,
-    )
-    if ended.returncode < 0:
-        raise InvalidModule(
-            f"the module does not compile within {CPU_SECONDS} s of CPU time and {MEMORY_BYTES >> 30} GiB: its "
-            "functions have too many locals, operands or results for their code"
-        )
-    if ended.returncode > 0:
-        said = ended.stderr.decode(errors="replace").strip().splitlines()
-        raise InvalidModule(f"the module does not compile: {said[-1] if said else 'the compiler said nothing'}")
-    return ended.stdout
-
-
-def _locals(body: bytes) -> int:
-    reader = Reader(body)
-    groups = [(reader.number(), reader.byte()) for _ in range(reader.number())]
-    return sum(count for count, _ in groups)
-
-
-def main() -> None:
-    """Compile the module on stdin and write its code to stdout: what the process apart does."""
-    seconds = int(sys.argv[1])
-    _limit(resource.RLIMIT_CPU, seconds)
-    _limit(resource.RLIMIT_AS, MEMORY_BYTES)
-    _limit(resource.RLIMIT_CORE, 0)
-    code = compile_module(new_engine(), sys.stdin.buffer.read()).serialize()
-    sys.stdout.buffer.write(code)
-
-
-def _limit(kind: int, value: int) -> None:
-    """Lower a limit of this process; one that is lower already stays."""
-    _, hard = resource.getrlimit(kind)
-    lowest = value if hard == resource.RLIM_INFINITY else min(value, hard)
-    resource.setrlimit(kind, (lowest, lowest))

@@ -1,8 +1,9 @@
 """What a module declares: types, imports, exports, tables, memories and globals, read from its bytes.
 
 The runtime's bindings report imports and exports too, but only of compiled modules, and asked for a function of vectors
-they abort the process. Only for modules that the runtime found valid, without proposals that add to the types: then a
-value type takes one byte.
+they abort the process. Read are the encodings of the core specification 2.0, and its 64-bit and shared memories.
+Encodings of later proposals are InvalidModule, those that the runtime takes, too: the long form of a reference type, a
+final subtype and compact imports. Compilers do not emit them, and Redpanda's parser does not know them.
 """
 
 from __future__ import annotations
@@ -11,14 +12,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
+from wasmline.errors import InvalidModule
 from wasmline.wasm.binary import EXPORT, FUNCTION, GLOBAL, IMPORT, MEMORY, START, TABLE, TYPE, Reader, sections
 
 T = TypeVar("T")
 
 _VALUES = {0x7F: "i32", 0x7E: "i64", 0x7D: "f32", 0x7C: "f64", 0x7B: "v128", 0x70: "funcref", 0x6F: "externref"}
-_REF_FUNC, _VECTOR, _END = 0xD2, 0xFD, 0x0B
-_OPERANDS = {0x43: 4, 0x44: 8}
-_LEB_OPERAND = (0x23, 0x41, 0x42, 0xD0, _REF_FUNC)
+_REFERENCES = ("funcref", "externref")
+_FUNCTION = 0x60
+_HAS_MOST, _SHARED, _WIDE = 1, 2, 4
+_VECTOR, _V128_CONST, _END = 0xFD, 0x0C, 0x0B
+_OPERAND_BYTES = {0x43: 4, 0x44: 8} | dict.fromkeys((0x6A, 0x6B, 0x6C, 0x7C, 0x7D, 0x7E), 0)
+"""Numbers of fixed size; addition, subtraction and multiplication of integers, which have no operand."""
+_LEB_OPERAND = (0x23, 0x41, 0x42, 0xD0, 0xD2)
 _CONSTANT = (0x23, 0x41, 0x42, 0x43, 0x44, 0xD0)
 """get a global, the four kinds of numbers, a null reference."""
 
@@ -118,20 +124,25 @@ class Declarations:
 
 
 def declarations(wasm: bytes) -> Declarations:
-    """Return what a valid module declares."""
+    """Return what a valid module declares. Raises InvalidModule for an encoding that is not read."""
     content = sections(wasm)
 
     def each(section: int, item: Callable[[Reader], T]) -> Iterator[T]:
         reader = Reader(content.get(section, b"\0"))
         return (item(reader) for _ in range(reader.number()))
 
-    types = tuple(each(TYPE, _function_type))
+    types = tuple(each(TYPE, function_type))
     imports = tuple(each(IMPORT, lambda reader: Import(reader.name(), reader.name(), _imported(reader, types))))
-    functions = [types[index] for index in each(FUNCTION, Reader.number)]
+    functions = [_item(types, index) for index in each(FUNCTION, Reader.number)]
     tables = _joined(TableType, imports, each(TABLE, _table))
     memories = _joined(MemoryType, imports, each(MEMORY, _memory))
     global_types = _joined(GlobalType, imports, each(GLOBAL, _defined_global))
-    spaces = (_joined(FunctionType, imports, iter(functions)), tables, memories, global_types)
+    spaces: tuple[tuple[Kind, ...], ...] = (
+        _joined(FunctionType, imports, iter(functions)),
+        tables,
+        memories,
+        global_types,
+    )
     return Declarations(
         types=types,
         imports=imports,
@@ -139,9 +150,35 @@ def declarations(wasm: bytes) -> Declarations:
         tables=tables,
         memories=memories,
         globals=global_types,
-        exports=tuple(each(EXPORT, lambda reader: Export(reader.name(), spaces[reader.byte()][reader.number()]))),
+        exports=tuple(each(EXPORT, lambda reader: Export(reader.name(), _exported(reader, spaces)))),
         start_section=START in content,
     )
+
+
+def value_type(byte: int) -> str:
+    """Return the name of a value type, which takes one byte."""
+    try:
+        return _VALUES[byte]
+    except KeyError:
+        raise _unknown("value type", byte) from None
+
+
+def function_type(reader: Reader) -> FunctionType:
+    """Read an entry of the type section."""
+    form = reader.byte()
+    if form != _FUNCTION:
+        raise _unknown("form of a type", form)
+    return FunctionType(_values(reader), _values(reader))
+
+
+def _unknown(what: str, byte: int) -> InvalidModule:
+    return InvalidModule(f"the {what} 0x{byte:02x} is not of the encodings that transform hosts read")
+
+
+def _item(items: tuple[T, ...], index: int) -> T:
+    if index >= len(items):
+        raise InvalidModule(f"the module names item {index} of {len(items)}")
+    return items[index]
 
 
 def _joined(kind: type[T], imports: tuple[Import, ...], own: Iterator[T]) -> tuple[T, ...]:
@@ -149,40 +186,56 @@ def _joined(kind: type[T], imports: tuple[Import, ...], own: Iterator[T]) -> tup
     return (*(item.type for item in imports if isinstance(item.type, kind)), *own)
 
 
-def _function_type(reader: Reader) -> FunctionType:
-    reader.byte()  # there are no types but those of functions
-    return FunctionType(_values(reader), _values(reader))
-
-
 def _values(reader: Reader) -> tuple[str, ...]:
-    return tuple(_VALUES[value] for value in reader.vector())
+    return tuple(map(value_type, reader.vector()))
 
 
 def _imported(reader: Reader, types: tuple[FunctionType, ...]) -> Kind:
+    match reader.byte():
+        case 0:
+            return _item(types, reader.number())
+        case 1:
+            return _table(reader)
+        case 2:
+            return _memory(reader)
+        case 3:
+            return _global(reader)
+        case kind:
+            raise _unknown("kind of an import", kind)
+
+
+def _exported(reader: Reader, spaces: tuple[tuple[Kind, ...], ...]) -> Kind:
     kind = reader.byte()
-    if kind == 0:
-        return types[reader.number()]
-    return (_table, _memory, _global)[kind - 1](reader)
+    if kind >= len(spaces):
+        raise _unknown("kind of an export", kind)
+    return _item(spaces[kind], reader.number())
 
 
 def _table(reader: Reader) -> TableType:
-    holds = _VALUES[reader.byte()]
-    _, least, most = _limits(reader)
+    holds = value_type(reader.byte())
+    if holds not in _REFERENCES:
+        raise InvalidModule(f"a table holds {holds}, which is no reference")
+    _, least, most = _limits(reader, _HAS_MOST | _WIDE)
     return TableType(holds, least, most)
 
 
 def _memory(reader: Reader) -> MemoryType:
-    flags, least, most = _limits(reader)
-    return MemoryType(least, most, bool(flags & 2), bool(flags & 4))
+    flags, least, most = _limits(reader, _HAS_MOST | _SHARED | _WIDE)
+    return MemoryType(least, most, bool(flags & _SHARED), bool(flags & _WIDE))
 
 
-def _limits(reader: Reader) -> tuple[int, int, int | None]:
-    flags, least = reader.byte(), reader.number()
-    return flags, least, reader.number() if flags & 1 else None
+def _limits(reader: Reader, known: int) -> tuple[int, int, int | None]:
+    flags = reader.byte()
+    if flags & ~known:
+        raise _unknown("form of limits", flags)
+    return flags, reader.number(), reader.number() if flags & _HAS_MOST else None
 
 
 def _global(reader: Reader) -> GlobalType:
-    return GlobalType(_VALUES[reader.byte()], bool(reader.byte()))
+    holds, mutable = value_type(reader.byte()), reader.byte()
+    if mutable > 1:
+        raise _unknown("form of a global", mutable)
+    return GlobalType(holds, bool(mutable))
 
 
 def _defined_global(reader: Reader) -> GlobalType:
@@ -197,11 +250,12 @@ def _is_constant(reader: Reader) -> bool:
         instructions.append(instruction)
         if instruction in _LEB_OPERAND:
             reader.number()
-        elif instruction == _VECTOR:  # v128.const
-            reader.number()
+        elif instruction in _OPERAND_BYTES:
+            reader.take(_OPERAND_BYTES[instruction])
+        elif instruction == _VECTOR and reader.number() == _V128_CONST:
             reader.take(16)
         else:
-            reader.take(_OPERANDS.get(instruction, 0))
+            raise _unknown("instruction of a constant", instruction)
     return len(instructions) == 1 and instructions[0] in _CONSTANT
 
 

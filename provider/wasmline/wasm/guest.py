@@ -23,7 +23,7 @@ from wasmline.wasm.context import TransformContext
 from wasmline.wasm.engine import MAX_STACK_BYTES
 from wasmline.wasm.inbox import Inbox
 from wasmline.wasm.limits import ResourceLimits
-from wasmline.wasm.memory import ShimMemory, limit_store
+from wasmline.wasm.memory import ShimMemory, limit_store, violation
 from wasmline.wasm.outbox import Outbox
 from wasmline.wasm.result import LogLine
 from wasmline.wasm.setting import furnish, read_logs, read_stderr
@@ -82,6 +82,7 @@ class Guest:
         self._host_error: BaseException | None = None
         self._flushed: list[pa.RecordBatch] = []
         self._born_with = 0
+        self._rows = self._end_row = 0
         self._thread = threading.Thread(target=self._live, name=f"wasmline-{context.name}", daemon=True)
         try:
             self._let_run(self._start_thread)
@@ -99,7 +100,7 @@ class Guest:
     @property
     def delivered(self) -> int:
         """How many records of the batch the guest took."""
-        return self._memory.get("delivered")
+        return self._memory.count("delivered", self._rows)
 
     @property
     def read_nothing(self) -> bool:
@@ -112,6 +113,7 @@ class Guest:
         Raises what the host itself failed with, such as InvalidBatch for outputs beyond four GiB.
         """
         self._flushed = []
+        self._rows, self._end_row = batch.num_rows, row_base + batch.num_rows
         self._outbox.open(self._inbox.load(batch, row_base))
         self._memory.put(delivered=0, refused=0, row=row_base)
         self._let_run(self._turn_of_guest.release)
@@ -138,14 +140,14 @@ class Guest:
 
     def take_logs(self) -> tuple[list[LogLine], int]:
         """Return the lines logged since the last time, and how many were dropped."""
-        taken = read_logs(self._memory), self._memory.get("logs_dropped")
+        taken = read_logs(self._memory, self._setting, self._end_row), self._memory.get("logs_dropped")
         self.allow_logs(0)
         return taken
 
     @property
     def log_bytes(self) -> int:
         """How much of the log is used."""
-        return self._memory.get("log_bytes")
+        return self._memory.count("log_bytes", self._setting.log_capacity)
 
     def close(self) -> None:
         """End the thread and free the store. Idempotent; does nothing in a forked child, which has no such thread."""
@@ -205,7 +207,7 @@ class Guest:
             end=self._end,
             ending=memory.get("ending") if memory else 0,
             exit_status=memory.get("exit_status") if memory else 0,
-            stderr=read_stderr(memory) if memory else "",
+            stderr=read_stderr(memory, self._setting) if memory else "",
             interrupted=self._watch.killed_at is not None and trap_code(self._end) == "interrupt",
             born_with=self._born_with,
             memory_bytes=size,
@@ -250,8 +252,9 @@ class Guest:
     def _furnish(self, guest_memory: wasmtime.Memory, shim_memory: wasmtime.Memory) -> None:
         self._guest_memory = guest_memory
         self._memory = ShimMemory(self._store, shim_memory, guest_limit=self._limits.memory_bytes)
-        self._inbox = Inbox(self._memory, furnish(self._memory, self._context, self._limits))
-        self._outbox = Outbox(self._memory)
+        self._setting = furnish(self._memory, self._context, self._limits)
+        self._inbox = Inbox(self._memory, self._setting.end)
+        self._outbox = Outbox(self._memory, len(self._context.output_topics))
         self._watch.progress = lambda: self._memory.progress
         self._born_with = guest_memory.data_len(self._store)
 
@@ -263,6 +266,8 @@ class Guest:
 
     def _flush(self, need: int) -> int:
         try:
+            if not 0 <= need <= self._limits.output_bytes_per_record:
+                raise violation(f"room for {need} bytes is asked for")
             collected = self._outbox.flush(need)
             if collected is not None:
                 self._flushed.append(collected)

@@ -52,6 +52,7 @@ class Loaded:
 
     end: int
     rows: int
+    row_base: int = 0
     key_bytes: int = 0
     value_bytes: int = 0
     headers: int = 0
@@ -83,7 +84,7 @@ class Inbox:
             timestamps=self._plain(timestamps, 8),
             record_offsets=self._plain(offsets, 8),
         )
-        loaded = Loaded(end=0, rows=batch.num_rows)
+        loaded = Loaded(end=0, rows=batch.num_rows, row_base=row_base)
         loaded.key_bytes = self._binary("key", key)
         loaded.value_bytes = self._binary("value", value)
         self._headers(headers, loaded)

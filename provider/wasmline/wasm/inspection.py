@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from wasmline.errors import ModuleError
-from wasmline.wasm.abi import MARKER, TRANSFORM, check_abi, is_provided, validate_module
+from wasmline.errors import InvalidModule, ModuleError
+from wasmline.wasm.abi import MARKER, TRANSFORM, abi_version, is_provided
 from wasmline.wasm.compiled import digest_of
 from wasmline.wasm.declarations import (
     Declarations,
@@ -17,10 +17,10 @@ from wasmline.wasm.declarations import (
     TableType,
     declarations,
 )
-from wasmline.wasm.engine import new_engine
 from wasmline.wasm.limits import PAGE, ResourceLimits
 from wasmline.wasm.memory import MAX_TABLE_ELEMENTS, MAX_TABLES
 from wasmline.wasm.redpanda import refusals
+from wasmline.wasm.validation import validate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,7 @@ def inspect(wasm: bytes, limits: ResourceLimits | None = None) -> Inspection:
 
     Nothing of it runs, and none of its code is compiled.
     """
-    validate_module(new_engine(wasm_memory64=True, wasm_threads=True), wasm)  # to say more about these than "invalid"
+    refusal = _refusal(wasm)
     declared = declarations(wasm)
     return Inspection(
         digest=digest_of(wasm),
@@ -86,9 +86,19 @@ def inspect(wasm: bytes, limits: ResourceLimits | None = None) -> Inspection:
         start_section=declared.start_section,
         imports=tuple(_item(item, item.module) for item in declared.imports),
         exports=tuple(_item(item, None) for item in declared.exports),
-        wasmline=_verdict(_refusals_here(wasm, declared, limits or ResourceLimits())),
+        wasmline=_verdict(_refusals_here(refusal, declared, limits or ResourceLimits())),
         redpanda=_verdict(refusals(wasm, declared)),
     )
+
+
+def _refusal(wasm: bytes) -> InvalidModule | None:
+    """Return why this host does not take a module whose memory is wide or shared: there is more to say about these."""
+    try:
+        validate(wasm)
+    except InvalidModule as error:
+        validate(wasm, wasm_memory64=True, wasm_threads=True)
+        return error
+    return None
 
 
 def _abi(declared: Declarations) -> int | None:
@@ -125,10 +135,12 @@ def _verdict(reasons: tuple[str, ...]) -> Verdict:
     return Verdict(accepted=not reasons, reasons=reasons)
 
 
-def _refusals_here(wasm: bytes, declared: Declarations, limits: ResourceLimits) -> tuple[str, ...]:
+def _refusals_here(refusal: InvalidModule | None, declared: Declarations, limits: ResourceLimits) -> tuple[str, ...]:
     reasons = []
     try:
-        check_abi(wasm)
+        if refusal is not None:
+            raise refusal
+        abi_version(declared)
     except ModuleError as error:
         reasons.append(str(error))
     if len(declared.memories) > 1:

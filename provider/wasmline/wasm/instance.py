@@ -10,7 +10,7 @@ from types import TracebackType
 
 import pyarrow as pa
 
-from wasmline.errors import GuestProtocolError, InstanceClosed
+from wasmline.errors import GuestProtocolError, InstanceClosed, SandboxViolation
 from wasmline.wasm.context import TransformContext
 from wasmline.wasm.guest import Code, Guest
 from wasmline.wasm.inbox import conform
@@ -45,8 +45,8 @@ class TransformInstance:
     def transform(self, batch: pa.RecordBatch) -> TransformResult:
         """Run every row of a batch in RECORD_SCHEMA (any slice of it, any size) through the guest, in order.
 
-        Rows fail one by one, in the result. Raised are InvalidBatch, InstanceClosed, and the failure of a fresh guest
-        that dies before its first record.
+        Rows fail one by one, in the result. Raised are InvalidBatch, InstanceClosed, SandboxViolation, which closes
+        the instance, and the failure of a fresh guest that dies before its first record.
         """
         if self._process != os.getpid():  # before the lock, which another thread of the parent may hold for ever
             raise InstanceClosed(f"{self._context.name}: the instance is another process's; instantiate after the fork")
@@ -56,8 +56,13 @@ class TransformInstance:
             batch = conform(batch)
             ledger = Ledger()
             room = self._limits.log_bytes_per_batch
-            for first, last in _slices(batch):
-                room = self._serve(batch, first, last, ledger, room)
+            try:
+                for first, last in _slices(batch):
+                    room = self._serve(batch, first, last, ledger, room)
+            except SandboxViolation:
+                self._closed = True
+                self._free()
+                raise
             return ledger.close(batch)
 
     def close(self) -> None:

@@ -1,11 +1,16 @@
-"""Guest and shim as one module: the calls of every record become direct ones, within one instance.
+"""Joins guest and shim to one module: the calls of every record become direct ones, within one instance.
 
-All that the guest has keeps its number: the shim's types, functions, table and memory come behind, and since the guest
-is valid without them, nothing in it can name them. Its imports stay and lead to the trampoline; only where its code
-calls a function of DIRECT, it calls the shim's instead.
+All that the guest has keeps its number: the shim's types, functions, table and memory come behind. Its imports stay and
+lead to the trampoline; only where its code calls a function of DIRECT, it calls the shim's instead.
+
+Nothing that the guest has can name what is the shim's, and that does not depend on how well its code is read here: the
+rewritten guest is validated with ``stubs`` in place of the shim. There, the memory, the table and the functions of the
+shim do not exist, but for those of DIRECT, which any guest may call.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import wasmtime
 
@@ -13,6 +18,7 @@ from wasmline.errors import InvalidModule
 from wasmline.wasm.abi import TRANSFORM
 from wasmline.wasm.binary import (
     CODE,
+    CUSTOM,
     DATA,
     DATA_COUNT,
     ELEMENT,
@@ -21,46 +27,66 @@ from wasmline.wasm.binary import (
     GLOBAL,
     IMPORT,
     MEMORY,
-    PREAMBLE_BYTES,
     START,
     TABLE,
     TYPE,
     Reader,
-    names,
+    names_of,
     number,
     sections,
     vector,
 )
 from wasmline.wasm.declarations import Declarations, declarations
 from wasmline.wasm.instructions import with_callees
-from wasmline.wasm.shim import shim
+from wasmline.wasm.shim import shim, stubs
 from wasmline.wasm.trampoline import GUEST_EXPORT, SHIM_EXPORT
-
-DIRECT = ("read_next_record", "write_record", "write_record_with_options")
-"""What a guest calls for every record."""
+from wasmline.wasm.validation import validate
 
 _ORDER = (TYPE, IMPORT, FUNCTION, TABLE, MEMORY, GLOBAL, EXPORT, START, ELEMENT, DATA_COUNT, CODE, DATA)
 _NONE = number(0)
+_EMPTY = b"\0asm\x01\0\0\0"
 
 
 def joined(wasm: bytes) -> bytes:
     """Return a transform that speaks the ABI with the shim in it.
 
-    Raises InvalidModule for more memories than one: the limits are of the guest's only memory.
+    Raises InvalidModule for more memories than one, as the limits are of the guest's only memory, and for code that is
+    not a guest's once its calls are direct.
     """
     guest = declarations(wasm)
     if len(guest.memories) > 1:
         raise InvalidModule(f"the module cannot be instantiated: it has {len(guest.memories)} memories, not one")
-    host = bytes(wasmtime.wat2wasm(shim(guest)))
-    theirs, ours = sections(wasm), sections(host)
+    host, stand_ins = (bytes(wasmtime.wat2wasm(text(guest))) for text in (shim, stubs))
+    direct = _functions(stand_ins)
+    if not direct.items() <= _functions(host).items():
+        raise AssertionError("the functions of DIRECT have other numbers in the shim than in what stands in for it")
+    theirs = sections(wasm)
+    theirs[CODE] = _with_direct_calls(theirs.get(CODE, _NONE), guest, direct)
+    theirs[EXPORT] = _renamed(theirs[EXPORT])
+    validate(_module(theirs, guest, stand_ins))
+    return _module(theirs, guest, host) + b"".join(
+        _section(CUSTOM, names) for names in (*names_of(wasm), *names_of(host))
+    )
+
+
+def _module(theirs: dict[int, bytes], guest: Declarations, host: bytes) -> bytes:
+    """Return a module of a guest's sections and, behind what it has, the host's."""
+    ours = sections(host)
     ours[TYPE] = _without(len(guest.types), ours[TYPE])
     ours.pop(IMPORT)
-    theirs[CODE] = _with_direct_calls(theirs.get(CODE, _NONE), guest, ours[EXPORT])
-    theirs[EXPORT] = _renamed(theirs[EXPORT])
-    both = {kind: _both(theirs.get(kind, _NONE), content) for kind, content in ours.items()}
-    content = [(kind, (theirs | both)[kind]) for kind in _ORDER if kind in theirs | both]
-    content += [(0, section) for section in (*names(wasm), *names(host))]
-    return wasm[:PREAMBLE_BYTES] + b"".join(bytes([kind]) + vector(section) for kind, section in content)
+    content = theirs | {kind: _both(theirs.get(kind, _NONE), added) for kind, added in ours.items()}
+    return _EMPTY + b"".join(_section(kind, content[kind]) for kind in _ORDER if kind in content)
+
+
+def _section(kind: int, content: bytes) -> bytes:
+    return bytes([kind]) + vector(content)
+
+
+def _functions(module: bytes) -> dict[str, int]:
+    """Return the numbers of the functions that a module exports, by their names in the ABI."""
+    reader = Reader(sections(module)[EXPORT])
+    exports = [(reader.name(), reader.byte(), reader.number()) for _ in range(reader.number())]
+    return {name.removeprefix(SHIM_EXPORT): index for name, kind, index in exports if kind == 0}
 
 
 def _both(first: bytes, second: bytes) -> bytes:
@@ -87,16 +113,11 @@ def _renamed(exports: bytes) -> bytes:
     return number(count) + b"".join(name + reader.take(1) + number(reader.number()) for name in names)
 
 
-def _with_direct_calls(code: bytes, guest: Declarations, exports: bytes) -> bytes:
-    reader = Reader(exports)
-    provided = {}
-    for _ in range(reader.number()):
-        name, _, index = reader.name(), reader.byte(), reader.number()
-        provided[name] = index
+def _with_direct_calls(code: bytes, guest: Declarations, direct: Mapping[str, int]) -> bytes:
     instead = {
-        index: provided[SHIM_EXPORT + item.name]
+        index: direct[item.name]
         for index, item in enumerate(guest.imports)
-        if item.module == TRANSFORM and item.name in DIRECT
+        if item.module == TRANSFORM and item.name in direct
     }
     reader = Reader(code)
     count = reader.number()

@@ -6,7 +6,7 @@ import ctypes
 
 import wasmtime
 
-from wasmline.errors import InvalidBatch
+from wasmline.errors import InvalidBatch, SandboxViolation
 from wasmline.wasm.layout import OFFSETS, STATIC
 from wasmline.wasm.limits import ADDRESS_SPACE, PAGE
 
@@ -24,6 +24,11 @@ def limit_store(store: wasmtime.Store, *, memory_bytes: int) -> None:
         tables=MAX_TABLES + 2,  # the trampoline's and the shim's
         memories=2,  # the guest's and the shim's
     )
+
+
+def violation(what: str) -> SandboxViolation:
+    """Return the error for a store that holds what no guest can write there."""
+    return SandboxViolation(f"what came back from a guest's store is not what a guest can write: {what}")
 
 
 class ShimMemory:
@@ -45,6 +50,12 @@ class ShimMemory:
     def get(self, name: str) -> int:
         """Return a 32-bit cell of the control block."""
         return self._cells[name].value
+
+    def count(self, name: str, most: int) -> int:
+        """Return a 32-bit cell of the control block, or raise SandboxViolation where it is more than it can be."""
+        if (value := self.get(name)) > most:
+            raise violation(f"{name} is {value}, more than {most}")
+        return value
 
     def put(self, **values: int) -> None:
         """Set 32-bit cells of the control block."""

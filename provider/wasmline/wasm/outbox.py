@@ -1,8 +1,14 @@
-"""The way out: columns in the shim's memory that the guest's writes fill, collected as Arrow record batches."""
+"""The way out: columns in the shim's memory that the guest's writes fill, collected as Arrow record batches.
+
+What is read back is checked before Arrow sees it: places and capacities are those that were laid out, counts lie within
+them, offsets rise from 0 to the number of bytes, rows rise within the batch, outputs exist. A guest cannot write
+there. Should one ever do, its instance ends with SandboxViolation, not the process.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import operator
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +17,13 @@ from wasmline.errors import InvalidBatch
 from wasmline.records import HEADERS, OUTPUT_SCHEMA
 from wasmline.wasm.inbox import Loaded
 from wasmline.wasm.layout import OUTPUT, align
-from wasmline.wasm.memory import ShimMemory
+from wasmline.wasm.memory import ShimMemory, violation
+
+FEW = 64
+"""Numbers that Python looks at sooner than numpy."""
+
+COLUMNS = ("out_key", "out_value", "out_header_key", "out_header_value")
+"""Those that hold byte strings."""
 
 SLACK_ROWS = 256
 SLACK_BYTES = 64 * 1024
@@ -36,9 +48,12 @@ class Outbox:
     and the columns of later batches are made larger.
     """
 
-    def __init__(self, memory: ShimMemory) -> None:
+    def __init__(self, memory: ShimMemory, outputs: int) -> None:
+        """``outputs`` is the number of output topics."""
         self._memory = memory
+        self._outputs = outputs
         self._loaded = Loaded(end=0, rows=0)
+        self._cells: dict[str, int] = {}
         self._scale = 1
         self._collected = 0
 
@@ -84,30 +99,39 @@ class Outbox:
         place_binary("out_header_key", headers, loaded.header_bytes)
         place_binary("out_header_value", headers, loaded.header_bytes)
         self._memory.reserve(position)
-        for name in ("out_headers", "out_key", "out_value", "out_header_key", "out_header_value"):
+        for name in ("out_headers", *COLUMNS):
             ctypes.c_int32.from_address(self._memory.address + cells[f"{name}_offsets"]).value = 0
         OUTPUT.pack(self._memory.control, cells)
+        self._cells = cells
 
     def collect(self) -> pa.RecordBatch | None:
         """Return a copy of what the columns hold, in OUTPUT_SCHEMA, or None. Header keys may not be UTF-8."""
-        cells = OUTPUT.unpack(self._memory.control)
+        cells = self._read_cells()
         rows = cells["rows"]
         if not rows:
             return None
         columns = [
-            pa.Array.from_buffers(pa.int32(), rows, [None, self._copy(cells["row_index"], 4 * rows)], 0),
-            pa.Array.from_buffers(pa.int32(), rows, [None, self._copy(cells["topic_index"], 4 * rows)], 0),
+            self._rows(cells["row_index"], rows),
+            self._topics(cells["topic_index"], rows),
             self._binary(pa.binary(), cells, "out_key", rows),
             self._binary(pa.binary(), cells, "out_value", rows),
             pa.Array.from_buffers(
                 HEADERS,
                 rows,
-                [None, self._copy(cells["out_headers_offsets"], 4 * (rows + 1))],
+                [None, self._offsets(cells, "out_headers", rows, cells["out_headers"])],
                 0,
                 children=[self._headers(cells)],
             ),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=OUTPUT_SCHEMA)
+
+    def _read_cells(self) -> dict[str, int]:
+        cells = OUTPUT.unpack(self._memory.control)
+        if _places(cells) != _places(self._cells):
+            raise violation("a column is not where it was laid out")
+        if any(map(operator.gt, _counts(cells), _capacities(cells))):
+            raise violation(f"a count is beyond its capacity in {cells}")
+        return cells
 
     def _headers(self, cells: dict[str, int]) -> pa.StructArray:
         headers = cells["out_headers"]
@@ -118,23 +142,62 @@ class Outbox:
         return pa.StructArray.from_arrays([key, value], fields=list(HEADERS.value_type))
 
     def _binary(self, kind: pa.DataType, cells: dict[str, int], prefix: str, length: int) -> pa.Array:
-        nulls = cells[f"{prefix}_nulls"]
+        size, nulls = cells[f"{prefix}_bytes"], cells[f"{prefix}_nulls"]
         buffers = [
-            self._bitmap(cells[f"{prefix}_valid"], length) if nulls else None,
-            self._copy(cells[f"{prefix}_offsets"], 4 * (length + 1)),
-            self._copy(cells[f"{prefix}_data"], cells[f"{prefix}_bytes"]),
+            self._bitmap(cells[f"{prefix}_valid"], length, nulls) if nulls else None,
+            self._offsets(cells, prefix, length, size),
+            self._copy(cells[f"{prefix}_data"], size),
         ]
         return pa.Array.from_buffers(kind, length, buffers, nulls)
+
+    def _offsets(self, cells: dict[str, int], prefix: str, length: int, end: int) -> pa.Buffer:
+        buffer = self._copy(cells[f"{prefix}_offsets"], 4 * (length + 1))
+        if _rising(buffer) != (0, end):
+            raise violation(f"{prefix}_offsets do not rise from 0 to {end}")
+        return buffer
+
+    def _rows(self, position: int, length: int) -> pa.Array:
+        buffer = self._copy(position, 4 * length)
+        first, last = _rising(buffer) or (-1, -1)
+        if first < self._loaded.row_base or last >= self._loaded.row_base + self._loaded.rows:
+            raise violation("the rows of the outputs are not those of the batch, in order")
+        return pa.Array.from_buffers(pa.int32(), length, [None, buffer], 0)
+
+    def _topics(self, position: int, length: int) -> pa.Array:
+        buffer = self._copy(position, 4 * length)
+        if np.frombuffer(buffer, np.uint32).max() >= self._outputs:
+            raise violation(f"an output is for none of the {self._outputs} output topics")
+        return pa.Array.from_buffers(pa.int32(), length, [None, buffer], 0)
 
     def _copy(self, position: int, size: int) -> pa.Buffer:
         buffer = pa.allocate_buffer(size)
         ctypes.memmove(buffer.address, self._memory.address + position, size)
         return buffer
 
-    def _bitmap(self, position: int, length: int) -> pa.Buffer:
+    def _bitmap(self, position: int, length: int, nulls: int) -> pa.Buffer:
         marks = np.frombuffer(self._memory.read(position, length), dtype=np.uint8)
+        if np.count_nonzero(marks) != length - nulls:
+            raise violation(f"{nulls} of {length} values are said to be null")
         return pa.py_buffer(np.packbits(marks, bitorder="little"))
 
+
+def _rising(buffer: pa.Buffer) -> tuple[int, int] | None:
+    """Return the first and the last of some 32-bit numbers; None where one is less than that before it."""
+    numbers = memoryview(buffer).cast("i")
+    if len(numbers) <= FEW:
+        rising = (few := numbers.tolist()) == sorted(few)
+    else:
+        array = np.frombuffer(buffer, np.int32)
+        rising = not (array[1:] < array[:-1]).any()
+    return (numbers[0], numbers[-1]) if rising else None
+
+
+_CAPACITIES = {"rows": "row_capacity", "out_headers": "out_headers_capacity"}
+for _column, _length in zip(COLUMNS, ("rows", "rows", "out_headers", "out_headers"), strict=True):
+    _CAPACITIES |= {f"{_column}_bytes": f"{_column}_capacity", f"{_column}_nulls": _length}
+
+_counts, _capacities = operator.itemgetter(*_CAPACITIES), operator.itemgetter(*_CAPACITIES.values())
+_places = operator.itemgetter(*(name for name in OUTPUT.names if name not in _CAPACITIES))
 
 _NO_HEADERS = pa.nulls(0, HEADERS.value_type)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from wasmline.errors import InvalidModule
 from wasmline.wasm.abi import (
     MARKER,
     SCHEMA_REGISTRY,
@@ -17,11 +16,10 @@ from wasmline.wasm.abi import (
     is_provided,
     shortened,
     signature,
-    validate_module,
 )
 from wasmline.wasm.declarations import Declarations, MemoryType
-from wasmline.wasm.engine import new_engine
 from wasmline.wasm.limits import PAGE
+from wasmline.wasm.validation import refusal
 
 MEMORY_BYTES = 2 * 2**20
 """``data_transforms_per_function_memory_limit``."""
@@ -135,7 +133,5 @@ def _tables(declared: Declarations) -> Iterator[str]:
 
 def _engine(wasm: bytes) -> Iterator[str]:
     """Ask for what this host's engine has but a broker's has not. Nothing is compiled."""
-    try:
-        validate_module(new_engine(gc_support=False), wasm)
-    except InvalidModule as error:
-        yield f"its engine lacks what the module needs: {' '.join(str(error.__cause__).split())}"
+    if reason := refusal(wasm, gc_support=False):
+        yield f"its engine lacks what the module needs: {' '.join(reason.split())}"

@@ -10,6 +10,7 @@ import wasmtime
 from wasmline.wasm.abi import abi_version
 from wasmline.wasm.compiled import CompiledCache, Loaded, default_folder, digest_of
 from wasmline.wasm.context import TransformContext
+from wasmline.wasm.declarations import declarations
 from wasmline.wasm.guest import Code
 from wasmline.wasm.instance import TransformInstance
 from wasmline.wasm.limits import ResourceLimits
@@ -53,7 +54,7 @@ class TransformRuntime:
         Raises InvalidModule, UnsupportedAbi, MissingExport or UnknownImport.
         """
         guest = CompiledCache(self._folder).load(wasm)
-        return CompiledTransform(digest_of(wasm), abi_version(wasm), guest, _host_code(self._folder))
+        return CompiledTransform(digest_of(wasm), abi_version(declarations(wasm)), guest, _host_code(self._folder))
 
 
 @functools.cache

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 
 from wasmline.wasm.context import TransformContext
 from wasmline.wasm.layout import LOG_HEADER, NO_ROW, STATIC, STDERR_HEAD_BYTES, STDERR_TAIL_BYTES, align
 from wasmline.wasm.limits import ResourceLimits
-from wasmline.wasm.memory import ShimMemory
+from wasmline.wasm.memory import ShimMemory, violation
 from wasmline.wasm.result import LogLine
 from wasmline.wasm.schemas import lay_out
 
@@ -15,8 +16,18 @@ _STDOUT = 1
 _TORN = "\n[...]\n"
 
 
-def furnish(memory: ShimMemory, context: TransformContext, limits: ResourceLimits) -> int:
-    """Lay out everything that outlives a batch and return where the batches may begin."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """Positions in the shim's memory: stderr, log, which takes ``log_capacity`` bytes, and the end of both."""
+
+    stderr: int
+    log: int
+    log_capacity: int
+    end: int
+
+
+def furnish(memory: ShimMemory, context: TransformContext, limits: ResourceLimits) -> Setting:
+    """Lay out everything that outlives a batch; the batches may begin at its end."""
     strings = _strings([context.name], [f"{key}={value}" for key, value in context.environment().items()])
     topics_at = align(STATIC + len(strings))
     topics = _topics(topics_at, context.output_topics)
@@ -43,7 +54,7 @@ def furnish(memory: ShimMemory, context: TransformContext, limits: ResourceLimit
         subject_count=sum(schema.subject is not None for schema in context.schemas),
         row=NO_ROW,
     )
-    return end
+    return Setting(stderr=stderr, log=log, log_capacity=limits.log_bytes_per_batch, end=end)
 
 
 def _strings(*lists: list[str]) -> bytes:
@@ -64,24 +75,31 @@ def _topics(position: int, names: tuple[str, ...]) -> bytes:
     return table + texts
 
 
-def read_logs(memory: ShimMemory) -> list[LogLine]:
-    """Return the log lines that the shim kept, in order. Bytes that are not UTF-8 are replaced."""
-    data = memory.read(memory.get("log"), memory.get("log_bytes"))
+def read_logs(memory: ShimMemory, setting: Setting, end_row: int) -> list[LogLine]:
+    """Return the log lines that the shim kept, in order, of rows before ``end_row``.
+
+    Bytes that are not UTF-8 are replaced.
+    """
+    data = memory.read(setting.log, memory.count("log_bytes", setting.log_capacity))
     lines, position = [], 0
     while position < len(data):
+        start = position + LOG_HEADER.size
+        if start > len(data):
+            raise violation("a log line is cut short")
         row, descriptor, size = LOG_HEADER.unpack_from(data, position)
-        position += LOG_HEADER.size
-        text = data[position : position + size].decode(errors="replace")
-        position += size
+        position = start + size
+        if position > len(data) or (row >= end_row and row != NO_ROW):
+            raise violation(f"a log line of {size} bytes is for row {row}")
+        text = data[start:position].decode(errors="replace")
         lines.append(
             LogLine(row=None if row == NO_ROW else row, level="INFO" if descriptor == _STDOUT else "WARN", text=text)
         )
     return lines
 
 
-def read_stderr(memory: ShimMemory) -> str:
+def read_stderr(memory: ShimMemory, setting: Setting) -> str:
     """Return what the shim kept of the last record's stderr: all of it, or its head and its tail."""
-    data = memory.read(memory.get("stderr"), memory.get("stderr_bytes"))
+    data = memory.read(setting.stderr, memory.count("stderr_bytes", STDERR_HEAD_BYTES + STDERR_TAIL_BYTES))
     if not memory.get("stderr_torn"):
         return data.decode(errors="replace").strip()
     head, tail = data[:STDERR_HEAD_BYTES], data[STDERR_HEAD_BYTES:]

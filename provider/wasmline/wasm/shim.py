@@ -35,6 +35,9 @@ from wasmline.wasm.wat import (
     write_varint,
 )
 
+DIRECT = ("read_next_record", "write_record", "write_record_with_options")
+"""What a guest calls for every record: without a detour through the trampoline."""
+
 NO_BATCH = -1
 BAD_BUFFER = -2
 BAD_TOPIC = -3
@@ -44,30 +47,46 @@ UNFIT_KEY = 0xFF
 
 
 def shim(guest: Declarations) -> str:
-    """Return the shim as WebAssembly text. What a guest has comes first, so that nothing needs another number there.
-
-    The stand-ins for it share a type that the shim has no use for.
-    """
-    functions = sum(isinstance(item.type, FunctionType) for item in guest.imports) + guest.functions
+    """Return the shim as WebAssembly text. The functions of DIRECT come first, as in ``stubs``."""
     return f"""(module
-  {"(type (func (param f64)))" * len(guest.types)}
-  {'(import "" "" (func (type 0)))' * functions}
-  {'(import "" "" (table 0 funcref))' * len(guest.tables)}
-  (import "" "" (memory $guest 0))
+  {_stand_ins(guest)}
   (memory $own (export "{SHIM_EXPORT}memory") 1)
   (table $host (export "{SHIM_EXPORT}host") {len(HOST_FUNCTIONS)} funcref)
-  {"".join(f'(export "{SHIM_EXPORT}{name}" (func ${name}))' for name in SHIM_FUNCTIONS)}
+  {"".join(map(_export, SHIM_FUNCTIONS))}
+  {_read_next_record()}
+  {_write("write_record", "")}
+  {_write("write_record_with_options", _choose_topic())}
   {"".join(_host_function(name, kind) for name, kind in HOST_FUNCTIONS.items())}
   {_write_long_varint()}
   {_read_long_varint()}
   {_measure_batch()}
   {_read_batch_header()}
-  {_read_next_record()}
-  {_write("write_record", "")}
-  {_write("write_record_with_options", _choose_topic())}
   {wasi()}
   {unsupported()}
   {schema_registry()})"""
+
+
+def stubs(guest: Declarations) -> str:
+    """Return a module that has the functions of DIRECT, without code, and nothing else of the shim's."""
+    functions = (f"(func ${name} {function_type(FUNCTIONS[TRANSFORM][name])} (unreachable))" for name in DIRECT)
+    return f"(module {_stand_ins(guest)} {''.join(map(_export, DIRECT))} {''.join(functions)})"
+
+
+def _stand_ins(guest: Declarations) -> str:
+    """Return imports in place of what a guest has, so that what comes behind has its final number.
+
+    They share a type that the shim has no use for.
+    """
+    functions = sum(isinstance(item.type, FunctionType) for item in guest.imports) + guest.functions
+    return f"""
+  {"(type (func (param f64)))" * len(guest.types)}
+  {'(import "" "" (func (type 0)))' * functions}
+  {'(import "" "" (table 0 funcref))' * len(guest.tables)}
+  (import "" "" (memory $guest 0))"""
+
+
+def _export(name: str) -> str:
+    return f'(export "{SHIM_EXPORT}{name}" (func ${name}))'
 
 
 def _host_function(name: str, signature: str) -> str:

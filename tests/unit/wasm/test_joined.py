@@ -5,11 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import wasmtime
 
+from wasmline.errors import InvalidModule
 from wasmline.testing import guests
-from wasmline.wasm.binary import CODE, Reader, sections
+from wasmline.wasm import joined as joining
+from wasmline.wasm.binary import CODE, Reader, number, sections
 from wasmline.wasm.declarations import declarations
-from wasmline.wasm.joined import DIRECT, joined
+from wasmline.wasm.joined import joined
+from wasmline.wasm.shim import DIRECT
 
 WRITE_TYPE = "(type $write (func (param i32 i32) (result i32)))"
 PAYLOAD = f"(i32.const {guests.PAYLOAD}) (local.get $size)"
@@ -24,7 +28,7 @@ def calls(wasm: bytes) -> set[int]:
 
 def test_the_calls_of_every_record_are_direct() -> None:
     wasm = guests.guest(guests.WRITE + guests.write_to(b""), abi=2)
-    imported = {item.name: number for number, item in enumerate(declarations(wasm).imports)}
+    imported = {item.name: index for index, item in enumerate(declarations(wasm).imports)}
     assert {imported[name] for name in DIRECT} <= calls(wasm)
     assert not {imported[name] for name in DIRECT} & calls(joined(wasm))
 
@@ -72,3 +76,37 @@ def test_a_trap_in_the_shim_names_its_function_and_the_guests(start: Any, record
     deep = "(func $deep (drop (call $write_record (i32.const -1) (i32.const 1))))"
     (failure,) = start(guests.guest("(call $deep)", section=deep)).transform(records([b"a"])).failures
     assert "out of bounds memory access in write_record < deep" in str(failure.error)
+
+
+NAMES_THE_SHIMS = {
+    "its memory": "(drop (i32.load 1 (i32.const 0)))",
+    "its table": "(call_indirect 1 (i32.const 0))",
+    "its size": "(drop (memory.size 1))",
+}
+
+
+@pytest.mark.parametrize("what", NAMES_THE_SHIMS)
+def test_a_guest_that_names_what_is_the_shims_once_it_is_rewritten_is_refused(
+    monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """The reader of code is made to go wrong as a defect in it would: what it gives is not trusted."""
+    text = f"(module (memory 1) (memory 1) (table 1 funcref) (table 1 funcref) (func {NAMES_THE_SHIMS[what]}))"
+    code = Reader(sections(bytes(wasmtime.wat2wasm(text)))[CODE])
+    code.number()
+    body = code.vector()
+    wasm = guests.guest(section="(table 1 funcref)")
+    monkeypatch.setattr(joining, "with_callees", lambda original, _: body)
+    with pytest.raises(InvalidModule, match=r"unknown memory 1|unknown table 1"):
+        joined(wasm)
+
+
+@pytest.mark.parametrize("beyond", range(5))
+def test_a_guest_that_calls_a_private_function_of_the_shim_once_it_is_rewritten_is_refused(
+    monkeypatch: pytest.MonkeyPatch, beyond: int
+) -> None:
+    wasm = guests.guest()
+    guest = declarations(wasm)
+    first = len(guest.imports) + guest.functions + len(DIRECT)
+    monkeypatch.setattr(joining, "with_callees", lambda body, _: b"\x00\x10" + number(first + beyond) + b"\x0b")
+    with pytest.raises(InvalidModule, match="unknown function"):
+        joined(wasm)

@@ -1,0 +1,83 @@
+"""Asks the engine whether it takes a module, within bounds of time and memory.
+
+The engine's validator is linear but for one factor: an instruction handles as many values as its type or its label has.
+The foreign call cannot be interrupted, so a module that may take long by that is validated in a process of its own.
+"""
+
+from __future__ import annotations
+
+import wasmtime
+
+from wasmline.errors import InvalidModule
+from wasmline.wasm.binary import TYPE, Reader, sections
+from wasmline.wasm.declarations import function_type
+from wasmline.wasm.engine import new_engine
+from wasmline.wasm.limited_process import call_limited
+
+MAGIC = b"\0asm"
+
+MAX_MODULE_BYTES = 64 * 2**20
+
+MAX_STEPS = 50_000_000
+"""Bytes of the module times values of its widest type: half a second at most. Large modules of Go have more."""
+
+MAX_ARITY = 1_000
+"""Parameters or results of a function: what the engine takes."""
+
+MAX_TYPE_BYTES = 2**20
+CPU_S = 5
+
+
+def validate(wasm: bytes, **changes: bool) -> None:
+    """Raise InvalidModule for what is no module an engine takes, and for WebAssembly text.
+
+    ``changes`` are to the engine's configuration. Takes at most ``CPU_S`` seconds of CPU time.
+    """
+    if wasm[:4] != MAGIC:
+        raise InvalidModule("not a WebAssembly module: the first bytes are not \\0asm; is it the file the build wrote?")
+    if len(wasm) > MAX_MODULE_BYTES:
+        raise InvalidModule(f"the module has {len(wasm):,} bytes; {MAX_MODULE_BYTES:,} are the most: strip it")
+    if reason := refusal(wasm, **changes):
+        raise InvalidModule(f"not a WebAssembly module this host can run: {' '.join(reason.split())[:500]}")
+
+
+def refusal(wasm: bytes, **changes: bool) -> str | None:
+    """Return why an engine with ``changes`` does not take a module; None where it does.
+
+    Raises InvalidModule for one that takes longer than ``CPU_S``.
+    """
+    if may_take_long(wasm):
+        options = [f"{name}={int(value)}" for name, value in changes.items()]
+        return call_limited(__name__, wasm, *options, cpu_s=CPU_S).decode() or None
+    return _refusal(wasm, changes)
+
+
+def may_take_long(wasm: bytes) -> bool:
+    """Return true for bytes, valid or not, whose validation may take longer than ``MAX_STEPS`` steps."""
+    return len(wasm) * MAX_ARITY > MAX_STEPS and len(wasm) * _widest_type(wasm) > MAX_STEPS
+
+
+def _widest_type(wasm: bytes) -> int:
+    try:
+        types = sections(wasm).get(TYPE, b"\0")
+        if len(types) > MAX_TYPE_BYTES:
+            return MAX_ARITY
+        reader = Reader(types)
+        kinds = (function_type(reader) for _ in range(reader.number()))
+        return max((max(len(kind.parameters), len(kind.results)) for kind in kinds), default=1)
+    except InvalidModule:
+        return MAX_ARITY
+
+
+def _refusal(wasm: bytes, changes: dict[str, bool]) -> str | None:
+    try:
+        wasmtime.Module.validate(new_engine(**changes), wasm)
+    except wasmtime.WasmtimeError as error:
+        return str(error)
+    return None
+
+
+def main(wasm: bytes, *options: str) -> bytes:
+    """Return the engine's reason to refuse a module, empty for none: what the process of its own does."""
+    changes = {name: value == "1" for name, _, value in (option.partition("=") for option in options)}
+    return (_refusal(wasm, changes) or "").encode()
