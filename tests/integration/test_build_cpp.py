@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from wasmline.build import BuildReport, bless, build, load_project, run_samples, scaffold
-from wasmline.build.cache import cache_root
+from wasmline.cache_folder import cache_root
 from wasmline.errors import BuildFailed, InvalidProject, SampleMismatch, UnsupportedAbi
 from wasmline.registry import digest_of
 from wasmline.wasm import check_abi
@@ -23,10 +23,12 @@ int main() {
 @pytest.fixture
 def cache(tmp_path: Path) -> Path:
     """A cache without any module, but with the compiled standard library of this machine."""
-    (cache_root() / "zig").mkdir(parents=True, exist_ok=True)
     folder = tmp_path / "cache"
     folder.mkdir()
-    (folder / "zig").symlink_to(cache_root() / "zig")
+    root = cache_root()
+    assert root
+    (root / "zig").mkdir(mode=0o700, parents=True, exist_ok=True)
+    (folder / "zig").symlink_to(root / "zig")
     return folder
 
 

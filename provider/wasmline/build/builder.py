@@ -7,11 +7,12 @@ import tempfile
 import time
 from pathlib import Path
 
-from wasmline.build.cache import BuildCache, cache_root, write_whole
+from wasmline.build.cache import BuildCache, write_whole
 from wasmline.build.project import TransformProject
 from wasmline.build.report import BuildReport
 from wasmline.build.source import digest, revision, sources
 from wasmline.build.toolchains import Toolchain, toolchain_for
+from wasmline.cache_folder import cache_root
 from wasmline.errors import BuildFailed
 from wasmline.registry import digest_of
 
@@ -64,10 +65,10 @@ def build(project: TransformProject, *, output: Path | None = None, cache_dir: P
     return report
 
 
-def _compiled(project: TransformProject, toolchain: Toolchain, files: tuple[Path, ...], cache_dir: Path) -> bytes:
+def _compiled(project: TransformProject, toolchain: Toolchain, files: tuple[Path, ...], root: Path | None) -> bytes:
     with tempfile.TemporaryDirectory(prefix="wasmline-build-") as folder:
         output = Path(folder) / "module.wasm"
-        toolchain.compile(project, files, output, cache_dir=cache_dir)
+        toolchain.compile(project, files, output, cache_dir=root or output.parent)
         return output.read_bytes()
 
 

@@ -6,11 +6,7 @@ import os
 import tempfile
 from pathlib import Path
 
-
-def cache_root() -> Path:
-    """Return the folder for everything that can be made again: $WASMLINE_CACHE, else ~/.cache/wasmline."""
-    configured = os.environ.get("WASMLINE_CACHE")
-    return Path(configured) if configured else Path.home() / ".cache" / "wasmline"
+from wasmline.cache_folder import CacheFolder
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -29,21 +25,19 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 class BuildCache:
-    """Built modules below a folder, each under the digest of its inputs."""
+    """Built modules below the cache's root, each under the digest of its inputs; None remembers nothing."""
 
-    def __init__(self, root: Path) -> None:
-        self._root = root / "builds"
+    def __init__(self, root: Path | None) -> None:
+        self._folder = CacheFolder(root and root / "builds")
 
     def get(self, source_digest: str) -> bytes | None:
         """Return the module built from these inputs, or None."""
-        try:
-            return self._path(source_digest).read_bytes()
-        except FileNotFoundError:
-            return None
+        return self._folder.get(_name(source_digest))
 
     def put(self, source_digest: str, wasm: bytes) -> None:
         """Remember the module built from these inputs."""
-        write_whole(self._path(source_digest), wasm)
+        self._folder.put(_name(source_digest), wasm)
 
-    def _path(self, source_digest: str) -> Path:
-        return self._root / f"{source_digest.removeprefix('sha256:')}.wasm"
+
+def _name(source_digest: str) -> str:
+    return f"{source_digest.removeprefix('sha256:')}.build"

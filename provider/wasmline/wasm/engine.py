@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-import hashlib
 import os
-import platform
-from importlib.metadata import version
 from typing import Any
 
 import wasmtime
@@ -50,10 +46,3 @@ def new_engine(**changes: bool) -> wasmtime.Engine:
     # The compiler's thread pool does not survive a fork: a child that waited for it would wait for ever.
     config.parallel_compilation = not _forked
     return wasmtime.Engine(config)
-
-
-@functools.cache
-def fingerprint() -> str:
-    """Return a short digest of everything that compiled code depends on besides the module."""
-    facts = (version("wasmtime"), platform.machine(), platform.system(), *sorted(SETTINGS.items()))
-    return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]

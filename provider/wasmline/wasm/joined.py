@@ -10,8 +10,6 @@ shim do not exist, but for those of DIRECT, which any guest may call.
 
 from __future__ import annotations
 
-import functools
-import hashlib
 from collections.abc import Mapping
 
 import wasmtime
@@ -40,19 +38,13 @@ from wasmline.wasm.binary import (
 )
 from wasmline.wasm.declarations import Declarations, declarations
 from wasmline.wasm.instructions import with_callees
-from wasmline.wasm.shim import DIRECT, shim, stubs
+from wasmline.wasm.shim import shim, stubs
 from wasmline.wasm.trampoline import GUEST_EXPORT, SHIM_EXPORT
 from wasmline.wasm.validation import validate
 
 _ORDER = (TYPE, IMPORT, FUNCTION, TABLE, MEMORY, GLOBAL, EXPORT, START, ELEMENT, DATA_COUNT, CODE, DATA)
 _NONE = number(0)
 _EMPTY = b"\0asm\x01\0\0\0"
-
-
-@functools.cache
-def version() -> str:
-    """Return a short digest of what is joined to a guest."""
-    return hashlib.sha256(f"{DIRECT} {shim(declarations(_EMPTY))}".encode()).hexdigest()[:16]
 
 
 def joined(wasm: bytes) -> bytes:

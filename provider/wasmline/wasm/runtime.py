@@ -58,7 +58,7 @@ class TransformRuntime:
 
 
 @functools.cache
-def _host_code(folder: Path) -> tuple[bytes, bytes]:
+def _host_code(folder: Path | None) -> tuple[bytes, bytes]:
     """Return trampoline and wiring, compiled once per process, or not at all where the folder has them."""
     cache = CompiledCache(folder)
     first, second = (cache.load(text.encode(), wasmtime.Module) for text in (trampoline(), wiring()))

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from wasmline.build.cache import BuildCache, cache_root, write_whole
+from wasmline.build.cache import BuildCache, write_whole
 
 
 def test_a_module_is_remembered_under_its_inputs(tmp_path: Path) -> None:
@@ -13,11 +13,18 @@ def test_a_module_is_remembered_under_its_inputs(tmp_path: Path) -> None:
     assert cache.get("sha256:bb") is None
 
 
-def test_the_cache_is_where_the_environment_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WASMLINE_CACHE", str(tmp_path))
-    assert cache_root() == tmp_path
-    monkeypatch.delenv("WASMLINE_CACHE")
-    assert cache_root() == Path.home() / ".cache/wasmline"
+def test_a_damaged_module_is_forgotten(tmp_path: Path) -> None:
+    cache = BuildCache(tmp_path)
+    cache.put("sha256:aa", b"module")
+    (path,) = (tmp_path / "builds").iterdir()
+    path.write_bytes(path.read_bytes().replace(b"module", b"modulo"))
+    assert cache.get("sha256:aa") is None
+
+
+def test_without_a_folder_nothing_is_remembered() -> None:
+    cache = BuildCache(None)
+    cache.put("sha256:aa", b"module")
+    assert cache.get("sha256:aa") is None
 
 
 def test_a_file_that_cannot_be_written_whole_keeps_its_old_content(tmp_path: Path) -> None:

@@ -4,11 +4,13 @@ import hashlib
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from wasmline.cache_folder import CacheFolder
 from wasmline.errors import InvalidModule, UnsupportedAbi
 from wasmline.testing import guests
 from wasmline.wasm import TransformContext, TransformRuntime, compiled, compiler
@@ -60,12 +62,91 @@ def test_a_damaged_entry_is_compiled_again(tmp_path: Path, compilations: list[by
     assert compilations == [WASM] * 2
 
 
-def test_an_entry_of_another_engine_is_compiled_again(tmp_path: Path, compilations: list[bytes]) -> None:
-    CompiledCache(tmp_path).load(WASM)
-    foreign = b"\x7fELF of another processor"
-    entry(tmp_path).write_bytes(hashlib.sha256(foreign).digest() + foreign)
-    assert CompiledCache(tmp_path).load(WASM).code != foreign
+def test_an_entry_of_another_processor_is_compiled_again(tmp_path: Path, compilations: list[bytes]) -> None:
+    code = CompiledCache(tmp_path).load(WASM).code
+    foreign = code.replace(b"has_", b"had_")  # as features of a processor that this one does not have
+    assert foreign != code
+    CacheFolder(tmp_path).put(entry(tmp_path).name, foreign)
+    assert [CompiledCache(tmp_path).load(WASM).code for _ in range(2)] == [code] * 2
     assert compilations == [WASM] * 2
+
+
+def test_an_entry_of_another_version_is_compiled_again(
+    tmp_path: Path, compilations: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    CompiledCache(tmp_path).load(WASM)
+    monkeypatch.setattr(compiled, "KEY", "0" * 32)
+    CompiledCache(tmp_path).load(WASM)
+    assert compilations == [WASM] * 2
+
+
+def test_where_the_version_is_not_known_nothing_is_kept(
+    tmp_path: Path, compilations: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiled, "KEY", None)
+    for _ in range(2):
+        CompiledCache(tmp_path).load(WASM)
+    assert compilations == [WASM] * 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_entry_of_another_module_under_this_ones_name_is_compiled_again(tmp_path: Path) -> None:
+    code = CompiledCache(tmp_path).load(WASM).code
+    own = entry(tmp_path)
+    own.rename(tmp_path / "own")
+    CompiledCache(tmp_path).load(guests.guest("(unreachable)"))
+    (other,) = tmp_path.glob("*.cwasm")
+    other.rename(own)
+    assert CompiledCache(tmp_path).load(WASM).code == code
+
+
+def shared(path: Path) -> None:
+    path.chmod(0o777)
+
+
+def given_away(path: Path) -> None:
+    os.chown(path, 65534, 65534)
+
+
+@pytest.mark.parametrize("place", ["compiled/entry", "compiled", "."])
+@pytest.mark.parametrize(
+    "flaw",
+    [
+        shared,
+        pytest.param(given_away, marks=pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")),
+    ],
+)
+def test_code_that_another_user_may_have_planted_is_not_run(
+    tmp_path: Path, records: Any, place: str, flaw: Callable[[Path], None]
+) -> None:
+    root = tmp_path / "cache"
+    folder = root / "compiled"
+    planted = CompiledCache(folder).load(guests.guest("(unreachable)")).code
+    CompiledCache(folder).load(WASM)
+    CacheFolder(folder).put(entry(folder).name, planted)
+    flaw(entry(folder) if place == "compiled/entry" else root / place)
+    with TransformRuntime(folder).compile(WASM).instantiate(CONTEXT) as instance:
+        assert instance.transform(records([b"a"])).outputs.num_rows == 1
+
+
+WITHOUT_A_FOLDER = """
+import os, sys
+from wasmline.wasm import TransformRuntime
+wasm = sys.stdin.buffer.read()
+if os.geteuid() == 0:
+    os.setresuid(54321, 54321, 54321)  # a user without a home folder
+for home, cache in ((None, None), ("", None), (".", None), ("/nonexistent", None), ("/dev/null", None), (None, "a/b")):
+    for name, value in (("HOME", home), ("WASMLINE_CACHE", cache)):
+        os.environ.pop(name, None)
+        if value is not None:
+            os.environ[name] = value
+    print(TransformRuntime().compile(wasm).digest)
+"""
+
+
+def test_without_a_folder_modules_are_compiled_each_time() -> None:
+    ended = subprocess.run([sys.executable, "-c", WITHOUT_A_FOLDER], input=WASM, capture_output=True, check=True)
+    assert ended.stdout.decode().split() == [f"sha256:{hashlib.sha256(WASM).hexdigest()}"] * 6
 
 
 def test_a_folder_that_cannot_be_written_costs_only_time(tmp_path: Path, records: Any) -> None:

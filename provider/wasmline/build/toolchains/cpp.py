@@ -13,6 +13,7 @@ from pathlib import Path
 
 from wasmline.build.project import TransformProject
 from wasmline.build.toolchains.compiler import compiled, last_line, run, warn
+from wasmline.cache_folder import tool_folder
 from wasmline.errors import ToolchainMissing
 
 VERSION = "0.17.0"
@@ -75,7 +76,7 @@ class ZigToolchain:
 
     def compile(self, project: TransformProject, sources: Sequence[Path], output: Path, *, cache_dir: Path) -> None:
         includes = [f"-I{folder}" for folder in self.folders(project)]
-        zig_cache = str(cache_dir / "zig")
+        zig_cache = str(tool_folder(cache_dir / "zig", instead=output.parent / "zig"))
         ended = compiled(
             project,
             [*self._command, self._driver, *self.flags, *includes, *map(str, sources), "-o", str(output)],

@@ -18,6 +18,7 @@ from typing import Any
 
 from wasmline.build.project import FILE, TransformProject
 from wasmline.build.toolchains.compiler import compiled, last_line, run, warn
+from wasmline.cache_folder import tool_folder
 from wasmline.errors import BuildFailed, InvalidProject, ToolchainMissing
 
 TARGET = "wasm32-wasip1"
@@ -66,7 +67,7 @@ class RustToolchain:
         crates = _crates(project)
         program = _program(project, crates)
         place = hashlib.sha256(str(project.folder.resolve()).encode()).hexdigest()[:16]
-        target = (cache_dir / "cargo" / place).resolve()
+        target = tool_folder(cache_dir / "cargo" / place, instead=output.parent / "cargo").resolve()
         flags = (f"--remap-path-prefix={path}={name}" for path, name in _renamed(crates, target))
         ended = _cargo(
             project,

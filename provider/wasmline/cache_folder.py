@@ -1,0 +1,177 @@
+"""Keeps what can be made again in files that no other user may change.
+
+An entry is one file, written beside and moved into place: readers in other processes see a whole one or none. It begins
+with the SHA-256 of its name and its content, so that what is damaged or was renamed is made again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from wasmline.private_path import open_file, open_folder
+
+MAX_ENTRY_BYTES = 1 << 30
+MAX_FOLDER_BYTES = 4 << 30
+"""Beyond these, what was not used for the longest time is dropped, when something is added."""
+
+UNUSED_S = 30 * 86_400
+"""An entry that no process used for so long is dropped."""
+
+ABANDONED_S = 3_600
+"""A partial file that was not written to for so long is of a writer that was killed."""
+
+TOUCHED_S = 86_400
+"""Use is noted once in so long, in the entry's modification time."""
+
+TOOL_BYTES = 128 << 20
+"""A compiler's standard library takes half of it."""
+
+_VARIABLE = "WASMLINE_CACHE"
+_PARTIAL = ".partial"
+_OURS = re.compile(rf"\.?[0-9a-f]{{64}}[-.].+|tmp\w{{8}}\{_PARTIAL}")
+_DIGEST_BYTES = hashlib.sha256().digest_size
+
+_log = logging.getLogger(__name__)
+_warned: set[Path] = set()
+
+
+def cache_root() -> Path | None:
+    """Return the folder for everything that can be made again: ``$WASMLINE_CACHE``, else ``~/.cache/wasmline``.
+
+    A relative path is not used: it would lead into whatever folder is the current one, such as a downloaded project.
+    None where no home folder is known either.
+    """
+    for place in (os.environ.get(_VARIABLE, ""), "~/.cache/wasmline"):
+        path = Path(os.path.expanduser(place))  # noqa: PTH111 - leaves "~" where no home folder is known
+        if path.is_absolute():
+            return path
+        if place:
+            _warn(path, "it is not absolute, or no home folder is known")
+    return None
+
+
+def tool_folder(path: Path, *, instead: Path) -> Path:
+    """Return the absolute ``path`` for what a program keeps, or ``instead`` where that folder cannot be used."""
+    try:
+        with open_folder(path, create=True):
+            if not os.access(path, os.W_OK):
+                raise PermissionError(f"this user may not write to {path}")
+            if shutil.disk_usage(path).free < TOOL_BYTES:
+                raise OSError(f"less than {TOOL_BYTES >> 20} MiB are free on its disk")
+            return path.absolute()
+    except OSError as error:
+        _warn(path, error)
+        return instead
+
+
+class CacheFolder:
+    """Entries by name. A folder that cannot be used, or None, costs time, never a failure."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+
+    def get(self, name: str) -> bytes | None:
+        """Return what was kept under a name, or None."""
+        if self._path is None:
+            return None
+        path = self._path / name
+        try:
+            with open_folder(self._path) as folder, open_file(folder, path) as file:
+                return _content(file, path)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            _warn(self._path, error)
+            return None
+
+    def put(self, name: str, content: bytes) -> None:
+        """Keep an entry, and drop old ones."""
+        if self._path is None or len(content) > MAX_ENTRY_BYTES:
+            return
+        try:
+            with open_folder(self._path, create=True) as folder:
+                _write(folder, name, content)
+                _drop(folder)
+        except OSError as error:
+            _warn(self._path, error)
+
+
+def _content(file: int, path: Path) -> bytes | None:
+    status = os.fstat(file)
+    if status.st_size > _DIGEST_BYTES + MAX_ENTRY_BYTES:
+        _log.warning("%s is larger than any entry: it is made again", path)
+        return None
+    with os.fdopen(file, "rb", closefd=False) as stream:
+        digest, content = stream.read(_DIGEST_BYTES), stream.read()
+    if digest != _digest(path.name, content):
+        _log.warning("%s is damaged: it is made again", path)
+        return None
+    if abs(time.time() - status.st_mtime) > TOUCHED_S:
+        with suppress(OSError):  # root's, or on a disk that is only read
+            os.utime(file)
+    return content
+
+
+def _write(folder: int, name: str, content: bytes) -> None:
+    partial = f".{name}.{secrets.token_hex(8)}{_PARTIAL}"
+    file = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
+    try:
+        with os.fdopen(file, "wb") as stream:
+            os.fchmod(file, 0o600)  # whatever the umask took from it
+            stream.write(_digest(name, content))
+            stream.write(content)
+        os.replace(partial, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(partial, dir_fd=folder)
+        raise
+
+
+def _digest(name: str, content: bytes) -> bytes:
+    total = hashlib.sha256(name.encode() + b"\0")
+    total.update(content)
+    return total.digest()
+
+
+def _drop(folder: int) -> None:
+    now, total = time.time(), 0
+    for modified, size, name in sorted(_entries(folder), reverse=True):
+        total += size
+        kept_s = ABANDONED_S if name.endswith(_PARTIAL) else UNUSED_S
+        if now - modified > kept_s or total > MAX_FOLDER_BYTES:
+            with suppress(OSError):  # another process dropped it
+                os.unlink(name, dir_fd=folder)
+
+
+def _entries(folder: int) -> Iterator[tuple[float, int, str]]:
+    listed = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        with os.scandir(listed) as entries:
+            for entry in entries:
+                if _OURS.fullmatch(entry.name):
+                    with suppress(FileNotFoundError):  # another process dropped it
+                        status = entry.stat(follow_symlinks=False)
+                        yield status.st_mtime, status.st_size, entry.name
+    finally:
+        os.close(listed)
+
+
+def _warn(path: Path, problem: object) -> None:
+    if path not in _warned:
+        _warned.add(path)
+        _log.warning(
+            "the cache folder %s is not used, which costs time: %s. Let %s name a folder that only this user may write "
+            "to, below folders that only this user and root may write to",
+            path,
+            problem,
+            _VARIABLE,
+        )

@@ -1,0 +1,93 @@
+"""Opens folders and files that no other user may change.
+
+The rule is that of OpenSSH's StrictModes: every folder and link on the way belongs to this user or to root, and no
+other user may write to a folder. Only a sticky one such as ``/tmp`` may be passed through, because what this user or
+root owns in it can be neither renamed nor replaced by others. Each folder is opened relative to the one before, so that
+what was checked is what is used. POSIX access lists show in a file's mode, as its group's; those of NFSv4, SMB and
+macOS do not, and are not seen.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+_MAX_LINKS = 40  # as many as Linux follows
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+@contextmanager
+def open_folder(path: Path, *, create: bool = False) -> Iterator[int]:
+    """Yield a folder's descriptor, for ``dir_fd``; with ``create``, missing folders are made with mode 0700.
+
+    Raises PermissionError where another user owns the folder, or one above it, or may write to it; OSError where it
+    cannot be opened.
+    """
+    if os.open not in os.supports_dir_fd:
+        raise OSError("this system does not say which users may write to a folder")
+    with ExitStack() as opened:
+        folder = _opened(opened, path.absolute(), create, _MAX_LINKS)
+        _check(os.fstat(folder), path)
+        yield folder
+
+
+@contextmanager
+def open_file(folder: int, path: Path) -> Iterator[int]:
+    """Yield the descriptor, for reading, of the regular file at ``path``, in an open ``folder``.
+
+    Raises what ``open_folder`` raises.
+    """
+    file = os.open(path.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        status = os.fstat(file)
+        if not stat.S_ISREG(status.st_mode):
+            raise PermissionError(f"{path} is not a regular file")
+        _check(status, path)
+        yield file
+    finally:
+        os.close(file)
+
+
+def _opened(opened: ExitStack, path: Path, create: bool, links: int) -> int:
+    flags = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
+    if path == path.parent:
+        folder = os.open(path, flags)
+    else:
+        parent = _opened(opened, path.parent, create, links)
+        target = _target(parent, path, create)
+        if target and links:
+            return _opened(opened, path.parent / target, create, links - 1)
+        folder = os.open(path.name, flags, dir_fd=parent)
+    opened.callback(os.close, folder)
+    _check(os.fstat(folder), path, sticky=True)
+    return folder
+
+
+def _target(parent: int, path: Path, create: bool) -> str | None:
+    """Return where a link leads, or None for a folder, which is made where nothing is."""
+    try:
+        status = os.stat(path.name, dir_fd=parent, follow_symlinks=False)
+    except FileNotFoundError:
+        if create:
+            with suppress(FileExistsError):  # made by another process in between
+                os.mkdir(path.name, 0o700, dir_fd=parent)
+                os.chmod(path.name, 0o700, dir_fd=parent)  # whatever the umask took from it
+        return None
+    if not stat.S_ISLNK(status.st_mode):
+        return None
+    _check_owner(status, path)
+    return os.readlink(path.name, dir_fd=parent)
+
+
+def _check(status: os.stat_result, path: Path, *, sticky: bool = False) -> None:
+    _check_owner(status, path)
+    if status.st_mode & _OTHERS_WRITE and not (sticky and status.st_mode & stat.S_ISVTX):
+        raise PermissionError(f"other users may write to {path} (mode {stat.S_IMODE(status.st_mode):04o})")
+
+
+def _check_owner(status: os.stat_result, path: Path) -> None:
+    if status.st_uid not in (0, os.geteuid()):
+        raise PermissionError(f"{path} belongs to user {status.st_uid}")

@@ -1,0 +1,48 @@
+"""Names what compiled code depends on besides the module: this package and the runtime that is loaded.
+
+The runtime's own check on loading covers the target, its settings and the processor's features; of its version, only
+the major one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from importlib.machinery import all_suffixes
+from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+from wasmtime import _ffi
+
+_HEADER_BYTES = 4096
+"""Of a shared library: the sizes of its segments, and where the linker wrote one, the digest of its content."""
+
+
+def compilation_key(package: Traversable, library: Path) -> str | None:
+    """Return 32 hexadecimal digits that differ where a file of the package or the runtime does.
+
+    None where that cannot be known, as in a frozen application.
+    """
+    total = hashlib.sha256()
+    try:
+        sources = [file for file in package.iterdir() if file.name.endswith(tuple(all_suffixes()))]
+        with library.open("rb") as stream:
+            header = stream.read(_HEADER_BYTES)
+        for part in (version("wasmtime").encode(), b"%d" % library.stat().st_size, header):
+            _add(total, part)
+        for file in sorted(sources, key=lambda file: file.name):
+            _add(total, file.name.encode())
+            _add(total, file.read_bytes())
+    except (OSError, PackageNotFoundError):
+        return None
+    return total.hexdigest()[:32] if sources else None
+
+
+def _add(total: hashlib._Hash, part: bytes) -> None:
+    total.update(len(part).to_bytes(8, "big"))
+    total.update(part)
+
+
+KEY = compilation_key(files(__package__), Path(_ffi.filename))
+"""Of the code that this process has loaded: later, the files may be those of another version."""
