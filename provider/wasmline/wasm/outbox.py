@@ -151,6 +151,8 @@ class Outbox:
         return pa.Array.from_buffers(kind, length, buffers, nulls)
 
     def _offsets(self, cells: dict[str, int], prefix: str, length: int, end: int) -> pa.Buffer:
+        if end == 0:
+            return _zeros(length + 1)
         buffer = self._copy(cells[f"{prefix}_offsets"], 4 * (length + 1))
         if _rising(buffer) != (0, end):
             raise violation(f"{prefix}_offsets do not rise from 0 to {end}")
@@ -164,6 +166,8 @@ class Outbox:
         return pa.Array.from_buffers(pa.int32(), length, [None, buffer], 0)
 
     def _topics(self, position: int, length: int) -> pa.Array:
+        if self._outputs == 1:
+            return pa.Array.from_buffers(pa.int32(), length, [None, _zeros(length)], 0)
         buffer = self._copy(position, 4 * length)
         if np.frombuffer(buffer, np.uint32).max() >= self._outputs:
             raise violation(f"an output is for none of the {self._outputs} output topics")
@@ -179,6 +183,11 @@ class Outbox:
         if np.count_nonzero(marks) != length - nulls:
             raise violation(f"{nulls} of {length} values are said to be null")
         return pa.py_buffer(np.packbits(marks, bitorder="little"))
+
+
+def _zeros(length: int) -> pa.Buffer:
+    """Return 32-bit numbers that need not be read, as they can be nothing else."""
+    return pa.py_buffer(bytes(4 * length))
 
 
 def _rising(buffer: pa.Buffer) -> tuple[int, int] | None:

@@ -18,8 +18,8 @@ Corruption = Callable[[ShimMemory], None]
 
 NULL_VALUE = bytes([2, 97, 1, 0])
 """A record with a key and no value, and no headers."""
-HEADER = bytes([1, 1, 2, 2, 97, 1])
-"""A record of one header without a value."""
+HEADER = bytes([1, 1, 2, 2, 97, 2, 98])
+"""A record of one header."""
 MODULE = guests.guest(
     guests.WRITE + guests.write_bytes(NULL_VALUE) + guests.write_bytes(HEADER) + guests.log("a line"), abi=2
 )
@@ -43,7 +43,7 @@ LARGE = 0xF000_0000
 CELLS = [name for name in OUTPUT.names if not name.endswith(("_nulls", "_bytes"))]
 CORRUPTIONS = {
     **{f"{name} is large": cell(name, LARGE) for name in (*OUTPUT.names, "delivered", "log_bytes")},
-    **{f"{name} is 0": cell(name, 0) for name in CELLS if name != "rows"},
+    **{f"{name} is 0": cell(name, 0) for name in CELLS if name not in ("rows", "out_headers")},
     **{f"there are {count} nulls of the values": cell("out_value_nulls", count) for count in (1, 3)},
     **{f"{name} fall": element(name, 1, LARGE) for name in CELLS if name.endswith("_offsets")},
     **{f"{name} begin late": element(name, 0, 1) for name in CELLS if name.endswith("_offsets")},
