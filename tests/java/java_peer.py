@@ -215,7 +215,7 @@ def class_path() -> str:
     libraries = jars.cached(jar_set)
     sources = sorted(SOURCES.glob("*.java"))
     content = "".join(source.name + source.read_text() for source in sources) + jar_set.digest
-    classes = jars.cache_root() / "java_peer" / hashlib.sha256(content.encode()).hexdigest()[:16]
+    classes = jars.jar_cache() / "java_peer" / hashlib.sha256(content.encode()).hexdigest()[:16]
     if not classes.is_dir():
         _compile(sources, libraries, classes)
     return ":".join(map(str, [*libraries, classes]))

@@ -27,7 +27,7 @@ def interpreter() -> Path:
     if python is None:
         versions = ", ".join(VERSIONS)
         raise NoPython(f"pyrallel-consumer is left out: it needs Python {versions}, on the PATH or from pyenv")
-    folder = jars.cache_root() / "pyrallel" / hashlib.sha256(LOCK.read_bytes()).hexdigest()[:16]
+    folder = jars.jar_cache().parent / "pyrallel" / hashlib.sha256(LOCK.read_bytes()).hexdigest()[:16]
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=folder.parent, prefix="incoming-") as name:
