@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from wasmline.build.cache import write_whole
-from wasmline.build.jsonl import complaint, output_lines, read_batches
+from wasmline.build.jsonl import complaint, encoded, output_lines, read_batches
 from wasmline.build.project import TransformProject
 from wasmline.errors import InvalidJsonLine, InvalidProject, SampleMismatch
 from wasmline.wasm import TransformRuntime
@@ -87,7 +87,7 @@ def _canonical(line: bytes, path: Path, number: int) -> str:
         raise InvalidJsonLine(
             f"{path}:{number}: not JSON: {complaint(line, error)}", source=str(path), line=number
         ) from error
-    return msgspec.json.encode(_ordered(document)).decode()
+    return encoded(_ordered(document)).decode()
 
 
 def _ordered(document: dict[str, object]) -> dict[str, object]:

@@ -16,6 +16,7 @@ from wasmline.errors import HandlerBroken, InvalidBatch, TooManyFailures, Transf
 from wasmline.kafka import KafkaConfig
 from wasmline.pipeline.tally import Tally, log_tally
 from wasmline.pipeline.window import FailureWindow
+from wasmline.printable import printable
 from wasmline.records import TopicPartition, header_pairs, record_batch
 from wasmline.wasm import TransformInstance, TransformResult, TransformRuntime
 
@@ -134,15 +135,17 @@ class ThreadHandler:
             rejected = self._topics.index(letters)
             for number, place in enumerate(places):
                 if place == rejected:
-                    headers[number] = [*headers[number], *self._provenance(source, offsets[rows[number]])]
+                    headers[number] = self._rejected(headers[number], source, offsets[rows[number]])
         outputs = [
             Output(self._topics[place], value, key, each, timestamps[row])
             for row, place, key, value, each in zip(rows, places, keys, values, headers, strict=True)
         ]
         return rows, outputs
 
-    def _provenance(self, source: TopicPartition, offset: int) -> list[dead_letters.Header]:
-        return [*dead_letters.rejection(), *self._handler.origin, *dead_letters.coordinates(source, offset)]
+    def _rejected(
+        self, headers: Sequence[dead_letters.Header], source: TopicPartition, offset: int
+    ) -> list[dead_letters.Header]:
+        return [*dead_letters.rejection(headers), *self._handler.origin, *dead_letters.coordinates(source, offset)]
 
     def _log(self, result: TransformResult) -> None:
         name, listener = self._handler.spec.name, self._handler.listener
@@ -151,6 +154,6 @@ class ThreadHandler:
                 listener(log_tally(result))
             return
         for line in result.logs:
-            logger.log(LEVELS[line.level], "%s: %s", name, line.text.removesuffix("\n"))
+            logger.log(LEVELS[line.level], "%s: %s", name, printable(line.text.removesuffix("\n"), lines=True))
         if result.logs_dropped:
             logger.warning("%s: %d more lines were over the log limit", name, result.logs_dropped)

@@ -88,8 +88,7 @@ class TransformPipeline:
             reason = next((value or b"" for key, value in headers if key == dead_letters.REASON), b"")
             row = letter["row"]
             self._tally.letter(batch["partition"][row].as_py(), dead_letters.REJECTED, reason.decode(errors="replace"))
-            headers += dead_letters.rejection()
-            yield row, self._letter(batch, row, letter["key"], letter["value"], headers)
+            yield row, self._letter(batch, row, letter["key"], letter["value"], dead_letters.rejection(headers))
 
     def _failures(
         self, batch: pa.RecordBatch, failures: tuple[RecordFailure, ...]

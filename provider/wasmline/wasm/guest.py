@@ -192,13 +192,14 @@ class Guest:
         self._turn_of_owner.acquire(blocking=False)
 
     def _failure_at_start(self) -> WasmlineError:
-        death = self._death()
+        lines = read_logs(self._memory) if self._born_with else []
+        death = self._death(stdout="".join(line.text for line in lines if line.level == "INFO"))
         refused = self._end is not None and not isinstance(self._end, wasmtime.Trap)
         error = refusal(death) if refused else verdict(death)
         error.args = (f"{self._context.name} failed before its first record: {error}",)
         return error
 
-    def _death(self) -> Death:
+    def _death(self, *, stdout: str = "") -> Death:
         memory = self._memory if self._born_with else None
         size = self._guest_memory.data_len(self._store) if memory else 0
         return Death(
@@ -206,6 +207,7 @@ class Guest:
             ending=memory.get("ending") if memory else 0,
             exit_status=memory.get("exit_status") if memory else 0,
             stderr=read_stderr(memory) if memory else "",
+            stdout=stdout,
             interrupted=self._watch.killed_at is not None and trap_code(self._end) == "interrupt",
             born_with=self._born_with,
             memory_bytes=size,

@@ -146,6 +146,11 @@ def test_what_the_guest_says_is_logged_under_its_name(run: Run, caplog: pytest.L
     ]
 
 
+def test_what_a_guest_says_obeys_nothing_in_a_log(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    run(guests.guest(guests.log("one\n\ttwo\x1b[2J\n")), records(b"a"))
+    assert caplog.records[0].message == "t: one\n\ttwo\\u001b[2J"
+
+
 def test_log_lines_over_the_limit_are_counted(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     run(guests.guest(guests.log("x" * 60)), records(*[b"a"] * 2_000))
     assert caplog.records[-1].message.endswith("more lines were over the log limit")
