@@ -63,11 +63,11 @@ def _run(project: TransformProject, wasm: bytes) -> tuple[list[str], SampleRepor
     transform = TransformRuntime().compile(wasm)
     with path.open("rb") as stream, transform.instantiate(project.context(), project.limits()) as instance:
         for batch in read_batches(stream, str(path)):
-            result = instance.transform(batch)
-            lines += [line.decode().rstrip("\n") for line in output_lines(batch, result, project.output_topics)]
-            records += batch.num_rows
-            outputs += result.outputs.num_rows
-            failures += len(result.failures)
+            for result in instance.parts(batch):
+                lines += [line.decode().rstrip("\n") for line in output_lines(batch, result, project.output_topics)]
+                records += result.rows
+                outputs += result.outputs.num_rows
+                failures += len(result.failures)
     return lines, SampleReport(records=records, outputs=outputs, failures=failures)
 
 

@@ -53,12 +53,12 @@ def _pipe(trial: Trial, log_file: BinaryIO | None, *, shown: bool) -> int:
     failed = 0
     with TransformRuntime().compile(trial.wasm).instantiate(trial.context, trial.limits) as instance:
         for batch in read_batches(stdin, "stdin"):
-            result = instance.transform(batch)
-            failed += len(result.failures)
-            stdout.writelines(output_lines(batch, result, trial.context.output_topics))
-            stdout.flush()
-            if log_file:
-                _write_logs(log_file, result, shown=shown)
+            for result in instance.parts(batch):
+                failed += len(result.failures)
+                stdout.writelines(output_lines(batch, result, trial.context.output_topics))
+                stdout.flush()
+                if log_file:
+                    _write_logs(log_file, result, shown=shown)
     return failed
 
 

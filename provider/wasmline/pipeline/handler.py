@@ -25,6 +25,9 @@ logger = logging.getLogger(__name__)
 BATCH_SIZE = 1_000
 """Records that a call of a module carries at most: one for each record would cost tens of microseconds."""
 
+MAX_OUTPUT_BYTES = 2**30
+"""The most that the outputs of a call of several records take; above it, each record has a call of its own."""
+
 LEVELS = {"INFO": logging.INFO, "WARN": logging.WARNING}
 
 
@@ -61,9 +64,10 @@ class TransformHandler:
     records: more than ``max_failure_share`` of a window of all threads failed, or a new guest cannot start.
     """
 
-    def __init__(self, spec: DeploymentSpec, wasm: bytes) -> None:
+    def __init__(self, spec: DeploymentSpec, wasm: bytes, *, max_output_bytes: int = MAX_OUTPUT_BYTES) -> None:
         """Compile the module and start it once. Raises its ModuleError or TransformError."""
         self.spec = spec
+        self.max_output_bytes = max_output_bytes
         self.listener: Callable[[Tally], None] | None = None
         """Is told of log lines in place of the logger; any thread may call it."""
         self._module = TransformRuntime().compile(wasm)
@@ -110,7 +114,7 @@ class ThreadHandler:
             keys=keys, values=values, headers=headers, timestamps=timestamps, partitions=partitions, offsets=offsets
         )
         try:
-            result = self._instance.transform(batch)
+            result = self._result(batch)
             self._handler.judge(len(records), len(result.failures))
         except InvalidBatch:  # too much for one call: the records are tried again one by one
             raise
@@ -123,6 +127,17 @@ class ThreadHandler:
     def close(self) -> None:
         """Free the guest."""
         self._instance.close()
+
+    def _result(self, batch: pa.RecordBatch) -> TransformResult:
+        """Return what the module makes of a batch. Raises InvalidBatch where several records make too much."""
+        parts: list[TransformResult] = []
+        most, size = self._handler.max_output_bytes, 0
+        for part in self._instance.parts(batch):
+            parts.append(part)
+            size += part.outputs.get_total_buffer_size()
+            if size > most and batch.num_rows > 1:
+                raise InvalidBatch(f"the outputs of {batch.num_rows} records take more than {most} bytes")
+        return TransformResult.joined(parts)
 
     def _outputs(
         self, source: TopicPartition, offsets: Sequence[int], timestamps: Sequence[int], written: pa.RecordBatch

@@ -9,7 +9,7 @@ import pytest
 from wasmline import dead_letters
 from wasmline.consumer import ConsumedRecord, Outcome, PerThread
 from wasmline.deploy import DeploymentSpec
-from wasmline.errors import GuestTrap, HandlerBroken, InstanceClosed, InvalidModule, TooManyFailures
+from wasmline.errors import GuestTrap, HandlerBroken, InstanceClosed, InvalidBatch, InvalidModule, TooManyFailures
 from wasmline.pipeline.handler import TransformHandler
 from wasmline.registry import digest_of
 from wasmline.testing import guests
@@ -127,6 +127,15 @@ def test_failures_of_all_threads_are_judged_together() -> None:
         second(records(*[b"a"] * 40))
     first.close()
     second.close()
+
+
+def test_records_that_make_too_much_together_are_to_be_tried_alone() -> None:
+    wasm = guests.guest(guests.WRITE * 100)
+    handler = TransformHandler(spec(wasm), wasm, max_output_bytes=10_000).make()
+    with pytest.raises(InvalidBatch, match="the outputs of 30 records take more than 10000 bytes"):
+        handler(records(*[b"a"] * 30))
+    assert len(handler(records(b"a" * 1_000)).outputs) == 100
+    handler.close()
 
 
 def test_a_module_that_cannot_start_gets_no_record() -> None:

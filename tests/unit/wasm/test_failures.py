@@ -10,7 +10,6 @@ from wasmline.errors import (
     GuestExit,
     GuestOutOfMemory,
     GuestTrap,
-    InvalidBatch,
     InvalidModule,
     TransformError,
 )
@@ -167,27 +166,6 @@ def test_an_interrupt_that_comes_late_does_not_fail_the_next_record(start: Any, 
     instance._code.engine.increment_epoch()
     result = instance.transform(records([b"b", b"c"]))
     assert (result.outputs.column("row").to_pylist(), result.failures) == ([0, 1], ())
-
-
-def test_outputs_beyond_four_gigabytes_are_an_invalid_batch(start: Any, records: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr("wasmline.wasm.memory.ADDRESS_SPACE", 8 * 2**20)
-    instance = start(guests.guest())
-    with pytest.raises(InvalidBatch, match="transform fewer records at once"):
-        instance.transform(records([b"k"], [b"x" * 5 * 2**20]))
-    assert instance.transform(records([b"k"])).outputs.num_rows == 1
-
-
-@pytest.mark.parametrize("rows", [1, 20], ids=["one record", "many records"])
-def test_outputs_are_refused_before_they_fill_the_hosts_memory(
-    start: Any, records: Any, monkeypatch: Any, rows: int
-) -> None:
-    monkeypatch.setattr("wasmline.wasm.outbox.MAX_OUTPUT_BYTES", 2**20)
-    again = "(br_if $again (local.tee $zero (i32.sub (local.get $zero) (i32.const 1))))"
-    often = f"(local.set $zero (i32.const {20_000 // rows})) (loop $again {guests.WRITE} {again})"
-    instance = start(guests.guest(guests.when_key("p", often)))
-    with pytest.raises(InvalidBatch, match="transform fewer records at once"):
-        instance.transform(records([b"p"] * rows, [b"x" * 100] * rows))
-    assert instance.transform(records([b"p"], [b""])).outputs.num_rows == 20_000 // rows
 
 
 def test_each_record_written_counts_sixteen_bytes_beside_its_payload(start: Any, records: Any) -> None:
