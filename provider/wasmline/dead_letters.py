@@ -7,12 +7,13 @@ time-outs) and for the guest's.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
+from wasmline.printable import one_line
 from wasmline.records import TopicPartition
 
 REASON = "wasmline.reason"
-"""One sentence, written by the guest or by the host."""
+"""One printable line, written by the guest or by the host."""
 
 ERROR = "wasmline.error"
 """The class of the failure: a TransformError of the error tree, or ``Rejected`` where the guest itself decided."""
@@ -57,12 +58,16 @@ def coordinates(source: TopicPartition, offset: int) -> list[Header]:
 
 def failure(*, error: str, reason: str) -> list[Header]:
     """Return the headers that say why the host gave a record up."""
-    return [(ERROR, error.encode()), (REASON, reason.encode())]
+    return [(ERROR, error.encode()), (REASON, one_line(reason).encode())]
 
 
-def rejection() -> list[Header]:
-    """Return the headers that a letter of the guest's own gets: it has the reason already."""
-    return [(ERROR, REJECTED.encode())]
+def rejection(headers: Iterable[Header]) -> list[Header]:
+    """Return the headers of a letter that a guest wrote, with its reason as one printable line, and its class."""
+    return [*((name, _line(value) if name == REASON else value) for name, value in headers), (ERROR, REJECTED.encode())]
+
+
+def _line(reason: bytes | None) -> bytes | None:
+    return None if reason is None else one_line(reason.decode(errors="replace")).encode()
 
 
 def label(error: str, reason: str, known: Collection[str] = ()) -> str:
@@ -70,5 +75,5 @@ def label(error: str, reason: str, known: Collection[str] = ()) -> str:
 
     That is the part before the first colon. What would be one label too many beside the ``known`` ones is ``other``.
     """
-    text = f"{error}: {reason.partition(':')[0][:MAX_LABEL]}" if error == REJECTED else error
+    text = f"{error}: {one_line(reason.partition(':')[0][:MAX_LABEL])}" if error == REJECTED else error
     return text if text in known or len(known) < MAX_REASONS else OTHER

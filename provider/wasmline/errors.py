@@ -7,7 +7,7 @@
     │                   InvalidJsonLine(source, line)
     ├─ TransformError   a guest failed on a record (partition, offset), or could not be given any
     │                   GuestTrap(code) · GuestTimeout(limit_ms) · GuestOutOfMemory(limit_bytes) · GuestExit(status)
-    │                   GuestProtocolError · InvalidBatch · InstanceClosed · SandboxViolation
+    │                   GuestProtocolError · RecordTooLarge · InvalidBatch · InstanceClosed · SandboxViolation
     ├─ RegistryError    VersionNotFound · VersionExists · DigestMismatch · RegistryUnavailable
     │                   InvalidReference(reference)
     ├─ DeployError      TopicNotFound(topic) · LimitExceeded · Conflict(name, generation) · DeploymentNotFound
@@ -133,7 +133,7 @@ class GuestTimeout(TransformError):
 
 
 class GuestOutOfMemory(TransformError):
-    """The guest trapped after a refused growth of its memory."""
+    """The guest ended for want of memory: it said so, or had taken all, or the record does not fit."""
 
     limit_bytes: int
 
@@ -146,6 +146,10 @@ class GuestExit(TransformError):
 
 class GuestProtocolError(TransformError):
     """The guest broke the transform ABI: it dropped records, or returned from ``_start``."""
+
+
+class RecordTooLarge(TransformError):
+    """The record, or what the guest makes of it, is more than the host can hold at once."""
 
 
 class InvalidBatch(TransformError):

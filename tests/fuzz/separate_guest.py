@@ -20,6 +20,7 @@ from wasmline.wasm.declarations import declarations
 from wasmline.wasm.engine import new_engine
 from wasmline.wasm.guest import Code, Guest
 from wasmline.wasm.layout import BLOCKS, CLOCKS, INPUT, OUTPUT, STATE
+from wasmline.wasm.limits import HostLimits
 from wasmline.wasm.memory import MAX_TABLE_ELEMENTS, MAX_TABLES
 from wasmline.wasm.outbox import COLUMNS
 from wasmline.wasm.shim import shim
@@ -121,10 +122,10 @@ class ObservedInstance(TransformInstance):
 
     def __init__(self, kind: type[Guest], code: Code, limits: ResourceLimits) -> None:
         self._kind = kind
-        super().__init__(code, CONTEXT, limits)
+        super().__init__(code, CONTEXT, limits, HostLimits())
 
     def _start(self) -> None:
-        self._guest = self._kind(self._code, self._context, self._limits)
+        self._guest = self._kind(self._code, self._context, self._limits, self._host)
         self._free = weakref.finalize(self, self._guest.close)
 
 

@@ -50,7 +50,7 @@ class Desk:
     def seen(self) -> list[int]:
         return [int(message.value() or b"") for message in read_to_end(self.config, self.target)]
 
-    def _transform(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _transform(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
         rows = [
             {
                 "topic": self.target,
@@ -62,7 +62,7 @@ class Desk:
             }
             for offset in batch.column("offset").to_pylist()
         ]
-        return pa.RecordBatch.from_pylist(rows, schema=PLACED_SCHEMA)
+        return [pa.RecordBatch.from_pylist(rows, schema=PLACED_SCHEMA)]
 
 
 @pytest.fixture

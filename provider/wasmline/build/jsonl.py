@@ -21,6 +21,7 @@ import pyarrow as pa
 from msgspec import Meta, Struct
 
 from wasmline.errors import InvalidJsonLine
+from wasmline.printable import printable
 from wasmline.records import record_batch
 from wasmline.wasm import TransformResult
 
@@ -111,7 +112,13 @@ def output_lines(batch: pa.RecordBatch, result: TransformResult, topics: Sequenc
         for failure in result.failures
     )
     for _, line in merge(outputs, failures, key=lambda item: item[0]):
-        yield _encoder.encode(line) + b"\n"
+        yield encoded(line) + b"\n"
+
+
+def encoded(document: Any) -> bytes:
+    """Return a document as one line of JSON, in which every character that a terminal may obey is an escape."""
+    line = _encoder.encode(document)
+    return line if line.isascii() else printable(line.decode()).encode()
 
 
 def _available_lines(stream: BinaryIO) -> Iterator[list[bytes]]:

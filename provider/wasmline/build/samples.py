@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from wasmline.build.cache import write_whole
-from wasmline.build.jsonl import complaint, output_lines, read_batches
+from wasmline.build.jsonl import complaint, encoded, output_lines, read_batches
 from wasmline.build.project import TransformProject
 from wasmline.errors import InvalidJsonLine, InvalidProject, SampleMismatch
 from wasmline.wasm import TransformRuntime
@@ -63,11 +63,11 @@ def _run(project: TransformProject, wasm: bytes) -> tuple[list[str], SampleRepor
     transform = TransformRuntime().compile(wasm)
     with path.open("rb") as stream, transform.instantiate(project.context(), project.limits()) as instance:
         for batch in read_batches(stream, str(path)):
-            result = instance.transform(batch)
-            lines += [line.decode().rstrip("\n") for line in output_lines(batch, result, project.output_topics)]
-            records += batch.num_rows
-            outputs += result.outputs.num_rows
-            failures += len(result.failures)
+            for result in instance.parts(batch):
+                lines += [line.decode().rstrip("\n") for line in output_lines(batch, result, project.output_topics)]
+                records += result.rows
+                outputs += result.outputs.num_rows
+                failures += len(result.failures)
     return lines, SampleReport(records=records, outputs=outputs, failures=failures)
 
 
@@ -87,7 +87,7 @@ def _canonical(line: bytes, path: Path, number: int) -> str:
         raise InvalidJsonLine(
             f"{path}:{number}: not JSON: {complaint(line, error)}", source=str(path), line=number
         ) from error
-    return msgspec.json.encode(_ordered(document)).decode()
+    return encoded(_ordered(document)).decode()
 
 
 def _ordered(document: dict[str, object]) -> dict[str, object]:

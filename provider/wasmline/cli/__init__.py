@@ -10,6 +10,7 @@ import click
 
 from wasmline import __version__
 from wasmline.errors import BuildFailed, SampleMismatch, WasmlineError
+from wasmline.printable import printable
 
 __all__ = ["main"]
 
@@ -44,8 +45,8 @@ class Failure(click.ClickException):
 
     def show(self, file: object = None) -> None:
         if self._details:
-            click.echo(self._details.rstrip(), err=True)
-        click.echo(f"wasmline: {self.message}", err=True)
+            click.echo(printable(self._details.rstrip(), lines=True), err=True)
+        click.echo(f"wasmline: {printable(self.message, lines=True)}", err=True)
 
 
 class Commands(click.Group):

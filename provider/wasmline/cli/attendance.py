@@ -16,6 +16,7 @@ from rich.markup import escape
 from wasmline.consumer import ConsumerHealth, ParallelConsumer, PerThread
 from wasmline.consumer.handlers import Handler
 from wasmline.consumer.health import WaitingKey
+from wasmline.printable import printable
 
 LOOK = 0.25
 """Seconds between two looks at the consumer."""
@@ -120,7 +121,7 @@ class Progress:
             parts.append(f"{counters.given_up:,} dead letters")
         if held := [key for key in health.waiting if key.error is not None or (key.seconds or 0) >= HELD_UP]:
             parts.append(f"{len(held)} keys held up, first {_held(held[0])}")
-        return ", ".join(parts)
+        return printable(", ".join(parts))
 
 
 def summary(health: ConsumerHealth) -> str:

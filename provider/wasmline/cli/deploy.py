@@ -10,6 +10,7 @@ import click
 
 from wasmline.cli.columns import aligned
 from wasmline.cli.options import Variable, clock_option, kafka_config, kafka_option, registry_option, schemas_option
+from wasmline.printable import printable
 
 if TYPE_CHECKING:
     from wasmline.deploy import Deployment
@@ -210,7 +211,7 @@ def _echo_detailed(listed: list[dict[str, Any]]) -> None:
     for each in listed:
         click.echo(f"{each['name']}, {each['input_topic']} → {', '.join(each['output_topics'])}")
         if each["state"] == "paused":
-            click.echo(f"  paused: {each['reason']}")
+            click.echo(f"  paused: {printable(each['reason'])}")
         rows = [["PARTITION", "NODE", "STATUS", "LAG"]]
         rows += [[str(status["partition"]), "-", status["status"], str(status["lag"])] for status in each["status"]]
         click.echo(aligned(rows, indent="      "))

@@ -13,6 +13,7 @@ import click
 from wasmline.build.jsonl import output_lines, read_batches
 from wasmline.cli.options import guest_options, registry_option
 from wasmline.cli.trial import Trial, find
+from wasmline.printable import printable
 from wasmline.wasm import TransformResult, TransformRuntime
 
 SOME_FAILED = 3
@@ -42,22 +43,22 @@ def run(ctx: click.Context, /, transform: str, logs: str | None, registry: str, 
     """
     trial = find(transform, registry).adjusted(**guest)
     with _log_file(logs) as log_file:
-        failed = _pipe(trial, log_file)
+        failed = _pipe(trial, log_file, shown=logs == "-")
     ctx.exit(SOME_FAILED if failed else 0)
 
 
-def _pipe(trial: Trial, log_file: BinaryIO | None) -> int:
+def _pipe(trial: Trial, log_file: BinaryIO | None, *, shown: bool) -> int:
     """Transform stdin to stdout, batch by batch, and return how many records failed."""
     stdin, stdout = _bytes_of(sys.stdin, "stdin"), _bytes_of(sys.stdout, "stdout")
     failed = 0
     with TransformRuntime().compile(trial.wasm).instantiate(trial.context, trial.limits) as instance:
         for batch in read_batches(stdin, "stdin"):
-            result = instance.transform(batch)
-            failed += len(result.failures)
-            stdout.writelines(output_lines(batch, result, trial.context.output_topics))
-            stdout.flush()
-            if log_file:
-                _write_logs(log_file, result)
+            for result in instance.parts(batch):
+                failed += len(result.failures)
+                stdout.writelines(output_lines(batch, result, trial.context.output_topics))
+                stdout.flush()
+                if log_file:
+                    _write_logs(log_file, result, shown=shown)
     return failed
 
 
@@ -68,8 +69,10 @@ def _bytes_of(stream: TextIO | None, name: str) -> BinaryIO:
     return stream.buffer
 
 
-def _write_logs(file: BinaryIO, result: TransformResult) -> None:
-    file.writelines(line.text.encode("utf-8", "replace") for line in result.logs)
+def _write_logs(file: BinaryIO, result: TransformResult, *, shown: bool) -> None:
+    """Write what a guest logged, as it is, or with ``shown`` fit for a terminal."""
+    texts = (printable(line.text, lines=True) if shown else line.text for line in result.logs)
+    file.writelines(text.encode() for text in texts)
     if result.logs_dropped:
         file.write(f"({result.logs_dropped} more lines were over the log limit)\n".encode())
     file.flush()

@@ -11,6 +11,7 @@ import click
 from wasmline.cli.columns import aligned
 from wasmline.cli.options import kafka_config, kafka_option
 from wasmline.clock import now_ms
+from wasmline.printable import printable
 
 if TYPE_CHECKING:
     from wasmline.deploy import JobBoard, JobStanding, PartitionTotals
@@ -130,7 +131,7 @@ def text(standing: JobStanding, now: int) -> str:
         rows = [_row(each, now) for each in standing.partitions]
         lines.append(f"{totals.records_in:,} records in, {totals.records_out:,} out")
         lines.append(aligned([COLUMNS, *rows, _sums(totals)]))
-    return "\n".join(lines)
+    return printable("\n".join(lines), lines=True)
 
 
 def _run(standing: JobStanding, now: int) -> str:

@@ -16,6 +16,7 @@ from wasmline.errors import HandlerBroken, InvalidBatch, TooManyFailures, Transf
 from wasmline.kafka import KafkaConfig
 from wasmline.pipeline.tally import Tally, log_tally
 from wasmline.pipeline.window import FailureWindow
+from wasmline.printable import printable
 from wasmline.records import TopicPartition, header_pairs, record_batch
 from wasmline.wasm import TransformInstance, TransformResult, TransformRuntime
 
@@ -23,6 +24,9 @@ logger = logging.getLogger(__name__)
 
 BATCH_SIZE = 1_000
 """Records that a call of a module carries at most: one for each record would cost tens of microseconds."""
+
+MAX_OUTPUT_BYTES = 2**30
+"""The most that the outputs of a call of several records take; above it, each record has a call of its own."""
 
 LEVELS = {"INFO": logging.INFO, "WARN": logging.WARNING}
 
@@ -60,9 +64,10 @@ class TransformHandler:
     records: more than ``max_failure_share`` of a window of all threads failed, or a new guest cannot start.
     """
 
-    def __init__(self, spec: DeploymentSpec, wasm: bytes) -> None:
+    def __init__(self, spec: DeploymentSpec, wasm: bytes, *, max_output_bytes: int = MAX_OUTPUT_BYTES) -> None:
         """Compile the module and start it once. Raises its ModuleError or TransformError."""
         self.spec = spec
+        self.max_output_bytes = max_output_bytes
         self.listener: Callable[[Tally], None] | None = None
         """Is told of log lines in place of the logger; any thread may call it."""
         self._module = TransformRuntime().compile(wasm)
@@ -109,7 +114,7 @@ class ThreadHandler:
             keys=keys, values=values, headers=headers, timestamps=timestamps, partitions=partitions, offsets=offsets
         )
         try:
-            result = self._instance.transform(batch)
+            result = self._result(batch)
             self._handler.judge(len(records), len(result.failures))
         except InvalidBatch:  # too much for one call: the records are tried again one by one
             raise
@@ -123,6 +128,17 @@ class ThreadHandler:
         """Free the guest."""
         self._instance.close()
 
+    def _result(self, batch: pa.RecordBatch) -> TransformResult:
+        """Return what the module makes of a batch. Raises InvalidBatch where several records make too much."""
+        parts: list[TransformResult] = []
+        most, size = self._handler.max_output_bytes, 0
+        for part in self._instance.parts(batch):
+            parts.append(part)
+            size += part.outputs.get_total_buffer_size()
+            if size > most and batch.num_rows > 1:
+                raise InvalidBatch(f"the outputs of {batch.num_rows} records take more than {most} bytes")
+        return TransformResult.joined(parts)
+
     def _outputs(
         self, source: TopicPartition, offsets: Sequence[int], timestamps: Sequence[int], written: pa.RecordBatch
     ) -> tuple[list[int], list[Output]]:
@@ -134,15 +150,17 @@ class ThreadHandler:
             rejected = self._topics.index(letters)
             for number, place in enumerate(places):
                 if place == rejected:
-                    headers[number] = [*headers[number], *self._provenance(source, offsets[rows[number]])]
+                    headers[number] = self._rejected(headers[number], source, offsets[rows[number]])
         outputs = [
             Output(self._topics[place], value, key, each, timestamps[row])
             for row, place, key, value, each in zip(rows, places, keys, values, headers, strict=True)
         ]
         return rows, outputs
 
-    def _provenance(self, source: TopicPartition, offset: int) -> list[dead_letters.Header]:
-        return [*dead_letters.rejection(), *self._handler.origin, *dead_letters.coordinates(source, offset)]
+    def _rejected(
+        self, headers: Sequence[dead_letters.Header], source: TopicPartition, offset: int
+    ) -> list[dead_letters.Header]:
+        return [*dead_letters.rejection(headers), *self._handler.origin, *dead_letters.coordinates(source, offset)]
 
     def _log(self, result: TransformResult) -> None:
         name, listener = self._handler.spec.name, self._handler.listener
@@ -151,6 +169,6 @@ class ThreadHandler:
                 listener(log_tally(result))
             return
         for line in result.logs:
-            logger.log(LEVELS[line.level], "%s: %s", name, line.text.removesuffix("\n"))
+            logger.log(LEVELS[line.level], "%s: %s", name, printable(line.text.removesuffix("\n"), lines=True))
         if result.logs_dropped:
             logger.warning("%s: %d more lines were over the log limit", name, result.logs_dropped)

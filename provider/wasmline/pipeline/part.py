@@ -33,12 +33,12 @@ def carry_out(
     parts: Sequence[Part],
     batches: Iterable[pa.RecordBatch],
     transactions: BatchTransactions,
-    transform: Callable[[pa.RecordBatch], pa.RecordBatch],
+    transform: Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]],
 ) -> dict[int, int | None]:
     """Do what is left of some parts and commit that they are done, outputs and progress together.
 
     ``batches`` have a ``partition`` and an ``offset`` column and are the whole of these parts, which are of one virtual
-    shard; ``transform`` makes records of PLACED_SCHEMA of them. Returns the offset that the group had committed for
+    shard; ``transform`` makes batches of PLACED_SCHEMA of each. Returns the offset that the group had committed for
     each partition before; where one is gone, or was moved to before its part, nothing was done.
 
     Raises JobError for records of other partitions, InvalidOffsetMetadata for progress that cannot be read, and what
@@ -53,7 +53,8 @@ def carry_out(
         for batch in batches:
             todo = undone(batch, left)
             if todo.num_rows:
-                transaction.write(_records(transform(todo)))
+                for rows in transform(todo):
+                    transaction.write(_records(rows))
         after = {part.source: left[part.source.partition].after(part.end) for part in parts}
         if after != progress:
             transaction.commit(after)

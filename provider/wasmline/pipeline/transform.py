@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +15,7 @@ from wasmline.errors import TransformError
 from wasmline.pipeline.tally import Tally, log_tally
 from wasmline.pipeline.window import FailureWindow
 from wasmline.records import HEADERS, TopicPartition
-from wasmline.wasm import RecordFailure, TransformInstance
+from wasmline.wasm import RecordFailure, TransformInstance, TransformResult
 
 SINK_SCHEMA = pa.schema(
     [
@@ -41,8 +41,9 @@ PLACED_SCHEMA = pa.schema(
 class TransformPipeline:
     """Runs batches of one input topic through one instance.
 
-    ``run`` gives the outputs in input order, then the dead letters in input order. Without a dead-letter topic a
-    failing record raises its TransformError, with the record's place: nothing is dropped silently.
+    ``run`` yields the outputs of a batch in input order and then its dead letters in input order; where the outputs are
+    many, in parts: those of the first rows, then those of the next. Without a dead-letter topic a failing record raises
+    its TransformError, with the record's place: nothing is dropped silently.
     """
 
     def __init__(self, deployment: Deployment, instance: TransformInstance, tally: Tally) -> None:
@@ -52,24 +53,29 @@ class TransformPipeline:
         self._window = FailureWindow(deployment.spec.max_failure_share)
         self._topics = pa.array(self._spec.output_topics, pa.string())
 
-    def run(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Transform a batch of RECORD_SCHEMA into one of SINK_SCHEMA. Raises TooManyFailures to protect the topic."""
-        return self.run_placed(batch).select(SINK_SCHEMA.names)
+    def run(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Transform a batch of RECORD_SCHEMA into some of SINK_SCHEMA. Raises TooManyFailures to protect the topic."""
+        for placed in self.run_placed(batch):
+            yield placed.select(SINK_SCHEMA.names)
 
-    def run_placed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Do what ``run`` does, and return a batch of PLACED_SCHEMA."""
-        partitions = batch.column("partition")
-        self._count(self._tally.records_in, partitions)
-        result = self._instance.transform(batch)
-        self._window.add(batch.num_rows, len(result.failures))
-        self._tally += log_tally(result)
-        outputs = result.outputs
+    def run_placed(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Do what ``run`` does, and yield batches of PLACED_SCHEMA."""
+        self._count(self._tally.records_in, batch.column("partition"))
+        for part in self._instance.parts(batch):
+            self._window.add(part.rows, len(part.failures))
+            self._tally += log_tally(part)
+            yield from self._sorted(batch, part)
+
+    def _sorted(self, batch: pa.RecordBatch, part: TransformResult) -> Iterator[pa.RecordBatch]:
+        outputs = part.outputs
         rejected = self._rejected(outputs)
-        letters = [*self._rejections(batch, outputs.filter(rejected)), *self._failures(batch, result.failures)]
+        letters = [*self._rejections(batch, outputs.filter(rejected)), *self._failures(batch, part.failures)]
         letters.sort(key=lambda letter: letter[0])
         plain = outputs.filter(pc.invert(rejected)) if letters else outputs
-        self._count(self._tally.records_out, partitions.take(plain.column("row")))
-        return _concatenated(self._plain(batch, plain), [letter for _, letter in letters])
+        self._count(self._tally.records_out, batch.column("partition").take(plain.column("row")))
+        yield self._plain(batch, plain)
+        if letters:
+            yield pa.RecordBatch.from_pylist([letter for _, letter in letters], schema=PLACED_SCHEMA)
 
     def _rejected(self, outputs: pa.RecordBatch) -> pa.Array:
         letters = [i for i, topic in enumerate(self._spec.output_topics) if topic == self._spec.dead_letter_topic]
@@ -88,8 +94,7 @@ class TransformPipeline:
             reason = next((value or b"" for key, value in headers if key == dead_letters.REASON), b"")
             row = letter["row"]
             self._tally.letter(batch["partition"][row].as_py(), dead_letters.REJECTED, reason.decode(errors="replace"))
-            headers += dead_letters.rejection()
-            yield row, self._letter(batch, row, letter["key"], letter["value"], headers)
+            yield row, self._letter(batch, row, letter["key"], letter["value"], dead_letters.rejection(headers))
 
     def _failures(
         self, batch: pa.RecordBatch, failures: tuple[RecordFailure, ...]
@@ -139,9 +144,3 @@ class TransformPipeline:
     def _count(counter: Counter[int], partitions: pa.Array) -> None:
         for count in partitions.value_counts().to_pylist():
             counter[count["values"]] += count["counts"]
-
-
-def _concatenated(plain: pa.RecordBatch, letters: list[dict[str, Any]]) -> pa.RecordBatch:
-    if not letters:
-        return plain
-    return pa.concat_batches([plain, pa.RecordBatch.from_pylist(letters, schema=PLACED_SCHEMA)])

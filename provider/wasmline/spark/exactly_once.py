@@ -194,7 +194,7 @@ class ExactTask:
         return found
 
     def _write(self, parts: tuple[Part, ...], batches: Iterator[pa.RecordBatch]) -> dict[int, int | None]:
-        return carry_out(parts, batches, self.writing.transactions(), lambda rows: rows)
+        return carry_out(parts, batches, self.writing.transactions(), lambda rows: [rows])
 
 
 _FOUND = pa.schema([("partition", pa.int32()), ("found", pa.int64())])

@@ -63,7 +63,7 @@ class TransformTask:
             run = pipeline.run_placed if self.placed else pipeline.run
             for batch in batches:
                 if batch.num_rows:
-                    yield run(record_batch(batch))
+                    yield from run(record_batch(batch))
         self.tally.add(tally)
 
 

@@ -4,13 +4,14 @@ from wasmline.wasm.abi import check_abi
 from wasmline.wasm.context import TransformContext
 from wasmline.wasm.inspection import Inspection, inspect
 from wasmline.wasm.instance import TransformInstance
-from wasmline.wasm.limits import ResourceLimits
+from wasmline.wasm.limits import HostLimits, ResourceLimits
 from wasmline.wasm.result import LogLine, RecordFailure, TransformResult
 from wasmline.wasm.runtime import CompiledTransform, TransformRuntime
 from wasmline.wasm.schemas import Schema
 
 __all__ = [
     "CompiledTransform",
+    "HostLimits",
     "Inspection",
     "LogLine",
     "RecordFailure",

@@ -22,7 +22,7 @@ from wasmline.wasm.abi import FUNCTIONS
 from wasmline.wasm.context import TransformContext
 from wasmline.wasm.engine import MAX_STACK_BYTES
 from wasmline.wasm.inbox import Inbox
-from wasmline.wasm.limits import ResourceLimits
+from wasmline.wasm.limits import HostLimits, ResourceLimits
 from wasmline.wasm.memory import ShimMemory, limit_store, violation
 from wasmline.wasm.outbox import Outbox
 from wasmline.wasm.result import LogLine
@@ -61,11 +61,12 @@ class Code:
 class Guest:
     """A guest that waits for batches, or a dead one. Used by one thread at a time, in the process that made it."""
 
-    def __init__(self, code: Code, context: TransformContext, limits: ResourceLimits) -> None:
+    def __init__(self, code: Code, context: TransformContext, limits: ResourceLimits, host: HostLimits) -> None:
         """Run ``_start`` up to its first ``read_batch_header``, or raise why it did not get there."""
         self._code = code
         self._context = context
         self._limits = limits
+        self._host = host
         self._process = os.getpid()
         self._store = wasmtime.Store(code.engine)
         self._store.set_epoch_deadline(1)
@@ -81,8 +82,11 @@ class Guest:
         self._end: BaseException | None = None
         self._host_error: BaseException | None = None
         self._flushed: list[pa.RecordBatch] = []
+        self._room = 0
         self._born_with = 0
         self._rows = self._end_row = 0
+        self.stopped = False
+        """True if the host ended the guest in the middle of a batch whose outputs are more than it holds at once."""
         self._thread = threading.Thread(target=self._live, name=f"wasmline-{context.name}", daemon=True)
         try:
             self._let_run(self._start_thread)
@@ -107,12 +111,14 @@ class Guest:
         """True if the guest never tried to read a record of the batch."""
         return self.delivered == 0 and self._memory.get("refused") == 0
 
-    def run(self, batch: pa.RecordBatch, row_base: int) -> list[pa.RecordBatch]:
+    def run(self, batch: pa.RecordBatch, row_base: int, room: int) -> list[pa.RecordBatch]:
         """Give a conforming batch to the guest; return what it wrote until it asked for the next one or died.
 
-        Raises what the host itself failed with, such as InvalidBatch for outputs beyond four GiB.
+        It is stopped at a record, but not at the first, where it has written more than ``room`` bytes before that.
+        Raises RecordTooLarge where the host's limits do not hold the batch or its outputs, and what else the host
+        failed with, such as MemoryError; then nothing that the guest did counts.
         """
-        self._flushed = []
+        self._flushed, self._room = [], room
         self._rows, self._end_row = batch.num_rows, row_base + batch.num_rows
         self._outbox.open(self._inbox.load(batch, row_base))
         self._memory.put(delivered=0, refused=0, row=row_base)
@@ -131,8 +137,11 @@ class Guest:
         return delivered if self._memory.get("refused") == delivered + 1 else max(delivered - 1, 0)
 
     def failure(self) -> TransformError | None:
-        """Return why a dead guest died; None if the watchdog interrupted a record that had only just begun."""
-        return None if self._watch.innocent() else verdict(self._death())
+        """Return why a dead guest died; None where its record is not to blame.
+
+        That is if the watchdog interrupted a record that had only just begun, or if the host stopped the guest.
+        """
+        return None if self.stopped or self._watch.innocent() else verdict(self._death())
 
     def allow_logs(self, size: int) -> None:
         """Let the guest log this many bytes before lines are dropped."""
@@ -194,13 +203,14 @@ class Guest:
         self._turn_of_owner.acquire(blocking=False)
 
     def _failure_at_start(self) -> WasmlineError:
-        death = self._death()
+        lines = read_logs(self._memory, self._setting, 0) if self._born_with else []
+        death = self._death(stdout="".join(line.text for line in lines if line.level == "INFO"))
         refused = self._end is not None and not isinstance(self._end, wasmtime.Trap)
         error = refusal(death) if refused else verdict(death)
         error.args = (f"{self._context.name} failed before its first record: {error}",)
         return error
 
-    def _death(self) -> Death:
+    def _death(self, *, stdout: str = "") -> Death:
         memory = self._memory if self._born_with else None
         size = self._guest_memory.data_len(self._store) if memory else 0
         return Death(
@@ -208,6 +218,7 @@ class Guest:
             ending=memory.get("ending") if memory else 0,
             exit_status=memory.get("exit_status") if memory else 0,
             stderr=read_stderr(memory, self._setting) if memory else "",
+            stdout=stdout,
             interrupted=self._watch.killed_at is not None and trap_code(self._end) == "interrupt",
             born_with=self._born_with,
             memory_bytes=size,
@@ -251,7 +262,9 @@ class Guest:
 
     def _furnish(self, guest_memory: wasmtime.Memory, shim_memory: wasmtime.Memory) -> None:
         self._guest_memory = guest_memory
-        self._memory = ShimMemory(self._store, shim_memory, guest_limit=self._limits.memory_bytes)
+        self._memory = ShimMemory(
+            self._store, shim_memory, limit=self._host.shim_bytes, guest_limit=self._limits.memory_bytes
+        )
         self._setting = furnish(self._memory, self._context, self._limits)
         self._inbox = Inbox(self._memory, self._setting.end)
         self._outbox = Outbox(self._memory, len(self._context.output_topics))
@@ -268,10 +281,13 @@ class Guest:
         try:
             if not 0 <= need <= self._limits.output_bytes_per_record:
                 raise violation(f"room for {need} bytes is asked for")
-            collected = self._outbox.flush(need)
+            collected = self._outbox.empty()
             if collected is not None:
                 self._flushed.append(collected)
+                self._room -= collected.get_total_buffer_size()
+            self.stopped = self._room < 0 and self.delivered > 1
+            if not self.stopped:
+                self._outbox.widen(need)
         except BaseException as error:
             self._host_error = error
-            return 1
-        return 0
+        return 1 if self.stopped or self._host_error else 0

@@ -8,10 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from wasmline.errors import InvalidBatch
+from wasmline.errors import InvalidBatch, RecordTooLarge
 from wasmline.records import HEADERS, RECORD_SCHEMA
 from wasmline.wasm.layout import INPUT, align
 from wasmline.wasm.memory import ShimMemory
+
+MAX_LOADED_BYTES = 64 * 2**20
+"""The most that is loaded at once of several records."""
 
 _NULLABLE_HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 
@@ -73,7 +76,7 @@ class Inbox:
         """Put a conforming, non-empty batch in; its row 0 is the caller's row ``row_base``.
 
         Offsets stay as they are: the data's address is shifted instead, modulo 2**32, so that a slice needs no
-        rewriting.
+        rewriting. Raises RecordTooLarge, for several records too; then nothing has changed.
         """
         key, value, headers, timestamps, _, offsets = batch.columns
         self._position = self._start
@@ -90,6 +93,9 @@ class Inbox:
         self._headers(headers, loaded)
         self._cells["sizes"] = self._position
         loaded.end = align(self._position + 4 * batch.num_rows)
+        if batch.num_rows > 1 and loaded.end - self._start > MAX_LOADED_BYTES:
+            size = loaded.end - self._start
+            raise RecordTooLarge(f"{batch.num_rows} records take {size} bytes; {MAX_LOADED_BYTES} are the most at once")
         self._memory.reserve(loaded.end)
         address = self._memory.address
         for position, source, size in self._moves:

@@ -6,16 +6,18 @@ import os
 import threading
 import weakref
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from types import TracebackType
 
 import pyarrow as pa
 
-from wasmline.errors import GuestProtocolError, InstanceClosed, SandboxViolation
+from wasmline.errors import GuestProtocolError, InstanceClosed, RecordTooLarge, SandboxViolation
 from wasmline.wasm.context import TransformContext
 from wasmline.wasm.guest import Code, Guest
 from wasmline.wasm.inbox import conform
 from wasmline.wasm.ledger import Ledger
-from wasmline.wasm.limits import ResourceLimits
+from wasmline.wasm.limits import HostLimits, ResourceLimits
 from wasmline.wasm.result import TransformResult
 
 _LEFT_RECORDS = "the guest asked for the next batch before it had read all records of this one"
@@ -32,11 +34,13 @@ class TransformInstance:
     gone. Belongs to the process that made it.
     """
 
-    def __init__(self, code: Code, context: TransformContext, limits: ResourceLimits) -> None:
+    def __init__(self, code: Code, context: TransformContext, limits: ResourceLimits, host: HostLimits) -> None:
         """Start the guest; raise what keeps it from its first ``read_batch_header``."""
         self._code = code
         self._context = context
         self._limits = limits
+        self._host = host
+        self._rows_at_once = SLICE_ROWS
         self._process = os.getpid()
         self._busy = threading.Lock()
         self._closed = False
@@ -46,24 +50,24 @@ class TransformInstance:
         """Run every row of a batch in RECORD_SCHEMA (any slice of it, any size) through the guest, in order.
 
         Rows fail one by one, in the result. Raised are InvalidBatch, InstanceClosed, SandboxViolation, which closes
-        the instance, and the failure of a fresh guest that dies before its first record.
+        the instance, and the failure of a fresh guest that dies before its first record. All outputs are held in
+        memory: where a guest may make much of little, ``parts`` is for that.
         """
-        if self._process != os.getpid():  # before the lock, which another thread of the parent may hold for ever
-            raise InstanceClosed(f"{self._context.name}: the instance is another process's; instantiate after the fork")
-        with self._busy:
-            if self._closed:
-                raise InstanceClosed(f"{self._context.name}: the instance is closed")
-            batch = conform(batch)
-            ledger = Ledger()
-            room = self._limits.log_bytes_per_batch
-            try:
-                for first, last in _slices(batch):
-                    room = self._serve(batch, first, last, ledger, room)
-            except SandboxViolation:
-                self._closed = True
-                self._free()
-                raise
-            return ledger.close(batch)
+        return TransformResult.joined(list(self.parts(batch)))
+
+    def parts(self, batch: pa.RecordBatch) -> Iterator[TransformResult]:
+        """Do what ``transform`` does, and yield the results of one range of rows after the other, one at least.
+
+        A part ends where its outputs are about ``HostLimits.part_bytes``.
+        """
+        batch, progress = conform(batch), _Progress(log_bytes=self._limits.log_bytes_per_batch)
+        step = _rows_of_a_slice(batch)
+        while True:
+            with self._turn():
+                part = self._part(batch, step, progress)
+            yield part
+            if progress.row == batch.num_rows:
+                return
 
     def close(self) -> None:
         """Free the guest, once the batch that another thread may be at is done. Idempotent."""
@@ -81,34 +85,73 @@ class TransformInstance:
         self.close()
 
     def _start(self) -> None:
-        self._guest = Guest(self._code, self._context, self._limits)
+        self._guest = Guest(self._code, self._context, self._limits, self._host)
         # A finalizer, so that an instance that nobody closed frees its thread too.
         self._free = weakref.finalize(self, self._guest.close)
 
-    def _serve(self, batch: pa.RecordBatch, first: int, last: int, ledger: Ledger, room: int) -> int:
-        """Account for a range of rows, with a new guest after each failure; return the room that is left for logs.
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        if self._process != os.getpid():  # before the lock, which another thread of the parent may hold for ever
+            raise InstanceClosed(f"{self._context.name}: the instance is another process's; instantiate after the fork")
+        with self._busy:
+            if self._closed:
+                raise InstanceClosed(f"{self._context.name}: the instance is closed")
+            try:
+                yield
+            except SandboxViolation:
+                self._closed = True
+                self._free()
+                raise
+
+    def _part(self, batch: pa.RecordBatch, step: int, progress: _Progress) -> TransformResult:
+        """Serve rows until all are accounted for, or until the next ones may bring more than a part holds."""
+        ledger, first, most = Ledger(), progress.row, self._host.part_bytes
+        while progress.row < batch.num_rows:
+            before = ledger.output_bytes
+            self._serve(batch, step, progress, ledger)
+            last = ledger.output_bytes - before
+            if ledger.output_bytes + last > most:
+                break
+        return ledger.close(batch, progress.row - first)
+
+    def _serve(self, batch: pa.RecordBatch, step: int, progress: _Progress, ledger: Ledger) -> None:
+        """Give some rows to a guest, a new one where the last is dead, and account for those that are decided.
 
         A guest that fails on a batch before it reads may have failed for any of its rows, because the header tells the
-        size of the greatest: it is offered fewer, until the row to blame is alone.
+        size of the greatest: it is offered fewer, until the row to blame is alone. So are records that the host cannot
+        hold together. What a guest has room for now, it will have for the rows that follow.
         """
-        row, most = first, last - first
-        while row < last:
-            if self._guest.dead:
-                self._free()
-                self._start()
-            guest = self._guest
-            room = max(room - self._log(ledger), 0)  # what it said at its start
-            guest.allow_logs(room)
-            rows = min(most, last - row)
-            outputs = guest.run(batch if rows == batch.num_rows else batch.slice(row, rows), row)
-            room -= self._log(ledger)
-            settled = self._settle(guest, outputs, row, rows, ledger)
-            if settled == row:
-                most = max(rows // 2, 1)
-            elif not guest.dead:
-                most *= 2
-            row = settled
-        return room
+        if self._guest.dead:
+            self._free()
+            self._start()
+        guest, row = self._guest, progress.row
+        progress.log_bytes = max(progress.log_bytes - self._log(ledger), 0)  # what it said at its start
+        guest.allow_logs(progress.log_bytes)
+        rows = min(self._rows_at_once, step, batch.num_rows - row)
+        room = self._host.part_bytes - ledger.output_bytes
+        try:
+            outputs = guest.run(batch if rows == batch.num_rows else batch.slice(row, rows), row, room)
+        except RecordTooLarge as error:
+            progress.row += self._too_large(row, rows, error, ledger)
+            return
+        progress.log_bytes -= self._log(ledger)
+        before = ledger.output_bytes
+        progress.row = self._settle(guest, outputs, row, rows, ledger)
+        written = ledger.output_bytes - before
+        if guest.stopped:
+            self._rows_at_once = max((progress.row - row) * self._host.part_bytes // written, 1)
+        elif progress.row == row:
+            self._rows_at_once = max(rows // 2, 1)
+        elif rows == self._rows_at_once and not guest.dead and 2 * written <= self._host.part_bytes:
+            self._rows_at_once = min(2 * self._rows_at_once, SLICE_ROWS)
+
+    def _too_large(self, row: int, rows: int, error: RecordTooLarge, ledger: Ledger) -> int:
+        """Return how many rows are decided: one that is too large alone, or none of several."""
+        if rows > 1:
+            self._rows_at_once = rows // 2
+            return 0
+        ledger.fail(row, error)
+        return 1
 
     def _settle(self, guest: Guest, outputs: list[pa.RecordBatch], row: int, rows: int, ledger: Ledger) -> int:
         """Write down what a guest did with ``rows`` rows; return the first row that still needs a guest."""
@@ -132,10 +175,16 @@ class TransformInstance:
         return used
 
 
-def _slices(batch: pa.RecordBatch) -> Iterator[tuple[int, int]]:
-    rows = batch.num_rows
-    step = SLICE_ROWS
-    if batch.get_total_buffer_size() > SLICE_BYTES:  # cheap, and an upper bound
-        step = max(1, min(step, SLICE_BYTES * rows // max(batch.nbytes, 1)))
-    for first in range(0, rows, step):
-        yield first, min(first + step, rows)
+@dataclass(slots=True, kw_only=True)
+class _Progress:
+    """How far a batch is served: its next row, and how many bytes its guests may still log."""
+
+    row: int = 0
+    log_bytes: int
+
+
+def _rows_of_a_slice(batch: pa.RecordBatch) -> int:
+    if batch.get_total_buffer_size() <= SLICE_BYTES:  # cheap, and an upper bound
+        return SLICE_ROWS
+    rows: int = SLICE_BYTES * batch.num_rows // max(batch.nbytes, 1)
+    return max(1, min(SLICE_ROWS, rows))

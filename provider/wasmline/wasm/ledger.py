@@ -1,38 +1,37 @@
-"""The account of one batch: outputs, failures and log lines, gathered slice by slice and closed as one result."""
+"""The account of a part of a batch: outputs, failures and log lines, gathered run by run and closed as one result."""
 
 from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
 
-from wasmline.errors import GuestProtocolError, InvalidBatch, TransformError
+from wasmline.errors import GuestProtocolError, TransformError
 from wasmline.records import OUTPUT_SCHEMA
-from wasmline.wasm.outbox import check_total, rows_with_unfit_keys
+from wasmline.wasm.outbox import rows_with_unfit_keys
 from wasmline.wasm.result import LogLine, RecordFailure, TransformResult
 
 
 class Ledger:
-    """Holds a batch's results while it is served. Rows are the caller's."""
+    """Holds the results of some rows while they are served. Rows are those of the caller's batch.
+
+    ``output_bytes`` is the size of what it holds.
+    """
 
     def __init__(self) -> None:
+        self.output_bytes = 0
         self._outputs: list[pa.RecordBatch] = []
-        self._bytes = 0
         self._failures: dict[int, TransformError] = {}
         self._logs: list[LogLine] = []
         self._logs_dropped = 0
 
     def write(self, outputs: list[pa.RecordBatch], *, before: int | None = None) -> None:
-        """Take all outputs, or those of the rows before one; the others are of records that failed.
-
-        Raises InvalidBatch if the batch's outputs are too many.
-        """
+        """Take all outputs, or those of the rows before one; the others are of records that failed."""
         for chunk in outputs:
             if before is not None:
                 chunk = chunk.slice(0, int(np.searchsorted(chunk.column("row").to_numpy(), before)))
             if chunk.num_rows:
                 self._outputs.append(chunk)
-                self._bytes += chunk.get_total_buffer_size()  # of all that a slice holds on to; nbytes is dear
-        check_total(self._bytes)
+                self.output_bytes += chunk.get_total_buffer_size()  # of all that a slice holds on to; nbytes is dear
 
     def fail(self, row: int, error: TransformError) -> None:
         """Count a row as failed."""
@@ -43,8 +42,8 @@ class Ledger:
         self._logs += lines
         self._logs_dropped += dropped
 
-    def close(self, batch: pa.RecordBatch) -> TransformResult:
-        """Return the result for a batch, whose columns name the records that failed.
+    def close(self, batch: pa.RecordBatch, rows: int) -> TransformResult:
+        """Return the result for so many rows of a batch, whose columns name the records that failed.
 
         A row that wrote a header key Arrow cannot hold is failed here, with all its outputs.
         """
@@ -58,9 +57,10 @@ class Ledger:
                         "the guest wrote a header whose key is null or not UTF-8; Kafka's header keys are text"
                     ),
                 )
-            rows = outputs.column("row").to_numpy()
-            outputs = outputs.filter(pa.array(~np.isin(rows, sorted(unfit))))
+            written = outputs.column("row").to_numpy()
+            outputs = outputs.filter(pa.array(~np.isin(written, sorted(unfit))))
         return TransformResult(
+            rows=rows,
             outputs=outputs,
             failures=tuple(_failure(batch, row, self._failures[row]) for row in sorted(self._failures)),
             logs=tuple(self._logs),
@@ -73,12 +73,7 @@ class Ledger:
                 return _EMPTY
             case [only]:
                 return only
-        try:
-            return pa.concat_batches(self._outputs)
-        except pa.ArrowInvalid as error:
-            raise InvalidBatch(
-                f"the outputs of a batch outgrow an Arrow column: transform fewer records at once ({error})"
-            ) from error
+        return pa.concat_batches(self._outputs)
 
 
 def _failure(batch: pa.RecordBatch, row: int, error: TransformError) -> RecordFailure:

@@ -34,6 +34,23 @@ class ResourceLimits:
         _between("log_bytes_per_batch", self.log_bytes_per_batch, 0, 2**26)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostLimits:
+    """Bounds of what the host itself holds, beside the guest's memory, while it serves a batch.
+
+    ``shim_bytes``: the shim's memory, with the records that a guest is given at once and those outputs of theirs that
+    were not collected yet. ``part_bytes``: outputs that are collected before they are handed on; one record's, and
+    what was on its way, may come on top.
+    """
+
+    shim_bytes: int = ADDRESS_SPACE
+    part_bytes: int = 128 * 2**20
+
+    def __post_init__(self) -> None:
+        _between("shim_bytes", self.shim_bytes, 2**20, ADDRESS_SPACE)
+        _between("part_bytes", self.part_bytes, 1, 2**29)  # so that a part with all on top fits Arrow's columns
+
+
 def _between(name: str, value: int, low: int, high: int) -> None:
     if not low <= value <= high:
         raise LimitExceeded(f"{name}={value}: choose a value from {low} to {high}")

@@ -6,7 +6,7 @@ import ctypes
 
 import wasmtime
 
-from wasmline.errors import InvalidBatch, SandboxViolation
+from wasmline.errors import RecordTooLarge, SandboxViolation
 from wasmline.wasm.layout import OFFSETS, STATIC
 from wasmline.wasm.limits import ADDRESS_SPACE, PAGE
 
@@ -37,9 +37,10 @@ class ShimMemory:
     Not for use after the store was closed.
     """
 
-    def __init__(self, store: wasmtime.Store, memory: wasmtime.Memory, *, guest_limit: int) -> None:
+    def __init__(self, store: wasmtime.Store, memory: wasmtime.Memory, *, limit: int, guest_limit: int) -> None:
         self._store = store
         self._memory = memory
+        self._limit = limit
         self._guest_limit = guest_limit
         self._size = memory.data_len(store)
         self.address = ctypes.addressof(memory.data_ptr(store).contents)
@@ -68,7 +69,7 @@ class ShimMemory:
         return self._progress.value
 
     def reserve(self, end: int) -> None:
-        """Make every byte before ``end`` addressable, or raise InvalidBatch.
+        """Make every byte before ``end`` addressable. Raises RecordTooLarge, or MemoryError where the system has none.
 
         The store's memory limit is meant for the guest, which stands still while this runs: it is lifted for the
         moment.
@@ -76,15 +77,13 @@ class ShimMemory:
         if end <= self._size:
             return
         pages = (end - self._size + PAGE - 1) // PAGE
-        if self._size + pages * PAGE > ADDRESS_SPACE:
-            raise InvalidBatch(
-                f"a batch and its outputs take {end} bytes; 4 GiB is the most: transform fewer records at once"
-            )
+        if self._size + pages * PAGE > self._limit:
+            raise RecordTooLarge(f"a record and its outputs take {end} bytes of the host; {self._limit} are the most")
         limit_store(self._store, memory_bytes=ADDRESS_SPACE)
         try:
             self._memory.grow(self._store, pages)
         except wasmtime.WasmtimeError as error:
-            raise InvalidBatch(f"no memory for a batch and its outputs of {end} bytes: {error}") from error
+            raise MemoryError(f"no memory for records and their outputs of {end} bytes: {error}") from error
         finally:
             limit_store(self._store, memory_bytes=self._guest_limit)
         self._size += pages * PAGE

@@ -13,7 +13,7 @@ import operator
 import numpy as np
 import pyarrow as pa
 
-from wasmline.errors import InvalidBatch
+from wasmline.errors import RecordTooLarge
 from wasmline.records import HEADERS, OUTPUT_SCHEMA
 from wasmline.wasm.inbox import Loaded
 from wasmline.wasm.layout import OUTPUT, align
@@ -28,17 +28,8 @@ COLUMNS = ("out_key", "out_value", "out_header_key", "out_header_value")
 SLACK_ROWS = 256
 SLACK_BYTES = 64 * 1024
 MAX_SCALE = 16
-
-MAX_OUTPUT_BYTES = 2**31
-"""What one batch may bring out, in Arrow's memory. A column of byte strings holds no more."""
-
-
-def check_total(size: int) -> None:
-    """Raise InvalidBatch if the outputs of a batch take more memory than this."""
-    if size > MAX_OUTPUT_BYTES:
-        raise InvalidBatch(
-            f"the outputs of a batch take {size} bytes; {MAX_OUTPUT_BYTES} is the most: transform fewer records at once"
-        )
+MAX_COLUMN_BYTES = 64 * 2**20
+"""The most that a column of byte strings is made for, unless a payload takes more."""
 
 
 class Outbox:
@@ -55,25 +46,35 @@ class Outbox:
         self._loaded = Loaded(end=0, rows=0)
         self._cells: dict[str, int] = {}
         self._scale = 1
-        self._collected = 0
 
     def open(self, loaded: Loaded) -> None:
-        """Offer empty columns for the outputs of the batch that was loaded."""
+        """Offer empty columns for the outputs of the batch that was loaded. Raises RecordTooLarge."""
         self._loaded = loaded
-        self._collected = 0
         self._lay_out(0)
 
-    def flush(self, need: int) -> pa.RecordBatch | None:
-        """Return what the columns hold and offer empty ones with room for a payload of ``need`` bytes."""
+    def empty(self) -> pa.RecordBatch | None:
+        """Return what the columns hold, as ``collect`` does; then they hold nothing."""
         collected = self.collect()
-        self._collected += collected.nbytes if collected is not None else 0
-        check_total(self._collected)
-        self._scale = min(self._scale * 2, MAX_SCALE)
-        self._lay_out(need)
+        self._memory.put(rows=0)
         return collected
 
+    def widen(self, need: int) -> None:
+        """Offer larger columns in place of empty ones, with room for a payload of ``need`` bytes.
+
+        Raises RecordTooLarge.
+        """
+        self._scale = min(self._scale * 2, MAX_SCALE)
+        self._lay_out(need)
+
     def _lay_out(self, need: int) -> None:
-        loaded, scale = self._loaded, self._scale
+        try:
+            self._place(self._scale, need)
+        except RecordTooLarge:
+            self._scale = 1
+            self._place(1, need)
+
+    def _place(self, scale: int, need: int) -> None:
+        loaded = self._loaded
         rows = (loaded.rows + SLACK_ROWS) * scale
         headers = max((loaded.headers + SLACK_ROWS) * scale, need // 2)
         cells = dict.fromkeys(OUTPUT.names, 0)
@@ -85,7 +86,7 @@ class Outbox:
             position = align(position + size)
 
         def place_binary(prefix: str, length: int, size: int) -> None:
-            cells[f"{prefix}_capacity"] = max((size + SLACK_BYTES) * scale, need)
+            cells[f"{prefix}_capacity"] = max(min((size + SLACK_BYTES) * scale, MAX_COLUMN_BYTES), need)
             place(f"{prefix}_offsets", 4 * (length + 1))
             place(f"{prefix}_valid", length)
             place(f"{prefix}_data", cells[f"{prefix}_capacity"])

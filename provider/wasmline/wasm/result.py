@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -39,13 +40,37 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformResult:
-    """Every input row is accounted for: its outputs are in ``outputs``, all of them, or it is in ``failures``.
+    """Each of ``rows`` input rows is accounted for: its outputs are in ``outputs``, all of them, or it is a failure.
 
     ``outputs`` has OUTPUT_SCHEMA and is in input order; a row that the guest filtered is in neither. ``failures`` is
-    in input order. ``logs_dropped`` counts the lines that were over the log limit.
+    in input order. Rows are numbered as in the batch, of which the result may be a part. ``logs_dropped`` counts the
+    lines that were over the log limit.
+
+    What one Arrow column cannot hold, which takes 2 GiB of outputs, is a pa.Table of several chunks.
     """
 
+    rows: int
     outputs: pa.RecordBatch
     failures: tuple[RecordFailure, ...] = ()
     logs: tuple[LogLine, ...] = ()
     logs_dropped: int = 0
+
+    @classmethod
+    def joined(cls, parts: Sequence[TransformResult]) -> TransformResult:
+        """Return the parts of a batch, one or more, as one result."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(
+            rows=sum(part.rows for part in parts),
+            outputs=_joined([part.outputs for part in parts]),
+            failures=tuple(failure for part in parts for failure in part.failures),
+            logs=tuple(line for part in parts for line in part.logs),
+            logs_dropped=sum(part.logs_dropped for part in parts),
+        )
+
+
+def _joined(outputs: Sequence[pa.RecordBatch]) -> pa.RecordBatch | pa.Table:
+    try:
+        return pa.concat_batches(outputs)
+    except pa.ArrowInvalid:  # the offsets of a column outgrow 32 bits
+        return pa.Table.from_batches(outputs)

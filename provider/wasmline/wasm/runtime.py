@@ -13,7 +13,7 @@ from wasmline.wasm.context import TransformContext
 from wasmline.wasm.declarations import declarations
 from wasmline.wasm.guest import Code
 from wasmline.wasm.instance import TransformInstance
-from wasmline.wasm.limits import ResourceLimits
+from wasmline.wasm.limits import HostLimits, ResourceLimits
 from wasmline.wasm.trampoline import trampoline, wiring
 
 
@@ -27,7 +27,9 @@ class CompiledTransform:
         self._unused = [guest]
         self._host = host
 
-    def instantiate(self, context: TransformContext, limits: ResourceLimits | None = None) -> TransformInstance:
+    def instantiate(
+        self, context: TransformContext, limits: ResourceLimits | None = None, host: HostLimits | None = None
+    ) -> TransformInstance:
         """Return an instance whose guest waits for its first record.
 
         Raises the TransformError of a guest that fails before that, or InvalidModule for one that cannot be
@@ -39,7 +41,7 @@ class CompiledTransform:
             guest = Loaded.of(self._guest)  # an engine each: an engine's epoch stops every store on it
         trampoline, wiring = (wasmtime.Module.deserialize(guest.engine, code) for code in self._host)
         code = Code(engine=guest.engine, trampoline=trampoline, guest=guest.module, wiring=wiring)
-        return TransformInstance(code, context, limits or ResourceLimits())
+        return TransformInstance(code, context, limits or ResourceLimits(), host or HostLimits())
 
 
 class TransformRuntime:

@@ -29,7 +29,7 @@ from wasmline.wasm.wat import (
     put,
     put_at,
     read_varint,
-    require_guest_range,
+    require_guest_ranges,
     varint_size,
     wide_at,
     write_varint,
@@ -178,14 +178,22 @@ def _measure_batch() -> str:
     {put("max_record", "(local.get $max)")})"""
 
 
+HEADER_BYTES = (8, 4, 4, 2, 4, 8, 8, 8, 2, 4)
+"""What each of the ten pointers to a batch's header points to."""
+
+
 def _read_batch_header() -> str:
-    """Wait for a batch and describe it. The producer's fields are those of a batch without a producer id: all -1."""
+    """Wait for a batch and describe it. The producer's fields are those of a batch without a producer id: all -1.
+
+    Pointers are looked at before the wait: a guest with a wild one fails when it is started, and not its records.
+    """
     last = "(i32.sub (local.get $records) (i32.const 1))"
     first_offset = wide_at(get("record_offsets"), "(i32.const 0)")
     last_offset = wide_at(get("record_offsets"), last)
     return f"""
   (func $read_batch_header {function_type(FUNCTIONS[TRANSFORM]["read_batch_header"])}
     (local $records i32) (local $index i32) (local $time i64) (local $max i64)
+    {require_guest_ranges(*((str(number), size) for number, size in enumerate(HEADER_BYTES)))}
     {bump("progress")}
     (if (i32.eqz (call $next_batch)) (then {stop(ENDING_HOST)}))
     {bump("progress")}
@@ -234,6 +242,7 @@ def _read_next_record() -> str:
     (result i32)
     (local $index i32) (local $size i32) (local $from i32) (local $len i32) (local $code i32)
     (local $header i32) (local $headers i32) (local $time i64) {COPY_LOCALS}
+    {require_guest_ranges(("$attributes", 1), ("$timestamp", 8), ("$offset", 8), ("$to", "$capacity"))}
     (local.set $index {get("delivered")})
     (if (i32.or (i32.eqz {get("active")}) (i32.ge_u (local.get $index) {get("records")}))
       (then (return (i32.const {NO_BATCH}))))
@@ -332,7 +341,6 @@ def _choose_topic() -> str:
     """Return statements: $topic is the output that the options name, the first where they are empty."""
     candidate = "(i32.add {} (i32.shl (local.get $topic) (i32.const 3)))".format(get("topics"))
     return f"""
-      {require_guest_range("(local.get $options)", "(local.get $options_size)")}
       (if (local.get $options_size) (then
         (local.set $at (local.get $options))
         (local.set $end (i32.add (local.get $at) (local.get $options_size)))
@@ -388,8 +396,9 @@ def _commit() -> str:
 
 
 def _write(name: str, choose_topic: str) -> str:
-    """One of the two writing functions. Redpanda's order of checks: range, batch, payload, options, topic."""
+    """One of the two writing functions. Redpanda's order of checks: ranges, batch, payload, options, topic."""
     options = "(param $options i32) (param $options_size i32)" if choose_topic else ""
+    ranges = [("$start", "$size"), *([("$options", "$options_size")] if choose_topic else [])]
     no_row = f"(i32.ge_u (local.get $row) {get('row_capacity')})"
     cost = f"(i64.add (i64.extend_i32_u (local.get $size)) (i64.const {OUTPUT_OVERHEAD}))"
     full = f"(i32.or {no_row} (i32.or {_no_room('out_key')} {_no_room('out_value')}))"
@@ -401,7 +410,7 @@ def _write(name: str, choose_topic: str) -> str:
     (local $header i32) (local $headers i32)
     (local $header_key_end i32) (local $header_value_end i32) (local $header_nulls i32)
     {COPY_LOCALS}
-    {require_guest_range("(local.get $start)", "(local.get $size)")}
+    {require_guest_ranges(*ranges)}
     (if (i32.eqz {get("active")}) (then (return (i32.const {NO_BATCH}))))
     (if (i64.gt_u {cost} (i64.extend_i32_u (i32.sub {get("output_limit")} {get("output_bytes")})))
       (then {stop(ENDING_OUTPUT)}))

@@ -16,8 +16,11 @@ from wasmline.errors import (
     TransformError,
     WasmlineError,
 )
+from wasmline.printable import one_line
+from wasmline.wasm.backtrace import function_names
 from wasmline.wasm.layout import ENDING_EXIT, ENDING_OUTPUT
-from wasmline.wasm.limits import ResourceLimits
+from wasmline.wasm.limits import PAGE, ResourceLimits
+from wasmline.wasm.panic import panic_and_rest, tells_out_of_memory
 
 _CODES = {
     wasmtime.TrapCode.STACK_OVERFLOW: "call stack exhausted",
@@ -35,10 +38,11 @@ _CODES = {
 }
 """The specification's own words for its traps, and the watchdog's."""
 
-_FRAMES = 3
-_NAME_LETTERS = 100
 _REFUSED_AT_START = ("memory minimum size", "exceeds memory limits")
-_OUT_OF_MEMORY = ("out of memory", "bad_alloc", "memory allocation of")
+_MAX_TEXT_LETTERS = 500
+_STDOUT_LETTERS = 512
+"""Of the head, and of the tail."""
+_SMALL_GROWTH_BYTES = 16 * PAGE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,13 +50,15 @@ class Death:
     """The facts about a dead guest.
 
     ``end`` is None if ``_start`` returned; ``born_with`` is its first memory size; ``unread_bytes`` the size of the
-    greatest record of a batch that it was offered and died on before it read any.
+    greatest record of a batch that it was offered and died on before it read any. ``stderr`` is the record's, or that
+    of the start; ``stdout`` is that of the start, "" after it.
     """
 
     end: BaseException | None
     ending: int
     exit_status: int
     stderr: str
+    stdout: str
     interrupted: bool
     born_with: int
     memory_bytes: int
@@ -61,60 +67,83 @@ class Death:
 
     @property
     def short_of_memory(self) -> bool:
-        """True if the guest's last trouble was memory, as far as can be told.
+        """True if there is evidence that the guest ended because an allocation failed.
 
-        The runtime does not report a refused growth. What shows it: the guest says so; or it had no room for the
-        record that it was to read; or it had grown and could not have doubled again, which is how heaps and vectors
-        grow.
+        The runtime does not report a refused growth. The evidence is that the guest's language says so; or that the
+        guest said nothing, and had grown until less was left than a small growth takes (1 MiB, or a quarter of a small
+        limit); or that it said nothing, read nothing, and was to read a record for which there is no room beside what
+        it started with.
         """
-        if any(words in self.stderr for words in _OUT_OF_MEMORY):
-            return True
-        if self.memory_bytes + self.unread_bytes > self.limits.memory_bytes:
-            return True
-        return self.memory_bytes > self.born_with and 2 * self.memory_bytes > self.limits.memory_bytes
+        if self.stderr:
+            return tells_out_of_memory(self.stderr)
+        limit = self.limits.memory_bytes
+        growth = min(_SMALL_GROWTH_BYTES, limit // 4)
+        full = self.memory_bytes > self.born_with and self.memory_bytes + growth > limit
+        return full or self.born_with + self.unread_bytes > limit
+
+    @property
+    def memory(self) -> str:
+        """How far the memory had grown, where that was more than half of the limit."""
+        grown, limit = self.memory_bytes, self.limits.memory_bytes
+        if grown == self.born_with or 2 * grown <= limit:
+            return ""
+        return f"; its memory had grown to {grown} of memory_bytes={limit}"
 
 
 def verdict(death: Death) -> TransformError:
-    """Return the error that explains a death, with the first and last words of the guest's stderr in its message."""
-    words = f"; it wrote to stderr: {death.stderr}" if death.stderr else ""
-    limits = death.limits
+    """Return the error that explains a death, as one printable line.
+
+    The message of an end that is the guest's own begins with its panic. All messages end with what else it wrote: the
+    whole of it, or its head and its tail.
+    """
+    limits, wrote = death.limits, _wrote(death, one_line(death.stderr))
     if death.end is None:
-        return GuestProtocolError(f"the guest returned from _start, which must wait for records for ever{words}")
+        return GuestProtocolError(f"the guest returned from _start, which must wait for records for ever{wrote}")
     if death.ending == ENDING_OUTPUT:
         limit = limits.output_bytes_per_record
         return GuestProtocolError(
-            f"the guest wrote more than output_bytes_per_record={limit} bytes for one record{words}"
+            f"the guest wrote more than output_bytes_per_record={limit} bytes for one record{wrote}"
         )
     if death.interrupted:
         limit = limits.cpu_ms_per_record
         return GuestTimeout(
-            f"the guest used more than cpu_ms_per_record={limit} of CPU time on one record{words}", limit_ms=limit
+            f"the guest used more than cpu_ms_per_record={limit} of CPU time on one record{wrote}", limit_ms=limit
         )
-    code = trap_code(death.end)
-    if death.short_of_memory and (death.ending == ENDING_EXIT or code == "unreachable"):
-        return _out_of_memory(death, words)
-    if death.ending == ENDING_EXIT:
+    return _own_end(death, death.end)
+
+
+def _own_end(death: Death, end: BaseException) -> TransformError:
+    panic, rest = panic_and_rest(death.stderr)
+    begin, wrote = f"{panic}; " if panic else "", _wrote(death, rest)
+    exited, code = death.ending == ENDING_EXIT, trap_code(end)
+    if death.short_of_memory and (exited or code == "unreachable"):
+        limit = death.limits.memory_bytes
+        text = f"the guest ended when its memory had grown to {death.memory_bytes} of memory_bytes={limit}"
+        return GuestOutOfMemory(f"{begin}{text}{wrote}", limit_bytes=limit)
+    if exited:
         status = death.exit_status
-        return GuestExit(f"the guest exited with status {status}; a transform never exits{words}", status=status)
-    return GuestTrap(f"the guest trapped: {code}{_where(death.end)}{words}", code=code)
+        text = f"the guest exited with status {status}; a transform never exits"
+        return GuestExit(f"{begin}{text}{death.memory}{wrote}", status=status)
+    return GuestTrap(f"{begin}the guest trapped: {code}{_where(end)}{death.memory}{wrote}", code=code)
 
 
-def _out_of_memory(death: Death, words: str) -> GuestOutOfMemory:
-    limit = death.limits.memory_bytes
-    return GuestOutOfMemory(
-        f"the guest ended when its memory had grown to {death.memory_bytes} of memory_bytes={limit}{words}",
-        limit_bytes=limit,
-    )
+def _wrote(death: Death, stderr: str) -> str:
+    stdout = _shortened(one_line(death.stdout))
+    return (f"; it wrote to stdout: {stdout}" if stdout else "") + (f"; it wrote to stderr: {stderr}" if stderr else "")
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 2 * _STDOUT_LETTERS else f"{text[:_STDOUT_LETTERS]} [...] {text[-_STDOUT_LETTERS:]}"
 
 
 def refusal(death: Death) -> WasmlineError:
     """Return why the runtime would not instantiate a module. Its errors have no codes, only texts."""
-    limit, text = death.limits.memory_bytes, " ".join(str(death.end).split())
+    limit, text = death.limits.memory_bytes, one_line(str(death.end)[:_MAX_TEXT_LETTERS])
     if all(words in text for words in _REFUSED_AT_START):
         return GuestOutOfMemory(
             f"the module starts with more memory than memory_bytes={limit}: {text}", limit_bytes=limit
         )
-    return InvalidModule(f"the module cannot be instantiated: {text[:500]}")
+    return InvalidModule(f"the module cannot be instantiated: {text}")
 
 
 def trap_code(end: BaseException | None) -> str:
@@ -125,11 +154,6 @@ def trap_code(end: BaseException | None) -> str:
 
 def _where(end: BaseException) -> str:
     if not isinstance(end, wasmtime.Trap):
-        return f": {' '.join(str(end).split())[:500]}"
-    names = [_printable(frame.func_name) for frame in end.frames if frame.func_name]
-    return f" in {' < '.join(names[:_FRAMES])}" if names else ""
-
-
-def _printable(name: str) -> str:
-    """Return a name that a module chose, fit for a message: short, and without control characters."""
-    return "".join(letter if letter.isprintable() else "?" for letter in name[:_NAME_LETTERS])
+        return f": {one_line(str(end)[:_MAX_TEXT_LETTERS])}"
+    names = function_names(end)
+    return f" in {' < '.join(names)}" if names else ""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from wasmline.wasm.layout import ENDING_EXIT, LOG_HEADER, STDERR_HEAD_BYTES, STDERR_TAIL_BYTES
 from wasmline.wasm.unsupported import VECTOR_BYTES, WASI_NOSYS
-from wasmline.wasm.wat import bump, get, put, require_guest_range
+from wasmline.wasm.wat import bump, get, put, require_guest_range, require_guest_ranges
 
 WASI_INVAL = 28
 RANDOM_BYTE = 9
@@ -52,11 +52,14 @@ def _strings(name: str, cell: int) -> str:
         texts = f"(i32.add {texts} (i32.load $own offset=4 {get('strings')}))"
     return f"""
   (func ${name}_sizes_get (param $count i32) (param $size i32) (result i32)
+    {require_guest_ranges(("$count", 4), ("$size", 4))}
     (i32.store $guest (local.get $count) {count})
     (i32.store $guest (local.get $size) {size})
     (i32.const 0))
   (func ${name}_get (param $pointers i32) (param $to i32) (result i32)
     (local $left i32) (local $from i32) (local $letter i32)
+    {require_guest_range("(local.get $pointers)", count, element=4)}
+    {require_guest_range("(local.get $to)", size)}
     (local.set $from {texts})
     (memory.copy $guest $own (local.get $to) (local.get $from) {size})
     (local.set $left {count})
@@ -191,7 +194,10 @@ def _fd_write() -> str:
     {require_guest_range("(local.get $written)", "(i32.const 4)")}
     (if (i32.gt_u (i32.sub (local.get $fd) (i32.const 1)) (i32.const 1)) (then (return (i32.const {WASI_NOSYS}))))
     ;; 64 bits: vectors may overlap, and their sum decides whether the copies below stay inside the log.
-    {each_vector("(local.set $total (i64.add (local.get $total) (i64.extend_i32_u (local.get $len))))")}
+    {
+        each_vector(f'''{require_guest_ranges(("$from", "$len"))}
+      (local.set $total (i64.add (local.get $total) (i64.extend_i32_u (local.get $len))))''')
+    }
     (if (i32.eq (local.get $fd) (i32.const 2))
       (then {each_vector("(call $keep_stderr (local.get $from) (local.get $len))")}))
     (if (i64.gt_u (i64.add (local.get $total) (i64.const {header})) {room}) (then

@@ -6,6 +6,7 @@ paths. ``$own`` is the shim's memory, ``$guest`` the guest's.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 from wasmline.wasm.layout import CLOCKS, OFFSETS
@@ -180,10 +181,32 @@ def require_guest_range(start: str, length: str, *, element: int = 1) -> str:
 
     ``length`` counts elements of ``element`` bytes.
     """
+    return _trap_if(_is_outside(start, length, element))
+
+
+def require_guest_ranges(*ranges: tuple[str, str | int]) -> str:
+    """Return statements that trap unless ranges lie in the guest's memory, with one branch for all of them.
+
+    A range is the local that it starts at, and the local that has its length in bytes or that length itself.
+    """
+    outside = [
+        _is_outside(
+            f"(local.get {start})", f"(i32.const {length})" if isinstance(length, int) else f"(local.get {length})"
+        )
+        for start, length in ranges
+    ]
+    return _trap_if(functools.reduce("(i32.or {} {})".format, outside))
+
+
+def _is_outside(start: str, length: str, element: int = 1) -> str:
     size = f"(i64.extend_i32_u {length})"
     if element > 1:
         size = f"(i64.mul {size} (i64.const {element}))"
     end = f"(i64.add (i64.extend_i32_u {start}) {size})"
+    return f"(i64.gt_u {end} (i64.shl (i64.extend_i32_u (memory.size $guest)) (i64.const 16)))"
+
+
+def _trap_if(condition: str) -> str:
     return f"""
-      (if (i64.gt_u {end} (i64.shl (i64.extend_i32_u (memory.size $guest)) (i64.const 16)))
+      (if {condition}
         (then (drop (i32.load8_u $guest (i32.const -1))) (unreachable)))"""

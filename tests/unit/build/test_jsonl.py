@@ -122,6 +122,7 @@ def input_batch(count: int) -> pa.RecordBatch:
 
 def test_outputs_and_failures_come_in_input_order_with_their_source() -> None:
     result = TransformResult(
+        rows=3,
         outputs=outputs(
             [
                 {"row": 0, "output": 1, "key": None, "value": b"\xff", "headers": [{"key": "h", "value": b""}]},
@@ -163,7 +164,7 @@ def test_bytes_survive_both_directions(
         [pa.array(range(len(rows)), pa.int32()), pa.array([0] * len(rows), pa.int32()), *columns.values()],
         schema=OUTPUT_SCHEMA,
     )
-    printed = b"".join(output_lines(batch, TransformResult(outputs=echoed), ("out",)))
+    printed = b"".join(output_lines(batch, TransformResult(rows=batch.num_rows, outputs=echoed), ("out",)))
     echo = [{name: json.loads(line)[name] for name in columns} for line in printed.splitlines()]
     (reread,) = read_batches(io.BytesIO("".join(f"{json.dumps(line)}\n" for line in echo).encode()), "echo")
     for name, column in columns.items():

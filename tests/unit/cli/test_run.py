@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from wasmline.cli import main
 from wasmline.cli.schema import SchemaFile
+from wasmline.printable import printable
 from wasmline.registry import ArtifactMetadata, FilesystemRegistry
 from wasmline.testing import guests
 
@@ -86,6 +87,22 @@ def test_the_guest_s_log_goes_where_it_is_sent_and_nowhere_else(module: Path, tm
     assert (silent.stderr, shown.stderr, kept.stderr) == ("", "asked\n", "")
     assert shown.stdout == silent.stdout
     assert (tmp_path / "guest.log").read_text() == "asked\nasked\n"
+
+
+def test_nothing_that_a_guest_says_reaches_a_terminal_as_it_is(tmp_path: Path) -> None:
+    hostile = "\x1b]0;owned\x07\x9b2J\u202e\n"
+    (tmp_path / "echo.wasm").write_bytes(guests.guest(guests.log(hostile) + guests.WRITE))
+    (tmp_path / "fail.wasm").write_bytes(guests.guest(guests.log(hostile) + guests.TRAP))
+    (tmp_path / "start.wasm").write_bytes(guests.guest(on_start=guests.log(hostile) + guests.TRAP))
+    line = json.dumps({"value": hostile}) + "\n"
+    for name in ("echo", "fail", "start"):
+        result = run(tmp_path / f"{name}.wasm", "--logs", "-", lines=line)
+        assert "\\u001b]0;owned\\u0007\\u009b2J\\u202e" in result.stderr
+        assert printable(result.stderr, lines=True) == result.stderr
+        assert printable(result.stdout, lines=True) == result.stdout
+    assert parsed(run(tmp_path / "echo.wasm", lines=line))[0]["value"] == hostile
+    run(tmp_path / "echo.wasm", "--logs", tmp_path / "guest.log", lines=line)
+    assert (tmp_path / "guest.log").read_text() == hostile
 
 
 def test_a_file_that_cannot_be_written_is_one_line_on_stderr(module: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from wasmline import dead_letters
 from wasmline.consumer import ConsumedRecord, Outcome, PerThread
 from wasmline.deploy import DeploymentSpec
-from wasmline.errors import GuestTrap, HandlerBroken, InstanceClosed, InvalidModule, TooManyFailures
+from wasmline.errors import GuestTrap, HandlerBroken, InstanceClosed, InvalidBatch, InvalidModule, TooManyFailures
 from wasmline.pipeline.handler import TransformHandler
 from wasmline.registry import digest_of
 from wasmline.testing import guests
@@ -129,6 +129,15 @@ def test_failures_of_all_threads_are_judged_together() -> None:
     second.close()
 
 
+def test_records_that_make_too_much_together_are_to_be_tried_alone() -> None:
+    wasm = guests.guest(guests.WRITE * 100)
+    handler = TransformHandler(spec(wasm), wasm, max_output_bytes=10_000).make()
+    with pytest.raises(InvalidBatch, match="the outputs of 30 records take more than 10000 bytes"):
+        handler(records(*[b"a"] * 30))
+    assert len(handler(records(b"a" * 1_000)).outputs) == 100
+    handler.close()
+
+
 def test_a_module_that_cannot_start_gets_no_record() -> None:
     wasm = guests.guest(on_start=guests.TRAP)
     with pytest.raises(GuestTrap):
@@ -144,6 +153,11 @@ def test_what_the_guest_says_is_logged_under_its_name(run: Run, caplog: pytest.L
         ("WARNING", "t: careful"),
         ("INFO", "t: fine"),
     ]
+
+
+def test_what_a_guest_says_obeys_nothing_in_a_log(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    run(guests.guest(guests.log("one\n\ttwo\x1b[2J\n")), records(b"a"))
+    assert caplog.records[0].message == "t: one\n\ttwo\\u001b[2J"
 
 
 def test_log_lines_over_the_limit_are_counted(run: Run, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,5 +1,9 @@
 """A deployment as a function: what goes where, with which headers, and what is counted."""
 
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 
@@ -8,7 +12,8 @@ from wasmline.deploy import Deployment, DeploymentSpec
 from wasmline.errors import GuestTrap, TooManyFailures
 from wasmline.pipeline import FailureWindow, Tally, TransformPipeline
 from wasmline.records import OUTPUT_SCHEMA, RECORD_SCHEMA
-from wasmline.wasm import LogLine, RecordFailure, TransformResult
+from wasmline.testing import guests
+from wasmline.wasm import HostLimits, LogLine, RecordFailure, TransformResult, TransformRuntime
 
 DIGEST = "sha256:" + "a" * 64
 SPEC = DeploymentSpec(
@@ -19,7 +24,7 @@ SPEC = DeploymentSpec(
 class Scripted:
     """An instance that copies records and logs them, rejects values that are ``reject`` and fails on ``fail``."""
 
-    def transform(self, batch: pa.RecordBatch) -> TransformResult:
+    def parts(self, batch: pa.RecordBatch) -> Iterator[TransformResult]:
         outputs, failures = [], []
         for row, record in enumerate(batch.to_pylist()):
             if record["value"] == b"fail":
@@ -34,7 +39,8 @@ class Scripted:
             outputs.append(
                 {"row": row, "output": output, "key": record["key"], "value": record["value"], "headers": headers}
             )
-        return TransformResult(
+        yield TransformResult(
+            rows=batch.num_rows,
             outputs=pa.RecordBatch.from_pylist(outputs, schema=OUTPUT_SCHEMA),
             failures=tuple(failures),
             logs=tuple(LogLine(row=each["row"], level="WARN", text=each["value"].decode()) for each in outputs),
@@ -56,7 +62,7 @@ def run(*values: bytes, spec: DeploymentSpec = SPEC) -> tuple[list[dict], Tally]
     tally = Tally()
     deployment = Deployment(spec=spec, generation=1, state="running", updated_ms=0)
     pipeline = TransformPipeline(deployment, Scripted(), tally)  # type: ignore[arg-type]
-    return pipeline.run(batch(*values)).to_pylist(), tally
+    return [record for part in pipeline.run(batch(*values)) for record in part.to_pylist()], tally
 
 
 def headers(record: dict) -> dict:  # type: ignore[type-arg]
@@ -123,6 +129,26 @@ def test_a_window_that_is_not_full_is_not_judged() -> None:
     window.add(99, 99)
     with pytest.raises(TooManyFailures):
         window.add(1, 1)
+
+
+def test_a_batch_of_large_outputs_is_run_in_parts(tmp_path: Path) -> None:
+    spec = replace(SPEC, output_topics=("out",))
+    again = "(br_if $again (local.tee $zero (i32.sub (local.get $zero) (i32.const 1))))"
+    often = f"(local.set $zero (i32.const 1000)) (loop $again {guests.WRITE} {again})"
+    module = TransformRuntime(tmp_path).compile(guests.guest(often + guests.when_key("p", guests.TRAP)))
+    tally = Tally()
+    rows = batch(*[b"x" * 1000] * 40)
+    keys = pa.array([b"p" if row in (3, 39) else b"k" for row in range(40)])
+    rows = rows.set_column(0, rows.schema.field("key"), keys)
+    with module.instantiate(spec.context(), host=HostLimits(part_bytes=2**20)) as instance:
+        deployment = Deployment(spec=spec, generation=1, state="running", updated_ms=0)
+        parts = list(TransformPipeline(deployment, instance, tally).run_placed(rows))
+    assert len(parts) > 20
+    letters = [part for part in parts if part.num_rows and part["topic"][0].as_py() == "dlq"]
+    assert [letter["offset"].to_pylist() for letter in letters] == [[103], [139]]
+    offsets = [offset for part in parts if part not in letters for offset in part["offset"].to_pylist()]
+    assert offsets == [100 + row for row in range(40) if row not in (3, 39) for _ in range(1000)]
+    assert (tally.records_in, tally.records_out, tally.failures) == ({2: 40}, {2: 38_000}, 2)
 
 
 def test_rejections_by_the_guest_are_no_failures() -> None:

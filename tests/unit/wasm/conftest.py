@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from wasmline.records import RECORD_SCHEMA
-from wasmline.wasm import ResourceLimits, Schema, TransformContext, TransformInstance, TransformRuntime
+from wasmline.wasm import HostLimits, ResourceLimits, Schema, TransformContext, TransformInstance, TransformRuntime
 from wasmline.wasm.context import Clock
 
 START_MS = 1_700_000_000_000
@@ -38,12 +38,13 @@ def start(runtime: TransformRuntime) -> Iterator[Start]:
         env: dict[str, str] | None = None,
         clock: Clock = "wasmline",
         schemas: tuple[Schema, ...] = (),
+        host: HostLimits | None = None,
         **limits: int,
     ) -> TransformInstance:
         context = TransformContext(
             name="under-test", input_topic="in", output_topics=outputs, env=env or {}, clock=clock, schemas=schemas
         )
-        instances.append(runtime.compile(wasm).instantiate(context, ResourceLimits(**limits)))
+        instances.append(runtime.compile(wasm).instantiate(context, ResourceLimits(**limits), host))
         return instances[-1]
 
     yield started

@@ -1,0 +1,69 @@
+"""The functions that a trap happened in, by names fit for a message: those of Rust as its source has them."""
+
+from __future__ import annotations
+
+import re
+
+import wasmtime
+
+from wasmline.printable import printable
+
+MAX_NAMES = 3
+MAX_NAME_LETTERS = 100
+MAX_DEMANGLED_BYTES = 16 * 1024
+SHORT_NAME_LETTERS = 40
+
+_LINE = re.compile(r"^ +\d+: +0x[0-9a-f]+ - (.*)$", re.MULTILINE)
+_LEGACY = re.compile(r"17h[0-9a-f]{16}E$")
+_HASH = re.compile(r"\[[0-9a-f]{1,16}\]|::h[0-9a-f]{16}$")
+_RUNTIME = ("abort", "__rustc::", "alloc::", "core::", "std::")
+"""How the names of functions begin that a panic goes through on its way from the code that is to blame."""
+
+
+def function_names(trap: wasmtime.Trap) -> list[str]:
+    """Return the names of the innermost functions, those that have one, without the language's panic machinery."""
+    names = [name for name in _readable(trap) if name]
+    return [printable(name[:MAX_NAME_LETTERS]) for name in _blamed(names)[:MAX_NAMES]]
+
+
+def _blamed(names: list[str]) -> list[str]:
+    return [name for name in names if not name.startswith(_RUNTIME)] or names
+
+
+def _readable(trap: wasmtime.Trap) -> list[str]:
+    """Return a name for each frame, "" for none.
+
+    The runtime demangles where it prints a backtrace, all names at once, and by the rules of C++ what is not Rust's.
+    By these a name of 300 bytes may print as more than memory holds, and "f" prints as "float": so it is asked only
+    where all names are Rust's or too short for that, and only Rust's are taken. (Linkers demangle those of C++.)
+    """
+    frames = [(frame.module_name or "<unknown>", frame.func_name or "") for frame in trap.frames]
+    names = [name for _, name in frames]
+    rust = [is_rust(name) for name in names]
+    safe = all(known or len(name) <= SHORT_NAME_LETTERS for known, name in zip(rust, names, strict=True))
+    if not any(rust) or not safe or sum(map(len, names)) > MAX_DEMANGLED_BYTES:
+        return names
+    lines = _LINE.findall(trap.message)
+    if len(lines) != len(frames):  # a name holds a line break
+        return names
+    return [
+        _HASH.sub("", line.removeprefix(f"{module}!")) if known else name
+        for line, (module, name), known in zip(lines, frames, rust, strict=True)
+    ]
+
+
+def is_rust(name: str) -> bool:
+    """Return True for a symbol in Rust's v0 or legacy mangling, whose parts are as long as they say."""
+    if name.startswith("_R"):
+        return True
+    if not name.startswith("_ZN") or not _LEGACY.search(name):
+        return False
+    at = len("_ZN")
+    while name[at] != "E":
+        digits = re.match(r"[1-9]\d{0,4}", name[at:])
+        if not digits:
+            return False
+        at += digits.end() + int(digits[0])
+        if at >= len(name):
+            return False
+    return at == len(name) - 1
