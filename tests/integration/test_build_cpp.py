@@ -4,6 +4,9 @@ from pathlib import Path
 import pytest
 
 from wasmline.build import BuildReport, bless, build, load_project, run_samples, scaffold
+from wasmline.build.inputs import digest
+from wasmline.build.source import sources
+from wasmline.build.toolchains import toolchain_for
 from wasmline.cache_folder import cache_root
 from wasmline.errors import BuildFailed, InvalidProject, SampleMismatch, UnsupportedAbi
 from wasmline.registry import digest_of
@@ -83,6 +86,172 @@ def test_a_changed_header_is_a_changed_module(tmp_path: Path, cache: Path) -> No
     assert second.digest != first.digest
 
 
+READS = {
+    "../samples/table.h": "samples/table.h",
+    "../build/generated.h": "build/generated.h",
+    "../.hidden/table.h": ".hidden/table.h",
+    "linked/table.h": "data/table.h",
+    "table.h": "include/table.h",
+}
+"""What a source includes, and the file it finds."""
+
+
+@pytest.mark.parametrize(("included", "file"), READS.items())
+def test_a_header_counts_wherever_it_lies_in_the_project(tmp_path: Path, cache: Path, included: str, file: str) -> None:
+    folder = tmp_path / "echo"
+    scaffold(folder, language="c", name="echo")
+    (folder / "data").mkdir()
+    (folder / "src/linked").symlink_to("../data")
+    header = folder / file
+    header.parent.mkdir(exist_ok=True)
+    header.write_text("enum { TABLE = 1 };\n")
+    source = folder / "src/main.c"
+    source.write_text(f'#include "{included}"\n{source.read_text()}\nint table(void) {{ return TABLE; }}\n')
+    first = digests(folder, cache)
+    assert digests(folder, cache) == first
+    header.write_text("enum { TABLE = 2 };\n")
+    assert digests(folder, cache) != first
+
+
+def digests(folder: Path, cache: Path) -> str:
+    """Return the digest of a project's sources, as a build would report it."""
+    project = load_project(folder)
+    toolchain = toolchain_for(project.language)
+    return digest(toolchain.inputs(project, sources(project, toolchain.default_sources), cache_dir=cache), [])
+
+
+def test_a_new_header_that_is_found_first_is_a_changed_source(tmp_path: Path, cache: Path) -> None:
+    folder = echo(tmp_path / "echo")
+    (folder / "include").mkdir()
+    (folder / "src/shout.hpp").rename(folder / "include/shout.hpp")
+    first = built(folder, cache)
+    (folder / "src/shout.hpp").write_text('#pragma once\n#define SHOUT "?"\n')
+    second = built(folder, cache)
+    assert not second.cached
+    assert (second.digest != first.digest, second.source_digest != first.source_digest) == (True, True)
+
+
+def test_a_header_that_a_source_only_looks_for_is_a_source(tmp_path: Path, cache: Path) -> None:
+    folder = echo(tmp_path / "echo")
+    main = folder / "src/main.cc"
+    main.write_text(f'#if __has_include("../samples/flag.h")\n#endif\n{ECHO}')
+    first = digests(folder, cache)
+    (folder / "samples/flag.h").touch()
+    assert digests(folder, cache) != first
+
+
+OUTSIDE = {
+    "#include": '#include "../../outside/secret.h"\n',
+    "#include, absolute": '#include "{outside}/secret.h"\n',
+    "#include of a link": '#include "link.h"\n',
+    "#include in a linked folder": '#include "linked/secret.h"\n',
+    "#include_next": '#include_next "{outside}/secret.h"\n',
+    "#include by a macro": '#define FILE "{outside}/secret.h"\n#include FILE\n',
+    "#import": '#import "{outside}/secret.h"\n',
+    "#embed": 'const char secret[] = {{\n#embed "{outside}/secret.h"\n}};\n',
+    "#embed <>": "const char secret[] = {{\n#embed <{outside}/secret.h> limit(4)\n}};\n",
+    "__has_include": '#if __has_include("{outside}/secret.h")\n#endif\n',
+    "__has_embed": '#if __has_embed("{outside}/secret.h")\n#endif\n',
+    "a name with spaces": '#include "a b $# c.h"\n',
+    "a name with a backslash": '#include "a\\b.h"\n',
+    "a name that ends in a backslash": "#include <a\\>\n",
+    "a name like two in quotes": '#include <x" "y>\n',
+    "a name like two": "#include <x: y>\n",
+    "a name like a rule": "#include <x:>\n",
+}
+
+
+@pytest.mark.parametrize("text", OUTSIDE.values(), ids=OUTSIDE)
+def test_a_source_that_reads_a_file_outside_of_the_project_is_refused(tmp_path: Path, cache: Path, text: str) -> None:
+    folder, outside = echo(tmp_path / "echo"), tmp_path / "outside"
+    outside.mkdir()
+    secret = outside / "secret.h"
+    secret.write_text("1\n")
+    (folder / "include").mkdir()
+    for link in (
+        "src/link.h",
+        "src/a b $# c.h",
+        "src/a\\b.h",
+        "include/a\\",
+        'include/x" "y',
+        "include/x: y",
+        "include/x:",
+    ):
+        (folder / link).symlink_to(secret)
+    for decoy in ("src/a/b.h", "include/x", "include/y", "y", "include/x.h"):
+        (folder / decoy).parent.mkdir(exist_ok=True)
+        (folder / decoy).touch()
+    (folder / "src/linked").symlink_to(outside)
+    (folder / "src/main.cc").write_text(text.format(outside=outside) + ECHO)
+    with pytest.raises(BuildFailed, match=r"secret\.h, which is outside of the project's folder|has a backslash"):
+        digests(folder, cache)
+    assert not (folder / "build").exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'asm(".section .rodata.s,\\"\\",@\\ns: .incbin \\"/etc/hostname\\"\\n.size s, 1\\n");\n',
+        'asm(".include \\"/etc/hostname\\"");\n',
+        'void f() { __asm__ volatile(""); __asm("nop"); }\n',
+    ],
+)
+def test_inline_assembly_which_could_include_any_file_is_refused(tmp_path: Path, cache: Path, text: str) -> None:
+    folder = echo(tmp_path / "echo")
+    (folder / "src/main.cc").write_text(text + ECHO)
+    with pytest.raises(BuildFailed, match=r"src/main\.cc:\d+:\d+: error: GNU-style inline assembly is disabled"):
+        built(folder, cache)
+
+
+@pytest.mark.parametrize("name", ["src/x.S", "src/x.s", "src/x.ll", "src/x.zig", "src/x.o", "src/x.wasm"])
+def test_every_source_is_c_whatever_its_name(tmp_path: Path, cache: Path, name: str) -> None:
+    folder = tmp_path / "new"
+    scaffold(folder, language="c", name="new")
+    (folder / "transform.yaml").write_text((folder / "transform.yaml").read_text() + f'sources: ["{name}"]\n')
+    (folder / name).write_text('.incbin "/etc/hostname"\n')
+    with pytest.raises(BuildFailed, match=rf"{name}:1:1: error: expected identifier"):
+        built(folder, cache)
+
+
+def test_nothing_around_a_project_reaches_its_compiler(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its digest is that of the same sources in a folder without anything else, under an environment without more."""
+    folder = echo(tmp_path / "echo")
+    plain = built(folder, cache)
+    evil, canary = tmp_path / "evil", tmp_path / "canary"
+    evil.mkdir()
+    (evil / "shout.hpp").write_text('#define SHOUT "evil"\n')
+    for name in (
+        "clang",
+        "wasm-ld",
+        "ld.lld",
+        "zig",
+        "python",
+        "ziglang/__main__.py",
+        "ziglang/__init__.py",
+        "ziglang/zig",
+    ):
+        for place in (evil, folder):
+            (place / name).parent.mkdir(exist_ok=True)
+            (place / name).write_text(f"#!/bin/sh\ntouch {canary}\n")
+            (place / name).chmod(0o755)
+    for name in ("clang.cfg", "clang++.cfg", "zig.cfg", "wasm32-unknown-wasi.cfg", "wasm32-wasi.cfg", ".clang"):
+        (folder / name).write_text("-DSHOUT=evil\n")
+    for name in ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "COMPILER_PATH", "ZIG_LIB_DIR", "ZIG_LIBC"):
+        monkeypatch.setenv(name, str(evil))
+    monkeypatch.setenv("CCC_OVERRIDE_OPTIONS", "+-DSHOUT=evil")
+    monkeypatch.setenv("CLANG_CONFIG_PATH", str(folder))
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1")
+    monkeypatch.setenv("PYTHONPATH", str(evil))
+    monkeypatch.setenv("PATH", f":.:{evil}")
+    monkeypatch.chdir(folder)
+    shutil.rmtree(cache / "builds")
+    hostile = built(Path(), cache)
+    assert (hostile.cached, hostile.digest, hostile.source_digest) == (False, plain.digest, plain.source_digest)
+    assert not canary.exists()
+
+
 def test_the_same_sources_elsewhere_give_the_same_bytes(tmp_path: Path, cache: Path) -> None:
     first = built(echo(tmp_path / "here"), cache)
     shutil.rmtree(cache / "builds")
@@ -134,6 +303,18 @@ def test_a_program_that_is_no_transform_is_not_a_module(tmp_path: Path, cache: P
     with pytest.raises(UnsupportedAbi):
         built(folder, cache)
     assert not (folder / "build").exists()
+
+
+def test_a_link_in_the_place_of_the_module_is_not_followed(tmp_path: Path, cache: Path) -> None:
+    folder = echo(tmp_path / "echo")
+    (tmp_path / "keys").write_text("mine")
+    for link in (folder / "build/echo.wasm", tmp_path / "output.wasm"):
+        link.parent.mkdir(exist_ok=True)
+        link.symlink_to(tmp_path / "keys")
+    built(folder, cache)
+    build(load_project(folder), output=tmp_path / "output.wasm", cache_dir=cache)
+    assert (tmp_path / "keys").read_text() == "mine"
+    assert digest_of((folder / "build/echo.wasm").read_bytes()) == digest_of((tmp_path / "output.wasm").read_bytes())
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, cache: Path) -> None:

@@ -1,5 +1,6 @@
 """Go projects, built with the real compiler and Redpanda's real SDK."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -114,3 +115,85 @@ def test_a_module_of_a_neighbouring_folder_is_a_source(folder: Path, cache: Path
     assert not second.cached
     assert first.digest != second.digest
     assert first.source_digest != second.source_digest
+
+
+EVIL = """#!/bin/sh
+touch {canary}
+exit 1
+"""
+
+
+def test_no_program_that_a_project_names_is_run(
+    folder: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether by a directive, a toolchain, a workspace, a tool or a program of its name, in its folder or above it."""
+    canary, program = tmp_path / "canary", tmp_path / "program"
+    program.write_text(EVIL.format(canary=canary))
+    program.chmod(0o755)
+    with (folder / "go.mod").open("a") as file:
+        file.write("\ntoolchain go1.99.0\n")
+    with (folder / "main.go").open("a") as file:
+        file.write(f"\n//go:generate {program}\n")
+    plain = built(folder, cache)
+    for place in (folder, folder.parent):
+        for name in ("go", "git", "gcc", "compile", "asm", "link", "toolexec"):
+            shutil.copy(program, place / name)
+    settings = tmp_path / "settings"
+    settings.write_text(f"GOFLAGS=-toolexec={program}\nGOEXPERIMENT=\nCC={program}\n")
+    (folder.parent / "go.work").write_text("go 1.21\n\nuse ./shout\n\ntoolchain go1.99.0\n")
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("PATH", f":.:{os.environ['PATH']}")
+    monkeypatch.setenv("GOENV", str(settings))
+    monkeypatch.setenv("GOFLAGS", f"-toolexec={program}")
+    monkeypatch.setenv("GOTOOLCHAIN", "path")
+    hostile = built(folder, tmp_path / "other cache")
+    assert (hostile.cached, hostile.digest) == (False, plain.digest)
+    assert not canary.exists()
+
+
+def test_an_embedded_file_is_a_source(folder: Path, cache: Path) -> None:
+    """Also one that lies where samples do; the profile of an earlier run is none, and changes no module."""
+    main = folder / "main.go"
+    embed = 'import _ "embed"\n\n//go:embed samples/table.txt\nvar table []byte\n'
+    main.write_text(main.read_text().replace("func main() {", f"{embed}\nfunc main() {{\n\tprintln(len(table))"))
+    imports = 'import _ "embed"\n'
+    main.write_text(main.read_text().replace(imports, "", 1).replace("import (", 'import (\n\t_ "embed"', 1))
+    (folder / "samples/table.txt").write_text("1")
+    first = built(folder, cache)
+    (folder / "default.pgo").write_text("no profile")
+    assert built(folder, cache).cached
+    (folder / "samples/table.txt").write_text("22")
+    second = built(folder, cache)
+    assert not second.cached
+    assert second.source_digest != first.source_digest
+    assert second.digest != first.digest
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("link.go", None),
+        ("x_wasm.s", '#include "../outside.h"\n'),
+        ("x_wasm.s", '# /* a\nb */ include /**/ "/etc/hostname"\n'),
+        ("x_wasm.s", '#include "\\x2fetc/hostname"\n'),
+        ("x_wasm.s", '#include "outside"\n'),
+        ("x_wasm.s", '#include "link.h"\n'),
+    ],
+)
+def test_a_source_outside_of_the_project_is_refused(folder: Path, cache: Path, name: str, text: str | None) -> None:
+    outside = folder.parent / "outside.go"
+    outside.write_text("package main\n")
+    (folder / "link.h").symlink_to(outside)
+    if text is None:
+        (folder / name).symlink_to(outside)
+    else:
+        (folder / name).write_text(text)
+    with pytest.raises(BuildFailed, match=r"outside of the project's folder|an assembly file may include headers of"):
+        built(folder, cache)
+
+
+def test_a_module_file_above_the_project_is_not_the_project_s(folder: Path, cache: Path) -> None:
+    for name in ("go.mod", "go.sum"):
+        (folder / name).rename(folder.parent / name)
+    with pytest.raises(BuildFailed, match=r"go\.mod"):
+        built(folder, cache)

@@ -5,9 +5,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 
 from wasmline.build import BuildReport, build, load_project, run_samples, scaffold
 from wasmline.build.toolchains import toolchain_for
+from wasmline.cli import main
 from wasmline.errors import BuildFailed, InvalidProject, ToolchainMissing, UnsupportedAbi
 from wasmline.wasm import check_abi
 
@@ -17,10 +19,12 @@ def new(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A new project with its lock file, where this machine has Rust and its library for WebAssembly."""
     folder = tmp_path_factory.mktemp("rust") / "shout"
     scaffold(folder, language="rust")
+    project, rust = load_project(folder), toolchain_for("rust")
     try:
-        toolchain_for("rust").prepare(load_project(folder))
+        rust.prepare(project)
     except ToolchainMissing as missing:
         pytest.skip(str(missing))
+    rust.inputs(project, [], cache_dir=folder.parent / "cache")
     return folder
 
 
@@ -86,9 +90,239 @@ def test_what_cargo_wrote_beside_the_sources_is_no_source(folder: Path, cache: P
     first = built(folder, cache)
     (folder / "target").mkdir()
     (folder / "target/CACHEDIR.TAG").touch()
-    assert built(folder, cache).cached
-    (folder / ".cargo").mkdir()
-    (folder / ".cargo/config.toml").write_text("[profile.release]\nopt-level = 's'\n")
+    second = built(folder, cache)
+    assert (second.cached, second.source_digest) == (True, first.source_digest)
+
+
+def test_the_user_s_settings_change_no_module(
+    folder: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = built(folder, cache)
+    home = tmp_path / "home"
+    (home / "registry").parent.mkdir()
+    (home / "registry").symlink_to(Path(os.environ.get("CARGO_HOME") or Path.home() / ".cargo") / "registry")
+    (home / "config.toml").write_text("[profile.release]\nopt-level = 0\nlto = false\nstrip = false\ndebug = true\n")
+    monkeypatch.setenv("CARGO_HOME", str(home))
+    second = built(folder, tmp_path / "other cache")
+    assert (second.cached, second.digest, second.source_digest) == (False, first.digest, first.source_digest)
+
+
+EVIL = """#!/bin/sh
+touch {canary}
+exit 1
+"""
+SETTINGS = """
+[build]
+rustc = "{program}"
+rustc-wrapper = "{program}"
+rustc-workspace-wrapper = "{program}"
+rustdoc = "{program}"
+[target.wasm32-wasip1]
+linker = "{program}"
+runner = "{program}"
+rustflags = ["-Clinker={program}"]
+[alias]
+vendor = ["!{program}"]
+[registry]
+global-credential-providers = ["{program}"]
+[env]
+RUSTC_WRAPPER = "{program}"
+"""
+
+
+def test_no_program_that_a_project_names_is_run(
+    folder: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its settings of cargo and its choice of a toolchain are not read, in the folders above it neither."""
+    plain = built(folder, cache)
+    canary, evil = tmp_path / "canary", tmp_path / "evil"
+    (evil / "bin").mkdir(parents=True)
+    for name in ("cargo", "rustc", "rust-lld", "wasm-ld", "cc", "git", "sh"):
+        for program in (evil / "bin" / name, folder / name):
+            program.write_text(EVIL.format(canary=canary))
+            program.chmod(0o755)
+    for place in (folder, folder.parent):
+        (place / ".cargo").mkdir()
+        (place / ".cargo/config.toml").write_text(SETTINGS.format(program=evil / "bin/cc"))
+        (place / "rust-toolchain.toml").write_text(f'[toolchain]\npath = "{evil}"\n')
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("PATH", f":.:{os.environ['PATH']}")
+    for name in ("RUSTC", "RUSTC_WRAPPER", "RUSTC_WORKSPACE_WRAPPER", "CARGO_BUILD_RUSTC_WRAPPER"):
+        monkeypatch.setenv(name, str(evil / "bin/rustc"))
+    hostile = built(folder, tmp_path / "other cache")
+    assert (hostile.cached, hostile.digest) == (False, plain.digest)
+    assert not canary.exists()
+
+
+RUNS = {
+    "a build script": ("", {"build.rs": "fn main() {{ {touch} }}"}, r"transform 0\.1\.0 \(build script\)"),
+    "a build script by another name": (
+        'build = "x.rs"\n',
+        {"x.rs": "fn main() {{ {touch} }}"},
+        r"transform 0\.1\.0 \(build script\)",
+    ),
+    "a macro": (
+        '[dependencies.evil]\npath = "evil"\n',
+        {
+            "evil/Cargo.toml": '[package]\nname = "evil"\nversion = "1.0.0"\n[lib]\nproc-macro = true\n',
+            "evil/src/lib.rs": "",
+        },
+        r"evil 1\.0\.0 \(macro\)",
+    ),
+    "a build script of what it depends on": (
+        '[dependencies.evil]\npath = "evil"\n',
+        {
+            "evil/Cargo.toml": '[package]\nname = "evil"\nversion = "1.0.0"\n',
+            "evil/src/lib.rs": "",
+            "evil/build.rs": "fn main() {{ {touch} }}",
+        },
+        r"evil 1\.0\.0 \(build script\)",
+    ),
+}
+
+
+@pytest.mark.parametrize(("lines", "files", "named"), RUNS.values(), ids=RUNS)
+def test_code_that_would_run_on_this_machine_is_named_and_not_run(
+    folder: Path, cache: Path, tmp_path: Path, lines: str, files: dict[str, str], named: str
+) -> None:
+    changed(folder, tmp_path, lines, files)
+    with pytest.raises(BuildFailed, match=rf"{named}.* If you trust it: wasmline build --allow-build-scripts"):
+        built(folder, cache)
+    assert not (tmp_path / "canary").exists()
+
+
+def changed(folder: Path, tmp_path: Path, lines: str, files: dict[str, str]) -> None:
+    """Add lines to a project's Cargo.toml, where ``[package]`` is still open, and files to its folder."""
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        touch = f'std::fs::write("{tmp_path}/canary", "").unwrap();'
+        (folder / name).write_text(text.format(touch=touch))
+    replace(folder / "Cargo.toml", "publish = false\n", f"publish = false\n{lines}")
+    (folder / "Cargo.lock").unlink()
+
+
+def test_a_build_script_runs_where_the_user_allows_it(folder: Path, cache: Path, tmp_path: Path) -> None:
+    """And what was built is then there for commands that do not allow it."""
+    changed(folder, tmp_path, "", {"build.rs": "fn main() {{ {touch} }}"})
+    assert wasmline("test", folder, cache=cache).exit_code == 1
+    assert not (tmp_path / "canary").exists()
+    assert wasmline("build", "--allow-build-scripts", folder, cache=cache).exit_code == 0
+    assert (tmp_path / "canary").exists()
+    assert wasmline("test", folder, cache=cache).exit_code == 0
+
+
+def wasmline(*arguments: str | Path, cache: Path) -> Result:
+    return CliRunner().invoke(main, [*map(str, arguments)], env={"WASMLINE_CACHE": str(cache)})
+
+
+def test_an_unstable_feature_of_cargo_is_refused(folder: Path, cache: Path) -> None:
+    """One of them hands any option to rustc."""
+    manifest = folder / "Cargo.toml"
+    manifest.write_text("cargo-features = []\n" + manifest.read_text())
+    with pytest.raises(BuildFailed, match="of cargo's unstable features"):
+        built(folder, cache)
+
+
+OPTIONS = {
+    "a library": ("main.rs", '#[link(name = "@options")]\nextern "C" {{}}\n'),
+    "an export": ("main.rs", '#[export_name = "@options"]\npub extern "C" fn evil() {{}}\n'),
+    "a type of crate": ("Cargo.toml", '[lib]\npath = "src/lib.rs"\ncrate-type = ["@options"]\n'),
+}
+
+
+@pytest.mark.parametrize(("file", "text"), OPTIONS.values(), ids=OPTIONS)
+def test_no_name_becomes_a_file_of_options(folder: Path, cache: Path, tmp_path: Path, file: str, text: str) -> None:
+    """rustc and the linker would take options from such a file, and so run any program, or overwrite any file."""
+    program, canary = tmp_path / "program", tmp_path / "canary"
+    program.write_text(EVIL.format(canary=canary))
+    program.chmod(0o755)
+    linker = f"c\n-Map={canary}\n"
+    for name in ("options", "@options"):
+        (folder / name).write_text(f"src/main.rs\n-Clinker={program}\n" if file == "Cargo.toml" else linker)
+    (folder / "src/lib.rs").touch()
+    place = folder / file if file == "Cargo.toml" else folder / "src" / file
+    old = place.read_text()
+    place.write_text(
+        old.replace("[profile", f"{text.format()}\n[profile") if file == "Cargo.toml" else old + text.format()
+    )
+    with pytest.raises(BuildFailed) as caught:
+        built(folder, cache)
+    assert "@options would be a file of options" in caught.value.log
+    assert not canary.exists()
+
+
+@pytest.mark.parametrize("name", ["--print=target-list=canary", "@x.rs", "-"])
+def test_a_source_by_the_name_of_an_option_is_refused(folder: Path, cache: Path, name: str) -> None:
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / "src/main.rs").rename(folder / name)
+    replace(folder / "Cargo.toml", "[profile", f'[[bin]]\nname = "transform"\npath = "{name}"\n\n[profile')
+    (folder / "src/main.rs").touch()
+    with pytest.raises(BuildFailed, match="cannot name a crate's file or folder"):
+        built(folder, cache)
+    assert not list(folder.rglob("canary"))
+
+
+def test_a_folder_whose_name_ends_a_flag_is_refused(folder: Path, cache: Path, tmp_path: Path) -> None:
+    """Flags reach rustc with U+001F between them, and hold the folders of crates."""
+    lines = '[dependencies.evil]\npath = "x\\u001f-Clinker=."\n'
+    manifest = '[package]\nname = "evil"\nversion = "1.0.0"\n'
+    changed(folder, tmp_path, lines, {"x\x1f-Clinker=./Cargo.toml": manifest, "x\x1f-Clinker=./src/lib.rs": ""})
+    with pytest.raises(BuildFailed, match="cannot name a crate's file or folder"):
+        built(folder, cache)
+
+
+READS = {
+    'const _: &str = include_str!("{outside}/1.rs");': "1.rs",
+    'const _: &[u8] = include_bytes!("../../../outside/2.rs");': "2.rs",
+    '#[path = "{outside}/3.rs"]\nmod outside;': "3.rs",
+    'include!("{outside}/4.rs");': "4.rs",
+    'const _: &str = include_str!("link.rs");': "link.rs",
+    'const _: &str = include_str!("linked/5.rs");': "5.rs",
+    'const _: &str = include_str!("../.hidden/a b.rs");': "a b.rs",
+    'const _: &str = include_str!("../samples/input.jsonl");': "input.jsonl",
+}
+"""What a source includes, and the name of the file that is not among the project's sources."""
+
+
+def reading(folder: Path, tmp_path: Path, *lines: str) -> None:
+    """Let a project include files outside of its folder, behind links, and hidden ones."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    for number in range(6):
+        (outside / f"{number}.rs").touch()
+    (folder / ".hidden").mkdir()
+    for place in ("src/link.rs", ".hidden/a b.rs", ".hidden/x:\nmain.rs"):
+        (folder / place).symlink_to(outside / "0.rs")
+    (folder / "src/linked").symlink_to(outside)
+    with (folder / "src/main.rs").open("a") as file:
+        file.write("\n".join(lines).format(outside=outside))
+
+
+def test_files_that_are_not_among_the_sources_are_refused(folder: Path, cache: Path, tmp_path: Path) -> None:
+    reading(folder, tmp_path, *READS)
+    with pytest.raises(BuildFailed, match="which is not among its sources") as caught:
+        built(folder, cache)
+    assert {Path(line).name for line in caught.value.log.splitlines()} == {*READS.values()}
+    assert not (folder / "build").exists()
+
+
+def test_a_file_that_looks_like_two_in_rustc_s_list_is_refused(folder: Path, cache: Path, tmp_path: Path) -> None:
+    reading(folder, tmp_path, 'const _: &str = include_str!("../.hidden/x:\nmain.rs");')
+    with pytest.raises(BuildFailed, match="reads a file whose name is not supported"):
+        built(folder, cache)
+
+
+def test_a_file_of_the_same_age_as_its_predecessor_is_a_changed_source(folder: Path, cache: Path) -> None:
+    """Cargo goes by the times of files."""
+    table = folder / "src/table.txt"
+    table.write_text("1")
+    replace(
+        folder / "src/main.rs", "to_ascii_uppercase()", 'to_ascii_uppercase().repeat(include_str!("table.txt").len())'
+    )
+    first = built(folder, cache)
+    times = table.stat()
+    table.write_text("22")
+    os.utime(table, ns=(times.st_atime_ns, times.st_mtime_ns))
     second = built(folder, cache)
     assert not second.cached
     assert second.digest != first.digest
@@ -113,6 +347,25 @@ def test_a_program_that_is_no_transform_is_not_a_module(folder: Path, cache: Pat
 def test_a_lock_file_that_no_longer_fits_is_refused(folder: Path, cache: Path) -> None:
     replace(folder / "Cargo.toml", 'name = "transform"', 'name = "renamed"')
     with pytest.raises(BuildFailed, match=r"shout does not compile: error: .*lock file.*--locked"):
+        built(folder, cache)
+
+
+def test_a_link_in_the_place_of_the_lock_file_is_not_written_through(folder: Path, cache: Path, tmp_path: Path) -> None:
+    (folder / "Cargo.lock").unlink()
+    (folder / "Cargo.lock").symlink_to(tmp_path / "canary")
+    with pytest.raises(BuildFailed, match="lock"):
+        built(folder, cache)
+    assert not (tmp_path / "canary").exists()
+
+
+def test_a_workspace_without_a_program_of_its_own_is_refused(folder: Path, cache: Path) -> None:
+    (folder / "member/src").mkdir(parents=True)
+    (folder / "Cargo.toml").rename(folder / "member/Cargo.toml")
+    replace(folder / "member/Cargo.toml", "[workspace]\n", "")
+    (folder / "src/main.rs").rename(folder / "member/src/main.rs")
+    (folder / "src/main.rs").touch()
+    (folder / "Cargo.toml").write_text('[workspace]\nmembers = ["member"]\nresolver = "2"\n')
+    with pytest.raises(BuildFailed, match="builds no program; a transform is exactly one program"):
         built(folder, cache)
 
 

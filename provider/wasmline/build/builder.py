@@ -5,42 +5,61 @@ from __future__ import annotations
 import logging
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from wasmline.build.cache import BuildCache, write_whole
-from wasmline.build.project import TransformProject
+from wasmline.build.inputs import digest
+from wasmline.build.project import FILE, TransformProject
 from wasmline.build.report import BuildReport
-from wasmline.build.source import digest, revision, sources
-from wasmline.build.toolchains import Toolchain, toolchain_for
-from wasmline.cache_folder import cache_root
+from wasmline.build.revision import revision
+from wasmline.build.source import sources
+from wasmline.build.toolchains import toolchain_for
+from wasmline.cache_folder import cache_root, tool_folder
 from wasmline.errors import BuildFailed
 from wasmline.registry import digest_of
 
 log = logging.getLogger(__name__)
 
 
-def build(project: TransformProject, *, output: Path | None = None, cache_dir: Path | None = None) -> BuildReport:
+def build(
+    project: TransformProject,
+    *,
+    output: Path | None = None,
+    cache_dir: Path | None = None,
+    allow_build_scripts: bool = False,
+) -> BuildReport:
     """Write the project's module to ``output`` (default ``build/<name>.wasm`` in its folder) and report how.
 
     The same sources give the same bytes, wherever they lie; sources that were built before are not built again. The
-    module is checked for the transform ABI before it appears. Raises ToolchainMissing, BuildFailed, InvalidProject,
-    UnsupportedAbi, MissingExport, UnknownImport.
+    module is checked for the transform ABI before it appears. No code of the project, or of what it depends on, runs
+    on this machine, unless ``allow_build_scripts`` lets those of Rust run. Raises ToolchainMissing, BuildFailed,
+    InvalidProject, UnsupportedAbi, MissingExport, UnknownImport.
     """
     started = time.monotonic()
-    toolchain = toolchain_for(project.language)
+    project = replace(project, folder=project.folder.resolve())
+    toolchain = toolchain_for(project.language, allow_build_scripts=allow_build_scripts)
     files = sources(project, toolchain.default_sources)
     version = toolchain.prepare(project)
     facts = (version, project.language, *toolchain.flags, *map(Path.as_posix, files))
-    folders = (project.folder, *toolchain.folders(project))
-    source_digest = digest(folders, facts, without=toolchain.own_folders)
-    path = (output or project.folder / "build" / f"{project.name}.wasm").resolve()
+    path = output.absolute() if output else project.output(Path("build", f"{project.name}.wasm"))
     root = cache_dir or cache_root()
+    cache = BuildCache(root)
     try:
-        cached = BuildCache(root).get(source_digest)
-        wasm = cached or _compiled(project, toolchain, files, root)
+        with tempfile.TemporaryDirectory(prefix="wasmline-build-") as place:
+            scratch = Path(place).resolve()
+            kept = tool_folder(root / toolchain.cache_name(project), instead=scratch / "kept") if root else scratch
+            inputs = toolchain.inputs(project, files, cache_dir=kept)
+            source_digest = digest(inputs, facts)
+            commit = revision(project.folder, (project.folder / FILE, *inputs.values()))
+            cached = cache.get(source_digest)
+            if cached is None:
+                toolchain.compile(project, files, scratch / "module.wasm", cache_dir=kept)
+            wasm = cached or (scratch / "module.wasm").read_bytes()
         abi, imports = _checked(wasm)
-        if not cached:
-            BuildCache(root).put(source_digest, wasm)
+        if cached is None:
+            _check_unchanged(project, source_digest, digest(inputs, facts))
+            cache.put(source_digest, wasm)
         write_whole(path, wasm)
     except OSError as error:
         raise BuildFailed(f"{project.name} cannot be built: {error}", log=str(error)) from error
@@ -55,7 +74,7 @@ def build(project: TransformProject, *, output: Path | None = None, cache_dir: P
         flags=toolchain.flags,
         sources=tuple(map(Path.as_posix, files)),
         source_digest=source_digest,
-        source_revision=revision(project.folder),
+        source_revision=commit,
         imports=imports,
         abi=abi,
         seconds=round(time.monotonic() - started, 3),
@@ -65,11 +84,9 @@ def build(project: TransformProject, *, output: Path | None = None, cache_dir: P
     return report
 
 
-def _compiled(project: TransformProject, toolchain: Toolchain, files: tuple[Path, ...], root: Path | None) -> bytes:
-    with tempfile.TemporaryDirectory(prefix="wasmline-build-") as folder:
-        output = Path(folder) / "module.wasm"
-        toolchain.compile(project, files, output, cache_dir=root or output.parent)
-        return output.read_bytes()
+def _check_unchanged(project: TransformProject, before: str, after: str) -> None:
+    if before != after:
+        raise BuildFailed(f"{project.name}: its files changed while they were compiled: build again", log="")
 
 
 def _checked(wasm: bytes) -> tuple[int, tuple[str, ...]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from wasmline.build.sizes import parse_size
 from wasmline.build.yaml_map import YamlMap
-from wasmline.errors import DeployError, InvalidReference
+from wasmline.errors import DeployError, InvalidProject, InvalidReference
 from wasmline.registry import Semver
 from wasmline.wasm import ResourceLimits, TransformContext
 
@@ -78,6 +78,17 @@ class TransformProject:
     def limits(self) -> ResourceLimits:
         """Return the limits the guest runs under."""
         return ResourceLimits(memory_bytes=self.memory_bytes, cpu_ms_per_record=self.timeout_ms)
+
+    def output(self, path: Path) -> Path:
+        """Return where a file of the project is to be written. Raises InvalidProject where a link leads out of it."""
+        folder = (self.folder / path).parent.resolve()
+        if not folder.is_relative_to(self.folder.resolve()):
+            raise InvalidProject(
+                f"{self.folder / path.parent} is a link that leads out of the project, to {folder}: remove it",
+                path=str(self.folder / FILE),
+                line=None,
+            )
+        return folder / path.name
 
     def declaration(self) -> dict[str, Any]:
         """Return what a deployment takes from the project, as JSON-able data; kept with each published version."""

@@ -8,9 +8,10 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildReport:
-    """One build. ``digest`` is the module's; ``source_digest`` covers sources, headers, flags and the toolchain.
+    """One build. ``digest`` is the module's; ``source_digest`` covers all that was read, flags and the toolchain.
 
-    ``source_revision`` is the git commit, with ``+dirty`` where the sources differ from it, or None outside git.
+    ``source_revision`` is the git commit, with ``+dirty`` where a file of the project that was read, or its
+    ``transform.yaml``, is not in it byte for byte, or None outside git.
     ``cached``: the same was built before and nothing was compiled.
     """
 

@@ -50,7 +50,7 @@ def run_samples(project: TransformProject, wasm: bytes) -> SampleReport:
 def bless(project: TransformProject, wasm: bytes) -> SampleReport:
     """Make what the module does with the sample records the expected outcome."""
     actual, report = _run(project, wasm)
-    write_whole(project.folder / EXPECTED, "".join(f"{line}\n" for line in actual).encode())
+    write_whole(project.output(EXPECTED), "".join(f"{line}\n" for line in actual).encode())
     return report
 
 

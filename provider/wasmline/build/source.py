@@ -1,18 +1,12 @@
-"""What a module is built from: which files, their digest, and the git commit they belong to."""
+"""The files of a project that are handed to its compiler."""
 
 from __future__ import annotations
 
-import hashlib
-import shutil
-import subprocess
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from wasmline.build.project import FILE, TransformProject
 from wasmline.errors import InvalidProject
-
-_NOT_INPUTS = ("build", "samples")
-_HIDDEN_INPUTS = (".cargo",)
 
 
 def sources(project: TransformProject, defaults: Sequence[str]) -> tuple[Path, ...]:
@@ -26,7 +20,16 @@ def sources(project: TransformProject, defaults: Sequence[str]) -> tuple[Path, .
             path=str(project.folder / FILE),
             line=None,
         )
-    return tuple(sorted(path.relative_to(project.folder) for path in found))
+    files = tuple(sorted(path.relative_to(project.folder) for path in found))
+    for file in files:
+        if not str(file).isprintable() or any(part[0] in "@-" for part in file.parts):
+            raise InvalidProject(
+                f"{project.folder}: a source cannot be named {str(file)!r}: to a compiler, what begins with @ or - may "
+                "be an option, and what is not printable cannot be listed",
+                path=str(project.folder / FILE),
+                line=None,
+            )
+    return files
 
 
 def _matches(project: TransformProject, pattern: str) -> Iterable[Path]:
@@ -41,48 +44,3 @@ def _matches(project: TransformProject, pattern: str) -> Iterable[Path]:
 def _bad_pattern(project: TransformProject, pattern: str, problem: str) -> InvalidProject:
     path = project.folder / FILE
     return InvalidProject(f"{path}: `sources` has {pattern!r}, {problem}", path=str(path), line=None)
-
-
-def digest(folders: Sequence[Path], facts: Sequence[str], *, without: Sequence[str] = ()) -> str:
-    """Return the digest of all files that a compiler may read in ``folders``, and of ``facts`` such as its flags.
-
-    Neither where the folders are nor when the files changed counts. Samples, build results, hidden files, the folders
-    named in ``without`` and ``transform.yaml`` itself are left out.
-    """
-    total = hashlib.sha256()
-    for fact in facts:
-        _add(total, fact.encode())
-    for folder in folders:
-        for path in sorted(_inputs(folder, {*_NOT_INPUTS, *without})):
-            _add(total, path.relative_to(folder).as_posix().encode())
-            _add(total, path.read_bytes())
-    return f"sha256:{total.hexdigest()}"
-
-
-def _inputs(folder: Path, without: set[str]) -> Iterator[Path]:
-    for path in folder.rglob("*"):
-        relative = path.relative_to(folder)
-        hidden = any(part.startswith(".") and part not in _HIDDEN_INPUTS for part in relative.parts)
-        if path.is_file() and not hidden and relative.parts[0] not in without and str(relative) != FILE:
-            yield path
-
-
-def _add(total: hashlib._Hash, part: bytes) -> None:
-    total.update(len(part).to_bytes(8, "big"))
-    total.update(part)
-
-
-def revision(folder: Path) -> str | None:
-    """Return the git commit of a folder, with ``+dirty`` where its files differ; None outside git or without git."""
-    if shutil.which("git") is None:
-        return None
-    commit = _git(folder, "rev-parse", "--verify", "HEAD")
-    if not commit:
-        return None
-    changed = _git(folder, "status", "--porcelain", "--", ".", ":(exclude)build")
-    return f"{commit}+dirty" if changed else commit
-
-
-def _git(folder: Path, *arguments: str) -> str | None:
-    ended = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=False)
-    return ended.stdout.strip() if ended.returncode == 0 else None

@@ -10,9 +10,11 @@ from wasmline.build import BuildReport, TransformProject
 from wasmline.build import build as build_project
 
 
-def built(project: TransformProject, *, output: Path | None = None) -> tuple[BuildReport, bytes]:
+def built(
+    project: TransformProject, *, output: Path | None = None, allow_build_scripts: bool = False
+) -> tuple[BuildReport, bytes]:
     """Build a project and return the report and the module's bytes."""
     message = f"building {project.name} (the first build on a machine may take a minute)"
     with Console(stderr=True).status(message):
-        report = build_project(project, output=output)
+        report = build_project(project, output=output, allow_build_scripts=allow_build_scripts)
     return report, Path(report.path).read_bytes()

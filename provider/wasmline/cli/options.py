@@ -60,6 +60,16 @@ def folder_argument(command: Command) -> Command:
     return click.argument("folder", type=click.Path(path_type=Path), default=Path())(command)
 
 
+def build_scripts_option(command: Command) -> Command:
+    """Take the user's word that code of the project may run on this machine."""
+    return click.option(
+        "--allow-build-scripts",
+        is_flag=True,
+        envvar="WASMLINE_ALLOW_BUILD_SCRIPTS",
+        help="Rust: run the build scripts and macros of the project and of what it depends on, on this machine.",
+    )(command)
+
+
 def clock_option(command: Command) -> Command:
     """Take the rule of the guest's clock."""
     return click.option(

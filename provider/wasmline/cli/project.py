@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from wasmline.cli.options import folder_argument
+from wasmline.cli.options import build_scripts_option, folder_argument
 
 
 @click.command()
@@ -27,13 +27,14 @@ def init(folder: Path, language: str, name: str | None) -> None:
 @folder_argument
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The module's file; default build/NAME.wasm.")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole build report as JSON.")
-def build(folder: Path, output: Path | None, as_json: bool) -> None:
+@build_scripts_option
+def build(folder: Path, output: Path | None, as_json: bool, allow_build_scripts: bool) -> None:
     """Build the project in FOLDER (default: here) to a WebAssembly module."""
     from wasmline.build import load_project
     from wasmline.cli.building import built
     from wasmline.documents import encode
 
-    report, _ = built(load_project(folder), output=output)
+    report, _ = built(load_project(folder), output=output, allow_build_scripts=allow_build_scripts)
     if as_json:
         click.echo(encode(report).decode())
         return
@@ -44,14 +45,15 @@ def build(folder: Path, output: Path | None, as_json: bool) -> None:
 @click.command()
 @folder_argument
 @click.option("--bless", is_flag=True, help="Make what the transform does now the expected outcome.")
-def test(folder: Path, bless: bool) -> None:
+@build_scripts_option
+def test(folder: Path, bless: bool, allow_build_scripts: bool) -> None:
     """Build the project in FOLDER and compare what it makes of its samples with what is expected."""
     from wasmline.build import bless as make_expected
     from wasmline.build import load_project, run_samples
     from wasmline.cli.building import built
 
     project = load_project(folder)
-    _, wasm = built(project)
+    _, wasm = built(project, allow_build_scripts=allow_build_scripts)
     report = make_expected(project, wasm) if bless else run_samples(project, wasm)
     verdict = "are now the expected ones" if bless else "as expected"
     counts = f"{report.records} records, {report.outputs} outputs, {report.failures} failures"

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import click
 
-from wasmline.cli.options import folder_argument, registry_option
+from wasmline.cli.options import build_scripts_option, folder_argument, registry_option
 
 
 @click.command()
 @folder_argument
 @registry_option
-def publish(folder: Path, registry: str) -> None:
+@build_scripts_option
+def publish(folder: Path, registry: str, allow_build_scripts: bool) -> None:
     """Build the project in FOLDER and publish it as NAME@VERSION of its transform.yaml.
 
     Publishing the same bytes again changes nothing; other bytes need another version.
@@ -22,7 +23,7 @@ def publish(folder: Path, registry: str) -> None:
     from wasmline.registry import FilesystemRegistry
 
     project = load_project(folder)
-    report, wasm = built(project)
+    report, wasm = built(project, allow_build_scripts=allow_build_scripts)
     store = FilesystemRegistry(registry)
     version = publish_build(store, project, report, wasm)
     click.echo(f"{version}  {version.digest}  {version.size_bytes:,} bytes  in {store.url}")

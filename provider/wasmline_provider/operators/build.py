@@ -19,9 +19,17 @@ class _ProjectOperator(BaseOperator):
     template_fields: Sequence[str] = ("project",)
     ui_color = "#e9e4fd"
 
-    def __init__(self, *, project: str, **kwargs: Any) -> None:
+    def __init__(self, *, project: str, allow_build_scripts: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.project = project
+        self.allow_build_scripts = allow_build_scripts
+
+    def _build(self) -> tuple[TransformProject, BuildReport]:
+        """Build, or find what was built: each task may run on another machine, so none relies on another's files."""
+        from wasmline.build import build, load_project
+
+        project = load_project(self.project)
+        return project, build(project, allow_build_scripts=self.allow_build_scripts)
 
 
 class WasmBuildOperator(_ProjectOperator):
@@ -34,12 +42,13 @@ class WasmBuildOperator(_ProjectOperator):
     Returns the build's report: ``digest``, ``size_bytes``, ``toolchain``, ``path``, ``cached``, ``seconds`` and more.
 
     :param project: the project's folder, with its ``transform.yaml``.
+    :param allow_build_scripts: run a Rust project's build scripts and macros on the worker, outside of the sandbox.
     """
 
     def execute(self, context: Context) -> dict[str, Any]:
         from wasmline.documents import plain
 
-        _, report = _build(self.project)
+        _, report = self._build()
         self.log.info("%s: %d bytes, %s, by %s", report.name, report.size_bytes, report.digest, report.toolchain)
         found: dict[str, Any] = plain(report)
         return found
@@ -56,6 +65,7 @@ class WasmTestOperator(_ProjectOperator):
     difference.
 
     :param project: the project's folder, with its sample records.
+    :param allow_build_scripts: run a Rust project's build scripts and macros on the worker, outside of the sandbox.
     """
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -64,7 +74,7 @@ class WasmTestOperator(_ProjectOperator):
         from wasmline.build import run_samples
         from wasmline.documents import plain
 
-        project, report = _build(self.project)
+        project, report = self._build()
         samples = run_samples(project, Path(report.path).read_bytes())
         self.log.info("%s: %d sample records gave what was expected", report.name, samples.records)
         return {"digest": report.digest, **plain(samples)}
@@ -89,6 +99,7 @@ class WasmPublishOperator(_ProjectOperator):
     :param registry: the folder or fsspec URL of the registry.
     :param version: the version, if it is not the one in ``transform.yaml``.
     :param digest: what was built and tested; None for whatever the sources give now.
+    :param allow_build_scripts: run a Rust project's build scripts and macros on the worker, outside of the sandbox.
     """
 
     template_fields: Sequence[str] = (*_ProjectOperator.template_fields, "registry", "version", "digest")
@@ -116,7 +127,7 @@ class WasmPublishOperator(_ProjectOperator):
         from wasmline.registry import FilesystemRegistry
         from wasmline_provider.assets import record
 
-        project, report = _build(self.project)
+        project, report = self._build()
         if self.version:
             project = replace(project, version=self.version)
         if self.digest and self.digest != report.digest:
@@ -136,11 +147,3 @@ class WasmPublishOperator(_ProjectOperator):
         }
         record(context, self.outlets, result)
         return result
-
-
-def _build(folder: str) -> tuple[TransformProject, BuildReport]:
-    """Build, or find what was built: each task may run on another machine, so none relies on another's files."""
-    from wasmline.build import build, load_project
-
-    project = load_project(folder)
-    return project, build(project)

@@ -138,3 +138,17 @@ def test_a_file_that_is_not_text_is_named(tmp_path: Path) -> None:
     (tmp_path / "transform.yaml").write_bytes(b"name: \xff\n")
     with pytest.raises(InvalidProject, match="cannot be read"):
         load_project(tmp_path)
+
+
+def test_what_is_written_stays_in_the_project(tmp_path: Path) -> None:
+    """A link in the place of a file is replaced; one in the place of its folder is refused."""
+    folder = tmp_path / "project"
+    project = TransformProject(folder=folder, name="t", input_topic="in", output_topics=("out",), language="c")
+    (folder / "inside").mkdir(parents=True)
+    (folder / "samples").symlink_to("inside")
+    (folder / "inside/expected.jsonl").symlink_to(tmp_path / "outside")
+    assert project.output(Path("build/t.wasm")) == folder / "build/t.wasm"
+    assert project.output(Path("samples/expected.jsonl")) == folder / "inside/expected.jsonl"
+    (folder / "build").symlink_to(tmp_path)
+    with pytest.raises(InvalidProject, match="is a link that leads out of the project"):
+        project.output(Path("build/t.wasm"))

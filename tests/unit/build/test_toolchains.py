@@ -1,13 +1,13 @@
 import sys
-import venv
 from pathlib import Path
 
 import pytest
 
 from wasmline.build.project import TransformProject
 from wasmline.build.toolchains import toolchain_for
-from wasmline.build.toolchains.cpp import ZigToolchain, sdk_include
-from wasmline.build.toolchains.rust import DEBIAN, RUSTUP
+from wasmline.build.toolchains.compiler import environment
+from wasmline.build.toolchains.cpp import sdk_include
+from wasmline.build.toolchains.rust import DEBIAN, LINKER, RUSTUP
 from wasmline.errors import ToolchainMissing
 
 
@@ -36,23 +36,71 @@ def test_a_language_without_a_toolchain_is_told_what_is_built(language: str) -> 
         toolchain_for(language)
 
 
-def test_a_missing_compiler_is_named_with_the_line_that_installs_it(project: TransformProject, tmp_path: Path) -> None:
-    venv.create(tmp_path / "bare", with_pip=False)
-    toolchain = ZigToolchain("cpp", python=str(tmp_path / "bare/bin/python"))
-    with pytest.raises(ToolchainMissing, match=r"No module named ziglang.* Install: pip install ziglang==") as caught:
-        toolchain.prepare(project)
+def package(folder: Path, version: str) -> Path:
+    """Put something in the place of the package ziglang into a folder."""
+    (folder / "ziglang").mkdir(parents=True)
+    (folder / "ziglang/__init__.py").write_text(f"open({str(folder / 'canary')!r}, 'w')")
+    (folder / "ziglang/__main__.py").write_text(f"open({str(folder / 'canary')!r}, 'w')")
+    program(folder / "ziglang", "zig", f"touch {folder / 'canary'}; echo {version}")
+    return folder
+
+
+def test_a_missing_compiler_is_named_with_the_line_that_installs_it(
+    project: TransformProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [])
+    with pytest.raises(ToolchainMissing, match=r"ziglang is not installed.* Install: pip install ziglang==") as caught:
+        toolchain_for("cpp").prepare(project)
     assert caught.value.install.startswith("pip install ziglang==")
 
 
 def test_another_version_of_the_compiler_is_named(
     project: TransformProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "ziglang").mkdir()
-    (tmp_path / "ziglang/__init__.py").touch()
-    (tmp_path / "ziglang/__main__.py").write_text("print('0.13.0')")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(package(tmp_path / "installed", "0.13.0"))
     with pytest.raises(ToolchainMissing, match=r"ziglang 0\.13\.0 is installed, 0\.17\.0 is needed"):
-        ZigToolchain("cpp", python=sys.executable).prepare(project)
+        toolchain_for("cpp").prepare(project)
+
+
+@pytest.mark.parametrize("entry", ["", ".", None])
+def test_a_compiler_in_the_current_folder_is_not_run(
+    project: TransformProject, monkeypatch: pytest.MonkeyPatch, entry: str | None
+) -> None:
+    """Python's path holds the current folder, by one name or another, under ``python -m`` and ``python -c``."""
+    package(project.folder, "0.17.0")
+    monkeypatch.chdir(project.folder)
+    monkeypatch.syspath_prepend(str(project.folder) if entry is None else entry)
+    assert toolchain_for("c").prepare(project) == "ziglang 0.17.0"
+    assert not (project.folder / "canary").exists()
+
+
+@pytest.mark.parametrize("entry", ["", ".", "bin"])
+@pytest.mark.parametrize("language", ["go", "rust"])
+def test_a_program_on_a_relative_path_is_not_run(
+    project: TransformProject, monkeypatch: pytest.MonkeyPatch, language: str, entry: str
+) -> None:
+    folder = project.folder / entry
+    folder.mkdir(exist_ok=True)
+    for name in ("go", "rustc", "cargo", "rustup"):
+        program(folder, name, f"touch {project.folder}/canary")
+    monkeypatch.chdir(project.folder)
+    monkeypatch.setenv("PATH", entry)
+    with pytest.raises(ToolchainMissing, match="on the PATH"):
+        toolchain_for(language).prepare(project)
+    assert not (project.folder / "canary").exists()
+
+
+def test_a_compiler_gets_the_variables_that_are_named_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CPATH", "CCC_OVERRIDE_OPTIONS", "ZIG_LIB_DIR", "LD_PRELOAD", "GOFLAGS", "HOME", "CARGO_NET_OFFLINE"):
+        monkeypatch.setenv(name, "x")
+    monkeypatch.setenv("PATH", ":/usr/bin:.:relative:/bin:")
+    monkeypatch.setenv("TMPDIR", "/tmp")
+    assert environment("HOME", "CARGO_*") == {
+        "PATH": "/usr/bin:/bin",
+        "TMPDIR": "/tmp",
+        "HOME": "x",
+        "CARGO_NET_OFFLINE": "x",
+    }
 
 
 def test_the_sdk_is_found() -> None:
@@ -71,7 +119,7 @@ def test_a_machine_without_the_toolchain_is_told_what_to_install(project: Transf
 
 
 def test_a_go_from_before_wasip1_is_too_old(project: TransformProject, path: Path) -> None:
-    program(path, "go", "echo go1.19.8")
+    program(path, "go", """echo '{"GOVERSION": "go1.19.8"}'""")
     with pytest.raises(ToolchainMissing, match=r"go1\.19\.8 is too old.* Install Go 1\.21 or newer"):
         toolchain_for("go").prepare(project)
 
@@ -82,17 +130,13 @@ def test_a_go_that_does_not_run_is_quoted(project: TransformProject, path: Path)
         toolchain_for("go").prepare(project)
 
 
-@pytest.mark.parametrize("said", ["{}", '{"Replace": null}'])
-def test_a_go_module_that_replaces_nothing_reads_no_other_folder(
-    project: TransformProject, path: Path, said: str
-) -> None:
-    """Go 1.27 says the former, older ones the latter."""
-    program(path, "go", f"echo '{said}'")
-    assert toolchain_for("go").folders(project) == ()
+def rustc(folder: Path, script: str) -> None:
+    """A Rust compiler whose sysroot is a folder with nothing in it."""
+    program(folder, "rustc", f'[ "$2" = sysroot ] && echo {folder}/sysroot && exit; {script}')
 
 
 def test_a_rust_from_before_the_target_is_too_old(project: TransformProject, path: Path) -> None:
-    program(path, "rustc", "echo 'rustc 1.63.0'")
+    rustc(path, "echo 'rustc 1.63.0'")
     program(path, "cargo", "echo 'cargo 1.63.0'")
     with pytest.raises(
         ToolchainMissing, match=r"rustc 1\.63\.0 is too old: 1\.78 is the first for wasm32-wasip1.*rustup update"
@@ -104,7 +148,7 @@ def test_a_rust_from_before_the_target_is_too_old(project: TransformProject, pat
 def test_a_rust_without_the_wasm_library_is_told_how_to_add_it(
     project: TransformProject, path: Path, by_rustup: bool
 ) -> None:
-    program(path, "rustc", f'[ "$1" = --version ] && echo "rustc 1.85.1" || echo {path}/none')
+    rustc(path, f'[ "$1" = --version ] && echo "rustc 1.85.1" || echo {path}/none')
     program(path, "cargo", "echo 'cargo 1.85.0'")
     if by_rustup:
         program(path, "rustup", "")
@@ -114,7 +158,29 @@ def test_a_rust_without_the_wasm_library_is_told_how_to_add_it(
     assert RUSTUP == "rustup target add wasm32-wasip1"
 
 
-def test_a_rust_toolchain_file_that_names_what_is_not_there_is_quoted(project: TransformProject, path: Path) -> None:
+def test_a_rust_that_does_not_run_is_quoted(project: TransformProject, path: Path) -> None:
     program(path, "rustc", "echo \"error: toolchain '1.2.3' is not installed\" >&2; exit 1")
-    with pytest.raises(ToolchainMissing, match=r"`rustc --version` says: error: toolchain '1\.2\.3' is not installed"):
+    with pytest.raises(ToolchainMissing, match=r"`rustc --print sysroot` says: error: toolchain '1\.2\.3' is not inst"):
         toolchain_for("rust").prepare(project)
+
+
+def test_the_project_s_own_choice_of_a_rust_is_not_asked_for(
+    project: TransformProject, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The file can name any folder as a toolchain; rustup looks for it from the current folder upwards."""
+    rustc(path, f'pwd >> {path}/folders; [ "$1" = --version ] && echo "rustc 1.95.0" || echo {path}')
+    program(path, "cargo", f"pwd >> {path}/folders; echo 'cargo 1.95.0'")
+    (project.folder / "rust-toolchain.toml").write_text(f'[toolchain]\npath = "{project.folder}/evil"\n')
+    assert toolchain_for("rust").prepare(project) == "rustc 1.95.0, cargo 1.95.0"
+    assert {*(path / "folders").read_text().split()} == {"/"}
+    assert "rust-toolchain.toml is not read" in caplog.text
+
+
+def test_another_linker_is_part_of_the_compiler_s_version(
+    project: TransformProject, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rustc(path, f'[ "$1" = --version ] && echo "rustc 1.95.0" || echo {path}')
+    program(path, "cargo", "echo 'cargo 1.95.0'")
+    program(path, "wasm-ld-19", "echo 'Debian LLD 19.1.7'")
+    monkeypatch.setenv(LINKER, "wasm-ld-19")
+    assert toolchain_for("rust").prepare(project) == "rustc 1.95.0, cargo 1.95.0, Debian LLD 19.1.7"

@@ -15,7 +15,7 @@ BUILDABLE = ("c", "cpp", "go", "rust")
 
 
 class Toolchain(Protocol):
-    """A compiler to WebAssembly for one language."""
+    """A compiler to WebAssembly for one language. None of its methods runs what a project brings along."""
 
     flags: tuple[str, ...]
     """What decides about the module's bytes, without paths of this machine."""
@@ -23,24 +23,34 @@ class Toolchain(Protocol):
     default_sources: tuple[str, ...]
     """Globs below the project's folder."""
 
-    own_folders: tuple[str, ...]
-    """Folders of a project that the language's own tools write; no input of a build."""
+    def cache_name(self, project: TransformProject) -> str:
+        """Return the folder, below the cache's root, of what the compiler keeps between builds."""
 
     def prepare(self, project: TransformProject) -> str:
-        """Return the compiler's name and version, once it is sure to be there and the project's lock file complete.
+        """Return the compiler's name and version, once it is sure to be there.
 
-        Raises ToolchainMissing, with the line that installs it; BuildFailed where dependencies cannot be had.
+        Raises ToolchainMissing, with the line that installs it.
         """
 
-    def folders(self, project: TransformProject) -> tuple[Path, ...]:
-        """Return the folders outside the project whose files the compiler reads as sources, once prepared."""
+    def inputs(self, project: TransformProject, sources: Sequence[Path], *, cache_dir: Path) -> dict[str, Path]:
+        """Return all files that decide about the module of a prepared project, by the names of ``inputs.named``.
+
+        Raises BuildFailed for one that is neither the project's nor the compiler's, and where dependencies cannot be
+        had.
+        """
 
     def compile(self, project: TransformProject, sources: Sequence[Path], output: Path, *, cache_dir: Path) -> None:
-        """Write the module of a prepared project to ``output``. Raises BuildFailed, with the compiler's log."""
+        """Write the module of a project, whose inputs were taken before, to ``output``.
+
+        Raises BuildFailed, with the compiler's log.
+        """
 
 
-def toolchain_for(language: str) -> Toolchain:
-    """Return the toolchain of a language of ``transform.yaml``. Raises ToolchainMissing for those that have none."""
+def toolchain_for(language: str, *, allow_build_scripts: bool = False) -> Toolchain:
+    """Return the toolchain of a language of ``transform.yaml``. Raises ToolchainMissing for those that have none.
+
+    Only with ``allow_build_scripts`` are programs of a project, or of what it depends on, run to build it.
+    """
     if language in ("c", "cpp"):
         from wasmline.build.toolchains.cpp import ZigToolchain
 
@@ -52,7 +62,7 @@ def toolchain_for(language: str) -> Toolchain:
     if language == "rust":
         from wasmline.build.toolchains.rust import RustToolchain
 
-        return RustToolchain()
+        return RustToolchain(allow_build_scripts=allow_build_scripts)
     raise ToolchainMissing(
         f"{language} is not built here, only {', '.join(BUILDABLE)}. Build the module with the language's own tools "
         "and give its .wasm file instead of the folder",

@@ -1,10 +1,17 @@
-"""Compilers as processes: what one prints when it refuses becomes the error, and what it warns of is logged."""
+"""Compilers as processes: what one prints when it refuses becomes the error, and what it warns of is logged.
+
+A compiler gets the variables that are named here or by its toolchain and no other one: what remains in the user's
+environment (CPATH, GOFLAGS, RUSTFLAGS, ...) would change modules, or run programs.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
+import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from wasmline.build.project import TransformProject
@@ -12,12 +19,43 @@ from wasmline.errors import BuildFailed
 
 log = logging.getLogger(__name__)
 
+ROOT = Path("/")
+"""The current folder of tools that look for their settings there and in the folders above."""
 
-def run(
-    command: Sequence[str], *, folder: Path | None = None, env: Mapping[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    """Run a compiler, or one of its tools, to its end, whatever that is."""
-    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, errors="replace", check=False)
+DOWNLOADS = ("HOME", "*_proxy", "*_PROXY", "SSL_CERT_*", "GIT_SSL_CAINFO", "SSH_AUTH_SOCK")
+"""Variables of a tool that downloads: where its settings are, how it reaches a server, and which one it trusts."""
+
+
+def environment(*patterns: str) -> dict[str, str]:
+    """Return PATH, TMPDIR and those variables of this process that match a pattern."""
+    allowed = ("TMPDIR", *patterns)
+    found = {key: value for key, value in os.environ.items() if any(fnmatchcase(key, pattern) for pattern in allowed)}
+    return found | {"PATH": os.pathsep.join(_path())}
+
+
+def program(name: str, *folders: Path) -> str | None:
+    """Return the absolute path of a program in one of the folders or on the PATH, never in the current folder."""
+    return shutil.which(name, path=os.pathsep.join((*map(str, folders), *_path())))
+
+
+def _path() -> list[str]:
+    """Return PATH without entries that are empty or relative: they mean the current folder, here a project's."""
+    entries = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    return [entry for entry in entries if Path(entry).is_absolute()]
+
+
+def run(command: Sequence[str], *, folder: Path = ROOT, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run a compiler, or one of its tools, to its end, whatever that is; it reads nothing from this process's input."""
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+    )
 
 
 def compiled(
@@ -26,12 +64,14 @@ def compiled(
     *,
     env: Mapping[str, str],
     first_error: Callable[[str], str | None],
+    folder: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run a compiler in the project's folder. Raises BuildFailed with its log, and in its message the first error.
 
-    ``first_error`` finds that in the log; without one the log's last line is quoted.
+    ``first_error`` finds that in the log; without one the log's last line is quoted. ``folder`` is another current
+    folder.
     """
-    ended = run(command, folder=project.folder, env=env)
+    ended = run(command, folder=folder or project.folder, env=env)
     if ended.returncode != 0:
         printed = ended.stderr or ended.stdout
         raise BuildFailed(f"{project.name} does not compile: {first_error(printed) or last_line(printed)}", log=printed)

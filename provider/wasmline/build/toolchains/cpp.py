@@ -2,19 +2,23 @@
 
 The first build on a machine compiles libc and libc++ (about 50 seconds of one core) into the cache folder; every other
 set of flags would compile them again, which is one more reason for exactly one set.
+
+Source text cannot make this compiler run a program. What it can make it read is in the list of dependencies that the
+preprocessor prints (``#include``, ``#embed``, ``__has_include``), but for the assembler's ``.include`` and ``.incbin``:
+so inline assembly is off, and every source is C or C++, whatever its name ends in.
 """
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from importlib.machinery import PathFinder
 from pathlib import Path
 
+from wasmline.build.inputs import PROJECT, named
 from wasmline.build.project import TransformProject
-from wasmline.build.toolchains.compiler import compiled, last_line, run, warn
-from wasmline.cache_folder import tool_folder
-from wasmline.errors import ToolchainMissing
+from wasmline.build.toolchains.compiler import compiled, environment, last_line, run, warn
+from wasmline.errors import BuildFailed, ToolchainMissing
 
 VERSION = "0.17.0"
 INSTALL = f"pip install ziglang=={VERSION}"
@@ -26,11 +30,15 @@ _COMMON = (
     "-s",  # names and debug sections are nine tenths of an unstripped module, and hold paths
     "-Wall",
     "-Wl,-z,stack-size=65536",  # zig's own 16 MiB stack is over the memory limit of most hosts
+    "-fno-gnu-inline-asm",  # an empty one, the compiler's barrier, is let through
     "-Iinclude",
 )
-_DRIVERS = {"c": "cc", "cpp": "c++"}
+_DRIVERS = {"c": ("cc", "-xc"), "cpp": ("c++", "-xc++")}
 _FLAGS = {"c": ("-std=c23", *_COMMON), "cpp": ("-std=c++23", "-fno-exceptions", *_COMMON)}
 _SOURCES = {"c": ("src/**/*.c",), "cpp": ("src/**/*.cc", "src/**/*.cpp", "src/**/*.cxx")}
+
+_LIST = ("-M", "-MP", "-w")
+"""Prints a Makefile: with ``-MP`` each header has a line of its own, so that no character of a name is ambiguous."""
 
 
 def sdk_include() -> Path:
@@ -48,18 +56,18 @@ def sdk_include() -> Path:
 
 
 class ZigToolchain:
-    """``python -m ziglang`` as a C or C++ compiler. ``python`` is the interpreter that has the package."""
+    """``zig cc`` and ``zig c++`` of the package ``ziglang``, which this Python has installed."""
 
-    own_folders: tuple[str, ...] = ()
-
-    def __init__(self, language: str, *, python: str = sys.executable) -> None:
+    def __init__(self, language: str) -> None:
         self.flags = _FLAGS[language]
         self.default_sources = _SOURCES[language]
-        self._driver = _DRIVERS[language]
-        self._command = [python, "-m", "ziglang"]
+        self._driver, self._language = _DRIVERS[language]
+
+    def cache_name(self, project: TransformProject) -> str:
+        return "zig"
 
     def prepare(self, project: TransformProject) -> str:
-        ended = run([*self._command, "version"])
+        ended = run([str(_package() / "zig"), "version"], env=environment())
         found = ended.stdout.strip()
         if ended.returncode != 0:
             raise ToolchainMissing(f"no C++ toolchain: {last_line(ended.stderr)}. Install: {INSTALL}", install=INSTALL)
@@ -71,19 +79,55 @@ class ZigToolchain:
             )
         return f"ziglang {found}"
 
-    def folders(self, project: TransformProject) -> tuple[Path, ...]:
-        return (sdk_include(),)
+    def inputs(self, project: TransformProject, sources: Sequence[Path], *, cache_dir: Path) -> dict[str, Path]:
+        printed = self._zig(project, sources, _LIST, cache_dir, own=cache_dir)
+        files = [*sources, *_headers(printed)]
+        _check_names(project, files)
+        places = {PROJECT: project.folder, "sdk": sdk_include()}
+        return named(project, files, places, versioned=[_package() / "lib"])
 
     def compile(self, project: TransformProject, sources: Sequence[Path], output: Path, *, cache_dir: Path) -> None:
-        includes = [f"-I{folder}" for folder in self.folders(project)]
-        zig_cache = str(tool_folder(cache_dir / "zig", instead=output.parent / "zig"))
-        ended = compiled(
-            project,
-            [*self._command, self._driver, *self.flags, *includes, *map(str, sources), "-o", str(output)],
-            env={**os.environ, "ZIG_GLOBAL_CACHE_DIR": zig_cache, "ZIG_LOCAL_CACHE_DIR": zig_cache},
-            first_error=_first_error,
-        )
+        self._zig(project, sources, ("-o", str(output)), cache_dir, own=output.parent / "zig")
+
+    def _zig(
+        self, project: TransformProject, sources: Sequence[Path], options: Sequence[str], shared: Path, *, own: Path
+    ) -> str:
+        """Run the compiler on the sources and return what it prints.
+
+        ``own`` is for what it makes of them, which it would take for unchanged where a new header hides an older one.
+        """
+        command = [str(_package() / "zig"), self._driver, *self.flags, f"-I{sdk_include()}", *options, self._language]
+        caches = {"ZIG_GLOBAL_CACHE_DIR": str(shared), "ZIG_LOCAL_CACHE_DIR": str(own)}
+        ended = compiled(project, [*command, *map(str, sources)], env=environment() | caches, first_error=_first_error)
         warn(project, ended.stderr)
+        return ended.stdout
+
+
+def _package() -> Path:
+    """Return the folder of the installed package, never one of that name in the current folder."""
+    installed = [entry for entry in sys.path if Path(entry).is_absolute() and Path(entry) != Path.cwd()]
+    spec = PathFinder.find_spec("ziglang", installed)
+    if spec is None or not spec.submodule_search_locations:
+        raise ToolchainMissing(
+            f"no C++ toolchain: the package ziglang is not installed for {sys.executable}. Install: {INSTALL}",
+            install=INSTALL,
+        )
+    return Path(spec.submodule_search_locations[0])
+
+
+def _headers(printed: str) -> list[Path]:
+    """Return the files that a Makefile has an empty rule for: ``path:``, with space, ``#`` and ``$`` escaped."""
+    rules = [line[:-1] for line in printed.split("\n") if line.endswith(":")]
+    return [Path(rule.replace("\\ ", " ").replace("\\#", "#").replace("$$", "$")) for rule in rules]
+
+
+def _check_names(project: TransformProject, files: Iterable[Path]) -> None:
+    """Raise BuildFailed where a file could be another than the list says: clang shows a backslash in it as a slash."""
+    parents = {project.folder / parent for file in files for parent in file.parents}
+    folders = [folder for folder in parents if folder.is_relative_to(project.folder) and folder.is_dir()]
+    for entry in (entry for folder in folders for entry in folder.iterdir()):
+        if "\\" in entry.name:
+            raise BuildFailed(f"{project.name}: {entry} has a backslash in its name: rename it", log="")
 
 
 def _first_error(log: str) -> str | None:

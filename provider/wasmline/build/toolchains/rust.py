@@ -1,7 +1,13 @@
 """Rust by cargo, wherever a standard library for ``wasm32-wasip1`` is found: from rustup or from Debian's packages.
 
 Where crates come from is the user's configuration; what decides about the module's bytes is the project's
-``Cargo.toml`` and ``Cargo.lock``, the compiler, and no path of this machine.
+``Cargo.toml`` and ``Cargo.lock``, the compiler, and no path of this machine. So crates are fetched under the user's
+configuration and compiled under an empty one, and cargo's current folder is never the project's: what it and rustup
+read there, ``.cargo/config.toml`` and ``rust-toolchain.toml``, can name programs to run.
+
+Two things in a crate can still act on this machine. Build scripts and macros run on it: that needs the user's word.
+And names of files, libraries and functions become arguments of rustc and of the linker, which take ``@file`` for a file
+of options, among them programs to run and files to write: such an argument is refused.
 """
 
 from __future__ import annotations
@@ -10,136 +16,211 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
-from wasmline.build.project import FILE, TransformProject
-from wasmline.build.toolchains.compiler import compiled, last_line, run, warn
-from wasmline.cache_folder import tool_folder
-from wasmline.errors import BuildFailed, InvalidProject, ToolchainMissing
+from wasmline.build.cache import write_whole
+from wasmline.build.inputs import named
+from wasmline.build.project import TransformProject
+from wasmline.build.toolchains.compiler import (
+    DOWNLOADS,
+    ROOT,
+    compiled,
+    environment,
+    last_line,
+    log,
+    program,
+    run,
+    warn,
+)
+from wasmline.build.toolchains.crates import Crates
+from wasmline.errors import BuildFailed, ToolchainMissing
 
 TARGET = "wasm32-wasip1"
 OLDEST = (1, 78)
 """The first Rust that knows the target by this name."""
 RUSTUP = f"rustup target add {TARGET}"
 DEBIAN = "apt-get install rustc cargo libstd-rust-dev-wasm32 lld"
+LINKER = "CARGO_TARGET_WASM32_WASIP1_LINKER"
 
-_FLAGS = ("--release", "--target", TARGET, "--locked")
-_FIXED = {"CARGO_INCREMENTAL": "0"}
-_IGNORED = ("CARGO_BUILD_", "CARGO_PROFILE_", "CARGO_TARGET_DIR", "CARGO_ENCODED_RUSTFLAGS", "RUSTFLAGS", "RUSTC")
+_FLAGS = ("--release", "--target", TARGET)
+_FIXED = {
+    "CARGO_INCREMENTAL": "0",
+    "RUSTC_BOOTSTRAP": "-1",  # no unstable feature, also by a nightly compiler
+}
+_USERS = ("CARGO_HOME", "CARGO_HTTP_*", "CARGO_NET_*", "CARGO_REGISTR*", "RUSTUP_*")
+_NOT_READ = (".cargo/config.toml", ".cargo/config", "rust-toolchain.toml", "rust-toolchain")
 _VERSION = re.compile(r"rustc (\d+)\.(\d+)")
+
+_GUARD = """#!/bin/sh
+for argument; do
+    case "$argument" in
+    @*) echo "error: $argument would be a file of options: rename what begins with @" >&2; exit 1 ;;
+    esac
+done
+exec {} "$@"
+"""
+_RULES = re.compile(r"(?:[^\n]+: [^\n]*\n\n)+((?:[^\n]+:\n)*)(?:\n(?:# env-dep:[^\n]*\n)*)?")
+"""What rustc writes beside each crate: rules for its outputs, an empty one for each file it read, and variables."""
 
 
 class RustToolchain:
-    """``cargo build`` in a project's folder, which holds ``Cargo.toml``."""
+    """``cargo build`` of a project's folder, which holds ``Cargo.toml``."""
 
     flags: tuple[str, ...] = (
         *(f"{key}={value}" for key, value in _FIXED.items()),
         *_FLAGS,
-        *(f"--remap-path-prefix={place}" for place in ("FOLDER=/CRATE", "TARGET=/target", "CARGO_HOME=/cargo")),
+        *(f"--remap-path-prefix={place}" for place in ("FOLDER=/CRATE", "TARGET=/target", "VENDOR=/vendor")),
     )
     default_sources: tuple[str, ...] = ("src/**/*.rs",)
-    own_folders: tuple[str, ...] = ("target",)
+
+    def __init__(self, *, allow_build_scripts: bool = False) -> None:
+        self._allow_build_scripts = allow_build_scripts
+
+    def cache_name(self, project: TransformProject) -> str:
+        return f"cargo/{hashlib.sha256(os.fsencode(project.folder)).hexdigest()[:16]}"
 
     def prepare(self, project: TransformProject) -> str:
-        versions = [_version(tool, project) for tool in ("rustc", "cargo")]
+        versions = [self._version(tool) for tool in ("rustc", "cargo")]
         found = _VERSION.match(versions[0])
         if found is None or (int(found[1]), int(found[2])) < OLDEST:
             raise _missing(
                 f"{versions[0]} is too old: {'.'.join(map(str, OLDEST))} is the first for {TARGET}",
                 rustup=f"rustup update stable && {RUSTUP}",
             )
-        if not _has_library(project):
+        library = run([self._tool("rustc"), "--print", "target-libdir", "--target", TARGET], env=environment())
+        if library.returncode != 0 or not Path(library.stdout.strip()).is_dir():
             raise _missing(f"{versions[0]} has no standard library for {TARGET}")
-        locked = ["--locked"] if (project.folder / "Cargo.lock").is_file() else []
-        _cargo(project, "fetch", "--quiet", "--target", TARGET, *locked)
+        for name in _NOT_READ:
+            if (project.folder / name).exists():
+                log.warning("%s: %s is not read, because it can name programs to run", project.name, name)
+        if LINKER in os.environ:
+            versions.append(run([self._linker(), "--version"], env=environment()).stdout.strip() or self._linker())
         return ", ".join(versions)
 
-    def folders(self, project: TransformProject) -> tuple[Path, ...]:
-        """Return the folders of crates that ``Cargo.toml`` takes from this disk."""
-        places = sorted(_crates(project))
-        return tuple(place for place in places if not place.is_relative_to(project.folder.resolve()))
+    def inputs(self, project: TransformProject, sources: Sequence[Path], *, cache_dir: Path) -> dict[str, Path]:
+        """Return all files that rustc may read. That it read no other one is checked after it ran."""
+        crates = self._crates(project, cache_dir)
+        return named(project, [*crates.files(), project.folder / "Cargo.lock"], crates.places())
 
     def compile(self, project: TransformProject, sources: Sequence[Path], output: Path, *, cache_dir: Path) -> None:
-        crates = _crates(project)
-        program = _program(project, crates)
-        place = hashlib.sha256(str(project.folder.resolve()).encode()).hexdigest()[:16]
-        target = tool_folder(cache_dir / "cargo" / place, instead=output.parent / "cargo").resolve()
-        flags = (f"--remap-path-prefix={path}={name}" for path, name in _renamed(crates, target))
-        ended = _cargo(
+        crates = self._crates(project, cache_dir)
+        name = crates.program()
+        if not self._allow_build_scripts:
+            crates.check_none_runs()
+        self._build(project, crates, cache_dir)
+        if strangers := _strangers(project, crates, cache_dir):
+            shutil.rmtree(cache_dir / "target")
+            raise BuildFailed(
+                f"{project.name} reads {strangers[0]}, which is not among its sources: those are the files in its "
+                "folder but for links, hidden files, build/, samples/ and target/",
+                log="\n".join(map(str, strangers)),
+            )
+        shutil.copyfile(cache_dir / "target" / TARGET / "release" / f"{name}.wasm", output)
+
+    def _crates(self, project: TransformProject, place: Path) -> Crates:
+        """Bring the sources of all dependencies into a folder, and ask cargo about them in a home that has no other."""
+        locked = ["--locked"] if os.path.lexists(project.folder / "Cargo.lock") else []  # a link is not written through
+        fetched = self._cargo(
             project,
-            *("build", "--quiet", *_FLAGS, "--bin", program, "--target-dir", str(target)),
-            CARGO_ENCODED_RUSTFLAGS="\x1f".join(flags),
+            place,
+            *("vendor", "--versioned-dirs", "--respect-source-config", *locked, str(place / "vendor")),
+            env=environment(*DOWNLOADS, *_USERS),
         )
+        write_whole(place / "home" / "config.toml", fetched.stdout.encode())
+        described = self._cargo(
+            project,
+            place,
+            *("metadata", "--format-version", "1", "--frozen", "--filter-platform", TARGET),
+            env=_offline(place),
+        )
+        return Crates(project, json.loads(described.stdout))
+
+    def _build(self, project: TransformProject, crates: Crates, place: Path) -> None:
+        """Compile the crates of folders, whatever cargo makes of their files' times, and those it has not yet."""
+        target = place / "target"
+        renamed = {target: "target", place / "vendor": "vendor"} | {at: name for name, at in crates.folders.items()}
+        flags = [f"--remap-path-prefix={folder}=/{name}" for folder, name in renamed.items()]
+        variables = {LINKER: _guarded(self._linker(), place), "CARGO_ENCODED_RUSTFLAGS": "\x1f".join(flags)}
+        env = _offline(place) | variables
+        common = ("--frozen", "--quiet", *_FLAGS, "--target-dir", str(target))
+        self._cargo(project, place, "clean", *common, *(f"--package={crate}" for crate in crates.ids), env=env)
+        ended = self._cargo(project, place, "build", *common, "--bin", crates.program(), env=env)
         warn(project, ended.stderr)
-        shutil.copyfile(target / TARGET / "release" / f"{program}.wasm", output)
+
+    def _linker(self) -> str:
+        chosen = os.environ.get(LINKER, "rust-lld")
+        found = program(chosen, *self._sysroot.glob("lib/rustlib/*/bin"))
+        if found is None:
+            raise _missing(f"no linker: there is no `{chosen}` in {self._sysroot} or on the PATH")
+        return found
+
+    def _cargo(
+        self, project: TransformProject, place: Path, *arguments: str, env: Mapping[str, str]
+    ) -> subprocess.CompletedProcess[str]:
+        command = [self._tool("cargo"), *arguments, "--manifest-path", str(project.folder / "Cargo.toml")]
+        variables = {**env, **_FIXED, "RUSTC": _guarded(self._tool("rustc"), place)}
+        return compiled(project, command, env=variables, first_error=_first_error, folder=ROOT)
+
+    @cached_property
+    def _sysroot(self) -> Path:
+        """The folder of the user's Rust: outside a project, rustup asks no ``rust-toolchain.toml`` which one it is."""
+        ended = run([_tool("rustc"), "--print", "sysroot"], env=environment("HOME", *_USERS))
+        if ended.returncode != 0:
+            raise _missing(f"no Rust toolchain: `rustc --print sysroot` says: {last_line(ended.stderr)}")
+        return Path(ended.stdout.strip())
+
+    def _tool(self, name: str) -> str:
+        return _tool(name, self._sysroot / "bin")
+
+    def _version(self, tool: str) -> str:
+        ended = run([self._tool(tool), "--version"], env=environment())
+        if ended.returncode != 0:
+            raise _missing(f"no Rust toolchain: `{tool} --version` says: {last_line(ended.stderr)}")
+        return ended.stdout.strip()
 
 
-def _crates(project: TransformProject) -> dict[Path, dict[str, Any]]:
-    """Return what cargo knows of the crates on this disk, the project's own among them, by their folders."""
-    ended = _cargo(project, "metadata", "--format-version", "1", "--locked", "--filter-platform", TARGET)
-    metadata = json.loads(ended.stdout)
-    if Path(metadata["workspace_root"]) != project.folder.resolve():
-        raise InvalidProject(
-            f"{project.name} belongs to the cargo workspace in {metadata['workspace_root']}, whose lock file is not "
-            "the project's: add an empty [workspace] table to its Cargo.toml",
-            path=str(project.folder / FILE),
-            line=None,
-        )
-    local = (package for package in metadata["packages"] if package["source"] is None)
-    return {Path(package["manifest_path"]).parent: package for package in local}
+def _guarded(path: str, place: Path) -> str:
+    """Return a program that does what the one at ``path`` does, but takes no file of options."""
+    guard = place / "guarded" / Path(path).name  # rustc tells by a linker's name which options it takes
+    script = _GUARD.format(shlex.quote(path)).encode()
+    if not guard.is_file() or guard.read_bytes() != script:
+        write_whole(guard, script)
+        guard.chmod(0o700)
+    return str(guard)
 
 
-def _program(project: TransformProject, crates: Mapping[Path, dict[str, Any]]) -> str:
-    """Return the name of the one program that the project builds."""
-    targets = crates.get(project.folder.resolve(), {"targets": []})["targets"]
-    programs: list[str] = [target["name"] for target in targets if "bin" in target["kind"]]
-    if len(programs) != 1:
-        raise BuildFailed(
-            f"{project.name}: {project.folder / 'Cargo.toml'} builds {', '.join(programs) or 'no program'}; a "
-            "transform is exactly one program",
-            log="",
-        )
-    return programs[0]
+def _offline(place: Path) -> dict[str, str]:
+    return environment() | {"CARGO_HOME": str(place / "home")}
 
 
-def _renamed(crates: Mapping[Path, dict[str, Any]], target: Path) -> list[tuple[Path, str]]:
-    """Return the folders of this machine that panics could name, and what they are called instead.
-
-    The last that is a path's prefix counts.
-    """
-    home = Path(os.environ.get("CARGO_HOME") or Path.home() / ".cargo").absolute()  # links are kept, as cargo does
-    registries = sorted((home / "registry" / "src").glob("*"))  # a folder per registry, and so per mirror
-    return [
-        (home, "/cargo"),
-        *((registry, "/cargo/registry") for registry in registries),
-        (target, "/target"),
-        *((folder, f"/{crates[folder]['name']}") for folder in sorted(crates)),
-    ]
+def _strangers(project: TransformProject, crates: Crates, place: Path) -> list[Path]:
+    """Return the files that rustc read and that are neither among the inputs nor of a fetched crate."""
+    known, fetched = {*crates.files()}, place.resolve()
+    found = []
+    for file in _read(project, place / "target" / TARGET / "release" / "deps"):
+        path, real = Path(os.path.normpath(project.folder / file)), Path(os.path.realpath(project.folder / file))
+        if not real.is_relative_to(fetched) and (real != path or path not in known):
+            found.append(path)
+    return sorted(found)
 
 
-def _has_library(project: TransformProject) -> bool:
-    command = [_tool("rustc"), "--print", "target-libdir", "--target", TARGET]
-    library = run(command, folder=project.folder, env=_environment())
-    return library.returncode == 0 and Path(library.stdout.strip()).is_dir()
+def _read(project: TransformProject, folder: Path) -> Iterator[Path]:
+    """Yield the files that went into the compiled crates of a folder."""
+    for written in folder.glob("*.d"):
+        rules = _RULES.fullmatch(os.fsdecode(written.read_bytes()))
+        if rules is None:
+            raise BuildFailed(f"{project.name} reads a file whose name is not supported: rename it", log="")
+        yield from (Path(rule[:-1].replace("\\ ", " ")) for rule in rules[1].split("\n")[:-1])
 
 
-def _cargo(project: TransformProject, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    return compiled(project, [_tool("cargo"), *arguments], env=_environment() | variables, first_error=_first_error)
-
-
-def _version(tool: str, project: TransformProject) -> str:
-    ended = run([_tool(tool), "--version"], folder=project.folder, env=_environment())
-    if ended.returncode != 0:
-        raise _missing(f"no Rust toolchain: `{tool} --version` says: {last_line(ended.stderr)}")
-    return ended.stdout.strip()
-
-
-def _tool(name: str) -> str:
-    found = shutil.which(name)
+def _tool(name: str, *folders: Path) -> str:
+    found = program(name, *folders)
     if found is None:
         raise _missing(f"no Rust toolchain: there is no `{name}` on the PATH")
     return found
@@ -147,21 +228,18 @@ def _tool(name: str) -> str:
 
 def _missing(problem: str, *, rustup: str = RUSTUP) -> ToolchainMissing:
     return ToolchainMissing(
-        f"{problem}. Install Rust by rustup, then: {rustup}; or on Debian 13: {DEBIAN}, and set "
-        "CARGO_TARGET_WASM32_WASIP1_LINKER=wasm-ld-19",
-        install=rustup if shutil.which("rustup") else DEBIAN,
+        f"{problem}. Install Rust by rustup, then: {rustup}; or on Debian 13: {DEBIAN}, and set {LINKER}=wasm-ld-19",
+        install=rustup if program("rustup") else DEBIAN,
     )
 
 
-def _environment() -> dict[str, str]:
-    return {key: value for key, value in os.environ.items() if not key.startswith(_IGNORED)} | _FIXED
-
-
 def _first_error(log: str) -> str | None:
-    """Return the first error with its place: ``src/main.rs:line:column: error[E0425]: …``."""
+    """Return the first error with its place, ``src/main.rs:line:column: error[E0425]: …``, or with its cause."""
     lines = log.splitlines()
     for number, line in enumerate(lines):
         if line.startswith("error"):
-            place = next((below.strip()[4:] for below in lines[number:] if below.strip().startswith("--> ")), None)
-            return f"{place}: {line}" if place else line
+            below = lines[number:]
+            place = next((text.strip()[4:] for text in below if text.strip().startswith("--> ")), None)
+            causes = [text.strip() for before, text in pairwise(below) if before == "Caused by:"]
+            return f"{place}: {line}" if place else ": ".join((line, *causes[-1:]))
     return None

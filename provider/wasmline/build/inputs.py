@@ -1,0 +1,61 @@
+"""The files that a compiler reads, by names that do not depend on where their folders lie."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from wasmline.build.project import TransformProject
+from wasmline.errors import BuildFailed
+
+PROJECT = "."
+"""The project's own folder, among the places of inputs."""
+
+
+def named(
+    project: TransformProject, files: Iterable[Path], places: Mapping[str, Path], *, versioned: Sequence[Path] = ()
+) -> dict[str, Path]:
+    """Return files by the name of their place and their path in it; the paths are relative to the project's folder.
+
+    Left out are those in ``versioned`` folders: the compiler's version or a lock file stands for their content. Raises
+    BuildFailed for a file that lies anywhere else, or that a link leads to: a project reads what is its own.
+    """
+    roots = {name: Path(os.path.realpath(folder)) for name, folder in places.items()}
+    fixed = [Path(os.path.realpath(folder)) for folder in versioned]
+    inputs = {}
+    for file in files:
+        real = Path(os.path.realpath(project.folder / file))
+        if any(real.is_relative_to(folder) for folder in fixed):
+            continue
+        name = next((name for name, root in roots.items() if real.is_relative_to(root)), None)
+        if name is None or "\ufffd" in str(file):  # of a compiler's list, decoded: it may stand for any byte
+            raise BuildFailed(
+                f"{project.name} reads {real}, which is outside of the project's folder: put what it needs there",
+                log=f"{file} is {real}",
+            )
+        bases = (places[name], roots[name])
+        path = next((file.relative_to(base) for base in bases if file.is_relative_to(base)), file)
+        inputs[f"{name}/{(real.relative_to(roots[name]) if path.is_absolute() else path).as_posix()}"] = real
+    return inputs
+
+
+def digest(inputs: Mapping[str, Path], facts: Sequence[str]) -> str:
+    """Return the digest of files by their names, and of ``facts`` such as a compiler's flags.
+
+    Neither where the files are nor when they changed counts.
+    """
+    total = hashlib.sha256()
+    _add(total, len(facts).to_bytes(8, "big"))
+    for fact in facts:
+        _add(total, os.fsencode(fact))
+    for name in sorted(inputs):
+        _add(total, os.fsencode(name))
+        _add(total, inputs[name].read_bytes())
+    return f"sha256:{total.hexdigest()}"
+
+
+def _add(total: hashlib._Hash, part: bytes) -> None:
+    total.update(len(part).to_bytes(8, "big"))
+    total.update(part)

@@ -1,0 +1,94 @@
+"""The git commit that sources belong to, found without reading the repository's configuration.
+
+A repository's ``config`` can name programs, which git runs: file system monitors, filters, hooks. So git is given a
+folder of ours as the repository, without any configuration, and with links to the references and objects of the real
+one (gitrepository-layout(5)). And it is asked for objects only, never for the state of the work tree.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from wasmline.build.toolchains.compiler import environment, program
+
+_NO_CONFIGURATION = {
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_SYSTEM": os.devnull,
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_NO_REPLACE_OBJECTS": "1",
+}
+_MAX_LINE_BYTES = 4096
+
+
+def revision(folder: Path, files: Iterable[Path]) -> str | None:
+    """Return the git commit of a folder, with ``+dirty`` where one of the files is not in it byte for byte.
+
+    Files outside the repository do not count. None outside git, without git, and for a repository whose references or
+    objects are in another format than git's first.
+    """
+    git = program("git")
+    root = next((place for place in (folder.resolve(), *folder.resolve().parents) if (place / ".git").exists()), None)
+    if git is None or root is None:
+        return None
+    with tempfile.TemporaryDirectory(prefix="wasmline-git-") as place:
+        repository = Path(place)
+        if not _link(root / ".git", repository):
+            return None
+        commit = _git(git, repository, "rev-parse", "--verify", "HEAD^{commit}")
+        if commit is None:
+            return None
+        listed = _git(git, repository, "ls-tree", "-r", "-z", "--full-tree", commit.decode().strip()) or b""
+    blobs = {path: information.split()[2] for information, _, path in _entries(listed)}
+    inside = (file for file in files if file.is_relative_to(root))
+    dirty = any(blobs.get(os.fsencode(file.relative_to(root))) != _blob(file) for file in inside)
+    return commit.decode().strip() + ("+dirty" if dirty else "")
+
+
+def _link(git: Path, repository: Path) -> bool:
+    """Make a repository that has the head, the references and the objects of another; False where that has none."""
+    if git.is_file():  # of a further work tree, or of a submodule
+        git = git.parent / _line(git).removeprefix("gitdir: ")
+    common = git / (_line(git / "commondir") or ".")
+    (repository / "HEAD").write_bytes(os.fsencode(_line(git / "HEAD")) + b"\n")
+    for name in ("objects", "refs", "packed-refs"):
+        if (common / name).exists():
+            (repository / name).symlink_to((common / name).resolve())
+    return (repository / "objects").is_dir() and (repository / "refs").is_dir()
+
+
+def _line(path: Path) -> str:
+    """Return the first line of a short file; nothing where there is no such file."""
+    if not path.is_file():
+        return ""
+    with path.open("rb") as file:
+        return os.fsdecode(file.read(_MAX_LINE_BYTES).partition(b"\n")[0])
+
+
+def _git(git: str, repository: Path, *arguments: str) -> bytes | None:
+    command = [git, f"--git-dir={repository}", *arguments]
+    ended = subprocess.run(
+        command,
+        cwd=repository,
+        env=environment() | _NO_CONFIGURATION,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+    )
+    return ended.stdout if ended.returncode == 0 else None
+
+
+def _entries(listed: bytes) -> Iterable[tuple[bytes, bytes, bytes]]:
+    """Return ``mode type object``, a tab and the path of each file in git's list."""
+    return (entry.partition(b"\t") for entry in listed.split(b"\0") if entry)
+
+
+def _blob(file: Path) -> bytes:
+    """Return the name that git gives to a file's content."""
+    content = file.read_bytes()
+    return hashlib.sha1(b"blob %d\0%s" % (len(content), content), usedforsecurity=False).hexdigest().encode()

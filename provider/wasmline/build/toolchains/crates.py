@@ -1,0 +1,110 @@
+"""Cargo's own description of a project: its crates, and what of them would run on this machine.
+
+The form is that of ``cargo metadata --format-version 1``.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from wasmline.build.inputs import PROJECT
+from wasmline.build.project import FILE, TransformProject
+from wasmline.errors import BuildFailed, InvalidProject
+
+_NOT_SOURCES = ("build", "samples", "target")
+_RUN = {"custom-build": "build script", "proc-macro": "macro"}
+"""The kinds of targets that run on this machine when what needs them is compiled."""
+
+
+class Crates:
+    """The crates that a project is compiled from. Raises InvalidProject for a part of a larger cargo workspace."""
+
+    def __init__(self, project: TransformProject, metadata: Mapping[str, Any]) -> None:
+        if Path(metadata["workspace_root"]) != project.folder:
+            raise InvalidProject(
+                f"{project.name} belongs to the cargo workspace in {metadata['workspace_root']}, whose lock file is "
+                "not the project's: add an empty [workspace] table to its Cargo.toml",
+                path=str(project.folder / FILE),
+                line=None,
+            )
+        self._project = project
+        self._packages = {package["id"]: package for package in metadata["packages"]}
+        self._resolve = metadata["resolve"]
+        local = [package for package in self._packages.values() if package["source"] is None]
+        _check_names(project, local)
+        self.ids = [package["id"] for package in local]
+        """The crates that are compiled from folders of this disk."""
+        self.folders = {package["name"]: Path(package["manifest_path"]).parent for package in local}
+
+    def places(self) -> dict[str, Path]:
+        """Return the folders on this disk, the project's among them, for ``inputs.named``."""
+        own = self._project.folder
+        return {PROJECT: own} | {name: folder for name, folder in self.folders.items() if folder != own}
+
+    def files(self) -> Iterator[Path]:
+        """Yield the files in the crates' folders but for links, hidden ones, samples and the results of builds."""
+        for folder in self.places().values():
+            yield folder / "Cargo.toml"
+            for at, folders, names in os.walk(folder):
+                left_out = _NOT_SOURCES if Path(at) == folder else ()
+                folders[:] = [name for name in folders if name[0] != "." and name not in left_out]
+                files = (Path(at, name) for name in names if name[0] != ".")
+                yield from (file for file in files if file.is_file() and not file.is_symlink())
+
+    def program(self) -> str:
+        """Return the name of the one program that the project builds."""
+        targets = self._packages.get(self._resolve["root"], {"targets": []})["targets"]
+        programs: list[str] = [target["name"] for target in targets if "bin" in target["kind"]]
+        if len(programs) != 1:
+            raise BuildFailed(
+                f"{self._project.name}: {self._project.folder / 'Cargo.toml'} builds "
+                f"{', '.join(programs) or 'no program'}; a transform is exactly one program",
+                log="",
+            )
+        return programs[0]
+
+    def check_none_runs(self) -> None:
+        """Raise BuildFailed where a build would run code of the project or of its dependencies on this machine."""
+        manifest = tomllib.loads((self._project.folder / "Cargo.toml").read_text("utf-8"))
+        runs = [f"{manifest['cargo-features']} of cargo's unstable features"] if "cargo-features" in manifest else []
+        for package in self._compiled():
+            kinds = {kind for target in package["targets"] for kind in target["kind"]}
+            runs += [f"{package['name']} {package['version']} ({_RUN[kind]})" for kind in sorted(kinds & _RUN.keys())]
+        if runs:
+            raise BuildFailed(
+                f"{self._project.name} needs code that runs on this machine, outside of the sandbox, to be built: "
+                f"{', '.join(sorted(runs))}. If you trust it: wasmline build --allow-build-scripts",
+                log="\n".join(sorted(runs)),
+            )
+
+    def _compiled(self) -> Iterator[dict[str, Any]]:
+        """Yield the packages that a build compiles: all that the project needs, other than to test."""
+        nodes = {node["id"]: node for node in self._resolve["nodes"]}
+        found: set[str] = set()
+        following = [self._resolve["root"]]
+        while following:
+            package = following.pop()
+            if package not in found:
+                found.add(package)
+                yield self._packages[package]
+                needed = nodes[package]["deps"]
+                following += [dep["pkg"] for dep in needed if any(kind["kind"] != "dev" for kind in dep["dep_kinds"])]
+
+
+def _check_names(project: TransformProject, packages: list[dict[str, Any]]) -> None:
+    """Raise BuildFailed for a path that would be more than a path among rustc's arguments."""
+    for package in packages:
+        folder = Path(package["manifest_path"]).parent
+        paths = [Path(os.path.relpath(target["src_path"], folder)) for target in package["targets"]]
+        wrong = [path for path in paths if any(part[0] in "@-" for part in path.parts)]
+        wrong += [] if str(folder).isprintable() else [folder]
+        if wrong:
+            raise BuildFailed(
+                f"{project.name}: {str(wrong[0])!r} cannot name a crate's file or folder: to rustc, what begins with "
+                "@ or - may be an option, and what is not printable may end one",
+                log="\n".join(map(str, wrong)),
+            )

@@ -1,0 +1,97 @@
+from pathlib import Path
+
+import pytest
+
+from wasmline.build.inputs import PROJECT, digest, named
+from wasmline.build.project import TransformProject
+from wasmline.errors import BuildFailed
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> TransformProject:
+    folder = tmp_path / "project"
+    write(folder / "src/main.c", "int x;")
+    return TransformProject(folder=folder, name="t", input_topic="in", output_topics=("out",), language="c")
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def names(project: TransformProject, *files: str, **places: Path) -> set[str]:
+    return {*named(project, map(Path, files), {PROJECT: project.folder, **places})}
+
+
+def test_a_file_is_named_by_its_place_in_the_project(project: TransformProject) -> None:
+    write(project.folder / "samples/table.h", "")
+    absolute = project.folder / "src/main.c"
+    assert names(project, "src/main.c", str(absolute), "src/../samples/table.h") == {
+        "./src/main.c",
+        "./src/../samples/table.h",
+    }
+
+
+def test_a_file_of_another_place_is_named_by_that(project: TransformProject, tmp_path: Path) -> None:
+    header = write(tmp_path / "installed/here/sdk.h", "")
+    assert names(project, str(header), sdk=tmp_path / "installed") == {"sdk/here/sdk.h"}
+
+
+def test_what_the_compiler_brings_along_is_left_out(project: TransformProject, tmp_path: Path) -> None:
+    header = write(tmp_path / "compiler/stdio.h", "")
+    places = {PROJECT: project.folder}
+    assert named(project, [header], places, versioned=[tmp_path / "compiler"]) == {}
+
+
+@pytest.mark.parametrize(
+    "file", ["../outside.h", "src/../../outside.h", "src/link.h", "src/folder/outside.h", "/etc/passwd"]
+)
+def test_a_file_that_is_not_the_project_s_is_refused(project: TransformProject, tmp_path: Path, file: str) -> None:
+    outside = write(tmp_path / "outside.h", "")
+    (project.folder / "src/link.h").symlink_to(outside)
+    (project.folder / "src/folder").symlink_to(tmp_path)
+    with pytest.raises(BuildFailed, match=r"t reads /.*(outside\.h|passwd), which is outside of the project's folder"):
+        names(project, "src/main.c", file)
+
+
+def test_a_name_that_could_not_be_decoded_is_refused(project: TransformProject) -> None:
+    write(project.folder / "src/\ufffd.h", "")
+    with pytest.raises(BuildFailed, match="outside"):
+        names(project, "src/\ufffd.h")
+
+
+def test_a_link_within_the_project_counts_as_what_it_leads_to(project: TransformProject) -> None:
+    link = project.folder / "src/choice"
+    for name in ("first", "second"):
+        write(project.folder / name / "x.h", name)
+    link.symlink_to("../first")
+    first = digest(named(project, [Path("src/choice/x.h")], {PROJECT: project.folder}), [])
+    link.unlink()
+    link.symlink_to("../second")
+    assert digest(named(project, [Path("src/choice/x.h")], {PROJECT: project.folder}), []) != first
+
+
+def test_the_digest_is_of_names_and_contents_not_of_where_they_lie(tmp_path: Path) -> None:
+    first = digest({"./a": write(tmp_path / "here/a", "1"), "./b": write(tmp_path / "here/b", "2")}, ["-O2"])
+    second = digest({"./b": write(tmp_path / "there/y", "2"), "./a": write(tmp_path / "there/x", "1")}, ["-O2"])
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    ("inputs", "facts"),
+    [
+        ({"./a": "other", "./b": "2"}, ["-O2", "c"]),
+        ({"./a": "1", "./c": "2"}, ["-O2", "c"]),
+        ({"./a": "1"}, ["-O2", "c"]),
+        ({"./a": "1", "./b": "2"}, ["-O3", "c"]),
+        ({"./a": "1", "./b": "2"}, ["-O2c"]),
+        ({"./b": "2"}, ["-O2", "c", "./a", "1"]),
+    ],
+)
+def test_any_change_that_may_matter_changes_the_digest(
+    tmp_path: Path, inputs: dict[str, str], facts: list[str]
+) -> None:
+    before = digest({"./a": write(tmp_path / "1", "1"), "./b": write(tmp_path / "2", "2")}, ["-O2", "c"])
+    changed = {name: write(tmp_path / f"{name}.changed", text) for name, text in inputs.items()}
+    assert digest(changed, facts) != before
