@@ -21,7 +21,7 @@ INSTALLED := $(VENV)/installed
 demo: $(INSTALLED) ## run the delivery pipeline through Airflow, Kafka and Spark; print and keep its report (DATA=path.csv)
 	@$(BIN)/python dags/demo.py $(if $(DATA),--data "$(DATA)")
 
-test: $(INSTALLED) lint ## check and run the whole test suite
+test: $(INSTALLED) rust-target lint ## check and run the whole test suite
 	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 up: $(INSTALLED) ## start the demo's Kafka and Airflow and leave them running
@@ -82,9 +82,15 @@ bench-stream: $(INSTALLED) ## streams on Spark beside what they are measured aga
 
 # -- installation ------------------------------------------------------------------------------------------------------
 
-.PHONY: prerequisites
+.PHONY: prerequisites rust-target
 prerequisites:
 	@$(PYTHON) .ci/prerequisites.py
+
+# Rust is optional; where rustup manages it, its standard library for WebAssembly is one download away.
+rust-target:
+	@if command -v rustup >/dev/null && ! test -d "$$(rustc --print target-libdir --target wasm32-wasip1)"; then \
+	  rustup target add wasm32-wasip1 || echo "rustup has no wasm32-wasip1: the tests of Rust skip"; \
+	fi
 
 $(INSTALLED): pyproject.toml requirements.lock | prerequisites
 	@echo "installing into $(VENV) (once; about a minute)"
