@@ -43,9 +43,11 @@ class Failure(click.ClickException):
             self._details = error.diff
 
     def show(self, file: object = None) -> None:
+        from wasmline.cli.columns import printable
+
         if self._details:
-            click.echo(self._details.rstrip(), err=True)
-        click.echo(f"wasmline: {self.message}", err=True)
+            click.echo(printable(self._details.rstrip(), lines=True), err=True)
+        click.echo(f"wasmline: {printable(self.message, lines=True)}", err=True)
 
 
 class Commands(click.Group):

@@ -1,4 +1,4 @@
-"""Columns of text, as a terminal shows them."""
+"""Text as a terminal shows it, in columns, and without what a terminal would obey."""
 
 from __future__ import annotations
 
@@ -6,7 +6,17 @@ from collections.abc import Sequence
 
 
 def aligned(rows: Sequence[Sequence[str]], indent: str = "") -> str:
-    """Return one line for each row, its cells under those of the row before."""
+    """Return one line for each row, its printable cells under those of the row before."""
+    rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     cells = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
     return "\n".join((indent + line).rstrip() for line in cells)
+
+
+def printable(text: str, *, lines: bool = False) -> str:
+    """Return a text with control and format characters as escapes; with ``lines``, line feeds and tabs stay.
+
+    Names, messages and reports come from modules, registries and topics, which others write.
+    """
+    kept = "\n\t" if lines else ""
+    return "".join(letter if letter.isprintable() or letter in kept else f"\\u{ord(letter):04x}" for letter in text)

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from wasmline.cli.columns import printable
 from wasmline.cli.options import registry_option
 from wasmline.cli.trial import Trial, find
 from wasmline.documents import plain
@@ -33,7 +34,7 @@ def inspect(transform: str, as_json: bool, registry: str) -> None:
         return
     for label, lines in _table(trial, found):
         for line in lines:
-            click.echo(f"{label:{LABEL}}{_printable(line)}")
+            click.echo(f"{label:{LABEL}}{printable(line)}")
             label = ""
 
 
@@ -75,11 +76,6 @@ def _items(items: tuple[Item, ...]) -> list[str]:
     names = [f"{item.module}.{item.name}" if item.module is not None else item.name for item in items]
     width = max(map(len, names), default=0)
     return [f"{name:{width}}  {item.kind} {item.type}" for name, item in zip(names, items, strict=True)] or ["none"]
-
-
-def _printable(text: str) -> str:
-    """Return a text that holds names which a module chose, without what a terminal would obey."""
-    return "".join(letter if letter.isprintable() else f"\\u{ord(letter):04x}" for letter in text)
 
 
 def _verdict(verdict: Verdict) -> list[str]:

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
 import click
 
 from wasmline.build.jsonl import output_lines, read_batches
+from wasmline.cli.columns import printable
 from wasmline.cli.options import guest_options, registry_option
 from wasmline.cli.trial import Trial, find
 from wasmline.wasm import TransformResult, TransformRuntime
 
 SOME_FAILED = 3
 
+_CONTROL = re.compile(rb"\x7f|\xc2[\x80-\x9f]")
+"""In UTF-8, the control characters that JSON allows in a string as they are and a terminal obeys."""
+
 
 @click.command()
 @click.argument("transform", metavar="MODULE|FOLDER|NAME@VERSION")
+@click.option(
+    "--input-topic", metavar="NAME", help="The topic that the records come from, instead of the declared one."
+)
 @guest_options
 @click.option(
     "--logs",
@@ -41,12 +50,12 @@ def run(ctx: click.Context, /, transform: str, logs: str | None, registry: str, 
     run, but the exit status is 3.
     """
     trial = find(transform, registry).adjusted(**guest)
-    with _log_file(logs) as log_file:
-        failed = _pipe(trial, log_file)
+    with _log_writer(logs) as write_log:
+        failed = _pipe(trial, write_log)
     ctx.exit(SOME_FAILED if failed else 0)
 
 
-def _pipe(trial: Trial, log_file: BinaryIO | None) -> int:
+def _pipe(trial: Trial, write_log: Callable[[str], None] | None) -> int:
     """Transform stdin to stdout, batch by batch, and return how many records failed."""
     stdin, stdout = _bytes_of(sys.stdin, "stdin"), _bytes_of(sys.stdout, "stdout")
     failed = 0
@@ -54,11 +63,16 @@ def _pipe(trial: Trial, log_file: BinaryIO | None) -> int:
         for batch in read_batches(stdin, "stdin"):
             result = instance.transform(batch)
             failed += len(result.failures)
-            stdout.writelines(output_lines(batch, result, trial.context.output_topics))
+            lines = output_lines(batch, result, trial.context.output_topics)
+            stdout.writelines(_CONTROL.sub(_escaped, line) for line in lines)
             stdout.flush()
-            if log_file:
-                _write_logs(log_file, result)
+            if write_log:
+                write_log(_log_text(result))
     return failed
+
+
+def _escaped(control: re.Match[bytes]) -> bytes:
+    return b"\\u%04x" % ord(control[0].decode())
 
 
 def _bytes_of(stream: TextIO | None, name: str) -> BinaryIO:
@@ -68,19 +82,24 @@ def _bytes_of(stream: TextIO | None, name: str) -> BinaryIO:
     return stream.buffer
 
 
-def _write_logs(file: BinaryIO, result: TransformResult) -> None:
-    file.writelines(line.text.encode("utf-8", "replace") for line in result.logs)
-    if result.logs_dropped:
-        file.write(f"({result.logs_dropped} more lines were over the log limit)\n".encode())
-    file.flush()
+def _log_text(result: TransformResult) -> str:
+    text = "".join(line.text for line in result.logs)
+    return text + (f"({result.logs_dropped} more lines were over the log limit)\n" if result.logs_dropped else "")
 
 
 @contextmanager
-def _log_file(place: str | None) -> Iterator[BinaryIO | None]:
+def _log_writer(place: str | None) -> Iterator[Callable[[str], None] | None]:
+    """Yield what writes the guest's log: to a file as it is, to stderr as a terminal may show it."""
     if place is None:
         yield None
     elif place == "-":
-        yield _bytes_of(sys.stderr, "stderr")
+        stderr = _bytes_of(sys.stderr, "stderr")
+        yield lambda text: _write(stderr, printable(text, lines=True))
     else:
         with Path(place).open("wb") as file:
-            yield file
+            yield partial(_write, file)
+
+
+def _write(file: BinaryIO, text: str) -> None:
+    file.write(text.encode("utf-8", "replace"))
+    file.flush()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wasmline.cli.columns import aligned
+from wasmline.cli.columns import aligned, printable
 from wasmline.cli.options import kafka_config, kafka_option
 from wasmline.clock import now_ms
 
@@ -124,7 +124,7 @@ def text(standing: JobStanding, now: int) -> str:
     """Return a standing for people at Unix time ``now`` in milliseconds."""
     from wasmline.deploy import PartitionTotals
 
-    lines = [_run(standing, now)]
+    lines = [printable(_run(standing, now))]
     if standing.partitions:
         totals = PartitionTotals.of(standing.partitions)
         rows = [_row(each, now) for each in standing.partitions]
