@@ -60,7 +60,7 @@ OCI = "org.opencontainers.image."
 
 ATTACKS: dict[str, Callable[[Hostile], object]] = {
     "digest that is a path": lambda hostile: hostile.change_index(
-        lambda index: index["manifests"][0].update(digest="sha256:../../../../../secret")
+        lambda index: index["manifests"][0].update(digest="sha256:../../../../../../secret")
     ),
     "version with escapes": lambda hostile: hostile.annotate(f"{OCI}version", ESCAPES),
     "title with escapes": lambda hostile: hostile.annotate(f"{OCI}title", ESCAPES),
