@@ -1,6 +1,6 @@
 """The documents of an OCI image layout (image specification 1.1): descriptors, manifests and the index.
 
-What is decoded here was written by anybody who may write to the registry. The types hold what is checked of it.
+Whatever is decoded here is input from the writers of a registry and is not trusted; the types say what is checked.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Folders on a disk: written beside their place, flushed to the disk, then renamed.
 
 Every folder is opened relative to its parent and without following links, so that none can lead out of the registry,
-even while somebody exchanges one for a link.
+not even one that is exchanged for a link meanwhile.
 """
 
 from __future__ import annotations

@@ -179,7 +179,9 @@ class OciLayoutStore:
     def _document(self, folder: str, blob: Descriptor, kind: type[T]) -> T:
         path = f"{folder}/{blob_path(blob.digest)}"
         if blob.size > MAX_DOCUMENT_BYTES:
-            raise self._invalid(path, f"it is said to take {blob.size} bytes")
+            raise self._invalid(
+                path, f"its descriptor says {blob.size} bytes; a document takes at most {MAX_DOCUMENT_BYTES}"
+            )
         return self._decoded(path, self._blob(folder, blob), kind)
 
     def _blob(self, folder: str, blob: Descriptor) -> bytes:

@@ -11,6 +11,8 @@ from wasmline.errors import RegistryUnavailable
 File = tuple[str, bytes]
 """A path relative to the folder, and its content."""
 
+NOTHING_PUBLISHED = "; nothing was published"
+
 
 class Storage(Protocol):
     """Immutable folders of files. Paths are relative to the root, with ``/`` between their parts.
@@ -58,6 +60,3 @@ def unavailable(url: str, error: Exception, consequence: str = "") -> RegistryUn
     """Return the error of the tree for what a disk or a driver said."""
     reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return RegistryUnavailable(f"the registry at {url} refused: {reason}{consequence}")
-
-
-NOTHING_PUBLISHED = "; nothing was published"

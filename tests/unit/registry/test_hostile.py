@@ -217,7 +217,7 @@ MALFORMATIONS: dict[str, tuple[Change, str]] = {
     "size beyond the limit": (in_layer(lambda it: it.update(size=2**40)), "`int` <= 268435456"),
     "size of a document beyond the limit": (
         in_module(lambda it: it.update(size=limits.MAX_DOCUMENT_BYTES + 1)),
-        "it is said to take",
+        "its descriptor says 4194305 bytes",
     ),
     "size that is text": (in_module(lambda it: it.update(size="1")), "Expected `int`, got `str`"),
     "size that is a fraction": (in_module(lambda it: it.update(size=1.5)), "Expected `int`, got `float`"),
@@ -298,6 +298,7 @@ MALFORMATIONS: dict[str, tuple[Change, str]] = {
 }
 
 
+@pytest.mark.parametrize("stored", ["object store"], indirect=True)
 @pytest.mark.parametrize("case", MALFORMATIONS)
 def test_a_malformed_version_is_one_error_that_says_what_and_where(stored: StoredLayout, case: str) -> None:
     change, complaint = MALFORMATIONS[case]
