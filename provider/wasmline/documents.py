@@ -19,12 +19,12 @@ def encode(document: Any) -> bytes:
 def decode(kind: type[T], data: bytes | str) -> T:
     """Return the ``kind`` that ``data`` holds.
 
-    Fields that a newer minor release added are ignored; a missing or mistyped field, or another ``spec_version``,
-    raises UnsupportedSpecVersion with the path to it.
+    Fields that a newer minor release added are ignored; a missing or mistyped field, another ``spec_version`` and
+    bytes that are not JSON raise UnsupportedSpecVersion with the path to it.
     """
     try:
         return msgspec.json.decode(data, type=kind)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UnsupportedSpecVersion(f"not a {kind.__name__} this release can read: {error}") from error
 
 

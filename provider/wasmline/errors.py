@@ -9,7 +9,7 @@
     │                   GuestTrap(code) · GuestTimeout(limit_ms) · GuestOutOfMemory(limit_bytes) · GuestExit(status)
     │                   GuestProtocolError · RecordTooLarge · InvalidBatch · InstanceClosed · SandboxViolation
     ├─ RegistryError    VersionNotFound · VersionExists · DigestMismatch · RegistryUnavailable
-    │                   InvalidReference(reference)
+    │                   InvalidReference(reference) · InvalidLayout(path) · InvalidArtifact
     ├─ DeployError      TopicNotFound(topic) · LimitExceeded · Conflict(name, generation) · DeploymentNotFound
     │                   DeploymentPaused
     ├─ KafkaError       BrokerUnavailable(bootstrap_servers) · InvalidKafkaConfig(key) · ClientClosed
@@ -176,14 +176,14 @@ class VersionNotFound(RegistryError):
 
 
 class VersionExists(RegistryError):
-    """The version is taken by other bytes; versions are immutable."""
+    """The version is taken by other bytes or with another declaration; versions are immutable."""
 
     name: str
     version: str
 
 
 class DigestMismatch(RegistryError):
-    """Stored bytes do not have the digest they are stored under."""
+    """Stored bytes do not have the digest or the size that they are stored under."""
 
     expected: str
     actual: str
@@ -193,6 +193,16 @@ class InvalidReference(RegistryError):
     """A name, a version or ``name@version`` is not one that the registry can keep."""
 
     reference: str
+
+
+class InvalidLayout(RegistryError):
+    """What the registry holds is not the OCI image layout of the version it is kept as; ``path`` is below its root."""
+
+    path: str
+
+
+class InvalidArtifact(RegistryError):
+    """What is to be published could not be read again: it is too large, or its metadata are malformed."""
 
 
 class RegistryUnavailable(RegistryError):

@@ -53,6 +53,10 @@ def test_from_an_empty_folder_to_a_version_that_runs(wasmline: Wasmline) -> None
         wasmline("run", transform, "--output-topic", "loud", lines='{"value":"hey"}\n').stdout
         for transform in ("shout", "shout/build/shout.wasm", "shout@0.1.0", "shout")
     }
+    for transform in ("shout", "shout/build/shout.wasm", "shout@0.1.0"):
+        wasmline("run", transform, "--input-topic", "loud", lines='{"value":"hey"}\n')
+        refused = wasmline("run", transform, "--input-topic", "loud", "--output-topic", "loud", status=1)
+        assert "loud is both input and output" in refused.stderr
     assert [json.loads(line) for line in printed] == [
         {
             "output": 0,
@@ -107,6 +111,20 @@ def test_a_changed_transform_fails_its_samples_until_it_is_blessed_and_needs_a_n
     refused = wasmline("publish", "shout", status=1)
     assert "shout@0.1.0 exists" in refused.stderr
     assert "publish under a new version" in refused.stderr
+
+
+def test_a_changed_declaration_needs_a_new_version(wasmline: Wasmline) -> None:
+    wasmline("init", "shout")
+    wasmline("publish", "shout")
+    file = wasmline.folder / "shout/transform.yaml"
+    declared = file.read_text()
+    file.write_text(declared.replace("shout.output", "other") + "env: {LANG: en}\n")
+    refused = wasmline("publish", "shout", status=1)
+    assert "with the same bytes and another declaration, which differs in env, output-topics;" in refused.stderr
+    file.write_text(f"# A comment.\n{declared}")
+    wasmline("publish", "shout")
+    printed = wasmline("run", "shout@0.1.0", lines='{"value":"hey"}\n').stdout
+    assert json.loads(printed)["topic"] == "shout.output"
 
 
 def test_a_compile_error_is_shown_as_the_compiler_says_it(wasmline: Wasmline) -> None:

@@ -44,6 +44,7 @@ class Failure(click.ClickException):
             self._details = error.diff
 
     def show(self, file: object = None) -> None:
+
         if self._details:
             click.echo(printable(self._details.rstrip(), lines=True), err=True)
         click.echo(f"wasmline: {printable(self.message, lines=True)}", err=True)

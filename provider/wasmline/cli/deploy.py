@@ -56,8 +56,7 @@ def deploy(
     from wasmline.deploy import deploy as deploy_spec
     from wasmline.registry import FilesystemRegistry
 
-    store = FilesystemRegistry(registry)
-    version = store.get(*_named(reference))
+    version, wasm = FilesystemRegistry(registry).load(*_named(reference))
     spec = DeploymentSpec.of(
         version,
         input_topic=input_topic,
@@ -68,7 +67,6 @@ def deploy(
         clock=clock,
         schemas=schemas,
     )
-    wasm = store.read(version.name, version.version)
     deployment = deploy_spec(kafka_config(settings), spec, wasm, expected_generation=expected_generation)
     click.echo(f'transform "{spec.name}" deployed: {version}, generation {deployment.generation}')
 
@@ -209,7 +207,7 @@ def _echo_table(listed: list[dict[str, Any]]) -> None:
 
 def _echo_detailed(listed: list[dict[str, Any]]) -> None:
     for each in listed:
-        click.echo(f"{each['name']}, {each['input_topic']} → {', '.join(each['output_topics'])}")
+        click.echo(printable(f"{each['name']}, {each['input_topic']} → {', '.join(each['output_topics'])}"))
         if each["state"] == "paused":
             click.echo(f"  paused: {printable(each['reason'])}")
         rows = [["PARTITION", "NODE", "STATUS", "LAG"]]

@@ -21,6 +21,9 @@ SOME_FAILED = 3
 
 @click.command()
 @click.argument("transform", metavar="MODULE|FOLDER|NAME@VERSION")
+@click.option(
+    "--input-topic", metavar="NAME", help="The topic that the records come from, instead of the declared one."
+)
 @guest_options
 @click.option(
     "--logs",

@@ -125,7 +125,7 @@ def text(standing: JobStanding, now: int) -> str:
     """Return a standing for people at Unix time ``now`` in milliseconds."""
     from wasmline.deploy import PartitionTotals
 
-    lines = [_run(standing, now)]
+    lines = [printable(_run(standing, now))]
     if standing.partitions:
         totals = PartitionTotals.of(standing.partitions)
         rows = [_row(each, now) for each in standing.partitions]

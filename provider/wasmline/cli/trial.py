@@ -30,6 +30,7 @@ class Trial:
         self,
         *,
         env: tuple[tuple[str, str], ...],
+        input_topic: str | None = None,
         output_topics: tuple[str, ...],
         memory: int | None,
         clock: Clock,
@@ -40,6 +41,7 @@ class Trial:
         context = replace(
             self.context,
             env={**self.context.env, **dict(env)},
+            input_topic=self.context.input_topic if input_topic is None else input_topic,
             output_topics=output_topics or self.context.output_topics,
             clock=clock,
             schemas=schemas,
@@ -97,8 +99,7 @@ def _from_file(path: Path) -> Trial:
 
 def _from_registry(reference: str, url: str) -> Trial:
     name, wanted = parse_reference(reference)
-    registry = FilesystemRegistry(url)
-    version = registry.get(name, wanted)
+    version, wasm = FilesystemRegistry(url).load(name, wanted)
     declared = version.metadata.transform
     context = TransformContext(
         name=name,
@@ -111,7 +112,7 @@ def _from_registry(reference: str, url: str) -> Trial:
         cpu_ms_per_record=declared.get("timeout-ms", ResourceLimits().cpu_ms_per_record),
     )
     return Trial(
-        wasm=registry.read(name, version.version),
+        wasm=wasm,
         context=context,
         limits=limits,
         version=version.version,

@@ -3,9 +3,10 @@
 ``FilesystemRegistry(url)`` keeps modules; ``OciLayoutStore(url)`` keeps any kind of artifact the same way.
 """
 
-from wasmline.registry.layout import Descriptor, Layer, created_now, digest_of
+from wasmline.registry.creation_time import created_now
+from wasmline.registry.layout import Descriptor, Layer, digest_of
+from wasmline.registry.metadata import ArtifactMetadata
 from wasmline.registry.modules import (
-    ArtifactMetadata,
     FilesystemRegistry,
     Registry,
     Version,

@@ -1,22 +1,39 @@
-"""The documents of an OCI image layout (image specification 1.1): descriptors, manifests and the index."""
+"""The documents of an OCI image layout (image specification 1.1): descriptors, manifests and the index.
+
+Whatever is decoded here is input from the writers of a registry and is not trusted; the types say what is checked.
+"""
 
 from __future__ import annotations
 
 import hashlib
-import os
-from collections.abc import Mapping, Sequence
+import json
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
+from msgspec import Meta
 
-MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
-INDEX_TYPE = "application/vnd.oci.image.index.v1+json"
+T = TypeVar("T")
+
+MANIFEST_TYPE: Final = "application/vnd.oci.image.manifest.v1+json"
+INDEX_TYPE: Final = "application/vnd.oci.image.index.v1+json"
 EMPTY_TYPE = "application/vnd.oci.empty.v1+json"
 REFERENCE_NAME = "org.opencontainers.image.ref.name"
 LAYOUT_FILE = ("oci-layout", b'{"imageLayoutVersion":"1.0.0"}')
 INDEX_FILE = "index.json"
+
+MAX_DOCUMENT_BYTES = 4 * 2**20
+"""Of an index, a manifest, a configuration or an attachment; registries accept manifests of 4 MiB."""
+
+MAX_BLOB_BYTES = 2**28
+"""Of a layer."""
+
+MAX_MANIFESTS = 32
+"""Of an index: the artifact's and those of its attachments."""
+
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 def digest_of(data: bytes) -> str:
@@ -30,11 +47,28 @@ def blob_path(digest: str) -> str:
     return f"blobs/{algorithm}/{value}"
 
 
-def created_now() -> str:
-    """Return the time to stamp on an artifact, RFC 3339: SOURCE_DATE_EPOCH where it is set, else the clock."""
-    epoch = os.environ.get("SOURCE_DATE_EPOCH")
-    moment = datetime.fromtimestamp(int(epoch), UTC) if epoch else datetime.now(UTC)
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+def decoded(data: bytes, kind: type[T]) -> T:
+    """Return the ``kind`` that a JSON document holds.
+
+    Raises ValueError for anything else: other types, bytes that are not UTF-8, a key that is repeated in an object,
+    nesting without end.
+    """
+    try:
+        json.loads(data.decode(), object_pairs_hook=_require_unique)
+        return msgspec.json.decode(data, type=kind)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    except msgspec.DecodeError as error:
+        raise ValueError(str(error)) from error
+
+
+def _require_unique(pairs: list[tuple[str, Any]]) -> None:
+    """Refuse an object with a repeated key, of which another reader may take the other value."""
+    known: set[str] = set()
+    for key, _ in pairs:
+        if key in known:
+            raise ValueError(f"the key {key[:100]!r} is repeated")
+        known.add(key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,14 +93,26 @@ EMPTY = Layer(media_type=EMPTY_TYPE, data=b"{}")
 """What the specification puts where an artifact has no configuration."""
 
 
+class LayoutMarker(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The file that makes a folder an image layout."""
+
+    image_layout_version: Literal["1.0.0"]
+
+
 class Descriptor(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A pointer to a blob by digest."""
+    """A pointer to a blob. The digest is a SHA-256, so that it can be a part of a path."""
 
     media_type: str
     digest: str
-    size: int
+    size: Annotated[int, Meta(ge=0, le=MAX_BLOB_BYTES)]
     artifact_type: str | None = None
     annotations: dict[str, str] = {}
+
+    def __post_init__(self) -> None:
+        if not _DIGEST.fullmatch(self.digest):
+            raise ValueError(
+                f"the digest {self.digest[:140]!r} is not supported: expected sha256: and 64 hexadecimal digits"
+            )
 
     @classmethod
     def of(cls, layer: Layer) -> Descriptor:
@@ -77,46 +123,30 @@ class Descriptor(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """One artifact: its configuration and its layers; with a ``subject``, a document about that other manifest."""
 
-    schema_version: int
-    media_type: str
+    schema_version: Literal[2]
+    media_type: Literal["application/vnd.oci.image.manifest.v1+json"]
     config: Descriptor
-    layers: list[Descriptor]
+    layers: Annotated[list[Descriptor], Meta(min_length=1)]
     artifact_type: str | None = None
     subject: Descriptor | None = None
     annotations: dict[str, str] = {}
 
 
 class Index(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a layout holds: here the artifact's manifest, then the manifests about it."""
+    """What a layout holds: the artifact's manifest, named by its version, and the manifests about it."""
 
-    schema_version: int
-    media_type: str
-    manifests: list[Descriptor]
-
-
-def manifest_of(
-    layers: Sequence[Layer],
-    config: Layer,
-    annotations: Mapping[str, str],
-    *,
-    subject: Descriptor | None = None,
-) -> Layer:
-    """Return the manifest over a configuration and layers, itself as a layer."""
-    manifest = Manifest(
-        schema_version=2,
-        media_type=MANIFEST_TYPE,
-        config=Descriptor.of(config),
-        layers=[Descriptor.of(layer) for layer in layers],
-        artifact_type=layers[0].media_type if config == EMPTY else None,
-        subject=subject,
-        annotations=dict(sorted(annotations.items())),
+    schema_version: Literal[2]
+    media_type: Literal["application/vnd.oci.image.index.v1+json"] = (
+        INDEX_TYPE  # which the specification lets be absent
     )
-    return Layer(media_type=MANIFEST_TYPE, data=msgspec.json.encode(manifest))
+    manifests: Annotated[list[Descriptor], Meta(min_length=1, max_length=MAX_MANIFESTS)]
 
-
-def index_of(manifest: Layer, about: Sequence[tuple[str, Layer]], *, version: str) -> bytes:
-    """Return the ``index.json`` that names a manifest by its version, and the manifests about it by what they are."""
-    named = Layer(media_type=MANIFEST_TYPE, data=manifest.data, annotations={REFERENCE_NAME: version})
-    others = [msgspec.structs.replace(Descriptor.of(layer), artifact_type=kind) for kind, layer in about]
-    index = Index(schema_version=2, media_type=INDEX_TYPE, manifests=[Descriptor.of(named), *others])
-    return msgspec.json.encode(index)
+    def named(self, version: str) -> tuple[Descriptor, list[Descriptor]]:
+        """Return the manifest of ``version`` and those of its attachments. Raises ValueError for another version's."""
+        matches = [each for each in self.manifests if each.annotations.get(REFERENCE_NAME) == version]
+        if len(matches) != 1:
+            names = [each.annotations.get(REFERENCE_NAME, "")[:140] for each in self.manifests]
+            raise ValueError(f"expected one manifest named {version}, found {names}: was the folder copied or renamed?")
+        if wrong := [each.media_type[:140] for each in self.manifests if each.media_type != MANIFEST_TYPE]:
+            raise ValueError(f"expected manifests of the media type {MANIFEST_TYPE}, found {wrong}")
+        return matches[0], [each for each in self.manifests if each is not matches[0]]

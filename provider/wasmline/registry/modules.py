@@ -7,38 +7,33 @@ Artifacts follow the CNCF Wasm OCI artifact layout (tag-runtime.cncf.io, "Wasm O
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Annotated, Any, Literal, Protocol
 
 import msgspec
+from msgspec import Meta
 
-from wasmline.errors import InvalidReference
-from wasmline.registry.layout import Layer, created_now, digest_of
+from wasmline.errors import InvalidArtifact, InvalidReference, VersionExists
+from wasmline.registry.creation_time import created_now
+from wasmline.registry.layout import Descriptor, Layer
+from wasmline.registry.metadata import TITLE, VERSION, ArtifactMetadata, annotations_of, parse_metadata
 from wasmline.registry.oci import Artifact, OciLayoutStore
 
 WASM_TYPE = "application/wasm"
 WASM_CONFIG_TYPE = "application/vnd.wasm.config.v0+json"
 PROVENANCE_TYPE = "application/vnd.in-toto+json"
-TRANSFORM_ANNOTATION = "wasmline.transform"
 
 _KIND = "modules"
-_OCI = "org.opencontainers.image."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArtifactMetadata:
-    """What is known of a module beside its bytes.
+class WasmConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The configuration of the Wasm OCI artifact layout, as far as it is read."""
 
-    ``transform`` is what its project declares (topics, env, limits) as JSON-able data, the defaults of a deployment;
-    ``revision`` the source's git commit; ``created`` RFC 3339, None for now.
-    """
-
-    description: str = ""
-    revision: str | None = None
-    source: str | None = None
-    licenses: str | None = None
-    created: str | None = None
-    transform: Mapping[str, Any] = field(default_factory=dict)
+    created: Annotated[datetime, Meta(tz=True)]
+    architecture: Literal["wasm"]
+    os: Literal["wasip1"]
+    layer_digests: list[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,10 +62,17 @@ class Registry(Protocol):
         metadata: ArtifactMetadata | None = None,
         provenance: Mapping[str, Any] | None = None,
     ) -> Version:
-        """Make ``name@version`` these bytes; a no-op if it is them already. Raises VersionExists."""
+        """Make ``name@version`` these bytes, with this metadata; a no-op if it is that already.
+
+        Raises VersionExists for other bytes, and for the same with another description, licence, source or
+        declaration; ``created`` and ``revision`` may differ. Raises InvalidArtifact for malformed metadata.
+        """
 
     def get(self, name: str, version: str | None = None) -> Version:
         """Return what is known of a version. Raises VersionNotFound."""
+
+    def load(self, name: str, version: str | None = None) -> tuple[Version, bytes]:
+        """Return a version and its bytes, which have its digest. Raises VersionNotFound, DigestMismatch."""
 
     def read(self, name: str, version: str | None = None) -> bytes:
         """Return a version's bytes, verified. Raises VersionNotFound, DigestMismatch."""
@@ -104,31 +106,51 @@ class FilesystemRegistry:
         metadata: ArtifactMetadata | None = None,
         provenance: Mapping[str, Any] | None = None,
     ) -> Version:
+        module = Layer(media_type=WASM_TYPE, data=wasm, annotations={TITLE: f"{name}.wasm"})
         known = metadata or ArtifactMetadata()
         created = known.created or created_now()
-        config = {"created": created, "architecture": "wasm", "os": "wasip1", "layerDigests": [digest_of(wasm)]}
-        artifact = self._store.put(
-            _KIND,
-            name,
-            version,
-            layers=[Layer(media_type=WASM_TYPE, data=wasm, annotations={f"{_OCI}title": f"{name}.wasm"})],
-            config=Layer.json(WASM_CONFIG_TYPE, config),
-            annotations=_annotations(name, version, created, known),
-            attachments=[Layer.json(PROVENANCE_TYPE, provenance)] if provenance else [],
+        try:
+            config = _config(created, module)
+            annotations = annotations_of(name, version, replace(known, created=created))
+            wanted = parse_metadata(annotations)
+            attachments = [Layer.json(PROVENANCE_TYPE, provenance)] if provenance else []
+        except ValueError as error:
+            raise InvalidArtifact(f"{name}@{version} cannot be published: {error}") from error
+        stored = self._version(
+            self._store.put(
+                _KIND,
+                name,
+                version,
+                layers=[module],
+                config=config,
+                annotations=annotations,
+                attachments=attachments,
+            )
         )
-        return _version(artifact)
+        if differing := stored.metadata.differing(wanted):
+            raise VersionExists(
+                f"{stored} exists in {self.url} with the same bytes and another declaration, which differs in "
+                f"{', '.join(differing)}; versions are immutable: publish under a new version",
+                name=name,
+                version=version,
+            )
+        return stored
 
     def get(self, name: str, version: str | None = None) -> Version:
-        return _version(self._artifact(name, version))
+        return self._version(self._artifact(name, version))
+
+    def load(self, name: str, version: str | None = None) -> tuple[Version, bytes]:
+        artifact = self._artifact(name, version)
+        return self._version(artifact), self._store.read(artifact)
 
     def read(self, name: str, version: str | None = None) -> bytes:
-        return self._store.read(self._artifact(name, version))
+        return self.load(name, version)[1]
 
     def provenance(self, name: str, version: str) -> Mapping[str, Any] | None:
         artifact = self._artifact(name, version)
-        for document in artifact.attachments:
-            if document.media_type == PROVENANCE_TYPE:
-                return msgspec.json.decode(self._store.read(artifact, document), type=dict[str, Any])
+        for attachment in artifact.attachments:
+            if attachment.media_type == PROVENANCE_TYPE:
+                return self._store.document(artifact, attachment, dict[str, Any])
         return None
 
     def names(self) -> list[str]:
@@ -143,6 +165,21 @@ class FilesystemRegistry:
     def _artifact(self, name: str, version: str | None) -> Artifact:
         return self._store.get(_KIND, name, version or self._store.latest(_KIND, name))
 
+    def _version(self, artifact: Artifact) -> Version:
+        """Return an artifact as the module that it is stored as, or raise InvalidLayout."""
+        try:
+            layer = _module_of(artifact)
+            metadata = parse_metadata(artifact.annotations)
+        except ValueError as error:
+            raise self._store.invalid(artifact, error) from error
+        return Version(
+            name=artifact.name,
+            version=artifact.version,
+            digest=layer.digest,
+            size_bytes=layer.size,
+            metadata=metadata,
+        )
+
 
 def parse_reference(text: str) -> tuple[str, str | None]:
     """Return the name and version of ``name@version``; ``name`` and ``name@latest`` have version None."""
@@ -152,32 +189,22 @@ def parse_reference(text: str) -> tuple[str, str | None]:
     return name, None if version in ("", "latest") else version
 
 
-def _annotations(name: str, version: str, created: str, metadata: ArtifactMetadata) -> dict[str, str]:
-    optional = {
-        "description": metadata.description,
-        "revision": metadata.revision,
-        "source": metadata.source,
-        "licenses": metadata.licenses,
-    }
-    annotations = {f"{_OCI}{key}": value for key, value in optional.items() if value}
-    if metadata.transform:
-        annotations[TRANSFORM_ANNOTATION] = msgspec.json.encode(metadata.transform, order="deterministic").decode()
-    return annotations | {f"{_OCI}title": name, f"{_OCI}version": version, f"{_OCI}created": created}
+def _config(created: str, module: Layer) -> Layer:
+    """Return the configuration of a module. Raises ValueError for a time that is not in RFC 3339."""
+    config = {"created": created, "architecture": "wasm", "os": "wasip1", "layerDigests": [module.digest]}
+    msgspec.convert(config, WasmConfig)
+    return Layer.json(WASM_CONFIG_TYPE, config)
 
 
-def _version(artifact: Artifact) -> Version:
-    known = artifact.annotations
-    return Version(
-        name=artifact.name,
-        version=artifact.version,
-        digest=artifact.layers[0].digest,
-        size_bytes=artifact.layers[0].size,
-        metadata=ArtifactMetadata(
-            description=known.get(f"{_OCI}description", ""),
-            revision=known.get(f"{_OCI}revision"),
-            source=known.get(f"{_OCI}source"),
-            licenses=known.get(f"{_OCI}licenses"),
-            created=known.get(f"{_OCI}created"),
-            transform=msgspec.json.decode(known.get(TRANSFORM_ANNOTATION, "{}")),
-        ),
-    )
+def _module_of(artifact: Artifact) -> Descriptor:
+    """Return an artifact's one layer. Raises ValueError for another version's, and for other than a module."""
+    named = [artifact.annotations.get(key, "")[:140] for key in (TITLE, VERSION)]
+    if named != [artifact.name, artifact.version]:
+        raise ValueError(f"it is the manifest of {'@'.join(named)!r}")
+    types = [artifact.config_type[:140], *(layer.media_type[:140] for layer in artifact.layers[:2])]
+    if types != [WASM_CONFIG_TYPE, WASM_TYPE]:
+        raise ValueError(f"expected the media types {WASM_CONFIG_TYPE} and {WASM_TYPE}, found {types}")
+    layer = artifact.layers[0]
+    if msgspec.convert(artifact.config, WasmConfig).layer_digests != [layer.digest]:
+        raise ValueError(f"its configuration is not that of {layer.digest}")
+    return layer

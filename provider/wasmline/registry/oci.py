@@ -7,34 +7,46 @@ model's metrics) are manifests of their own whose ``subject`` is the artifact.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
-import msgspec
-
-from wasmline.errors import DigestMismatch, InvalidReference, RegistryUnavailable, VersionExists, VersionNotFound
+from wasmline.errors import (
+    DigestMismatch,
+    InvalidLayout,
+    InvalidReference,
+    RegistryError,
+    VersionExists,
+    VersionNotFound,
+)
 from wasmline.registry.layout import (
     EMPTY,
     INDEX_FILE,
     LAYOUT_FILE,
+    MAX_DOCUMENT_BYTES,
     Descriptor,
     Index,
     Layer,
+    LayoutMarker,
     Manifest,
     blob_path,
+    decoded,
     digest_of,
-    index_of,
-    manifest_of,
 )
+from wasmline.registry.layout_files import layout_files
 from wasmline.registry.semver import Semver, by_precedence, newest
 from wasmline.registry.storage import open_storage
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 _NAME = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
+_SHOWN = 10
+"""Names and versions in a message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +57,7 @@ class Artifact:
     name: str
     version: str
     digest: str
+    config_type: str
     config: Mapping[str, Any]
     layers: tuple[Descriptor, ...]
     annotations: Mapping[str, str]
@@ -54,8 +67,9 @@ class Artifact:
 class OciLayoutStore:
     """Artifacts under one root, a folder or any fsspec URL. Nothing is ever changed or half visible.
 
-    Every method raises InvalidReference for a name or version that cannot be one, and RegistryUnavailable where the
-    storage refuses.
+    What is read is not trusted: it is bounded in size, has the digests and the version it is stored under, and is
+    decoded strictly. Every method raises InvalidReference for a name or version that cannot be one, InvalidLayout or
+    DigestMismatch for what is malformed, and RegistryUnavailable where the storage refuses.
     """
 
     def __init__(self, url: str) -> None:
@@ -73,30 +87,16 @@ class OciLayoutStore:
         annotations: Mapping[str, str] | None = None,
         attachments: Sequence[Layer] = (),
     ) -> Artifact:
-        """Store an artifact and return it as it is stored.
+        """Store an artifact and return it as it is stored, its layers verified.
 
         ``kind`` is a folder such as ``modules`` or ``models``; ``config`` must be a JSON object. The same layers under
-        the same version are a no-op that returns what is there; other layers raise VersionExists.
+        the same version are a no-op that returns what is there; other layers raise VersionExists. Raises
+        InvalidArtifact for what would be too large to be read again.
         """
         folder = _folder(kind, name, version)
-        if self._storage.read(f"{folder}/{INDEX_FILE}") is None:
-            manifest = manifest_of(layers, config, annotations or {})
-            about = [
-                (document.media_type, manifest_of([document], EMPTY, {}, subject=Descriptor.of(manifest)))
-                for document in attachments
-            ]
-            blobs = [
-                *layers,
-                config,
-                manifest,
-                *attachments,
-                *(layer for _, layer in about),
-                *([EMPTY] if about else []),
-            ]
-            contents = sorted({blob_path(blob.digest): blob.data for blob in blobs}.items())
-            index = (INDEX_FILE, index_of(manifest, about, version=version))
-            if self._storage.create(folder, [LAYOUT_FILE, *contents, index]):
-                return self.get(kind, name, version)
+        if self._storage.read(f"{folder}/{INDEX_FILE}", 0) is None:
+            files = layout_files(version, layers, config, annotations or {}, attachments)
+            self._storage.create(folder, files)
         stored = self.get(kind, name, version)
         if [blob.digest for blob in stored.layers] != [layer.digest for layer in layers]:
             raise VersionExists(
@@ -105,40 +105,55 @@ class OciLayoutStore:
                 name=name,
                 version=version,
             )
+        for blob in stored.layers:
+            self._blob(folder, blob)
         return stored
 
     def get(self, kind: str, name: str, version: str) -> Artifact:
-        """Return a version without its layers' bytes. Raises VersionNotFound, DigestMismatch."""
+        """Return a version without its layers' bytes. Raises VersionNotFound."""
         folder = _folder(kind, name, version)
-        index = self._storage.read(f"{folder}/{INDEX_FILE}")
-        if index is None:
+        index_file = f"{folder}/{INDEX_FILE}"
+        if (data := self._storage.read(index_file, MAX_DOCUMENT_BYTES)) is None:
             raise self._not_found(kind, name, version)
-        described, *about = self._decoded(index, Index, folder).manifests
-        manifest = self._decoded(self._blob(folder, described.digest), Manifest, folder)
-        documents = [self._decoded(self._blob(folder, entry.digest), Manifest, folder) for entry in about]
+        marker_file = f"{folder}/{LAYOUT_FILE[0]}"
+        self._decoded(marker_file, self._storage.read(marker_file, MAX_DOCUMENT_BYTES) or b"", LayoutMarker)
+        try:
+            described, about = self._decoded(index_file, data, Index).named(version)
+        except ValueError as error:
+            raise self._invalid(index_file, error) from error
+        manifest = self._document(folder, described, Manifest)
         return Artifact(
             kind=kind,
             name=name,
             version=version,
             digest=described.digest,
-            config=self._decoded(self._blob(folder, manifest.config.digest), dict[str, Any], folder),
+            config_type=manifest.config.media_type,
+            config=self._document(folder, manifest.config, dict[str, Any]),
             layers=tuple(manifest.layers),
             annotations=manifest.annotations,
-            attachments=tuple(document.layers[0] for document in documents),
+            attachments=tuple(self._attachment(folder, entry, described) for entry in about),
         )
 
     def read(self, artifact: Artifact, blob: Descriptor | None = None) -> bytes:
-        """Return the bytes of a layer or attachment (None: of the first layer). Raises DigestMismatch."""
-        wanted = blob or artifact.layers[0]
-        return self._blob(_folder(artifact.kind, artifact.name, artifact.version), wanted.digest)
+        """Return the bytes of a layer or attachment (None: of the first layer)."""
+        return self._blob(_folder(artifact.kind, artifact.name, artifact.version), blob or artifact.layers[0])
+
+    def document(self, artifact: Artifact, blob: Descriptor, kind: type[T]) -> T:
+        """Return an attachment that is a JSON document as a ``kind``."""
+        return self._document(_folder(artifact.kind, artifact.name, artifact.version), blob, kind)
+
+    def invalid(self, artifact: Artifact, problem: object) -> InvalidLayout:
+        """Return the error to raise about what an artifact's manifest says."""
+        folder = _folder(artifact.kind, artifact.name, artifact.version)
+        return self._invalid(f"{folder}/{blob_path(artifact.digest)}", problem)
 
     def names(self, kind: str) -> list[str]:
-        """Return the names that have a version, sorted."""
-        return self._storage.folders(kind, f"*/{INDEX_FILE}")
+        """Return the names that have a version, sorted; what cannot be a name or be looked into is passed over."""
+        return [name for name in self._storage.folders(kind) if _NAME.fullmatch(name) and self._has_version(kind, name)]
 
     def versions(self, kind: str, name: str) -> list[str]:
         """Return the versions of a name in ascending precedence; none of an unknown name."""
-        _check_name(name)
+        check_name(name)
         return by_precedence(self._storage.folders(f"{kind}/{name}", INDEX_FILE))
 
     def latest(self, kind: str, name: str) -> str:
@@ -148,23 +163,55 @@ class OciLayoutStore:
             raise self._not_found(kind, name, None)
         return version
 
-    def _blob(self, folder: str, digest: str) -> bytes:
-        data = self._storage.read(f"{folder}/{blob_path(digest)}")
-        actual = "missing" if data is None else digest_of(data)
-        if data is None or actual != digest:
-            raise DigestMismatch(
-                f"the blob {digest} of {folder} in {self.url} is {actual}: it was damaged or changed after it was "
-                "published; restore it, or publish a new version",
-                expected=digest,
-                actual=actual,
-            )
-        return data
-
-    def _decoded(self, data: bytes, kind: type[T], folder: str) -> T:
+    def _has_version(self, kind: str, name: str) -> bool:
         try:
-            return msgspec.json.decode(data, type=kind)
-        except msgspec.DecodeError as error:
-            raise RegistryUnavailable(f"{folder} in {self.url} is not an OCI image layout: {error}") from error
+            return bool(self.versions(kind, name))
+        except RegistryError as error:
+            logger.warning("%s/%s is passed over: %s", kind, name, error)
+            return False
+
+    def _attachment(self, folder: str, entry: Descriptor, about: Descriptor) -> Descriptor:
+        manifest = self._document(folder, entry, Manifest)
+        if manifest.subject is None or manifest.subject.digest != about.digest:
+            raise self._invalid(f"{folder}/{blob_path(entry.digest)}", f"its subject is not {about.digest}")
+        return manifest.layers[0]
+
+    def _document(self, folder: str, blob: Descriptor, kind: type[T]) -> T:
+        path = f"{folder}/{blob_path(blob.digest)}"
+        if blob.size > MAX_DOCUMENT_BYTES:
+            raise self._invalid(
+                path, f"its descriptor says {blob.size} bytes; a document takes at most {MAX_DOCUMENT_BYTES}"
+            )
+        return self._decoded(path, self._blob(folder, blob), kind)
+
+    def _blob(self, folder: str, blob: Descriptor) -> bytes:
+        data = self._storage.read(f"{folder}/{blob_path(blob.digest)}", blob.size)
+        if data is not None and len(data) == blob.size and digest_of(data) == blob.digest:
+            return data
+        actual = _difference(data, blob)
+        raise DigestMismatch(
+            f"the blob {blob.digest} of {folder} in {self.url} is {actual}: it was damaged or changed after it was "
+            "published; restore it, or publish a new version",
+            expected=blob.digest,
+            actual=actual,
+        )
+
+    def _decoded(self, path: str, data: bytes, kind: type[T]) -> T:
+        if len(data) > MAX_DOCUMENT_BYTES:
+            raise self._invalid(path, f"it takes more than {MAX_DOCUMENT_BYTES} bytes")
+        try:
+            return decoded(data, kind)
+        except ValueError as error:
+            raise self._invalid(path, error) from error
+
+    def _invalid(self, path: str, problem: object) -> InvalidLayout:
+        folder = "/".join(path.split("/")[:3])
+        file = path.removeprefix(f"{folder}/")
+        return InvalidLayout(
+            f"{folder} in {self.url} is not an OCI image layout of that version: {file}: {problem}; restore the "
+            "folder, or remove it",
+            path=path,
+        )
 
     def _not_found(self, kind: str, name: str, version: str | None) -> VersionNotFound:
         wanted = f"{name}@{version}" if version else name
@@ -173,22 +220,37 @@ class OciLayoutStore:
 
     def _known(self, kind: str, name: str) -> str:
         if versions := self.versions(kind, name):
-            return f"there is {', '.join(f'{name}@{version}' for version in versions)}"
+            return f"there is {_listed([f'{name}@{version}' for version in reversed(versions)])}"
         names = self.names(kind)
         if close := get_close_matches(name, names):
             return f"did you mean {' or '.join(close)}?"
-        return f"there is {', '.join(names)}" if names else "there are none"
+        return f"there is {_listed(names)}" if names else "there are none"
 
 
-def _folder(kind: str, name: str, version: str) -> str:
-    _check_name(name)
-    Semver.parse(version)
-    return f"{kind}/{name}/{version}"
-
-
-def _check_name(name: str) -> None:
+def check_name(name: str) -> None:
+    """Raise InvalidReference for what cannot name an artifact: a name is a folder, too."""
     if not _NAME.fullmatch(name) or len(name) > 128:
         raise InvalidReference(
             f"{name!r} cannot be a name: use at most 128 lower-case letters and digits, with single . _ or - between",
             reference=name,
         )
+
+
+def _folder(kind: str, name: str, version: str) -> str:
+    check_name(name)
+    Semver.parse(version)
+    return f"{kind}/{name}/{version}"
+
+
+def _difference(data: bytes | None, blob: Descriptor) -> str:
+    """Return how stored bytes differ from their descriptor."""
+    if data is None:
+        return "missing"
+    if len(data) != blob.size:
+        return f"{'longer' if len(data) > blob.size else 'shorter'} than {blob.size} bytes"
+    return digest_of(data)
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more

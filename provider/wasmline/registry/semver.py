@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 from wasmline.errors import InvalidReference
 
+MAX_LENGTH = 128
+"""Of a version as text, as of an OCI tag."""
+
 _NUMBER = r"(0|[1-9]\d*)"
 _IDENTIFIER = r"(?:0|[1-9]\d*|\d*[A-Za-z-][0-9A-Za-z-]*)"
 _SEMVER = re.compile(rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(?:-({_IDENTIFIER}(?:\.{_IDENTIFIER})*))?", re.ASCII)
@@ -29,10 +32,11 @@ class Semver:
         Build metadata (``+…``) is refused: it does not count for precedence and cannot be part of an OCI tag. Raises
         InvalidReference.
         """
-        match = _SEMVER.fullmatch(text)
+        match = _SEMVER.fullmatch(text) if len(text) <= MAX_LENGTH else None
         if match is None:
             raise InvalidReference(
-                f"{text!r} is not a semantic version such as 1.0.0 or 2.0.0-rc.1 (build metadata is not allowed)",
+                f"{text[:MAX_LENGTH]!r} is not a semantic version such as 1.0.0 or 2.0.0-rc.1 (build metadata is not "
+                f"allowed, nor are more than {MAX_LENGTH} characters)",
                 reference=text,
             )
         major, minor, patch, prerelease = match.groups()

@@ -79,13 +79,13 @@ class ModelRegistry:
                 artifact = self._store.put(KIND, record.model, version, layers=[layer], config=config)
             except VersionExists:
                 continue  # another training was faster: number anew
-            stored = _version(artifact)
+            stored = self._version(artifact)
             if _same(stored, record, layer):
                 return stored
 
     def get(self, name: str, version: str) -> ModelVersion:
-        """Return a version. Raises VersionNotFound, DigestMismatch, UnsupportedSpecVersion."""
-        return _version(self._store.get(KIND, name, version))
+        """Return a version. Raises VersionNotFound, InvalidLayout, DigestMismatch, UnsupportedSpecVersion."""
+        return self._version(self._store.get(KIND, name, version))
 
     def read(self, name: str, version: str) -> bytes:
         """Return a model's bytes, checked against their digest. Raises VersionNotFound, DigestMismatch."""
@@ -106,13 +106,17 @@ class ModelRegistry:
         """Return the models that have a version, sorted."""
         return self._store.names(KIND)
 
-
-def _version(artifact: Artifact) -> ModelVersion:
-    (layer,) = artifact.layers
-    record = decode(ModelRecord, encode(dict(artifact.config)))
-    return ModelVersion(
-        name=artifact.name, version=artifact.version, digest=layer.digest, size=layer.size, record=record
-    )
+    def _version(self, artifact: Artifact) -> ModelVersion:
+        record = decode(ModelRecord, encode(dict(artifact.config)))
+        if record.model != artifact.name or len(artifact.layers) != 1:
+            raise self._store.invalid(artifact, f"it is not one layer of the model {artifact.name}")
+        return ModelVersion(
+            name=artifact.name,
+            version=artifact.version,
+            digest=artifact.layers[0].digest,
+            size=artifact.layers[0].size,
+            record=record,
+        )
 
 
 def _same(stored: ModelVersion, record: ModelRecord, layer: Layer) -> bool:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
 from wasmline.clock import now_ms
 from wasmline.documents import decode, encode
-from wasmline.errors import Conflict
+from wasmline.errors import Conflict, InvalidLayout
+from wasmline.registry.layout import MAX_DOCUMENT_BYTES
+from wasmline.registry.oci import check_name
 from wasmline.registry.storage import open_storage
 from wasmline.training.evaluate import Metrics
 from wasmline.training.gate import Decision
@@ -15,6 +18,7 @@ from wasmline.training.models import ModelRegistry
 
 FOLDER = "promotions"
 _FILE = "promotion.json"
+_NUMBER = re.compile(r"[0-9]{6}|[1-9][0-9]{6,8}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,10 +104,17 @@ class PromotionLog:
         return promotion
 
     def _numbers(self, name: str) -> list[int]:
-        return sorted(int(folder) for folder in self._storage.folders(f"{FOLDER}/{name}", _FILE))
+        check_name(name)
+        folders = self._storage.folders(f"{FOLDER}/{name}", _FILE)
+        return sorted(int(folder) for folder in folders if _NUMBER.fullmatch(folder))
 
     def _read(self, name: str, number: int) -> Promotion:
-        return decode(Promotion, self._storage.read(f"{_folder(name, number)}/{_FILE}") or b"")
+        path = f"{_folder(name, number)}/{_FILE}"
+        promotion = decode(Promotion, self._storage.read(path, MAX_DOCUMENT_BYTES) or b"")
+        if (promotion.model, promotion.number) != (name, number):
+            told = f"decision {promotion.number} on {promotion.model[:140]!r}"
+            raise InvalidLayout(f"{path} in {self._storage.url} holds {told}: remove it", path=path)
+        return promotion
 
 
 def promote(

@@ -7,7 +7,10 @@ import pytest
 from click.testing import CliRunner
 
 from wasmline import __version__
-from wasmline.cli import COMMANDS, main
+from wasmline.cli import COMMANDS, Failure, main
+from wasmline.cli.columns import aligned
+from wasmline.errors import BuildFailed, SampleMismatch
+from wasmline.printable import printable
 
 
 def test_help_names_every_command_and_imports_none_of_them() -> None:
@@ -60,3 +63,21 @@ def test_debug_shows_where_an_error_comes_from(tmp_path: object) -> None:
     assert ended.returncode == 1
     assert "Traceback" in ended.stderr
     assert "InvalidProject" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    "error", [BuildFailed("failed\x1b[2J", log="a\x1b[2J\n\tb"), SampleMismatch("failed\x1b[2J", diff="a\x1b[2J\n\tb")]
+)
+def test_a_log_or_a_diff_keeps_its_lines_and_commands_no_terminal(
+    error: BuildFailed | SampleMismatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Failure(error).show()
+    assert capsys.readouterr().err == "a\\u001b[2J\n\tb\nwasmline: failed\\u001b[2J\n"
+
+
+def test_columns_hold_what_can_be_printed() -> None:
+    assert aligned([["NAME", "TOPIC"], ["a\x1b[2J", "b\nc"]]).splitlines() == [
+        "NAME        TOPIC",
+        "a\\u001b[2J  b\\u000ac",
+    ]
+    assert printable("é → \u202e\t\n") == "é → \\u202e\\u0009\\u000a"

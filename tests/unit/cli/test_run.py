@@ -68,6 +68,92 @@ def test_the_output_topics_can_be_given(module: Path) -> None:
     assert parsed(result)[0]["topic"] == "a"
 
 
+ENVIRONMENT = (
+    "(drop (call $environ_sizes_get (i32.const 500) (i32.const 504)))"
+    "(drop (call $environ_get (i32.const 600) (i32.const 1024)))" + guests.write_cells(*range(1024, 1024 + 120, 8))
+)
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> list[str | Path]:
+    """Return each reference to a module that writes its environment."""
+    wasm = guests.guest(ENVIRONMENT)
+    (tmp_path / "env.wasm").write_bytes(wasm)
+    registry = FilesystemRegistry(str(tmp_path / "registry"))
+    declared = {"input-topic": "orders", "output-topics": ["output"]}
+    registry.publish("env", "1.0.0", wasm, metadata=ArtifactMetadata(transform=declared))
+    return [tmp_path / "env.wasm", "env@1.0.0"]
+
+
+def seen(result: Result) -> set[str]:
+    """Return the variables that the guest found."""
+    assert result.exit_code == 0, result.stderr
+    return set(raw(parsed(result)[0]["value"]).decode().split("\0"))
+
+
+def test_the_guest_is_told_the_input_topic_that_is_given(environment: list[str | Path], tmp_path: Path) -> None:
+    for transform, declared in zip(environment, ("input", "orders"), strict=True):
+        command = (transform, "--registry", tmp_path / "registry")
+        assert f"REDPANDA_INPUT_TOPIC={declared}" in seen(run(*command, lines='{"value":"x"}\n'))
+        told = seen(run(*command, "--input-topic", "payments", lines='{"value":"x"}\n'))
+        assert "REDPANDA_INPUT_TOPIC=payments" in told
+        assert "REDPANDA_OUTPUT_TOPIC_0=output" in told
+
+
+@pytest.mark.parametrize(
+    ("topics", "complaint"),
+    [
+        (("--input-topic", "output"), "output is both input and output; the transform would feed itself"),
+        (("--input-topic", "a", "--output-topic", "a"), "a is both input and output"),
+        (("--input-topic", ""), "a topic takes 0 bytes"),
+        (("--input-topic", "a" * 250), "a topic takes 250 bytes"),
+        (("--input-topic", "a\x1b[2J"), r"holds a control character: 'a\x1b[2J'"),
+    ],
+)
+def test_an_input_topic_that_a_deployment_could_not_have_is_refused(
+    environment: list[str | Path], tmp_path: Path, topics: tuple[str, ...], complaint: str
+) -> None:
+    for transform in environment:
+        result = run(transform, *topics, "--registry", tmp_path / "registry", lines='{"value":"x"}\n')
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert complaint in result.stderr
+
+
+def test_an_input_topic_may_be_the_declared_output_topic_if_that_is_replaced(environment: list[str | Path]) -> None:
+    result = run(environment[0], "--input-topic", "output", "--output-topic", "other", lines='{"value":"x"}\n')
+    assert "REDPANDA_INPUT_TOPIC=output" in seen(result)
+
+
+@pytest.mark.parametrize("then", [guests.TRAP, guests.leave(0), guests.write_bytes(b"\x01\x01\x02\x02\xff\x00")])
+def test_a_record_that_fails_gives_none_of_its_outputs(tmp_path: Path, then: str) -> None:
+    """As of a trap or an exit after a record was written, and of a header whose name is not UTF-8."""
+    (tmp_path / "some.wasm").write_bytes(guests.guest(guests.WRITE + guests.when_key("p", then)))
+    lines = "".join(json.dumps({"key": key, "value": key}) + "\n" for key in ("a", "poison", "b"))
+    result = run(tmp_path / "some.wasm", lines=lines)
+    assert result.exit_code == 3
+    first, bad, last = parsed(result)
+    assert (first["value"], last["value"]) == ("a", "b")
+    assert (bad["source"]["offset"], set(bad)) == (1, {"error", "reason", "source"})
+
+
+ESCAPES = "\x1b]0;owned\x07\x1b[2J\x9b31m\x7f\r"
+
+
+def test_a_guest_s_log_does_not_command_the_terminal(tmp_path: Path) -> None:
+    (tmp_path / "log.wasm").write_bytes(guests.guest(guests.log(f"{ESCAPES}hello\tthere\n")))
+    shown = run(tmp_path / "log.wasm", "--logs", "-", lines='{"value":"a"}\n')
+    assert shown.stderr == r"\u001b]0;owned\u0007\u001b[2J\u009b31m\u007f\u000dhello" + "\tthere\n"
+    run(tmp_path / "log.wasm", "--logs", tmp_path / "log", lines='{"value":"a"}\n')
+    assert (tmp_path / "log").read_bytes().decode() == f"{ESCAPES}hello\tthere\n"
+
+
+def test_an_output_does_not_command_the_terminal(module: Path) -> None:
+    result = run(module, lines=json.dumps({"key": f"é{ESCAPES}", "value": ESCAPES, "headers": [[ESCAPES, ""]]}) + "\n")
+    (line,) = parsed(result)
+    assert (line["key"], line["value"], line["headers"]) == (f"é{ESCAPES}", ESCAPES, [[ESCAPES, ""]])
+    assert result.stdout.removesuffix("\n").isprintable()
+
+
 def test_no_records_give_no_lines(module: Path) -> None:
     result = run(module)
     assert (result.exit_code, result.stdout) == (0, "")

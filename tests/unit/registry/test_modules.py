@@ -3,14 +3,26 @@ import subprocess
 import sys
 import threading
 import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import fsspec
 import pytest
 
-from wasmline.errors import DigestMismatch, InvalidReference, RegistryUnavailable, VersionExists, VersionNotFound
-from wasmline.registry import ArtifactMetadata, FilesystemRegistry, Version, digest_of, parse_reference
+from wasmline.errors import (
+    DigestMismatch,
+    InvalidArtifact,
+    InvalidLayout,
+    InvalidReference,
+    RegistryUnavailable,
+    VersionExists,
+    VersionNotFound,
+)
+from wasmline.registry import ArtifactMetadata, FilesystemRegistry, Version, digest_of, layout_files, parse_reference
+from wasmline.registry.local_storage import LocalStorage
+from wasmline.registry.object_storage import ObjectStorage
 
 WASM = b"\0asm\1\0\0\0"
 OTHER = b"\0asm\1\0\0\0\0\4\3abc"
@@ -53,6 +65,90 @@ def test_a_version_is_never_given_other_bytes(registry: FilesystemRegistry) -> N
     assert registry.read("distance", "1.0.0") == WASM
 
 
+DECLARED = {"input-topic": "in", "output-topics": ["out"], "env": {"A": "1"}, "memory-bytes": 2**26, "language": "c"}
+
+
+@pytest.mark.parametrize(
+    ("change", "differing"),
+    [
+        ({"transform": DECLARED | {"output-topics": ["out", "more"]}}, "output-topics"),
+        ({"transform": DECLARED | {"env": {"A": "2"}, "memory-bytes": 2**20}}, "env, memory-bytes"),
+        ({"transform": DECLARED | {"dead-letter-topic": "dlq"}}, "dead-letter-topic"),
+        ({"transform": DECLARED | {"language": "cpp"}}, "language"),
+        ({"transform": {key: value for key, value in DECLARED.items() if key != "env"}}, "env"),
+        ({"transform": DECLARED | {"new-key": [1]}}, "new-key"),
+        ({"description": "Other."}, "description"),
+        ({"licenses": "MIT", "source": "https://example.org/y"}, "licenses, source"),
+    ],
+)
+def test_a_version_is_never_given_another_declaration(
+    registry: FilesystemRegistry, change: dict[str, Any], differing: str
+) -> None:
+    known = ArtifactMetadata(description="Distances.", revision="abc", transform=DECLARED)
+    first = registry.publish("distance", "1.0.0", WASM, metadata=known)
+    with pytest.raises(VersionExists, match=rf"another declaration, which differs in {differing}; ") as caught:
+        registry.publish("distance", "1.0.0", WASM, metadata=replace(known, **change))
+    assert (caught.value.name, caught.value.version) == ("distance", "1.0.0")
+    assert registry.get("distance", "1.0.0") == first
+
+
+def test_when_and_of_which_commit_a_version_was_built_does_not_make_it_another(registry: FilesystemRegistry) -> None:
+    known = ArtifactMetadata(revision="abc", created="2026-01-01T00:00:00Z", transform=DECLARED)
+    first = registry.publish("distance", "1.0.0", WASM, metadata=known, provenance={"_type": "x"})
+    later = replace(known, revision="def", created="2026-02-02T00:00:00Z", transform={**DECLARED, "env": {"A": "1"}})
+    assert registry.publish("distance", "1.0.0", WASM, metadata=later, provenance={"_type": "y"}) == first
+    unset = replace(known, transform=DECLARED | {"dead-letter-topic": None})
+    assert registry.publish("distance", "1.0.0", WASM, metadata=unset) == first
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"created": "yesterday"}, "RFC3339"),
+        ({"created": "2026-01-01"}, "RFC3339"),
+        ({"created": "2026-01-01T00:00:00"}, "timezone"),
+        ({"description": "a\x1b[2J"}, r"image\.description' holds the control character U\+001B"),
+        ({"description": "\ud800"}, "surrogates not allowed"),
+        ({"revision": "a\x9b"}, r"U\+009B"),
+        ({"transform": {"env": {"A": 1}}}, "the annotation 'wasmline.transform': Expected `str`, got `int`"),
+        ({"transform": {"output-topics": []}}, "length >= 1"),
+        ({"transform": {"input-topic": "a b"}}, "matching regex"),
+    ],
+)
+def test_metadata_that_could_not_be_read_again_are_not_published(
+    registry: FilesystemRegistry, change: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(InvalidArtifact, match=rf"distance@1\.0\.0 cannot be published: .*{complaint}"):
+        registry.publish("distance", "1.0.0", WASM, metadata=ArtifactMetadata(**change))
+    assert registry.names() == []
+
+
+@pytest.mark.parametrize(
+    "epoch", ["yesterday", "-1", "1.5", "1e9", "1_000", " 1", "\N{ARABIC-INDIC DIGIT ONE}", "9" * 12]
+)
+def test_a_source_date_that_is_not_a_count_of_seconds_is_named(
+    registry: FilesystemRegistry, monkeypatch: pytest.MonkeyPatch, epoch: str
+) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", epoch)
+    with pytest.raises(InvalidArtifact, match=r"SOURCE_DATE_EPOCH is .*: set it to whole seconds since 1970-01-01"):
+        registry.publish("distance", "1.0.0", WASM)
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "")
+    assert registry.publish("distance", "1.0.0", WASM).metadata.created is not None
+
+
+def test_what_is_too_large_to_be_read_again_is_not_published(
+    registry: FilesystemRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layout_files, "MAX_BLOB_BYTES", len(OTHER) - 1)
+    with pytest.raises(InvalidArtifact, match=r"a application/wasm of 14 bytes: the registry keeps 13"):
+        registry.publish("distance", "1.0.0", OTHER)
+    with pytest.raises(
+        InvalidArtifact, match=r"a application/vnd.in-toto\+json of \d+ bytes: the registry keeps 4194304"
+    ):
+        registry.publish("distance", "1.0.0", WASM, provenance={"sources": "x" * 2**22})
+    assert registry.names() == []
+
+
 def test_versions_come_in_the_order_of_precedence_and_the_latest_is_a_release(registry: FilesystemRegistry) -> None:
     for version in ["1.10.0", "2.0.0-rc.1", "1.9.0", "1.2.0"]:
         registry.publish("distance", version, WASM)
@@ -85,7 +181,9 @@ def test_a_name_that_is_no_name_is_refused(registry: FilesystemRegistry, name: s
         registry.publish(name, "1.0.0", WASM)
 
 
-@pytest.mark.parametrize("version", ["1.0", "latest", "../1.0.0", "1.0.0+meta"])
+@pytest.mark.parametrize(
+    "version", ["1.0", "latest", "../1.0.0", "1.0.0+meta", "9" * 5000 + ".0.0", "1.0.0-" + "9" * 5000]
+)
 def test_a_version_that_is_not_semantic_is_refused(registry: FilesystemRegistry, version: str) -> None:
     with pytest.raises(InvalidReference, match="semantic version"):
         registry.publish("distance", version, WASM)
@@ -103,10 +201,12 @@ def test_bytes_that_changed_after_publishing_are_never_handed_out(tmp_path: Path
     registry = FilesystemRegistry(str(tmp_path))
     published = registry.publish("distance", "1.0.0", WASM)
     blob = tmp_path / "modules/distance/1.0.0/blobs/sha256" / published.digest.removeprefix("sha256:")
-    blob.write_bytes(OTHER)
-    with pytest.raises(DigestMismatch, match="damaged or changed") as caught:
-        registry.read("distance", "1.0.0")
-    assert (caught.value.expected, caught.value.actual) == (digest_of(WASM), digest_of(OTHER))
+    changed = WASM[:-1] + b"\1"
+    for data, actual in ((changed, digest_of(changed)), (OTHER, "longer than 8 bytes"), (b"", "shorter than 8 bytes")):
+        blob.write_bytes(data)
+        with pytest.raises(DigestMismatch, match="damaged or changed") as caught:
+            registry.read("distance", "1.0.0")
+        assert (caught.value.expected, caught.value.actual) == (digest_of(WASM), actual)
     blob.unlink()
     with pytest.raises(DigestMismatch, match="missing"):
         registry.read("distance", "1.0.0")
@@ -116,8 +216,10 @@ def test_a_damaged_index_is_named(tmp_path: Path) -> None:
     registry = FilesystemRegistry(str(tmp_path))
     registry.publish("distance", "1.0.0", WASM)
     (tmp_path / "modules/distance/1.0.0/index.json").write_text("{}")
-    with pytest.raises(RegistryUnavailable, match=r"distance/1\.0\.0 in .* is not an OCI image layout"):
+    with pytest.raises(InvalidLayout, match=r"distance/1\.0\.0 in .* is not an OCI image layout") as caught:
         registry.get("distance", "1.0.0")
+    assert caught.value.path == "modules/distance/1.0.0/index.json"
+    assert not caught.value.retryable
 
 
 def test_the_folder_is_an_oci_image_layout_with_the_media_types_for_wasm(
@@ -166,15 +268,16 @@ def test_equal_publications_give_equal_bytes(tmp_path: Path, monkeypatch: pytest
 
 
 def test_of_many_publishers_of_one_version_exactly_one_wins(tmp_path: Path) -> None:
+    registry = FilesystemRegistry(str(tmp_path))
     contents = [WASM + bytes([0, 2, 1, index]) for index in range(8)]
     outcomes: list[bytes] = []
     barrier = threading.Barrier(len(contents))
 
     def publish(content: bytes) -> None:
-        registry = FilesystemRegistry(str(tmp_path))
+        mine = FilesystemRegistry(registry.url)
         barrier.wait()
         try:
-            registry.publish("distance", "1.0.0", content)
+            mine.publish("distance", "1.0.0", content)
         except VersionExists:
             return
         outcomes.append(content)
@@ -184,9 +287,45 @@ def test_of_many_publishers_of_one_version_exactly_one_wins(tmp_path: Path) -> N
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(outcomes) == 1
-    assert FilesystemRegistry(str(tmp_path)).read("distance", "1.0.0") == outcomes[0]
-    assert [path.name for path in (tmp_path / "modules/distance").iterdir()] == ["1.0.0"]
+    assert outcomes == [registry.read("distance", "1.0.0")]
+
+
+def test_a_publisher_that_a_store_let_be_overwritten_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drivers that look before they write let two publishers write at once; the later one's version stands."""
+    mine, other = (f"memory://{uuid.uuid4()}" for _ in range(2))
+    FilesystemRegistry(other).publish("distance", "1.0.0", OTHER)
+    create = ObjectStorage.create
+
+    def overwritten(self: ObjectStorage, folder: str, files: Sequence[tuple[str, bytes]]) -> bool:
+        created = create(self, folder, files)
+        memory = fsspec.filesystem("memory")
+        memory.copy(f"{other}/{folder}/", f"{mine}/{folder}/", recursive=True)
+        return created
+
+    monkeypatch.setattr(ObjectStorage, "create", overwritten)
+    with pytest.raises(VersionExists, match="with other bytes"):
+        FilesystemRegistry(mine).publish("distance", "1.0.0", WASM)
+    assert FilesystemRegistry(mine).read("distance", "1.0.0") == OTHER
+
+
+def test_a_version_and_its_bytes_are_those_of_one_index(
+    registry: FilesystemRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published = registry.publish("distance", "1.0.0", WASM, provenance={"_type": "x"})
+    read: list[str] = []
+    for storage in (LocalStorage, ObjectStorage):
+        monkeypatch.setattr(storage, "read", noted(storage.read, read))
+    assert registry.load("distance", "1.0.0") == (published, WASM)
+    assert len(read) == len(set(read))
+    assert "modules/distance/1.0.0/index.json" in read
+
+
+def noted(method: Callable[[Any, str, int], bytes | None], paths: list[str]) -> Callable[[Any, str, int], bytes | None]:
+    def read(self: Any, path: str, limit: int) -> bytes | None:
+        paths.append(path)
+        return method(self, path, limit)
+
+    return read
 
 
 FULL_DISK = """

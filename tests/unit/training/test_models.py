@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from wasmline.errors import DigestMismatch, UnsupportedSpecVersion, VersionNotFound
+from wasmline.documents import plain
+from wasmline.errors import DigestMismatch, InvalidLayout, UnsupportedSpecVersion, VersionNotFound
 from wasmline.registry import Layer, OciLayoutStore, digest_of
 from wasmline.training import Dataset, ModelRecord, ModelRegistry
 
@@ -67,3 +68,14 @@ def test_a_record_of_another_release_is_refused(models: ModelRegistry) -> None:
     OciLayoutStore(models.url).put("models", "eta", "1.0.0", layers=[layer], config=config)
     with pytest.raises(UnsupportedSpecVersion):
         models.get("eta", "1.0.0")
+
+
+@pytest.mark.parametrize(("name", "layers"), [("other", [b"{}"]), ("eta", [b"{}", b"[]"])])
+def test_what_is_stored_as_another_model_than_it_is_is_refused(
+    models: ModelRegistry, record: ModelRecord, name: str, layers: list[bytes]
+) -> None:
+    """As by a copy of another model's folder, or by another program."""
+    stored = [Layer(media_type="application/json", data=data) for data in layers]
+    OciLayoutStore(models.url).put("models", name, "1.0.0", layers=stored, config=Layer.json("x/json", plain(record)))
+    with pytest.raises(InvalidLayout, match=f"it is not one layer of the model {name}"):
+        models.get(name, "1.0.0")

@@ -1,10 +1,11 @@
+import shutil
 import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from wasmline.errors import Conflict, VersionNotFound
+from wasmline.errors import Conflict, InvalidLayout, InvalidReference, UnsupportedSpecVersion, VersionNotFound
 from wasmline.training import Decision, Metrics, ModelRecord, ModelRegistry, PromotionLog, promote
 
 PROMOTE = Decision(decision="promote", reason="better")
@@ -91,3 +92,39 @@ def test_of_many_deciders_at_once_one_wins_and_the_others_get_a_conflict(url: st
         thread.join()
     assert sorted(outcomes) == ["lost"] * 7 + ["won"]
     assert len(PromotionLog(url).history("eta")) == 1
+
+
+def test_folders_that_are_not_of_decisions_are_passed_over(url: str, log: PromotionLog, metrics: Metrics) -> None:
+    first = log.append("eta", "1.0.0", PROMOTE, champion=None, metrics=metrics)
+    for name in ("notes", "0000001", "-00001", "9" * 200, "\N{ARABIC-INDIC DIGIT ONE}" * 6):
+        (Path(url) / "promotions/eta" / name).mkdir()
+        (Path(url) / "promotions/eta" / name / "promotion.json").write_text("{}")
+    assert log.history("eta") == [first]
+
+
+def test_a_decision_that_was_copied_to_another_number_or_model_is_refused(
+    url: str, log: PromotionLog, metrics: Metrics
+) -> None:
+    log.append("eta", "1.0.0", PROMOTE, champion=None, metrics=metrics)
+    promotions = Path(url) / "promotions"
+    shutil.copytree(promotions / "eta/000001", promotions / "eta/000002")
+    shutil.copytree(promotions / "eta/000001", promotions / "other/000001")
+    with pytest.raises(InvalidLayout, match=r"promotions/eta/000002/promotion\.json in .* holds decision 1 on 'eta'"):
+        log.champion("eta")
+    with pytest.raises(InvalidLayout, match="holds decision 1 on 'eta'"):
+        log.champion("other")
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff", b"[" * 100_000, b'{"reason":"\xff"}'])
+def test_a_decision_that_is_not_a_document_is_refused(
+    url: str, log: PromotionLog, metrics: Metrics, content: bytes
+) -> None:
+    log.append("eta", "1.0.0", PROMOTE, champion=None, metrics=metrics)
+    (Path(url) / "promotions/eta/000001/promotion.json").write_bytes(content)
+    with pytest.raises(UnsupportedSpecVersion, match="not a Promotion"):
+        log.champion("eta")
+
+
+def test_a_name_that_leads_out_of_the_registry_is_refused(log: PromotionLog) -> None:
+    with pytest.raises(InvalidReference):
+        log.champion("../../eta")

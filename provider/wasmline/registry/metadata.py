@@ -1,0 +1,72 @@
+"""What a manifest's annotations say of a module, beside its bytes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from wasmline.registry.declaration import differing_keys, parse_declaration
+
+TRANSFORM_ANNOTATION = "wasmline.transform"
+
+_OCI = "org.opencontainers.image."
+TITLE = f"{_OCI}title"
+VERSION = f"{_OCI}version"
+
+_COMPARED = ("description", "licenses", "source")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""What no annotation holds; a description may have lines and tabs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArtifactMetadata:
+    """What is known of a module beside its bytes.
+
+    ``transform`` is what its project declares (topics, env, limits) as JSON-able data, the defaults of a deployment;
+    ``revision`` the source's git commit; ``created`` RFC 3339, None for now.
+    """
+
+    description: str = ""
+    revision: str | None = None
+    source: str | None = None
+    licenses: str | None = None
+    created: str | None = None
+    transform: Mapping[str, Any] = field(default_factory=dict)
+
+    def differing(self, other: ArtifactMetadata) -> list[str]:
+        """Return what differs from ``other``; ``created`` and ``revision`` say when it was made, not what it is."""
+        texts = [key for key in _COMPARED if getattr(self, key) != getattr(other, key)]
+        return texts + differing_keys(self.transform, other.transform)
+
+
+def parse_metadata(annotations: Mapping[str, str]) -> ArtifactMetadata:
+    """Return what a manifest's annotations say of a module. Raises ValueError where they are malformed."""
+    for key, text in annotations.items():
+        if control := _CONTROL.search(key + text):
+            raise ValueError(f"the annotation {key[:100]!r} holds the control character U+{ord(control[0]):04X}")
+    try:
+        transform = parse_declaration(annotations.get(TRANSFORM_ANNOTATION, "{}"))
+    except ValueError as error:
+        raise ValueError(f"the annotation {TRANSFORM_ANNOTATION!r}: {error}") from error
+    return ArtifactMetadata(
+        description=annotations.get(f"{_OCI}description", ""),
+        revision=annotations.get(f"{_OCI}revision"),
+        source=annotations.get(f"{_OCI}source"),
+        licenses=annotations.get(f"{_OCI}licenses"),
+        created=annotations.get(f"{_OCI}created"),
+        transform=transform,
+    )
+
+
+def annotations_of(name: str, version: str, metadata: ArtifactMetadata) -> dict[str, str]:
+    """Return the annotations of a module's manifest. Raises ValueError for text that JSON cannot hold."""
+    texts = {f"{_OCI}{key}": getattr(metadata, key) for key in (*_COMPARED, "revision", "created")}
+    annotations = {key: text for key, text in texts.items() if text} | {TITLE: name, VERSION: version}
+    if metadata.transform:
+        annotations[TRANSFORM_ANNOTATION] = msgspec.json.encode(metadata.transform, order="deterministic").decode()
+    msgspec.json.encode(annotations)
+    return annotations

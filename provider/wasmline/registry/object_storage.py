@@ -1,0 +1,77 @@
+"""Folders in an object store: the marker is written last, and only if there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from wasmline.errors import InvalidLayout, RegistryError
+from wasmline.registry.storage import NOTHING_PUBLISHED, File, unavailable
+
+
+class ObjectStorage:
+    """Folders below a path of an fsspec filesystem.
+
+    How sure the "only if" is depends on fsspec's driver: s3, gcs and abfs ask the store itself, others look first.
+    """
+
+    def __init__(self, filesystem: Any, root: str, *, url: str) -> None:
+        self.url = url
+        self._fs = filesystem
+        self._root = root.rstrip("/")
+
+    def create(self, folder: str, files: Sequence[File]) -> bool:
+        *contents, (marker, last) = files
+        with _mapped(self.url, NOTHING_PUBLISHED):
+            for name, content in contents:
+                self._fs.pipe_file(f"{self._root}/{folder}/{name}", content)
+            try:
+                self._fs.pipe_file(f"{self._root}/{folder}/{marker}", last, mode="create")
+            except FileExistsError:
+                return False
+        return True
+
+    def read(self, path: str, limit: int) -> bytes | None:
+        place = f"{self._root}/{path}"
+        with _mapped(self.url):
+            self._fs.invalidate_cache()
+            try:
+                known = self._fs.info(place)
+                if known["type"] != "file" or known.get("islink"):
+                    raise InvalidLayout(f"{path} in {self.url} is not a file: remove it", path=path)
+                if (size := known.get("size")) == 0:
+                    return b""  # some stores refuse a range of an empty object
+                end = limit if size is None else min(size, limit)
+                content: bytes = self._fs.cat_file(place, start=0, end=end + 1)
+            except FileNotFoundError:
+                return None
+        return content
+
+    def folders(self, parent: str, marker: str | None = None) -> list[str]:
+        with _mapped(self.url):
+            self._fs.invalidate_cache()
+            try:
+                entries = self._fs.ls(f"{self._root}/{parent}", detail=True)
+            except FileNotFoundError:
+                return []
+            places = [entry["name"].rstrip("/") for entry in entries if entry["type"] == "directory"]
+            held = [place for place in places if marker is None or self._is_file(f"{place}/{marker}")]
+        return sorted(place.rsplit("/", 1)[-1] for place in held)
+
+    def _is_file(self, place: str) -> bool:
+        try:
+            return bool(self._fs.info(place)["type"] == "file")
+        except FileNotFoundError:
+            return False
+
+
+@contextmanager
+def _mapped(url: str, consequence: str = "") -> Iterator[None]:
+    """Map what a driver raises into the error tree: each has exceptions of its own, not all of them OSError."""
+    try:
+        yield
+    except RegistryError:
+        raise
+    except Exception as error:
+        raise unavailable(url, error, consequence) from error

@@ -1,0 +1,245 @@
+"""Whatever is in a version's files, it is read as it was published, or one error of the registry says why not."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import fsspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from wasmline.cli.trial import find
+from wasmline.deploy import DeploymentSpec
+from wasmline.errors import DeployError, RegistryError
+from wasmline.registry import ArtifactMetadata, FilesystemRegistry, Version, digest_of
+
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "250"))
+WASM = b"\0asm\1\0\0\0"
+DECLARED = {
+    "input-topic": "in",
+    "output-topics": ["out", "dlq"],
+    "dead-letter-topic": "dlq",
+    "env": {"K": "1"},
+    "compression": "none",
+    "language": "c",
+    "memory-bytes": 2**26,
+    "timeout-ms": 3000,
+}
+PROVENANCE = {"_type": "https://in-toto.io/Statement/v1", "subject": [{"name": "a.wasm"}]}
+INDEX = "index.json"
+STRANGE: list[Any] = [
+    *(None, True, 0, 1, -1, 2**31, 2**63, 2**70, 0.5, 1e308),
+    *(
+        "",
+        "x",
+        "1.0.0",
+        "a" * 5000,
+        "../../../etc/passwd",
+        "/etc/passwd",
+        "\0",
+        "\x1b[2J",
+        "\ud800",
+        "\x9b",
+        "{}",
+        "[]",
+        "{",
+    ),
+    *("sha512:" + "0" * 128, "sha256:" + "0" * 64, "sha256:../x", digest_of(b"{}"), digest_of(WASM)),
+    *("application/wasm", "application/vnd.oci.image.manifest.v1+json", "org.opencontainers.image.ref.name"),
+    *([], {}, [[]], [{}], {"": None}, [None] * 100, {"a": {"b": {}}}),
+]
+
+
+class Layout:
+    """The files of ``a@1.0.0``, which are as they were published after each use."""
+
+    def __init__(self, url: str) -> None:
+        self.registry = FilesystemRegistry(url)
+        metadata = ArtifactMetadata(description="Adds.", revision="abc", transform=DECLARED)
+        self.version = self.registry.publish("a", "1.0.0", WASM, metadata=metadata, provenance=PROVENANCE)
+        self._files, root = fsspec.core.url_to_fs(url)
+        self._folder = f"{root}/modules/a/1.0.0"
+        paths = sorted(path.split("/a/1.0.0/", 1)[1] for path in self._files.find(self._folder))
+        self.published = {path: self.read(path) for path in paths}
+        self._added: list[str] = []
+
+    def read(self, path: str) -> bytes:
+        return bytes(self._files.cat_file(f"{self._folder}/{path}"))
+
+    def write(self, path: str, data: bytes) -> None:
+        self._files.pipe_file(f"{self._folder}/{path}", data)
+        self._added.append(path)
+
+    def restore(self) -> None:
+        for path in self._added:
+            if path in self.published:
+                self._files.pipe_file(f"{self._folder}/{path}", self.published[path])
+            elif self._files.exists(f"{self._folder}/{path}"):
+                self._files.rm_file(f"{self._folder}/{path}")
+        self._added.clear()
+
+    def forge(self, dice: random.Random) -> None:
+        """Change a manifest, a configuration or a declaration, and every digest on the way to it."""
+        index = json.loads(self.published[INDEX])
+        module, about = index["manifests"]
+        descriptor = dice.choice([module, module, about])
+        manifest = json.loads(self.read(_path(descriptor)))
+        match dice.choice(["manifest", "manifest", "annotation", "declaration", "config", "layer"]):
+            case "manifest":
+                manifest = mutated(manifest, dice)
+            case "annotation":
+                manifest["annotations"] = mutated(manifest.get("annotations", {}), dice)
+            case "declaration":
+                annotations = manifest.setdefault("annotations", {})
+                annotations["wasmline.transform"] = json.dumps(mutated(DECLARED, dice))
+            case "config":
+                config = mutated(json.loads(self.read(_path(manifest["config"]))), dice)
+                manifest["config"].update(self._stored(json.dumps(config).encode()))
+            case "layer":
+                manifest["layers"][0].update(self._stored(damaged(self.read(_path(manifest["layers"][0])), dice)))
+        descriptor.update(self._stored(json.dumps(manifest).encode()))
+        if descriptor is module:
+            attachment = json.loads(self.read(_path(about)))
+            attachment["subject"].update(digest=module["digest"], size=module["size"])
+            about.update(self._stored(json.dumps(attachment).encode()))
+        self.write(INDEX, json.dumps(index).encode())
+
+    def _stored(self, data: bytes) -> dict[str, Any]:
+        descriptor = {"digest": digest_of(data), "size": len(data)}
+        self.write(_path(descriptor), data)
+        return descriptor
+
+
+def _path(descriptor: dict[str, Any]) -> str:
+    return "blobs/sha256/" + str(descriptor["digest"]).removeprefix("sha256:")
+
+
+def damaged(data: bytes, dice: random.Random) -> bytes:
+    """Return bytes with some of them changed, dropped, repeated, or all of them gone."""
+    wrong = bytearray(data)
+    for _ in range(dice.choice([1, 1, 2, 8])):
+        at = dice.randrange(len(wrong) + 1)
+        match dice.choice(["set", "set", "set", "insert", "drop", "repeat", "cut", "nest"]):
+            case "set" if at < len(wrong):
+                wrong[at] = dice.choice([dice.randrange(256), wrong[at] ^ 1 << dice.randrange(8)])
+            case "insert":
+                wrong[at:at] = dice.randbytes(dice.randrange(1, 8))
+            case "drop":
+                del wrong[at : at + dice.randrange(1, 64)]
+            case "repeat":
+                wrong[at:at] = wrong[dice.randrange(len(wrong) + 1) :][: dice.randrange(1, 200)]
+            case "cut":
+                del wrong[at:]
+            case "nest":
+                wrong[at:at] = dice.choice([b"[", b'{"a":']) * dice.choice([1, 1000, 100_000])
+    return bytes(wrong)
+
+
+def mutated(document: Any, dice: random.Random) -> Any:
+    """Return a JSON document with some of its values replaced, removed, moved or added."""
+    root = {"": _copy(document)}
+    for _ in range(dice.choice([1, 1, 1, 2, 4])):
+        places = list(_places(root))
+        holder, key = dice.choice(places)
+        other, name = dice.choice(places)
+        value = _copy(dice.choice([dice.choice(STRANGE), other[name]]))
+        match dice.choice(["replace", "replace", "replace", "remove", "add"]):
+            case "remove" if holder is not root:
+                del holder[key]
+            case "add" if isinstance(holder, list):
+                holder.append(value)
+            case "add" if holder is not root:
+                holder[str(dice.choice(["x", "urls", "data", "subject", "\x1b[2J", name]))] = value
+            case _:
+                holder[key] = value
+    return root[""]
+
+
+def _places(document: Any) -> Iterator[tuple[Any, Any]]:
+    keys = document if isinstance(document, dict) else range(len(document)) if isinstance(document, list) else ()
+    for key in keys:
+        yield document, key
+        yield from _places(document[key])
+
+
+def _copy(document: Any) -> Any:
+    return json.loads(json.dumps(document))
+
+
+@pytest.fixture(scope="module", params=["disk", "object store"])
+def layout(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Layout:
+    return Layout(str(tmp_path_factory.mktemp("registry")) if request.param == "disk" else "memory://fuzz/registry")
+
+
+def read(layout: Layout, change: Callable[[], None]) -> tuple[Version, bytes] | None:
+    """Change the layout, and return what is read of it, or None of an error that the registry raises."""
+    try:
+        change()
+        return layout.registry.load("a", "1.0.0")
+    except RegistryError as error:
+        complaint = str(error)
+    finally:
+        layout.restore()
+    assert complaint.isprintable()
+    return None
+
+
+FUZZED = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+DICE = st.randoms(use_true_random=True)
+
+
+@FUZZED
+@given(dice=DICE)
+def test_a_version_with_damaged_files_is_as_it_was_published_or_refused(layout: Layout, dice: random.Random) -> None:
+    def change() -> None:
+        for path in dice.sample(sorted(layout.published), dice.choice([1, 1, 2])):
+            layout.write(path, damaged(layout.published[path], dice))
+
+    assert read(layout, change) in (None, (layout.version, WASM))
+
+
+@FUZZED
+@given(dice=DICE)
+def test_a_version_with_another_index_is_as_it_was_published_or_refused(layout: Layout, dice: random.Random) -> None:
+    def change() -> None:
+        layout.write(INDEX, json.dumps(mutated(json.loads(layout.published[INDEX]), dice)).encode())
+
+    assert read(layout, change) in (None, (layout.version, WASM))
+
+
+@FUZZED
+@given(dice=DICE)
+def test_a_forged_version_is_refused_or_one_that_can_be_used(layout: Layout, dice: random.Random) -> None:
+    """Nothing but a signature would tell it from a published one; its bytes have its digest, and its types hold."""
+    found = read(layout, lambda: layout.forge(dice))
+    if found is None:
+        return
+    version, wasm = found
+    assert (version.name, version.version, version.digest) == ("a", "1.0.0", digest_of(wasm))
+    with suppress(DeployError):
+        assert DeploymentSpec.of(version).digest == digest_of(wasm)
+
+
+@FUZZED
+@given(dice=DICE)
+def test_a_forged_version_is_found_or_refused_by_the_command_line(layout: Layout, dice: random.Random) -> None:
+    try:
+        layout.forge(dice)
+        layout.registry.provenance("a", "1.0.0")
+        name = find("a@1.0.0", layout.registry.url).context.name
+    except (RegistryError, DeployError):
+        name = "a"
+    finally:
+        layout.restore()
+    assert name == "a"
+
+
+def test_the_layout_is_restored_between_examples(layout: Layout) -> None:
+    assert layout.registry.load("a", "1.0.0") == (layout.version, WASM)
+    assert layout.registry.provenance("a", "1.0.0") == PROVENANCE
