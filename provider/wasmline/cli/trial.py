@@ -9,8 +9,9 @@ from wasmline.errors import InvalidModule
 from wasmline.registry import FilesystemRegistry, parse_reference
 from wasmline.wasm import ResourceLimits, Schema, TransformContext
 from wasmline.wasm.context import Clock
+from wasmline.wasm.validation import MAX_MODULE_BYTES
 
-MAX_BYTES = 2**28
+MAX_BYTES = MAX_MODULE_BYTES
 """Where the reading of a file ends: a device may have no end."""
 
 
