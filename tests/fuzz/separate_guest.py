@@ -1,4 +1,4 @@
-"""Guests under observation: one linked to the shim as a module of its own, and one whose shim's memory is watched."""
+"""Two kinds of guests for comparison: one linked to a shim in its own instance, one whose shim's memory is compared."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from wasmline.wasm.guest import Code, Guest
 from wasmline.wasm.layout import BLOCKS, CLOCKS, INPUT, OUTPUT, STATE
 from wasmline.wasm.limits import HostLimits
 from wasmline.wasm.memory import MAX_TABLE_ELEMENTS, MAX_TABLES
-from wasmline.wasm.outbox import COLUMNS
+from wasmline.wasm.outbox import BYTES_COLUMNS
 from wasmline.wasm.shim import shim
 from wasmline.wasm.trampoline import SHIM_EXPORT, trampoline, wiring
 
@@ -93,24 +93,24 @@ class WatchedGuest(Guest):
         rows, headers = cells["row_capacity"], cells["out_headers_capacity"]
         regions = [(block.start, block.end - block.start, block in (CLOCKS, STATE)) for block in BLOCKS]
         regions += [(OUTPUT.offsets[name], 4, True) for name in counts]
-        regions += [(BLOCKS[-1].end, self._setting.stderr - BLOCKS[-1].end, False)]
-        regions += [(self._setting.stderr, self._setting.end - self._setting.stderr, True)]
-        regions += [(self._setting.end, inputs["sizes"] - self._setting.end, False)]
+        regions += [(BLOCKS[-1].end, self._static.stderr - BLOCKS[-1].end, False)]
+        regions += [(self._static.stderr, self._static.end - self._static.stderr, True)]
+        regions += [(self._static.end, inputs["sizes"] - self._static.end, False)]
         regions += [(inputs["sizes"], 4 * inputs["records"], True)]
         regions += [(cells[name], 4 * rows, True) for name in ("row_index", "topic_index")]
         regions += [(cells["out_headers_offsets"], 4 * (rows + 1), True)]
-        for column, length in zip(COLUMNS, (rows, rows, headers, headers), strict=True):
+        for column, length in zip(BYTES_COLUMNS, (rows, rows, headers, headers), strict=True):
             regions += [(cells[f"{column}_offsets"], 4 * (length + 1), True)]
             regions += [(cells[f"{column}_valid"], length, True)]
             regions += [(cells[f"{column}_data"], cells[f"{column}_capacity"], True)]
         return regions
 
     def _fill_gaps(self, regions: list[tuple[int, int, bool]]) -> None:
-        dice = random.Random(0)
+        rng = random.Random(0)
         end = 0
         for start, size, _ in [*sorted(regions), (self._memory._size, 0, False)]:
             if start > end:
-                self._memory.write(end, dice.randbytes(start - end))
+                self._memory.write(end, rng.randbytes(start - end))
             end = max(end, start + size)
 
 
@@ -139,7 +139,11 @@ def host_code() -> list[bytes]:
 def observe(kind: type[Guest], wasm: bytes, batches: list[pa.RecordBatch], limits: ResourceLimits) -> list[Any]:
     """Return what an observed instance makes of some batches: outputs, failed rows, log lines."""
     check_abi(wasm)
-    code = bytes(wasmtime.Module(new_engine(), wasm).serialize()) if kind is SeparateGuest else compiler.main(wasm)
+    code = (
+        bytes(wasmtime.Module(new_engine(), wasm).serialize())
+        if kind is SeparateGuest
+        else compiler.compile_valid(wasm)
+    )
     engine = new_engine()
     guest, first, second = (wasmtime.Module.deserialize(engine, part) for part in (code, *host_code()[:2]))
     whole = Code(engine=engine, trampoline=first, guest=guest, wiring=second)

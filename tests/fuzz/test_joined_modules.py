@@ -46,24 +46,24 @@ SEEDS = st.integers(0, 2**63)
 FUZZED = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 
 
-def mutated(wasm: bytes, dice: random.Random) -> bytes:
+def mutated(wasm: bytes, rng: random.Random) -> bytes:
     """Return a module with a byte or two of its code changed, dropped or repeated.
 
     Most often to the byte beside: a neighbour's number, or an instruction of the same type, so that many stay valid.
     """
     changed, code = bytearray(wasm), sections(wasm)[CODE]
     start = wasm.index(code)
-    for _ in range(dice.choice((1, 1, 1, 2))):
-        at = start + dice.randrange(len(code))
-        match dice.randrange(12):
+    for _ in range(rng.choice((1, 1, 1, 2))):
+        at = start + rng.randrange(len(code))
+        match rng.randrange(12):
             case 0:
                 del changed[at]
             case 1:
-                changed[at:at] = changed[at : at + dice.randrange(1, 20)]
+                changed[at:at] = changed[at : at + rng.randrange(1, 20)]
             case 2 | 3:
-                changed[at] = dice.choice((0x10, 0x63, 0x70, 0x7F, 0x80, 0xFD, dice.randrange(256)))
+                changed[at] = rng.choice((0x10, 0x63, 0x70, 0x7F, 0x80, 0xFD, rng.randrange(256)))
             case _:
-                changed[at] = (changed[at] + dice.choice((-1, 1))) % 256
+                changed[at] = (changed[at] + rng.choice((-1, 1))) % 256
     return bytes(changed)
 
 
@@ -90,7 +90,7 @@ def test_a_guest_does_the_same_joined_and_apart(sandbox: Sandbox, seed: int) -> 
 def test_a_mutated_guest_is_refused_or_touches_only_what_is_its_own(sandbox: Sandbox, seed: int) -> None:
     if sandbox.calls >= CALLS_PER_PROCESS:
         sandbox.close()
-    dice = random.Random(seed)
-    wasm = mutated(ModuleWriter(dice).write(), dice)
+    rng = random.Random(seed)
+    wasm = mutated(ModuleWriter(rng).write(), rng)
     with suppress(ModuleError, TransformError):
         sandbox.call(observe, WatchedGuest, wasm, BATCHES, QUICK)

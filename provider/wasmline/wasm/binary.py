@@ -109,7 +109,7 @@ def sections(wasm: bytes) -> dict[int, bytes]:
     return found
 
 
-def names_of(wasm: bytes) -> list[bytes]:
+def name_sections(wasm: bytes) -> list[bytes]:
     """Return the custom sections that say what things are called."""
     return [content for kind, content in _each_section(wasm) if kind == CUSTOM and Reader(content).vector() == _NAMES]
 

@@ -1,4 +1,4 @@
-"""Compiles a transform, and in a process of its own where that may take for ever.
+"""Compiles a transform, in a subprocess where that may take long.
 
 The work on a function grows with the product of its locals and its code, or of its code and its operand stack, and with
 blocks of many results faster still, so that a module of some kilobytes can take minutes and gigabytes; and the runtime
@@ -28,21 +28,25 @@ DEMANDING_MODULE = 100_000_000
 BYTES_PER_OPERAND = 64
 """So much code costs as much as one more local: that many operands may be alive at once, but each is cheap."""
 
-CPU_S = 120
+COMPILE_CPU_S = 120
 
 
 def compile_transform(wasm: bytes) -> bytes:
     """Return the code of a transform with the shim in it, ready for ``Module.deserialize``.
 
-    Raises InvalidModule, also for one that takes longer than ``CPU_S``, and what ``abi_version`` raises.
+    Raises InvalidModule, also for one that takes longer than ``COMPILE_CPU_S``, and what ``abi_version`` raises.
     """
     validate(wasm)
     abi_version(declarations(wasm))
-    return call_limited(__name__, wasm, cpu_s=CPU_S) if is_demanding(wasm) else main(wasm)
+    return (
+        call_limited(f"{__name__}:compile_valid", wasm, cpu_s=COMPILE_CPU_S)
+        if is_demanding(wasm)
+        else compile_valid(wasm)
+    )
 
 
-def main(wasm: bytes) -> bytes:
-    """Return the code of a valid transform: what the process of its own does."""
+def compile_valid(wasm: bytes) -> bytes:
+    """Return the code of a valid transform."""
     whole = joined(wasm)
     try:
         return bytes(wasmtime.Module(new_engine(), whole).serialize())
@@ -53,9 +57,8 @@ def main(wasm: bytes) -> bytes:
 def is_demanding(wasm: bytes) -> bool:
     """Return true if the compilation of a valid module may take longer than anybody waits."""
     types = declarations(wasm).types
-    if any(len(kind.results) > 1 for kind in types):  # each may be of a block too, and a loop carries what it takes
-        return True
-    if may_take_long(wasm):
+    # A type may be of a block too, and a loop carries what it takes.
+    if may_take_long(wasm) or any(len(kind.results) > 1 for kind in types):
         return True
     parameters = max((len(kind.parameters) for kind in types), default=0)
     bodies = Reader(sections(wasm).get(CODE, b"\0"))

@@ -172,7 +172,7 @@ def function_type(reader: Reader) -> FunctionType:
 
 
 def _unknown(what: str, byte: int) -> InvalidModule:
-    return InvalidModule(f"the {what} 0x{byte:02x} is not of the encodings that transform hosts read")
+    return InvalidModule(f"unsupported {what} 0x{byte:02x}: transform hosts read the core specification 2.0")
 
 
 def _item(items: tuple[T, ...], index: int) -> T:

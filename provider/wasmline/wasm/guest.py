@@ -149,14 +149,14 @@ class Guest:
 
     def take_logs(self) -> tuple[list[LogLine], int]:
         """Return the lines logged since the last time, and how many were dropped."""
-        taken = read_logs(self._memory, self._setting, self._end_row), self._memory.get("logs_dropped")
+        taken = read_logs(self._memory, self._static, self._end_row), self._memory.get("logs_dropped")
         self.allow_logs(0)
         return taken
 
     @property
     def log_bytes(self) -> int:
         """How much of the log is used."""
-        return self._memory.count("log_bytes", self._setting.log_capacity)
+        return self._memory.count("log_bytes", self._static.log_capacity)
 
     def close(self) -> None:
         """End the thread and free the store. Idempotent; does nothing in a forked child, which has no such thread."""
@@ -203,7 +203,7 @@ class Guest:
         self._turn_of_owner.acquire(blocking=False)
 
     def _failure_at_start(self) -> WasmlineError:
-        lines = read_logs(self._memory, self._setting, 0) if self._born_with else []
+        lines = read_logs(self._memory, self._static, 0) if self._born_with else []
         death = self._death(stdout="".join(line.text for line in lines if line.level == "INFO"))
         refused = self._end is not None and not isinstance(self._end, wasmtime.Trap)
         error = refusal(death) if refused else verdict(death)
@@ -217,7 +217,7 @@ class Guest:
             end=self._end,
             ending=memory.get("ending") if memory else 0,
             exit_status=memory.get("exit_status") if memory else 0,
-            stderr=read_stderr(memory, self._setting) if memory else "",
+            stderr=read_stderr(memory, self._static) if memory else "",
             stdout=stdout,
             interrupted=self._watch.killed_at is not None and trap_code(self._end) == "interrupt",
             born_with=self._born_with,
@@ -265,8 +265,8 @@ class Guest:
         self._memory = ShimMemory(
             self._store, shim_memory, limit=self._host.shim_bytes, guest_limit=self._limits.memory_bytes
         )
-        self._setting = furnish(self._memory, self._context, self._limits)
-        self._inbox = Inbox(self._memory, self._setting.end)
+        self._static = furnish(self._memory, self._context, self._limits)
+        self._inbox = Inbox(self._memory, self._static.end)
         self._outbox = Outbox(self._memory, len(self._context.output_topics))
         self._watch.progress = lambda: self._memory.progress
         self._born_with = guest_memory.data_len(self._store)

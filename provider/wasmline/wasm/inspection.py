@@ -75,7 +75,7 @@ def inspect(wasm: bytes, limits: ResourceLimits | None = None) -> Inspection:
 
     Nothing of it runs, and none of its code is compiled.
     """
-    refusal = _refusal(wasm)
+    invalid = _invalid_here(wasm)
     declared = declarations(wasm)
     return Inspection(
         digest=digest_of(wasm),
@@ -86,12 +86,12 @@ def inspect(wasm: bytes, limits: ResourceLimits | None = None) -> Inspection:
         start_section=declared.start_section,
         imports=tuple(_item(item, item.module) for item in declared.imports),
         exports=tuple(_item(item, None) for item in declared.exports),
-        wasmline=_verdict(_refusals_here(refusal, declared, limits or ResourceLimits())),
+        wasmline=_verdict(_refusals_here(invalid, declared, limits or ResourceLimits())),
         redpanda=_verdict(refusals(wasm, declared)),
     )
 
 
-def _refusal(wasm: bytes) -> InvalidModule | None:
+def _invalid_here(wasm: bytes) -> InvalidModule | None:
     """Return why this host does not take a module whose memory is wide or shared: there is more to say about these."""
     try:
         validate(wasm)
@@ -135,14 +135,15 @@ def _verdict(reasons: tuple[str, ...]) -> Verdict:
     return Verdict(accepted=not reasons, reasons=reasons)
 
 
-def _refusals_here(refusal: InvalidModule | None, declared: Declarations, limits: ResourceLimits) -> tuple[str, ...]:
+def _refusals_here(invalid: InvalidModule | None, declared: Declarations, limits: ResourceLimits) -> tuple[str, ...]:
     reasons = []
-    try:
-        if refusal is not None:
-            raise refusal
-        abi_version(declared)
-    except ModuleError as error:
-        reasons.append(str(error))
+    if invalid is not None:
+        reasons.append(str(invalid))
+    else:
+        try:
+            abi_version(declared)
+        except ModuleError as error:
+            reasons.append(str(error))
     if len(declared.memories) > 1:
         reasons.append(f"it has {len(declared.memories)} memories; one is the most")
     if len(declared.tables) > MAX_TABLES:

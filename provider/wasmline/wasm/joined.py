@@ -31,7 +31,7 @@ from wasmline.wasm.binary import (
     TABLE,
     TYPE,
     Reader,
-    names_of,
+    name_sections,
     number,
     sections,
     vector,
@@ -56,25 +56,27 @@ def joined(wasm: bytes) -> bytes:
     guest = declarations(wasm)
     if len(guest.memories) > 1:
         raise InvalidModule(f"the module cannot be instantiated: it has {len(guest.memories)} memories, not one")
-    host, stand_ins = (bytes(wasmtime.wat2wasm(text(guest))) for text in (shim, stubs))
-    direct = _functions(stand_ins)
-    if not direct.items() <= _functions(host).items():
+    shim_module, stub_module = (bytes(wasmtime.wat2wasm(text(guest))) for text in (shim, stubs))
+    direct = _functions(stub_module)
+    if not direct.items() <= _functions(shim_module).items():
         raise AssertionError("the functions of DIRECT have other numbers in the shim than in what stands in for it")
-    theirs = sections(wasm)
-    theirs[CODE] = _with_direct_calls(theirs.get(CODE, _NONE), guest, direct)
-    theirs[EXPORT] = _renamed(theirs[EXPORT])
-    validate(_module(theirs, guest, stand_ins))
-    return _module(theirs, guest, host) + b"".join(
-        _section(CUSTOM, names) for names in (*names_of(wasm), *names_of(host))
+    guest_sections = sections(wasm)
+    guest_sections[CODE] = _with_direct_calls(guest_sections.get(CODE, _NONE), guest, direct)
+    guest_sections[EXPORT] = _renamed(guest_sections[EXPORT])
+    validate(_module(guest_sections, guest, stub_module))
+    return _module(guest_sections, guest, shim_module) + b"".join(
+        _section(CUSTOM, names) for names in (*name_sections(wasm), *name_sections(shim_module))
     )
 
 
-def _module(theirs: dict[int, bytes], guest: Declarations, host: bytes) -> bytes:
+def _module(guest_sections: dict[int, bytes], guest: Declarations, host: bytes) -> bytes:
     """Return a module of a guest's sections and, behind what it has, the host's."""
-    ours = sections(host)
-    ours[TYPE] = _without(len(guest.types), ours[TYPE])
-    ours.pop(IMPORT)
-    content = theirs | {kind: _both(theirs.get(kind, _NONE), added) for kind, added in ours.items()}
+    host_sections = sections(host)
+    host_sections[TYPE] = _without(len(guest.types), host_sections[TYPE])
+    host_sections.pop(IMPORT)
+    content = guest_sections | {
+        kind: _both(guest_sections.get(kind, _NONE), added) for kind, added in host_sections.items()
+    }
     return _EMPTY + b"".join(_section(kind, content[kind]) for kind in _ORDER if kind in content)
 
 
@@ -95,10 +97,10 @@ def _both(first: bytes, second: bytes) -> bytes:
     return number(sum(reader.number() for reader in readers)) + b"".join(reader.rest() for reader in readers)
 
 
-def _without(stand_ins: int, types: bytes) -> bytes:
+def _without(placeholders: int, types: bytes) -> bytes:
     reader = Reader(types)
-    left = reader.number() - stand_ins
-    for _ in range(stand_ins):
+    left = reader.number() - placeholders
+    for _ in range(placeholders):
         reader.byte()
         reader.vector()
         reader.vector()

@@ -1,7 +1,7 @@
-"""Runs a foreign call on a module in a process of its own, which has limits and can be ended.
+"""Runs a function on the bytes of a module in a subprocess with limits of CPU time, memory and wall-clock time.
 
-The process imports this package and what it needs from where this process has them, and nothing from the current folder
-or the environment.
+The subprocess imports this package and what it needs from where this process has them, and nothing from the current
+folder or the environment.
 """
 
 from __future__ import annotations
@@ -9,45 +9,46 @@ from __future__ import annotations
 import importlib
 import json
 import resource
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 from wasmline.errors import InvalidModule, WasmlineError
 
-MEMORY_BYTES = 8 << 30
-"""Of addresses, of which the runtime takes many."""
+MAX_ADDRESS_SPACE_BYTES = 8 << 30
 
 WALL_S = 600
-"""For a process that does not get its CPU time."""
+"""For a subprocess that does not get its CPU time."""
 
-_REFUSED = 65
+_INVALID_MODULE_STATUS = 65
+_LIMIT_SIGNALS = (signal.SIGXCPU, signal.SIGKILL, signal.SIGABRT)
+"""CPU time, the same where it is ignored, and the runtime's answer to an allocation that failed."""
 _START = f"import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); from {__name__} import main; main()"
 
 
-def call_limited(module: str, argument: bytes, *options: str, cpu_s: int) -> bytes:
-    """Return what ``main(argument, *options)`` of an importable module returns, called in a process of its own.
+def call_limited(function: str, wasm: bytes, *options: str, cpu_s: int) -> bytes:
+    """Return what ``package.module:function`` returns for the bytes of a module, called in a subprocess.
 
-    Raises the InvalidModule that it raises, and InvalidModule where the limits end it.
+    Raises the InvalidModule that it raises, and InvalidModule where it takes more than ``cpu_s`` seconds of CPU time or
+    MAX_ADDRESS_SPACE_BYTES; WasmlineError where the subprocess fails for another reason.
     """
-    command = [sys.executable, "-I", "-c", _START, json.dumps(_import_paths()), module, str(cpu_s), *options]
+    command = [sys.executable, "-I", "-c", _START, json.dumps(_import_paths()), function, str(cpu_s), *options]
     try:
-        ended = subprocess.run(command, input=argument, capture_output=True, check=False, timeout=WALL_S)
+        ended = subprocess.run(command, input=wasm, capture_output=True, check=False, timeout=WALL_S)
     except subprocess.TimeoutExpired as error:
-        raise InvalidModule(f"the module is not done with within {WALL_S} s") from error
-    if ended.returncode < 0:
-        raise InvalidModule(
-            f"the module takes more than {cpu_s} s of CPU time or {MEMORY_BYTES >> 30} GiB to validate or compile: its "
-            "functions have too many locals, operands, parameters or results for their code"
-        )
-    if ended.returncode == _REFUSED:
+        raise WasmlineError(f"{function} did not get {cpu_s} s of CPU time within {WALL_S} s: try again") from error
+    if ended.returncode == 0:
+        return ended.stdout
+    if ended.returncode == _INVALID_MODULE_STATUS:
         raise InvalidModule(ended.stdout.decode(errors="replace"))
-    if ended.returncode > 0:
-        said = ended.stderr.decode(errors="replace").strip().splitlines()
-        raise WasmlineError(
-            f"the process that was to look at a module failed: {said[-1] if said else 'it said nothing'}"
+    if -ended.returncode in _LIMIT_SIGNALS:
+        raise InvalidModule(
+            f"the module takes more than {cpu_s} s of CPU time or {MAX_ADDRESS_SPACE_BYTES >> 30} GiB to validate or "
+            "compile: its functions have too many locals, operands, parameters or results for their code"
         )
-    return ended.stdout
+    lines = ended.stderr.decode(errors="replace").strip().splitlines() or ["no message"]
+    raise WasmlineError(f"the subprocess for {function} ended with status {ended.returncode}: {lines[-1]}")
 
 
 def _import_paths() -> list[str]:
@@ -64,18 +65,19 @@ def _is_current(folder: str) -> bool:
 
 
 def main() -> None:
-    """Call a module's ``main`` on stdin within limits and write what it returns to stdout."""
-    name, cpu_s, *options = sys.argv[1:]
-    call = importlib.import_module(name).main
+    """Call a function on stdin within limits and write what it returns to stdout."""
+    function, cpu_s, *options = sys.argv[1:]
+    module, _, name = function.partition(":")
+    call = getattr(importlib.import_module(module), name)
     used = resource.getrusage(resource.RUSAGE_SELF)
     _limit(resource.RLIMIT_CPU, int(cpu_s) + int(used.ru_utime + used.ru_stime))
-    _limit(resource.RLIMIT_AS, MEMORY_BYTES)
+    _limit(resource.RLIMIT_AS, MAX_ADDRESS_SPACE_BYTES)
     _limit(resource.RLIMIT_CORE, 0)
     try:
         answer = call(sys.stdin.buffer.read(), *options)
     except InvalidModule as error:
         sys.stdout.write(str(error))
-        sys.exit(_REFUSED)
+        sys.exit(_INVALID_MODULE_STATUS)
     sys.stdout.buffer.write(answer)
 
 

@@ -28,7 +28,10 @@ def limit_store(store: wasmtime.Store, *, memory_bytes: int) -> None:
 
 def violation(what: str) -> SandboxViolation:
     """Return the error for a store that holds what no guest can write there."""
-    return SandboxViolation(f"what came back from a guest's store is not what a guest can write: {what}")
+    return SandboxViolation(
+        f"a guest's store holds what no guest can write: {what}. No output of its batch is used and its instance is "
+        "closed; report the module, this is a defect of the host"
+    )
 
 
 class ShimMemory:

@@ -19,11 +19,11 @@ from wasmline.wasm.inbox import Loaded
 from wasmline.wasm.layout import OUTPUT, align
 from wasmline.wasm.memory import ShimMemory, violation
 
-FEW = 64
-"""Numbers that Python looks at sooner than numpy."""
+FEW_NUMBERS = 64
+"""Up to so many, a list is checked sooner than an array."""
 
-COLUMNS = ("out_key", "out_value", "out_header_key", "out_header_value")
-"""Those that hold byte strings."""
+BYTES_COLUMNS = ("out_key", "out_value", "out_header_key", "out_header_value")
+"""The columns of byte strings."""
 
 SLACK_ROWS = 256
 SLACK_BYTES = 64 * 1024
@@ -68,12 +68,12 @@ class Outbox:
 
     def _lay_out(self, need: int) -> None:
         try:
-            self._place(self._scale, need)
+            self._reserve_columns(self._scale, need)
         except RecordTooLarge:
             self._scale = 1
-            self._place(1, need)
+            self._reserve_columns(1, need)
 
-    def _place(self, scale: int, need: int) -> None:
+    def _reserve_columns(self, scale: int, need: int) -> None:
         loaded = self._loaded
         rows = (loaded.rows + SLACK_ROWS) * scale
         headers = max((loaded.headers + SLACK_ROWS) * scale, need // 2)
@@ -100,7 +100,7 @@ class Outbox:
         place_binary("out_header_key", headers, loaded.header_bytes)
         place_binary("out_header_value", headers, loaded.header_bytes)
         self._memory.reserve(position)
-        for name in ("out_headers", *COLUMNS):
+        for name in ("out_headers", *BYTES_COLUMNS):
             ctypes.c_int32.from_address(self._memory.address + cells[f"{name}_offsets"]).value = 0
         OUTPUT.pack(self._memory.control, cells)
         self._cells = cells
@@ -128,10 +128,10 @@ class Outbox:
 
     def _read_cells(self) -> dict[str, int]:
         cells = OUTPUT.unpack(self._memory.control)
-        if _places(cells) != _places(self._cells):
+        if _positions(cells) != _positions(self._cells):
             raise violation("a column is not where it was laid out")
         if any(map(operator.gt, _counts(cells), _capacities(cells))):
-            raise violation(f"a count is beyond its capacity in {cells}")
+            raise violation("a count is more than its capacity")
         return cells
 
     def _headers(self, cells: dict[str, int]) -> pa.StructArray:
@@ -194,7 +194,7 @@ def _zeros(length: int) -> pa.Buffer:
 def _rising(buffer: pa.Buffer) -> tuple[int, int] | None:
     """Return the first and the last of some 32-bit numbers; None where one is less than that before it."""
     numbers = memoryview(buffer).cast("i")
-    if len(numbers) <= FEW:
+    if len(numbers) <= FEW_NUMBERS:
         rising = (few := numbers.tolist()) == sorted(few)
     else:
         array = np.frombuffer(buffer, np.int32)
@@ -202,12 +202,16 @@ def _rising(buffer: pa.Buffer) -> tuple[int, int] | None:
     return (numbers[0], numbers[-1]) if rising else None
 
 
-_CAPACITIES = {"rows": "row_capacity", "out_headers": "out_headers_capacity"}
-for _column, _length in zip(COLUMNS, ("rows", "rows", "out_headers", "out_headers"), strict=True):
-    _CAPACITIES |= {f"{_column}_bytes": f"{_column}_capacity", f"{_column}_nulls": _length}
+_CAPACITIES = {
+    "rows": "row_capacity",
+    "out_headers": "out_headers_capacity",
+    **{f"{name}_bytes": f"{name}_capacity" for name in BYTES_COLUMNS},
+    **{f"{name}_nulls": "out_headers" if "header" in name else "rows" for name in BYTES_COLUMNS},
+}
+"""What each count of the control block may be at most, by the names of the cells."""
 
 _counts, _capacities = operator.itemgetter(*_CAPACITIES), operator.itemgetter(*_CAPACITIES.values())
-_places = operator.itemgetter(*(name for name in OUTPUT.names if name not in _CAPACITIES))
+_positions = operator.itemgetter(*(name for name in OUTPUT.names if name not in _CAPACITIES))
 
 _NO_HEADERS = pa.nulls(0, HEADERS.value_type)
 

@@ -19,7 +19,7 @@ from wasmline.wasm.abi import (
 )
 from wasmline.wasm.declarations import Declarations, MemoryType
 from wasmline.wasm.limits import PAGE
-from wasmline.wasm.validation import refusal
+from wasmline.wasm.validation import validation_error
 
 MEMORY_BYTES = 2 * 2**20
 """``data_transforms_per_function_memory_limit``."""
@@ -133,5 +133,5 @@ def _tables(declared: Declarations) -> Iterator[str]:
 
 def _engine(wasm: bytes) -> Iterator[str]:
     """Ask for what this host's engine has but a broker's has not. Nothing is compiled."""
-    if reason := refusal(wasm, gc_support=False):
+    if reason := validation_error(wasm, gc_support=False):
         yield f"its engine lacks what the module needs: {' '.join(reason.split())}"

@@ -17,7 +17,7 @@ _TORN = "\n[...]\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class StaticRegions:
     """Positions in the shim's memory: stderr, log, which takes ``log_capacity`` bytes, and the end of both."""
 
     stderr: int
@@ -26,7 +26,7 @@ class Setting:
     end: int
 
 
-def furnish(memory: ShimMemory, context: TransformContext, limits: ResourceLimits) -> Setting:
+def furnish(memory: ShimMemory, context: TransformContext, limits: ResourceLimits) -> StaticRegions:
     """Lay out everything that outlives a batch; the batches may begin at its end."""
     strings = _strings([context.name], [f"{key}={value}" for key, value in context.environment().items()])
     topics_at = align(STATIC + len(strings))
@@ -54,7 +54,7 @@ def furnish(memory: ShimMemory, context: TransformContext, limits: ResourceLimit
         subject_count=sum(schema.subject is not None for schema in context.schemas),
         row=NO_ROW,
     )
-    return Setting(stderr=stderr, log=log, log_capacity=limits.log_bytes_per_batch, end=end)
+    return StaticRegions(stderr=stderr, log=log, log_capacity=limits.log_bytes_per_batch, end=end)
 
 
 def _strings(*lists: list[str]) -> bytes:
@@ -75,12 +75,12 @@ def _topics(position: int, names: tuple[str, ...]) -> bytes:
     return table + texts
 
 
-def read_logs(memory: ShimMemory, setting: Setting, end_row: int) -> list[LogLine]:
+def read_logs(memory: ShimMemory, static: StaticRegions, end_row: int) -> list[LogLine]:
     """Return the log lines that the shim kept, in order, of rows before ``end_row``.
 
     Bytes that are not UTF-8 are replaced.
     """
-    data = memory.read(setting.log, memory.count("log_bytes", setting.log_capacity))
+    data = memory.read(static.log, memory.count("log_bytes", static.log_capacity))
     lines, position = [], 0
     while position < len(data):
         start = position + LOG_HEADER.size
@@ -97,9 +97,9 @@ def read_logs(memory: ShimMemory, setting: Setting, end_row: int) -> list[LogLin
     return lines
 
 
-def read_stderr(memory: ShimMemory, setting: Setting) -> str:
+def read_stderr(memory: ShimMemory, static: StaticRegions) -> str:
     """Return what the shim kept of the last record's stderr: all of it, or its head and its tail."""
-    data = memory.read(setting.stderr, memory.count("stderr_bytes", STDERR_HEAD_BYTES + STDERR_TAIL_BYTES))
+    data = memory.read(static.stderr, memory.count("stderr_bytes", STDERR_HEAD_BYTES + STDERR_TAIL_BYTES))
     if not memory.get("stderr_torn"):
         return data.decode(errors="replace").strip()
     head, tail = data[:STDERR_HEAD_BYTES], data[STDERR_HEAD_BYTES:]

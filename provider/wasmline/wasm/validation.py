@@ -1,7 +1,7 @@
-"""Asks the engine whether it takes a module, within bounds of time and memory.
+"""Validates modules by the rules of the engine, within bounds of time and memory.
 
 The engine's validator is linear but for one factor: an instruction handles as many values as its type or its label has.
-The foreign call cannot be interrupted, so a module that may take long by that is validated in a process of its own.
+The foreign call cannot be interrupted, so a module that may take long by that is validated in a subprocess.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ MAX_ARITY = 1_000
 """Parameters or results of a function: what the engine takes."""
 
 MAX_TYPE_BYTES = 2**20
-CPU_S = 5
+VALIDATE_CPU_S = 5
 
 
 def validate(wasm: bytes, **changes: bool) -> None:
     """Raise InvalidModule for what is no module an engine takes, and for WebAssembly text.
 
-    ``changes`` are to the engine's configuration. Takes at most ``CPU_S`` seconds of CPU time.
+    ``changes`` are to the engine's configuration. Takes at most ``VALIDATE_CPU_S`` seconds of CPU time.
     """
     if wasm[:4] != MAGIC:
         raise InvalidModule("not a WebAssembly module: the first bytes are not \\0asm; is it the file the build wrote?")
     if len(wasm) > MAX_MODULE_BYTES:
         raise InvalidModule(f"the module has {len(wasm):,} bytes; {MAX_MODULE_BYTES:,} are the most: strip it")
-    if reason := refusal(wasm, **changes):
+    if reason := validation_error(wasm, **changes):
         raise InvalidModule(f"not a WebAssembly module this host can run: {' '.join(reason.split())[:500]}")
 
 
-def refusal(wasm: bytes, **changes: bool) -> str | None:
+def validation_error(wasm: bytes, **changes: bool) -> str | None:
     """Return why an engine with ``changes`` does not take a module; None where it does.
 
-    Raises InvalidModule for one that takes longer than ``CPU_S``.
+    Raises InvalidModule for one that takes longer than ``VALIDATE_CPU_S``.
     """
     if may_take_long(wasm):
         options = [f"{name}={int(value)}" for name, value in changes.items()]
-        return call_limited(__name__, wasm, *options, cpu_s=CPU_S).decode() or None
-    return _refusal(wasm, changes)
+        return call_limited(f"{__name__}:validate_in_subprocess", wasm, *options, cpu_s=VALIDATE_CPU_S).decode() or None
+    return _validation_error(wasm, changes)
 
 
 def may_take_long(wasm: bytes) -> bool:
@@ -69,7 +69,7 @@ def _widest_type(wasm: bytes) -> int:
         return MAX_ARITY
 
 
-def _refusal(wasm: bytes, changes: dict[str, bool]) -> str | None:
+def _validation_error(wasm: bytes, changes: dict[str, bool]) -> str | None:
     try:
         wasmtime.Module.validate(new_engine(**changes), wasm)
     except wasmtime.WasmtimeError as error:
@@ -77,7 +77,7 @@ def _refusal(wasm: bytes, changes: dict[str, bool]) -> str | None:
     return None
 
 
-def main(wasm: bytes, *options: str) -> bytes:
-    """Return the engine's reason to refuse a module, empty for none: what the process of its own does."""
+def validate_in_subprocess(wasm: bytes, *options: str) -> bytes:
+    """Return the engine's reason to refuse a module, empty for none."""
     changes = {name: value == "1" for name, _, value in (option.partition("=") for option in options)}
-    return (_refusal(wasm, changes) or "").encode()
+    return (_validation_error(wasm, changes) or "").encode()

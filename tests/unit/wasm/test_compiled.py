@@ -187,7 +187,7 @@ def test_a_demanding_function_compiles_in_a_process_of_its_own_to_the_same_code(
     assert is_demanding(wasm)
     assert not is_demanding(WASM)
     code = CompiledCache(tmp_path).load(wasm).code
-    assert code == compiler.main(wasm)
+    assert code == compiler.compile_valid(wasm)
 
 
 MANY_LOCALS = f"(func (local {'i32 ' * 8_000}))"
@@ -212,12 +212,12 @@ def test_what_may_take_for_ever_to_compile_is_demanding(section: str) -> None:
 def test_a_limit_that_the_process_already_has_does_not_keep_a_module_from_compiling() -> None:
     limited = "import resource; resource.setrlimit(resource.RLIMIT_AS, (7 << 30, 7 << 30))"
     own = "import sys; from wasmline.wasm import compiler; from wasmline.wasm.limited_process import call_limited"
-    call = "call_limited(compiler.__name__, sys.stdin.buffer.read(), cpu_s=9)"
+    call = "call_limited(compiler.__name__ + ':compile_valid', sys.stdin.buffer.read(), cpu_s=9)"
     subprocess.run([sys.executable, "-c", f"{limited}; {own}; {call}"], input=WASM, check=True)
 
 
 def test_a_module_that_takes_too_long_to_compile_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiler, "CPU_S", 2)
+    monkeypatch.setattr(compiler, "COMPILE_CPU_S", 2)
     with pytest.raises(InvalidModule, match="more than 2 s of CPU time"):
         CompiledCache(tmp_path).load(demanding(3_000, 5_000))
     assert not list(tmp_path.iterdir())

@@ -44,7 +44,7 @@ def test_what_cannot_be_read_may_take_long(wasm: bytes) -> None:
 
 @pytest.mark.parametrize("look", [check_abi, inspect, TransformRuntime().compile])
 def test_a_module_that_takes_too_long_to_validate_is_refused(monkeypatch: pytest.MonkeyPatch, look: object) -> None:
-    monkeypatch.setattr(validation, "CPU_S", 1)
+    monkeypatch.setattr(validation, "VALIDATE_CPU_S", 1)
     assert callable(look)
     with pytest.raises(InvalidModule, match="more than 1 s of CPU time"):
         look(wide(3_000_000))
@@ -90,10 +90,10 @@ def test_nothing_of_the_current_folder_is_imported(tmp_path: Path, python_path: 
 def test_a_caller_in_the_folder_of_the_package_finds_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(PROVIDER)
     monkeypatch.setattr(sys, "path", ["", *(path for path in sys.path if path != str(PROVIDER))])
-    assert call_limited(validation.__name__, guests.guest(), cpu_s=9) == b""
+    assert call_limited(f"{validation.__name__}:validate_in_subprocess", guests.guest(), cpu_s=9) == b""
 
 
 def test_a_process_that_fails_for_another_reason_says_so() -> None:
     with pytest.raises(WasmlineError, match="No module named") as caught:
-        call_limited("wasmline.nothing", b"", cpu_s=9)
+        call_limited("wasmline.nothing:main", b"", cpu_s=9)
     assert not isinstance(caught.value, InvalidModule)
