@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from wasmline.errors import InvalidModule, MissingExport, UnknownImport, UnsupportedAbi
+from wasmline.printable import one_line
 from wasmline.wasm.declarations import Declarations, Export, FunctionType, Import, MemoryType, declarations
 from wasmline.wasm.validation import validate
 
@@ -126,7 +127,9 @@ def _marker_version(item: Import) -> int:
         return 0
     if not is_provided(item):
         spoken = "1 and 2" if item.module == TRANSFORM else "0"
-        raise UnsupportedAbi(f"the module asks for {item} with type {item.type}; this host speaks {spoken}")
+        raise UnsupportedAbi(
+            f"the module asks for {shortened([str(item)])} with type {item.type}; this host speaks {spoken}"
+        )
     return int(item.name.removeprefix(MARKER)) if item.module == TRANSFORM else 0
 
 
@@ -157,6 +160,6 @@ def signature(kind: object) -> str:
 
 
 def shortened(names: Sequence[str]) -> str:
-    """Return names that a module chose, as many as fit in a message."""
-    text = ", ".join(names)
+    """Return names that a module chose, printable, as many as fit in a message."""
+    text = one_line(", ".join(names)[:1_000])
     return text if len(text) <= 500 else f"{text[:500]} … ({len(names)} names)"

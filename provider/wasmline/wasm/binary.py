@@ -1,6 +1,6 @@
 """The outer form of a WebAssembly binary: numbers, names and sections. Source: the core specification, "Binary Format".
 
-Strict: bytes that are cut short, a number of more than ten bytes and a section of an unknown kind are InvalidModule.
+Strict: bytes that are cut short, a number that is too long and a section of an unknown kind are InvalidModule.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ MAX_SECTIONS = 10_000
 """Of a module. Compilers emit some dozens."""
 
 _NAMES = b"name"
-_MAX_NUMBER_BITS = 70
 
 
 class Reader:
@@ -55,8 +54,8 @@ class Reader:
             raise _cut_short(self._at - size)
         return self._data[self._at - size : self._at]
 
-    def number(self) -> int:
-        """Return the next LEB128 number, read as an unsigned one."""
+    def number(self, longest: int = 5) -> int:
+        """Return the next LEB128 number, read as an unsigned one, of at most ``longest`` bytes."""
         value = shift = 0
         while True:
             byte = self.byte()
@@ -64,8 +63,8 @@ class Reader:
             if byte < 0x80:
                 return value
             shift += 7
-            if shift == _MAX_NUMBER_BITS:
-                raise InvalidModule(f"a number at byte {self._at} of its section has more than ten bytes")
+            if shift == 7 * longest:
+                raise InvalidModule(f"a number at byte {self._at} of its section has more than {longest} bytes")
 
     def vector(self) -> bytes:
         """Return the next bytes, before which their number stands."""

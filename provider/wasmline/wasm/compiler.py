@@ -1,8 +1,8 @@
 """Compiles a transform, in a subprocess where that may take long.
 
 The work on a function grows with the product of its locals and its code, or of its code and its operand stack, and with
-blocks of many results faster still, so that a module of some kilobytes can take minutes and gigabytes; and the runtime
-cannot be interrupted while it compiles.
+blocks of many results faster still; each function and each reference to one costs far more than its bytes. So a module
+of some kilobytes can take minutes and gigabytes, and the runtime cannot be interrupted while it compiles.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import wasmtime
 
 from wasmline.errors import InvalidModule
 from wasmline.wasm.abi import abi_version
-from wasmline.wasm.binary import CODE, Reader, sections
-from wasmline.wasm.declarations import declarations
+from wasmline.wasm.binary import CODE, ELEMENT, EXPORT, FUNCTION, GLOBAL, IMPORT, TABLE, TYPE, Reader, sections
+from wasmline.wasm.declarations import Declarations, declarations
 from wasmline.wasm.engine import new_engine
 from wasmline.wasm.instructions import read_locals
 from wasmline.wasm.joined import joined
@@ -28,6 +28,18 @@ DEMANDING_MODULE = 100_000_000
 BYTES_PER_OPERAND = 64
 """So much code costs as much as one more local: that many operands may be alive at once, but each is cheap."""
 
+SMALL_SECTION_BYTES = {
+    TYPE: 2**16,
+    IMPORT: 2**16,
+    FUNCTION: 2**13,
+    TABLE: 2**10,
+    GLOBAL: 2**14,
+    EXPORT: 2**18,
+    ELEMENT: 2**14,
+    CODE: 2**19,
+}
+"""Sections of these sizes are compiled in about two seconds at most, whatever they hold. C++ has smaller ones."""
+
 COMPILE_CPU_S = 120
 
 
@@ -37,12 +49,11 @@ def compile_transform(wasm: bytes) -> bytes:
     Raises InvalidModule, also for one that takes longer than ``COMPILE_CPU_S``, and what ``abi_version`` raises.
     """
     validate(wasm)
-    abi_version(declarations(wasm))
-    return (
-        call_limited(f"{__name__}:compile_valid", wasm, cpu_s=COMPILE_CPU_S)
-        if is_demanding(wasm)
-        else compile_valid(wasm)
-    )
+    declared = declarations(wasm)
+    abi_version(declared)
+    if is_demanding(wasm, declared):
+        return call_limited(f"{__name__}:compile_valid", wasm, cpu_s=COMPILE_CPU_S)
+    return compile_valid(wasm)
 
 
 def compile_valid(wasm: bytes) -> bytes:
@@ -54,15 +65,23 @@ def compile_valid(wasm: bytes) -> bytes:
         raise InvalidModule(f"the module does not compile: {' '.join(str(error).split())[:500]}") from error
 
 
-def is_demanding(wasm: bytes) -> bool:
-    """Return true if the compilation of a valid module may take longer than anybody waits."""
-    types = declarations(wasm).types
-    # A type may be of a block too, and a loop carries what it takes.
-    if may_take_long(wasm) or any(len(kind.results) > 1 for kind in types):
-        return True
-    parameters = max((len(kind.parameters) for kind in types), default=0)
-    bodies = Reader(sections(wasm).get(CODE, b"\0"))
-    total = 0
+def is_demanding(wasm: bytes, declared: Declarations) -> bool:
+    """Return true if the compilation of a valid module, which declares this, may take more than some seconds."""
+    content = sections(wasm)
+    return (
+        may_take_long(wasm)
+        or any(len(content.get(kind, b"")) > most for kind, most in SMALL_SECTION_BYTES.items())
+        # A type may be of a block too, and a loop carries what it takes.
+        or any(len(kind.results) > 1 for kind in declared.types)
+        # Each access is counted by the collector's code.
+        or "externref" in {*(table.holds for table in declared.tables), *(item.holds for item in declared.globals)}
+        or _has_demanding_function(content.get(CODE, b"\0"), declared)
+    )
+
+
+def _has_demanding_function(code: bytes, declared: Declarations) -> bool:
+    parameters = max((len(kind.parameters) for kind in declared.types), default=0)
+    bodies, total = Reader(code), 0
     for _ in range(bodies.number()):
         body = bodies.vector()
         locals_ = parameters + read_locals(Reader(body))

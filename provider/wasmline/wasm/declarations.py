@@ -24,7 +24,8 @@ _HAS_MOST, _SHARED, _WIDE = 1, 2, 4
 _VECTOR, _V128_CONST, _END = 0xFD, 0x0C, 0x0B
 _OPERAND_BYTES = {0x43: 4, 0x44: 8} | dict.fromkeys((0x6A, 0x6B, 0x6C, 0x7C, 0x7D, 0x7E), 0)
 """Numbers of fixed size; addition, subtraction and multiplication of integers, which have no operand."""
-_LEB_OPERAND = (0x23, 0x41, 0x42, 0xD0, 0xD2)
+_I64_CONST = 0x42
+_LEB_OPERAND = (0x23, 0x41, _I64_CONST, 0xD0, 0xD2)
 _CONSTANT = (0x23, 0x41, 0x42, 0x43, 0x44, 0xD0)
 """get a global, the four kinds of numbers, a null reference."""
 
@@ -228,7 +229,8 @@ def _limits(reader: Reader, known: int) -> tuple[int, int, int | None]:
     flags = reader.byte()
     if flags & ~known:
         raise _unknown("form of limits", flags)
-    return flags, reader.number(), reader.number() if flags & _HAS_MOST else None
+    longest = 10 if flags & _WIDE else 5
+    return flags, reader.number(longest), reader.number(longest) if flags & _HAS_MOST else None
 
 
 def _global(reader: Reader) -> GlobalType:
@@ -249,7 +251,7 @@ def _is_constant(reader: Reader) -> bool:
     while (instruction := reader.byte()) != _END:
         instructions.append(instruction)
         if instruction in _LEB_OPERAND:
-            reader.number()
+            reader.number(10 if instruction == _I64_CONST else 5)
         elif instruction in _OPERAND_BYTES:
             reader.take(_OPERAND_BYTES[instruction])
         elif instruction == _VECTOR and reader.number() == _V128_CONST:

@@ -18,6 +18,9 @@ from wasmline.errors import InvalidModule, WasmlineError
 
 MAX_ADDRESS_SPACE_BYTES = 8 << 30
 
+MAX_ANSWER_BYTES = 256 * 2**20
+"""Of compiled code. The largest modules of Go have a tenth of it."""
+
 WALL_S = 600
 """For a subprocess that does not get its CPU time."""
 
@@ -45,7 +48,7 @@ def call_limited(function: str, wasm: bytes, *options: str, cpu_s: int) -> bytes
     if -ended.returncode in _LIMIT_SIGNALS:
         raise InvalidModule(
             f"the module takes more than {cpu_s} s of CPU time or {MAX_ADDRESS_SPACE_BYTES >> 30} GiB to validate or "
-            "compile: its functions have too many locals, operands, parameters or results for their code"
+            "compile"
         )
     lines = ended.stderr.decode(errors="replace").strip().splitlines() or ["no message"]
     raise WasmlineError(f"the subprocess for {function} ended with status {ended.returncode}: {lines[-1]}")
@@ -75,6 +78,11 @@ def main() -> None:
     _limit(resource.RLIMIT_CORE, 0)
     try:
         answer = call(sys.stdin.buffer.read(), *options)
+        if len(answer) > MAX_ANSWER_BYTES:
+            raise InvalidModule(f"the module compiles to {len(answer):,} bytes; {MAX_ANSWER_BYTES:,} are the most")
+    except MemoryError:
+        sys.stdout.write(f"the module takes more than {MAX_ADDRESS_SPACE_BYTES >> 30} GiB to validate or compile")
+        sys.exit(_INVALID_MODULE_STATUS)
     except InvalidModule as error:
         sys.stdout.write(str(error))
         sys.exit(_INVALID_MODULE_STATUS)

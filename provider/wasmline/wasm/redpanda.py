@@ -7,6 +7,7 @@ loads the module; a broker tries that again for ever. Read off the sources of ve
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 from wasmline.wasm.abi import (
     MARKER,
@@ -34,16 +35,28 @@ RESULTS = 64
 SIGNATURES = 2**20 // 48
 """Types, and functions: what fits one MiB of the deploy parser's memory."""
 
+MAX_REASONS_OF_A_KIND = 20
+
 NOT_PROVIDED = (f"{WASI}.fd_fdstat_set_rights", f"{WASI}.proc_raise")
 
 
 def refusals(wasm: bytes, declared: Declarations) -> tuple[str, ...]:
-    """Return every reason to refuse a valid module, each beginning with the gate it fails at; none means accepted."""
-    at_deploy = [_size(wasm), _exports(declared), _markers(declared), _names(declared), _types(declared)]
-    at_start = [_imports(declared), _memory(declared), _tables(declared), _engine(wasm)]
-    return (
-        *(f"at deploy: {reason}" for reasons in (*at_deploy, _globals(declared)) for reason in reasons),
-        *(f"at start: {reason}" for reasons in at_start for reason in reasons),
+    """Return the reasons to refuse a valid module, each beginning with the gate it fails at; none means accepted.
+
+    Of a kind of reasons there are at most MAX_REASONS_OF_A_KIND.
+    """
+    gates = {
+        "deploy": (
+            *(_size(wasm), _exports(declared), _markers(declared)),
+            *(_names(declared), _types(declared), _globals(declared)),
+        ),
+        "start": (_imports(declared), _memory(declared), _tables(declared), _engine(wasm)),
+    }
+    return tuple(
+        f"at {gate}: {reason}"
+        for gate, kinds in gates.items()
+        for reasons in kinds
+        for reason in islice(reasons, MAX_REASONS_OF_A_KIND)
     )
 
 
@@ -66,14 +79,14 @@ def _markers(declared: Declarations) -> Iterator[str]:
         yield f"it imports neither {TRANSFORM}.{MARKER}1 nor {MARKER}2, without parameters and results"
     for item in markers:
         if item.module == SCHEMA_REGISTRY and not is_provided(item):
-            yield f"it asks for {item}; brokers speak version 0 of the schema registry's ABI"
+            yield f"it asks for {shortened([str(item)])}; brokers speak version 0 of the schema registry's ABI"
 
 
 def _names(declared: Declarations) -> Iterator[str]:
     names = {name for item in declared.imports for name in (item.module, item.name)}
     for name in sorted(names | {item.name for item in declared.exports}):
         if (size := len(name.encode())) > NAME_BYTES:
-            yield f"a name of {size:,} bytes, {name[:20]}..., is longer than {NAME_BYTES}"
+            yield f"a name of {size:,} bytes, {shortened([name[:20]])}..., is longer than {NAME_BYTES}"
 
 
 def _types(declared: Declarations) -> Iterator[str]:

@@ -98,3 +98,19 @@ def test_a_module_may_import_every_function_the_host_provides_and_any_of_them_tw
         for name, kind in names.items()
     ]
     assert check_abi(module(*imports, *imports, EXPORTS)) == 2
+
+
+def test_the_tables_behind_the_imports_cannot_be_imported() -> None:
+    for owner in (*FUNCTIONS, "trampoline", "guest", "host"):
+        table = f'(import "{owner}" "table" (table 1 funcref))'
+        with pytest.raises(UnknownImport):
+            check_abi(module(MARKER, table, EXPORTS))
+
+
+def test_names_of_a_module_reach_messages_without_control_characters() -> None:
+    with pytest.raises(UnknownImport) as caught:
+        check_abi(module(MARKER, '(import "a\\1b]0;b\\07" "c\\nd" (func))', EXPORTS))
+    assert str(caught.value).isprintable()
+    with pytest.raises(UnsupportedAbi) as refused:
+        check_abi(module('(import "redpanda_transform" "check_abi_version_9\\1b[2J" (func))', EXPORTS))
+    assert str(refused.value).isprintable()

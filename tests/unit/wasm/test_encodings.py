@@ -11,7 +11,19 @@ import wasmtime
 from wasmline.errors import InvalidModule
 from wasmline.testing import guests
 from wasmline.wasm import check_abi, inspect
-from wasmline.wasm.binary import CODE, EXPORT, GLOBAL, IMPORT, MAX_SECTIONS, PREAMBLE_BYTES, TABLE, TYPE, Reader, vector
+from wasmline.wasm.binary import (
+    CODE,
+    EXPORT,
+    GLOBAL,
+    IMPORT,
+    MAX_SECTIONS,
+    MEMORY,
+    PREAMBLE_BYTES,
+    TABLE,
+    TYPE,
+    Reader,
+    vector,
+)
 from wasmline.wasm.binary import number as leb
 from wasmline.wasm.declarations import declarations
 from wasmline.wasm.engine import new_engine
@@ -78,6 +90,7 @@ def test_an_encoding_that_is_not_read_is_refused(name: str) -> None:
         pytest.param(TABLE, b"\x01\x7f\x00\x01", id="a table of numbers"),
         pytest.param(TABLE, b"\x01\x70\x00" + b"\x80" * 10 + b"\x01", id="a number of eleven bytes"),
         pytest.param(TABLE, b"\x02\x70\x00\x01", id="a table too few"),
+        pytest.param(MEMORY, b"\x01\x00\x84\x80\x80\x80\x80\x80\x00", id="a limit of seven bytes"),
         pytest.param(GLOBAL, b"\x01\x7f\x02\x41\x00\x0b", id="a global neither constant nor mutable"),
         pytest.param(GLOBAL, b"\x01\x7f\x00\x45\x0b", id="a global that is computed"),
         pytest.param(GLOBAL, b"\x01\x7b\x00\xfd\x0d" + bytes(16) + b"\x0b", id="a global of a shuffled vector"),

@@ -11,9 +11,9 @@ import pytest
 
 from wasmline.errors import InvalidModule, WasmlineError
 from wasmline.testing import guests
-from wasmline.wasm import TransformRuntime, check_abi, inspect, limited_process, validation
+from wasmline.wasm import TransformRuntime, check_abi, compiler, inspect, limited_process, validation
+from wasmline.wasm.binary import ELEMENT, PREAMBLE_BYTES, sections, vector
 from wasmline.wasm.binary import number as leb
-from wasmline.wasm.binary import vector
 from wasmline.wasm.limited_process import call_limited
 from wasmline.wasm.validation import MAX_ARITY, may_take_long
 
@@ -97,3 +97,21 @@ def test_a_process_that_fails_for_another_reason_says_so() -> None:
     with pytest.raises(WasmlineError, match="No module named") as caught:
         call_limited("wasmline.nothing:main", b"", cpu_s=9)
     assert not isinstance(caught.value, InvalidModule)
+
+
+REFERENCES = 3_000_000
+"""In one passive segment: gigabytes, once compiled."""
+
+
+def test_a_module_that_compiles_to_too_much_is_refused_and_the_caller_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiler, "COMPILE_CPU_S", 3)
+    before = guests.guest()
+    kinds = [kind for kind in sections(before) if kind < ELEMENT]
+    elements = b"\x09" + vector(b"\x01\x01\x00" + leb(REFERENCES) + bytes(REFERENCES))
+    at = sum(len(_section(kind, sections(before)[kind])) for kind in kinds) + PREAMBLE_BYTES
+    with pytest.raises(InvalidModule, match=r"more than 3 s of CPU time"):
+        compiler.compile_transform(before[:at] + elements + before[at:])
+
+
+def _section(kind: int, content: bytes) -> bytes:
+    return bytes([kind]) + vector(content)
