@@ -14,7 +14,7 @@ from wasmline.testing.sandbox import CONTEXT, Sandbox
 from wasmline.wasm import TransformRuntime
 
 LONG = "WASMLINE_LONG" in os.environ
-RECORDS = 200 if LONG else 16
+RECORDS = 200 if LONG else 10
 TOGETHER = 45 if LONG else 4
 VALUE_BYTES = 60_000_000
 MAX_RESIDENT_BYTES = 3 * 2**29
