@@ -124,7 +124,8 @@ class Guest:
         if self._host_error is not None:
             raise self._host_error
         rest = self._outbox.collect()
-        return self._flushed if rest is None else [*self._flushed, rest]
+        outputs, self._flushed = self._flushed, []
+        return outputs if rest is None else [*outputs, rest]
 
     def failed_record(self) -> int:
         """Return the index in its batch of the record that the guest failed on, by its death or by leaving records.
