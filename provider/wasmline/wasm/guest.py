@@ -114,7 +114,7 @@ class Guest:
     def run(self, batch: pa.RecordBatch, row_base: int, room: int) -> list[pa.RecordBatch]:
         """Give a conforming batch to the guest; return what it wrote until it asked for the next one or died.
 
-        It is stopped at a record, but not at the first, where it has written more than ``room`` bytes before that.
+        It is stopped in the middle of a record where it has written more than ``room`` bytes, some of them before that.
         Raises RecordTooLarge where the host's limits do not hold the batch or its outputs, and what else the host
         failed with, such as MemoryError; then nothing that the guest did counts.
         """
@@ -126,7 +126,8 @@ class Guest:
         if self._host_error is not None:
             raise self._host_error
         rest = self._outbox.collect()
-        return self._flushed if rest is None else [*self._flushed, rest]
+        outputs, self._flushed = self._flushed, []
+        return outputs if rest is None else [*outputs, rest]
 
     def failed_record(self) -> int:
         """Return the index in its batch of the record that the guest failed on, by its death or by leaving records.
@@ -285,7 +286,7 @@ class Guest:
             if collected is not None:
                 self._flushed.append(collected)
                 self._room -= collected.get_total_buffer_size()
-            self.stopped = self._room < 0 and self.delivered > 1
+            self.stopped = self._room < 0 and self._flushed[0]["row"][0].as_py() < self._memory.get("row")
             if not self.stopped:
                 self._outbox.widen(need)
         except BaseException as error:

@@ -16,8 +16,9 @@ OUTPUT_OVERHEAD = 16
 class ResourceLimits:
     """Bounds that hold for every instance of a transform, whatever its module does.
 
-    ``memory_bytes``: the guest's linear memory; growth beyond it is refused, as on Redpanda. ``cpu_ms_per_record``:
-    CPU time of the guest's thread from one record to the next, start-up included; kept to about 1 %.
+    ``memory_bytes``: the guest's linear memory; growth beyond it is refused, as on Redpanda. Tables are not counted:
+    they take 56 MiB at most. ``cpu_ms_per_record``: CPU time of the guest's thread from one record to the next,
+    start-up included; kept to about 1 %.
     ``output_bytes_per_record``: payload bytes that one record may write; each record written counts sixteen more.
     ``log_bytes_per_batch``: log text kept of one call of ``transform``; each line counts twelve bytes more.
     """

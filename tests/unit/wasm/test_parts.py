@@ -9,11 +9,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from wasmline.errors import GuestTrap, LimitExceeded, RecordTooLarge
+from wasmline.records import RECORD_SCHEMA
 from wasmline.testing import guests
 from wasmline.testing.sandbox import CONTEXT, Sandbox
-from wasmline.wasm import HostLimits, TransformResult, TransformRuntime
+from wasmline.wasm import CompiledTransform, HostLimits, TransformResult, TransformRuntime
 
 KIB, MIB = 2**10, 2**20
 
@@ -64,6 +67,62 @@ def test_a_guest_that_is_stopped_fails_no_record_and_the_next_is_as_fresh(start:
     result = instance.transform(records([b"k"] * 9, [b"x" * 1000] * 9))
     assert result.failures == ()
     assert written(result) == dict.fromkeys(range(9), 4_000)
+
+
+def test_a_record_that_writes_much_after_others_wrote_nothing_is_served_once(start: Any, records: Any) -> None:
+    act = guests.log("k") + guests.when_key("p", often(9_000))
+    batch = records([b"p" if row in (10, 11, 30) else b"k" for row in range(40)], [b"x" * 1000] * 40)
+    result = start(guests.guest(act), host=HostLimits(part_bytes=MIB)).transform(batch)
+    assert (written(result), result.failures) == (dict.fromkeys((10, 11, 30), 9_000), ())
+    assert [line.row for line in result.logs].count(10) == 1
+
+
+WRITES = f"(i32.load8_u (i32.const {guests.PAYLOAD + 4}))"
+"""The first byte of the record's value, behind a key of one byte and a length of two."""
+AS_TOLD = f"""(local.set $zero {WRITES}) (block $done (loop $again
+  (br_if $done (i32.eqz (local.get $zero)))
+  {guests.WRITE}
+  (local.set $zero (i32.sub (local.get $zero) (i32.const 1)))
+  (br $again)))"""
+
+
+@pytest.fixture(scope="module")
+def obedient(cache_dir: Path) -> CompiledTransform:
+    """A guest that writes each record as often as it says, and then traps where its key is p."""
+    return TransformRuntime(cache_dir).compile(guests.guest(AS_TOLD + guests.when_key("p", guests.TRAP)))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rows=st.lists(st.tuples(st.sampled_from("kkkkkp"), st.integers(0, 255), st.integers(64, 8000)), max_size=30),
+    part_bytes=st.integers(1, 4 * MIB),
+    slices=st.lists(st.integers(1, 30), max_size=3),
+)
+def test_whatever_records_write_each_is_served_as_if_alone(
+    obedient: CompiledTransform, rows: list[tuple[str, int, int]], part_bytes: int, slices: list[int]
+) -> None:
+    batch = pa.RecordBatch.from_pylist(
+        [
+            {
+                "key": key.encode(),
+                "value": bytes([writes]) + b"x" * (size - 1),
+                "timestamp": 0,
+                "partition": 0,
+                "offset": 0,
+            }
+            for key, writes, size in rows
+        ],
+        schema=RECORD_SCHEMA,
+    )
+    with obedient.instantiate(CONTEXT, host=HostLimits(part_bytes=part_bytes)) as instance:
+        for first in (0, *slices):
+            parts = list(instance.parts(batch.slice(first)))
+            told = rows[first:]
+            assert sum(part.rows for part in parts) == len(told)
+            counts = {row: count for part in parts for row, count in written(part).items()}
+            assert counts == {row: writes for row, (key, writes, _) in enumerate(told) if key == "k" and writes}
+            failures = [failure.row for part in parts for failure in part.failures]
+            assert failures == [row for row, (key, _, _) in enumerate(told) if key == "p"]
 
 
 def test_records_that_fail_are_in_the_part_of_their_row(start: Any, records: Any) -> None:
