@@ -23,11 +23,17 @@ MODULE = "wasmline.module"
 TRANSFORM = "wasmline.transform"
 """``name@version`` of the transform."""
 
+TRUNCATED = "wasmline.truncated"
+"""The bytes of the record, where its topic took no letter of that size: value and headers are left out."""
+
 SOURCE_TOPIC = "wasmline.source.topic"
 SOURCE_PARTITION = "wasmline.source.partition"
 SOURCE_OFFSET = "wasmline.source.offset"
 
 REJECTED = "Rejected"
+
+MAX_REASON_BYTES = 1_024
+"""Bytes of a reason; a longer one is cut, and ends in ``…``."""
 
 MAX_REASONS = 50
 MAX_LABEL = 80
@@ -56,8 +62,22 @@ def coordinates(source: TopicPartition, offset: int) -> list[Header]:
 
 
 def failure(*, error: str, reason: str) -> list[Header]:
-    """Return the headers that say why the host gave a record up."""
-    return [(ERROR, error.encode()), (REASON, reason.encode())]
+    """Return the headers that say why the host gave a record up, for any texts."""
+    return [(ERROR, _cut(error)), (REASON, _cut(reason))]
+
+
+def truncation(size: int) -> list[Header]:
+    """Return the header of a letter that is cut, of a record of ``size`` bytes."""
+    return [(TRUNCATED, str(size).encode())]
+
+
+def reason_of(error: BaseException) -> str:
+    """Return the text of an error as it can be logged and written, whatever is in it."""
+    try:
+        text = str(error)
+    except Exception as fault:
+        text = f"its text cannot be made: {type(fault).__name__}"
+    return _cut(text).decode()
 
 
 def rejection() -> list[Header]:
@@ -72,3 +92,12 @@ def label(error: str, reason: str, known: Collection[str] = ()) -> str:
     """
     text = f"{error}: {reason.partition(':')[0][:MAX_LABEL]}" if error == REJECTED else error
     return text if text in known or len(known) < MAX_REASONS else OTHER
+
+
+def _cut(text: str) -> bytes:
+    """Return a text in UTF-8, MAX_REASON_BYTES at most; what UTF-8 has no code for is ``?``."""
+    encoded = text[:MAX_REASON_BYTES].encode(errors="replace")
+    if len(text) <= MAX_REASON_BYTES and len(encoded) <= MAX_REASON_BYTES:
+        return encoded
+    end = "…".encode()
+    return encoded[: MAX_REASON_BYTES - len(end)].decode(errors="ignore").encode() + end

@@ -64,6 +64,8 @@ class View:
     changes: int = 0
     acknowledged: int = 0
     """How many of the changes the broker is known to have."""
+    fitting: tuple[Snapshot, int] | None = None
+    """The newest snapshot whose map fits, and how many changes there were."""
 
     @property
     def incompletes(self) -> list[int]:
@@ -474,25 +476,35 @@ class Consumer(RuleBasedStateMachine):
         """Commit. The commit may be lost, and so may its answer, which else arrives at once or later."""
         commits = self.work.commits(partitions)
         views = [view for each, view in self.views.items() if partitions is None or each in partitions]
-        assert set(commits) == {view.work for view in views if view.changes > view.acknowledged}
+        for view in views:
+            self.measure(view)
+        assert set(commits) == {view.work for view in views if view.fitting and view.fitting[1] > view.acknowledged}
         self.pending = []
         for work, commit in commits.items():
             view = self.views[work.partition]
-            snapshot = self.snapshot(view)
+            assert view.fitting
+            snapshot, changes = view.fitting
             assert commit[:2] == (snapshot.offset, snapshot.text)
             if stored:
                 self.commits[work.partition].append(snapshot)
-                self.pending.append((view, view.changes, commit))
+                self.pending.append((view, changes, commit))
         if acknowledged:
             self.acknowledge()
+
+    def measure(self, view: View) -> None:
+        """Of a moment whose map is too large nothing is committed, but of the last one whose map was not."""
+        if view.changes and (view.fitting is None or view.changes > view.fitting[1]):
+            snapshot = self.snapshot(view)
+            view.blocked = len(snapshot.text) > offset_codec.PRESSURE
+            if len(snapshot.text) <= offset_codec.MAX_LENGTH:
+                view.fitting = snapshot, view.changes
 
     def snapshot(self, view: View) -> Snapshot:
         """What is to be committed: no incomplete offset lies below it, or counts as finished in the map."""
         assert view.base is not None
         incompletes = view.incompletes
         text = offset_codec.encode(view.base, view.highest, incompletes)
-        view.blocked = len(text) > offset_codec.PRESSURE
-        if not text or len(text) > offset_codec.MAX_LENGTH:
+        if not text:
             return Snapshot(view.base, view.base - 1, (), "")
         return Snapshot(
             view.base,

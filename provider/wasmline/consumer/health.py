@@ -8,6 +8,7 @@ from operator import attrgetter
 
 from wasmline.consumer.counts import PartitionCounts
 from wasmline.consumer.work import PartitionWork, Work
+from wasmline.dead_letters import reason_of
 from wasmline.records import TopicPartition
 
 
@@ -124,7 +125,7 @@ def waiting_keys(work: Work, now: float) -> tuple[WaitingKey, ...]:
             offset=record.offset,
             attempt=record.attempt,
             seconds=now - shard.since if shard.out else None,
-            error=None if shard.error is None else f"{type(shard.error).__name__}: {shard.error}",
+            error=None if shard.error is None else f"{type(shard.error).__name__}: {reason_of(shard.error)}",
         )
         for each in work
         for shard in each.shards
