@@ -277,6 +277,74 @@ def test_a_record_that_is_given_up_goes_to_the_dead_letters_as_it_came(
     assert cluster.committed(group, topic) == {TopicPartition(topic, 0): CommittedOffset(5, "")}
 
 
+class Unprintable(Exception):
+    """Has no text."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+@DELIVERIES
+@pytest.mark.parametrize(
+    "error",
+    [ValueError("unknown customer \ud800"), ValueError("x" * 2_000_000), Unprintable()],
+    ids=["a lone surrogate", "two megabytes", "no text"],
+)
+def test_a_dead_letter_can_be_written_whatever_the_exception(
+    cluster: Cluster, group: str, delivery: str, error: Exception
+) -> None:
+    topic, letters = cluster.topic(), cluster.topic()
+    cluster.write(*numbered(topic, 3, keys=3))
+
+    def work(record: ConsumedRecord) -> None:
+        if record.offset == 1:
+            raise error
+
+    asked = options(
+        topic,
+        group,
+        delivery=delivery,
+        dead_letter_topic=letters,
+        retry=RetryPolicy(delay_ms=1, max_attempts=2),
+        commit_interval_ms=50,
+    )
+    with Running(cluster, asked, work) as running:
+        running.until(lambda health: is_committed(cluster, group, topic, 3))
+    (letter,) = cluster.read(letters)
+    assert letter.value == b"1"
+    assert len(dict(letter.headers)["wasmline.reason"] or b"") <= 1_024
+
+
+@DELIVERIES
+@pytest.mark.parametrize("large", ["value", "headers", "key"])
+def test_a_dead_letter_that_its_topic_does_not_take_is_cut_and_says_so(
+    cluster: Cluster, group: str, delivery: str, large: str
+) -> None:
+    topic, letters = cluster.topic(), cluster.topic(max_message_bytes=20_000)
+    key = b"k" * 30_000 if large == "key" else b"key"
+    headers = [("trace", b"h" * 30_000 if large == "headers" else b"1")]
+    cluster.write(Output(topic, b"v" * 30_000 if large == "value" else b"v", key, headers), *numbered(topic, 2))
+
+    def work(record: ConsumedRecord) -> None:
+        if record.offset == 0:
+            raise ValueError("no JSON")
+
+    asked = options(topic, group, delivery=delivery, dead_letter_topic=letters, retry=ONCE, commit_interval_ms=50)
+    with Running(cluster, asked, work) as running:
+        running.until(lambda health: is_committed(cluster, group, topic, 3))
+    (letter,) = cluster.read(letters)
+    assert (letter.value, letter.key) == (None, None if large == "key" else b"key")
+    assert [name for name, _ in letter.headers] == [
+        "wasmline.error",
+        "wasmline.reason",
+        "wasmline.source.topic",
+        "wasmline.source.partition",
+        "wasmline.source.offset",
+        "wasmline.truncated",
+    ]
+    assert int(dict(letter.headers)["wasmline.truncated"] or b"") > 30_000
+
+
 @pytest.mark.parametrize("error", [TerminalFailure("never again"), ValueError("x")], ids=["terminal", "named terminal"])
 def test_a_terminal_failure_is_not_tried_again(memory: Memory, group: str, ledger: Ledger, error: Exception) -> None:
     topic, letters = memory.topic(), memory.topic()

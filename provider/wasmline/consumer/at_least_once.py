@@ -27,6 +27,8 @@ class AtLeastOnce(Progress):
         self._sink = sink
         self._unwritten: dict[PartitionWork, WasmlineError] = {}
         """Work of which outputs were not written, and why."""
+        self._instead: list[tuple[Output, Callable[[Exception | None], None]]] = []
+        """Letters of records of which an output was refused."""
         self._fatal: Exception | None = None
         """Why no output can be written in the place of one that was refused."""
 
@@ -43,34 +45,49 @@ class AtLeastOnce(Progress):
         for output, origin in outputs:
             self._sink.write(output, partial(delivery.answer, origin))
 
-    def write(self, output: Output, done: Callable[[Exception | None], None]) -> None:
-        """Write one output."""
-        self._sink.write(output, done)
+    def unwritten(
+        self,
+        work: PartitionWork,
+        origin: Origin,
+        error: Exception,
+        answer: Callable[[Origin, Exception | None], None],
+    ) -> bool:
+        """Write something else instead of an output that was not written, and say whether that can be done.
 
-    def unwritten(self, work: PartitionWork, origin: Origin, error: Exception) -> tuple[Output, Origin] | None:
-        """Return what is written instead of an output that was not, or note what follows: a restart or the end."""
+        Else its work begins anew, or the consumer ends. Called by the client while it answers, so it is done later.
+        """
         try:
             if isinstance(error, OutputRefused) and (instead := self._replace(work, origin, error)):
-                return instead
+                output, of = instead
+                self._instead.append((output, partial(answer, of)))
+                return True
         except (RecordGivenUp, OutputRefused) as failure:
             self._fatal = failure
-            return None
+            return False
         if isinstance(error, BrokerUnavailable | OutputRefused):
             self._unwritten[work] = error
         else:
             self._fatal = error
-        return None
+        return False
 
     def settle(self, timeout: float = 0.0) -> Failures:
-        if timeout > 0:
-            self._sink.flush(timeout)
-        else:
-            self._sink.poll()
+        self._answers(timeout)
+        while self._instead:
+            written, self._instead = self._instead, []
+            for output, done in written:
+                self._sink.write(output, done)
+            self._answers(timeout)
         fatal, self._fatal = self._fatal, None
         if fatal is not None:
             raise fatal
         unwritten, self._unwritten = self._unwritten, {}
         return {**super().settle(timeout), **unwritten}
+
+    def _answers(self, timeout: float) -> None:
+        if timeout > 0:
+            self._sink.flush(timeout)
+        else:
+            self._sink.poll()
 
     def _failed(self, failures: Failures) -> Failures:
         return failures
@@ -113,13 +130,10 @@ class _Delivery:
 
     def answer(self, origin: Origin, error: Exception | None) -> None:
         if error is not None and not any(origin is each for each in self._lettered):
-            instead = self._progress.unwritten(self._work, origin, error)
-            if instead is None:
+            if not self._progress.unwritten(self._work, origin, error, self.answer):
                 return  # nor are its records ever done
             self._lettered.append(origin)
             self._waiting += 1
-            letter, of = instead
-            self._progress.write(letter, partial(self.answer, of))
         self._waiting -= 1
         if not self._waiting:
             self._progress.work.complete(self._work, self._records)
