@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -14,7 +15,7 @@ from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException
 from wasmline.consumer.backend import Listener
 from wasmline.consumer.confluent.door import GroupDoor
 from wasmline.consumer.options import ConsumerOptions
-from wasmline.consumer.records import ConsumedRecord
+from wasmline.consumer.records import ConsumedRecord, Headers
 from wasmline.errors import BrokerUnavailable, CommitFailed, WasmlineError
 from wasmline.kafka.admin import Topics
 from wasmline.kafka.config import KafkaConfig
@@ -263,6 +264,27 @@ def _record(message: Any) -> ConsumedRecord:
         message.offset(),
         message.key(),
         message.value(),
-        message.headers() or (),
+        _headers(message),
         message.timestamp()[1],
     )
+
+
+def _headers(message: Any) -> Headers:
+    """Return the headers of a record; ``\ufffd`` stands for what is no UTF-8 in a name, or for a name.
+
+    Where one is not, confluent-kafka 2.16.1 fails, and keeps a list of pairs that have nothing in the name's place.
+    """
+    try:
+        return message.headers() or ()
+    except (SystemError, UnicodeDecodeError) as error:
+        cause = error.__cause__ or error
+    where = (message.topic(), message.partition(), message.offset())
+    logger.warning("%s-%d@%d has a header whose name is no UTF-8", *where)
+    pairs = message.headers()
+    item = ctypes.pythonapi.PyTuple_GetItem
+    item.restype, item.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_ssize_t]
+    named = [item(pair, 0) is not None for pair in pairs]
+    name = "\ufffd"
+    if named.count(False) == 1 and isinstance(cause, UnicodeDecodeError):
+        name = cause.object.decode(errors="replace")
+    return [(pair[0] if has_name else name, pair[1]) for pair, has_name in zip(pairs, named, strict=True)]
