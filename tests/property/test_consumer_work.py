@@ -24,6 +24,7 @@ PARTITIONS = [TopicPartition("orders", number) for number in range(2)]
 KEYS = [b"a", b"b", b"c", None]
 BUFFER_RECORDS, BUFFER_BYTES = 24, 200
 MOST_ATTEMPTS = 3
+WORKERS = 3
 
 ERRORS: list[Exception] = [OSError("now"), OSError("now"), TerminalFailure("never")]
 SOME = st.lists(st.sampled_from(PARTITIONS), min_size=1, unique=True)
@@ -113,6 +114,7 @@ class Consumer(RuleBasedStateMachine):
                 null_keys=null_keys,
                 batch_size=batch_size,
                 retry=RetryPolicy(delay_ms=1_000, factor=2, max_delay_ms=3_000, max_attempts=MOST_ATTEMPTS),
+                max_concurrency=WORKERS,
                 buffer_records=BUFFER_RECORDS,
                 buffer_bytes=BUFFER_BYTES,
             )
@@ -523,7 +525,8 @@ class Consumer(RuleBasedStateMachine):
 
     @rule()
     def balance(self) -> None:
-        """A partition whose share of the buffers is full is paused until half of it is free."""
+        """A partition whose share of the buffers is full is paused until half of it is free, or an eighth."""
+        is_idle = len(self.out) + self.work.ready < WORKERS
         pause, resume = self.work.balance()
         parts = len(self.views)
         fill = {
@@ -533,7 +536,9 @@ class Consumer(RuleBasedStateMachine):
             for partition, view in self.views.items()
         }
         assert set(pause) == {each for each in self.views if each not in self.paused and fill[each] >= 1}
-        assert set(resume) == {each for each in self.views if each in self.paused and fill[each] <= 0.5}
+        assert set(resume) == {
+            each for each in self.views if each in self.paused and fill[each] <= (0.875 if is_idle else 0.5)
+        }
         self.paused = (self.paused | set(pause)) - set(resume)
 
     @invariant()

@@ -19,7 +19,10 @@ from wasmline.consumer.shards import Shard, Shards
 from wasmline.records import TopicPartition
 
 RESUME = 0.5
-"""The share of its buffer that a paused partition has to free before it is read again: each pause costs a fetch."""
+"""The share of its buffer that a paused partition may fill before it is read again: each pause costs a fetch."""
+
+RESUME_IDLE = 0.875
+"""The same while there is not something for each worker: what fills the buffer waits for retries or for slow keys."""
 
 
 class PartitionWork:
@@ -294,9 +297,10 @@ class Work:
         """Return the partitions to pause, whose share of the buffers is full, and those to read again."""
         pause, resume = [], []
         most_records, most_bytes = self._shares
+        share = RESUME_IDLE if self.out + self.ready < self._options.max_concurrency else RESUME
         for work in self:
             if work.paused:
-                if work.buffered <= most_records * RESUME and work.bytes <= most_bytes * RESUME:
+                if work.buffered <= most_records * share and work.bytes <= most_bytes * share:
                     work.paused = False
                     resume.append(work.partition)
             elif work.buffered >= most_records or work.bytes >= most_bytes:

@@ -63,6 +63,9 @@ MOVED_ON = (
 )
 """What a commit fails with when the group has another generation than this member."""
 
+GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC)
+"""What a commit fails with when a topic of a regular expression was deleted, until the group hears of it."""
+
 PASSING = (
     KafkaError._MAX_POLL_EXCEEDED,
     KafkaError._ALL_BROKERS_DOWN,
@@ -169,7 +172,9 @@ class ConfluentSource:
 
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         moved_on = CommitFailed("the group has moved on, so its next assignment says what is left to do")
-        with mapped(self._config.bootstrap_servers, dict.fromkeys(MOVED_ON, moved_on)):
+        gone = CommitFailed("a topic is gone, and what else there is was committed")
+        codes = {**dict.fromkeys(MOVED_ON, moved_on), **dict.fromkeys(GONE, gone)}
+        with mapped(self._config.bootstrap_servers, codes):
             self._door.on(next(iter(offsets))).commit(self.consumer, offsets, PATIENCE)
 
     def close(self) -> None:
@@ -251,6 +256,8 @@ def _is_record(message: Message) -> bool:
     error = message.error()
     if error is None:
         return True
+    if error.code() == KafkaError._PARTITION_EOF:
+        return False
     if error.fatal() or error.code() not in PASSING:
         raise KafkaException(error)
     logger.warning("%s", error.str())
