@@ -117,10 +117,13 @@ class Owner:
         """Nothing that was read is left to do."""
         return not (self.work.out or self.work.queued)
 
-    def finish(self, timeout: float) -> None:
-        """Hand out nothing more, wait for what is out, and commit; then raise what came up in between."""
+    def finish(self, deadline: float) -> None:
+        """Hand out nothing more, wait for what is out, and commit; then raise what came up in between.
+
+        What is done is committed before the wait, too: a process that ends may be killed meanwhile.
+        """
         self._ending = True
-        self._finish([work.partition for work in self.work], timeout)
+        self._finish([work.partition for work in self.work], deadline)
         if self._failure is not None:
             raise self._failure
 
@@ -145,8 +148,8 @@ class Owner:
         return {} if self._draining or self._ending else self._assignment.open(partitions)
 
     def revoked(self, partitions: Collection[TopicPartition]) -> None:
-        """Wait for what is out of these partitions, commit it, and let them go."""
-        self._finish(partitions, self._options.revoke_wait_ms / 1_000)
+        """Wait for what is out of these partitions, commit it, and let them go; one that ends has waited before."""
+        self._finish(partitions, time.monotonic() + (0.0 if self._ending else self._options.revoke_wait_ms / 1_000))
         self.lost(partitions)
 
     def lost(self, partitions: Collection[TopicPartition]) -> None:
@@ -163,10 +166,11 @@ class Owner:
         except WasmlineError as error:
             self._end_with(error)
 
-    def _finish(self, partitions: Collection[TopicPartition], timeout: float) -> None:
+    def _finish(self, partitions: Collection[TopicPartition], deadline: float) -> None:
         """Hand out nothing more of these partitions, give what is out some time, and commit what is done."""
-        deadline = time.monotonic() + timeout
         self.work.hold(partitions)
+        if self.work.out_of(partitions):
+            self._progress.commit()
         while self.work.out_of(partitions) and (left := deadline - time.monotonic()) > 0:
             self._take_back(min(left, LOOK))
             self._hand_out(time.monotonic())

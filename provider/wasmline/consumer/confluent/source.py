@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import operator
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -65,6 +66,10 @@ MOVED_ON = (
 
 GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC)
 """What a commit fails with when a topic of a regular expression was deleted, until the group hears of it."""
+
+HEADERS_OF = operator.methodcaller("headers")
+"""Calls ``headers`` by way of C, which looks whether it failed. A call that Python has specialized does not: then the
+exception came up at the next call."""
 
 PASSING = (
     KafkaError._MAX_POLL_EXCEEDED,
@@ -282,12 +287,12 @@ def _headers(message: Any) -> Headers:
     Where one is not, confluent-kafka 2.16.1 fails, and keeps a list of pairs that have nothing in the name's place.
     """
     try:
-        return message.headers() or ()
+        return HEADERS_OF(message) or ()
     except (SystemError, UnicodeDecodeError) as error:
         cause = error.__cause__ or error
     where = (message.topic(), message.partition(), message.offset())
     logger.warning("%s-%d@%d has a header whose name is no UTF-8", *where)
-    pairs = message.headers()
+    pairs = HEADERS_OF(message)
     item = ctypes.pythonapi.PyTuple_GetItem
     item.restype, item.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_ssize_t]
     named = [item(pair, 0) is not None for pair in pairs]
