@@ -24,11 +24,17 @@ MODULE = "wasmline.module"
 TRANSFORM = "wasmline.transform"
 """``name@version`` of the transform."""
 
+TRUNCATED = "wasmline.truncated"
+"""The bytes of the record, where its topic took no letter of that size: value and headers are left out."""
+
 SOURCE_TOPIC = "wasmline.source.topic"
 SOURCE_PARTITION = "wasmline.source.partition"
 SOURCE_OFFSET = "wasmline.source.offset"
 
 REJECTED = "Rejected"
+
+MAX_REASON_BYTES = 1_024
+"""Bytes of a reason; a longer one is cut, and ends in ``…``."""
 
 MAX_REASONS = 50
 MAX_LABEL = 80
@@ -57,8 +63,22 @@ def coordinates(source: TopicPartition, offset: int) -> list[Header]:
 
 
 def failure(*, error: str, reason: str) -> list[Header]:
-    """Return the headers that say why the host gave a record up."""
-    return [(ERROR, error.encode()), (REASON, one_line(reason).encode())]
+    """Return the headers that say why the host gave a record up, for any texts."""
+    return [(ERROR, _cut(error)), (REASON, _cut(reason))]
+
+
+def truncation(size: int) -> list[Header]:
+    """Return the header of a letter that is cut, of a record of ``size`` bytes."""
+    return [(TRUNCATED, str(size).encode())]
+
+
+def reason_of(error: BaseException) -> str:
+    """Return the text of an error as it can be logged and written, whatever is in it."""
+    try:
+        text = str(error)
+    except Exception as fault:
+        text = f"its text cannot be made: {type(fault).__name__}"
+    return _cut(text).decode()
 
 
 def rejection(headers: Iterable[Header]) -> list[Header]:
@@ -67,7 +87,7 @@ def rejection(headers: Iterable[Header]) -> list[Header]:
 
 
 def _line(reason: bytes | None) -> bytes | None:
-    return None if reason is None else one_line(reason.decode(errors="replace")).encode()
+    return None if reason is None else _cut(reason.decode(errors="replace"))
 
 
 def label(error: str, reason: str, known: Collection[str] = ()) -> str:
@@ -77,3 +97,13 @@ def label(error: str, reason: str, known: Collection[str] = ()) -> str:
     """
     text = f"{error}: {one_line(reason.partition(':')[0][:MAX_LABEL])}" if error == REJECTED else error
     return text if text in known or len(known) < MAX_REASONS else OTHER
+
+
+def _cut(text: str) -> bytes:
+    """Return a text as one printable line in UTF-8, of MAX_REASON_BYTES at most; a longer one ends in ``…``."""
+    start = text[: 4 * MAX_REASON_BYTES]
+    line = one_line(start).encode()
+    if len(start) == len(text) and len(line) <= MAX_REASON_BYTES:
+        return line
+    end = "…".encode()
+    return line[: MAX_REASON_BYTES - len(end)].decode(errors="ignore").encode() + end

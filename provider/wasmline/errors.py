@@ -31,6 +31,7 @@ later.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 
@@ -314,11 +315,11 @@ class TerminalFailure(ConsumerError):
 class RecordsFailed(ConsumerError):
     """For handlers of several records to raise: these failed, by their place in the batch, and all others are done.
 
-    ``outputs`` is what is to be written of the others.
+    Places count from 0, and one at least failed. ``outputs`` is what is to be written of the others.
     """
 
-    failures: dict[int, Exception]
-    outputs: list[Any]
+    failures: dict[int, Exception] = {}
+    outputs: Sequence[Any] = ()
 
 
 class HandlerBroken(ConsumerError):

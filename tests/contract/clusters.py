@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -18,6 +19,7 @@ from wasmline.consumer.confluent import ConfluentBackend
 from wasmline.consumer.memory import MemoryBackend, MemoryCluster, MemoryWriter
 from wasmline.kafka import producer, read_to_end
 from wasmline.kafka.commit_metadata import ExactDoor
+from wasmline.kafka.librdkafka import Librdkafka
 from wasmline.records import CommittedOffset, TopicPartition
 from wasmline.testing.kafka import RunningKafka
 
@@ -149,6 +151,19 @@ class Kafka:
         assert self._producer.flush(30) == 0
         assert not failed
 
+    def write_headers(self, topic: str, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        """Write a record whose headers have any bytes as names, as clients in other languages do."""
+        given = (_Argument * (2 + len(headers)))()
+        given[0].kind, given[0].value.text = 1, topic.encode()
+        given[1].kind, given[1].value.memory = 4, _Memory(b"value", len(b"value"))
+        for argument, (name, value) in zip(given[2:], headers, strict=True):
+            argument.kind, argument.value.header = 9, _Header(name, value, len(value))
+        produce = ctypes.CDLL(confluent_kafka.cimpl.__file__).rd_kafka_produceva
+        produce.restype, produce.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+        error = produce(Librdkafka().handle(self._producer), ctypes.byref(given), len(given))
+        assert error is None
+        assert self._producer.flush(30) == 0
+
     def read(self, topic: str) -> list[ConsumedRecord]:
         records = [_record(message) for message in read_to_end(self._kafka.config, topic)]
         return sorted(records, key=lambda record: (record.partition, record.offset))
@@ -194,6 +209,24 @@ class Kafka:
             yield consumer
         finally:
             consumer.close()
+
+
+class _Header(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("value", ctypes.c_char_p), ("value_size", ctypes.c_ssize_t)]
+
+
+class _Memory(ctypes.Structure):
+    _fields_ = [("start", ctypes.c_char_p), ("size", ctypes.c_size_t)]
+
+
+class _Value(ctypes.Union):
+    _fields_ = [("text", ctypes.c_char_p), ("memory", _Memory), ("header", _Header), ("padding", ctypes.c_char * 64)]
+
+
+class _Argument(ctypes.Structure):
+    """``rd_kafka_vu_t`` of rdkafka.h."""
+
+    _fields_ = [("kind", ctypes.c_int), ("value", _Value)]
 
 
 class KafkaWriter:

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from clusters import Cluster, numbered
+from clusters import Cluster, Kafka, numbered
 from wasmline.consumer import ConsumedRecord, ConsumerOptions, Output
 from wasmline.consumer.backend import Backend, Source
 from wasmline.errors import CommitFailed, KafkaError, OutputRefused, ProducerFenced, TopicNotFound
@@ -455,3 +455,24 @@ def test_closing_twice_or_without_having_opened_anything_is_fine(cluster: Cluste
         backend.transactions.close()
         backend.sink.close()
         backend.source.close()
+
+
+@pytest.mark.parametrize("bad", [[b"bad\xff\xfe"], [b"\xff", b"\xed\xa0\x80"]], ids=["one", "two"])
+def test_a_header_whose_name_is_no_utf8_is_read_and_holds_nothing_up(
+    real_cluster: Kafka, group: str, bad: list[bytes]
+) -> None:
+    """Names are bytes to brokers and to most other clients."""
+    topic = real_cluster.topic()
+    real_cluster.write(*numbered(topic, 200))  # after which the interpreter has specialized its calls
+    real_cluster.write_headers(topic, [(b"first", b"1"), *((name, b"2") for name in bad), (b"last", b"3")])
+    real_cluster.write(Output(topic, b"next", partition=0))
+    source = real_cluster.backend(ConsumerOptions(topics=(topic,), group_id=group)).source
+    source.open(Recorder())
+    records: list[ConsumedRecord] = []
+    deadline = time.monotonic() + PATIENCE
+    while len(records) < 202 and time.monotonic() < deadline:
+        records += source.poll(10, 0.1)
+    source.close()
+    assert [record.value for record in records[200:]] == [b"value", b"next"]
+    names = ["bad\ufffd\ufffd"] if len(bad) == 1 else ["\ufffd", "\ufffd"]
+    assert list(records[200].headers) == [("first", b"1"), *((name, b"2") for name in names), ("last", b"3")]

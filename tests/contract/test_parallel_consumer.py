@@ -35,11 +35,14 @@ from wasmline.errors import (
     CommitFailed,
     ConsumerError,
     HandlerCancelled,
+    InvalidKafkaConfig,
     KafkaError,
+    NotAuthorized,
     RecordGivenUp,
     RecordsFailed,
     TerminalFailure,
     TopicNotFound,
+    UnsafeBroker,
     WasmlineError,
 )
 from wasmline.records import CommittedOffset, TopicPartition
@@ -277,6 +280,74 @@ def test_a_record_that_is_given_up_goes_to_the_dead_letters_as_it_came(
     assert cluster.committed(group, topic) == {TopicPartition(topic, 0): CommittedOffset(5, "")}
 
 
+class Unprintable(Exception):
+    """Has no text."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+@DELIVERIES
+@pytest.mark.parametrize(
+    "error",
+    [ValueError("unknown customer \ud800"), ValueError("x" * 2_000_000), Unprintable()],
+    ids=["a lone surrogate", "two megabytes", "no text"],
+)
+def test_a_dead_letter_can_be_written_whatever_the_exception(
+    cluster: Cluster, group: str, delivery: str, error: Exception
+) -> None:
+    topic, letters = cluster.topic(), cluster.topic()
+    cluster.write(*numbered(topic, 3, keys=3))
+
+    def work(record: ConsumedRecord) -> None:
+        if record.offset == 1:
+            raise error
+
+    asked = options(
+        topic,
+        group,
+        delivery=delivery,
+        dead_letter_topic=letters,
+        retry=RetryPolicy(delay_ms=1, max_attempts=2),
+        commit_interval_ms=50,
+    )
+    with Running(cluster, asked, work) as running:
+        running.until(lambda health: is_committed(cluster, group, topic, 3))
+    (letter,) = cluster.read(letters)
+    assert letter.value == b"1"
+    assert len(dict(letter.headers)["wasmline.reason"] or b"") <= 1_024
+
+
+@DELIVERIES
+@pytest.mark.parametrize("large", ["value", "headers", "key"])
+def test_a_dead_letter_that_its_topic_does_not_take_is_cut_and_says_so(
+    cluster: Cluster, group: str, delivery: str, large: str
+) -> None:
+    topic, letters = cluster.topic(), cluster.topic(max_message_bytes=20_000)
+    key = b"k" * 30_000 if large == "key" else b"key"
+    headers = [("trace", b"h" * 30_000 if large == "headers" else b"1")]
+    cluster.write(Output(topic, b"v" * 30_000 if large == "value" else b"v", key, headers), *numbered(topic, 2))
+
+    def work(record: ConsumedRecord) -> None:
+        if record.offset == 0:
+            raise ValueError("no JSON")
+
+    asked = options(topic, group, delivery=delivery, dead_letter_topic=letters, retry=ONCE, commit_interval_ms=50)
+    with Running(cluster, asked, work) as running:
+        running.until(lambda health: is_committed(cluster, group, topic, 3))
+    (letter,) = cluster.read(letters)
+    assert (letter.value, letter.key) == (None, None if large == "key" else b"key")
+    assert [name for name, _ in letter.headers] == [
+        "wasmline.error",
+        "wasmline.reason",
+        "wasmline.source.topic",
+        "wasmline.source.partition",
+        "wasmline.source.offset",
+        "wasmline.truncated",
+    ]
+    assert int(dict(letter.headers)["wasmline.truncated"] or b"") > 30_000
+
+
 @pytest.mark.parametrize("error", [TerminalFailure("never again"), ValueError("x")], ids=["terminal", "named terminal"])
 def test_a_terminal_failure_is_not_tried_again(memory: Memory, group: str, ledger: Ledger, error: Exception) -> None:
     topic, letters = memory.topic(), memory.topic()
@@ -321,12 +392,14 @@ def test_a_batch_names_its_failures_and_writes_for_the_others(cluster: Cluster, 
     topic, target, letters = cluster.topic(), cluster.topic(), cluster.topic()
     cluster.write(*numbered(topic, 10, keys=10))
 
-    def work(records: Sequence[ConsumedRecord]) -> None:
+    def work(records: Sequence[ConsumedRecord]) -> list[Output]:
         for record in records:
             ledger.note(record)
         bad = {place: ValueError("odd") for place, record in enumerate(records) if record.offset % 2}
         good = [Output(target, record.value) for record in records if not record.offset % 2]
-        raise RecordsFailed("some are odd", failures=bad, outputs=good)
+        if bad:
+            raise RecordsFailed("some are odd", failures=bad, outputs=good)
+        return good
 
     drained(cluster, options(topic, group, batch_size=4, retry=ONCE, dead_letter_topic=letters), ledger, work, 10)
     assert sorted(record.value or b"" for record in cluster.read(target)) == [b"0", b"2", b"4", b"6", b"8"]
@@ -1053,3 +1126,116 @@ def test_a_partition_whose_progress_cannot_be_read_is_tried_again(
         running.stop(drain=True)
     assert ledger.offsets() == [2, 3, 4]
     assert memory.committed(group, topic) == {TopicPartition(topic, 0): CommittedOffset(5, "")}
+
+
+def test_records_that_fail_for_ever_leave_room_for_all_others(memory: Memory, group: str, ledger: Ledger) -> None:
+    """#487, #497: a tenant whose service is down, with more records than half of the buffer."""
+    topic = memory.topic()
+    memory.write(*numbered(topic, 1_200, keys=10))
+
+    def work(record: ConsumedRecord) -> None:
+        if record.key == b"key-0":
+            raise OSError("the service is down")
+        ledger.note(record)
+
+    with Running(memory, options(topic, group, retry=NEVER, buffer_records=200), work):
+        ledger.count(1_080)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [UnsafeBroker("shows open offsets"), NotAuthorized("no"), InvalidKafkaConfig("no", key="transaction.timeout.ms")],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_another_try_does_not_mend_ends_the_consumer_at_its_start(
+    memory: Memory, group: str, ledger: Ledger, error: WasmlineError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = memory.topic()
+    memory.write(*numbered(topic, 1))
+
+    def refuse(partitions: Any) -> None:
+        raise error
+
+    asked = options(topic, group, delivery="exactly_once")
+    running = Running(memory, asked, ledger.note)
+    monkeypatch.setattr(running.consumer._backend.transactions, "open", refuse)  # type: ignore[union-attr]
+    running._thread.start()
+    running.join()
+    assert running.failure is error
+    assert ledger.seen == []
+
+
+def test_exactly_once_is_refused_where_the_client_cannot_carry_maps(
+    real_cluster: Kafka, group: str, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = real_cluster.topic()
+    monkeypatch.setattr("wasmline.kafka.librdkafka.KNOWN_CLIENTS", ("0.0.0",))
+    running = ended(real_cluster, options(topic, group, delivery="exactly_once"), ledger.note)
+    assert isinstance(running.failure, UnsafeBroker)
+
+
+def test_a_transaction_timeout_that_the_broker_does_not_allow_ends_the_consumer(
+    real_cluster: Kafka, group: str, ledger: Ledger
+) -> None:
+    topic = real_cluster.topic()
+    asked = options(topic, group, delivery="exactly_once", kafka={"transaction.timeout.ms": "2000000000"})
+    failure = ended(real_cluster, asked, ledger.note).failure
+    assert isinstance(failure, InvalidKafkaConfig)
+    assert failure.key == "transaction.timeout.ms"
+
+
+def test_outputs_that_no_broker_took_in_time_are_made_again(
+    memory: Memory, group: str, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An outage longer than ``delivery.timeout.ms``."""
+    monkeypatch.setattr(assignment, "BACK_OFF", 0.01)
+    topic, target = memory.topic(), memory.topic()
+    memory.write(*numbered(topic, 10, keys=10))
+    running = Running(memory, options(topic, group, commit_interval_ms=50), lambda record: Output(target, record.value))
+    sink = running.consumer._backend.sink  # type: ignore[union-attr]
+    write = sink.write
+    lost: list[Output] = []
+
+    def lose(output: Output, done: Callable[[Exception | None], None]) -> None:
+        if len(lost) < 3:
+            lost.append(output)
+            done(BrokerUnavailable("not acknowledged in time", bootstrap_servers="memory"))
+        else:
+            write(output, done)
+
+    monkeypatch.setattr(sink, "write", lose)
+    with running:
+        running.until(lambda _: is_committed(memory, group, topic, 10))
+    assert {record.value for record in memory.read(target)} == {b"%d" % number for number in range(10)}
+
+
+def test_a_client_that_reports_the_ends_of_partitions_reads_on(real_cluster: Kafka, group: str, ledger: Ledger) -> None:
+    topic = real_cluster.topic()
+    asked = options(topic, group, kafka={"enable.partition.eof": "true"})
+    with Running(real_cluster, asked, ledger.note) as running:
+        running.until(lambda health: health.partitions)
+        real_cluster.write(*numbered(topic, 1))
+        ledger.count(1)
+        real_cluster.write(*numbered(topic, 1))
+        ledger.count(2)
+    assert running.failure is None
+
+
+def test_what_waits_for_a_transaction_is_bounded_by_bytes(
+    memory: Memory, group: str, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """#832: nothing is committed, and each record makes a hundred times its size."""
+    topic, target = memory.topic(), memory.topic()
+    memory.write(*numbered(topic, 2_000, keys=2_000))
+
+    def work(record: ConsumedRecord) -> Output:
+        ledger.note(record)
+        return Output(target, b"x" * 1_000)
+
+    asked = options(
+        topic, group, delivery="exactly_once", buffer_bytes=100_000, commit_interval_ms=3_600_000, max_concurrency=4
+    )
+    with Running(memory, asked, work) as running:
+        running.until(lambda health: health.counters.records >= 100)
+        running.until(lambda health: health.partitions[0].in_flight == 0)
+        assert len(ledger.seen) < 250

@@ -24,6 +24,7 @@ PARTITIONS = [TopicPartition("orders", number) for number in range(2)]
 KEYS = [b"a", b"b", b"c", None]
 BUFFER_RECORDS, BUFFER_BYTES = 24, 200
 MOST_ATTEMPTS = 3
+WORKERS = 3
 
 ERRORS: list[Exception] = [OSError("now"), OSError("now"), TerminalFailure("never")]
 SOME = st.lists(st.sampled_from(PARTITIONS), min_size=1, unique=True)
@@ -64,6 +65,8 @@ class View:
     changes: int = 0
     acknowledged: int = 0
     """How many of the changes the broker is known to have."""
+    fitting: tuple[Snapshot, int] | None = None
+    """The newest snapshot whose map fits, and how many changes there were."""
 
     @property
     def incompletes(self) -> list[int]:
@@ -111,6 +114,7 @@ class Consumer(RuleBasedStateMachine):
                 null_keys=null_keys,
                 batch_size=batch_size,
                 retry=RetryPolicy(delay_ms=1_000, factor=2, max_delay_ms=3_000, max_attempts=MOST_ATTEMPTS),
+                max_concurrency=WORKERS,
                 buffer_records=BUFFER_RECORDS,
                 buffer_bytes=BUFFER_BYTES,
             )
@@ -474,25 +478,35 @@ class Consumer(RuleBasedStateMachine):
         """Commit. The commit may be lost, and so may its answer, which else arrives at once or later."""
         commits = self.work.commits(partitions)
         views = [view for each, view in self.views.items() if partitions is None or each in partitions]
-        assert set(commits) == {view.work for view in views if view.changes > view.acknowledged}
+        for view in views:
+            self.measure(view)
+        assert set(commits) == {view.work for view in views if view.fitting and view.fitting[1] > view.acknowledged}
         self.pending = []
         for work, commit in commits.items():
             view = self.views[work.partition]
-            snapshot = self.snapshot(view)
+            assert view.fitting
+            snapshot, changes = view.fitting
             assert commit[:2] == (snapshot.offset, snapshot.text)
             if stored:
                 self.commits[work.partition].append(snapshot)
-                self.pending.append((view, view.changes, commit))
+                self.pending.append((view, changes, commit))
         if acknowledged:
             self.acknowledge()
+
+    def measure(self, view: View) -> None:
+        """Of a moment whose map is too large nothing is committed, but of the last one whose map was not."""
+        if view.changes and (view.fitting is None or view.changes > view.fitting[1]):
+            snapshot = self.snapshot(view)
+            view.blocked = len(snapshot.text) > offset_codec.PRESSURE
+            if len(snapshot.text) <= offset_codec.MAX_LENGTH:
+                view.fitting = snapshot, view.changes
 
     def snapshot(self, view: View) -> Snapshot:
         """What is to be committed: no incomplete offset lies below it, or counts as finished in the map."""
         assert view.base is not None
         incompletes = view.incompletes
         text = offset_codec.encode(view.base, view.highest, incompletes)
-        view.blocked = len(text) > offset_codec.PRESSURE
-        if not text or len(text) > offset_codec.MAX_LENGTH:
+        if not text:
             return Snapshot(view.base, view.base - 1, (), "")
         return Snapshot(
             view.base,
@@ -511,7 +525,8 @@ class Consumer(RuleBasedStateMachine):
 
     @rule()
     def balance(self) -> None:
-        """A partition whose share of the buffers is full is paused until half of it is free."""
+        """A partition whose share of the buffers is full is paused until half of it is free, or an eighth."""
+        is_idle = len(self.out) + self.work.ready < WORKERS
         pause, resume = self.work.balance()
         parts = len(self.views)
         fill = {
@@ -521,7 +536,9 @@ class Consumer(RuleBasedStateMachine):
             for partition, view in self.views.items()
         }
         assert set(pause) == {each for each in self.views if each not in self.paused and fill[each] >= 1}
-        assert set(resume) == {each for each in self.views if each in self.paused and fill[each] <= 0.5}
+        assert set(resume) == {
+            each for each in self.views if each in self.paused and fill[each] <= (0.875 if is_idle else 0.5)
+        }
         self.paused = (self.paused | set(pause)) - set(resume)
 
     @invariant()

@@ -13,10 +13,21 @@ from wasmline.consumer.health import Counters
 from wasmline.consumer.offsets import Start
 from wasmline.consumer.progress import Progress
 from wasmline.consumer.work import PartitionWork, Work
-from wasmline.errors import InvalidOffsetMetadata, ProgressLost, WasmlineError
+from wasmline.errors import (
+    InexactMetadata,
+    InvalidKafkaConfig,
+    InvalidOffsetMetadata,
+    NotAuthorized,
+    ProgressLost,
+    UnsafeBroker,
+    WasmlineError,
+)
 from wasmline.records import CommittedOffset, TopicPartition
 
 logger = logging.getLogger(__name__)
+
+LASTING = (InexactMetadata, InvalidKafkaConfig, NotAuthorized, ProgressLost, UnsafeBroker)
+"""Why a partition cannot be opened, now or later."""
 
 BACK_OFF = 1.0
 """Seconds until a partition whose progress could not be read or written is tried again."""
@@ -33,10 +44,14 @@ class Assignment:
         self._waiting: dict[TopicPartition, _Waiting] = {}
 
     def open(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int | None]:
-        """Take these partitions over where they were left, and return where that is; absent: they have to wait."""
+        """Take these partitions over where they were left, and return where that is; absent: they have to wait.
+
+        What another try does not mend is raised: permissions, settings, UnsafeBroker, ProgressLost.
+        """
         try:
             return self._begin(partitions)
         except WasmlineError as error:
+            _raise_lasting(error)
             for partition in partitions:
                 self._postpone(partition, error)
             return {}
@@ -86,6 +101,7 @@ class Assignment:
             self._source.seek({partition: offset for partition, offset in starts.items() if offset is not None})
         except WasmlineError as error:
             self._work.revoke(due)
+            _raise_lasting(error)
             for partition in due:
                 self._postpone(partition, error, self._waiting[partition].first)
             return
@@ -131,6 +147,12 @@ class Assignment:
             raise error
         logger.warning("%s-%d is tried again in %.0f s: %s", *partition, BACK_OFF, error)
         self._waiting[partition] = _Waiting(time.monotonic() + BACK_OFF, first)
+
+
+def _raise_lasting(error: WasmlineError) -> None:
+    """Raise an error that another try does not mend. Others may pass: a group that moves on answers with many codes."""
+    if isinstance(error, LASTING):
+        raise error
 
 
 class _Waiting(NamedTuple):

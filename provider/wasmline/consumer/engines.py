@@ -10,10 +10,13 @@ import asyncio
 import logging
 import threading
 import time
+import types
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Coroutine, Generator, Sequence
+from contextlib import suppress
+from contextvars import copy_context
 from queue import SimpleQueue
-from typing import Protocol
+from typing import Any, Protocol, cast
 
 from wasmline.consumer import event_loop
 from wasmline.consumer.records import ConsumedRecord, Outcome
@@ -30,7 +33,7 @@ Mailbox = SimpleQueue[Batch | None]
 """What the owner thread gets back; None only wakes it."""
 
 BatchHandler = Callable[[Sequence[ConsumedRecord]], Outcome]
-AsyncBatchHandler = Callable[[Sequence[ConsumedRecord]], Awaitable[Outcome]]
+AsyncBatchHandler = Callable[[Sequence[ConsumedRecord]], Coroutine[Any, Any, Outcome]]
 
 
 class Engine(Protocol):
@@ -88,7 +91,7 @@ class ThreadEngine:
                 try:
                     if handle is None:
                         handle = self._make()
-                    batch.outcome = handle(batch.records)
+                    batch.outcome = copy_context().run(handle, batch.records)
                 except BaseException as error:
                     batch.outcome = error
                 batch.seconds = clock() - begin
@@ -128,8 +131,10 @@ class AsyncioEngine:
         """Let idle workers look for batches, and start one more where all that there are have work."""
         waiting = len(self._batches)
         while waiting and self._idle:
-            self._idle.pop().set_result(None)
-            waiting -= 1
+            future = self._idle.pop()
+            if not future.done():
+                future.set_result(None)
+                waiting -= 1
         for _ in range(min(waiting, self.workers - len(self._tasks))):
             self._tasks.append(self._loop.create_task(self._work()))
 
@@ -147,19 +152,20 @@ class AsyncioEngine:
     async def _work(self) -> None:
         batches, mailbox, clock = self._batches, self._mailbox, time.perf_counter
         following: Batch | None = None
+        task = cast("asyncio.Task[None]", asyncio.current_task())
         while True:
             if following is None and not batches:
                 if self._ending:
                     return
                 future = self._loop.create_future()
                 self._idle.append(future)
-                await future
+                await future  # cancelled by nobody but the consumer: see ``_absorb``
                 continue
             batch = following or batches.popleft()
             if not batch.work.held:
                 begin = clock()
                 try:
-                    batch.outcome = await self._handle(batch.records)
+                    batch.outcome = await _isolated(self._handle(batch.records))
                 except asyncio.CancelledError as error:
                     if self._ending:
                         raise
@@ -167,8 +173,36 @@ class AsyncioEngine:
                 except BaseException as error:
                     batch.outcome = error
                 batch.seconds = clock() - begin
+                if task.cancelling() and not self._ending:
+                    await _absorb(task)
             following = batch.following
             mailbox.put(batch)
+
+
+async def _absorb(task: asyncio.Task[Any]) -> None:
+    """Forget that a handler had its own task cancelled: the next record's handler runs in that task, too."""
+    with suppress(asyncio.CancelledError):
+        await asyncio.sleep(0)  # where a cancellation that was not delivered yet is
+    while task.cancelling():
+        task.uncancel()
+
+
+@types.coroutine
+def _isolated(handling: Coroutine[Any, Any, Outcome]) -> Generator[Any, Any, Outcome]:
+    """Run a coroutine in a context of its own, so that no record sees the context variables of another."""
+    context = copy_context()
+    step: Callable[[Any], Any] = handling.send
+    given: Any = None
+    while True:
+        try:
+            awaited = context.run(step, given)
+        except StopIteration as done:
+            return cast(Outcome, done.value)
+        try:
+            given = yield awaited
+            step = handling.send
+        except BaseException as error:
+            step, given = handling.throw, error
 
 
 async def _done(tasks: Collection[asyncio.Task[None]], timeout: float) -> set[asyncio.Task[None]]:

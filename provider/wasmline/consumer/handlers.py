@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 from wasmline.consumer.engines import AsyncBatchHandler, AsyncioEngine, BatchHandler, Engine, Mailbox, ThreadEngine
 from wasmline.consumer.options import ConsumerOptions
 from wasmline.consumer.records import ConsumedRecord, Outcome, Output
-from wasmline.errors import RecordsFailed, TerminalFailure
+from wasmline.errors import HandlerBroken, InvalidConsumerOption, RecordsFailed
 
 Returned = Iterable[Output] | Output | None
 """What a handler may return: nothing, a record to write, or several in order."""
@@ -29,56 +30,109 @@ NOTHING = Outcome()
 class PerThread(Protocol):
     """A handler of which each worker thread has its own, because it is not made for two: a Wasm instance, a session."""
 
-    def make(self) -> BatchHandler:
-        """Return the handler of the calling thread. Its ``close``, if it has one, is called when the thread ends."""
+    def make(self) -> Callable[[Sequence[ConsumedRecord]], Returned | Outcome]:
+        """Return the handler of the calling thread, which gets a list. A ``close`` of it is called at the thread's end.
+
+        An exception here is the fault of no record, and ends the consumer.
+        """
 
 
 def engine(handler: Handler | PerThread, options: ConsumerOptions, mailbox: Mailbox) -> Engine:
-    """Return an engine that runs ``handler`` as ``options`` say."""
+    """Return an engine that runs ``handler`` as ``options`` say. Raises InvalidConsumerOption for a class."""
+    if isinstance(handler, type):
+        text = f"the handler is the class {handler.__name__}: give an instance of it"
+        raise InvalidConsumerOption(text, option="handler")
     workers = options.max_concurrency
     single = options.batch_size is None
     room = max(2 * workers, workers + AHEAD) if single else 2 * workers
     if isinstance(handler, PerThread):
-        return ThreadEngine(handler.make, workers, room, mailbox)
+        return ThreadEngine(partial(_Made, handler), workers, room, mailbox)
     if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__):
         return AsyncioEngine(_asynchronous(handler, single), workers, room, mailbox)
     handle = _synchronous(handler, single)
     return ThreadEngine(lambda: handle, workers, room, mailbox)
 
 
+class _Made:
+    """The handler of one thread, made and checked."""
+
+    def __init__(self, handler: PerThread) -> None:
+        try:
+            self._handle = handler.make()
+        except HandlerBroken:
+            raise
+        except Exception as error:
+            raise HandlerBroken(f"the handler of a thread cannot be made: {type(error).__name__}: {error}") from error
+
+    def __call__(self, records: Sequence[ConsumedRecord]) -> Outcome:
+        try:
+            return _outcome(self._handle(records), len(records))
+        except RecordsFailed as error:
+            return _partly(error, len(records))
+
+    def close(self) -> None:
+        if close := getattr(self._handle, "close", None):
+            close()
+
+
 def _synchronous(handler: Callable[[Any], Any], single: bool) -> BatchHandler:
     def one(records: Sequence[ConsumedRecord]) -> Outcome:
-        return _outcome(handler(records[0]))
+        return _outcome(handler(records[0]), 1)
 
     def several(records: Sequence[ConsumedRecord]) -> Outcome:
         try:
-            return _outcome(handler(records))
+            return _outcome(handler(records), len(records))
         except RecordsFailed as error:
-            return Outcome(tuple(error.outputs), error.failures)
+            return _partly(error, len(records))
 
     return one if single else several
 
 
 def _asynchronous(handler: Callable[[Any], Any], single: bool) -> AsyncBatchHandler:
     async def one(records: Sequence[ConsumedRecord]) -> Outcome:
-        return _outcome(await handler(records[0]))
+        return _outcome(await handler(records[0]), 1)
 
     async def several(records: Sequence[ConsumedRecord]) -> Outcome:
         try:
-            return _outcome(await handler(records))
+            return _outcome(await handler(records), len(records))
         except RecordsFailed as error:
-            return Outcome(tuple(error.outputs), error.failures)
+            return _partly(error, len(records))
 
     return one if single else several
 
 
-def _outcome(returned: Returned) -> Outcome:
-    """Return the outcome of a call, having run what a generator still had to do."""
+def _outcome(returned: Returned | Outcome, records: int) -> Outcome:
+    """Return the outcome of a call, having run what a generator still had to do. Raises HandlerBroken."""
     if returned is None:
         return NOTHING
+    if isinstance(returned, Outcome):
+        return _checked(returned, records)
     outputs = (returned,) if isinstance(returned, Output) or not isinstance(returned, Iterable) else tuple(returned)
-    for output in outputs:
+    return _checked(Outcome(outputs), records)
+
+
+def _partly(error: RecordsFailed, records: int) -> Outcome:
+    """Return the outcome of a call of which some records failed. Raises HandlerBroken."""
+    if not error.failures or not isinstance(error.failures, Mapping):
+        raise HandlerBroken(f"RecordsFailed names no record that failed: {error}") from error
+    return _checked(Outcome(tuple(error.outputs), error.failures), records)
+
+
+def _checked(outcome: Outcome, records: int) -> Outcome:
+    """Return an outcome that is one of so many records. Raises HandlerBroken: it is no record's fault."""
+    for output in outcome.outputs:
         if not isinstance(output, Output):
+            if inspect.iscoroutine(output):
+                output.close()
             text = f"the handler returned {type(output).__name__}, not Output: return None, an Output or several"
-            raise TerminalFailure(text)
-    return Outcome(outputs)
+            raise HandlerBroken(text)
+    for place, failure in outcome.failures.items():
+        if not isinstance(place, int) or not 0 <= place < records or not isinstance(failure, Exception):
+            text = f"the handler says that record {place!r} of {records} failed with {type(failure).__name__}: "
+            raise HandlerBroken(f"{text}places count from 0, and failures are exceptions")
+    rows = outcome.rows
+    if rows is not None and (
+        len(rows) != len(outcome.outputs) or not all(row is None or 0 <= row < records for row in rows)
+    ):
+        raise HandlerBroken(f"rows name a record from 0 to {records - 1}, or None, for each of the outputs")
+    return outcome

@@ -8,6 +8,7 @@ from operator import attrgetter
 
 from wasmline.consumer.counts import PartitionCounts
 from wasmline.consumer.work import PartitionWork, Work
+from wasmline.dead_letters import reason_of
 from wasmline.records import TopicPartition
 
 
@@ -29,8 +30,8 @@ class PartitionHealth:
     ``lag`` is what a lag tool would show if it were committed now, the end of the log less the lowest incomplete
     offset; None while the end is unknown. ``oldest`` is the offset and the timestamp, in Unix milliseconds, of the
     first record that is queued or in flight. ``blocked``: the offset map is nearly too large for a broker, and only
-    records that shrink it are started. ``stuck_keys`` wait for another try of their first record, or have had it in its
-    handler for STUCK seconds.
+    records that shrink it are started. ``failing_keys`` wait for another try of their first record; ``stuck_keys`` do,
+    or have had it in flight for STUCK seconds. ``oldest_in_flight`` is the longest time in flight, in seconds.
     """
 
     partition: TopicPartition
@@ -43,7 +44,9 @@ class PartitionHealth:
     incompletes: int
     paused: bool
     blocked: bool
+    failing_keys: int = 0
     stuck_keys: int = 0
+    oldest_in_flight: float = 0.0
     counts: PartitionCounts = field(default_factory=PartitionCounts)
 
 
@@ -110,6 +113,8 @@ def partition_health(work: PartitionWork, end: int | None, counts: PartitionCoun
         incompletes=work.offsets.incompletes,
         paused=work.paused,
         blocked=work.offsets.blocked,
+        failing_keys=sum(shard.error is not None for shard in work.shards),
+        oldest_in_flight=max((now - shard.since for shard in work.shards if shard.out), default=0.0),
         stuck_keys=sum(shard.error is not None or (shard.out and now - shard.since >= STUCK) for shard in work.shards),
         counts=replace(counts, dead_letters=counts.dead_letters.copy()),
     )
@@ -124,7 +129,7 @@ def waiting_keys(work: Work, now: float) -> tuple[WaitingKey, ...]:
             offset=record.offset,
             attempt=record.attempt,
             seconds=now - shard.since if shard.out else None,
-            error=None if shard.error is None else f"{type(shard.error).__name__}: {shard.error}",
+            error=None if shard.error is None else f"{type(shard.error).__name__}: {reason_of(shard.error)}",
         )
         for each in work
         for shard in each.shards

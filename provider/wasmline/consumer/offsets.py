@@ -7,6 +7,12 @@ from typing import NamedTuple
 
 from wasmline.consumer import offset_codec
 
+MEASURED_CALLS = 512
+"""Calls whose records are done between two measures of a map that may be large."""
+
+LONG_RANGE_OFFSETS = 18_000
+"""The map of fewer offsets is below ``offset_codec.PRESSURE``, however scattered: a bitmap of them is."""
+
 
 class Start(NamedTuple):
     """Where a partition was left: ``offset`` is what was committed, beside the map that was committed with it."""
@@ -17,7 +23,10 @@ class Start(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """An offset and the map of what is done above it, taken from one moment; ``moment`` names that moment."""
+    """An offset and the map of what is done above it, taken from one moment.
+
+    ``moment`` counts the calls of ``PartitionOffsets.done`` until then: of those that came later it says nothing.
+    """
 
     offset: int
     metadata: str
@@ -32,7 +41,19 @@ class PartitionOffsets:
     of the Java library: ``reference/parallel_consumer.md`` §1.10 and §2.
     """
 
-    __slots__ = ("_awaited", "_committed", "_incompletes", "_moment", "blocked", "first", "highest_succeeded", "next")
+    __slots__ = (
+        "_awaited",
+        "_committed",
+        "_fitting",
+        "_incompletes",
+        "_look",
+        "_measured",
+        "blocked",
+        "first",
+        "highest_succeeded",
+        "moment",
+        "next",
+    )
 
     def __init__(self, start: Start | None = None) -> None:
         self.next = start.offset if start else None
@@ -44,7 +65,13 @@ class PartitionOffsets:
         """The map is nearly too large: only records below ``highest_succeeded``, which shrink it, may start."""
         self._awaited = deque(start.incompletes if start else ())
         self._incompletes = dict.fromkeys(self._awaited)
-        self._moment = self._committed = 0
+        self.moment = 0
+        """How often something was done in this assignment."""
+        self._look = MEASURED_CALLS
+        """The moment at which the map is measured if it may be large."""
+        self._measured = self._committed = 0
+        self._fitting: Commit | None = None
+        """The newest commit whose map fits."""
 
     @property
     def base(self) -> int | None:
@@ -59,9 +86,14 @@ class PartitionOffsets:
         return len(self._incompletes)
 
     @property
-    def is_dirty(self) -> bool:
-        """Whether something was done since what ``committed`` was told."""
-        return self._moment != self._committed
+    def is_measured(self) -> bool:
+        """Whether ``blocked`` takes account of all that is done."""
+        return self.moment == self._measured
+
+    @property
+    def is_held_back(self) -> bool:
+        """Whether the map of what is done was too large at the last measure, so that only a part is committed."""
+        return self._fitting is not None and self._fitting.moment < self._measured
 
     def admit(self, offset: int) -> bool:
         """Follow a record that was read, and say whether it is still to be done. Offsets ascend from call to call."""
@@ -78,24 +110,49 @@ class PartitionOffsets:
         self._incompletes[offset] = None
         return True
 
-    def done(self, offset: int) -> None:
-        """Note that a record is done."""
-        del self._incompletes[offset]
-        self.highest_succeeded = max(self.highest_succeeded, offset)
-        self._moment += 1
+    def done(self, *offsets: int) -> None:
+        """Note that records are done, together: no commit has some of them without the others."""
+        for offset in offsets:
+            del self._incompletes[offset]
+            if offset > self.highest_succeeded:
+                self.highest_succeeded = offset
+        self.moment += 1
+        if self.moment >= self._look:
+            self._look = self.moment + MEASURED_CALLS
+            if self._range > LONG_RANGE_OFFSETS:
+                self._measure()
+
+    def undo(self, offset: int) -> None:
+        """Note that a record is not done after all. No commit that said so has reached the broker."""
+        self._incompletes = dict.fromkeys(sorted([*self._incompletes, offset]))
+        self.moment += 1
+        self._fitting = None
 
     def commit(self) -> Commit | None:
-        """Return what is to be committed now, or None where nothing was done since what ``committed`` was told.
+        """Return what is to be committed now, or None where that is nothing new since what ``committed`` was told.
 
-        A map that is too large for a broker is left out; ``blocked`` follows from the size of the map.
+        Where the map of all that is done is larger than a broker takes, this is the newest moment whose map was not.
+        ``blocked`` follows from the size of the map.
         """
-        base = self.base
-        if base is None or not self.is_dirty:
-            return None
-        metadata = offset_codec.encode(base, self.highest_succeeded, self._incompletes)
-        self.blocked = len(metadata) > offset_codec.PRESSURE
-        return Commit(base, metadata if len(metadata) <= offset_codec.MAX_LENGTH else "", self._moment)
+        if not self.is_measured:
+            self._measure()
+        fitting = self._fitting
+        return fitting if fitting is not None and fitting.moment > self._committed else None
 
     def committed(self, commit: Commit) -> None:
         """Note that the broker has ``commit``."""
         self._committed = max(self._committed, commit.moment)
+
+    @property
+    def _range(self) -> int:
+        """How many offsets the map is about."""
+        return self.highest_succeeded - next(iter(self._incompletes), self.highest_succeeded)
+
+    def _measure(self) -> None:
+        """Encode the map, to learn its size."""
+        base = next(iter(self._incompletes), self.highest_succeeded + 1)
+        metadata = offset_codec.encode(base, self.highest_succeeded, self._incompletes)
+        self.blocked = len(metadata) > offset_codec.PRESSURE
+        self._measured = self.moment
+        if len(metadata) <= offset_codec.MAX_LENGTH:
+            self._fitting = Commit(base, metadata, self.moment)

@@ -10,6 +10,9 @@ from typing import Protocol
 from wasmline.consumer.records import Headers
 from wasmline.errors import InvalidConsumerOption, TerminalFailure, TransformError
 
+MOST_BUFFERED = 2**20
+"""Records that an offset map may call incomplete: ``encodings.MAX_INCOMPLETES``, which is heavy to import."""
+
 
 class Ordering(StrEnum):
     """Which records wait for each other. Two partitions never do, even where they share a key."""
@@ -96,10 +99,12 @@ class ConsumerOptions:
     transactional_id: the prefix of the transactional ids, one for each input partition; None is the group's name.
     commit_interval_ms: None is 5,000, and 100 in transactions.
     buffer_records, buffer_bytes: what is kept in memory at most, over all partitions, of which each has an equal share:
-        one whose share is full is paused until half of it is free.
+        one whose share is full is paused until half of it is free. With exactly_once, outputs that wait for their
+        transaction may be as much again: nothing is handed out beyond that.
     revoke_wait_ms: how long a partition that is taken away waits for its records in flight.
-    drain_wait_ms: how long a consumer that ends does.
-    kafka: librdkafka settings of all clients; without ``bootstrap.servers`` these are added to what the environment
+    drain_wait_ms: how long a consumer that ends waits for handlers, in all. Commits and leaving the group come on top.
+    kafka: librdkafka settings of all clients, no part of the repr: they may hold secrets. Without
+        ``bootstrap.servers`` these are added to what the environment
         configures (KafkaConfig).
 
     Raises InvalidConsumerOption.
@@ -121,7 +126,7 @@ class ConsumerOptions:
     buffer_bytes: int = 64 * 1024 * 1024
     revoke_wait_ms: int = 5_000
     drain_wait_ms: int = 30_000
-    kafka: Mapping[str, str] = field(default_factory=dict)
+    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.topics, str) or not self.topics or not all(self.topics):
@@ -131,7 +136,13 @@ class ConsumerOptions:
         object.__setattr__(self, "topics", tuple(self.topics))
         for name, kind in (("ordering", Ordering), ("null_keys", NullKeys), ("delivery", Delivery)):
             object.__setattr__(self, name, _member(name, kind, getattr(self, name)))
+        object.__setattr__(self, "kafka", {name: _setting(value) for name, value in self.kafka.items()})
+        if not callable(getattr(self.retry, "after", None)):
+            raise InvalidConsumerOption(f"retry is {self.retry!r}: it needs after(attempt, error)", option="retry")
         _at_least(1, max_concurrency=self.max_concurrency, buffer_records=self.buffer_records)
+        if self.buffer_records > MOST_BUFFERED:
+            text = f"buffer_records is {self.buffer_records}, and {MOST_BUFFERED} is the most that an offset map names"
+            raise InvalidConsumerOption(text, option="buffer_records")
         _at_least(1, buffer_bytes=self.buffer_bytes)
         _at_least(0, revoke_wait_ms=self.revoke_wait_ms, drain_wait_ms=self.drain_wait_ms)
         if self.batch_size is not None:
@@ -154,8 +165,17 @@ class ConsumerOptions:
         return 0.1 if self.delivery is Delivery.EXACTLY_ONCE else 5.0
 
 
+def _setting(value: object) -> str:
+    """Return a librdkafka setting as text, which takes ``true`` for Python's True."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def _at_least(least: int, **values: float) -> None:
     for name, value in values.items():
+        is_measure = name == "factor" or name.endswith("_ms")
+        if isinstance(value, bool) or not isinstance(value, (int, float) if is_measure else int):
+            text = f"{name} is {value!r}, and has to be {'a' if is_measure else 'a whole'} number"
+            raise InvalidConsumerOption(text, option=name)
         if not value >= least:  # nor is NaN
             raise InvalidConsumerOption(f"{name} is {value}, and {least} is the least", option=name)
 

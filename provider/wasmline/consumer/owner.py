@@ -10,14 +10,17 @@ from queue import Empty
 
 from wasmline import dead_letters
 from wasmline.consumer.assignment import Assignment
+from wasmline.consumer.at_least_once import AtLeastOnce
 from wasmline.consumer.backend import Backend
 from wasmline.consumer.engines import Engine, Mailbox
+from wasmline.consumer.exactly_once import ExactlyOnce
 from wasmline.consumer.health import ConsumerHealth, Counters, State, partition_health, waiting_keys
+from wasmline.consumer.letters import Letters
 from wasmline.consumer.options import ConsumerOptions, Delivery
-from wasmline.consumer.progress import AtLeastOnce, ExactlyOnce, Progress
-from wasmline.consumer.records import ConsumedRecord, Outcome, Output
+from wasmline.consumer.progress import Progress
+from wasmline.consumer.records import ConsumedRecord, Outcome
 from wasmline.consumer.work import Batch, Work
-from wasmline.errors import HandlerBroken, RecordGivenUp
+from wasmline.errors import HandlerBroken, WasmlineError
 from wasmline.records import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -68,14 +71,14 @@ class Owner:
         self._sip = SIP if options.batch_size is None else FETCH
         self._enough = max(ENOUGH, engine.room * (options.batch_size or 1))
         self._mailbox = mailbox
+        letters = Letters(options, self.counters)
         self._progress: Progress
         if options.delivery is Delivery.EXACTLY_ONCE:
-            transactions = backend.transactions
             self._progress = ExactlyOnce(
-                self.work, transactions, self._letter, options.dead_letter_topic, options.buffer_records
+                self.work, backend.transactions, letters, options.buffer_records, options.buffer_bytes
             )
         else:
-            self._progress = AtLeastOnce(self.work, self._source, backend.sink, self._letter, options.dead_letter_topic)
+            self._progress = AtLeastOnce(self.work, self._source, backend.sink, letters)
         self._assignment = Assignment(self.work, self._source, self._progress, self.counters)
         self._next_look = 0.0
         self._next_commit = time.monotonic() + options.commit_interval
@@ -114,10 +117,13 @@ class Owner:
         """Nothing that was read is left to do."""
         return not (self.work.out or self.work.queued)
 
-    def finish(self, timeout: float) -> None:
-        """Hand out nothing more, wait for what is out, and commit; then raise what came up in between."""
+    def finish(self, deadline: float) -> None:
+        """Hand out nothing more, wait for what is out, and commit; then raise what came up in between.
+
+        What is done is committed before the wait, too: a process that ends may be killed meanwhile.
+        """
         self._ending = True
-        self._finish([work.partition for work in self.work], timeout)
+        self._finish([work.partition for work in self.work], deadline)
         if self._failure is not None:
             raise self._failure
 
@@ -142,8 +148,8 @@ class Owner:
         return {} if self._draining or self._ending else self._assignment.open(partitions)
 
     def revoked(self, partitions: Collection[TopicPartition]) -> None:
-        """Wait for what is out of these partitions, commit it, and let them go."""
-        self._finish(partitions, self._options.revoke_wait_ms / 1_000)
+        """Wait for what is out of these partitions, commit it, and let them go; one that ends has waited before."""
+        self._finish(partitions, time.monotonic() + (0.0 if self._ending else self._options.revoke_wait_ms / 1_000))
         self.lost(partitions)
 
     def lost(self, partitions: Collection[TopicPartition]) -> None:
@@ -153,14 +159,18 @@ class Owner:
     # -- progress -----------------------------------------------------------------------------------------------------
 
     def _settle_progress(self, timeout: float = 0.0) -> None:
-        for work, failure in self._progress.settle(timeout).items():
-            if not work.closed:
-                self._assignment.restart(work, failure)
+        try:
+            for work, failure in self._progress.settle(timeout).items():
+                if not work.closed:
+                    self._assignment.restart(work, failure)
+        except WasmlineError as error:
+            self._end_with(error)
 
-    def _finish(self, partitions: Collection[TopicPartition], timeout: float) -> None:
+    def _finish(self, partitions: Collection[TopicPartition], deadline: float) -> None:
         """Hand out nothing more of these partitions, give what is out some time, and commit what is done."""
-        deadline = time.monotonic() + timeout
         self.work.hold(partitions)
+        if self.work.out_of(partitions):
+            self._progress.commit()
         while self.work.out_of(partitions) and (left := deadline - time.monotonic()) > 0:
             self._take_back(min(left, LOOK))
             self._hand_out(time.monotonic())
@@ -191,12 +201,14 @@ class Owner:
             self._source.resume(resume)
 
     def _hand_out(self, now: float) -> None:
-        if self.paused or self._progress.is_full:
+        if self.paused:
             return
+        is_full = self._progress.is_full
         batches: list[Batch] = []
         room = self._engine.room - self.work.out
         ahead = FOLLOWERS if self.work.ready < self._engine.workers else 0
-        while len(batches) < room and (batch := self.work.take(now, ahead)):
+        # What shrinks a map that is too large lets outputs go, so that it runs however many wait.
+        while len(batches) < room and (batch := self.work.take(now, ahead, shrinking=is_full)):
             batches.append(batch)
         if batches:
             self._engine.submit(batches)
@@ -217,9 +229,13 @@ class Owner:
         try:
             self._returned(batch, now)
         except BaseException as error:
-            if not self._ending:
-                raise
-            self._failure = self._failure or error  # what else is done is still committed
+            self._end_with(error)
+
+    def _end_with(self, error: BaseException) -> None:
+        """Raise what ends the consumer; while it ends, that waits until what else is done is committed."""
+        if not self._ending:
+            raise error
+        self._failure = self._failure or error
 
     def _returned(self, batch: Batch, now: float) -> None:
         outcome = batch.outcome
@@ -249,12 +265,13 @@ class Owner:
         if failed > len(given_up):
             self._progress.counts[batch.work.partition].retries += failed - len(given_up)
         for record, error in given_up:
-            self._progress.finish(batch.work, [record], Outcome((self._letter(record, error),), rows=(None,)))
+            self._progress.give_up(batch.work, record, error)
 
     def _warn(self, record: ConsumedRecord, error: Exception) -> None:
         """Tell of a failure that is tried again."""
         where = f"{record.topic}-{record.partition}@{record.offset}"
-        logger.warning("%s failed at attempt %d, and is tried again: %r", where, record.attempt, error)
+        reason = f"{type(error).__name__}({dead_letters.reason_of(error)!r})"
+        logger.warning("%s failed at attempt %d, and is tried again: %s", where, record.attempt, reason)
 
     def _patience(self, now: float, most: float) -> float:
         """Return how long nothing has to be done by itself, in seconds, ``most`` at most."""
@@ -262,27 +279,9 @@ class Owner:
             most = min(most, LOOK)
         else:
             most = min(most, self._next_commit - now)
-        due = self.work.due if self.work.out < self._engine.room and not self.paused else None
+        hands_out = self.work.out < self._engine.room and not self.paused and not self._progress.is_full
+        due = self.work.due if hands_out else None
         return max(0.0, most if due is None else min(most, due - now))
-
-    def _letter(self, record: ConsumedRecord, error: Exception) -> Output:
-        """Return the dead letter of a record that is given up. Raises RecordGivenUp where there is no topic for it."""
-        topic = self._options.dead_letter_topic
-        where = f"{record.topic}-{record.partition}@{record.offset}"
-        if topic is None or record.topic == topic:
-            text = f"{where} failed for good at attempt {record.attempt}, and there is no dead-letter topic: {error}"
-            raise RecordGivenUp(
-                text, topic=record.topic, partition=record.partition, offset=record.offset, attempts=record.attempt
-            ) from error
-        self.counters.given_up += 1
-        logger.warning("%s goes to %s after %d attempts: %s", where, topic, record.attempt, error)
-        headers = [
-            *record.headers,
-            *dead_letters.failure(error=type(error).__name__, reason=str(error)),
-            *self._options.dead_letter_headers,
-            *dead_letters.coordinates(TopicPartition(record.topic, record.partition), record.offset),
-        ]
-        return Output(topic, record.value, record.key, headers, record.timestamp)
 
 
 def _succeeded(batch: Batch, outcome: Outcome) -> tuple[Sequence[ConsumedRecord], Outcome]:

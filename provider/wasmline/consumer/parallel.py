@@ -42,6 +42,7 @@ class ParallelConsumer:
         self._thread: int | None = None
         """The owner, while it runs."""
         self._paused = self._stopping = self._drain = False
+        self._ends_at: float | None = None
         self._asked: SimpleQueue[Future[ConsumerHealth]] = SimpleQueue()
         self._last = ConsumerHealth(state=State.NEW, counters=Counters())
 
@@ -66,8 +67,8 @@ class ParallelConsumer:
     def stop(self, *, drain: bool = True) -> None:
         """End ``run``: with ``drain``, once all that was read is done; without, once all that is in flight is.
 
-        Both wait ``drain_wait_ms`` at most. What is not done by then is done by whoever continues the group. A second
-        call without ``drain`` ends the draining that the first began.
+        Both wait ``drain_wait_ms`` at most for handlers, and then commit. What is not done by then is done by whoever
+        continues the group. A second call without ``drain`` ends the draining that the first began.
         """
         self._drain = drain
         self._stopping = True
@@ -102,14 +103,14 @@ class ParallelConsumer:
             try:
                 self._serve(owner)
             finally:
-                owner.finish(self._options.drain_wait_ms / 1_000)
+                owner.finish(self._deadline())
         finally:
-            self._last = owner.health(self._state)
             with ExitStack() as stack:
                 stack.callback(self._close, workers)
                 stack.callback(backend.transactions.close)
                 stack.callback(backend.sink.close)
                 stack.callback(backend.source.close)
+                self._last = owner.health(self._state)
 
     def _close(self, workers: Engine) -> None:
         self.stuck = workers.close(GRACE)
@@ -124,10 +125,16 @@ class ParallelConsumer:
         self._state = State.DRAINING
         owner.paused = False
         owner.drain()
-        deadline = time.monotonic() + self._options.drain_wait_ms / 1_000
+        deadline = self._deadline()
         while self._drain and not owner.idle and time.monotonic() < deadline:
             owner.turn()
             self._answer(owner)
+
+    def _deadline(self) -> float:
+        """Return until when handlers are waited for: one moment, from the first call on."""
+        if self._ends_at is None:
+            self._ends_at = time.monotonic() + self._options.drain_wait_ms / 1_000
+        return self._ends_at
 
     def _answer(self, owner: Owner) -> None:
         if self._asked.empty():

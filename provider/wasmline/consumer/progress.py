@@ -1,21 +1,21 @@
-"""How finished work becomes progress: outputs first and offsets after them, or both in one transaction."""
+"""Turns finished work into progress: takes results, begins commits, and settles what became of them."""
 
 from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from wasmline.consumer.backend import Sink, Source, Transactions
+from wasmline.consumer import offset_codec
 from wasmline.consumer.counts import PartitionCounts
 from wasmline.consumer.errand import Errand
+from wasmline.consumer.letters import Letters
 from wasmline.consumer.offsets import Commit
 from wasmline.consumer.records import ConsumedRecord, Outcome, Output
 from wasmline.consumer.work import PartitionWork, Work
-from wasmline.errors import BrokerUnavailable, CommitFailed, NotAuthorized, OutputRefused, TopicNotFound, WasmlineError
+from wasmline.errors import BrokerUnavailable, OutputRefused, WasmlineError
 from wasmline.records import CommittedOffset, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -23,58 +23,90 @@ logger = logging.getLogger(__name__)
 GIVE_UP = 20.0
 """Seconds after which a round counts as lost: clients were seen to hang on a broker that was restarted."""
 
-Letter = Callable[[ConsumedRecord, Exception], Output]
-"""Makes a dead letter of a record that is given up, or raises where there is no topic for it."""
+Failures = Mapping[PartitionWork, WasmlineError]
+"""Work that has to begin anew, and why."""
+
+
+class Origin(NamedTuple):
+    """The records that an output may come from; for a dead letter, the record and why it was given up."""
+
+    records: Sequence[ConsumedRecord]
+    error: Exception | None = None
+    is_cut: bool = False
+    """The letter has been cut because its topic did not take it whole."""
 
 
 class Progress(ABC):
     """Takes finished records and their outputs, and commits: a round at a time, beside the owner's other work."""
 
-    def __init__(self, work: Work, letter: Letter, dead_letter_topic: str | None) -> None:
+    def __init__(self, work: Work, letters: Letters) -> None:
         self.work = work
         self.counts: dict[TopicPartition, PartitionCounts] = defaultdict(PartitionCounts)
-        self._make_letter = letter
-        self._dead_letter_topic = dead_letter_topic
-        self._round: Errand[Mapping[TopicPartition, WasmlineError]] | None = None
+        self._letters = letters
         self._commits: dict[PartitionWork, Commit] = {}
+        """Those of the round that runs. Set before the round begins, and reset once its answer is dealt with, so that
+        an exception between any two steps leaves a round that is known to be in doubt."""
+        self._held_back: set[TopicPartition] = set()
+        self._round: Errand[Mapping[TopicPartition, WasmlineError]] | None = None
 
     def commit(self, partitions: Collection[TopicPartition] | None = None) -> bool:
         """Begin to commit what is done of these partitions, or of all; say whether there is nothing left to begin."""
-        if self._round is not None:
-            return False
-        self._commits = self.work.commits(partitions)
         if self._commits:
-            self._round = Errand(self._begin(self._commits))
+            return False
+        if commits := self.work.commits(partitions):
+            carry_out = self._begin(commits)
+            self._commits = commits
+            self._round = Errand(carry_out)
+        self._warn()
         return True
+
+    def _warn(self) -> None:
+        """Log where the map of what is done is too large, once until it fits again."""
+        held_back = {work.partition for work in self.work if work.offsets.is_held_back}
+        for partition in held_back - self._held_back:
+            logger.warning(
+                "%s-%d: the map of what finished out of order takes more than %d characters, so that a part is not "
+                "committed yet; it is when records that are slow or fail are done",
+                *partition,
+                offset_codec.MAX_LENGTH,
+            )
+        self._held_back = held_back
 
     @property
     def is_busy(self) -> bool:
         """Whether a round runs."""
-        return self._round is not None
+        return bool(self._commits)
 
-    def settle(self, timeout: float = 0.0) -> Mapping[PartitionWork, WasmlineError]:
+    def settle(self, timeout: float = 0.0) -> Failures:
         """Take the answers of the cluster, and wait up to ``timeout`` seconds for those that are missing.
 
         Return the work that has to begin anew, because it is unknown what became of its commit, and why.
         """
-        if self._round is None:
+        commits, running = self._commits, self._round
+        if not commits:
             return {}
-        is_done = self._round.wait(timeout)
-        if not is_done and self._round.age < GIVE_UP:
-            return {}
-        answer, commits, self._round = self._round, self._commits, None
-        if not is_done:
-            return dict.fromkeys(commits, BrokerUnavailable(f"a commit was not answered for {GIVE_UP:.0f} s"))
+        if running is not None and not running.wait(timeout):
+            if running.age < GIVE_UP:
+                return {}
+            self._round, self._commits = None, {}
+            return self._hung(commits)
         try:
-            failures = answer.result()
-        except WasmlineError as error:
-            if not error.retryable:
-                raise
+            if running is None:
+                raise BrokerUnavailable("a commit was interrupted as it began")
+            answers = running.result()
+        except BaseException as error:
+            self._round, self._commits = None, {}
             return self._interrupted(commits, error)
         for work, commit in commits.items():
-            if work.partition not in failures:
-                work.offsets.committed(commit)
-        return {work: failures[work.partition] for work in commits if work.partition in failures}
+            if work.partition not in answers:
+                self._committed(work, commit)
+        try:
+            failed = self._failed({work: answers[work.partition] for work in commits if work.partition in answers})
+        except WasmlineError:
+            self._round, self._commits = None, {}
+            raise
+        self._round, self._commits = None, {}
+        return failed
 
     @property
     def is_full(self) -> bool:
@@ -91,24 +123,58 @@ class Progress(ABC):
         counts.records += len(records)
         counts.outputs += len(outcome.outputs)
         for output in outcome.outputs:
-            if output.topic == self._dead_letter_topic:
+            if output.topic == self._letters.topic:
                 counts.letter(output)
-        self._finish(work, records, outcome)
+        self._finish(work, records, list(zip(outcome.outputs, _origins(records, outcome), strict=True)))
 
-    def letter(self, work: PartitionWork, record: ConsumedRecord, error: Exception) -> Output:
-        """Return and count the dead letter of a record of which an output was refused."""
-        letter = self._make_letter(record, error)
+    def give_up(self, work: PartitionWork, record: ConsumedRecord, error: Exception) -> None:
+        """Take a record that is released and given up: it is done once its letter is safe. Raises RecordGivenUp."""
+        letter = self._letters.letter(record, error)
+        counts = self.counts[work.partition]
+        counts.records += 1
+        counts.outputs += 1
+        counts.letter(letter)
+        self._finish(work, [record], [(letter, Origin((record,), error))])
+
+    @abstractmethod
+    def _finish(
+        self, work: PartitionWork, records: Sequence[ConsumedRecord], outputs: Sequence[tuple[Output, Origin]]
+    ) -> None: ...
+
+    def _replace(self, work: PartitionWork, origin: Origin, refusal: OutputRefused) -> tuple[Output, Origin] | None:
+        """Return what is written instead of an output that was refused, and of all others of its record.
+
+        That is a dead letter, and a cut one instead of a letter. None where the output may be of one of several
+        records: they run again, one by one. Raises RecordGivenUp without a dead-letter topic, and ``refusal`` where
+        nothing smaller can be written.
+        """
+        if origin.is_cut or not origin.records:
+            raise refusal
+        record = origin.records[0]
+        if origin.error is not None:
+            return self._letters.cut(record, origin.error), origin._replace(is_cut=True)
+        if len(origin.records) > 1:
+            self.work.run_alone(work, max(record.offset for record in origin.records))
+            return None
+        letter = self._letters.letter(record, refusal)
         self.counts[work.partition].letter(letter)
-        return letter
+        return letter, Origin((record,), refusal)
+
+    def _committed(self, work: PartitionWork, commit: Commit) -> None:
+        """Note that the cluster has ``commit``; a second time changes nothing."""
+        work.offsets.committed(commit)
 
     @abstractmethod
-    def _finish(self, work: PartitionWork, records: Sequence[ConsumedRecord], outcome: Outcome) -> None: ...
+    def _failed(self, failures: Failures) -> Failures:
+        """Take what some commits of a round failed with; return which work has to begin anew."""
 
     @abstractmethod
-    def _interrupted(
-        self, commits: Mapping[PartitionWork, Commit], error: WasmlineError
-    ) -> Mapping[PartitionWork, WasmlineError]:
-        """Return what of a round that ended with ``error`` has to begin anew."""
+    def _hung(self, commits: Mapping[PartitionWork, Commit]) -> Failures:
+        """Return what of a round that was not answered has to begin anew."""
+
+    @abstractmethod
+    def _interrupted(self, commits: Mapping[PartitionWork, Commit], error: BaseException) -> Failures:
+        """Return what of a round that ended with ``error`` has to begin anew, or raise ``error``."""
 
     @abstractmethod
     def end(self, partitions: Collection[TopicPartition]) -> None:
@@ -119,164 +185,21 @@ class Progress(ABC):
         """Return what carries these commits out, for another thread to call."""
 
 
-class AtLeastOnce(Progress):
-    """Writes outputs as they come. Their records are done when every in-sync replica has all of them."""
-
-    def __init__(self, work: Work, source: Source, sink: Sink, letter: Letter, dead_letter_topic: str | None) -> None:
-        super().__init__(work, letter, dead_letter_topic)
-        self.failure: Exception | None = None
-        """Why an output was not written, if one was not."""
-        self._source = source
-        self._sink = sink
-
-    def begin(self, partitions: Collection[TopicPartition]) -> None:
-        pass
-
-    def _finish(self, work: PartitionWork, records: Sequence[ConsumedRecord], outcome: Outcome) -> None:
-        if not outcome.outputs:
-            self.work.complete(work, records)
-            return
-        delivery = _Delivery(self, work, records, len(outcome.outputs))
-        for number, output in enumerate(outcome.outputs):
-            self.write(output, partial(delivery.answer, outcome.row(number, len(records))))
-
-    def write(self, output: Output, done: Callable[[Exception | None], None]) -> None:
-        """Write one output."""
-        self._sink.write(output, done)
-
-    def settle(self, timeout: float = 0.0) -> Mapping[PartitionWork, WasmlineError]:
-        if timeout > 0:
-            self._sink.flush(timeout)
-        else:
-            self._sink.poll()
-        failure, self.failure = self.failure, None
-        if failure is not None:
-            raise failure
-        return super().settle(timeout)
-
-    def _interrupted(
-        self, commits: Mapping[PartitionWork, Commit], error: WasmlineError
-    ) -> Mapping[PartitionWork, WasmlineError]:
-        logger.warning("not committed yet: %s", error)  # the next round commits the same
-        return {}
-
-    def end(self, partitions: Collection[TopicPartition]) -> None:
-        pass
-
-    def _begin(self, commits: Mapping[PartitionWork, Commit]) -> Callable[[], Mapping[TopicPartition, WasmlineError]]:
-        offsets = {work.partition: _committed(commit) for work, commit in commits.items()}
-
-        def carry_out() -> Mapping[TopicPartition, WasmlineError]:
-            self._source.commit(offsets)
-            return {}
-
-        return carry_out
+def _origins(records: Sequence[ConsumedRecord], outcome: Outcome) -> Iterator[Origin]:
+    """Return where each output of a call comes from; those of one record share an Origin."""
+    known: dict[int | None, Origin] = {}
+    for number in range(len(outcome.outputs)):
+        row = outcome.row(number, len(records))
+        if row not in known:
+            known[row] = Origin(records if row is None else (records[row],))
+        yield known[row]
 
 
-class _Delivery:
-    """Waits for the answers to the outputs of one batch. A record with an output that is refused is a dead letter."""
-
-    __slots__ = ("_lettered", "_progress", "_records", "_waiting", "_work")
-
-    def __init__(
-        self, progress: AtLeastOnce, work: PartitionWork, records: Sequence[ConsumedRecord], outputs: int
-    ) -> None:
-        self._progress = progress
-        self._work = work
-        self._records = records
-        self._lettered: set[int] = set()
-        self._waiting = outputs
-
-    def answer(self, row: int | None, error: Exception | None) -> None:
-        if error is not None and (row is None or not isinstance(error, OutputRefused)):
-            self._progress.failure = error
-            return
-        if error is not None and row is not None and row not in self._lettered:
-            self._lettered.add(row)
-            self._waiting += 1
-            letter = self._progress.letter(self._work, self._records[row], error)
-            self._progress.write(letter, partial(self.answer, None))
-        self._waiting -= 1
-        if not self._waiting:
-            self._progress.work.complete(self._work, self._records)
+def unanswered() -> BrokerUnavailable:
+    """Return why a round counts as lost."""
+    return BrokerUnavailable(f"a commit was not answered for {GIVE_UP:.0f} s")
 
 
-class ExactlyOnce(Progress):
-    """Keeps outputs until the commit, which writes them, the offsets and the maps in a transaction per partition."""
-
-    def __init__(
-        self, work: Work, transactions: Transactions, letter: Letter, dead_letter_topic: str | None, most: int
-    ) -> None:
-        super().__init__(work, letter, dead_letter_topic)
-        self._transactions = transactions
-        self._most = most
-        self._outputs: dict[PartitionWork, list[_Waiting]] = defaultdict(list)
-        """Outputs that wait for a commit."""
-        self._sending: dict[PartitionWork, list[_Waiting]] = {}
-        """Those of the round that runs."""
-
-    @property
-    def is_full(self) -> bool:
-        return sum(map(len, self._outputs.values())) >= self._most
-
-    def begin(self, partitions: Collection[TopicPartition]) -> None:
-        self._transactions.open(partitions)
-
-    def _finish(self, work: PartitionWork, records: Sequence[ConsumedRecord], outcome: Outcome) -> None:
-        for number, output in enumerate(outcome.outputs):
-            row = outcome.row(number, len(records))
-            self._outputs[work].append(_Waiting(output, None if row is None else records[row]))
-        self.work.complete(work, records)
-
-    def settle(self, timeout: float = 0.0) -> Mapping[PartitionWork, WasmlineError]:
-        failures = super().settle(timeout)
-        for work, error in failures.items():
-            if work.closed:
-                continue
-            if isinstance(error, OutputRefused):
-                self._outputs[work] = [*self._without(work, error), *self._outputs[work]]
-            elif isinstance(error, CommitFailed):
-                logger.info("tried again with the next commit: %s", error)
-                self._outputs[work] = [*self._sending[work], *self._outputs[work]]
-            elif isinstance(error, TopicNotFound | NotAuthorized):
-                raise error
-        return {work: error for work, error in failures.items() if not isinstance(error, CommitFailed | OutputRefused)}
-
-    def _interrupted(
-        self, commits: Mapping[PartitionWork, Commit], error: WasmlineError
-    ) -> Mapping[PartitionWork, WasmlineError]:
-        return dict.fromkeys(commits, error)  # another round would commit progress without these outputs
-
-    def end(self, partitions: Collection[TopicPartition]) -> None:
-        for work in [work for work in self._outputs if work.partition in partitions]:
-            del self._outputs[work]
-        self._transactions.close(partitions)
-
-    def _begin(self, commits: Mapping[PartitionWork, Commit]) -> Callable[[], Mapping[TopicPartition, WasmlineError]]:
-        for work in [work for work in self._outputs if work.closed]:
-            del self._outputs[work]
-        self._sending = {work: self._outputs.pop(work, []) for work in commits}
-        transactions = {
-            work.partition: ([waiting.output for waiting in self._sending[work]], _committed(commit))
-            for work, commit in commits.items()
-        }
-        return self._transactions.begin(transactions)
-
-    def _without(self, work: PartitionWork, error: OutputRefused) -> list[_Waiting]:
-        """Return what was sent with a dead letter for the outputs of the record of which one was refused."""
-        refused = self._sending[work][error.place].record
-        if refused is None:
-            raise error
-        others = [waiting for waiting in self._sending[work] if waiting.record is not refused]
-        return [*others, _Waiting(self.letter(work, refused, error), None)]
-
-
-class _Waiting(NamedTuple):
-    """An output that waits for a commit, and the record it comes from, where that is known."""
-
-    output: Output
-    record: ConsumedRecord | None
-
-
-def _committed(commit: Commit) -> CommittedOffset:
+def progress_of(commit: Commit) -> CommittedOffset:
+    """Return a commit as a cluster keeps it."""
     return CommittedOffset(commit.offset, commit.metadata)

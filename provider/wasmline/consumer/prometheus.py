@@ -67,8 +67,12 @@ class ConsumerCollector(Collector):
             sum_value=health.counters.handler_seconds,
         )
         yield from _of_partitions(health)
-        yield GaugeMetricFamily("pc_held_up_keys", "Keys that failed and wait.", value=_failing(health))
-        yield GaugeMetricFamily("pc_oldest_inflight_seconds", "The longest time in flight.", value=_oldest(health))
+        failing = sum(each.failing_keys for each in health.partitions)
+        stuck = sum(each.stuck_keys for each in health.partitions)
+        oldest = max((each.oldest_in_flight for each in health.partitions), default=0.0)
+        yield GaugeMetricFamily("pc_held_up_keys", "Keys that failed and wait for another try.", value=failing)
+        yield GaugeMetricFamily("pc_stuck_keys", "Keys that failed, or are in flight for 10 s.", value=stuck)
+        yield GaugeMetricFamily("pc_oldest_inflight_seconds", "The longest time in flight.", value=oldest)
 
     def describe(self) -> list[Metric]:
         """Name nothing beforehand, so that registering asks the consumer nothing."""
@@ -112,11 +116,3 @@ def _of_partitions(health: ConsumerHealth) -> Iterator[Metric]:
             if (known := value(each)) is not None:
                 family.add_metric([each.partition.topic, str(each.partition.partition)], known)
         yield family
-
-
-def _failing(health: ConsumerHealth) -> int:
-    return sum(key.error is not None for key in health.waiting)
-
-
-def _oldest(health: ConsumerHealth) -> float:
-    return max((key.seconds for key in health.waiting if key.seconds is not None), default=0.0)

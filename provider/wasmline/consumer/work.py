@@ -19,13 +19,16 @@ from wasmline.consumer.shards import Shard, Shards
 from wasmline.records import TopicPartition
 
 RESUME = 0.5
-"""The share of its buffer that a paused partition has to free before it is read again: each pause costs a fetch."""
+"""The share of its buffer that a paused partition may fill before it is read again: each pause costs a fetch."""
+
+RESUME_IDLE = 0.875
+"""The same while there is not something for each worker: what fills the buffer waits for retries or for slow keys."""
 
 
 class PartitionWork:
     """One partition in one assignment."""
 
-    __slots__ = ("bytes", "closed", "following", "held", "offsets", "out", "partition", "paused", "shards")
+    __slots__ = ("bytes", "closed", "following", "held", "offsets", "out", "partition", "paused", "shards", "uncertain")
 
     def __init__(self, partition: TopicPartition, start: Start | None, shards: Shards) -> None:
         self.partition = partition
@@ -42,6 +45,8 @@ class PartitionWork:
         self.closed = False
         """This assignment is over."""
         self.paused = False
+        self.uncertain = False
+        """It is unknown what of it is committed, or what of it is done: nothing more of it is committed."""
 
     @property
     def queued(self) -> int:
@@ -110,6 +115,8 @@ class Work:
         self._partitions: dict[tuple[str, int], PartitionWork] = {}
         self._rotation: deque[PartitionWork] = deque()
         self._departed: dict[TopicPartition, Shards] = {}
+        self._alone: dict[TopicPartition, int] = {}
+        """Up to which offset the records of a partition run one by one."""
         self.out = 0
         """Batches that are handed out, those of partitions that are gone among them; one that others follow is one."""
 
@@ -178,16 +185,18 @@ class Work:
         self.reset(partition, Start(begin, begin - 1))
         return begin
 
-    def take(self, now: float, ahead: int = 0) -> Batch | None:
+    def take(self, now: float, ahead: int = 0, *, shrinking: bool = False) -> Batch | None:
         """Hand out the next records that may run, if there are any; partitions are served in turn.
 
-        Where the handler gets one record at a time, up to ``ahead`` records of the same shard follow.
+        Where the handler gets one record at a time, up to ``ahead`` records of the same shard follow. ``shrinking``:
+        only what shrinks a map that is nearly too large.
         """
         for turn, work in enumerate(self._rotation, 1):
-            if work.held or not work.shards.size:
+            if work.held or not work.shards.size or (shrinking and not work.offsets.blocked):
                 continue
             below = work.offsets.highest_succeeded if work.offsets.blocked else None
-            shards, records = work.shards.take(self._batch_size, now, below)
+            limit = self._limit(work) if self._alone else self._batch_size
+            shards, records = work.shards.take(limit, now, below)
             if records:
                 batch = Batch(work, shards, records)
                 work.out += len(records)
@@ -197,6 +206,20 @@ class Work:
                     self._lengthen(batch, ahead, below)
                 return batch
         return None
+
+    def run_alone(self, work: PartitionWork, offset: int) -> None:
+        """Hand out the records of a partition one by one, up to ``offset``, in this assignment and the next ones."""
+        self._alone[work.partition] = max(offset, self._alone.get(work.partition, offset))
+
+    def _limit(self, work: PartitionWork) -> int:
+        """Return how many records one call gets."""
+        last = self._alone.get(work.partition)
+        if last is None:
+            return self._batch_size
+        if work.offsets.base is not None and work.offsets.base <= last:
+            return 1
+        del self._alone[work.partition]
+        return self._batch_size
 
     def _lengthen(self, batch: Batch, ahead: int, below: int | None) -> None:
         work, shards = batch.work, batch.shards
@@ -255,28 +278,29 @@ class Work:
             shards.put_back(shard, records, due=now + (self._options.retry.after(1, error) or 0), error=error)
         return []
 
-    def complete(self, work: PartitionWork, records: Iterable[ConsumedRecord]) -> None:
-        """Note that records which were released are done, unless their assignment is over."""
+    def complete(self, work: PartitionWork, records: Sequence[ConsumedRecord]) -> None:
+        """Note that records which were released are done, together, unless their assignment is over."""
         if work.closed:
             return
         for record in records:
             work.bytes -= record.size
-            work.offsets.done(record.offset)
+        work.offsets.done(*[record.offset for record in records])
 
     # -- what follows from it ---------------------------------------------------------------------------------------
 
     def commits(self, partitions: Iterable[TopicPartition] | None = None) -> dict[PartitionWork, Commit]:
         """Return what is to be committed of these partitions, or of all."""
         chosen = self if partitions is None else self.of(partitions)
-        return {work: commit for work in chosen if (commit := work.offsets.commit())}
+        return {work: commit for work in chosen if not work.uncertain and (commit := work.offsets.commit())}
 
     def balance(self) -> tuple[list[TopicPartition], list[TopicPartition]]:
         """Return the partitions to pause, whose share of the buffers is full, and those to read again."""
         pause, resume = [], []
         most_records, most_bytes = self._shares
+        share = RESUME_IDLE if self.out + self.ready < self._options.max_concurrency else RESUME
         for work in self:
             if work.paused:
-                if work.buffered <= most_records * RESUME and work.bytes <= most_bytes * RESUME:
+                if work.buffered <= most_records * share and work.bytes <= most_bytes * share:
                     work.paused = False
                     resume.append(work.partition)
             elif work.buffered >= most_records or work.bytes >= most_bytes:
@@ -300,7 +324,7 @@ class Work:
     @property
     def is_starved(self) -> bool:
         """Whether a partition waits for a commit: what is done would shrink its map, and nothing else of it may run."""
-        return any(work.offsets.blocked and work.offsets.is_dirty and not work.out for work in self)
+        return any(work.offsets.blocked and not work.offsets.is_measured and not work.out for work in self)
 
     @property
     def due(self) -> float | None:

@@ -63,6 +63,9 @@ def mapped(bootstrap_servers: str, codes: Mapping[int, WasmlineError] | None = N
             raise BrokerUnavailable(message, bootstrap_servers=bootstrap_servers) from exception
         if error.code() in DENIALS:
             raise NotAuthorized(f"{bootstrap_servers} does not permit this: {error.str()}") from exception
+        if error.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+            message = f"{bootstrap_servers} allows no transaction of that length ({error.str()}): lower it"
+            raise InvalidKafkaConfig(message, key="transaction.timeout.ms") from exception
         if error.code() == KafkaError._INVALID_ARG and (setting := SETTING.search(error.str())):
             raise InvalidKafkaConfig(f"{error.str()}: correct the Kafka configuration", key=setting[1]) from exception
         raise KafkaFailed(f"{bootstrap_servers} refused: {error.str()} ({error.name()})") from exception

@@ -4,11 +4,25 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from wasmline.consumer import ConsumedRecord, ConsumerOptions, Ordering, Output, ParallelConsumer, RetryPolicy, State
+from wasmline.consumer import (
+    ConsumedRecord,
+    ConsumerOptions,
+    Ordering,
+    Outcome,
+    Output,
+    ParallelConsumer,
+    RetryPolicy,
+    State,
+    owner,
+    parallel,
+)
+from wasmline.consumer.engines import Mailbox
 from wasmline.consumer.memory import MemoryBackend, MemoryCluster
+from wasmline.consumer.work import Batch
 from wasmline.errors import CommitFailed, HandlerBroken
 from wasmline.records import TopicPartition
 
@@ -121,3 +135,73 @@ def test_a_dead_letter_has_the_headers_of_the_program(cluster: MemoryCluster) ->
     assert headers == ["wasmline.error", "wasmline.reason", "version", *(
         f"wasmline.source.{part}" for part in ("topic", "partition", "offset")
     )]  # fmt: skip
+
+
+class Hanging:
+    """An engine whose handlers never return, beside those that have."""
+
+    workers, room = len(KEYS), 2 * len(KEYS)
+
+    def __init__(self, mailbox: Mailbox) -> None:
+        self._mailbox = mailbox
+
+    def submit(self, batches: Sequence[Batch]) -> None:
+        for batch in batches:
+            if batch.records[0].key != b"a":
+                batch.outcome = Outcome()
+                self._mailbox.put(batch)
+
+    def close(self, timeout: float) -> int:
+        return 1
+
+
+def test_all_that_a_consumer_waits_for_at_its_end_shares_one_deadline(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a clock of its own: draining, the last wait and leaving the group are one wait, and commits come before it."""
+    now, committed_at = [1_000.0], []
+    ends: list[float] = []
+
+    class Clock:
+        @staticmethod
+        def monotonic() -> float:
+            now[0] += 0.01
+            return now[0]
+
+        @staticmethod
+        def sleep(seconds: float) -> None:
+            now[0] += seconds
+
+    options = replace(OPTIONS, drain_wait_ms=2_000, revoke_wait_ms=60_000, commit_interval_ms=3_600_000)
+    backend = MemoryBackend(cluster, options)
+    consumer = ParallelConsumer(options, backend)
+    monkeypatch.setattr(parallel, "engine", lambda handler, asked, mailbox: Hanging(mailbox))
+    monkeypatch.setattr(parallel, "time", Clock)
+    monkeypatch.setattr(owner, "time", Clock)
+    monkeypatch.setattr(owner, "IDLE", 0.0)
+    commit, close = backend.source.commit, backend.source.close
+
+    def committing(offsets: Any) -> None:
+        committed_at.append(now[0])
+        commit(offsets)
+
+    def closing() -> None:
+        close()
+        ends.append(now[0])
+
+    monkeypatch.setattr(backend.source, "commit", committing)
+    monkeypatch.setattr(backend.source, "close", closing)
+    real = owner.Owner.turn
+
+    def turn(self: owner.Owner) -> None:
+        real(self)
+        if self.counters.records == len(KEYS) - 1 and not consumer._stopping:
+            begun.append(now[0])
+            consumer.stop()
+
+    begun: list[float] = []
+    monkeypatch.setattr(owner.Owner, "turn", turn)
+    consumer.run(lambda record: None)
+    assert ends[0] - begun[0] < 2.0 + 1.0
+    assert committed_at[0] - begun[0] < 2.0 + 0.5
+    assert consumer.stuck == 1

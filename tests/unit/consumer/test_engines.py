@@ -2,6 +2,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from queue import SimpleQueue
 
 import pytest
@@ -239,3 +240,61 @@ def test_a_coroutine_that_returns_while_its_engine_ends_is_waited_for_and_no_lon
     engine.close(5.0)
     assert [batch.outcome for batch in got(mailbox, 1)] == [Outcome()]
     assert not [entry for entry in caplog.records if entry.levelno >= logging.WARNING]
+
+
+def test_a_handler_that_has_its_own_task_cancelled_costs_no_worker_and_no_other_record(
+    work: Work, mailbox: Mailbox
+) -> None:
+    """A cancel scope that fires as its call returns."""
+    handled: list[int] = []
+
+    async def handle(records: Sequence[ConsumedRecord]) -> Outcome:
+        handled.append(records[0].offset)
+        if records[0].offset % 2 == 0:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+        return Outcome()
+
+    engine = AsyncioEngine(handle, 2, 4, mailbox)
+    for _ in range(6):
+        engine.submit(taken(work, 2))
+        assert [type(batch.outcome) for batch in got(mailbox, 2)] == [Outcome, Outcome]
+    engine.submit(taken(work, 8))
+    assert {type(batch.outcome) for batch in got(mailbox, 8)} == {Outcome}
+    assert engine.close(LONG) == 0
+    assert sorted(handled) == list(range(20))
+
+
+VARIABLE: ContextVar[int] = ContextVar("VARIABLE", default=-1)
+
+
+def test_no_record_sees_the_context_variables_of_another(
+    start: Callable[[Handle, int], Engine], work: Work, mailbox: Mailbox
+) -> None:
+    seen: list[int] = []
+
+    def handle(records: Sequence[ConsumedRecord]) -> Outcome:
+        seen.append(VARIABLE.get())
+        VARIABLE.set(records[0].offset)
+        return Outcome()
+
+    start(handle, 1).submit(taken(work, 5))
+    got(mailbox, 5)
+    assert seen == [-1] * 5
+
+
+def test_a_coroutine_keeps_its_context_variables_while_it_waits(work: Work, mailbox: Mailbox) -> None:
+    kept: list[bool] = []
+
+    async def handle(records: Sequence[ConsumedRecord]) -> Outcome:
+        VARIABLE.set(records[0].offset)
+        await asyncio.sleep(0.001)
+        kept.append(VARIABLE.get() == records[0].offset)
+        return Outcome()
+
+    engine = AsyncioEngine(handle, 2, 8, mailbox)
+    engine.submit(taken(work, 6))
+    got(mailbox, 6)
+    assert engine.close(LONG) == 0
+    assert kept == [True] * 6

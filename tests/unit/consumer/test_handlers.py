@@ -10,7 +10,7 @@ from wasmline.consumer.handlers import engine
 from wasmline.consumer.options import ConsumerOptions
 from wasmline.consumer.records import ConsumedRecord, Outcome, Output
 from wasmline.consumer.work import Work
-from wasmline.errors import RecordsFailed, TerminalFailure
+from wasmline.errors import HandlerBroken, InvalidConsumerOption, RecordsFailed
 from wasmline.records import TopicPartition
 
 FAULT = OSError("refused")
@@ -89,17 +89,16 @@ def test_what_a_handler_returns_is_written(handler: Any, values: list[bytes]) ->
 
 
 @pytest.mark.parametrize("returned", [True, {"value": 1}, "text", [b"value"], [("out", b"value")]])
-def test_a_handler_that_returns_something_else_fails_for_good(returned: object) -> None:
+def test_a_handler_that_returns_something_else_is_broken(returned: object) -> None:
+    """It is no record's fault, so that none goes to the dead letters."""
     outcome = result(lambda record: returned)
-    assert isinstance(outcome, TerminalFailure)
+    assert isinstance(outcome, HandlerBroken)
     assert "not Output" in str(outcome)
 
 
-def test_a_handler_that_forgets_to_await_fails_for_good() -> None:
-    coroutine = copy_async(ConsumedRecord("orders", 0, 0, None, b""))
-    outcome = result(lambda record: coroutine)
-    coroutine.close()
-    assert isinstance(outcome, TerminalFailure)
+def test_a_handler_that_forgets_to_await_is_broken() -> None:
+    outcome = result(lambda record: copy_async(record))
+    assert isinstance(outcome, HandlerBroken)
     assert "coroutine" in str(outcome)
 
 
@@ -141,3 +140,73 @@ def test_outputs_of_a_single_record_are_its_own_and_those_of_several_are_nobodys
     outcome = Outcome((Output("out", b""),))
     assert (outcome.row(0, 1), outcome.row(0, 2)) == (0, None)
     assert Outcome((Output("out", b""),), rows=(1,)).row(0, 2) == 1
+
+
+class Made:
+    """Makes a handler that does what it is told."""
+
+    def __init__(self, handle: Any) -> None:
+        self._handle = handle
+
+    def make(self) -> Any:
+        if isinstance(self._handle, Exception):
+            raise self._handle
+        return self._handle
+
+
+def partly(records: Sequence[ConsumedRecord]) -> None:
+    raise RecordsFailed("one", failures={1: FAULT}, outputs=[copy(records[0])])
+
+
+def test_what_the_handler_of_a_thread_returns_is_what_any_may_return() -> None:
+    assert outputs(result(Made(lambda records: None))) == []
+    assert outputs(result(Made(lambda records: [copy(each) for each in records]), 9, 2)) == [b"0", b"1"]
+    assert outputs(result(Made(lambda records: Outcome((copy(records[0]),))))) == [b"0"]
+    outcome = result(Made(partly), 9, 2)
+    assert isinstance(outcome, Outcome)
+    assert dict(outcome.failures) == {1: FAULT}
+    assert isinstance(result(Made(lambda records: "text")), HandlerBroken)
+
+
+def test_a_handler_that_cannot_be_made_is_no_records_fault() -> None:
+    outcome = result(Made(OSError("the database is down")))
+    assert isinstance(outcome, HandlerBroken)
+    assert "OSError: the database is down" in str(outcome)
+    assert result(Made(HandlerBroken("said so"))).args == ("said so",)  # type: ignore[union-attr]
+
+
+def test_a_class_is_no_handler() -> None:
+    with pytest.raises(InvalidConsumerOption, match="class Made: give an instance"):
+        result(Made)
+
+
+@pytest.mark.parametrize(
+    "failures",
+    [{3: FAULT}, {-1: FAULT}, {0: FAULT, 3: FAULT}, {"0": FAULT}, {0: "why"}, {0: SystemExit()}, {}, [0], None],
+    ids=repr,
+)
+@pytest.mark.parametrize("kind", ["sync", "async", "made"])
+def test_failures_that_name_no_record_break_the_handler_rather_than_lose_one(failures: Any, kind: str) -> None:
+    def handler(records: Sequence[ConsumedRecord]) -> None:
+        raise RecordsFailed("some", failures=failures)
+
+    async def handler_async(records: Sequence[ConsumedRecord]) -> None:
+        handler(records)
+
+    handlers = {"sync": handler, "async": handler_async, "made": Made(handler)}
+    assert isinstance(result(handlers[kind], 9, 3), HandlerBroken)
+
+
+def test_a_handler_of_side_effects_names_its_failures_alone() -> None:
+    def handler(records: Sequence[ConsumedRecord]) -> None:
+        raise RecordsFailed("one", failures={0: FAULT})
+
+    outcome = result(handler, 9, 3)
+    assert isinstance(outcome, Outcome)
+    assert (dict(outcome.failures), tuple(outcome.outputs)) == ({0: FAULT}, ())
+
+
+@pytest.mark.parametrize("rows", [(), (3,), (-1,), (0, 1)])
+def test_rows_that_name_no_record_break_the_handler(rows: tuple[int, ...]) -> None:
+    outcome = result(Made(lambda records: Outcome((copy(records[0]),), rows=rows)), 9, 3)
+    assert isinstance(outcome, HandlerBroken)

@@ -117,10 +117,38 @@ def test_a_map_above_the_pressure_is_committed_and_blocks_the_partition_until_it
     assert not offsets.blocked
 
 
-def test_a_map_that_no_broker_takes_is_left_out() -> None:
+def test_a_map_that_no_broker_takes_holds_the_commit_back_to_a_moment_whose_map_one_takes() -> None:
     offsets = scattered(30_000)
-    assert committed(offsets)[:2] == (0, "")
+    first = committed(offsets)
     assert offsets.blocked
+    assert PRESSURE < len(first.metadata) <= MAX_LENGTH
+    highest, incompletes = decode(first.metadata, first.offset)
+    finished = [offset for offset in range(first.offset, highest + 1) if offset not in set(incompletes)]
+    assert 18_000 < highest < 29_000
+    assert finished == [offset for offset in range(1, highest + 1) if pow(3, offset, 65_537) % 2]
+    offsets.committed(first)
+    assert offsets.commit() is None, "nothing more of it fits"
+    for number in range(30_000):
+        if number == 0 or not pow(3, number, 65_537) % 2:
+            offsets.done(number)
+    assert committed(offsets)[:2] == (30_000, "")
+
+
+def test_what_is_done_together_is_committed_together() -> None:
+    offsets = begun(*range(60_000))
+    offsets.done(*[number for number in range(1, 20_000) if pow(3, number, 65_537) % 2])
+    first = committed(offsets)
+    offsets.done(*[number for number in range(20_000, 60_000) if pow(3, number, 65_537) % 2])
+    assert committed(offsets) == first
+    assert offsets.blocked
+
+
+def test_what_was_never_committed_can_be_undone() -> None:
+    offsets = begun(0, 1, 2, 3, done=[0, 1, 3])
+    assert committed(offsets).offset == 2
+    offsets.undo(1)
+    offset, metadata, _ = committed(offsets)
+    assert (offset, decode(metadata, offset)) == (1, (3, (1, 2)))
 
 
 def test_what_is_not_done_below_the_highest_stays_incomplete_in_the_last_place() -> None:

@@ -2,6 +2,7 @@ from typing import Any
 
 import pytest
 
+from wasmline.consumer import encodings
 from wasmline.consumer.options import ConsumerOptions, Delivery, NullKeys, Ordering, RetryPolicy
 from wasmline.errors import GuestTrap, InvalidConsumerOption, TerminalFailure
 
@@ -98,3 +99,34 @@ def test_a_policy_without_meaning_is_refused_by_name(name: str, value: float) ->
     policy: dict[str, Any] = {name: value}
     with pytest.raises(InvalidConsumerOption, match=name):
         RetryPolicy(**policy)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"max_concurrency": "16"},
+        {"max_concurrency": 2.5},
+        {"max_concurrency": True},
+        {"batch_size": 1.5},
+        {"buffer_bytes": None},
+        {"retry": 3},
+        {"retry": None},
+        {"drain_wait_ms": "5"},
+        {"buffer_records": encodings.MAX_INCOMPLETES + 1},
+    ],
+    ids=repr,
+)
+def test_an_option_of_another_kind_is_named(given: dict[str, Any]) -> None:
+    with pytest.raises(InvalidConsumerOption) as caught:
+        ConsumerOptions(topics=("orders",), group_id="billing", **given)
+    assert caught.value.option == next(iter(given))
+
+
+def test_settings_of_the_client_may_be_what_python_has_for_them_and_are_not_printed() -> None:
+    settings: Any = {"enable.auto.commit": False, "linger.ms": 5, "sasl.password": "secret"}
+    options = ConsumerOptions(topics=("orders",), group_id="billing", kafka=settings)
+    assert options.kafka == {"enable.auto.commit": "false", "linger.ms": "5", "sasl.password": "secret"}
+    assert "secret" not in repr(options)
+    refused: Any = {"enable.auto.commit": True}
+    with pytest.raises(InvalidConsumerOption, match=r"enable\.auto\.commit"):
+        ConsumerOptions(topics=("orders",), group_id="billing", kafka=refused)

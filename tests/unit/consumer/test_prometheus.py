@@ -7,16 +7,18 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from wasmline.consumer import ConsumerHealth, State
-from wasmline.consumer.health import Counters, PartitionHealth, WaitingKey
+from wasmline.consumer import ConsumedRecord, ConsumerHealth, ConsumerOptions, State
+from wasmline.consumer.counts import PartitionCounts
+from wasmline.consumer.health import Counters, PartitionHealth, WaitingKey, partition_health
 from wasmline.consumer.prometheus import ConsumerCollector, serve
+from wasmline.consumer.work import Work
 from wasmline.errors import PortInUse
 from wasmline.records import TopicPartition
 
 PARTITION = TopicPartition("orders", 3)
 BUSY = PartitionHealth(
     partition=PARTITION, next_commit=100, lag=50, queued=20, in_flight=5, buffered_bytes=4_096, incompletes=30,
-    oldest=(100, 1_700_000_000_500), paused=True, blocked=False,
+    oldest=(100, 1_700_000_000_500), paused=True, blocked=False, failing_keys=1, stuck_keys=1, oldest_in_flight=8.0,
 )  # fmt: skip
 NEW = PartitionHealth(
     partition=TopicPartition("orders", 4), next_commit=None, lag=None, queued=0, in_flight=0, buffered_bytes=0,
@@ -67,6 +69,7 @@ def test_a_scrape_shows_the_health() -> None:
         ("pc_inflight_records", ""): 5,
         ("pc_waiting_records", ""): 20,
         ("pc_held_up_keys", ""): 1,
+        ("pc_stuck_keys", ""): 1,
         ("pc_oldest_inflight_seconds", ""): 8.0,
     }
     assert {key: found[key] for key in found if key[1] == "orders-3"} == {
@@ -113,3 +116,16 @@ def test_a_port_that_is_taken_is_named() -> None:
 def test_registering_asks_the_consumer_nothing() -> None:
     registry = CollectorRegistry()
     registry.register(ConsumerCollector(None))  # type: ignore[arg-type]
+
+
+def test_however_many_keys_fail_all_are_counted_and_none_hides_what_is_in_flight() -> None:
+    work = Work(ConsumerOptions(topics=("orders",), group_id="g"))
+    work.assign({PARTITION: None})
+    work.add(ConsumedRecord(*PARTITION, number, b"%d" % number, b"") for number in range(101))
+    first = work.take(0.0)
+    while batch := work.take(1.0):
+        work.fail(batch, 1.0, OSError("down"))
+    assert first is not None
+    (only,) = work
+    health = partition_health(only, None, PartitionCounts(), 12.0)
+    assert (health.failing_keys, health.stuck_keys, health.oldest_in_flight) == (100, 101, 12.0)

@@ -254,7 +254,7 @@ def test_a_log_that_was_written_anew_is_read_from_its_first_record() -> None:
 
 
 def test_a_partition_is_paused_when_its_share_is_full_and_read_again_when_half_of_it_is_free() -> None:
-    it = work(ORDERS, OTHERS, ordering="unordered", buffer_records=20)
+    it = work(ORDERS, OTHERS, ordering="unordered", buffer_records=20, max_concurrency=1)
     it.add(records(range(9)))
     assert it.balance() == ([], [])
     it.add(records([9]))
@@ -326,3 +326,13 @@ def test_the_next_retry_of_all_partitions_is_the_one_that_is_due() -> None:
     it.fail(taken(it), 5.0, FAULT)
     it.fail(taken(it), 3.0, FAULT)
     assert it.due == 4.0
+
+
+def test_a_partition_whose_buffer_waits_for_retries_is_read_on_for_its_other_keys() -> None:
+    it = work(buffer_records=16, retry=RetryPolicy(delay_ms=3_600_000, max_delay_ms=3_600_000))
+    it.add([*records(range(12), key=b"failing"), *records(range(12, 16), key=b"good")])
+    assert it.balance() == ([ORDERS], [])
+    it.fail(taken(it), 0.0, FAULT)
+    for _ in range(2):
+        finish(it, taken(it))
+    assert it.balance() == ([], [ORDERS]), "an eighth is free, and there is nothing for most workers"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
+import operator
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -14,7 +16,7 @@ from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException
 from wasmline.consumer.backend import Listener
 from wasmline.consumer.confluent.door import GroupDoor
 from wasmline.consumer.options import ConsumerOptions
-from wasmline.consumer.records import ConsumedRecord
+from wasmline.consumer.records import ConsumedRecord, Headers
 from wasmline.errors import BrokerUnavailable, CommitFailed, WasmlineError
 from wasmline.kafka.admin import Topics
 from wasmline.kafka.config import KafkaConfig
@@ -61,6 +63,13 @@ MOVED_ON = (
     KafkaError.STALE_MEMBER_EPOCH,
 )
 """What a commit fails with when the group has another generation than this member."""
+
+GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC)
+"""What a commit fails with when a topic of a regular expression was deleted, until the group hears of it."""
+
+HEADERS_OF = operator.methodcaller("headers")
+"""Calls ``headers`` by way of C, which looks whether it failed. A call that Python has specialized does not: then the
+exception came up at the next call."""
 
 PASSING = (
     KafkaError._MAX_POLL_EXCEEDED,
@@ -168,7 +177,9 @@ class ConfluentSource:
 
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         moved_on = CommitFailed("the group has moved on, so its next assignment says what is left to do")
-        with mapped(self._config.bootstrap_servers, dict.fromkeys(MOVED_ON, moved_on)):
+        gone = CommitFailed("a topic is gone, and what else there is was committed")
+        codes = {**dict.fromkeys(MOVED_ON, moved_on), **dict.fromkeys(GONE, gone)}
+        with mapped(self._config.bootstrap_servers, codes):
             self._door.on(next(iter(offsets))).commit(self.consumer, offsets, PATIENCE)
 
     def close(self) -> None:
@@ -250,6 +261,8 @@ def _is_record(message: Message) -> bool:
     error = message.error()
     if error is None:
         return True
+    if error.code() == KafkaError._PARTITION_EOF:
+        return False
     if error.fatal() or error.code() not in PASSING:
         raise KafkaException(error)
     logger.warning("%s", error.str())
@@ -263,6 +276,27 @@ def _record(message: Any) -> ConsumedRecord:
         message.offset(),
         message.key(),
         message.value(),
-        message.headers() or (),
+        _headers(message),
         message.timestamp()[1],
     )
+
+
+def _headers(message: Any) -> Headers:
+    """Return the headers of a record; ``\ufffd`` stands for what is no UTF-8 in a name, or for a name.
+
+    Where one is not, confluent-kafka 2.16.1 fails, and keeps a list of pairs that have nothing in the name's place.
+    """
+    try:
+        return HEADERS_OF(message) or ()
+    except (SystemError, UnicodeDecodeError) as error:
+        cause = error.__cause__ or error
+    where = (message.topic(), message.partition(), message.offset())
+    logger.warning("%s-%d@%d has a header whose name is no UTF-8", *where)
+    pairs = HEADERS_OF(message)
+    item = ctypes.pythonapi.PyTuple_GetItem
+    item.restype, item.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_ssize_t]
+    named = [item(pair, 0) is not None for pair in pairs]
+    name = "\ufffd"
+    if named.count(False) == 1 and isinstance(cause, UnicodeDecodeError):
+        name = cause.object.decode(errors="replace")
+    return [(pair[0] if has_name else name, pair[1]) for pair, has_name in zip(pairs, named, strict=True)]

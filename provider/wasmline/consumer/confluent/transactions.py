@@ -233,17 +233,18 @@ class ConfluentTransactions:
                     with self._sending(client, offsets, member, deadline):
                         self._fill(client, outputs, undelivered)
                     repeat(client.commit_transaction, deadline)
-                except (KafkaException, OutputRefused) as error:
+                except (KafkaException, WasmlineError) as error:
                     late = time.monotonic() > deadline
-                    if late or (isinstance(error, KafkaException) and error.args[0].fatal()):
+                    is_fatal = isinstance(error, KafkaException) and error.args[0].fatal()
+                    if late or is_fatal or isinstance(error, CommitFailed):
                         raise
                     # Refused where a commit is under way, so that what was aborted was not committed.
                     repeat(client.abort_transaction, deadline)
                     client.poll(0)  # what became of the outputs may be told only now
                     if undelivered and not undelivered[0].retryable:
                         return undelivered[0], False
-                    if isinstance(error, OutputRefused):
-                        return error, True
+                    if isinstance(error, WasmlineError) and not error.retryable:
+                        return error, isinstance(error, OutputRefused)
                     text = f"the transaction of {names(work)} was aborted: {error}"
                     # The client counts what was not sent, and would fail the next transaction over the gap.
                     return CommitFailed(text), not undelivered
