@@ -20,24 +20,26 @@ from pathlib import Path
 from wasmline.private_path import open_file, open_folder
 
 MAX_ENTRY_BYTES = 1 << 30
-MAX_FOLDER_BYTES = 4 << 30
-"""Beyond these, what was not used for the longest time is dropped, when something is added."""
+"""A larger content is neither kept nor read."""
 
-UNUSED_S = 30 * 86_400
+MAX_FOLDER_BYTES = 4 << 30
+"""Beyond it, the least recently used entries are dropped, when one is added."""
+
+MAX_UNUSED_S = 30 * 86_400
 """An entry that no process used for so long is dropped."""
 
-ABANDONED_S = 3_600
+MAX_PARTIAL_AGE_S = 3_600
 """A partial file that was not written to for so long is of a writer that was killed."""
 
-TOUCHED_S = 86_400
+TOUCH_INTERVAL_S = 86_400
 """Use is noted once in so long, in the entry's modification time."""
 
-TOOL_BYTES = 128 << 20
+MIN_FREE_BYTES = 128 << 20
 """A compiler's standard library takes half of it."""
 
 _VARIABLE = "WASMLINE_CACHE"
 _PARTIAL = ".partial"
-_OURS = re.compile(rf"\.?[0-9a-f]{{64}}[-.].+|tmp\w{{8}}\{_PARTIAL}")
+_ENTRY_NAME = re.compile(rf"\.?[0-9a-f]{{64}}[-.].+|tmp\w{{8}}\{_PARTIAL}")
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
 _log = logging.getLogger(__name__)
@@ -59,18 +61,18 @@ def cache_root() -> Path | None:
     return None
 
 
-def tool_folder(path: Path, *, instead: Path) -> Path:
-    """Return the absolute ``path`` for what a program keeps, or ``instead`` where that folder cannot be used."""
+def compiler_cache_folder(path: Path, *, fallback: Path) -> Path:
+    """Return the absolute ``path`` for what a program keeps, or ``fallback`` where that folder cannot be used."""
     try:
         with open_folder(path, create=True):
             if not os.access(path, os.W_OK):
                 raise PermissionError(f"this user may not write to {path}")
-            if shutil.disk_usage(path).free < TOOL_BYTES:
-                raise OSError(f"less than {TOOL_BYTES >> 20} MiB are free on its disk")
+            if shutil.disk_usage(path).free < MIN_FREE_BYTES:
+                raise OSError(f"less than {MIN_FREE_BYTES >> 20} MiB are free on its disk")
             return path.absolute()
     except OSError as error:
         _warn(path, error)
-        return instead
+        return fallback
 
 
 class CacheFolder:
@@ -100,7 +102,7 @@ class CacheFolder:
         try:
             with open_folder(self._path, create=True) as folder:
                 _write(folder, name, content)
-                _drop(folder)
+                _evict(folder)
         except OSError as error:
             _warn(self._path, error)
 
@@ -115,7 +117,7 @@ def _content(file: int, path: Path) -> bytes | None:
     if digest != _digest(path.name, content):
         _log.warning("%s is damaged: it is made again", path)
         return None
-    if abs(time.time() - status.st_mtime) > TOUCHED_S:
+    if abs(time.time() - status.st_mtime) > TOUCH_INTERVAL_S:
         with suppress(OSError):  # root's, or on a disk that is only read
             os.utime(file)
     return content
@@ -142,11 +144,11 @@ def _digest(name: str, content: bytes) -> bytes:
     return total.digest()
 
 
-def _drop(folder: int) -> None:
+def _evict(folder: int) -> None:
     now, total = time.time(), 0
     for modified, size, name in sorted(_entries(folder), reverse=True):
         total += size
-        kept_s = ABANDONED_S if name.endswith(_PARTIAL) else UNUSED_S
+        kept_s = MAX_PARTIAL_AGE_S if name.endswith(_PARTIAL) else MAX_UNUSED_S
         if now - modified > kept_s or total > MAX_FOLDER_BYTES:
             with suppress(OSError):  # another process dropped it
                 os.unlink(name, dir_fd=folder)
@@ -157,7 +159,7 @@ def _entries(folder: int) -> Iterator[tuple[float, int, str]]:
     try:
         with os.scandir(listed) as entries:
             for entry in entries:
-                if _OURS.fullmatch(entry.name):
+                if _ENTRY_NAME.fullmatch(entry.name):
                     with suppress(FileNotFoundError):  # another process dropped it
                         status = entry.stat(follow_symlinks=False)
                         yield status.st_mtime, status.st_size, entry.name

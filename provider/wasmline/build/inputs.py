@@ -14,16 +14,16 @@ PROJECT = "."
 """The project's own folder, among the places of inputs."""
 
 
-def named(
-    project: TransformProject, files: Iterable[Path], places: Mapping[str, Path], *, versioned: Sequence[Path] = ()
+def input_names(
+    project: TransformProject, files: Iterable[Path], places: Mapping[str, Path], *, excluded: Sequence[Path] = ()
 ) -> dict[str, Path]:
     """Return files by the name of their place and their path in it; the paths are relative to the project's folder.
 
-    Left out are those in ``versioned`` folders: the compiler's version or a lock file stands for their content. Raises
+    Left out are those in ``excluded`` folders: the compiler's version or a lock file stands for their content. Raises
     BuildFailed for a file that lies anywhere else, or that a link leads to: a project reads what is its own.
     """
     roots = {name: Path(os.path.realpath(folder)) for name, folder in places.items()}
-    fixed = [Path(os.path.realpath(folder)) for folder in versioned]
+    fixed = [Path(os.path.realpath(folder)) for folder in excluded]
     inputs = {}
     for file in files:
         real = Path(os.path.realpath(project.folder / file))

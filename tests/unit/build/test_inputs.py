@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from wasmline.build.inputs import PROJECT, digest, named
+from wasmline.build.inputs import PROJECT, digest, input_names
 from wasmline.build.project import TransformProject
 from wasmline.errors import BuildFailed
 
@@ -21,7 +21,7 @@ def write(path: Path, text: str) -> Path:
 
 
 def names(project: TransformProject, *files: str, **places: Path) -> set[str]:
-    return {*named(project, map(Path, files), {PROJECT: project.folder, **places})}
+    return {*input_names(project, map(Path, files), {PROJECT: project.folder, **places})}
 
 
 def test_a_file_is_named_by_its_place_in_the_project(project: TransformProject) -> None:
@@ -41,7 +41,7 @@ def test_a_file_of_another_place_is_named_by_that(project: TransformProject, tmp
 def test_what_the_compiler_brings_along_is_left_out(project: TransformProject, tmp_path: Path) -> None:
     header = write(tmp_path / "compiler/stdio.h", "")
     places = {PROJECT: project.folder}
-    assert named(project, [header], places, versioned=[tmp_path / "compiler"]) == {}
+    assert input_names(project, [header], places, excluded=[tmp_path / "compiler"]) == {}
 
 
 @pytest.mark.parametrize(
@@ -66,10 +66,10 @@ def test_a_link_within_the_project_counts_as_what_it_leads_to(project: Transform
     for name in ("first", "second"):
         write(project.folder / name / "x.h", name)
     link.symlink_to("../first")
-    first = digest(named(project, [Path("src/choice/x.h")], {PROJECT: project.folder}), [])
+    first = digest(input_names(project, [Path("src/choice/x.h")], {PROJECT: project.folder}), [])
     link.unlink()
     link.symlink_to("../second")
-    assert digest(named(project, [Path("src/choice/x.h")], {PROJECT: project.folder}), []) != first
+    assert digest(input_names(project, [Path("src/choice/x.h")], {PROJECT: project.folder}), []) != first
 
 
 def test_the_digest_is_of_names_and_contents_not_of_where_they_lie(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from wasmline import cache_folder
-from wasmline.cache_folder import CacheFolder, cache_root, tool_folder
+from wasmline.cache_folder import CacheFolder, cache_root, compiler_cache_folder
 
 NAME = f"{'a' * 64}-guest.cwasm"
 STRANGER = 65534
@@ -258,16 +258,16 @@ def test_a_root_below_whatever_folder_is_the_current_one_is_not_used(
 
 def test_a_tool_gets_a_folder_of_this_users_alone(tmp_path: Path) -> None:
     folder = tmp_path / "cache" / "zig"
-    assert tool_folder(folder, instead=tmp_path) == folder
+    assert compiler_cache_folder(folder, fallback=tmp_path) == folder
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
 def test_a_tool_gets_another_folder_where_others_may_write(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     tmp_path.chmod(0o777)
-    assert tool_folder(tmp_path / "zig", instead=Path("/elsewhere")) == Path("/elsewhere")
+    assert compiler_cache_folder(tmp_path / "zig", fallback=Path("/elsewhere")) == Path("/elsewhere")
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
 
 
 def test_a_tool_gets_another_folder_where_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache_folder, "TOOL_BYTES", 1 << 62)
-    assert tool_folder(tmp_path / "zig", instead=Path("/elsewhere")) == Path("/elsewhere")
+    monkeypatch.setattr(cache_folder, "MIN_FREE_BYTES", 1 << 62)
+    assert compiler_cache_folder(tmp_path / "zig", fallback=Path("/elsewhere")) == Path("/elsewhere")

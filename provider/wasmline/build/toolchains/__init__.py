@@ -33,7 +33,7 @@ class Toolchain(Protocol):
         """
 
     def inputs(self, project: TransformProject, sources: Sequence[Path], *, cache_dir: Path) -> dict[str, Path]:
-        """Return all files that decide about the module of a prepared project, by the names of ``inputs.named``.
+        """Return all files that decide about the module of a prepared project, by the names of ``inputs.input_names``.
 
         Raises BuildFailed for one that is neither the project's nor the compiler's, and where dependencies cannot be
         had.
