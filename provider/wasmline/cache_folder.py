@@ -6,6 +6,7 @@ with the SHA-256 of its name and its content, so that what is damaged or was ren
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import logging
 import os
@@ -17,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from wasmline.private_path import open_file, open_folder
+from wasmline.private_path import UnsafePath, open_file, open_folder
 
 MAX_ENTRY_BYTES = 1 << 30
 """A larger content is neither kept nor read."""
@@ -38,12 +39,15 @@ MIN_FREE_BYTES = 128 << 20
 """A compiler's standard library takes half of it."""
 
 _VARIABLE = "WASMLINE_CACHE"
+_DEFAULT = "~/.cache/wasmline"
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 _PARTIAL = ".partial"
 _ENTRY_NAME = re.compile(rf"\.?[0-9a-f]{{64}}[-.].+|tmp\w{{8}}\{_PARTIAL}")
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
 _log = logging.getLogger(__name__)
-_warned: set[Path] = set()
+_warned: set[object] = set()
+"""The causes of the warnings that this process gave: a path, an ``errno`` or a value of the variable."""
 
 
 def cache_root() -> Path | None:
@@ -52,13 +56,21 @@ def cache_root() -> Path | None:
     A relative path is not used: it would lead into whatever folder is the current one, such as a downloaded project.
     None where no home folder is known either.
     """
-    for place in (os.environ.get(_VARIABLE, ""), "~/.cache/wasmline"):
-        path = Path(os.path.expanduser(place))  # noqa: PTH111 - leaves "~" where no home folder is known
-        if path.is_absolute():
-            return path
-        if place:
-            _warn(path, "it is not absolute, or no home folder is known")
-    return None
+    configured = os.environ.get(_VARIABLE, "")
+    if path := _absolute(configured):
+        return path
+    default = _absolute(_DEFAULT)
+    if configured:
+        use = f"using {_DEFAULT}" if default else "no cache folder is used"
+        _warn_once(configured, f"{_VARIABLE}={configured} is not an absolute path: {use}")
+    elif default is None:
+        _warn_once(_DEFAULT, f"no cache folder is used: no home folder is known. Set {_VARIABLE} to an absolute path")
+    return default
+
+
+def _absolute(path: str) -> Path | None:
+    expanded = Path(os.path.expanduser(path))  # noqa: PTH111 - leaves "~" where no home folder is known
+    return expanded if expanded.is_absolute() else None
 
 
 def compiler_cache_folder(path: Path, *, fallback: Path) -> Path:
@@ -66,9 +78,9 @@ def compiler_cache_folder(path: Path, *, fallback: Path) -> Path:
     try:
         with open_folder(path, create=True):
             if not os.access(path, os.W_OK):
-                raise PermissionError(f"this user may not write to {path}")
+                raise PermissionError(errno.EACCES, "this user may not write to it")
             if shutil.disk_usage(path).free < MIN_FREE_BYTES:
-                raise OSError(f"less than {MIN_FREE_BYTES >> 20} MiB are free on its disk")
+                raise OSError(errno.ENOSPC, f"less than {MIN_FREE_BYTES >> 20} MiB are free on its disk")
             return path.absolute()
     except OSError as error:
         _warn(path, error)
@@ -87,8 +99,8 @@ class CacheFolder:
             return None
         path = self._path / name
         try:
-            with open_folder(self._path) as folder, open_file(folder, path) as file:
-                return _content(file, path)
+            with open_folder(self._path) as folder:
+                return _entry(folder, path)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -105,6 +117,15 @@ class CacheFolder:
                 _evict(folder)
         except OSError as error:
             _warn(self._path, error)
+
+
+def _entry(folder: int, path: Path) -> bytes | None:
+    try:
+        with open_file(folder, path) as file:
+            return _content(file, path)
+    except UnsafePath as error:
+        _log.warning("%s: it is made again", error)
+        return None
 
 
 def _content(file: int, path: Path) -> bytes | None:
@@ -167,13 +188,19 @@ def _entries(folder: int) -> Iterator[tuple[float, int, str]]:
         os.close(listed)
 
 
-def _warn(path: Path, problem: object) -> None:
-    if path not in _warned:
-        _warned.add(path)
-        _log.warning(
-            "the cache folder %s is not used, which costs time: %s. Let %s name a folder that only this user may write "
-            "to, below folders that only this user and root may write to",
-            path,
-            problem,
-            _VARIABLE,
-        )
+def _warn(path: Path, error: OSError) -> None:
+    """Log why a folder is not used and what changes that, once for each cause, whichever folders it concerns."""
+    cause: object = error.errno
+    remedy = f"Choose another ${_VARIABLE}"
+    if isinstance(error, UnsafePath):
+        cause = error.path
+        remedy = f"Run: {error.remedy}" if error.remedy else f"Delete it or choose another ${_VARIABLE}"
+    elif error.errno in _FULL:
+        remedy = f"Free space there or choose another ${_VARIABLE}"
+    _warn_once(cause, f"the cache folder {path} is not used: {error.strerror or error}. {remedy}")
+
+
+def _warn_once(cause: object, message: str) -> None:
+    if cause not in _warned:
+        _warned.add(cause)
+        _log.warning("%s", message)
