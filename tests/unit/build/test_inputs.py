@@ -44,15 +44,30 @@ def test_what_the_compiler_brings_along_is_left_out(project: TransformProject, t
     assert input_names(project, [header], places, excluded=[tmp_path / "compiler"]) == {}
 
 
-@pytest.mark.parametrize(
-    "file", ["../outside.h", "src/../../outside.h", "src/link.h", "src/folder/outside.h", "/etc/passwd"]
-)
+@pytest.mark.parametrize("file", ["../outside.h", "src/../../outside.h", "/etc/passwd"])
 def test_a_file_that_is_not_the_project_s_is_refused(project: TransformProject, tmp_path: Path, file: str) -> None:
+    write(tmp_path / "outside.h", "")
+    with pytest.raises(
+        BuildFailed, match=r"t reads /.*(outside\.h|passwd), which is outside of the project's folder"
+    ) as caught:
+        names(project, "src/main.c", file)
+    assert caught.value.log == ("" if file == "/etc/passwd" else f"{file} is {tmp_path}/outside.h")
+
+
+@pytest.mark.parametrize("absolute", [False, True])
+@pytest.mark.parametrize("file", ["src/link.h", "src/folder/outside.h"])
+def test_a_link_that_leads_outside_is_named(
+    project: TransformProject, tmp_path: Path, file: str, absolute: bool
+) -> None:
     outside = write(tmp_path / "outside.h", "")
     (project.folder / "src/link.h").symlink_to(outside)
     (project.folder / "src/folder").symlink_to(tmp_path)
-    with pytest.raises(BuildFailed, match=r"t reads /.*(outside\.h|passwd), which is outside of the project's folder"):
-        names(project, "src/main.c", file)
+    with pytest.raises(BuildFailed) as caught:
+        names(project, "src/main.c", str(project.folder / file) if absolute else file)
+    assert str(caught.value) == (
+        f"t: {file} is a link to {outside}, outside the project: copy the file into the project"
+    )
+    assert caught.value.log == ""
 
 
 def test_a_name_that_could_not_be_decoded_is_refused(project: TransformProject) -> None:
