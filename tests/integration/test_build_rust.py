@@ -186,7 +186,7 @@ def test_code_that_would_run_on_this_machine_is_named_and_not_run(
     folder: Path, cache: Path, tmp_path: Path, lines: str, files: dict[str, str], named: str
 ) -> None:
     changed(folder, tmp_path, lines, files)
-    with pytest.raises(BuildFailed, match=rf"{named}.* If you trust it: wasmline build --allow-build-scripts"):
+    with pytest.raises(BuildFailed, match=rf"{named}.* If you trust it: wasmline build {folder} --allow"):
         built(folder, cache)
     assert not (tmp_path / "canary").exists()
 

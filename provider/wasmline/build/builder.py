@@ -48,11 +48,9 @@ def build(
     try:
         with tempfile.TemporaryDirectory(prefix="wasmline-build-") as temporary:
             scratch = Path(temporary).resolve()
-            compiler_cache = (
-                compiler_cache_folder(root / toolchain.cache_name(project), fallback=scratch / "cache")
-                if root
-                else scratch
-            )
+            compiler_cache = scratch / "cache"
+            if root and (name := toolchain.cache_name(project)):
+                compiler_cache = compiler_cache_folder(root / name, fallback=compiler_cache)
             inputs = toolchain.inputs(project, files, cache_dir=compiler_cache)
             source_digest = digest(inputs, facts)
             commit = revision(project.folder, (project.folder / FILE, *inputs.values()))
@@ -62,7 +60,8 @@ def build(
             wasm = cached or (scratch / "module.wasm").read_bytes()
         abi, imports = _checked(wasm)
         if cached is None:
-            _check_unchanged(project, source_digest, digest(inputs, facts))
+            if digest(inputs, facts) != source_digest:
+                raise BuildFailed(f"{project.name}: its files changed while they were compiled: build again", log="")
             cache.put(source_digest, wasm)
         write_whole(path, wasm)
     except OSError as error:
@@ -86,11 +85,6 @@ def build(
     )
     log.info("built %s: %s, %d bytes, %s", project.name, report.digest, report.size_bytes, version)
     return report
-
-
-def _check_unchanged(project: TransformProject, before: str, after: str) -> None:
-    if before != after:
-        raise BuildFailed(f"{project.name}: its files changed while they were compiled: build again", log="")
 
 
 def _checked(wasm: bytes) -> tuple[int, tuple[str, ...]]:

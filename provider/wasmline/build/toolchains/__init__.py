@@ -23,8 +23,8 @@ class Toolchain(Protocol):
     default_sources: tuple[str, ...]
     """Globs below the project's folder."""
 
-    def cache_name(self, project: TransformProject) -> str:
-        """Return the folder, below the cache's root, of what the compiler keeps between builds."""
+    def cache_name(self, project: TransformProject) -> str | None:
+        """Return the folder, below the cache's root, of what the compiler keeps between builds; None for none."""
 
     def prepare(self, project: TransformProject) -> str:
         """Return the compiler's name and version, once it is sure to be there.

@@ -6,6 +6,7 @@ The form is that of ``cargo metadata --format-version 1``.
 from __future__ import annotations
 
 import os
+import shlex
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -80,8 +81,9 @@ class Crates:
         if runs:
             raise BuildFailed(
                 f"{self._project.name} needs code that runs on this machine, outside of the sandbox, to be built: "
-                f"{', '.join(sorted(runs))}. If you trust it: wasmline build --allow-build-scripts",
-                log="\n".join(sorted(runs)),
+                f"{', '.join(sorted(runs))}. If you trust it: wasmline build {shlex.quote(str(self._project.folder))} "
+                "--allow-build-scripts (operators: allow_build_scripts=True)",
+                log="",
             )
 
     def _compiled(self) -> Iterator[dict[str, Any]]:

