@@ -6,6 +6,7 @@ with the SHA-256 of its name and its content, so that what is damaged or was ren
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import logging
 import os
@@ -17,31 +18,36 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from wasmline.private_path import open_file, open_folder
+from wasmline.private_path import UnsafePath, open_file, open_folder
 
 MAX_ENTRY_BYTES = 1 << 30
-MAX_FOLDER_BYTES = 4 << 30
-"""Beyond these, what was not used for the longest time is dropped, when something is added."""
+"""A larger content is neither kept nor read."""
 
-UNUSED_S = 30 * 86_400
+MAX_FOLDER_BYTES = 4 << 30
+"""Beyond it, the least recently used entries are dropped, when one is added."""
+
+MAX_UNUSED_S = 30 * 86_400
 """An entry that no process used for so long is dropped."""
 
-ABANDONED_S = 3_600
+MAX_PARTIAL_AGE_S = 3_600
 """A partial file that was not written to for so long is of a writer that was killed."""
 
-TOUCHED_S = 86_400
+TOUCH_INTERVAL_S = 86_400
 """Use is noted once in so long, in the entry's modification time."""
 
-TOOL_BYTES = 128 << 20
+MIN_FREE_BYTES = 128 << 20
 """A compiler's standard library takes half of it."""
 
 _VARIABLE = "WASMLINE_CACHE"
+_DEFAULT = "~/.cache/wasmline"
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 _PARTIAL = ".partial"
-_OURS = re.compile(rf"\.?[0-9a-f]{{64}}[-.].+|tmp\w{{8}}\{_PARTIAL}")
+_ENTRY_NAME = re.compile(rf"\.?[0-9a-f]{{64}}[-.].+|tmp\w{{8}}\{_PARTIAL}")
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
 _log = logging.getLogger(__name__)
-_warned: set[Path] = set()
+_warned: set[object] = set()
+"""The causes of the warnings that this process gave: a path, an ``errno`` or a value of the variable."""
 
 
 def cache_root() -> Path | None:
@@ -50,27 +56,35 @@ def cache_root() -> Path | None:
     A relative path is not used: it would lead into whatever folder is the current one, such as a downloaded project.
     None where no home folder is known either.
     """
-    for place in (os.environ.get(_VARIABLE, ""), "~/.cache/wasmline"):
-        path = Path(os.path.expanduser(place))  # noqa: PTH111 - leaves "~" where no home folder is known
-        if path.is_absolute():
-            return path
-        if place:
-            _warn(path, "it is not absolute, or no home folder is known")
-    return None
+    configured = os.environ.get(_VARIABLE, "")
+    if path := _absolute(configured):
+        return path
+    default = _absolute(_DEFAULT)
+    if configured:
+        use = f"using {_DEFAULT}" if default else "no cache folder is used"
+        _warn_once(configured, f"{_VARIABLE}={configured} is not an absolute path: {use}")
+    elif default is None:
+        _warn_once(_DEFAULT, f"no cache folder is used: no home folder is known. Set {_VARIABLE} to an absolute path")
+    return default
 
 
-def tool_folder(path: Path, *, instead: Path) -> Path:
-    """Return the absolute ``path`` for what a program keeps, or ``instead`` where that folder cannot be used."""
+def _absolute(path: str) -> Path | None:
+    expanded = Path(os.path.expanduser(path))  # noqa: PTH111 - leaves "~" where no home folder is known
+    return expanded if expanded.is_absolute() else None
+
+
+def compiler_cache_folder(path: Path, *, fallback: Path) -> Path:
+    """Return the absolute ``path`` for what a program keeps, or ``fallback`` where that folder cannot be used."""
     try:
         with open_folder(path, create=True):
             if not os.access(path, os.W_OK):
-                raise PermissionError(f"this user may not write to {path}")
-            if shutil.disk_usage(path).free < TOOL_BYTES:
-                raise OSError(f"less than {TOOL_BYTES >> 20} MiB are free on its disk")
+                raise PermissionError(errno.EACCES, "this user may not write to it")
+            if shutil.disk_usage(path).free < MIN_FREE_BYTES:
+                raise OSError(errno.ENOSPC, f"less than {MIN_FREE_BYTES >> 20} MiB are free on its disk")
             return path.absolute()
     except OSError as error:
         _warn(path, error)
-        return instead
+        return fallback
 
 
 class CacheFolder:
@@ -85,8 +99,8 @@ class CacheFolder:
             return None
         path = self._path / name
         try:
-            with open_folder(self._path) as folder, open_file(folder, path) as file:
-                return _content(file, path)
+            with open_folder(self._path) as folder:
+                return _entry(folder, path)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -100,9 +114,18 @@ class CacheFolder:
         try:
             with open_folder(self._path, create=True) as folder:
                 _write(folder, name, content)
-                _drop(folder)
+                _evict(folder)
         except OSError as error:
             _warn(self._path, error)
+
+
+def _entry(folder: int, path: Path) -> bytes | None:
+    try:
+        with open_file(folder, path) as file:
+            return _content(file, path)
+    except UnsafePath as error:
+        _log.warning("%s: it is made again", error)
+        return None
 
 
 def _content(file: int, path: Path) -> bytes | None:
@@ -115,7 +138,7 @@ def _content(file: int, path: Path) -> bytes | None:
     if digest != _digest(path.name, content):
         _log.warning("%s is damaged: it is made again", path)
         return None
-    if abs(time.time() - status.st_mtime) > TOUCHED_S:
+    if abs(time.time() - status.st_mtime) > TOUCH_INTERVAL_S:
         with suppress(OSError):  # root's, or on a disk that is only read
             os.utime(file)
     return content
@@ -142,11 +165,11 @@ def _digest(name: str, content: bytes) -> bytes:
     return total.digest()
 
 
-def _drop(folder: int) -> None:
+def _evict(folder: int) -> None:
     now, total = time.time(), 0
     for modified, size, name in sorted(_entries(folder), reverse=True):
         total += size
-        kept_s = ABANDONED_S if name.endswith(_PARTIAL) else UNUSED_S
+        kept_s = MAX_PARTIAL_AGE_S if name.endswith(_PARTIAL) else MAX_UNUSED_S
         if now - modified > kept_s or total > MAX_FOLDER_BYTES:
             with suppress(OSError):  # another process dropped it
                 os.unlink(name, dir_fd=folder)
@@ -157,7 +180,7 @@ def _entries(folder: int) -> Iterator[tuple[float, int, str]]:
     try:
         with os.scandir(listed) as entries:
             for entry in entries:
-                if _OURS.fullmatch(entry.name):
+                if _ENTRY_NAME.fullmatch(entry.name):
                     with suppress(FileNotFoundError):  # another process dropped it
                         status = entry.stat(follow_symlinks=False)
                         yield status.st_mtime, status.st_size, entry.name
@@ -165,13 +188,19 @@ def _entries(folder: int) -> Iterator[tuple[float, int, str]]:
         os.close(listed)
 
 
-def _warn(path: Path, problem: object) -> None:
-    if path not in _warned:
-        _warned.add(path)
-        _log.warning(
-            "the cache folder %s is not used, which costs time: %s. Let %s name a folder that only this user may write "
-            "to, below folders that only this user and root may write to",
-            path,
-            problem,
-            _VARIABLE,
-        )
+def _warn(path: Path, error: OSError) -> None:
+    """Log why a folder is not used and what changes that, once for each cause, whichever folders it concerns."""
+    cause: object = error.errno
+    remedy = f"Choose another ${_VARIABLE}"
+    if isinstance(error, UnsafePath):
+        cause = error.path
+        remedy = f"Run: {error.remedy}" if error.remedy else f"Delete it or choose another ${_VARIABLE}"
+    elif error.errno in _FULL:
+        remedy = f"Free space there or choose another ${_VARIABLE}"
+    _warn_once(cause, f"the cache folder {path} is not used: {error.strerror or error}. {remedy}")
+
+
+def _warn_once(cause: object, message: str) -> None:
+    if cause not in _warned:
+        _warned.add(cause)
+        _log.warning("%s", message)

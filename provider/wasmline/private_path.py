@@ -10,6 +10,7 @@ macOS do not, and are not seen.
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -19,12 +20,21 @@ _MAX_LINKS = 40  # as many as Linux follows
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
+class UnsafePath(PermissionError):
+    """Another user may change what is at ``path``. ``remedy`` is the command that ends it; empty where none does."""
+
+    def __init__(self, problem: str, path: Path, *, remedy: str = "") -> None:
+        super().__init__(problem)
+        self.path = path
+        self.remedy = remedy
+
+
 @contextmanager
 def open_folder(path: Path, *, create: bool = False) -> Iterator[int]:
     """Yield a folder's descriptor, for ``dir_fd``; with ``create``, missing folders are made with mode 0700.
 
-    Raises PermissionError where another user owns the folder, or one above it, or may write to it; OSError where it
-    cannot be opened.
+    Raises UnsafePath where another user owns the folder, or one above it, or may write to it; OSError where it cannot
+    be opened.
     """
     if os.open not in os.supports_dir_fd:
         raise OSError("this system does not say which users may write to a folder")
@@ -44,7 +54,7 @@ def open_file(folder: int, path: Path) -> Iterator[int]:
     try:
         status = os.fstat(file)
         if not stat.S_ISREG(status.st_mode):
-            raise PermissionError(f"{path} is not a regular file")
+            raise UnsafePath(f"{path} is not a regular file", path)
         _check(status, path)
         yield file
     finally:
@@ -85,9 +95,13 @@ def _target(parent: int, path: Path, create: bool) -> str | None:
 def _check(status: os.stat_result, path: Path, *, sticky: bool = False) -> None:
     _check_owner(status, path)
     if status.st_mode & _OTHERS_WRITE and not (sticky and status.st_mode & stat.S_ISVTX):
-        raise PermissionError(f"other users may write to {path} (mode {stat.S_IMODE(status.st_mode):04o})")
+        raise UnsafePath(
+            f"other users may write to {path} (mode {stat.S_IMODE(status.st_mode):04o})",
+            path,
+            remedy=f"chmod go-w {shlex.quote(str(path))}",
+        )
 
 
 def _check_owner(status: os.stat_result, path: Path) -> None:
     if status.st_uid not in (0, os.geteuid()):
-        raise PermissionError(f"{path} belongs to user {status.st_uid}")
+        raise UnsafePath(f"{path} belongs to user {status.st_uid}", path)

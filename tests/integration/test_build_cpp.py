@@ -183,7 +183,7 @@ def test_a_source_that_reads_a_file_outside_of_the_project_is_refused(tmp_path: 
         (folder / decoy).touch()
     (folder / "src/linked").symlink_to(outside)
     (folder / "src/main.cc").write_text(text.format(outside=outside) + ECHO)
-    with pytest.raises(BuildFailed, match=r"secret\.h, which is outside of the project's folder|has a backslash"):
+    with pytest.raises(BuildFailed, match=r"secret\.h, (which is outside of|outside) the project|has a backslash"):
         digests(folder, cache)
     assert not (folder / "build").exists()
 

@@ -186,7 +186,7 @@ def test_code_that_would_run_on_this_machine_is_named_and_not_run(
     folder: Path, cache: Path, tmp_path: Path, lines: str, files: dict[str, str], named: str
 ) -> None:
     changed(folder, tmp_path, lines, files)
-    with pytest.raises(BuildFailed, match=rf"{named}.* If you trust it: wasmline build --allow-build-scripts"):
+    with pytest.raises(BuildFailed, match=rf"{named}.* If you trust it: wasmline build {folder} --allow"):
         built(folder, cache)
     assert not (tmp_path / "canary").exists()
 
@@ -231,7 +231,7 @@ OPTIONS = {
 
 
 @pytest.mark.parametrize(("file", "text"), OPTIONS.values(), ids=OPTIONS)
-def test_no_name_becomes_a_file_of_options(folder: Path, cache: Path, tmp_path: Path, file: str, text: str) -> None:
+def test_no_name_becomes_a_response_file(folder: Path, cache: Path, tmp_path: Path, file: str, text: str) -> None:
     """rustc and the linker would take options from such a file, and so run any program, or overwrite any file."""
     program, canary = tmp_path / "program", tmp_path / "canary"
     program.write_text(EVIL.format(canary=canary))
@@ -247,7 +247,7 @@ def test_no_name_becomes_a_file_of_options(folder: Path, cache: Path, tmp_path: 
     )
     with pytest.raises(BuildFailed) as caught:
         built(folder, cache)
-    assert "@options would be a file of options" in caught.value.log
+    assert "@options would be a response file" in caught.value.log
     assert not canary.exists()
 
 

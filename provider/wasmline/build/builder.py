@@ -15,7 +15,7 @@ from wasmline.build.report import BuildReport
 from wasmline.build.revision import revision
 from wasmline.build.source import sources
 from wasmline.build.toolchains import toolchain_for
-from wasmline.cache_folder import cache_root, tool_folder
+from wasmline.cache_folder import cache_root, compiler_cache_folder
 from wasmline.errors import BuildFailed
 from wasmline.registry import digest_of
 
@@ -46,19 +46,22 @@ def build(
     root = cache_dir or cache_root()
     cache = BuildCache(root)
     try:
-        with tempfile.TemporaryDirectory(prefix="wasmline-build-") as place:
-            scratch = Path(place).resolve()
-            kept = tool_folder(root / toolchain.cache_name(project), instead=scratch / "kept") if root else scratch
-            inputs = toolchain.inputs(project, files, cache_dir=kept)
+        with tempfile.TemporaryDirectory(prefix="wasmline-build-") as temporary:
+            scratch = Path(temporary).resolve()
+            compiler_cache = scratch / "cache"
+            if root and (name := toolchain.cache_name(project)):
+                compiler_cache = compiler_cache_folder(root / name, fallback=compiler_cache)
+            inputs = toolchain.inputs(project, files, cache_dir=compiler_cache)
             source_digest = digest(inputs, facts)
             commit = revision(project.folder, (project.folder / FILE, *inputs.values()))
             cached = cache.get(source_digest)
             if cached is None:
-                toolchain.compile(project, files, scratch / "module.wasm", cache_dir=kept)
+                toolchain.compile(project, files, scratch / "module.wasm", cache_dir=compiler_cache)
             wasm = cached or (scratch / "module.wasm").read_bytes()
         abi, imports = _checked(wasm)
         if cached is None:
-            _check_unchanged(project, source_digest, digest(inputs, facts))
+            if digest(inputs, facts) != source_digest:
+                raise BuildFailed(f"{project.name}: its files changed while they were compiled: build again", log="")
             cache.put(source_digest, wasm)
         write_whole(path, wasm)
     except OSError as error:
@@ -82,11 +85,6 @@ def build(
     )
     log.info("built %s: %s, %d bytes, %s", project.name, report.digest, report.size_bytes, version)
     return report
-
-
-def _check_unchanged(project: TransformProject, before: str, after: str) -> None:
-    if before != after:
-        raise BuildFailed(f"{project.name}: its files changed while they were compiled: build again", log="")
 
 
 def _checked(wasm: bytes) -> tuple[int, tuple[str, ...]]:

@@ -25,7 +25,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 class BuildCache:
-    """Built modules below the cache's root, each under the digest of its inputs; None remembers nothing."""
+    """Built modules below the cache's root, each under the digest of its inputs; keeps nothing without a root."""
 
     def __init__(self, root: Path | None) -> None:
         self._folder = CacheFolder(root and root / "builds")

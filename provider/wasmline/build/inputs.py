@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
 from wasmline.build.project import TransformProject
 from wasmline.errors import BuildFailed
+from wasmline.sequence_digest import sequence_digest
 
 PROJECT = "."
 """The project's own folder, among the places of inputs."""
 
 
-def named(
-    project: TransformProject, files: Iterable[Path], places: Mapping[str, Path], *, versioned: Sequence[Path] = ()
+def input_names(
+    project: TransformProject, files: Iterable[Path], places: Mapping[str, Path], *, excluded: Sequence[Path] = ()
 ) -> dict[str, Path]:
     """Return files by the name of their place and their path in it; the paths are relative to the project's folder.
 
-    Left out are those in ``versioned`` folders: the compiler's version or a lock file stands for their content. Raises
+    Left out are those in ``excluded`` folders: the compiler's version or a lock file stands for their content. Raises
     BuildFailed for a file that lies anywhere else, or that a link leads to: a project reads what is its own.
     """
     roots = {name: Path(os.path.realpath(folder)) for name, folder in places.items()}
-    fixed = [Path(os.path.realpath(folder)) for folder in versioned]
+    fixed = [Path(os.path.realpath(folder)) for folder in excluded]
     inputs = {}
     for file in files:
         real = Path(os.path.realpath(project.folder / file))
@@ -31,14 +32,25 @@ def named(
             continue
         name = next((name for name, root in roots.items() if real.is_relative_to(root)), None)
         if name is None or "\ufffd" in str(file):  # of a compiler's list, decoded: it may stand for any byte
-            raise BuildFailed(
-                f"{project.name} reads {real}, which is outside of the project's folder: put what it needs there",
-                log=f"{file} is {real}",
-            )
+            raise _outside(project, file, real, linked=name is None)
         bases = (places[name], roots[name])
         path = next((file.relative_to(base) for base in bases if file.is_relative_to(base)), file)
         inputs[f"{name}/{(real.relative_to(roots[name]) if path.is_absolute() else path).as_posix()}"] = real
     return inputs
+
+
+def _outside(project: TransformProject, file: Path, real: Path, *, linked: bool) -> BuildFailed:
+    path = Path(os.path.normpath(project.folder / file))
+    if linked and path.is_relative_to(project.folder):
+        return BuildFailed(
+            f"{project.name}: {path.relative_to(project.folder)} is a link to {real}, outside the project: copy the "
+            "file into the project",
+            log="",
+        )
+    return BuildFailed(
+        f"{project.name} reads {real}, which is outside of the project's folder: put what it needs there",
+        log="" if file == real else f"{file} is {real}",
+    )
 
 
 def digest(inputs: Mapping[str, Path], facts: Sequence[str]) -> str:
@@ -46,16 +58,6 @@ def digest(inputs: Mapping[str, Path], facts: Sequence[str]) -> str:
 
     Neither where the files are nor when they changed counts.
     """
-    total = hashlib.sha256()
-    _add(total, len(facts).to_bytes(8, "big"))
-    for fact in facts:
-        _add(total, os.fsencode(fact))
-    for name in sorted(inputs):
-        _add(total, os.fsencode(name))
-        _add(total, inputs[name].read_bytes())
-    return f"sha256:{total.hexdigest()}"
-
-
-def _add(total: hashlib._Hash, part: bytes) -> None:
-    total.update(len(part).to_bytes(8, "big"))
-    total.update(part)
+    files = ((os.fsencode(name), inputs[name].read_bytes()) for name in sorted(inputs))
+    parts = chain((len(facts).to_bytes(8, "big"),), map(os.fsencode, facts), chain.from_iterable(files))
+    return f"sha256:{sequence_digest(parts)}"

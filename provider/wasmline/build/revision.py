@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from wasmline.build.toolchains.compiler import environment, program
+from wasmline.build.toolchains.compiler import environment, find_executable
 
 _NO_CONFIGURATION = {
     "GIT_CONFIG_NOSYSTEM": "1",
@@ -32,7 +32,7 @@ def revision(folder: Path, files: Iterable[Path]) -> str | None:
     Files outside the repository do not count. None outside git, without git, and for a repository whose references or
     objects are in another format than git's first.
     """
-    git = program("git")
+    git = find_executable("git")
     root = next((place for place in (folder.resolve(), *folder.resolve().parents) if (place / ".git").exists()), None)
     if git is None or root is None:
         return None

@@ -61,7 +61,7 @@ def folder_argument(command: Command) -> Command:
 
 
 def build_scripts_option(command: Command) -> Command:
-    """Take the user's word that code of the project may run on this machine."""
+    """Take the permission to run code of the project, and of what it depends on, on this machine."""
     return click.option(
         "--allow-build-scripts",
         is_flag=True,

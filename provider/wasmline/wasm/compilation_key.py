@@ -6,7 +6,6 @@ the major one.
 
 from __future__ import annotations
 
-import hashlib
 from importlib.machinery import all_suffixes
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
@@ -14,6 +13,8 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from wasmtime import _ffi
+
+from wasmline.sequence_digest import sequence_digest
 
 _HEADER_BYTES = 4096
 """Of a shared library: the sizes of its segments, and where the linker wrote one, the digest of its content."""
@@ -24,24 +25,16 @@ def compilation_key(package: Traversable, library: Path) -> str | None:
 
     None where that cannot be known, as in a frozen application.
     """
-    total = hashlib.sha256()
     try:
         sources = [file for file in package.iterdir() if file.name.endswith(tuple(all_suffixes()))]
         with library.open("rb") as stream:
             header = stream.read(_HEADER_BYTES)
-        for part in (version("wasmtime").encode(), b"%d" % library.stat().st_size, header):
-            _add(total, part)
+        parts = [version("wasmtime").encode(), b"%d" % library.stat().st_size, header]
         for file in sorted(sources, key=lambda file: file.name):
-            _add(total, file.name.encode())
-            _add(total, file.read_bytes())
+            parts += [file.name.encode(), file.read_bytes()]
     except (OSError, PackageNotFoundError):
         return None
-    return total.hexdigest()[:32] if sources else None
-
-
-def _add(total: hashlib._Hash, part: bytes) -> None:
-    total.update(len(part).to_bytes(8, "big"))
-    total.update(part)
+    return sequence_digest(parts)[:32] if sources else None
 
 
 KEY = compilation_key(files(__package__), Path(_ffi.filename))

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from wasmline.build.inputs import PROJECT, digest, named
+from wasmline.build.inputs import PROJECT, digest, input_names
 from wasmline.build.project import TransformProject
 from wasmline.errors import BuildFailed
 
@@ -21,7 +21,7 @@ def write(path: Path, text: str) -> Path:
 
 
 def names(project: TransformProject, *files: str, **places: Path) -> set[str]:
-    return {*named(project, map(Path, files), {PROJECT: project.folder, **places})}
+    return {*input_names(project, map(Path, files), {PROJECT: project.folder, **places})}
 
 
 def test_a_file_is_named_by_its_place_in_the_project(project: TransformProject) -> None:
@@ -41,18 +41,33 @@ def test_a_file_of_another_place_is_named_by_that(project: TransformProject, tmp
 def test_what_the_compiler_brings_along_is_left_out(project: TransformProject, tmp_path: Path) -> None:
     header = write(tmp_path / "compiler/stdio.h", "")
     places = {PROJECT: project.folder}
-    assert named(project, [header], places, versioned=[tmp_path / "compiler"]) == {}
+    assert input_names(project, [header], places, excluded=[tmp_path / "compiler"]) == {}
 
 
-@pytest.mark.parametrize(
-    "file", ["../outside.h", "src/../../outside.h", "src/link.h", "src/folder/outside.h", "/etc/passwd"]
-)
+@pytest.mark.parametrize("file", ["../outside.h", "src/../../outside.h", "/etc/passwd"])
 def test_a_file_that_is_not_the_project_s_is_refused(project: TransformProject, tmp_path: Path, file: str) -> None:
+    write(tmp_path / "outside.h", "")
+    with pytest.raises(
+        BuildFailed, match=r"t reads /.*(outside\.h|passwd), which is outside of the project's folder"
+    ) as caught:
+        names(project, "src/main.c", file)
+    assert caught.value.log == ("" if file == "/etc/passwd" else f"{file} is {tmp_path}/outside.h")
+
+
+@pytest.mark.parametrize("absolute", [False, True])
+@pytest.mark.parametrize("file", ["src/link.h", "src/folder/outside.h"])
+def test_a_link_that_leads_outside_is_named(
+    project: TransformProject, tmp_path: Path, file: str, absolute: bool
+) -> None:
     outside = write(tmp_path / "outside.h", "")
     (project.folder / "src/link.h").symlink_to(outside)
     (project.folder / "src/folder").symlink_to(tmp_path)
-    with pytest.raises(BuildFailed, match=r"t reads /.*(outside\.h|passwd), which is outside of the project's folder"):
-        names(project, "src/main.c", file)
+    with pytest.raises(BuildFailed) as caught:
+        names(project, "src/main.c", str(project.folder / file) if absolute else file)
+    assert str(caught.value) == (
+        f"t: {file} is a link to {outside}, outside the project: copy the file into the project"
+    )
+    assert caught.value.log == ""
 
 
 def test_a_name_that_could_not_be_decoded_is_refused(project: TransformProject) -> None:
@@ -66,10 +81,10 @@ def test_a_link_within_the_project_counts_as_what_it_leads_to(project: Transform
     for name in ("first", "second"):
         write(project.folder / name / "x.h", name)
     link.symlink_to("../first")
-    first = digest(named(project, [Path("src/choice/x.h")], {PROJECT: project.folder}), [])
+    first = digest(input_names(project, [Path("src/choice/x.h")], {PROJECT: project.folder}), [])
     link.unlink()
     link.symlink_to("../second")
-    assert digest(named(project, [Path("src/choice/x.h")], {PROJECT: project.folder}), []) != first
+    assert digest(input_names(project, [Path("src/choice/x.h")], {PROJECT: project.folder}), []) != first
 
 
 def test_the_digest_is_of_names_and_contents_not_of_where_they_lie(tmp_path: Path) -> None:

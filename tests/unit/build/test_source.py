@@ -48,7 +48,7 @@ def test_what_is_no_pattern_is_refused(tmp_path: Path) -> None:
     ["a\nb.cc", "a\x1b[2J.cc", "a\udcff.cc", "@x.cc", "-x.cc", "--version.cc", "src/@x.cc", "@d/x.cc", "src/-d/x.cc"],
 )
 def test_a_name_that_a_compiler_could_misunderstand_is_refused(tmp_path: Path, name: str) -> None:
-    """clang expands a file of options by the last part of a source's path, too."""
+    """clang expands a response file by the last part of a source's path, too."""
     (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / name).touch()
     with pytest.raises(InvalidProject, match="a source cannot be named"):

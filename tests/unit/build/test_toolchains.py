@@ -164,6 +164,17 @@ def test_a_rust_that_does_not_run_is_quoted(project: TransformProject, path: Pat
         toolchain_for("rust").prepare(project)
 
 
+def test_a_rustup_without_a_default_toolchain_is_told_the_line_that_sets_one(
+    project: TransformProject, path: Path
+) -> None:
+    program(path, "rustc", "echo \"help: run 'rustup default stable' to set a default toolchain.\" >&2; exit 1")
+    program(path, "rustup", "")
+    with pytest.raises(ToolchainMissing, match=r"a default toolchain\. Install Rust") as caught:
+        toolchain_for("rust").prepare(project)
+    assert caught.value.install == f"rustup default stable && {RUSTUP}"
+    assert caught.value.install in str(caught.value)
+
+
 def test_the_project_s_own_choice_of_a_rust_is_not_asked_for(
     project: TransformProject, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import logging
 import os
 import resource
+import subprocess
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -12,12 +13,17 @@ from typing import Any
 import pytest
 
 from wasmline import cache_folder
-from wasmline.cache_folder import CacheFolder, cache_root, tool_folder
+from wasmline.cache_folder import CacheFolder, cache_root, compiler_cache_folder
 
 NAME = f"{'a' * 64}-guest.cwasm"
 STRANGER = 65534
 DAY_S = 86_400
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+
+
+@pytest.fixture(autouse=True)
+def nothing_was_said_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache_folder, "_warned", set())
 
 
 @pytest.fixture
@@ -122,16 +128,65 @@ def test_nothing_is_read_from_a_folder_of_another_user(cache: CacheFolder, path:
     assert cache.get(NAME) is None
 
 
-def test_a_warning_says_once_what_is_wrong_and_what_to_do(
+def use_all(root: Path) -> None:
+    """Use three folders below a root, as one build does."""
+    for name in ("builds", "compiled"):
+        CacheFolder(root / name).put(NAME, b"code")
+        CacheFolder(root / name).get(NAME)
+    compiler_cache_folder(root / "zig", fallback=root)
+
+
+def test_one_warning_for_all_folders_names_the_path_and_the_command_that_cures_it(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = path.parent / "a cache"
+    root.mkdir(parents=True)
+    root.chmod(0o775)
+    use_all(root)
+    (said,) = caplog.messages
+    assert said == (
+        f"the cache folder {root}/builds is not used: other users may write to {root} (mode 0775). "
+        f"Run: chmod go-w '{root}'"
+    )
+    subprocess.run(said.rpartition("Run: ")[2], shell=True, check=True)
+    use_all(root)
+    assert len(caplog.messages) == 1
+    assert CacheFolder(root / "builds").get(NAME) == b"code"
+
+
+@needs_root
+def test_a_folder_of_another_user_is_to_be_deleted_not_to_be_taken_over(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path.parent.mkdir()
+    os.chown(path.parent, STRANGER, STRANGER)
+    use_all(path.parent)
+    (said,) = caplog.messages
+    assert said.endswith(f"{path.parent} belongs to user {STRANGER}. Delete it or choose another $WASMLINE_CACHE")
+
+
+def test_a_full_disk_is_to_be_freed(
+    path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache_folder, "MIN_FREE_BYTES", 1 << 62)
+    for name in ("zig", "cargo"):
+        compiler_cache_folder(path / name, fallback=path)
+    (said,) = caplog.messages
+    assert said.endswith("MiB are free on its disk. Free space there or choose another $WASMLINE_CACHE")
+
+
+def test_a_folder_that_cannot_be_made_is_to_be_chosen_anew(caplog: pytest.LogCaptureFixture) -> None:
+    use_all(Path("/dev/null"))
+    (said,) = caplog.messages
+    assert said == ("the cache folder /dev/null/builds is not used: Not a directory. Choose another $WASMLINE_CACHE")
+
+
+def test_an_entry_that_others_may_write_to_is_named_and_its_folder_goes_on(
     cache: CacheFolder, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path.chmod(0o770)
-    for _ in range(3):
-        cache.get(NAME)
-        cache.put(NAME, b"code")
-    (said,) = caplog.messages
-    assert f"other users may write to {path} (mode 0770)" in said
-    assert "Let WASMLINE_CACHE name a folder" in said
+    (path / NAME).chmod(0o660)
+    assert cache.get(NAME) is None
+    assert caplog.messages == [f"other users may write to {path / NAME} (mode 0660): it is made again"]
 
 
 @pytest.mark.parametrize(
@@ -247,27 +302,37 @@ def test_the_root_is_where_the_environment_says(tmp_path: Path, monkeypatch: pyt
 def test_a_root_below_whatever_folder_is_the_current_one_is_not_used(
     configured: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(cache_folder, "_warned", set())
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("WASMLINE_CACHE", configured)
     assert cache_root() == tmp_path / ".cache" / "wasmline"
-    assert "it is not absolute" in caplog.text
+    assert caplog.messages == [f"WASMLINE_CACHE={configured} is not an absolute path: using ~/.cache/wasmline"]
     monkeypatch.setenv("HOME", "relative")
     assert cache_root() is None
 
 
+def test_a_missing_home_folder_is_the_cause_where_nothing_is_configured(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("HOME", "relative")
+    monkeypatch.delenv("WASMLINE_CACHE", raising=False)
+    assert [cache_root(), cache_root()] == [None, None]
+    assert caplog.messages == [
+        "no cache folder is used: no home folder is known. Set WASMLINE_CACHE to an absolute path"
+    ]
+
+
 def test_a_tool_gets_a_folder_of_this_users_alone(tmp_path: Path) -> None:
     folder = tmp_path / "cache" / "zig"
-    assert tool_folder(folder, instead=tmp_path) == folder
+    assert compiler_cache_folder(folder, fallback=tmp_path) == folder
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
 def test_a_tool_gets_another_folder_where_others_may_write(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     tmp_path.chmod(0o777)
-    assert tool_folder(tmp_path / "zig", instead=Path("/elsewhere")) == Path("/elsewhere")
+    assert compiler_cache_folder(tmp_path / "zig", fallback=Path("/elsewhere")) == Path("/elsewhere")
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
 
 
 def test_a_tool_gets_another_folder_where_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache_folder, "TOOL_BYTES", 1 << 62)
-    assert tool_folder(tmp_path / "zig", instead=Path("/elsewhere")) == Path("/elsewhere")
+    monkeypatch.setattr(cache_folder, "MIN_FREE_BYTES", 1 << 62)
+    assert compiler_cache_folder(tmp_path / "zig", fallback=Path("/elsewhere")) == Path("/elsewhere")

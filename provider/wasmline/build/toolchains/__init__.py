@@ -23,8 +23,8 @@ class Toolchain(Protocol):
     default_sources: tuple[str, ...]
     """Globs below the project's folder."""
 
-    def cache_name(self, project: TransformProject) -> str:
-        """Return the folder, below the cache's root, of what the compiler keeps between builds."""
+    def cache_name(self, project: TransformProject) -> str | None:
+        """Return the folder, below the cache's root, of what the compiler keeps between builds; None for none."""
 
     def prepare(self, project: TransformProject) -> str:
         """Return the compiler's name and version, once it is sure to be there.
@@ -33,7 +33,7 @@ class Toolchain(Protocol):
         """
 
     def inputs(self, project: TransformProject, sources: Sequence[Path], *, cache_dir: Path) -> dict[str, Path]:
-        """Return all files that decide about the module of a prepared project, by the names of ``inputs.named``.
+        """Return all files that decide about the module of a prepared project, by the names of ``inputs.input_names``.
 
         Raises BuildFailed for one that is neither the project's nor the compiler's, and where dependencies cannot be
         had.

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 ROOT = Path("/")
 """The current folder of tools that look for their settings there and in the folders above."""
 
-DOWNLOADS = ("HOME", "*_proxy", "*_PROXY", "SSL_CERT_*", "GIT_SSL_CAINFO", "SSH_AUTH_SOCK")
+DOWNLOAD_VARIABLES = ("HOME", "*_proxy", "*_PROXY", "SSL_CERT_*", "GIT_SSL_CAINFO", "SSH_AUTH_SOCK")
 """Variables of a tool that downloads: where its settings are, how it reaches a server, and which one it trusts."""
 
 
@@ -33,8 +33,8 @@ def environment(*patterns: str) -> dict[str, str]:
     return found | {"PATH": os.pathsep.join(_path())}
 
 
-def program(name: str, *folders: Path) -> str | None:
-    """Return the absolute path of a program in one of the folders or on the PATH, never in the current folder."""
+def find_executable(name: str, *folders: Path) -> str | None:
+    """Return the absolute path of an executable in one of the folders or on the PATH, never in the current folder."""
     return shutil.which(name, path=os.pathsep.join((*map(str, folders), *_path())))
 
 
@@ -58,7 +58,7 @@ def run(command: Sequence[str], *, folder: Path = ROOT, env: Mapping[str, str]) 
     )
 
 
-def compiled(
+def run_checked(
     project: TransformProject,
     command: Sequence[str],
     *,

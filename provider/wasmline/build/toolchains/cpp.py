@@ -15,9 +15,9 @@ from collections.abc import Iterable, Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from wasmline.build.inputs import PROJECT, named
+from wasmline.build.inputs import PROJECT, input_names
 from wasmline.build.project import TransformProject
-from wasmline.build.toolchains.compiler import compiled, environment, last_line, run, warn
+from wasmline.build.toolchains.compiler import environment, last_line, run, run_checked, warn
 from wasmline.errors import BuildFailed, ToolchainMissing
 
 VERSION = "0.17.0"
@@ -37,7 +37,7 @@ _DRIVERS = {"c": ("cc", "-xc"), "cpp": ("c++", "-xc++")}
 _FLAGS = {"c": ("-std=c23", *_COMMON), "cpp": ("-std=c++23", "-fno-exceptions", *_COMMON)}
 _SOURCES = {"c": ("src/**/*.c",), "cpp": ("src/**/*.cc", "src/**/*.cpp", "src/**/*.cxx")}
 
-_LIST = ("-M", "-MP", "-w")
+_DEPENDENCY_FLAGS = ("-M", "-MP", "-w")
 """Prints a Makefile: with ``-MP`` each header has a line of its own, so that no character of a name is ambiguous."""
 
 
@@ -80,25 +80,34 @@ class ZigToolchain:
         return f"ziglang {found}"
 
     def inputs(self, project: TransformProject, sources: Sequence[Path], *, cache_dir: Path) -> dict[str, Path]:
-        printed = self._zig(project, sources, _LIST, cache_dir, own=cache_dir)
+        printed = self._zig(project, sources, _DEPENDENCY_FLAGS, cache_dir, local_cache=cache_dir)
         files = [*sources, *_headers(printed)]
         _check_names(project, files)
         places = {PROJECT: project.folder, "sdk": sdk_include()}
-        return named(project, files, places, versioned=[_package() / "lib"])
+        return input_names(project, files, places, excluded=[_package() / "lib"])
 
     def compile(self, project: TransformProject, sources: Sequence[Path], output: Path, *, cache_dir: Path) -> None:
-        self._zig(project, sources, ("-o", str(output)), cache_dir, own=output.parent / "zig")
+        self._zig(project, sources, ("-o", str(output)), cache_dir, local_cache=output.parent / "zig")
 
     def _zig(
-        self, project: TransformProject, sources: Sequence[Path], options: Sequence[str], shared: Path, *, own: Path
+        self,
+        project: TransformProject,
+        sources: Sequence[Path],
+        options: Sequence[str],
+        global_cache: Path,
+        *,
+        local_cache: Path,
     ) -> str:
         """Run the compiler on the sources and return what it prints.
 
-        ``own`` is for what it makes of them, which it would take for unchanged where a new header hides an older one.
+        ``local_cache`` is for what it makes of them: it would take that for unchanged where a new header hides an
+        older one.
         """
         command = [str(_package() / "zig"), self._driver, *self.flags, f"-I{sdk_include()}", *options, self._language]
-        caches = {"ZIG_GLOBAL_CACHE_DIR": str(shared), "ZIG_LOCAL_CACHE_DIR": str(own)}
-        ended = compiled(project, [*command, *map(str, sources)], env=environment() | caches, first_error=_first_error)
+        caches = {"ZIG_GLOBAL_CACHE_DIR": str(global_cache), "ZIG_LOCAL_CACHE_DIR": str(local_cache)}
+        ended = run_checked(
+            project, [*command, *map(str, sources)], env=environment() | caches, first_error=_first_error
+        )
         warn(project, ended.stderr)
         return ended.stdout
 

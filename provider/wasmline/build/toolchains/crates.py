@@ -6,6 +6,7 @@ The form is that of ``cargo metadata --format-version 1``.
 from __future__ import annotations
 
 import os
+import shlex
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -16,7 +17,7 @@ from wasmline.build.project import FILE, TransformProject
 from wasmline.errors import BuildFailed, InvalidProject
 
 _NOT_SOURCES = ("build", "samples", "target")
-_RUN = {"custom-build": "build script", "proc-macro": "macro"}
+_HOST_CODE_KINDS = {"custom-build": "build script", "proc-macro": "macro"}
 """The kinds of targets that run on this machine when what needs them is compiled."""
 
 
@@ -41,7 +42,7 @@ class Crates:
         self.folders = {package["name"]: Path(package["manifest_path"]).parent for package in local}
 
     def places(self) -> dict[str, Path]:
-        """Return the folders on this disk, the project's among them, for ``inputs.named``."""
+        """Return the folders on this disk, the project's among them, for ``inputs.input_names``."""
         own = self._project.folder
         return {PROJECT: own} | {name: folder for name, folder in self.folders.items() if folder != own}
 
@@ -55,7 +56,7 @@ class Crates:
                 files = (Path(at, name) for name in names if name[0] != ".")
                 yield from (file for file in files if file.is_file() and not file.is_symlink())
 
-    def program(self) -> str:
+    def binary_target(self) -> str:
         """Return the name of the one program that the project builds."""
         targets = self._packages.get(self._resolve["root"], {"targets": []})["targets"]
         programs: list[str] = [target["name"] for target in targets if "bin" in target["kind"]]
@@ -67,18 +68,22 @@ class Crates:
             )
         return programs[0]
 
-    def check_none_runs(self) -> None:
+    def reject_host_code(self) -> None:
         """Raise BuildFailed where a build would run code of the project or of its dependencies on this machine."""
         manifest = tomllib.loads((self._project.folder / "Cargo.toml").read_text("utf-8"))
         runs = [f"{manifest['cargo-features']} of cargo's unstable features"] if "cargo-features" in manifest else []
         for package in self._compiled():
             kinds = {kind for target in package["targets"] for kind in target["kind"]}
-            runs += [f"{package['name']} {package['version']} ({_RUN[kind]})" for kind in sorted(kinds & _RUN.keys())]
+            runs += [
+                f"{package['name']} {package['version']} ({_HOST_CODE_KINDS[kind]})"
+                for kind in sorted(kinds & _HOST_CODE_KINDS.keys())
+            ]
         if runs:
             raise BuildFailed(
                 f"{self._project.name} needs code that runs on this machine, outside of the sandbox, to be built: "
-                f"{', '.join(sorted(runs))}. If you trust it: wasmline build --allow-build-scripts",
-                log="\n".join(sorted(runs)),
+                f"{', '.join(sorted(runs))}. If you trust it: wasmline build {shlex.quote(str(self._project.folder))} "
+                "--allow-build-scripts (operators: allow_build_scripts=True)",
+                log="",
             )
 
     def _compiled(self) -> Iterator[dict[str, Any]]:

