@@ -55,7 +55,7 @@ class Outbox:
     def empty(self) -> pa.RecordBatch | None:
         """Return what the columns hold, as ``collect`` does; then they hold nothing."""
         collected = self.collect()
-        self._memory.put(rows=0)
+        self._memory.put(**_NOTHING)
         return collected
 
     def widen(self, need: int) -> None:
@@ -209,6 +209,8 @@ _CAPACITIES = {
     **{f"{name}_nulls": "out_headers" if "header" in name else "rows" for name in BYTES_COLUMNS},
 }
 """What each count of the control block may be at most, by the names of the cells."""
+
+_NOTHING = dict.fromkeys(_CAPACITIES, 0)
 
 _counts, _capacities = operator.itemgetter(*_CAPACITIES), operator.itemgetter(*_CAPACITIES.values())
 _positions = operator.itemgetter(*(name for name in OUTPUT.names if name not in _CAPACITIES))
