@@ -223,6 +223,16 @@ def test_an_unstable_feature_of_cargo_is_refused(folder: Path, cache: Path) -> N
         built(folder, cache)
 
 
+def test_no_other_member_of_the_workspace_is_compiled(folder: Path, cache: Path, tmp_path: Path) -> None:
+    """Cargo prefers ``default-members``; one of them can have a program by the same name."""
+    evil = '[package]\nname = "evil"\nversion = "1.0.0"\n[[bin]]\nname = "transform"\npath = "src/main.rs"\n'
+    files = {"Cargo.toml": evil, "src/main.rs": "fn main() {{}}", "build.rs": "fn main() {{ {touch} }}"}
+    replace(folder / "Cargo.toml", "[workspace]\n", '[workspace]\nmembers = ["evil"]\ndefault-members = ["evil"]\n')
+    changed(folder, tmp_path, "", {f"evil/{name}": text for name, text in files.items()})
+    assert "redpanda_transform.write_record" in built(folder, cache).imports
+    assert not (tmp_path / "canary").exists()
+
+
 OPTIONS = {
     "a library": ("main.rs", '#[link(name = "@options")]\nextern "C" {{}}\n'),
     "an export": ("main.rs", '#[export_name = "@options"]\npub extern "C" fn evil() {{}}\n'),
@@ -383,6 +393,22 @@ def test_a_project_inside_a_workspace_is_told_how_to_leave_it(folder: Path, cach
     (folder / "Cargo.lock").rename(folder.parent / "Cargo.lock")
     with pytest.raises(InvalidProject, match=r"add an empty \[workspace\] table to its Cargo\.toml"):
         built(folder, cache)
+
+
+@pytest.mark.parametrize("link", [True, False])
+def test_the_lock_file_of_an_enclosing_workspace_is_not_written(
+    folder: Path, cache: Path, tmp_path: Path, link: bool
+) -> None:
+    (folder.parent / "Cargo.toml").write_text('[workspace]\nmembers = ["shout"]\nresolver = "2"\n')
+    replace(folder / "Cargo.toml", "[workspace]\n", "")
+    lock, outside = folder.parent / "Cargo.lock", tmp_path / "outside"
+    outside.touch()
+    if link:
+        lock.symlink_to(outside)
+    with pytest.raises(InvalidProject, match="belongs to the cargo workspace"):
+        built(folder, cache)
+    assert lock.exists() == link
+    assert outside.read_text() == ""
 
 
 def test_a_crate_of_a_neighbouring_folder_is_a_source(folder: Path, cache: Path, tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from wasmline.build.inputs import PROJECT
-from wasmline.build.project import FILE, TransformProject
-from wasmline.errors import BuildFailed, InvalidProject
+from wasmline.build.project import TransformProject
+from wasmline.errors import BuildFailed
 
 _NOT_SOURCES = ("build", "samples", "target")
 _HOST_CODE_KINDS = {"custom-build": "build script", "proc-macro": "macro"}
@@ -21,19 +21,14 @@ _HOST_CODE_KINDS = {"custom-build": "build script", "proc-macro": "macro"}
 
 
 class Crates:
-    """The crates that a project is compiled from. Raises InvalidProject for a part of a larger cargo workspace."""
+    """The crates that a project is compiled from."""
 
     def __init__(self, project: TransformProject, metadata: Mapping[str, Any]) -> None:
-        if Path(metadata["workspace_root"]) != project.folder:
-            raise InvalidProject(
-                f"{project.name} belongs to the cargo workspace in {metadata['workspace_root']}, whose lock file is "
-                "not the project's: add an empty [workspace] table to its Cargo.toml",
-                path=str(project.folder / FILE),
-                line=None,
-            )
         self._project = project
         self._packages = {package["id"]: package for package in metadata["packages"]}
-        self._resolve = metadata["resolve"]
+        self._nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
+        self.root: str = metadata["resolve"]["root"] or ""
+        """The crate in the project's own folder; empty where there is none."""
         local = [package for package in self._packages.values() if package["source"] is None]
         _check_names(project, local)
         self.ids = [package["id"] for package in local]
@@ -57,7 +52,7 @@ class Crates:
 
     def binary_target(self) -> str:
         """Return the name of the one program that the project builds."""
-        targets = self._packages.get(self._resolve["root"], {"targets": []})["targets"]
+        targets = self._packages.get(self.root, {"targets": []})["targets"]
         programs: list[str] = [target["name"] for target in targets if "bin" in target["kind"]]
         if len(programs) != 1:
             raise BuildFailed(
@@ -86,15 +81,14 @@ class Crates:
 
     def _compiled(self) -> Iterator[dict[str, Any]]:
         """Yield the packages that a build compiles: all that the project needs, other than to test."""
-        nodes = {node["id"]: node for node in self._resolve["nodes"]}
         found: set[str] = set()
-        following = [self._resolve["root"]]
+        following = [self.root]
         while following:
             package = following.pop()
             if package not in found:
                 found.add(package)
                 yield self._packages[package]
-                needed = nodes[package]["deps"]
+                needed = self._nodes[package]["deps"]
                 following += [dep["pkg"] for dep in needed if any(kind["kind"] != "dev" for kind in dep["dep_kinds"])]
 
 

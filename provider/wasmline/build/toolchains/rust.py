@@ -26,7 +26,7 @@ from pathlib import Path
 
 from wasmline.build.cache import write_whole
 from wasmline.build.inputs import input_names
-from wasmline.build.project import TransformProject
+from wasmline.build.project import FILE, TransformProject
 from wasmline.build.toolchains.compiler import (
     DOWNLOAD_VARIABLES,
     ROOT,
@@ -39,7 +39,7 @@ from wasmline.build.toolchains.compiler import (
     warn,
 )
 from wasmline.build.toolchains.crates import Crates
-from wasmline.errors import BuildFailed, ToolchainMissing
+from wasmline.errors import BuildFailed, InvalidProject, ToolchainMissing
 
 TARGET = "wasm32-wasip1"
 OLDEST = (1, 78)
@@ -125,6 +125,7 @@ class RustToolchain:
 
     def _crates(self, project: TransformProject, compiler_cache: Path) -> Crates:
         """Bring the sources of all dependencies into a folder, and ask cargo about them in a home that has no other."""
+        self._check_workspace(project, compiler_cache)
         locked = ["--locked"] if os.path.lexists(project.folder / "Cargo.lock") else []  # a link is not written through
         fetched = self._cargo(
             project,
@@ -141,6 +142,19 @@ class RustToolchain:
         )
         return Crates(project, json.loads(described.stdout))
 
+    def _check_workspace(self, project: TransformProject, compiler_cache: Path) -> None:
+        """Raise InvalidProject for a part of a larger workspace, whose lock file other commands of cargo would write."""
+        question = ("locate-project", "--workspace", "--message-format", "plain")
+        answer = self._cargo(project, compiler_cache, *question, env=_offline(compiler_cache))
+        root = answer.stdout.removesuffix("\n")
+        if root != str(project.folder / "Cargo.toml"):
+            raise InvalidProject(
+                f"{project.name} belongs to the cargo workspace of {root}, whose lock file is not the project's: add "
+                "an empty [workspace] table to its Cargo.toml",
+                path=str(project.folder / FILE),
+                line=None,
+            )
+
     def _build(self, project: TransformProject, crates: Crates, compiler_cache: Path) -> None:
         """Compile the crates of folders, whatever cargo makes of their files' times, and those it has not yet."""
         target = compiler_cache / "target"
@@ -154,7 +168,8 @@ class RustToolchain:
         env = _offline(compiler_cache) | variables
         common = ("--frozen", "--quiet", *_FLAGS, "--target-dir", str(target))
         self._cargo(project, compiler_cache, "clean", *common, *(f"--package={crate}" for crate in crates.ids), env=env)
-        ended = self._cargo(project, compiler_cache, "build", *common, "--bin", crates.binary_target(), env=env)
+        program = (f"--package={crates.root}", "--bin", crates.binary_target())  # the one that was checked
+        ended = self._cargo(project, compiler_cache, "build", *common, *program, env=env)
         warn(project, ended.stderr)
 
     def _linker(self) -> str:
