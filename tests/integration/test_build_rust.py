@@ -261,6 +261,25 @@ def test_no_name_becomes_a_response_file(folder: Path, cache: Path, tmp_path: Pa
     assert not canary.exists()
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        'name = ":../../../proc/self/cwd{outside}"',
+        'name = "{outside}"',
+        'name = "{outside}", modifiers = "+verbatim"',
+        'name = ":x.a"',
+    ],
+)
+def test_a_library_outside_of_the_sources_is_not_linked(folder: Path, cache: Path, tmp_path: Path, name: str) -> None:
+    outside = tmp_path / "x.a"
+    outside.write_bytes(b"!<arch>\n")
+    with (folder / "src/main.rs").open("a") as file:
+        file.write(f'#[link({name.format(outside=outside)})]\nextern "C" {{}}\n')
+    with pytest.raises(BuildFailed) as caught:
+        built(folder, cache)
+    assert "would link a file that is not among the sources" in caught.value.log
+
+
 @pytest.mark.parametrize("name", ["--print=target-list=canary", "@x.rs", "-"])
 def test_a_source_by_the_name_of_an_option_is_refused(folder: Path, cache: Path, name: str) -> None:
     (folder / name).parent.mkdir(exist_ok=True)

@@ -58,13 +58,28 @@ _IGNORED_CONFIG_FILES = (".cargo/config.toml", ".cargo/config", "rust-toolchain.
 _VERSION = re.compile(r"rustc (\d+)\.(\d+)")
 
 _WRAPPER = """#!/bin/sh
+refuse() {{ echo "error: $argument $1" >&2; exit 1; }}
 for argument; do
     case "$argument" in
-    @*) echo "error: $argument would be a response file: rename what begins with @" >&2; exit 1 ;;
+    @*) refuse "would be a response file: rename what begins with @" ;;
     esac
 done
-exec {} "$@"
+{}exec {} "$@"
 """
+_LINK_INPUTS = """previous=
+for argument; do
+    case "$previous" in
+    -l | --library) argument="-l$argument" ;;
+    esac
+    case "$argument" in
+    -l*[:/]* | --library=*[:/]* | /*/../*) refuse "would link a file that is not among the sources" ;;
+    {target}/* | {sysroot}/lib/* | "${{TMPDIR:-/tmp}}"/rustc*) ;;
+    /*) refuse "would link a file that is not among the sources" ;;
+    esac
+    previous="$argument"
+done
+"""
+"""The linker reads what cargo compiled and Rust's own libraries: ``#[link(name)]`` can hold the path of any file."""
 _DEP_INFO = re.compile(r"(?:[^\n]+: [^\n]*\n\n)+((?:[^\n]+:\n)*)(?:\n(?:# env-dep:[^\n]*\n)*)?")
 """What rustc writes beside each crate: rules for its outputs, an empty one for each file it read, and variables."""
 
@@ -143,7 +158,7 @@ class RustToolchain:
         return Crates(project, json.loads(described.stdout))
 
     def _check_workspace(self, project: TransformProject, compiler_cache: Path) -> None:
-        """Raise InvalidProject for a part of a larger workspace, whose lock file other commands of cargo would write."""
+        """Raise InvalidProject for a part of a larger workspace, before cargo writes that one's lock file."""
         question = ("locate-project", "--workspace", "--message-format", "plain")
         answer = self._cargo(project, compiler_cache, *question, env=_offline(compiler_cache))
         root = answer.stdout.removesuffix("\n")
@@ -161,8 +176,9 @@ class RustToolchain:
         crate_names = {folder: name for name, folder in crates.folders.items()}
         renamed = {target: "target", compiler_cache / "vendor": "vendor"} | crate_names
         flags = [f"--remap-path-prefix={folder}=/{name}" for folder, name in renamed.items()]
+        checks = _LINK_INPUTS.format(target=shlex.quote(str(target)), sysroot=shlex.quote(str(self._sysroot)))
         variables = {
-            LINKER: _without_response_files(self._linker(), compiler_cache),
+            LINKER: _checked(self._linker(), compiler_cache, checks),
             "CARGO_ENCODED_RUSTFLAGS": "\x1f".join(flags),
         }
         env = _offline(compiler_cache) | variables
@@ -183,7 +199,7 @@ class RustToolchain:
         self, project: TransformProject, compiler_cache: Path, *arguments: str, env: Mapping[str, str]
     ) -> subprocess.CompletedProcess[str]:
         command = [self._tool("cargo"), *arguments, "--manifest-path", str(project.folder / "Cargo.toml")]
-        variables = {**env, **_FIXED, "RUSTC": _without_response_files(self._tool("rustc"), compiler_cache)}
+        variables = {**env, **_FIXED, "RUSTC": _checked(self._tool("rustc"), compiler_cache)}
         return run_checked(project, command, env=variables, first_error=_first_error, folder=ROOT)
 
     @cached_property
@@ -204,10 +220,13 @@ class RustToolchain:
         return ended.stdout.strip()
 
 
-def _without_response_files(path: str, compiler_cache: Path) -> str:
-    """Return a wrapper that does what the executable at ``path`` does, but takes no response file."""
+def _checked(path: str, compiler_cache: Path, checks: str = "") -> str:
+    """Return a wrapper that does what the executable at ``path`` does, but takes no response file.
+
+    ``checks`` are further lines of sh, which call ``refuse`` for an ``$argument``.
+    """
     wrapper = compiler_cache / "wrappers" / Path(path).name  # rustc tells by a linker's name which options it takes
-    script = _WRAPPER.format(shlex.quote(path)).encode()
+    script = _WRAPPER.format(checks, shlex.quote(path)).encode()
     if not wrapper.is_file() or wrapper.read_bytes() != script:
         write_whole(wrapper, script)
         wrapper.chmod(0o700)
