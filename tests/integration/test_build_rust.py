@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -428,6 +429,28 @@ def test_the_lock_file_of_an_enclosing_workspace_is_not_written(
         built(folder, cache)
     assert lock.exists() == link
     assert outside.read_text() == ""
+
+
+def test_a_crate_of_a_git_repository_is_refused(
+    folder: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cargo would copy what its links lead to, and take a later commit for the same crate."""
+    voice, secret = tmp_path / "voice", tmp_path / "secret"
+    secret.write_text("what is in no repository")
+    (voice / "src").mkdir(parents=True)
+    (voice / "Cargo.toml").write_text('[package]\nname = "voice"\nversion = "1.0.0"\n')
+    (voice / "src/lib.rs").write_text('pub const SECRET: &str = include_str!("secret");\n')
+    (voice / "src/secret").symlink_to(secret)
+    git = ("git", "-C", str(voice), "-c", "user.name=a", "-c", "user.email=a@b.c")
+    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "a"]):
+        subprocess.run([*git, *command], check=True)
+    replace(folder / "Cargo.toml", 'redpanda-transform-sdk = "=1.1.0"', f'voice = {{ git = "{voice.as_uri()}" }}')
+    (folder / "Cargo.lock").unlink()
+    monkeypatch.setenv("CARGO_NET_OFFLINE", "false")
+    for _ in ("without a lock file", "with one"):
+        with pytest.raises(BuildFailed, match=r"voice: git\+file:.* is a git repository, which is not supported"):
+            built(folder, cache)
+    assert not list(cache.rglob("secret"))
 
 
 def test_a_crate_of_a_neighbouring_folder_is_a_source(folder: Path, cache: Path, tmp_path: Path) -> None:

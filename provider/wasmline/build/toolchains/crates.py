@@ -92,6 +92,21 @@ class Crates:
                 following += [dep["pkg"] for dep in needed if any(kind["kind"] != "dev" for kind in dep["dep_kinds"])]
 
 
+def reject_git(project: TransformProject, metadata: Mapping[str, Any]) -> None:
+    """Raise BuildFailed for a crate of a git repository.
+
+    Such a crate can hold links to any file, which cargo follows when it copies the crate; and a commit changes the
+    crate but not its version, by which cargo tells whether to compile it again.
+    """
+    sources = sorted(f"{package['name']}: {package['source']}" for package in metadata["packages"] if package["source"])
+    if wrong := [source for source in sources if ": git+" in source]:
+        raise BuildFailed(
+            f"{project.name}: {wrong[0]} is a git repository, which is not supported: take the crate from a registry, "
+            "or copy it into the project and depend on it by path",
+            log="\n".join(wrong),
+        )
+
+
 def _check_names(project: TransformProject, packages: list[dict[str, Any]]) -> None:
     """Raise BuildFailed for a path that would be more than a path among rustc's arguments."""
     for package in packages:

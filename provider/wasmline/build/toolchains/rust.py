@@ -23,6 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from wasmline.build.cache import write_whole
 from wasmline.build.inputs import input_names
@@ -38,7 +39,7 @@ from wasmline.build.toolchains.compiler import (
     run_checked,
     warn,
 )
-from wasmline.build.toolchains.crates import Crates
+from wasmline.build.toolchains.crates import Crates, reject_git
 from wasmline.errors import BuildFailed, InvalidProject, ToolchainMissing
 
 TARGET = "wasm32-wasip1"
@@ -141,21 +142,21 @@ class RustToolchain:
     def _crates(self, project: TransformProject, compiler_cache: Path) -> Crates:
         """Bring the sources of all dependencies into a folder, and ask cargo about them in a home that has no other."""
         self._check_workspace(project, compiler_cache)
+        user = environment(*DOWNLOAD_VARIABLES, *_USER_VARIABLES)
         locked = ["--locked"] if os.path.lexists(project.folder / "Cargo.lock") else []  # a link is not written through
-        fetched = self._cargo(
-            project,
-            compiler_cache,
-            *("vendor", "--versioned-dirs", "--respect-source-config", *locked, str(compiler_cache / "vendor")),
-            env=environment(*DOWNLOAD_VARIABLES, *_USER_VARIABLES),
-        )
+        reject_git(project, self._metadata(project, compiler_cache, *locked, env=user))
+        vendor = ("vendor", "--versioned-dirs", "--respect-source-config", "--locked", str(compiler_cache / "vendor"))
+        fetched = self._cargo(project, compiler_cache, *vendor, env=user)
         write_whole(compiler_cache / "home" / "config.toml", fetched.stdout.encode())
-        described = self._cargo(
-            project,
-            compiler_cache,
-            *("metadata", "--format-version", "1", "--frozen", "--filter-platform", TARGET),
-            env=_offline(compiler_cache),
-        )
-        return Crates(project, json.loads(described.stdout))
+        filters = ("--frozen", "--filter-platform", TARGET)
+        return Crates(project, self._metadata(project, compiler_cache, *filters, env=_offline(compiler_cache)))
+
+    def _metadata(
+        self, project: TransformProject, compiler_cache: Path, *options: str, env: Mapping[str, str]
+    ) -> dict[str, Any]:
+        printed = self._cargo(project, compiler_cache, "metadata", "--format-version", "1", *options, env=env).stdout
+        described: dict[str, Any] = json.loads(printed)
+        return described
 
     def _check_workspace(self, project: TransformProject, compiler_cache: Path) -> None:
         """Raise InvalidProject for a part of a larger workspace, before cargo writes that one's lock file."""
