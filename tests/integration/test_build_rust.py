@@ -336,6 +336,22 @@ def test_files_that_are_not_among_the_sources_are_refused(folder: Path, cache: P
     assert not (folder / "build").exists()
 
 
+def test_variables_of_this_machine_do_not_get_into_a_module(folder: Path, cache: Path) -> None:
+    main = folder / "src/main.rs"
+    with main.open("a") as file:
+        file.write(
+            'const _: &str = concat!(env!("CARGO_PKG_NAME"), env!("CARGO_CRATE_NAME"), env!("CARGO_BIN_NAME"));\n'
+        )
+        file.write('const _: Option<&str> = option_env!("NOT_SET");\n')
+    built(folder, cache)
+    machine = {"CARGO_MANIFEST_DIR", "CARGO_HOME", "PATH", "RUSTC"}
+    with main.open("a") as file:
+        file.writelines(f'const _: Option<&str> = option_env!("{name}");\n' for name in machine)
+    with pytest.raises(BuildFailed, match="puts the environment variable CARGO_HOME into its module") as caught:
+        built(folder, cache)
+    assert {*caught.value.log.splitlines()} == machine
+
+
 def test_a_file_that_looks_like_two_in_rustc_s_list_is_refused(folder: Path, cache: Path, tmp_path: Path) -> None:
     reading(folder, tmp_path, 'const _: &str = include_str!("../.hidden/x:\nmain.rs");')
     with pytest.raises(BuildFailed, match="reads a file whose name is not supported"):

@@ -81,8 +81,10 @@ for argument; do
 done
 """
 """The linker reads what cargo compiled and Rust's own libraries: ``#[link(name)]`` can hold the path of any file."""
-_DEP_INFO = re.compile(r"(?:[^\n]+: [^\n]*\n\n)+((?:[^\n]+:\n)*)(?:\n(?:# env-dep:[^\n]*\n)*)?")
+_DEP_INFO = re.compile(r"(?:[^\n]+: [^\n]*\n\n)+((?:[^\n]+:\n)*)(?:\n((?:# env-dep:[^\n]*\n)*))?")
 """What rustc writes beside each crate: rules for its outputs, an empty one for each file it read, and variables."""
+_VARIABLE = re.compile(r"# env-dep:(?!CARGO_PKG_|CARGO_CRATE_NAME=|CARGO_BIN_NAME=)([^=\n]+)=")
+"""A variable that is set, other than those that only repeat the project's ``Cargo.toml``."""
 
 
 class RustToolchain:
@@ -130,13 +132,11 @@ class RustToolchain:
         if not self._allow_build_scripts:
             crates.reject_host_code()
         self._build(project, crates, cache_dir)
-        if undeclared := _undeclared_inputs(project, crates, cache_dir):
+        try:
+            _check_read(project, crates, cache_dir, any_variable=self._allow_build_scripts)
+        except BuildFailed:
             shutil.rmtree(cache_dir / "target")
-            raise BuildFailed(
-                f"{project.name} reads {undeclared[0]}, which is not among its sources: those are the files in its "
-                "folder but for links, hidden files, build/, samples/ and target/",
-                log="\n".join(map(str, undeclared)),
-            )
+            raise
         shutil.copyfile(cache_dir / "target" / TARGET / "release" / f"{name}.wasm", output)
 
     def _crates(self, project: TransformProject, compiler_cache: Path) -> Crates:
@@ -238,24 +238,38 @@ def _offline(compiler_cache: Path) -> dict[str, str]:
     return environment() | {"CARGO_HOME": str(compiler_cache / "home")}
 
 
-def _undeclared_inputs(project: TransformProject, crates: Crates, compiler_cache: Path) -> list[Path]:
-    """Return the files that rustc read and that are neither among the inputs nor of a fetched crate."""
+def _check_read(project: TransformProject, crates: Crates, compiler_cache: Path, *, any_variable: bool) -> None:
+    """Raise BuildFailed where rustc read a file that is not among the inputs, or a variable of this machine."""
     known, fetched = {*crates.files()}, compiler_cache.resolve()
-    found = []
-    for file in _read(project, compiler_cache / "target" / TARGET / "release" / "deps"):
-        path, real = Path(os.path.normpath(project.folder / file)), Path(os.path.realpath(project.folder / file))
-        if not real.is_relative_to(fetched) and (real != path or path not in known):
-            found.append(path)
-    return sorted(found)
+    undeclared, variables = [], set()
+    for files, names in _read(project, compiler_cache / "target" / TARGET / "release" / "deps"):
+        variables.update(names)
+        for file in files:
+            path, real = Path(os.path.normpath(project.folder / file)), Path(os.path.realpath(project.folder / file))
+            if not real.is_relative_to(fetched) and (real != path or path not in known):
+                undeclared.append(path)
+    if undeclared:
+        raise BuildFailed(
+            f"{project.name} reads {min(undeclared)}, which is not among its sources: those are the files in its "
+            "folder but for links, hidden files, build/, samples/ and target/",
+            log="\n".join(map(str, sorted(undeclared))),
+        )
+    if variables and not any_variable:
+        raise BuildFailed(
+            f"{project.name} puts the environment variable {min(variables)} into its module, which differs between "
+            "machines: of env! and option_env! only CARGO_PKG_*, CARGO_CRATE_NAME and CARGO_BIN_NAME are supported",
+            log="\n".join(sorted(variables)),
+        )
 
 
-def _read(project: TransformProject, folder: Path) -> Iterator[Path]:
-    """Yield the files that went into the compiled crates of a folder."""
+def _read(project: TransformProject, folder: Path) -> Iterator[tuple[list[Path], list[str]]]:
+    """Yield, for each compiled crate of a folder, the files and the variables that went into it."""
     for written in folder.glob("*.d"):
         rules = _DEP_INFO.fullmatch(os.fsdecode(written.read_bytes()))
         if rules is None:
             raise BuildFailed(f"{project.name} reads a file whose name is not supported: rename it", log="")
-        yield from (Path(rule[:-1].replace("\\ ", " ")) for rule in rules[1].split("\n")[:-1])
+        files = [Path(rule[:-1].replace("\\ ", " ")) for rule in rules[1].split("\n")[:-1]]
+        yield files, _VARIABLE.findall(rules[2] or "")
 
 
 def _tool(name: str, *folders: Path) -> str:
