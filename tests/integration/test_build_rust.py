@@ -358,6 +358,24 @@ def test_a_file_that_looks_like_two_in_rustc_s_list_is_refused(folder: Path, cac
         built(folder, cache)
 
 
+def test_a_link_to_a_source_is_a_source(folder: Path, cache: Path) -> None:
+    """A change of what it leads to, and to another source, is a changed module."""
+    for name, text in {"one.txt": "1", "two.txt": "22"}.items():
+        (folder / name).write_text(text)
+    link = folder / "src/table.txt"
+    link.symlink_to("../one.txt")
+    replace(
+        folder / "src/main.rs", "to_ascii_uppercase()", 'to_ascii_uppercase().repeat(include_str!("table.txt").len())'
+    )
+    first = built(folder, cache)
+    link.unlink()
+    link.symlink_to("../two.txt")
+    second = built(folder, cache)
+    (folder / "two.txt").write_text("333")
+    third = built(folder, cache)
+    assert len({first.digest, second.digest, third.digest}) == 3
+
+
 def test_a_file_of_the_same_age_as_its_predecessor_is_a_changed_source(folder: Path, cache: Path) -> None:
     """Cargo goes by the times of files."""
     table = folder / "src/table.txt"

@@ -41,14 +41,21 @@ class Crates:
         return {PROJECT: own} | {name: folder for name, folder in self.folders.items() if folder != own}
 
     def files(self) -> Iterator[Path]:
-        """Yield the files in the crates' folders but for links, hidden ones, samples and the results of builds."""
+        """Yield the files in the crates' folders but for hidden ones, samples and the results of builds.
+
+        Links are among them where they lead to one of these files.
+        """
+        found, links = set(), []
         for folder in self.places().values():
-            yield folder / "Cargo.toml"
+            found.add(folder / "Cargo.toml")
             for at, folders, names in os.walk(folder):
                 left_out = _NOT_SOURCES if Path(at) == folder else ()
                 folders[:] = [name for name in folders if name[0] != "." and name not in left_out]
-                files = (Path(at, name) for name in names if name[0] != ".")
-                yield from (file for file in files if file.is_file() and not file.is_symlink())
+                files = [Path(at, name) for name in names if name[0] != "."]
+                links += [file for file in files if file.is_symlink()]
+                found.update(file for file in files if file.is_file() and not file.is_symlink())
+        yield from found
+        yield from (link for link in links if Path(os.path.realpath(link)) in found)
 
     def binary_target(self) -> str:
         """Return the name of the one program that the project builds."""

@@ -246,12 +246,12 @@ def _check_read(project: TransformProject, crates: Crates, compiler_cache: Path,
         variables.update(names)
         for file in files:
             path, real = Path(os.path.normpath(project.folder / file)), Path(os.path.realpath(project.folder / file))
-            if not real.is_relative_to(fetched) and (real != path or path not in known):
+            if not real.is_relative_to(fetched) and not {path, real} <= known:
                 undeclared.append(path)
     if undeclared:
         raise BuildFailed(
             f"{project.name} reads {min(undeclared)}, which is not among its sources: those are the files in its "
-            "folder but for links, hidden files, build/, samples/ and target/",
+            "folder but for hidden files, build/, samples/, target/ and links to anything else",
             log="\n".join(map(str, sorted(undeclared))),
         )
     if variables and not any_variable:
