@@ -352,6 +352,16 @@ def test_variables_of_this_machine_do_not_get_into_a_module(folder: Path, cache:
     assert {*caught.value.log.splitlines()} == machine
 
 
+def test_what_the_build_itself_writes_is_no_source(folder: Path, cache: Path) -> None:
+    """It holds paths of this machine."""
+    project = load_project(folder)
+    settings = cache / toolchain_for("rust").cache_name(project) / "home/config.toml"
+    with (folder / "src/main.rs").open("a") as file:
+        file.write(f'const _: &str = include_str!("{settings}");\n')
+    with pytest.raises(BuildFailed, match=r"home/config\.toml, which is not among its sources"):
+        built(folder, cache)
+
+
 def test_a_file_that_looks_like_two_in_rustc_s_list_is_refused(folder: Path, cache: Path, tmp_path: Path) -> None:
     reading(folder, tmp_path, 'const _: &str = include_str!("../.hidden/x:\nmain.rs");')
     with pytest.raises(BuildFailed, match="reads a file whose name is not supported"):

@@ -133,7 +133,7 @@ class RustToolchain:
             crates.reject_host_code()
         self._build(project, crates, cache_dir)
         try:
-            _check_read(project, crates, cache_dir, any_variable=self._allow_build_scripts)
+            _check_read(project, crates, cache_dir, host_code=self._allow_build_scripts)
         except BuildFailed:
             shutil.rmtree(cache_dir / "target")
             raise
@@ -238,9 +238,10 @@ def _offline(compiler_cache: Path) -> dict[str, str]:
     return environment() | {"CARGO_HOME": str(compiler_cache / "home")}
 
 
-def _check_read(project: TransformProject, crates: Crates, compiler_cache: Path, *, any_variable: bool) -> None:
+def _check_read(project: TransformProject, crates: Crates, compiler_cache: Path, *, host_code: bool) -> None:
     """Raise BuildFailed where rustc read a file that is not among the inputs, or a variable of this machine."""
-    known, fetched = {*crates.files()}, compiler_cache.resolve()
+    known = {*crates.files()}
+    fetched = (compiler_cache / ("" if host_code else "vendor")).resolve()  # a build script writes sources elsewhere
     undeclared, variables = [], set()
     for files, names in _read(project, compiler_cache / "target" / TARGET / "release" / "deps"):
         variables.update(names)
@@ -254,7 +255,7 @@ def _check_read(project: TransformProject, crates: Crates, compiler_cache: Path,
             "folder but for hidden files, build/, samples/, target/ and links to anything else",
             log="\n".join(map(str, sorted(undeclared))),
         )
-    if variables and not any_variable:
+    if variables and not host_code:
         raise BuildFailed(
             f"{project.name} puts the environment variable {min(variables)} into its module, which differs between "
             "machines: of env! and option_env! only CARGO_PKG_*, CARGO_CRATE_NAME and CARGO_BIN_NAME are supported",
