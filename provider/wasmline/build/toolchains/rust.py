@@ -67,6 +67,7 @@ for argument; do
 done
 {}exec {} "$@"
 """
+_REFUSED = re.compile(r"error: \S+ would (?:be a response file|link a file).*")
 _LINK_INPUTS = """previous=
 for argument; do
     case "$previous" in
@@ -289,6 +290,8 @@ def _missing(problem: str, *, rustup: str = RUSTUP) -> ToolchainMissing:
 
 def _first_error(log: str) -> str | None:
     """Return the first error with its place, ``src/main.rs:line:column: error[E0425]: …``, or with its cause."""
+    if refused := _REFUSED.search(log):
+        return refused[0]
     lines = log.splitlines()
     for number, line in enumerate(lines):
         if line.startswith("error"):
