@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -223,6 +224,16 @@ def test_an_unstable_feature_of_cargo_is_refused(folder: Path, cache: Path) -> N
         built(folder, cache)
 
 
+def test_no_other_member_of_the_workspace_is_compiled(folder: Path, cache: Path, tmp_path: Path) -> None:
+    """Cargo prefers ``default-members``; one of them can have a program by the same name."""
+    evil = '[package]\nname = "evil"\nversion = "1.0.0"\n[[bin]]\nname = "transform"\npath = "src/main.rs"\n'
+    files = {"Cargo.toml": evil, "src/main.rs": "fn main() {{}}", "build.rs": "fn main() {{ {touch} }}"}
+    replace(folder / "Cargo.toml", "[workspace]\n", '[workspace]\nmembers = ["evil"]\ndefault-members = ["evil"]\n')
+    changed(folder, tmp_path, "", {f"evil/{name}": text for name, text in files.items()})
+    assert "redpanda_transform.write_record" in built(folder, cache).imports
+    assert not (tmp_path / "canary").exists()
+
+
 OPTIONS = {
     "a library": ("main.rs", '#[link(name = "@options")]\nextern "C" {{}}\n'),
     "an export": ("main.rs", '#[export_name = "@options"]\npub extern "C" fn evil() {{}}\n'),
@@ -249,6 +260,24 @@ def test_no_name_becomes_a_response_file(folder: Path, cache: Path, tmp_path: Pa
         built(folder, cache)
     assert "@options would be a response file" in caught.value.log
     assert not canary.exists()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        'name = ":../../../proc/self/cwd{outside}"',
+        'name = "{outside}"',
+        'name = "{outside}", modifiers = "+verbatim"',
+        'name = ":x.a"',
+    ],
+)
+def test_a_library_outside_of_the_sources_is_not_linked(folder: Path, cache: Path, tmp_path: Path, name: str) -> None:
+    outside = tmp_path / "x.a"
+    outside.write_bytes(b"!<arch>\n")
+    with (folder / "src/main.rs").open("a") as file:
+        file.write(f'#[link({name.format(outside=outside)})]\nextern "C" {{}}\n')
+    with pytest.raises(BuildFailed, match=r"x\.a would link a file that is not among the sources"):
+        built(folder, cache)
 
 
 @pytest.mark.parametrize("name", ["--print=target-list=canary", "@x.rs", "-"])
@@ -306,10 +335,54 @@ def test_files_that_are_not_among_the_sources_are_refused(folder: Path, cache: P
     assert not (folder / "build").exists()
 
 
+def test_variables_of_this_machine_do_not_get_into_a_module(folder: Path, cache: Path) -> None:
+    main = folder / "src/main.rs"
+    with main.open("a") as file:
+        file.write(
+            'const _: &str = concat!(env!("CARGO_PKG_NAME"), env!("CARGO_CRATE_NAME"), env!("CARGO_BIN_NAME"));\n'
+        )
+        file.write('const _: Option<&str> = option_env!("NOT_SET");\n')
+    built(folder, cache)
+    machine = {"CARGO_MANIFEST_DIR", "CARGO_HOME", "PATH", "RUSTC"}
+    with main.open("a") as file:
+        file.writelines(f'const _: Option<&str> = option_env!("{name}");\n' for name in machine)
+    with pytest.raises(BuildFailed, match="puts the environment variable CARGO_HOME into its module") as caught:
+        built(folder, cache)
+    assert {*caught.value.log.splitlines()} == machine
+
+
+def test_what_the_build_itself_writes_is_no_source(folder: Path, cache: Path) -> None:
+    """It holds paths of this machine."""
+    project = load_project(folder)
+    settings = cache / toolchain_for("rust").cache_name(project) / "home/config.toml"
+    with (folder / "src/main.rs").open("a") as file:
+        file.write(f'const _: &str = include_str!("{settings}");\n')
+    with pytest.raises(BuildFailed, match=r"home/config\.toml, which is not among its sources"):
+        built(folder, cache)
+
+
 def test_a_file_that_looks_like_two_in_rustc_s_list_is_refused(folder: Path, cache: Path, tmp_path: Path) -> None:
     reading(folder, tmp_path, 'const _: &str = include_str!("../.hidden/x:\nmain.rs");')
     with pytest.raises(BuildFailed, match="reads a file whose name is not supported"):
         built(folder, cache)
+
+
+def test_a_link_to_a_source_is_a_source(folder: Path, cache: Path) -> None:
+    """A change of what it leads to, and to another source, is a changed module."""
+    for name, text in {"one.txt": "1", "two.txt": "22"}.items():
+        (folder / name).write_text(text)
+    link = folder / "src/table.txt"
+    link.symlink_to("../one.txt")
+    replace(
+        folder / "src/main.rs", "to_ascii_uppercase()", 'to_ascii_uppercase().repeat(include_str!("table.txt").len())'
+    )
+    first = built(folder, cache)
+    link.unlink()
+    link.symlink_to("../two.txt")
+    second = built(folder, cache)
+    (folder / "two.txt").write_text("333")
+    third = built(folder, cache)
+    assert len({first.digest, second.digest, third.digest}) == 3
 
 
 def test_a_file_of_the_same_age_as_its_predecessor_is_a_changed_source(folder: Path, cache: Path) -> None:
@@ -383,6 +456,44 @@ def test_a_project_inside_a_workspace_is_told_how_to_leave_it(folder: Path, cach
     (folder / "Cargo.lock").rename(folder.parent / "Cargo.lock")
     with pytest.raises(InvalidProject, match=r"add an empty \[workspace\] table to its Cargo\.toml"):
         built(folder, cache)
+
+
+@pytest.mark.parametrize("link", [True, False])
+def test_the_lock_file_of_an_enclosing_workspace_is_not_written(
+    folder: Path, cache: Path, tmp_path: Path, link: bool
+) -> None:
+    (folder.parent / "Cargo.toml").write_text('[workspace]\nmembers = ["shout"]\nresolver = "2"\n')
+    replace(folder / "Cargo.toml", "[workspace]\n", "")
+    lock, outside = folder.parent / "Cargo.lock", tmp_path / "outside"
+    outside.touch()
+    if link:
+        lock.symlink_to(outside)
+    with pytest.raises(InvalidProject, match="belongs to the cargo workspace"):
+        built(folder, cache)
+    assert lock.exists() == link
+    assert outside.read_text() == ""
+
+
+def test_a_crate_of_a_git_repository_is_refused(
+    folder: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cargo would copy what its links lead to, and take a later commit for the same crate."""
+    voice, secret = tmp_path / "voice", tmp_path / "secret"
+    secret.write_text("what is in no repository")
+    (voice / "src").mkdir(parents=True)
+    (voice / "Cargo.toml").write_text('[package]\nname = "voice"\nversion = "1.0.0"\n')
+    (voice / "src/lib.rs").write_text('pub const SECRET: &str = include_str!("secret");\n')
+    (voice / "src/secret").symlink_to(secret)
+    git = ("git", "-C", str(voice), "-c", "user.name=a", "-c", "user.email=a@b.c")
+    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "a"]):
+        subprocess.run([*git, *command], check=True)
+    replace(folder / "Cargo.toml", 'redpanda-transform-sdk = "=1.1.0"', f'voice = {{ git = "{voice.as_uri()}" }}')
+    (folder / "Cargo.lock").unlink()
+    monkeypatch.setenv("CARGO_NET_OFFLINE", "false")
+    for _ in ("without a lock file", "with one"):
+        with pytest.raises(BuildFailed, match=r"voice: git\+file:.* is a git repository, which is not supported"):
+            built(folder, cache)
+    assert not list(cache.rglob("secret"))
 
 
 def test_a_crate_of_a_neighbouring_folder_is_a_source(folder: Path, cache: Path, tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from wasmline.build.inputs import PROJECT
-from wasmline.build.project import FILE, TransformProject
-from wasmline.errors import BuildFailed, InvalidProject
+from wasmline.build.project import TransformProject
+from wasmline.errors import BuildFailed
 
 _NOT_SOURCES = ("build", "samples", "target")
 _HOST_CODE_KINDS = {"custom-build": "build script", "proc-macro": "macro"}
@@ -22,19 +22,14 @@ _HOST_CODE_KINDS = {"custom-build": "build script", "proc-macro": "macro"}
 
 
 class Crates:
-    """The crates that a project is compiled from. Raises InvalidProject for a part of a larger cargo workspace."""
+    """The crates that a project is compiled from."""
 
     def __init__(self, project: TransformProject, metadata: Mapping[str, Any]) -> None:
-        if Path(metadata["workspace_root"]) != project.folder:
-            raise InvalidProject(
-                f"{project.name} belongs to the cargo workspace in {metadata['workspace_root']}, whose lock file is "
-                "not the project's: add an empty [workspace] table to its Cargo.toml",
-                path=str(project.folder / FILE),
-                line=None,
-            )
         self._project = project
         self._packages = {package["id"]: package for package in metadata["packages"]}
-        self._resolve = metadata["resolve"]
+        self._nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
+        self.root: str = metadata["resolve"]["root"] or ""
+        """The crate in the project's own folder; empty where there is none."""
         local = [package for package in self._packages.values() if package["source"] is None]
         _check_names(project, local)
         self.ids = [package["id"] for package in local]
@@ -47,18 +42,25 @@ class Crates:
         return {PROJECT: own} | {name: folder for name, folder in self.folders.items() if folder != own}
 
     def files(self) -> Iterator[Path]:
-        """Yield the files in the crates' folders but for links, hidden ones, samples and the results of builds."""
+        """Yield the files in the crates' folders but for hidden ones, samples and the results of builds.
+
+        Links are among them where they lead to one of these files.
+        """
+        found, links = set(), []
         for folder in self.places().values():
-            yield folder / "Cargo.toml"
+            found.add(folder / "Cargo.toml")
             for at, folders, names in os.walk(folder):
                 left_out = _NOT_SOURCES if Path(at) == folder else ()
                 folders[:] = [name for name in folders if name[0] != "." and name not in left_out]
-                files = (Path(at, name) for name in names if name[0] != ".")
-                yield from (file for file in files if file.is_file() and not file.is_symlink())
+                files = [Path(at, name) for name in names if name[0] != "."]
+                links += [file for file in files if file.is_symlink()]
+                found.update(file for file in files if file.is_file() and not file.is_symlink())
+        yield from found
+        yield from (link for link in links if Path(os.path.realpath(link)) in found)
 
     def binary_target(self) -> str:
         """Return the name of the one program that the project builds."""
-        targets = self._packages.get(self._resolve["root"], {"targets": []})["targets"]
+        targets = self._packages.get(self.root, {"targets": []})["targets"]
         programs: list[str] = [target["name"] for target in targets if "bin" in target["kind"]]
         if len(programs) != 1:
             raise BuildFailed(
@@ -88,16 +90,30 @@ class Crates:
 
     def _compiled(self) -> Iterator[dict[str, Any]]:
         """Yield the packages that a build compiles: all that the project needs, other than to test."""
-        nodes = {node["id"]: node for node in self._resolve["nodes"]}
         found: set[str] = set()
-        following = [self._resolve["root"]]
+        following = [self.root]
         while following:
             package = following.pop()
             if package not in found:
                 found.add(package)
                 yield self._packages[package]
-                needed = nodes[package]["deps"]
+                needed = self._nodes[package]["deps"]
                 following += [dep["pkg"] for dep in needed if any(kind["kind"] != "dev" for kind in dep["dep_kinds"])]
+
+
+def reject_git(project: TransformProject, metadata: Mapping[str, Any]) -> None:
+    """Raise BuildFailed for a crate of a git repository.
+
+    Such a crate can hold links to any file, which cargo follows when it copies the crate; and a commit changes the
+    crate but not its version, by which cargo tells whether to compile it again.
+    """
+    sources = sorted(f"{package['name']}: {package['source']}" for package in metadata["packages"] if package["source"])
+    if wrong := [source for source in sources if ": git+" in source]:
+        raise BuildFailed(
+            f"{project.name}: {wrong[0]} is a git repository, which is not supported: take the crate from a registry, "
+            "or copy it into the project and depend on it by path",
+            log="\n".join(wrong),
+        )
 
 
 def _check_names(project: TransformProject, packages: list[dict[str, Any]]) -> None:

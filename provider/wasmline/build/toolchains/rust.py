@@ -23,10 +23,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from wasmline.build.cache import write_whole
 from wasmline.build.inputs import input_names
-from wasmline.build.project import TransformProject
+from wasmline.build.project import FILE, TransformProject
 from wasmline.build.toolchains.compiler import (
     DOWNLOAD_VARIABLES,
     ROOT,
@@ -38,8 +39,8 @@ from wasmline.build.toolchains.compiler import (
     run_checked,
     warn,
 )
-from wasmline.build.toolchains.crates import Crates
-from wasmline.errors import BuildFailed, ToolchainMissing
+from wasmline.build.toolchains.crates import Crates, reject_git
+from wasmline.errors import BuildFailed, InvalidProject, ToolchainMissing
 
 TARGET = "wasm32-wasip1"
 OLDEST = (1, 78)
@@ -58,15 +59,33 @@ _IGNORED_CONFIG_FILES = (".cargo/config.toml", ".cargo/config", "rust-toolchain.
 _VERSION = re.compile(r"rustc (\d+)\.(\d+)")
 
 _WRAPPER = """#!/bin/sh
+refuse() {{ echo "error: $argument $1" >&2; exit 1; }}
 for argument; do
     case "$argument" in
-    @*) echo "error: $argument would be a response file: rename what begins with @" >&2; exit 1 ;;
+    @*) refuse "would be a response file: rename what begins with @" ;;
     esac
 done
-exec {} "$@"
+{}exec {} "$@"
 """
-_DEP_INFO = re.compile(r"(?:[^\n]+: [^\n]*\n\n)+((?:[^\n]+:\n)*)(?:\n(?:# env-dep:[^\n]*\n)*)?")
+_REFUSED = re.compile(r"error: \S+ would (?:be a response file|link a file).*")
+_LINK_INPUTS = """previous=
+for argument; do
+    case "$previous" in
+    -l | --library) argument="-l$argument" ;;
+    esac
+    case "$argument" in
+    -l*[:/]* | --library=*[:/]* | /*/../*) refuse "would link a file that is not among the sources" ;;
+    {target}/* | {sysroot}/lib/* | "${{TMPDIR:-/tmp}}"/rustc*) ;;
+    /*) refuse "would link a file that is not among the sources" ;;
+    esac
+    previous="$argument"
+done
+"""
+"""The linker reads what cargo compiled and Rust's own libraries: ``#[link(name)]`` can hold the path of any file."""
+_DEP_INFO = re.compile(r"(?:[^\n]+: [^\n]*\n\n)+((?:[^\n]+:\n)*)(?:\n((?:# env-dep:[^\n]*\n)*))?")
 """What rustc writes beside each crate: rules for its outputs, an empty one for each file it read, and variables."""
+_VARIABLE = re.compile(r"# env-dep:(?!CARGO_PKG_|CARGO_CRATE_NAME=|CARGO_BIN_NAME=)([^=\n]+)=")
+"""A variable that is set, other than those that only repeat the project's ``Cargo.toml``."""
 
 
 class RustToolchain:
@@ -114,32 +133,44 @@ class RustToolchain:
         if not self._allow_build_scripts:
             crates.reject_host_code()
         self._build(project, crates, cache_dir)
-        if undeclared := _undeclared_inputs(project, crates, cache_dir):
+        try:
+            _check_read(project, crates, cache_dir, host_code=self._allow_build_scripts)
+        except BuildFailed:
             shutil.rmtree(cache_dir / "target")
-            raise BuildFailed(
-                f"{project.name} reads {undeclared[0]}, which is not among its sources: those are the files in its "
-                "folder but for links, hidden files, build/, samples/ and target/",
-                log="\n".join(map(str, undeclared)),
-            )
+            raise
         shutil.copyfile(cache_dir / "target" / TARGET / "release" / f"{name}.wasm", output)
 
     def _crates(self, project: TransformProject, compiler_cache: Path) -> Crates:
         """Bring the sources of all dependencies into a folder, and ask cargo about them in a home that has no other."""
+        self._check_workspace(project, compiler_cache)
+        user = environment(*DOWNLOAD_VARIABLES, *_USER_VARIABLES)
         locked = ["--locked"] if os.path.lexists(project.folder / "Cargo.lock") else []  # a link is not written through
-        fetched = self._cargo(
-            project,
-            compiler_cache,
-            *("vendor", "--versioned-dirs", "--respect-source-config", *locked, str(compiler_cache / "vendor")),
-            env=environment(*DOWNLOAD_VARIABLES, *_USER_VARIABLES),
-        )
+        reject_git(project, self._metadata(project, compiler_cache, *locked, env=user))
+        vendor = ("vendor", "--versioned-dirs", "--respect-source-config", "--locked", str(compiler_cache / "vendor"))
+        fetched = self._cargo(project, compiler_cache, *vendor, env=user)
         write_whole(compiler_cache / "home" / "config.toml", fetched.stdout.encode())
-        described = self._cargo(
-            project,
-            compiler_cache,
-            *("metadata", "--format-version", "1", "--frozen", "--filter-platform", TARGET),
-            env=_offline(compiler_cache),
-        )
-        return Crates(project, json.loads(described.stdout))
+        filters = ("--frozen", "--filter-platform", TARGET)
+        return Crates(project, self._metadata(project, compiler_cache, *filters, env=_offline(compiler_cache)))
+
+    def _metadata(
+        self, project: TransformProject, compiler_cache: Path, *options: str, env: Mapping[str, str]
+    ) -> dict[str, Any]:
+        printed = self._cargo(project, compiler_cache, "metadata", "--format-version", "1", *options, env=env).stdout
+        described: dict[str, Any] = json.loads(printed)
+        return described
+
+    def _check_workspace(self, project: TransformProject, compiler_cache: Path) -> None:
+        """Raise InvalidProject for a part of a larger workspace, before cargo writes that one's lock file."""
+        question = ("locate-project", "--workspace", "--message-format", "plain")
+        answer = self._cargo(project, compiler_cache, *question, env=_offline(compiler_cache))
+        root = answer.stdout.removesuffix("\n")
+        if root != str(project.folder / "Cargo.toml"):
+            raise InvalidProject(
+                f"{project.name} belongs to the cargo workspace of {root}, whose lock file is not the project's: add "
+                "an empty [workspace] table to its Cargo.toml",
+                path=str(project.folder / FILE),
+                line=None,
+            )
 
     def _build(self, project: TransformProject, crates: Crates, compiler_cache: Path) -> None:
         """Compile the crates of folders, whatever cargo makes of their files' times, and those it has not yet."""
@@ -147,14 +178,16 @@ class RustToolchain:
         crate_names = {folder: name for name, folder in crates.folders.items()}
         renamed = {target: "target", compiler_cache / "vendor": "vendor"} | crate_names
         flags = [f"--remap-path-prefix={folder}=/{name}" for folder, name in renamed.items()]
+        checks = _LINK_INPUTS.format(target=shlex.quote(str(target)), sysroot=shlex.quote(str(self._sysroot)))
         variables = {
-            LINKER: _without_response_files(self._linker(), compiler_cache),
+            LINKER: _checked(self._linker(), compiler_cache, checks),
             "CARGO_ENCODED_RUSTFLAGS": "\x1f".join(flags),
         }
         env = _offline(compiler_cache) | variables
         common = ("--frozen", "--quiet", *_FLAGS, "--target-dir", str(target))
         self._cargo(project, compiler_cache, "clean", *common, *(f"--package={crate}" for crate in crates.ids), env=env)
-        ended = self._cargo(project, compiler_cache, "build", *common, "--bin", crates.binary_target(), env=env)
+        program = (f"--package={crates.root}", "--bin", crates.binary_target())  # the one that was checked
+        ended = self._cargo(project, compiler_cache, "build", *common, *program, env=env)
         warn(project, ended.stderr)
 
     def _linker(self) -> str:
@@ -168,7 +201,7 @@ class RustToolchain:
         self, project: TransformProject, compiler_cache: Path, *arguments: str, env: Mapping[str, str]
     ) -> subprocess.CompletedProcess[str]:
         command = [self._tool("cargo"), *arguments, "--manifest-path", str(project.folder / "Cargo.toml")]
-        variables = {**env, **_FIXED, "RUSTC": _without_response_files(self._tool("rustc"), compiler_cache)}
+        variables = {**env, **_FIXED, "RUSTC": _checked(self._tool("rustc"), compiler_cache)}
         return run_checked(project, command, env=variables, first_error=_first_error, folder=ROOT)
 
     @cached_property
@@ -192,10 +225,13 @@ class RustToolchain:
         return ended.stdout.strip()
 
 
-def _without_response_files(path: str, compiler_cache: Path) -> str:
-    """Return a wrapper that does what the executable at ``path`` does, but takes no response file."""
+def _checked(path: str, compiler_cache: Path, checks: str = "") -> str:
+    """Return a wrapper that does what the executable at ``path`` does, but takes no response file.
+
+    ``checks`` are further lines of sh, which call ``refuse`` for an ``$argument``.
+    """
     wrapper = compiler_cache / "wrappers" / Path(path).name  # rustc tells by a linker's name which options it takes
-    script = _WRAPPER.format(shlex.quote(path)).encode()
+    script = _WRAPPER.format(checks, shlex.quote(path)).encode()
     if not wrapper.is_file() or wrapper.read_bytes() != script:
         write_whole(wrapper, script)
         wrapper.chmod(0o700)
@@ -206,24 +242,39 @@ def _offline(compiler_cache: Path) -> dict[str, str]:
     return environment() | {"CARGO_HOME": str(compiler_cache / "home")}
 
 
-def _undeclared_inputs(project: TransformProject, crates: Crates, compiler_cache: Path) -> list[Path]:
-    """Return the files that rustc read and that are neither among the inputs nor of a fetched crate."""
-    known, fetched = {*crates.files()}, compiler_cache.resolve()
-    found = []
-    for file in _read(project, compiler_cache / "target" / TARGET / "release" / "deps"):
-        path, real = Path(os.path.normpath(project.folder / file)), Path(os.path.realpath(project.folder / file))
-        if not real.is_relative_to(fetched) and (real != path or path not in known):
-            found.append(path)
-    return sorted(found)
+def _check_read(project: TransformProject, crates: Crates, compiler_cache: Path, *, host_code: bool) -> None:
+    """Raise BuildFailed where rustc read a file that is not among the inputs, or a variable of this machine."""
+    known = {*crates.files()}
+    fetched = (compiler_cache / ("" if host_code else "vendor")).resolve()  # a build script writes sources elsewhere
+    undeclared, variables = [], set()
+    for files, names in _read(project, compiler_cache / "target" / TARGET / "release" / "deps"):
+        variables.update(names)
+        for file in files:
+            path, real = Path(os.path.normpath(project.folder / file)), Path(os.path.realpath(project.folder / file))
+            if not real.is_relative_to(fetched) and not {path, real} <= known:
+                undeclared.append(path)
+    if undeclared:
+        raise BuildFailed(
+            f"{project.name} reads {min(undeclared)}, which is not among its sources: those are the files in its "
+            "folder but for hidden files, build/, samples/, target/ and links to anything else",
+            log="\n".join(map(str, sorted(undeclared))),
+        )
+    if variables and not host_code:
+        raise BuildFailed(
+            f"{project.name} puts the environment variable {min(variables)} into its module, which differs between "
+            "machines: of env! and option_env! only CARGO_PKG_*, CARGO_CRATE_NAME and CARGO_BIN_NAME are supported",
+            log="\n".join(sorted(variables)),
+        )
 
 
-def _read(project: TransformProject, folder: Path) -> Iterator[Path]:
-    """Yield the files that went into the compiled crates of a folder."""
+def _read(project: TransformProject, folder: Path) -> Iterator[tuple[list[Path], list[str]]]:
+    """Yield, for each compiled crate of a folder, the files and the variables that went into it."""
     for written in folder.glob("*.d"):
         rules = _DEP_INFO.fullmatch(os.fsdecode(written.read_bytes()))
         if rules is None:
             raise BuildFailed(f"{project.name} reads a file whose name is not supported: rename it", log="")
-        yield from (Path(rule[:-1].replace("\\ ", " ")) for rule in rules[1].split("\n")[:-1])
+        files = [Path(rule[:-1].replace("\\ ", " ")) for rule in rules[1].split("\n")[:-1]]
+        yield files, _VARIABLE.findall(rules[2] or "")
 
 
 def _tool(name: str, *folders: Path) -> str:
@@ -243,6 +294,8 @@ def _missing(problem: str, *, rustup: str = RUSTUP) -> ToolchainMissing:
 
 def _first_error(log: str) -> str | None:
     """Return the first error with its place, ``src/main.rs:line:column: error[E0425]: …``, or with its cause."""
+    if refused := _REFUSED.search(log):
+        return refused[0]
     lines = log.splitlines()
     for number, line in enumerate(lines):
         if line.startswith("error"):
