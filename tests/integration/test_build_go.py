@@ -169,27 +169,53 @@ def test_an_embedded_file_is_a_source(folder: Path, cache: Path) -> None:
     assert second.digest != first.digest
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("link.go", None),
-        ("x_wasm.s", '#include "../outside.h"\n'),
-        ("x_wasm.s", '# /* a\nb */ include /**/ "/etc/hostname"\n'),
-        ("x_wasm.s", '#include "\\x2fetc/hostname"\n'),
-        ("x_wasm.s", '#include "outside"\n'),
-        ("x_wasm.s", '#include "link.h"\n'),
-    ],
-)
-def test_a_source_outside_of_the_project_is_refused(folder: Path, cache: Path, name: str, text: str | None) -> None:
+@pytest.mark.parametrize("name", ["link.go", "_link.h", "x_wasm.s"])
+def test_a_link_out_of_the_project_is_refused(folder: Path, cache: Path, name: str) -> None:
+    """Also of a header that ``go list`` leaves out, of which an assembly file may include the text."""
     outside = folder.parent / "outside.go"
     outside.write_text("package main\n")
-    (folder / "link.h").symlink_to(outside)
-    if text is None:
-        (folder / name).symlink_to(outside)
-    else:
-        (folder / name).write_text(text)
-    with pytest.raises(BuildFailed, match=r"outside of the project's folder|an assembly file may include headers of"):
+    (folder / name).symlink_to(outside)
+    if name == "_link.h":
+        (folder / "x.s").write_text(f'#include "{name}"\n')
+    with pytest.raises(BuildFailed, match=r"outside of the project's folder|assembly"):
         built(folder, cache)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '#include "_h.h"\n',
+        '#include "h.h"\n',
+        '#define M # include\nM "../outside.h"\n',
+        '// comment\r# /* a\nb */ include /**/ "../outside.h"\n',
+        "TEXT ·secret(SB), $0-8\n\tRET\n",
+    ],
+)
+def test_assembly_is_refused_by_its_package_and_file(folder: Path, cache: Path, text: str) -> None:
+    """Its headers may lie anywhere, and include others: ``go list`` has neither their names nor their contents."""
+    package = folder / "inner"
+    package.mkdir()
+    (package / "inner.go").write_text("package inner\n")
+    (package / "x_wasm.s").write_text(text)
+    (package / "_h.h").write_text("#define X 1\n")
+    (package / "h.h").write_text('#include "../../outside.h"\n')
+    (folder.parent / "outside.h").write_text("#define X 1\n")
+    main = folder / "main.go"
+    module = (folder / "go.mod").read_text().split("\n")[0].removeprefix("module ")
+    main.write_text(main.read_text().replace("import (", f'import (\n\t_ "{module}/inner"', 1))
+    with pytest.raises(BuildFailed, match=rf"{module}/inner has Go assembly for wasm, in x_wasm\.s.*go:build !wasm"):
+        built(folder, cache)
+
+
+def test_assembly_without_code_or_for_another_machine_is_compiled(folder: Path, cache: Path) -> None:
+    """An empty file is what lets a package have functions whose body is linked from elsewhere."""
+    (folder / "empty.s").write_text("// It allows functions without a body.\n\n")
+    (folder / "fast_amd64.s").write_text('#include "/no/such/file.h"\n')
+    (folder / "fast.s").write_text('//go:build !purego && !wasm\n\n#include "/no/such/file.h"\n')
+    (folder / "now.go").write_text(
+        'package main\n\nimport _ "unsafe"\n\n//go:linkname now time.Now\nfunc now() (int64, int32, int64)\n'
+    )
+    assert built(folder, cache).sources == ("main.go", "now.go")
 
 
 def test_a_module_file_above_the_project_is_not_the_project_s(folder: Path, cache: Path) -> None:

