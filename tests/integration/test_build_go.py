@@ -2,13 +2,15 @@
 
 import os
 import shutil
+import tempfile
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from wasmline.build import BuildReport, build, load_project, run_samples, scaffold
 from wasmline.build.toolchains import toolchain_for
-from wasmline.errors import BuildFailed, ToolchainMissing, UnsupportedAbi
+from wasmline.errors import BuildFailed, InvalidProject, ToolchainMissing, UnsupportedAbi
 from wasmline.wasm import check_abi
 
 
@@ -90,31 +92,88 @@ def test_a_dependency_without_its_checksum_is_refused(folder: Path, cache: Path)
 
 
 def test_a_folder_without_a_module_file_is_named(folder: Path, cache: Path) -> None:
-    (folder / "go.mod").unlink()
-    with pytest.raises(BuildFailed, match=r"go\.mod file not found"):
+    """One in a folder above is not the project's: what it says would decide about a module that it is no part of."""
+    for name in ("go.mod", "go.sum"):
+        (folder / name).rename(folder.parent / name)
+    with pytest.raises(InvalidProject, match=r"shout has no go\.mod: .*`go mod init shout`"):
         built(folder, cache)
 
 
-def test_a_module_of_a_neighbouring_folder_is_a_source(folder: Path, cache: Path) -> None:
-    """A change in it is a changed module, although the project's own files are the same."""
-    neighbour = folder.parent / "voice"
-    neighbour.mkdir()
+def test_a_machine_without_a_home_folder_or_a_cache_builds_in_a_temporary_folder(
+    folder: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without dependencies: to download them needs more than a folder."""
+    (folder / "main.go").write_text(
+        "package main\n\n//go:wasmimport redpanda_transform check_abi_version_1\nfunc check()\n\n"
+        "func main() { check() }\n"
+    )
+    (folder / "go.mod").write_text("module shout\n\ngo 1.21\n")
+    first = built(folder, cache)
+    for name in ("HOME", "XDG_CACHE_HOME", "GOCACHE", "GOPATH", "GOMODCACHE"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    unusable = tmp_path / "unusable"
+    unusable.touch()
+    report = built(folder, unusable)
+    assert (report.cached, report.digest, report.source_digest) == (False, first.digest, first.source_digest)
+    assert not [*(tmp_path / "temporary").iterdir()]
+
+
+def with_module(folder: Path, neighbour: Path) -> None:
+    """Make the project take a module from another folder."""
+    neighbour.mkdir(parents=True)
     (neighbour / "go.mod").write_text("module example.org/voice\n\ngo 1.21\n")
     (neighbour / "voice.go").write_text('package voice\n\nconst End = "!"\n')
     with (folder / "go.mod").open("a") as file:
-        file.write("\nrequire example.org/voice v0.0.0\n\nreplace example.org/voice => ../voice\n")
+        file.write(
+            f"\nrequire example.org/voice v0.0.0\n\nreplace example.org/voice => {os.path.relpath(neighbour, folder)}\n"
+        )
     main = folder / "main.go"
     main.write_text(
         main.read_text()
         .replace('"bytes"\n', '"bytes"\n\n\t"example.org/voice"\n')
         .replace("bytes.ToUpper(record.Value)", "append(bytes.ToUpper(record.Value), voice.End...)")
     )
+
+
+def test_a_module_of_a_neighbouring_folder_is_a_source(folder: Path, cache: Path) -> None:
+    """A change in it is a changed module, although the project's own files are the same."""
+    neighbour = folder.parent / "voice"
+    with_module(folder, neighbour)
     first = built(folder, cache)
     (neighbour / "voice.go").write_text('package voice\n\nconst End = "?"\n')
     second = built(folder, cache)
     assert not second.cached
     assert first.digest != second.digest
     assert first.source_digest != second.source_digest
+
+
+@pytest.mark.parametrize(
+    ("repository", "module", "allowed"),
+    [
+        (None, "here/voice", True),
+        (None, "voice", False),
+        (".", "voice", True),
+        ("here", "voice", False),
+        ("here/shout", "here/voice", False),
+        (None, "here/link/voice", False),
+    ],
+)
+def test_a_module_is_taken_from_the_repository_or_from_beside_the_project(
+    folder: Path, cache: Path, tmp_path: Path, repository: str | None, module: str, allowed: bool
+) -> None:
+    if repository is not None:
+        (tmp_path / repository / ".git").mkdir()
+    (tmp_path / "outside").mkdir()
+    (folder.parent / "link").symlink_to(tmp_path / "outside")
+    with_module(folder, tmp_path / module)
+    with (
+        nullcontext()
+        if allowed
+        else pytest.raises(BuildFailed, match=r"replaces example\.org/voice by /.*voice, which")
+    ):
+        built(folder, cache)
 
 
 EVIL = """#!/bin/sh
@@ -216,10 +275,3 @@ def test_assembly_without_code_or_for_another_machine_is_compiled(folder: Path, 
         'package main\n\nimport _ "unsafe"\n\n//go:linkname now time.Now\nfunc now() (int64, int32, int64)\n'
     )
     assert built(folder, cache).sources == ("main.go", "now.go")
-
-
-def test_a_module_file_above_the_project_is_not_the_project_s(folder: Path, cache: Path) -> None:
-    for name in ("go.mod", "go.sum"):
-        (folder / name).rename(folder.parent / name)
-    with pytest.raises(BuildFailed, match=r"go\.mod"):
-        built(folder, cache)
