@@ -208,8 +208,7 @@ def test_references_that_never_end_are_not_read(tmp_path: Path) -> None:
     commit = committed(tmp_path)
     os.mkfifo(tmp_path / ".git/packed-refs")
     assert revision(tmp_path, [tmp_path / "file"]) == commit
-    git_head = tmp_path / ".git/HEAD"
-    git_head.write_text("ref: refs/heads/none")
+    (tmp_path / ".git/HEAD").write_text("ref: refs/heads/none")
     assert revision(tmp_path, []) is None
 
 
