@@ -1,4 +1,5 @@
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -118,6 +119,19 @@ def digests(folder: Path, cache: Path) -> str:
     project = load_project(folder)
     toolchain = toolchain_for(project.language)
     return digest(toolchain.inputs(project, sources(project, toolchain.default_sources), cache_dir=cache), [])
+
+
+def test_a_link_to_a_header_of_the_compiler_is_refused(tmp_path: Path, cache: Path) -> None:
+    """The compiler's version does not say which of its headers a link of the project leads to."""
+    folder = echo(tmp_path / "echo")
+    spec = find_spec("ziglang")
+    assert spec
+    assert spec.origin
+    header = Path(spec.origin).parent / "lib/include/stdbool.h"
+    (folder / "src/shout.hpp").write_text('#include "link.h"\n#define SHOUT "!"\n')
+    (folder / "src/link.h").symlink_to(header)
+    with pytest.raises(BuildFailed, match=r"echo reads /.*stdbool\.h, which is outside of the project's folder"):
+        built(folder, cache)
 
 
 def test_a_new_header_that_is_found_first_is_a_changed_source(tmp_path: Path, cache: Path) -> None:

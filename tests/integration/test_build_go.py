@@ -2,13 +2,15 @@
 
 import os
 import shutil
+import tempfile
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from wasmline.build import BuildReport, build, load_project, run_samples, scaffold
 from wasmline.build.toolchains import toolchain_for
-from wasmline.errors import BuildFailed, ToolchainMissing, UnsupportedAbi
+from wasmline.errors import BuildFailed, InvalidProject, ToolchainMissing, UnsupportedAbi
 from wasmline.wasm import check_abi
 
 
@@ -90,31 +92,88 @@ def test_a_dependency_without_its_checksum_is_refused(folder: Path, cache: Path)
 
 
 def test_a_folder_without_a_module_file_is_named(folder: Path, cache: Path) -> None:
-    (folder / "go.mod").unlink()
-    with pytest.raises(BuildFailed, match=r"go\.mod file not found"):
+    """One in a folder above is not the project's: what it says would decide about a module that it is no part of."""
+    for name in ("go.mod", "go.sum"):
+        (folder / name).rename(folder.parent / name)
+    with pytest.raises(InvalidProject, match=r"shout has no go\.mod: .*`go mod init shout`"):
         built(folder, cache)
 
 
-def test_a_module_of_a_neighbouring_folder_is_a_source(folder: Path, cache: Path) -> None:
-    """A change in it is a changed module, although the project's own files are the same."""
-    neighbour = folder.parent / "voice"
-    neighbour.mkdir()
+def test_a_machine_without_a_home_folder_or_a_cache_builds_in_a_temporary_folder(
+    folder: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without dependencies: to download them needs more than a folder."""
+    (folder / "main.go").write_text(
+        "package main\n\n//go:wasmimport redpanda_transform check_abi_version_1\nfunc check()\n\n"
+        "func main() { check() }\n"
+    )
+    (folder / "go.mod").write_text("module shout\n\ngo 1.21\n")
+    first = built(folder, cache)
+    for name in ("HOME", "XDG_CACHE_HOME", "GOCACHE", "GOPATH", "GOMODCACHE"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    unusable = tmp_path / "unusable"
+    unusable.touch()
+    report = built(folder, unusable)
+    assert (report.cached, report.digest, report.source_digest) == (False, first.digest, first.source_digest)
+    assert not [*(tmp_path / "temporary").iterdir()]
+
+
+def with_module(folder: Path, neighbour: Path) -> None:
+    """Make the project take a module from another folder."""
+    neighbour.mkdir(parents=True)
     (neighbour / "go.mod").write_text("module example.org/voice\n\ngo 1.21\n")
     (neighbour / "voice.go").write_text('package voice\n\nconst End = "!"\n')
     with (folder / "go.mod").open("a") as file:
-        file.write("\nrequire example.org/voice v0.0.0\n\nreplace example.org/voice => ../voice\n")
+        file.write(
+            f"\nrequire example.org/voice v0.0.0\n\nreplace example.org/voice => {os.path.relpath(neighbour, folder)}\n"
+        )
     main = folder / "main.go"
     main.write_text(
         main.read_text()
         .replace('"bytes"\n', '"bytes"\n\n\t"example.org/voice"\n')
         .replace("bytes.ToUpper(record.Value)", "append(bytes.ToUpper(record.Value), voice.End...)")
     )
+
+
+def test_a_module_of_a_neighbouring_folder_is_a_source(folder: Path, cache: Path) -> None:
+    """A change in it is a changed module, although the project's own files are the same."""
+    neighbour = folder.parent / "voice"
+    with_module(folder, neighbour)
     first = built(folder, cache)
     (neighbour / "voice.go").write_text('package voice\n\nconst End = "?"\n')
     second = built(folder, cache)
     assert not second.cached
     assert first.digest != second.digest
     assert first.source_digest != second.source_digest
+
+
+@pytest.mark.parametrize(
+    ("repository", "module", "allowed"),
+    [
+        (None, "here/voice", True),
+        (None, "voice", False),
+        (".", "voice", True),
+        ("here", "voice", False),
+        ("here/shout", "here/voice", False),
+        (None, "here/link/voice", False),
+    ],
+)
+def test_a_module_is_taken_from_the_repository_or_from_beside_the_project(
+    folder: Path, cache: Path, tmp_path: Path, repository: str | None, module: str, allowed: bool
+) -> None:
+    if repository is not None:
+        (tmp_path / repository / ".git").mkdir()
+    (tmp_path / "outside").mkdir()
+    (folder.parent / "link").symlink_to(tmp_path / "outside")
+    with_module(folder, tmp_path / module)
+    with (
+        nullcontext()
+        if allowed
+        else pytest.raises(BuildFailed, match=r"replaces example\.org/voice by /.*voice, which")
+    ):
+        built(folder, cache)
 
 
 EVIL = """#!/bin/sh
@@ -169,31 +228,50 @@ def test_an_embedded_file_is_a_source(folder: Path, cache: Path) -> None:
     assert second.digest != first.digest
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("link.go", None),
-        ("x_wasm.s", '#include "../outside.h"\n'),
-        ("x_wasm.s", '# /* a\nb */ include /**/ "/etc/hostname"\n'),
-        ("x_wasm.s", '#include "\\x2fetc/hostname"\n'),
-        ("x_wasm.s", '#include "outside"\n'),
-        ("x_wasm.s", '#include "link.h"\n'),
-    ],
-)
-def test_a_source_outside_of_the_project_is_refused(folder: Path, cache: Path, name: str, text: str | None) -> None:
+@pytest.mark.parametrize("name", ["link.go", "_link.h", "x_wasm.s"])
+def test_a_link_out_of_the_project_is_refused(folder: Path, cache: Path, name: str) -> None:
+    """Also of a header that ``go list`` leaves out, of which an assembly file may include the text."""
     outside = folder.parent / "outside.go"
     outside.write_text("package main\n")
-    (folder / "link.h").symlink_to(outside)
-    if text is None:
-        (folder / name).symlink_to(outside)
-    else:
-        (folder / name).write_text(text)
-    with pytest.raises(BuildFailed, match=r"outside (of )?the project|an assembly file may include headers of"):
+    (folder / name).symlink_to(outside)
+    if name == "_link.h":
+        (folder / "x.s").write_text(f'#include "{name}"\n')
+    with pytest.raises(BuildFailed, match=r"outside (of )?the project|assembly"):
         built(folder, cache)
 
 
-def test_a_module_file_above_the_project_is_not_the_project_s(folder: Path, cache: Path) -> None:
-    for name in ("go.mod", "go.sum"):
-        (folder / name).rename(folder.parent / name)
-    with pytest.raises(BuildFailed, match=r"go\.mod"):
+@pytest.mark.parametrize(
+    "text",
+    [
+        '#include "_h.h"\n',
+        '#include "h.h"\n',
+        '#define M # include\nM "../outside.h"\n',
+        '// comment\r# /* a\nb */ include /**/ "../outside.h"\n',
+        "TEXT ·secret(SB), $0-8\n\tRET\n",
+    ],
+)
+def test_assembly_is_refused_by_its_package_and_file(folder: Path, cache: Path, text: str) -> None:
+    """Its headers may lie anywhere, and include others: ``go list`` has neither their names nor their contents."""
+    package = folder / "inner"
+    package.mkdir()
+    (package / "inner.go").write_text("package inner\n")
+    (package / "x_wasm.s").write_text(text)
+    (package / "_h.h").write_text("#define X 1\n")
+    (package / "h.h").write_text('#include "../../outside.h"\n')
+    (folder.parent / "outside.h").write_text("#define X 1\n")
+    main = folder / "main.go"
+    module = (folder / "go.mod").read_text().split("\n")[0].removeprefix("module ")
+    main.write_text(main.read_text().replace("import (", f'import (\n\t_ "{module}/inner"', 1))
+    with pytest.raises(BuildFailed, match=rf"{module}/inner has Go assembly for wasm, in x_wasm\.s.*go:build !wasm"):
         built(folder, cache)
+
+
+def test_assembly_without_code_or_for_another_machine_is_compiled(folder: Path, cache: Path) -> None:
+    """An empty file is what lets a package have functions whose body is linked from elsewhere."""
+    (folder / "empty.s").write_text("// It allows functions without a body.\n\n")
+    (folder / "fast_amd64.s").write_text('#include "/no/such/file.h"\n')
+    (folder / "fast.s").write_text('//go:build !purego && !wasm\n\n#include "/no/such/file.h"\n')
+    (folder / "now.go").write_text(
+        'package main\n\nimport _ "unsafe"\n\n//go:linkname now time.Now\nfunc now() (int64, int32, int64)\n'
+    )
+    assert built(folder, cache).sources == ("main.go", "now.go")

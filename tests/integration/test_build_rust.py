@@ -354,7 +354,7 @@ def test_variables_of_this_machine_do_not_get_into_a_module(folder: Path, cache:
 def test_what_the_build_itself_writes_is_no_source(folder: Path, cache: Path) -> None:
     """It holds paths of this machine."""
     project = load_project(folder)
-    settings = cache / toolchain_for("rust").cache_name(project) / "home/config.toml"
+    settings = cache / (toolchain_for("rust").cache_name(project) or "") / "home/config.toml"
     with (folder / "src/main.rs").open("a") as file:
         file.write(f'const _: &str = include_str!("{settings}");\n')
     with pytest.raises(BuildFailed, match=r"home/config\.toml, which is not among its sources"):

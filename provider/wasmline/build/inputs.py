@@ -20,19 +20,22 @@ def input_names(
 ) -> dict[str, Path]:
     """Return files by the name of their place and their path in it; the paths are relative to the project's folder.
 
-    Left out are those in ``excluded`` folders: the compiler's version or a lock file stands for their content. Raises
-    BuildFailed for a file that lies anywhere else, or that a link leads to: a project reads what is its own.
+    Left out are those in ``excluded`` folders: the compiler's version or a lock file stands for their content, but not
+    for a project's link to them. Raises BuildFailed for a file that lies anywhere else, or that a link leads to, and
+    for one that is not regular: a project reads what is its own.
     """
     roots = {name: Path(os.path.realpath(folder)) for name, folder in places.items()}
-    fixed = [Path(os.path.realpath(folder)) for folder in excluded]
+    fixed = [base for folder in excluded for base in (folder, Path(os.path.realpath(folder)))]
     inputs = {}
     for file in files:
-        real = Path(os.path.realpath(project.folder / file))
-        if any(real.is_relative_to(folder) for folder in fixed):
+        if ".." not in file.parts and any(file.is_relative_to(folder) for folder in fixed):
             continue
+        real = Path(os.path.realpath(project.folder / file))
         name = next((name for name, root in roots.items() if real.is_relative_to(root)), None)
         if name is None or "\ufffd" in str(file):  # of a compiler's list, decoded: it may stand for any byte
             raise _outside(project, file, real, linked=name is None)
+        if not real.is_file():  # to read a FIFO would wait for a writer
+            raise BuildFailed(f"{project.name} reads {real}, which is not a regular file", log="")
         bases = (places[name], roots[name])
         path = next((file.relative_to(base) for base in bases if file.is_relative_to(base)), file)
         inputs[f"{name}/{(real.relative_to(roots[name]) if path.is_absolute() else path).as_posix()}"] = real

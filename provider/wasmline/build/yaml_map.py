@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Collection, Iterator
 from difflib import get_close_matches
 from pathlib import Path
@@ -37,6 +38,8 @@ class YamlMap:
         """Return the mapping that a file holds; keys other than ``known`` are refused."""
         text = ""
         try:
+            if not stat.S_ISREG(path.stat().st_mode):
+                raise OSError("it is not a regular file")
             text = path.read_text("utf-8")
             node = yaml.compose(text, Loader=yaml.SafeLoader)
         except FileNotFoundError as error:

@@ -1,3 +1,5 @@
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -42,6 +44,33 @@ def test_what_the_compiler_brings_along_is_left_out(project: TransformProject, t
     header = write(tmp_path / "compiler/stdio.h", "")
     places = {PROJECT: project.folder}
     assert input_names(project, [header], places, excluded=[tmp_path / "compiler"]) == {}
+
+
+@pytest.mark.parametrize("file", ["src/link.h", "../compiler/../compiler/stdio.h", "{compiler}/../compiler/stdio.h"])
+def test_what_the_compiler_brings_along_is_not_left_out_under_another_name(
+    project: TransformProject, tmp_path: Path, file: str
+) -> None:
+    """The link may lead to another of its files tomorrow, and the compiler's version be the same."""
+    header = write(tmp_path / "compiler/stdio.h", "")
+    (project.folder / "src/link.h").symlink_to(header)
+    named = Path(file.format(compiler=header.parent))
+    with pytest.raises(BuildFailed, match=r"outside (of )?the project"):
+        input_names(project, [named], {PROJECT: project.folder}, excluded=[header.parent])
+
+
+@pytest.mark.parametrize("installed", ["compiler", "link"])
+def test_a_compiler_may_be_installed_behind_a_link(project: TransformProject, tmp_path: Path, installed: str) -> None:
+    write(tmp_path / "compiler/stdio.h", "")
+    (tmp_path / "link").symlink_to("compiler")
+    header = tmp_path / installed / "stdio.h"
+    assert input_names(project, [header], {PROJECT: project.folder}, excluded=[tmp_path / "link"]) == {}
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir])
+def test_what_is_no_regular_file_is_refused(project: TransformProject, make: Callable[[Path], None]) -> None:
+    make(project.folder / "src/x.h")
+    with pytest.raises(BuildFailed, match=r"t reads .*src/x\.h, which is not a regular file"):
+        names(project, "src/x.h")
 
 
 @pytest.mark.parametrize("file", ["../outside.h", "src/../../outside.h", "/etc/passwd"])

