@@ -194,7 +194,10 @@ def _warn(path: Path, error: OSError) -> None:
     remedy = f"Choose another ${_VARIABLE}"
     if isinstance(error, UnsafePath):
         cause = error.path
-        remedy = f"Run: {error.remedy}" if error.remedy else f"Delete it or choose another ${_VARIABLE}"
+        # What lies above the cache may be another user's home.
+        own = error.path == path.parent or error.path.is_relative_to(path)
+        delete = f"Delete it or choose another ${_VARIABLE}" if own else remedy
+        remedy = f"Run: {error.remedy}" if error.remedy else delete
     elif error.errno in _FULL:
         remedy = f"Free space there or choose another ${_VARIABLE}"
     _warn_once(cause, f"the cache folder {path} is not used: {error.strerror or error}. {remedy}")

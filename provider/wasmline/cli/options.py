@@ -22,7 +22,12 @@ REGISTRY_VARIABLE = "WASMLINE_REGISTRY"
 
 def default_registry() -> str:
     """Return the folder that is the registry where nothing else is said."""
-    return str(Path.home() / ".local" / "share" / "wasmline" / "registry")
+    try:
+        return str(Path.home() / ".local" / "share" / "wasmline" / "registry")
+    except RuntimeError as error:
+        raise click.UsageError(
+            f"no home folder is known: name a registry by --registry or ${REGISTRY_VARIABLE}"
+        ) from error
 
 
 class MemorySize(click.ParamType[int]):

@@ -124,10 +124,10 @@ class LocalStorage:
                 raise
             if self._holds(parent, folder.name, paths[-1]):
                 return False
-            return self._complete(parent, staging, folder, paths)
+            return self._complete(staging, folder, paths)
         return True
 
-    def _complete(self, parent: int, staging: str, folder: PurePosixPath, paths: Sequence[str]) -> bool:
+    def _complete(self, staging: str, folder: PurePosixPath, paths: Sequence[str]) -> bool:
         """Move files into a folder that lacks its marker, the marker last; False if another writer set one first.
 
         All but the marker have names or contents that are the same for every writer, so that these do not conflict.
@@ -135,12 +135,13 @@ class LocalStorage:
         *contents, marker = paths
         for path in contents:
             place = folder / path
-            with self._opened(place.parent, make=True) as holder:
-                os.replace(f"{staging}/{path}", place.name, src_dir_fd=parent, dst_dir_fd=holder)
+            source = folder.parent / staging / path
+            with self._opened(source.parent) as written, self._opened(place.parent, make=True) as holder:
+                os.replace(place.name, place.name, src_dir_fd=written, dst_dir_fd=holder)
                 os.fsync(holder)
-        with self._opened(folder) as holder:
+        with self._opened(folder.parent / staging) as written, self._opened(folder) as holder:
             try:
-                os.link(f"{staging}/{marker}", marker, src_dir_fd=parent, dst_dir_fd=holder)
+                os.link(marker, marker, src_dir_fd=written, dst_dir_fd=holder, follow_symlinks=False)
             except FileExistsError:
                 return False
             os.fsync(holder)

@@ -49,8 +49,8 @@ def open_storage(url: str) -> Storage:
 
     try:
         filesystem, path = url_to_fs(url)
-    except (ImportError, ValueError) as error:
-        raise RegistryUnavailable(f"no driver for the registry at {url}: {error}") from error
+    except Exception as error:  # a driver may raise anything, for what it finds at the URL, too
+        raise RegistryUnavailable(f"the registry at {url} cannot be opened: {error!r}") from error
     if isinstance(filesystem, LocalFileSystem):
         return LocalStorage(Path(path))
     return ObjectStorage(filesystem, path, url=url)

@@ -1,6 +1,7 @@
 import importlib
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -16,6 +17,7 @@ from wasmline.printable import printable
 def test_help_names_every_command_and_imports_none_of_them() -> None:
     program = """
 import sys
+from pathlib import Path
 from wasmline.cli import main
 try:
     main(["--help"])
@@ -81,3 +83,15 @@ def test_columns_hold_what_can_be_printed() -> None:
         "a\\u001b[2J  b\\u000ac",
     ]
     assert printable("é → \u202e\t\n") == "é → \\u202e\\u0009\\u000a"
+
+
+def test_without_a_home_folder_a_registry_is_to_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WASMLINE_REGISTRY", raising=False)
+    monkeypatch.setattr(Path, "home", fail_without_home)
+    result = CliRunner().invoke(main, ["inspect", "distance@1.0.0"])
+    assert result.exit_code == 2
+    assert "no home folder is known: name a registry by --registry or $WASMLINE_REGISTRY" in result.output
+
+
+def fail_without_home() -> Path:
+    raise RuntimeError("Could not determine home directory.")

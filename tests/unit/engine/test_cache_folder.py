@@ -165,6 +165,15 @@ def test_a_folder_of_another_user_is_to_be_deleted_not_to_be_taken_over(
     assert said.endswith(f"{path.parent} belongs to user {STRANGER}. Delete it or choose another $WASMLINE_CACHE")
 
 
+@needs_root
+def test_the_home_of_another_user_is_not_to_be_deleted(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path.parent.mkdir()
+    os.chown(path.parent, STRANGER, STRANGER)
+    use_all(path.parent / ".cache/wasmline")
+    (said,) = caplog.messages
+    assert said.endswith(f"{path.parent} belongs to user {STRANGER}. Choose another $WASMLINE_CACHE")
+
+
 def test_a_full_disk_is_to_be_freed(
     path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,9 +8,9 @@ import shutil
 import socket
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 
@@ -186,6 +186,25 @@ def test_a_partial_version_of_the_same_bytes_is_completed(tmp_path: Path) -> Non
     published = registry.publish("a", "1.0.0", WASM, provenance={"_type": "x"})
     assert registry.load("a", "1.0.0") == (published, WASM)
     assert (folder / "oci-layout").read_bytes() == b'{"imageLayoutVersion":"1.0.0"}'
+
+
+def test_a_version_is_not_completed_through_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another writer exchanges what was just written for a link to a registry that is not its own."""
+    victim = FilesystemRegistry(str(tmp_path / "victim"))
+    published = victim.publish("z", "1.0.0", OTHER)
+    partial(tmp_path / "registry")
+    complete = LocalStorage._complete
+
+    def exchange_and_complete(storage: LocalStorage, staging: str, folder: PurePosixPath, paths: Sequence[str]) -> bool:
+        written = tmp_path / "registry" / folder.parent / staging
+        written.rename(tmp_path / "moved")
+        written.symlink_to(tmp_path / "victim/modules/z/1.0.0")
+        return complete(storage, staging, folder, paths)
+
+    monkeypatch.setattr(LocalStorage, "_complete", exchange_and_complete)
+    with pytest.raises(InvalidLayout):
+        FilesystemRegistry(str(tmp_path / "registry")).publish("a", "1.0.0", WASM)
+    assert victim.load("z", "1.0.0") == (published, OTHER)
 
 
 @pytest.mark.parametrize("left", ["nothing", "an empty folder", "a partial version"])

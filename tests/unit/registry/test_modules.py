@@ -376,8 +376,16 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 
 def test_an_unknown_url_scheme_is_named() -> None:
-    with pytest.raises(RegistryUnavailable, match="no driver for the registry at nowhere://x"):
+    with pytest.raises(
+        RegistryUnavailable, match=r"the registry at nowhere://x cannot be opened: .*Protocol not known"
+    ):
         FilesystemRegistry("nowhere://x")
+
+
+def test_whatever_a_driver_raises_for_a_url_is_named(tmp_path: Path) -> None:
+    (tmp_path / "bad.zip").write_text("no archive")
+    with pytest.raises(RegistryUnavailable, match="cannot be opened: BadZipFile"):
+        FilesystemRegistry(f"zip::file://{tmp_path}/bad.zip")
 
 
 def test_a_reference_has_a_name_and_perhaps_a_version() -> None:
