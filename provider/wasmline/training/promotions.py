@@ -106,7 +106,16 @@ class PromotionLog:
     def _numbers(self, name: str) -> list[int]:
         check_name(name)
         folders = self._storage.folders(f"{FOLDER}/{name}", _FILE)
-        return sorted(int(folder) for folder in folders if _NUMBER.fullmatch(folder))
+        numbers = sorted(int(folder) for folder in folders if _NUMBER.fullmatch(folder))
+        for expected, number in enumerate(numbers, start=1):
+            if number != expected:
+                path = _folder(name, number)
+                raise InvalidLayout(
+                    f"{path} in {self._storage.url} does not follow decision {expected - 1}: remove it, or restore "
+                    "those between them",
+                    path=path,
+                )
+        return numbers
 
     def _read(self, name: str, number: int) -> Promotion:
         path = f"{_folder(name, number)}/{_FILE}"

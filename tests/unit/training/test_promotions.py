@@ -128,3 +128,16 @@ def test_a_decision_that_is_not_a_document_is_refused(
 def test_a_name_that_leads_out_of_the_registry_is_refused(log: PromotionLog) -> None:
     with pytest.raises(InvalidReference):
         log.champion("../../eta")
+
+
+def test_a_decision_that_follows_none_is_named(url: str, log: PromotionLog, metrics: Metrics) -> None:
+    log.append("eta", "1.0.0", PROMOTE, champion=None, metrics=metrics)
+    promotions = Path(url) / "promotions/eta"
+    shutil.copytree(promotions / "000001", promotions / "999999999")
+    for look in (log.champion, log.history):
+        with pytest.raises(
+            InvalidLayout, match=r"promotions/eta/999999999 in .* does not follow decision 1: remove it"
+        ):
+            look("eta")
+    with pytest.raises(InvalidLayout):
+        log.append("eta", "1.1.0", PROMOTE, champion="1.0.0", metrics=metrics)
