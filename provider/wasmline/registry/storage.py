@@ -47,6 +47,8 @@ def open_storage(url: str) -> Storage:
     from wasmline.registry.local_storage import LocalStorage
     from wasmline.registry.object_storage import ObjectStorage
 
+    if "::" in url:  # a cache may hide what others wrote, and a link of the disk behind it
+        raise RegistryUnavailable(f"the registry at {url} is behind a chain of drivers: name the last of them alone")
     try:
         filesystem, path = url_to_fs(url)
     except Exception as error:  # a driver may raise anything, for what it finds at the URL, too
