@@ -1,4 +1,4 @@
-"""What a build made, from what, and how."""
+"""The report of a build: the module, its inputs and the compiler."""
 
 from __future__ import annotations
 

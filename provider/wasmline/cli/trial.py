@@ -1,4 +1,4 @@
-"""What ``run`` runs and ``inspect`` looks at: a module of a file, a project or the registry, set up as it is there."""
+"""Finds the module for ``run`` and ``inspect`` in a file, a project or the registry, with its declaration there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which partitions a consumer works on, and where it begins with each."""
+"""Tracks the partitions of a consumer and opens each at its committed offset."""
 
 from __future__ import annotations
 

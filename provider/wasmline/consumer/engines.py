@@ -1,4 +1,4 @@
-"""Where handlers run: threads, or one asyncio loop. Records go in as batches, and come out through one mailbox.
+"""Runs handlers in threads or in one asyncio loop. Records go in as batches, and come out through one mailbox.
 
 An engine never touches the work itself: of a batch it reads the records, and whether its partition is ``held``, and it
 puts every batch back, with its outcome. What follows one is run where that one was, unless something of it failed.

@@ -1,4 +1,4 @@
-"""What a user writes, as what an engine runs."""
+"""Adapts the kinds of handlers that users write to the engines that run them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a consumer is doing, at one moment."""
+"""Reports the state of a consumer at one moment."""
 
 from __future__ import annotations
 

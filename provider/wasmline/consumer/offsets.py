@@ -1,4 +1,4 @@
-"""What of one partition is done, and therefore where its next reader has to begin. Pure."""
+"""Tracks the completed offsets of one partition, and the commit that follows from them. Pure."""
 
 from __future__ import annotations
 

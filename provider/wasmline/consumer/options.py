@@ -1,4 +1,4 @@
-"""What a key-parallel consumer is asked to do: plain values, checked when they are made."""
+"""Options of a key-parallel consumer: plain values, checked when they are made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a project declares of its transform, as it is kept with each version: the defaults of a deployment."""
+"""The declaration of a transform as it is kept with each version: the defaults of a deployment."""
 
 from __future__ import annotations
 

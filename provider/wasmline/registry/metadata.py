@@ -1,4 +1,4 @@
-"""What a manifest's annotations say of a module, beside its bytes."""
+"""The annotations of a module's manifest."""
 
 from __future__ import annotations
 

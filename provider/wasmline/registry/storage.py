@@ -1,4 +1,4 @@
-"""Where the registry keeps its folders: each is created whole or not at all, and never changed."""
+"""Protocol of a registry's storage: folders are created whole or not at all, and never changed."""
 
 from __future__ import annotations
 

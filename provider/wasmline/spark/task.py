@@ -1,4 +1,4 @@
-"""What runs inside a Spark task: Arrow batches through a transform, one warm instance per process and deployment."""
+"""Runs Arrow batches through a transform inside a Spark task: one warm instance per process and deployment."""
 
 from __future__ import annotations
 

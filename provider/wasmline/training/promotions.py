@@ -1,4 +1,4 @@
-"""Which version of a model is live, and every decision that made it so: a log that is only ever appended to."""
+"""Log of the decisions that made a model version the champion: it is only appended to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a transform may import and must export: Redpanda's transform ABI, versions 1 and 2, and WASI preview 1.
+"""Imports and exports of a transform: Redpanda's transform ABI, versions 1 and 2, and WASI preview 1.
 
 Sources: the transform SDKs of Redpanda (Apache-2.0) for ``redpanda_transform`` and ``redpanda_schema_registry``, and
 the WASI snapshot-01 witx files for ``wasi_snapshot_preview1``.

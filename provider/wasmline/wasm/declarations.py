@@ -1,4 +1,4 @@
-"""What a module declares: types, imports, exports, tables, memories and globals, read from its bytes.
+"""Reads the declarations of a module: types, imports, exports, tables, memories and globals.
 
 The runtime's bindings report imports and exports too, but only of compiled modules, and asked for a function of vectors
 they abort the process. Read are the encodings of the core specification 2.0, and its 64-bit and shared memories.

@@ -1,4 +1,4 @@
-"""What a module is and offers, found without running any of it."""
+"""Describes a module without running any of it."""
 
 from __future__ import annotations
 

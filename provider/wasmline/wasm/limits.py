@@ -1,4 +1,4 @@
-"""What one transform instance may use."""
+"""Resource limits of a transform instance and of its host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a Redpanda broker with its default settings would take a module, and why not.
+"""Tells whether a Redpanda broker with its default settings would take a module, and why not.
 
 Two gates: the deploy, where a parser of the broker's own looks at the declarations, and the start, where an engine
 loads the module; a broker tries that again for ever. Read off the sources of version 25.1; no broker is asked.

@@ -1,4 +1,4 @@
-"""What comes out of a transform for one batch of records."""
+"""The result of a transform for one batch of records."""
 
 from __future__ import annotations
 

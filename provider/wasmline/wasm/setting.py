@@ -1,4 +1,4 @@
-"""What a guest finds in the shim's memory before its first batch: its args, topics, schemas, and room for its logs."""
+"""Lays out the static part of the shim's memory: args, topics, schemas, and room for logs."""
 
 from __future__ import annotations
 
