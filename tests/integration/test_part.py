@@ -151,9 +151,12 @@ def test_a_zombie_that_wakes_before_the_other_attempt_is_done_commits_nothing(de
 
 
 def test_attempts_that_race_do_each_part_once_between_them(desk: Desk) -> None:
+    together = threading.Barrier(3, timeout=60)
+
     def racing(_: int) -> int:
         fenced = 0
         for begin in range(0, SIZE, 20):
+            together.wait()
             found = None
             while found is None:
                 try:
