@@ -13,6 +13,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -40,6 +41,7 @@ MIN_FREE_BYTES = 128 << 20
 
 _VARIABLE = "WASMLINE_CACHE"
 _DEFAULT = "~/.cache/wasmline"
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _PARTIAL = ".partial"
 _ENTRY_NAME = re.compile(rf"\.?[0-9a-f]{{64}}[-.].+|tmp\w{{8}}\{_PARTIAL}")
@@ -74,17 +76,34 @@ def _absolute(path: str) -> Path | None:
 
 
 def compiler_cache_folder(path: Path, *, fallback: Path) -> Path:
-    """Return the absolute ``path`` for what a program keeps, or ``fallback`` where that folder cannot be used."""
+    """Return the absolute ``path`` for what a program keeps, or ``fallback`` where that folder cannot be used.
+
+    A folder that other users may enter is closed to them, once nothing of theirs is found in it.
+    """
     try:
-        with open_folder(path, create=True):
+        with open_folder(path, create=True) as folder:
             if not os.access(path, os.W_OK):
                 raise PermissionError(errno.EACCES, "this user may not write to it")
             if shutil.disk_usage(path).free < MIN_FREE_BYTES:
                 raise OSError(errno.ENOSPC, f"less than {MIN_FREE_BYTES >> 20} MiB are free on its disk")
+            _close(path, stat.S_IMODE(os.fstat(folder).st_mode))
             return path.absolute()
     except OSError as error:
         _warn(path, error)
         return fallback
+
+
+def _close(path: Path, mode: int) -> None:
+    """Let no other user enter a folder of this mode. Raises UnsafePath where one owns something in it."""
+    if not mode & _OTHERS:
+        return
+    path.chmod(mode & ~_OTHERS)
+    for at, folders, files in os.walk(path):
+        for entry in (Path(at, name) for name in (*folders, *files)):
+            owner = entry.lstat().st_uid
+            if owner not in (0, os.geteuid()):
+                path.chmod(mode)
+                raise UnsafePath(f"user {owner} owns {entry} in it", path)
 
 
 class CacheFolder:

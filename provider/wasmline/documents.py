@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 def encode(document: Any) -> bytes:
     """Return a dataclass as UTF-8 JSON with its fields in order: equal documents give equal bytes."""
-    return msgspec.json.encode(document, order="deterministic")
+    return msgspec.json.encode(msgspec.to_builtins(document, str_keys=True, order="deterministic"))
 
 
 def decode(kind: type[T], data: bytes | str) -> T:

@@ -11,13 +11,17 @@
     ├─ RegistryError    VersionNotFound · VersionExists · DigestMismatch · RegistryUnavailable
     │                   InvalidReference(reference) · InvalidLayout(path) · InvalidArtifact
     ├─ DeployError      TopicNotFound(topic) · LimitExceeded · Conflict(name, generation) · DeploymentNotFound
-    │                   DeploymentPaused
+    │                   DeploymentPaused · TopicMisconfigured(topic, setting)
     ├─ KafkaError       BrokerUnavailable(bootstrap_servers) · InvalidKafkaConfig(key) · ClientClosed
     │                   NotAuthorized · InexactMetadata · GroupInUse(group, members)
+    │                   ProducerIdExpired · HangingTransaction(transactional_id, producer_id, partitions)
+    │                   HangingTransactionEnded(partitions), a BrokerUnavailable
     ├─ ConsumerError    InvalidConsumerOption(option) · InvalidOffsetMetadata(offset, reason) · CommitFailed
-    │                   ProducerFenced · TerminalFailure · RecordsFailed(failures, outputs) · HandlerCancelled
-    │                   HandlerBroken · HandlerStuck · OutputRefused(place) · UnsafeBroker
+    │                   MetadataTooLarge · ProducerFenced · TerminalFailure · RecordsFailed(failures, outputs)
+    │                   HandlerCancelled · HandlerTimeout(limit_ms) · HandlerBroken · HandlerStuck
+    │                   OutputRefused(place) · UnsafeBroker
     │                   RecordGivenUp(topic, partition, offset, attempts)
+    │                   OffsetOutOfRange(topic, partition, offset, start)
     ├─ LocalError       PrerequisiteMissing(install) · ArtifactUnavailable · PortInUse(port) · ServiceFailed(log)
     ├─ TrainingError    InvalidTrainSpec(field) · NotEnoughData(rows) · GateFailed(report)
     └─ JobError         UnsupportedSpecVersion · InvalidJob · JobNotFound · JobBusy(job, run) · JobFailed(report)
@@ -39,11 +43,14 @@ class WasmlineError(Exception):
     """The root of the tree. Keyword arguments are the facts of the error and become its attributes."""
 
     retryable: ClassVar[bool] = False
+    _declared = frozenset[str]()
+
+    def __init_subclass__(cls) -> None:
+        cls._declared = frozenset(name for each in cls.__mro__ for name in vars(each).get("__annotations__", {}))
 
     def __init__(self, message: str, **facts: Any) -> None:
         super().__init__(message)
-        known = {name for cls in type(self).__mro__ for name in vars(cls).get("__annotations__", {})}
-        if unknown := facts.keys() - known:
+        if unknown := facts.keys() - self._declared:
             raise TypeError(f"{type(self).__name__} declares no fact named {', '.join(sorted(unknown))}")
         self.__dict__.update(facts)
 
@@ -150,7 +157,7 @@ class GuestProtocolError(TransformError):
 
 
 class RecordTooLarge(TransformError):
-    """The record, or what the guest makes of it, is more than the host can hold at once."""
+    """The record, or what the guest makes of it, is more than the host can hold at once or an output topic takes."""
 
 
 class InvalidBatch(TransformError):
@@ -184,10 +191,11 @@ class VersionExists(RegistryError):
 
 
 class DigestMismatch(RegistryError):
-    """Stored bytes do not have the digest or the size that they are stored under."""
+    """Bytes do not have the digest or the size that is told of them; ``path`` is below a registry's root, if in one."""
 
     expected: str
     actual: str
+    path: str | None = None
 
 
 class InvalidReference(RegistryError):
@@ -220,6 +228,13 @@ class TopicNotFound(DeployError):
     """A topic of the deployment does not exist; transforms never create the topics they read or write."""
 
     topic: str
+
+
+class TopicMisconfigured(DeployError):
+    """A control topic exists with a ``setting`` under which what is written to it would be lost or not be found."""
+
+    topic: str
+    setting: str
 
 
 class LimitExceeded(DeployError):
@@ -256,6 +271,15 @@ class BrokerUnavailable(KafkaError):
     bootstrap_servers: str
 
 
+class HangingTransactionEnded(BrokerUnavailable):
+    """A transaction whose markers a broker had lost was ended as it was decided: what it held up can be opened again.
+
+    ``partitions`` are topics and numbers of those that had it open.
+    """
+
+    partitions: tuple[tuple[str, int], ...]
+
+
 class NotAuthorized(KafkaError):
     """The cluster does not let this client do what it asked for."""
 
@@ -274,11 +298,28 @@ class InexactMetadata(KafkaError):
     """This installation is not known to read and write the metadata of committed offsets byte for byte."""
 
 
+class ProducerIdExpired(KafkaError):
+    """The cluster has forgotten a transactional producer that began no transaction for long; a new one can go on."""
+
+    retryable = True
+
+
 class GroupInUse(KafkaError):
     """A consumer group whose offsets are a job's alone has members; ``members`` are their client ids and hosts."""
 
     group: str
     members: tuple[str, ...]
+
+
+class HangingTransaction(KafkaError):
+    """A broker lost markers of a transaction, and what was decided about it cannot be known: an operator has to decide.
+
+    ``partitions`` are topics and numbers of those that have it open.
+    """
+
+    transactional_id: str
+    producer_id: int
+    partitions: tuple[tuple[str, int], ...]
 
 
 class ConsumerError(WasmlineError):
@@ -302,6 +343,10 @@ class CommitFailed(ConsumerError):
     """Progress was not committed, because the group has moved on; the next assignment says where things stand."""
 
     retryable = True
+
+
+class MetadataTooLarge(CommitFailed, KafkaError):
+    """The broker keeps no metadata of this length beside an offset (``offset.metadata.max.bytes``)."""
 
 
 class ProducerFenced(ConsumerError):
@@ -334,10 +379,20 @@ class HandlerCancelled(ConsumerError):
     """An asyncio handler was cancelled by something other than the consumer."""
 
 
+class HandlerTimeout(ConsumerError):
+    """An asyncio handler was cancelled because it took longer than ``handler_timeout_ms``."""
+
+    limit_ms: float
+
+
 class OutputRefused(ConsumerError):
-    """An output can never be written: it is too large, or its topic refuses it. ``place`` counts its transaction's."""
+    """An output can never be written: it is too large, or its topic refuses it. ``place`` counts its transaction's.
+
+    ``with_others``: the broker refused its whole batch, and the fault may be another output's.
+    """
 
     place: int
+    with_others: bool = False
 
 
 class RecordGivenUp(ConsumerError):
@@ -347,6 +402,18 @@ class RecordGivenUp(ConsumerError):
     partition: int
     offset: int
     attempts: int
+
+
+class OffsetOutOfRange(ConsumerError):
+    """A log does not have the ``offset`` to go on at: retention has removed it, or the log was cut.
+
+    ``start`` is where the log begins, or where its other records begin, if it was cut; None where that is not known.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    start: int | None
 
 
 class UnsafeBroker(ConsumerError):

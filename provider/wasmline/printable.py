@@ -9,16 +9,21 @@ CONTROLS = re.compile(
     "\x00-\x1f\x7f-\x9f"  # C0, DEL and C1: escape sequences begin with these
     "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # bidirectional marks, overrides and isolates
     "\u00ad\u180e\u200b\u2028\u2029\u2060-\u2065\u206a-\u206f\ufeff\ufff9-\ufffb"  # invisible, or a line of its own
+    "\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"  # layout of hieroglyphs, shorthand and music
     "\ud800-\udfff"  # halves of surrogate pairs, which UTF-8 cannot carry
     "\U000e0000-\U000e007f"  # tags
     "]"
 )
 """What a terminal may obey, or what makes a text look like another one.
 
-Joiners (U+200C, U+200D) are not among them: emoji, Persian and the scripts of India are written with them.
+Of Unicode's category Cf all but two kinds: joiners (U+200C, U+200D), as emoji, Persian and the scripts of India are
+written with them; and the signs of Arabic, Syriac and Kaithi that span a number, which are visible.
 """
 
 _KEPT = ("\n", "\t")
+_MAX_LETTERS = 1_000
+_END_LETTERS = 300
+"""Of a line that is cut: its end says what to do."""
 
 
 def printable(text: str, *, lines: bool = False) -> str:
@@ -32,6 +37,14 @@ def printable(text: str, *, lines: bool = False) -> str:
 def one_line(text: str) -> str:
     """Return a text for a sentence: printable, with one space for each run of white space, line breaks included."""
     return printable(" ".join(text.split()))
+
+
+def bounded_line(problem: object) -> str:
+    """Return what others wrote, or what is wrong with it, as one printable line: of a long one, both ends."""
+    text = str(problem)
+    if len(text) > _MAX_LETTERS:
+        text = f"{text[: _MAX_LETTERS - _END_LETTERS]} ... {text[-_END_LETTERS:]}"
+    return one_line(text)
 
 
 def _escape(letter: str) -> str:

@@ -19,10 +19,9 @@ from wasmline.wasm.abi import FUNCTIONS
 from wasmline.wasm.declarations import declarations
 from wasmline.wasm.engine import new_engine
 from wasmline.wasm.guest import Code, Guest
-from wasmline.wasm.layout import BLOCKS, CLOCKS, INPUT, OUTPUT, STATE
+from wasmline.wasm.layout import BLOCKS, CLOCKS, INPUT, OUTPUT, OUTPUT_BYTES, STATE, WRITTEN, Block
 from wasmline.wasm.limits import HostLimits
 from wasmline.wasm.memory import MAX_TABLE_ELEMENTS, MAX_TABLES
-from wasmline.wasm.outbox import BYTES_COLUMNS
 from wasmline.wasm.shim import shim
 from wasmline.wasm.trampoline import SHIM_EXPORT, trampoline, wiring
 
@@ -67,15 +66,14 @@ class WatchedGuest(Guest):
     """
 
     def _let_run(self, hand_over: Callable[[], None]) -> None:
-        if not self._born_with:
+        if self._born_with is None:
             super()._let_run(hand_over)
             return
         regions = self._regions()
         self._fill_gaps(regions)
-        before, cells = self._copy(), OUTPUT.unpack(self._memory.control)
+        before, cells = self._copy(), self._cells(OUTPUT)
         super()._let_run(hand_over)
-        now = OUTPUT.unpack(self._memory.control)
-        if self._flushed or any(now[name] != cells[name] for name in PLACES):
+        if self._flushed or self._cells(OUTPUT) != cells:
             return  # the columns were laid out anew
         after = bytearray(self._copy())
         for start, size, may_change in regions:
@@ -83,23 +81,24 @@ class WatchedGuest(Guest):
                 after[start : start + size] = before[start : start + size]
         assert bytes(after) == before, "a guest changed what it may not change"
 
+    def _cells(self, block: Block) -> dict[str, int]:
+        return block.unpack(self._memory.read(block.start, block.size))
+
     def _copy(self) -> bytes:
         return ctypes.string_at(self._memory.address, self._memory._size)
 
     def _regions(self) -> list[tuple[int, int, bool]]:
         """Return where something is, how large it is, and whether a batch may change it."""
-        cells, inputs = OUTPUT.unpack(self._memory.control), INPUT.unpack(self._memory.control)
-        counts = [name for name in OUTPUT.names if name not in PLACES]
+        cells, inputs = self._cells(OUTPUT), self._cells(INPUT)
         rows, headers = cells["row_capacity"], cells["out_headers_capacity"]
-        regions = [(block.start, block.end - block.start, block in (CLOCKS, STATE)) for block in BLOCKS]
-        regions += [(OUTPUT.offsets[name], 4, True) for name in counts]
+        regions = [(block.start, block.end - block.start, block in (CLOCKS, WRITTEN, STATE)) for block in BLOCKS]
         regions += [(BLOCKS[-1].end, self._static.stderr - BLOCKS[-1].end, False)]
         regions += [(self._static.stderr, self._static.end - self._static.stderr, True)]
         regions += [(self._static.end, inputs["sizes"] - self._static.end, False)]
         regions += [(inputs["sizes"], 4 * inputs["records"], True)]
         regions += [(cells[name], 4 * rows, True) for name in ("row_index", "topic_index")]
         regions += [(cells["out_headers_offsets"], 4 * (rows + 1), True)]
-        for column, length in zip(BYTES_COLUMNS, (rows, rows, headers, headers), strict=True):
+        for column, length in zip(OUTPUT_BYTES, (rows, rows, headers, headers), strict=True):
             regions += [(cells[f"{column}_offsets"], 4 * (length + 1), True)]
             regions += [(cells[f"{column}_valid"], length, True)]
             regions += [(cells[f"{column}_data"], cells[f"{column}_capacity"], True)]
@@ -112,9 +111,6 @@ class WatchedGuest(Guest):
             if start > end:
                 self._memory.write(end, rng.randbytes(start - end))
             end = max(end, start + size)
-
-
-PLACES = [name for name in OUTPUT.names if not name.endswith(("rows", "_nulls", "_bytes")) and name != "out_headers"]
 
 
 class ObservedInstance(TransformInstance):

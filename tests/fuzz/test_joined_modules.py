@@ -20,7 +20,7 @@ from wasmline.testing.sandbox import Sandbox
 from wasmline.wasm import ResourceLimits
 from wasmline.wasm.binary import CODE, sections
 
-EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "120"))
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "60"))
 CALLS_PER_PROCESS = 2000
 
 BATCHES = [

@@ -6,7 +6,7 @@ import json
 import os
 import random
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext
 from typing import Any
 
 import fsspec
@@ -14,24 +14,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from stored_registry import DECLARED, PUBLICATIONS, WASM
 from wasmline.cli.trial import find
 from wasmline.deploy import DeploymentSpec
-from wasmline.errors import DeployError, RegistryError
-from wasmline.registry import ArtifactMetadata, FilesystemRegistry, Version, digest_of
+from wasmline.documents import decode, encode
+from wasmline.errors import DeployError, RegistryError, UnsupportedSpecVersion
+from wasmline.registry import FilesystemRegistry, Semver, digest_of
+from wasmline.training import ModelRecord, ModelRegistry, Promotion, PromotionLog
 
-EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "250"))
-WASM = b"\0asm\1\0\0\0"
-DECLARED = {
-    "input-topic": "in",
-    "output-topics": ["out", "dlq"],
-    "dead-letter-topic": "dlq",
-    "env": {"K": "1"},
-    "compression": "none",
-    "language": "c",
-    "memory-bytes": 2**26,
-    "timeout-ms": 3000,
-}
-PROVENANCE = {"_type": "https://in-toto.io/Statement/v1", "subject": [{"name": "a.wasm"}]}
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "100"))
 INDEX = "index.json"
 STRANGE: list[Any] = [
     *(None, True, 0, 1, -1, 2**31, 2**63, 2**70, 0.5, 1e308),
@@ -56,18 +47,24 @@ STRANGE: list[Any] = [
 ]
 
 
-class Layout:
-    """The files of ``a@1.0.0``, which are as they were published after each use."""
+class Stored:
+    """The files below a folder of a registry, which are as they were published after each use."""
 
-    def __init__(self, url: str) -> None:
-        self.registry = FilesystemRegistry(url)
-        metadata = ArtifactMetadata(description="Adds.", revision="abc", transform=DECLARED)
-        self.version = self.registry.publish("a", "1.0.0", WASM, metadata=metadata, provenance=PROVENANCE)
+    def __init__(self, url: str, folder: str, load: Callable[[str], Any]) -> None:
+        for publish in PUBLICATIONS:
+            publish(url)
+        self.url = url
+        self.folder = folder
+        self.loaded = load(url)
+        self._load = load
         self._files, root = fsspec.core.url_to_fs(url)
-        self._folder = f"{root}/modules/a/1.0.0"
-        paths = sorted(path.split("/a/1.0.0/", 1)[1] for path in self._files.find(self._folder))
+        self._folder = f"{root}/{folder}"
+        paths = sorted(path.split(f"/{folder}/", 1)[1] for path in self._files.find(self._folder))
         self.published = {path: self.read(path) for path in paths}
         self._added: list[str] = []
+
+    def load(self) -> Any:
+        return self._load(self.url)
 
     def read(self, path: str) -> bytes:
         return bytes(self._files.cat_file(f"{self._folder}/{path}"))
@@ -87,8 +84,8 @@ class Layout:
     def forge(self, dice: random.Random) -> None:
         """Change a manifest, a configuration or a declaration, and every digest on the way to it."""
         index = json.loads(self.published[INDEX])
-        module, about = index["manifests"]
-        descriptor = dice.choice([module, module, about])
+        artifact, *about = index["manifests"]
+        descriptor = dice.choice([artifact, artifact, *about])
         manifest = json.loads(self.read(_path(descriptor)))
         match dice.choice(["manifest", "manifest", "annotation", "declaration", "config", "layer"]):
             case "manifest":
@@ -104,10 +101,10 @@ class Layout:
             case "layer":
                 manifest["layers"][0].update(self._stored(damaged(self.read(_path(manifest["layers"][0])), dice)))
         descriptor.update(self._stored(json.dumps(manifest).encode()))
-        if descriptor is module:
-            attachment = json.loads(self.read(_path(about)))
-            attachment["subject"].update(digest=module["digest"], size=module["size"])
-            about.update(self._stored(json.dumps(attachment).encode()))
+        for each in about if descriptor is artifact else ():
+            attachment = json.loads(self.read(_path(each)))
+            attachment["subject"].update(digest=artifact["digest"], size=artifact["size"])
+            each.update(self._stored(json.dumps(attachment).encode()))
         self.write(INDEX, json.dumps(index).encode())
 
     def _stored(self, data: bytes) -> dict[str, Any]:
@@ -172,21 +169,41 @@ def _copy(document: Any) -> Any:
     return json.loads(json.dumps(document))
 
 
+FOLDERS: dict[str, Callable[[str], Any]] = {
+    "modules/a/1.0.0": lambda url: FilesystemRegistry(url).load("a", "1.0.0"),
+    "models/eta/1.0.0": lambda url: (ModelRegistry(url).get("eta", "1.0.0"), ModelRegistry(url).read("eta", "1.0.0")),
+    "promotions/eta/000001": lambda url: PromotionLog(url).history("eta"),
+}
+
+
 @pytest.fixture(scope="module", params=["disk", "object store"])
-def layout(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Layout:
-    return Layout(str(tmp_path_factory.mktemp("registry")) if request.param == "disk" else "memory://fuzz/registry")
+def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tmp_path_factory.mktemp("registry")) if request.param == "disk" else "memory://fuzz/registry"
 
 
-def read(layout: Layout, change: Callable[[], None]) -> tuple[Version, bytes] | None:
-    """Change the layout, and return what is read of it, or None of an error that the registry raises."""
+@pytest.fixture(scope="module", params=FOLDERS)
+def stored(request: pytest.FixtureRequest, url: str) -> Stored:
+    return Stored(url, request.param, FOLDERS[request.param])
+
+
+modules, models, decisions = (
+    pytest.mark.parametrize("stored", [folder], indirect=True, scope="module") for folder in FOLDERS
+)
+layouts = pytest.mark.parametrize("stored", list(FOLDERS)[:2], indirect=True, scope="module")
+
+
+def read(stored: Stored, change: Callable[[], None]) -> Any:
+    """Change what is stored, and return what is read of it, or None of an error that the registry raises."""
     try:
         change()
-        return layout.registry.load("a", "1.0.0")
-    except RegistryError as error:
+        return stored.load()
+    except (RegistryError, UnsupportedSpecVersion) as error:
         complaint = str(error)
     finally:
-        layout.restore()
+        stored.restore()
     assert complaint.isprintable()
+    assert stored.folder in complaint
+    assert len(complaint) < 10_000
     return None
 
 
@@ -194,52 +211,84 @@ FUZZED = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=li
 DICE = st.randoms(use_true_random=True)
 
 
+@layouts
 @FUZZED
 @given(dice=DICE)
-def test_a_version_with_damaged_files_is_as_it_was_published_or_refused(layout: Layout, dice: random.Random) -> None:
+def test_a_version_with_damaged_files_is_as_it_was_published_or_refused(stored: Stored, dice: random.Random) -> None:
     def change() -> None:
-        for path in dice.sample(sorted(layout.published), dice.choice([1, 1, 2])):
-            layout.write(path, damaged(layout.published[path], dice))
+        for path in dice.sample(sorted(stored.published), dice.choice([1, 1, 2])):
+            stored.write(path, damaged(stored.published[path], dice))
 
-    assert read(layout, change) in (None, (layout.version, WASM))
+    assert read(stored, change) in (None, stored.loaded)
 
 
+@layouts
 @FUZZED
 @given(dice=DICE)
-def test_a_version_with_another_index_is_as_it_was_published_or_refused(layout: Layout, dice: random.Random) -> None:
+def test_a_version_with_another_index_is_as_it_was_published_or_refused(stored: Stored, dice: random.Random) -> None:
     def change() -> None:
-        layout.write(INDEX, json.dumps(mutated(json.loads(layout.published[INDEX]), dice)).encode())
+        stored.write(INDEX, json.dumps(mutated(json.loads(stored.published[INDEX]), dice)).encode())
 
-    assert read(layout, change) in (None, (layout.version, WASM))
+    assert read(stored, change) in (None, stored.loaded)
 
 
+@modules
 @FUZZED
 @given(dice=DICE)
-def test_a_forged_version_is_refused_or_one_that_can_be_used(layout: Layout, dice: random.Random) -> None:
-    """Nothing but a signature would tell it from a published one; its bytes have its digest, and its types hold."""
-    found = read(layout, lambda: layout.forge(dice))
+def test_a_forged_version_is_refused_or_one_that_can_be_used(stored: Stored, dice: random.Random) -> None:
+    """Nothing but a signature would tell it from a published one; its bytes have its digest, and it can be deployed."""
+    found = read(stored, lambda: stored.forge(dice))
     if found is None:
         return
     version, wasm = found
     assert (version.name, version.version, version.digest) == ("a", "1.0.0", digest_of(wasm))
-    with suppress(DeployError):
+    missing = [key for key in ("input-topic", "output-topics") if key not in version.metadata.transform]
+    with pytest.raises(DeployError, match="declares no") if missing else nullcontext():
         assert DeploymentSpec.of(version).digest == digest_of(wasm)
 
 
+@modules
 @FUZZED
 @given(dice=DICE)
-def test_a_forged_version_is_found_or_refused_by_the_command_line(layout: Layout, dice: random.Random) -> None:
+def test_a_forged_version_is_found_or_refused_by_the_command_line(stored: Stored, dice: random.Random) -> None:
     try:
-        layout.forge(dice)
-        layout.registry.provenance("a", "1.0.0")
-        name = find("a@1.0.0", layout.registry.url).context.name
+        stored.forge(dice)
+        FilesystemRegistry(stored.url).provenance("a", "1.0.0")
+        name = find("a@1.0.0", stored.url).context.name
     except (RegistryError, DeployError):
         name = "a"
     finally:
-        layout.restore()
+        stored.restore()
     assert name == "a"
 
 
-def test_the_layout_is_restored_between_examples(layout: Layout) -> None:
-    assert layout.registry.load("a", "1.0.0") == (layout.version, WASM)
-    assert layout.registry.provenance("a", "1.0.0") == PROVENANCE
+@models
+@FUZZED
+@given(dice=DICE)
+def test_a_forged_model_is_refused_or_one_that_can_be_compared(stored: Stored, dice: random.Random) -> None:
+    found = read(stored, lambda: stored.forge(dice))
+    if found is None:
+        return
+    version, model = found
+    assert (version.name, version.version, version.digest) == ("eta", "1.0.0", digest_of(model))
+    assert version.record.layout.columns == version.record.columns
+    assert decode(ModelRecord, encode(version.record)) == version.record
+
+
+@decisions
+@FUZZED
+@given(dice=DICE)
+def test_a_forged_decision_is_refused_or_one_on_versions(stored: Stored, dice: random.Random) -> None:
+    def change() -> None:
+        ((path, document),) = stored.published.items()
+        forged = json.dumps(mutated(json.loads(document), dice)).encode()
+        stored.write(path, dice.choice([forged, damaged(document, dice)]))
+
+    for decision in read(stored, change) or []:
+        assert (decision.model, decision.number) == ("eta", 1)
+        assert Semver.parse(decision.live or "1.0.0")
+        assert decode(Promotion, encode(decision)) == decision
+
+
+def test_what_is_stored_is_restored_between_examples(stored: Stored) -> None:
+    assert stored.load() == stored.loaded

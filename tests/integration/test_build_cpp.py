@@ -154,6 +154,49 @@ def test_a_header_that_a_source_only_looks_for_is_a_source(tmp_path: Path, cache
     assert digests(folder, cache) != first
 
 
+def test_every_source_has_the_compiler_s_headers(tmp_path: Path, cache: Path) -> None:
+    folder = tmp_path / "new"
+    scaffold(folder, language="c", name="new")
+    (folder / "src/deep").mkdir()
+    for name in ("first.c", "deep/first.c"):
+        (folder / "src" / name).write_text("#include <string.h>\n#ifndef NDEBUG\n#error other flags\n#endif\n")
+    assert len(built(folder, cache).sources) == 3
+
+
+def test_a_header_that_appears_after_the_sources_were_listed_fails_the_build(tmp_path: Path, cache: Path) -> None:
+    """It is in no list that the digest is of, although the compiler reads it."""
+    folder = tmp_path / "new"
+    scaffold(folder, language="c", name="new")
+    main = folder / "src/main.c"
+    main.write_text(f'#if __has_include("late.h")\n#include "late.h"\n#endif\n{main.read_text()}')
+    project, zig = load_project(folder), toolchain_for("c")
+    files = sources(project, zig.default_sources)
+    inputs = zig.inputs(project, files, cache_dir=cache / "zig")
+    (folder / "src/late.h").touch()
+    with pytest.raises(BuildFailed, match="its files changed while they were compiled"):
+        zig.compile(project, files, tmp_path / "module.wasm", inputs=inputs, cache_dir=cache / "zig")
+
+
+def test_a_module_says_nothing_of_when_it_was_built(tmp_path: Path, cache: Path) -> None:
+    folder = tmp_path / "new"
+    scaffold(folder, language="c", name="new")
+    with (folder / "src/main.c").open("a") as file:
+        file.write(
+            '#pragma clang diagnostic ignored "-Wdate-time"\n__attribute__((export_name("built")))\n'
+            "const char* built(void) { return __TIMESTAMP__ __DATE__ __TIME__; }\n"
+        )
+    wasm = Path(built(folder, cache).path).read_bytes()
+    assert b"Thu Jan  1 00:00:00 1970Jan  1 197000:00:00\0" in wasm
+
+
+def test_a_file_in_the_place_of_the_headers_folder_is_refused(tmp_path: Path, cache: Path) -> None:
+    """Clang would take it for a map from the names of headers to those of files, and not list it."""
+    folder = echo(tmp_path / "echo")
+    (folder / "include").write_bytes(b"pamh")
+    with pytest.raises(BuildFailed, match="include is a file"):
+        digests(folder, cache)
+
+
 OUTSIDE = {
     "#include": '#include "../../outside/secret.h"\n',
     "#include, absolute": '#include "{outside}/secret.h"\n',
@@ -302,6 +345,19 @@ def test_the_compiler_s_complaint_names_file_and_line(tmp_path: Path, cache: Pat
         built(folder, cache)
     assert "return missing;" in caught.value.log
     assert not (folder / "build").exists()
+
+
+def test_a_source_that_ends_the_compiler_leaves_no_copy_of_what_it_included(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = echo(tmp_path / "echo")
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    (tmp_path / "secret.h").write_text("int secret;\n")
+    (folder / "src/main.cc").write_text('#include "../../secret.h"\n#pragma clang __debug crash\n')
+    with pytest.raises(BuildFailed, match="does not compile"):
+        built(folder, cache)
+    assert not [*(tmp_path / "temporary").rglob("*")]
 
 
 def test_exceptions_are_refused_by_the_compiler(tmp_path: Path, cache: Path) -> None:

@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 from contextlib import nullcontext
 from pathlib import Path
@@ -10,6 +12,7 @@ import pytest
 
 from wasmline.build import BuildReport, build, load_project, run_samples, scaffold
 from wasmline.build.toolchains import toolchain_for
+from wasmline.build.toolchains.compiler import find_executable
 from wasmline.errors import BuildFailed, InvalidProject, ToolchainMissing, UnsupportedAbi
 from wasmline.wasm import check_abi
 
@@ -176,6 +179,58 @@ def test_a_module_is_taken_from_the_repository_or_from_beside_the_project(
         built(folder, cache)
 
 
+@pytest.mark.parametrize("line", ["example.org/voice", "example.org/voice v0.0.0"])
+def test_a_module_file_that_decides_about_versions_alone_is_a_source(folder: Path, cache: Path, line: str) -> None:
+    """No package of its module is compiled; what it requires can still be what the others get."""
+    voice = folder.parent / "voice"
+    voice.mkdir()
+    (voice / "go.mod").write_text("module example.org/voice\n\ngo 1.16\n")
+    with (folder / "go.mod").open("a") as file:
+        file.write(f"\nrequire example.org/voice v0.0.0\n\nreplace {line} => ../voice\n")
+    first = built(folder, cache)
+    with (voice / "go.mod").open("a") as file:
+        file.write("\nrequire github.com/redpanda-data/redpanda/src/transform-sdk/go/transform v1.1.0\n")
+    assert built(folder, cache).source_digest != first.source_digest
+
+
+@pytest.mark.parametrize("path", ["/etc", "../../outside", "/proc/self/root/etc"])
+def test_a_replaced_module_that_nothing_needs_is_not_read_elsewhere(folder: Path, cache: Path, path: str) -> None:
+    with (folder / "go.mod").open("a") as file:
+        file.write(f"\nrequire example.org/voice v0.0.0\n\nreplace example.org/voice => {path}\n")
+    with pytest.raises(BuildFailed, match=r"go\.mod replaces example\.org/voice by /.*, which is outside of"):
+        built(folder, cache)
+
+
+@pytest.mark.parametrize("name", ["go.sum", "vendor/modules.txt", "voice/go.mod"])
+@pytest.mark.parametrize("link", [False, True])
+def test_what_go_reads_of_a_project_is_a_file_of_the_project(
+    folder: Path, cache: Path, tmp_path: Path, name: str, link: bool
+) -> None:
+    """It would wait for a pipe for ever, and print what another file holds."""
+    with (folder / "go.mod").open("a") as file:
+        file.write("\nrequire example.org/voice v0.0.0\n\nreplace example.org/voice => ./voice\n")
+    (tmp_path / "secret").write_text("secret")
+    path = folder / name
+    path.parent.mkdir(exist_ok=True)
+    path.unlink(missing_ok=True)
+    path.symlink_to(tmp_path / "secret") if link else os.mkfifo(path)
+    says = r"is a link to /.*secret, outside the project" if link else "which is not a regular file"
+    with pytest.raises(BuildFailed, match=says) as caught:
+        built(folder, cache)
+    assert caught.value.log == ""
+
+
+def test_a_vendored_module_needs_no_folder_of_its_own(folder: Path, cache: Path) -> None:
+    with_module(folder, folder.parent / "voice")
+    first = built(folder, cache)
+    go = find_executable("go", Path(sys.executable).parent)
+    assert go is not None
+    subprocess.run([go, "mod", "vendor"], cwd=folder, check=True)
+    shutil.rmtree(folder.parent / "voice")
+    second = built(folder, cache)
+    assert (second.cached, second.abi) == (False, first.abi)
+
+
 EVIL = """#!/bin/sh
 touch {canary}
 exit 1
@@ -226,6 +281,28 @@ def test_an_embedded_file_is_a_source(folder: Path, cache: Path) -> None:
     assert not second.cached
     assert second.source_digest != first.source_digest
     assert second.digest != first.digest
+
+
+def test_a_file_that_appears_after_the_sources_were_listed_fails_the_build(folder: Path, tmp_path: Path) -> None:
+    """It is in no list that the digest is of, although the compiler reads it."""
+    project, go = load_project(folder), toolchain_for("go")
+    inputs = go.inputs(project, [], cache_dir=tmp_path)
+    (folder / "late.go").write_text("package main\n")
+    with pytest.raises(BuildFailed, match="its files changed while they were compiled"):
+        go.compile(project, [], tmp_path / "module.wasm", inputs=inputs, cache_dir=tmp_path)
+
+
+def test_a_folder_through_the_folder_of_processes_is_refused(
+    folder: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It leads this process beside the project, and Go, whose current folder is another, into it, or anywhere."""
+    with_module(folder, folder / "voice")
+    shutil.copytree(folder / "voice", folder.parent / "voice")
+    module = folder / "go.mod"
+    module.write_text(module.read_text().replace("=> voice", "=> /proc/self/cwd/voice"))
+    monkeypatch.chdir(folder.parent)
+    with pytest.raises(BuildFailed, match="a path through /proc"):
+        built(folder, cache)
 
 
 @pytest.mark.parametrize("name", ["link.go", "_link.h", "x_wasm.s"])

@@ -2,13 +2,16 @@
 
 import os
 import shutil
+import socket
 import subprocess
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from wasmline.build import BuildReport, build, load_project, run_samples, scaffold
+from wasmline.build.inputs import digest
 from wasmline.build.toolchains import toolchain_for
 from wasmline.cli import main
 from wasmline.errors import BuildFailed, InvalidProject, ToolchainMissing, UnsupportedAbi
@@ -419,8 +422,10 @@ def test_a_program_that_is_no_transform_is_not_a_module(folder: Path, cache: Pat
 
 def test_a_lock_file_that_no_longer_fits_is_refused(folder: Path, cache: Path) -> None:
     replace(folder / "Cargo.toml", 'name = "transform"', 'name = "renamed"')
-    with pytest.raises(BuildFailed, match=r"shout does not compile: error: .*lock file.*--locked"):
+    with pytest.raises(BuildFailed, match=r"Cargo\.lock does not fit its Cargo\.toml: restore it, or remove it, and"):
         built(folder, cache)
+    (folder / "Cargo.lock").unlink()
+    assert built(folder, cache).size_bytes > 0
 
 
 def test_a_link_in_the_place_of_the_lock_file_is_not_written_through(folder: Path, cache: Path, tmp_path: Path) -> None:
@@ -429,6 +434,41 @@ def test_a_link_in_the_place_of_the_lock_file_is_not_written_through(folder: Pat
     with pytest.raises(BuildFailed, match="lock"):
         built(folder, cache)
     assert not (tmp_path / "canary").exists()
+
+
+@pytest.mark.parametrize("name", ["Cargo.toml", "Cargo.lock"])
+@pytest.mark.parametrize("link", [False, True])
+def test_what_cargo_reads_of_a_project_is_a_file_of_the_project(
+    folder: Path, cache: Path, tmp_path: Path, name: str, link: bool
+) -> None:
+    """It would wait for a pipe for ever, and print what another file holds."""
+    (tmp_path / "secret").write_text("secret")
+    (folder / name).unlink()
+    (folder / name).symlink_to(tmp_path / "secret") if link else os.mkfifo(folder / name)
+    says = r"is a link to /.*secret, outside the project" if link else "which is not a regular file"
+    with pytest.raises(BuildFailed, match=says) as caught:
+        built(folder, cache)
+    assert caught.value.log == ""
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "[patch.crates-io.x]\npath = 1\n",
+        '[patch.crates-io.x]\npath = "a\\u0000b"\n',
+        "[patch.crates-io.x]\ngit = 1\n",
+        '[[patch.crates-io.x]]\npath = "/etc"\n',
+        '[patch]\ncrates-io = [{ path = "/etc" }]\n',
+        '[replace]\n"x:1.0.0" = { path = 1 }\n',
+    ],
+)
+def test_an_override_that_cargo_does_not_know_is_refused_and_not_followed(
+    folder: Path, cache: Path, lines: str
+) -> None:
+    with (folder / "Cargo.toml").open("a") as file:
+        file.write(f"\n{lines}")
+    with pytest.raises(BuildFailed, match=r"shout does not compile: .*(invalid type|NUL)"):
+        inputs(folder, cache)
 
 
 def test_a_workspace_without_a_program_of_its_own_is_refused(folder: Path, cache: Path) -> None:
@@ -494,6 +534,110 @@ def test_a_crate_of_a_git_repository_is_refused(
         with pytest.raises(BuildFailed, match=r"voice: git\+file:.* is a git repository, which is not supported"):
             built(folder, cache)
     assert not list(cache.rglob("secret"))
+
+
+ELSEWHERE = {
+    "a git repository": '[dependencies.x]\ngit = "{server}"\n',
+    "one that only tests on another system need": "[target.'cfg(windows)'.dev-dependencies.x]\ngit = \"{server}\"\n",
+    "one in the place of a crate": '[patch.crates-io.x]\ngit = "{server}"\n',
+    "one in the place of a version": '[replace."x:1.0.0"]\ngit = "{server}"\n',
+    "a registry by its address": '[dependencies.x]\nversion = "1"\nregistry-index = "sparse+{server}/"\n',
+    "a registry that a neighbour names": '[dependencies.voice]\npath = "../voice"\n',
+}
+
+
+@pytest.mark.parametrize("lines", ELSEWHERE.values(), ids=ELSEWHERE)
+def test_no_server_that_a_project_names_is_asked(
+    folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, lines: str
+) -> None:
+    monkeypatch.setenv("CARGO_NET_OFFLINE", "false")
+    monkeypatch.setenv("CARGO_HTTP_TIMEOUT", "1")
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.setblocking(False)
+        server = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        (folder.parent / "voice/src").mkdir(parents=True)
+        (folder.parent / "voice/src/lib.rs").touch()
+        needs = ELSEWHERE["a registry by its address"].format(server=server)
+        (folder.parent / "voice/Cargo.toml").write_text(f'[package]\nname = "voice"\nversion = "1.0.0"\n{needs}')
+        manifest = folder / "Cargo.toml"
+        manifest.write_text(f"{manifest.read_text()}\n{lines.format(server=server)}")
+        (folder / "Cargo.lock").unlink()
+        with pytest.raises(BuildFailed, match=r"is a git repository, which|, by its address, which"):
+            inputs(folder, cache)
+        with pytest.raises(BlockingIOError):
+            listening.accept()
+
+
+def inputs(folder: Path, cache: Path) -> dict[str, Path]:
+    """Return what a build would read."""
+    return toolchain_for("rust").inputs(load_project(folder), [], cache_dir=cache)
+
+
+def with_crate(folder: Path, neighbour: Path, manifest: str = "") -> None:
+    """Make the project take a crate from another folder."""
+    (neighbour / "src").mkdir(parents=True)
+    (neighbour / "src/lib.rs").touch()
+    (neighbour / "Cargo.toml").write_text(manifest or '[package]\nname = "voice"\nversion = "0.0.0"\n')
+    path = os.path.relpath(neighbour, folder)
+    replace(folder / "Cargo.toml", "[dependencies]\n", f'[dependencies]\nvoice = {{ path = "{path}" }}\n')
+    (folder / "Cargo.lock").unlink()
+
+
+@pytest.mark.parametrize(
+    ("repository", "crate", "allowed"),
+    [
+        (None, "here/voice", True),
+        (None, "voice", False),
+        (".", "voice", True),
+        ("here/shout", "here/voice", False),
+        (None, "here/shout/link/voice", False),
+    ],
+)
+def test_a_crate_is_taken_from_the_repository_or_from_beside_the_project(
+    folder: Path, cache: Path, tmp_path: Path, repository: str | None, crate: str, allowed: bool
+) -> None:
+    if repository is not None:
+        (tmp_path / repository / ".git").mkdir()
+    (tmp_path / "outside").mkdir()
+    (folder / "link").symlink_to(tmp_path / "outside")
+    with_crate(folder, tmp_path / crate)
+    with nullcontext() if allowed else pytest.raises(BuildFailed, match=r"takes a crate or .* /.*voice, which is outs"):
+        assert "voice/src/lib.rs" in inputs(folder, cache)
+
+
+def test_a_member_behind_a_link_is_refused(folder: Path, cache: Path, tmp_path: Path) -> None:
+    with_crate(folder, tmp_path / "outside/voice")
+    (folder / "voice").symlink_to(tmp_path / "outside/voice")
+    replace(folder / "Cargo.toml", '"../../outside/voice"', '"voice"')
+    with pytest.raises(BuildFailed, match=r"takes a crate or its workspace from /.*shout/voice, which is outside"):
+        inputs(folder, cache)
+
+
+def test_what_a_crate_inherits_from_its_workspace_is_a_source(folder: Path, cache: Path, tmp_path: Path) -> None:
+    """Its version, and the features of what it depends on; and the workspace is near the project, too."""
+    manifest = '[package]\nname = "voice"\nversion.workspace = true\n'
+    with_crate(folder, folder.parent / "library/voice", manifest)
+    workspace = folder.parent / "library/Cargo.toml"
+    workspace.write_text('[workspace]\nmembers = ["*"]\n[workspace.package]\nversion = "1.0.0"\n')
+    first = digest(inputs(folder, cache), [])
+    workspace.write_text(f'{workspace.read_text()}description = "another"\n')
+    assert digest(inputs(folder, cache), []) != first
+    workspace.rename(tmp_path / "Cargo.toml")
+    replace(tmp_path / "Cargo.toml", '"*"', '"here/library/*"')
+    with pytest.raises(BuildFailed, match=r"takes a crate or its workspace from /.* which is outside"):
+        inputs(folder, cache)
+
+
+def test_a_file_that_appears_after_the_sources_were_listed_fails_the_build(folder: Path, cache: Path) -> None:
+    """It is in no list that the digest is of, although the compiler reads it."""
+    (folder / "src/table.txt").touch()
+    with (folder / "src/main.rs").open("a") as file:
+        file.write('const _: &str = include_str!("table.txt");\n')
+    before = inputs(folder, cache)
+    del before["./src/table.txt"]
+    project, rust = load_project(folder), toolchain_for("rust")
+    with pytest.raises(BuildFailed, match="its files changed while they were compiled"):
+        rust.compile(project, [], cache / "module.wasm", inputs=before, cache_dir=cache)
 
 
 def test_a_crate_of_a_neighbouring_folder_is_a_source(folder: Path, cache: Path, tmp_path: Path) -> None:

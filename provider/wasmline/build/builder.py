@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from wasmline.build.cache import BuildCache, write_whole
-from wasmline.build.inputs import digest
+from wasmline.build.inputs import changed, digest
 from wasmline.build.project import FILE, TransformProject
 from wasmline.build.report import BuildReport
 from wasmline.build.revision import revision
@@ -56,12 +56,12 @@ def build(
             commit = revision(project.folder, (project.folder / FILE, *inputs.values()))
             cached = cache.get(source_digest)
             if cached is None:
-                toolchain.compile(project, files, scratch / "module.wasm", cache_dir=compiler_cache)
+                toolchain.compile(project, files, scratch / "module.wasm", inputs=inputs, cache_dir=compiler_cache)
             wasm = cached or (scratch / "module.wasm").read_bytes()
         abi, imports = _checked(wasm)
         if cached is None:
             if digest(inputs, facts) != source_digest:
-                raise BuildFailed(f"{project.name}: its files changed while they were compiled: build again", log="")
+                raise changed(project)
             cache.put(source_digest, wasm)
         write_whole(path, wasm)
     except OSError as error:

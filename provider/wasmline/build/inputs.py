@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
 from wasmline.build.project import TransformProject
+from wasmline.build.revision import repository_root
 from wasmline.errors import BuildFailed
 from wasmline.sequence_digest import sequence_digest
+
+MAX_INPUT_BYTES = 1 << 30
+"""A larger file is refused: each one is read into memory."""
+
+_PROCESSES = Path("/proc")
+_MAX_LINKS = 40  # as many as Linux follows
 
 PROJECT = "."
 """The project's own folder, among the places of inputs."""
@@ -20,26 +27,60 @@ def input_names(
 ) -> dict[str, Path]:
     """Return files by the name of their place and their path in it; the paths are relative to the project's folder.
 
-    Left out are those in ``excluded`` folders: the compiler's version or a lock file stands for their content, but not
-    for a project's link to them. Raises BuildFailed for a file that lies anywhere else, or that a link leads to, and
-    for one that is not regular: a project reads what is its own.
+    Left out are those in ``excluded`` folders, unless a place lies in one: the compiler's version or a lock file
+    stands for their content, but not for a project's link to them. Raises BuildFailed for a file that lies anywhere
+    else, or that a link leads to, and for one that is not regular: a project reads what is its own.
     """
     roots = {name: Path(os.path.realpath(folder)) for name, folder in places.items()}
     fixed = [base for folder in excluded for base in (folder, Path(os.path.realpath(folder)))]
+    inner = [place for place in (*places.values(), *roots.values()) if _in(place, fixed)]
     inputs = {}
     for file in files:
-        if ".." not in file.parts and any(file.is_relative_to(folder) for folder in fixed):
+        if ".." not in file.parts and _in(file, fixed) and not _in(file, inner):
             continue
-        real = Path(os.path.realpath(project.folder / file))
+        real = _real(project, file)
         name = next((name for name, root in roots.items() if real.is_relative_to(root)), None)
         if name is None or "\ufffd" in str(file):  # of a compiler's list, decoded: it may stand for any byte
             raise _outside(project, file, real, linked=name is None)
         if not real.is_file():  # to read a FIFO would wait for a writer
             raise BuildFailed(f"{project.name} reads {real}, which is not a regular file", log="")
+        if real.stat().st_size > MAX_INPUT_BYTES:
+            raise BuildFailed(f"{project.name} reads {real}, which has more than {MAX_INPUT_BYTES} bytes", log="")
         bases = (places[name], roots[name])
         path = next((file.relative_to(base) for base in bases if file.is_relative_to(base)), file)
-        inputs[f"{name}/{(real.relative_to(roots[name]) if path.is_absolute() else path).as_posix()}"] = real
+        target = real.relative_to(roots[name])
+        shown = target if path.is_absolute() else path
+        # A link is not a copy of its target: to `#pragma once`, both are one file.
+        linked = f"\0{target.as_posix()}" if Path(os.path.normpath(shown)) != target else ""
+        inputs[f"{name}/{shown.as_posix()}{linked}"] = real
     return inputs
+
+
+def _in(path: Path, folders: Iterable[Path]) -> bool:
+    return any(path.is_relative_to(folder) for folder in folders)
+
+
+def _real(project: TransformProject, file: Path) -> Path:
+    """Return where a file lies. Raises BuildFailed for a path through /proc: it leads each process somewhere else."""
+    path = project.folder / file
+    real = Path(os.path.realpath(path))
+    if real != path and _PROCESSES in _passed(path):
+        raise BuildFailed(
+            f"{project.name} reads {file}, a path through {_PROCESSES}: put what it needs into its folder", log=""
+        )
+    return real
+
+
+def _passed(path: Path) -> Iterator[Path]:
+    """Yield the folders and links that an absolute path leads through, and those that the links lead through."""
+    at, following, links = Path("/"), [*reversed(path.parts[1:])], _MAX_LINKS
+    while following:
+        at = Path(os.path.normpath(at / following.pop()))
+        yield at
+        if at.is_symlink() and links:
+            target, links = at.readlink(), links - 1
+            following += reversed(target.parts)
+            at = at.parent
 
 
 def _outside(project: TransformProject, file: Path, real: Path, *, linked: bool) -> BuildFailed:
@@ -54,6 +95,23 @@ def _outside(project: TransformProject, file: Path, real: Path, *, linked: bool)
         f"{project.name} reads {real}, which is outside of the project's folder: put what it needs there",
         log="" if file == real else f"{file} is {real}",
     )
+
+
+def check_folder(project: TransformProject, folder: Path, named: str) -> None:
+    """Raise BuildFailed for a folder outside the project's git repository or, without one, the project's parent.
+
+    ``named`` says, before the folder, what names it.
+    """
+    allowed = repository_root(project.folder) or project.folder.parent.resolve()
+    if not folder.resolve().is_relative_to(allowed):
+        raise BuildFailed(
+            f"{project.name}: {named} {folder}, which is outside of {allowed}: put what the project needs there", log=""
+        )
+
+
+def changed(project: TransformProject) -> BuildFailed:
+    """Return the error of a build whose compiler may have read other files than the digest is of."""
+    return BuildFailed(f"{project.name}: its files changed while they were compiled: build again", log="")
 
 
 def digest(inputs: Mapping[str, Path], facts: Sequence[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from typing import Any
 from wasmline.build.sizes import parse_size
 from wasmline.build.yaml_map import YamlMap
 from wasmline.errors import DeployError, InvalidProject, InvalidReference
+from wasmline.printable import bounded_line, printable
 from wasmline.registry import Semver
 from wasmline.wasm import ResourceLimits, TransformContext
 
@@ -81,8 +83,8 @@ class TransformProject:
 
     def output(self, path: Path) -> Path:
         """Return where a file of the project is to be written. Raises InvalidProject where a link leads out of it."""
-        folder = (self.folder / path).parent.resolve()
-        if not folder.is_relative_to(self.folder.resolve()):
+        folder = Path(os.path.realpath((self.folder / path).parent))
+        if not folder.is_relative_to(os.path.realpath(self.folder)):
             raise InvalidProject(
                 f"{self.folder / path.parent} is a link that leads out of the project, to {folder}: remove it",
                 path=str(self.folder / FILE),
@@ -107,6 +109,7 @@ class TransformProject:
 def load_project(folder: Path | str) -> TransformProject:
     """Return the project in a folder. Raises InvalidProject, which names the file and the line."""
     path = Path(folder) / FILE
+    _check_folder_name(path)
     file = YamlMap.load(path, KEYS)
     limits = file.map("limits", LIMIT_KEYS)
     project = TransformProject(
@@ -126,6 +129,17 @@ def load_project(folder: Path | str) -> TransformProject:
     )
     _check_bounds(file, limits, project)
     return project
+
+
+def _check_folder_name(path: Path) -> None:
+    """Refuse a folder whose path is not the same text to a compiler, to a terminal and in a report."""
+    folder = str(path.parent.resolve())
+    if printable(folder) != folder:
+        raise InvalidProject(
+            f"{bounded_line(folder)} has a control character or bytes that are no text in its name: rename the folder",
+            path=str(path),
+            line=None,
+        )
 
 
 def _name(file: YamlMap) -> str:

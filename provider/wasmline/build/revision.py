@@ -10,9 +10,12 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import resource
 import subprocess
 import tempfile
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from wasmline.build.toolchains.compiler import environment, find_executable
@@ -23,12 +26,24 @@ _NO_CONFIGURATION = {
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_CONFIG_SYSTEM": os.devnull,
     "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_LITERAL_PATHSPECS": "1",
     "GIT_NO_LAZY_FETCH": "1",
     "GIT_NO_REPLACE_OBJECTS": "1",
 }
 _MAX_LINE_BYTES = 4096
+_MAX_ARGUMENT_BYTES = 100_000
+"""Of the paths in one question; all arguments and variables of a process may take 2 MiB, or less by its limits."""
+_POINTER_BYTES = 9
+"""Of each argument beside its letters: its end and its place."""
 _TIMEOUT_S = 30
+"""For all questions about one repository and its submodules."""
+_MAX_MEMORY_BYTES = 2 << 30
+"""Of git: an object or a reference of a repository may grow without end."""
+_SMALL_WINDOWS = ("-c", "core.packedGitWindowSize=32m", "-c", "core.packedGitLimit=256m")
 _NO_OBJECT = (b"", b"", b"")
+
+_Objects = dict[bytes, list[bytes]]
+"""Mode, type and name of objects, by their paths in a commit."""
 
 
 def repository_root(folder: Path) -> Path | None:
@@ -44,33 +59,63 @@ def revision(folder: Path, files: Iterable[Path]) -> str | None:
     objects are in another format than git's first.
     """
     git, root = find_executable("git"), repository_root(folder)
-    return None if git is None or root is None else _revision(git, root, [*files])
+    if git is None or root is None:
+        return None
+    return _revision(git, root, [file for file in files if file.is_relative_to(root)])
 
 
 def _revision(git: str, root: Path, files: Sequence[Path]) -> str | None:
     """Return the revision of the repository whose work tree is ``root``."""
+    deadline = time.monotonic() + _TIMEOUT_S
+    found = _contents(git, root, files, deadline)
+    if found is None:
+        return None
+    commit, objects = found
+    dirty = f"{commit}+dirty"
+    blobs: list[tuple[Path, bytes]] = []
+    following = [(root, files, objects)]
+    while following:
+        place, below, objects = following.pop()
+        submodules: dict[Path, list[Path]] = {}
+        for file in below:
+            path = file.relative_to(place)
+            _, kind, name = objects.get(os.fsencode(path), _NO_OBJECT)
+            above = path.parents[:-1]  # without the root, whatever a tree says of it
+            submodule = next((at for at in above if objects.get(os.fsencode(at), _NO_OBJECT)[1] == b"commit"), None)
+            if submodule is not None:
+                submodules.setdefault(submodule, []).append(file)
+            elif kind != b"blob":
+                return dirty
+            else:
+                blobs.append((file, name))
+        for path, inner in submodules.items():
+            found = _contents(git, place / path, inner, deadline)
+            if found is None or found[0] != objects[os.fsencode(path)][2].decode():
+                return dirty
+            following.append((place / path, inner, found[1]))
+    return dirty if any(name != _blob(file) for file, name in blobs) else commit
+
+
+def _contents(git: str, root: Path, files: Sequence[Path], deadline: float) -> tuple[str, _Objects] | None:
+    """Return the commit of a work tree, and what it has of those files; None where git does not say."""
     with tempfile.TemporaryDirectory(prefix="wasmline-git-") as place:
         repository = Path(place)
-        if not _link(root / ".git", repository):
+        try:
+            if not _link(root / ".git", repository):
+                return None
+        except OSError as error:
+            log.warning(
+                "%s cannot be read, and the build's report has no revision: %s: allow to read it, or remove it",
+                root / ".git",
+                error.strerror,
+            )
             return None
-        commit = _git(git, repository, "rev-parse", "--verify", "HEAD^{commit}")
-        if commit is None:
+        answer = _git(git, repository, deadline, "rev-parse", "--verify", "HEAD^{commit}")
+        if answer is None:
             return None
-        listed = _git(git, repository, "ls-tree", "-r", "-z", "--full-tree", commit.decode().strip()) or b""
-    objects = {path: information.split() for information, _, path in _entries(listed)}
-    submodules: dict[Path, list[Path]] = {}
-    dirty = False
-    for file in (file.relative_to(root) for file in files if file.is_relative_to(root)):
-        _, kind, name = objects.get(os.fsencode(file), _NO_OBJECT)
-        above = file.parents[:-1]  # without the root, whatever a tree says of it
-        submodule = next((path for path in above if objects.get(os.fsencode(path), _NO_OBJECT)[1] == b"commit"), None)
-        if submodule is not None:
-            submodules.setdefault(submodule, []).append(root / file)
-        else:
-            dirty = dirty or kind != b"blob" or name != _blob(root / file)
-    for path, below in submodules.items():
-        dirty = dirty or _revision(git, root / path, below) != objects[os.fsencode(path)][2].decode()
-    return commit.decode().strip() + ("+dirty" if dirty else "")
+        commit = answer.decode().strip()
+        objects = _objects(git, repository, deadline, commit, [file.relative_to(root) for file in files])
+        return None if objects is None else (commit, objects)
 
 
 def _link(git: Path, repository: Path) -> bool:
@@ -94,28 +139,57 @@ def _line(path: Path) -> str:
         return os.fsdecode(file.read(_MAX_LINE_BYTES).partition(b"\n")[0])
 
 
-def _git(git: str, repository: Path, *arguments: str) -> bytes | None:
+def _git(git: str, repository: Path, deadline: float, *arguments: str) -> bytes | None:
     """Return what git prints; None where it fails, or waits for what is no regular file among its own."""
-    command = [git, f"--git-dir={repository}", *arguments]
-    try:
-        ended = subprocess.run(
-            command,
-            cwd=repository,
-            env=environment() | _NO_CONFIGURATION,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=False,
-            timeout=_TIMEOUT_S,
-        )
-    except subprocess.TimeoutExpired:
-        log.warning("git did not answer within %s s: the build's report has no revision", _TIMEOUT_S)
-        return None
-    return ended.stdout if ended.returncode == 0 else None
+    command = [git, *_SMALL_WINDOWS, f"--git-dir={repository}", *arguments]
+    with subprocess.Popen(
+        command,
+        cwd=repository,
+        env=environment() | _NO_CONFIGURATION,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        if hasattr(resource, "prlimit"):
+            with suppress(ProcessLookupError):  # it has ended already
+                resource.prlimit(process.pid, resource.RLIMIT_AS, (_MAX_MEMORY_BYTES, _MAX_MEMORY_BYTES))
+        try:
+            answer, _ = process.communicate(timeout=max(deadline - time.monotonic(), 0))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            log.warning("git did not answer within %s s: the build's report has no revision", _TIMEOUT_S)
+            return None
+    return answer if process.returncode == 0 else None
 
 
-def _entries(listed: bytes) -> Iterable[tuple[bytes, bytes, bytes]]:
-    """Return ``mode type object``, a tab and the path of each file in git's list."""
-    return (entry.partition(b"\t") for entry in listed.split(b"\0") if entry)
+def _objects(git: str, repository: Path, deadline: float, commit: str, files: Iterable[Path]) -> _Objects | None:
+    """Return mode, type and object of the files that are in a commit, and of submodules above them, by path.
+
+    None where git fails. Only these are asked for: a commit of some kilobytes can hold more files than fit into memory.
+    """
+    objects = {}
+    for paths in _batches(sorted({os.fsencode(path) for file in files for path in (file, *file.parents[:-1])})):
+        asked = map(os.fsdecode, paths)
+        listed = _git(git, repository, deadline, "ls-tree", "-z", "--full-tree", commit, "--", *asked)
+        if listed is None:
+            return None
+        for information, _, path in (entry.partition(b"\t") for entry in listed.split(b"\0")):
+            objects[path] = information.split()
+    return objects
+
+
+def _batches(paths: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Yield paths in lists that fit into the arguments of a process."""
+    batch: list[bytes] = []
+    size = 0
+    for path in paths:
+        if size + len(path) > _MAX_ARGUMENT_BYTES:
+            yield batch
+            batch, size = [], 0
+        batch.append(path)
+        size += len(path) + _POINTER_BYTES
+    if batch:
+        yield batch
 
 
 def _blob(file: Path) -> bytes:

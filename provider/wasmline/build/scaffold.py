@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -27,13 +28,15 @@ def scaffold(folder: Path, *, language: str = "cpp", name: str | None = None) ->
         raise _refused(folder, f"{name!r} cannot name a transform: choose a name of lower-case letters, digits and -")
     template = resources.files("wasmline.build") / "templates" / language
     files = {folder / path: text.replace("@NAME@", name) for path, text in _files(template, Path())}
-    if (folder / ".gitignore").exists():
+    if os.path.lexists(folder / ".gitignore"):
         del files[folder / ".gitignore"]
-    if taken := [path for path in files if path.exists()]:
+    linked = [path for path in files if path.parent != folder and path.parent.is_symlink()]
+    if taken := [*linked, *filter(os.path.lexists, files)]:
         raise _refused(folder, f"{taken[0]} exists already; choose an empty folder")
     for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, "utf-8")
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
     return sorted(files)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import stat
+import re
 from collections.abc import Collection, Iterator
 from difflib import get_close_matches
 from pathlib import Path
@@ -12,9 +12,15 @@ from yaml.error import MarkedYAMLError
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from yaml.reader import ReaderError
 
+from wasmline.build.project_file import read_project_file
 from wasmline.errors import InvalidProject
+from wasmline.printable import bounded_line
+
+MAX_FILE_BYTES = 1 << 17
+"""A larger file is refused: of some, the parser takes twenty seconds for each megabyte."""
 
 _NULL = "tag:yaml.org,2002:null"
+_NO_TEXT = re.compile("[\0\ud800-\udfff]")
 
 
 class YamlMap:
@@ -38,9 +44,7 @@ class YamlMap:
         """Return the mapping that a file holds; keys other than ``known`` are refused."""
         text = ""
         try:
-            if not stat.S_ISREG(path.stat().st_mode):
-                raise OSError("it is not a regular file")
-            text = path.read_text("utf-8")
+            text = read_project_file(path, MAX_FILE_BYTES).decode()
             node = yaml.compose(text, Loader=yaml.SafeLoader)
         except FileNotFoundError as error:
             raise InvalidProject(
@@ -52,7 +56,11 @@ class YamlMap:
             raise InvalidProject(f"{path} cannot be read: {error}", path=str(path), line=None) from error
         except yaml.YAMLError as error:
             line, problem = _problem(error, text)
-            raise InvalidProject(f"{path}:{line}: not YAML: {problem}", path=str(path), line=line) from error
+            raise InvalidProject(
+                f"{path}:{line}: not YAML: {bounded_line(problem)}", path=str(path), line=line
+            ) from error
+        except (ValueError, OverflowError) as error:  # of an escape, or the version of YAML, beyond every number
+            raise InvalidProject(f"{path}: not YAML: {bounded_line(error)}", path=str(path), line=None) from error
         except RecursionError as error:
             raise InvalidProject(f"{path}: nested too deeply to be read", path=str(path), line=None) from error
         if node is None:
@@ -107,6 +115,7 @@ class YamlMap:
     def _add(self, key: Node, value: Node, known: Collection[str] | None) -> None:
         if not isinstance(key, ScalarNode):
             raise self._error_at(key, "a key must be plain text")
+        self._check_letters(key)
         if key.value in self._keys:
             raise self._error_at(key, f"`{key.value}` is given twice, first in line {_line(self._keys[key.value])}")
         if known is not None and key.value not in known:
@@ -119,11 +128,19 @@ class YamlMap:
     def _scalar(self, key: str, node: Node) -> str:
         if not isinstance(node, ScalarNode) or node.tag == _NULL:
             raise self._error_at(node, f"`{key}` needs a plain value")
+        self._check_letters(node)
         text: str = node.value
         return text
 
+    def _check_letters(self, node: ScalarNode) -> None:
+        """Refuse what an escape can put into a text and neither a path nor UTF-8 can hold."""
+        if found := _NO_TEXT.search(node.value):
+            raise self._error_at(node, f"it holds U+{ord(found[0]):04X}, which is no text: leave it out")
+
     def _error_at(self, node: Node, problem: str) -> InvalidProject:
-        return InvalidProject(f"{self._path}:{_line(node)}: {problem}", path=str(self._path), line=_line(node))
+        return InvalidProject(
+            f"{self._path}:{_line(node)}: {bounded_line(problem)}", path=str(self._path), line=_line(node)
+        )
 
 
 def _problem(error: yaml.YAMLError, text: str) -> tuple[int, str]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib
 import logging
-import sys
+import traceback
 
 import click
 
 from wasmline import __version__
-from wasmline.errors import BuildFailed, SampleMismatch, WasmlineError
+from wasmline.errors import BuildFailed, ModuleError, RegistryError, SampleMismatch, WasmlineError
 from wasmline.printable import printable
 
 __all__ = ["main"]
@@ -37,6 +37,7 @@ class Failure(click.ClickException):
 
     def __init__(self, error: WasmlineError | OSError) -> None:
         super().__init__(str(error))
+        self._has_lines = not isinstance(error, ModuleError | RegistryError)  # which quote names of files
         self._details = ""
         if isinstance(error, BuildFailed):
             self._details = error.log
@@ -47,7 +48,20 @@ class Failure(click.ClickException):
 
         if self._details:
             click.echo(printable(self._details.rstrip(), lines=True), err=True)
-        click.echo(f"wasmline: {printable(self.message, lines=True)}", err=True)
+        click.echo(f"wasmline: {printable(self.message, lines=self._has_lines)}", err=True)
+
+
+class TerminalFormatter(logging.Formatter):
+    """Log lines without control characters, which a library may log of a record, a module or a registry.
+
+    A message is one line, unless it says ``has_lines`` of itself; a traceback keeps its lines.
+    """
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+        return printable(super().formatMessage(record), lines=getattr(record, "has_lines", False))
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record), lines=True)
 
 
 class Commands(click.Group):
@@ -71,8 +85,10 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except (WasmlineError, OSError) as error:
-            if ctx.params["debug"] or isinstance(error, BrokenPipeError):  # a reader that has enough is no error
+            if isinstance(error, BrokenPipeError):  # a reader that has enough is no error
                 raise
+            if ctx.params["debug"]:
+                click.echo(printable(traceback.format_exc(), lines=True), err=True)
             raise Failure(error) from error
 
 
@@ -84,5 +100,9 @@ def main(debug: bool) -> None:
 
     Exit status: 0 done, 1 an error, 2 wrong usage; `run` ends with 3 if records failed.
     """
-    if debug:  # otherwise logging's last resort shows warnings on stderr
-        logging.basicConfig(stream=sys.stderr, level=logging.DEBUG, format="%(levelname)s %(name)s: %(message)s")
+    if debug:
+        handler = logging.StreamHandler()
+        handler.setFormatter(TerminalFormatter("%(levelname)s %(name)s: %(message)s"))
+        logging.basicConfig(handlers=[handler], level=logging.DEBUG)
+    elif logging.lastResort:  # shows warnings on stderr
+        logging.lastResort.setFormatter(TerminalFormatter())

@@ -7,12 +7,9 @@ from pathlib import Path
 
 from wasmline.errors import InvalidModule
 from wasmline.registry import FilesystemRegistry, parse_reference
+from wasmline.transform_limits import MAX_MODULE_BYTES
 from wasmline.wasm import ResourceLimits, Schema, TransformContext
 from wasmline.wasm.context import Clock
-from wasmline.wasm.validation import MAX_MODULE_BYTES
-
-MAX_BYTES = MAX_MODULE_BYTES
-"""Where the reading of a file ends: a device may have no end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +55,7 @@ class Trial:
 def find(transform: str, registry: str) -> Trial:
     """Return the transform that an argument names: an existing folder, file, pipe or device, else ``NAME[@VERSION]``.
 
-    Raises InvalidModule for what cannot be read, and for a stream that goes on after MAX_BYTES.
+    Raises InvalidModule for what cannot be read, and for a stream that goes on after MAX_MODULE_BYTES.
     """
     path = Path(transform)
     if path.is_dir():
@@ -89,11 +86,11 @@ def _from_project(folder: Path) -> Trial:
 def _from_file(path: Path) -> Trial:
     try:
         with path.open("rb") as file:
-            wasm = file.read(MAX_BYTES + 1)
+            wasm = file.read(MAX_MODULE_BYTES + 1)  # a device may have no end
     except OSError as error:
         raise InvalidModule(f"{path} cannot be read: {error.strerror}") from error
-    if len(wasm) > MAX_BYTES:
-        raise InvalidModule(f"{path} holds more than {MAX_BYTES} bytes, which no module does")
+    if len(wasm) > MAX_MODULE_BYTES:
+        raise InvalidModule(f"{path} holds more than {MAX_MODULE_BYTES} bytes, which no module does")
     context = TransformContext(name=path.stem, input_topic="input", output_topics=("output",))
     return Trial(wasm=wasm, context=context, limits=ResourceLimits(), declared=False)
 

@@ -15,6 +15,8 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 import msgspec
 from msgspec import Meta
 
+from wasmline.transform_limits import MAX_MODULE_BYTES
+
 T = TypeVar("T")
 
 MANIFEST_TYPE: Final = "application/vnd.oci.image.manifest.v1+json"
@@ -25,10 +27,10 @@ LAYOUT_FILE = ("oci-layout", b'{"imageLayoutVersion":"1.0.0"}')
 INDEX_FILE = "index.json"
 
 MAX_DOCUMENT_BYTES = 4 * 2**20
-"""Of an index, a manifest, a configuration or an attachment; registries accept manifests of 4 MiB."""
+"""Of an index, its manifests together, a configuration or an attachment. Registries accept manifests of 4 MiB."""
 
-MAX_BLOB_BYTES = 2**28
-"""Of a layer."""
+MAX_LAYER_BYTES = MAX_MODULE_BYTES
+"""Of a layer, whatever it is: no kind of artifact has larger ones than modules."""
 
 MAX_MANIFESTS = 32
 """Of an index: the artifact's and those of its attachments."""
@@ -50,16 +52,29 @@ def blob_path(digest: str) -> str:
 def decoded(data: bytes, kind: type[T]) -> T:
     """Return the ``kind`` that a JSON document holds.
 
-    Raises ValueError for anything else: other types, bytes that are not UTF-8, a key that is repeated in an object,
-    nesting without end.
+    Raises ValueError for anything else: more than MAX_DOCUMENT_BYTES, other types, bytes that are not UTF-8, a key that
+    is repeated in an object, nesting without end.
     """
+    if len(data) > MAX_DOCUMENT_BYTES:
+        raise ValueError(f"it takes more than {MAX_DOCUMENT_BYTES} bytes")
     try:
         json.loads(data.decode(), object_pairs_hook=_require_unique)
         return msgspec.json.decode(data, type=kind)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
-    except msgspec.DecodeError as error:
+
+
+def encoded(document: Any, kind: type) -> bytes:
+    """Return a document as JSON from which ``decoded`` makes a ``kind``; equal documents give equal bytes.
+
+    Raises ValueError for what JSON cannot hold, and for what ``decoded`` would refuse.
+    """
+    try:
+        data = msgspec.json.encode(document, order="deterministic")
+    except (TypeError, RecursionError) as error:
         raise ValueError(str(error)) from error
+    decoded(data, kind)
+    return data
 
 
 def _require_unique(pairs: list[tuple[str, Any]]) -> None:
@@ -81,8 +96,11 @@ class Layer:
 
     @classmethod
     def json(cls, media_type: str, document: Any) -> Layer:
-        """Return a document as a layer: equal documents give equal bytes."""
-        return cls(media_type=media_type, data=msgspec.json.encode(document, order="deterministic"))
+        """Return an object as a layer. Raises ValueError where ``encoded`` does."""
+        try:
+            return cls(media_type=media_type, data=encoded(document, dict[str, Any]))
+        except ValueError as error:
+            raise ValueError(f"a {media_type}: {error}") from error
 
     @property
     def digest(self) -> str:
@@ -104,7 +122,7 @@ class Descriptor(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
 
     media_type: str
     digest: str
-    size: Annotated[int, Meta(ge=0, le=MAX_BLOB_BYTES)]
+    size: Annotated[int, Meta(ge=0, le=MAX_LAYER_BYTES)]
     artifact_type: str | None = None
     annotations: dict[str, str] = {}
 
@@ -140,6 +158,10 @@ class Index(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         INDEX_TYPE  # which the specification lets be absent
     )
     manifests: Annotated[list[Descriptor], Meta(min_length=1, max_length=MAX_MANIFESTS)]
+
+    def __post_init__(self) -> None:
+        if sum(each.size for each in self.manifests) > MAX_DOCUMENT_BYTES:
+            raise ValueError(f"its manifests take more than {MAX_DOCUMENT_BYTES} bytes together")
 
     def named(self, version: str) -> tuple[Descriptor, list[Descriptor]]:
         """Return the manifest of ``version`` and those of its attachments. Raises ValueError for another version's."""

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
-from wasmline.errors import InvalidArtifact
 from wasmline.registry.layout import (
     EMPTY,
     INDEX_FILE,
     INDEX_TYPE,
     LAYOUT_FILE,
     MANIFEST_TYPE,
-    MAX_BLOB_BYTES,
     MAX_DOCUMENT_BYTES,
-    MAX_MANIFESTS,
+    MAX_LAYER_BYTES,
     REFERENCE_NAME,
     Descriptor,
     Index,
     Layer,
     Manifest,
     blob_path,
+    decoded,
+    encoded,
 )
 from wasmline.registry.storage import File
 
@@ -31,25 +32,31 @@ def layout_files(
 ) -> list[File]:
     """Return the files of an artifact's layout, the index last.
 
-    Raises InvalidArtifact for what is too large to be read again.
+    Raises ValueError for what could not be read again: what is too large, has no layer, or a configuration that is not
+    an object.
     """
+    _check_sizes(layers, MAX_LAYER_BYTES)
+    _check_sizes([config, *attachments], MAX_DOCUMENT_BYTES)
+    _check_configuration(config)
     manifest = _manifest_of(layers, config, annotations)
     subject = Descriptor.of(manifest)
     about = [(document.media_type, _manifest_of([document], EMPTY, {}, subject=subject)) for document in attachments]
-    documents = [config, manifest, *attachments, *(layer for _, layer in about), *([EMPTY] if about else [])]
-    _check_sizes(layers, documents, manifests=1 + len(about))
-    contents = {blob_path(blob.digest): blob.data for blob in [*layers, *documents]}
+    blobs = [*layers, config, manifest, *attachments, *(layer for _, layer in about), *([EMPTY] if about else [])]
+    contents = {blob_path(blob.digest): blob.data for blob in blobs}
     return [LAYOUT_FILE, *sorted(contents.items()), (INDEX_FILE, _index_of(manifest, about, version=version))]
 
 
-def _check_sizes(layers: Sequence[Layer], documents: Sequence[Layer], *, manifests: int) -> None:
-    """Refuse what ``get`` and ``read`` would refuse."""
-    for blobs, limit in ((layers, MAX_BLOB_BYTES), (documents, MAX_DOCUMENT_BYTES)):
-        for blob in blobs:
-            if len(blob.data) > limit:
-                raise InvalidArtifact(f"a {blob.media_type} of {len(blob.data)} bytes: the registry keeps {limit}")
-    if manifests > MAX_MANIFESTS:
-        raise InvalidArtifact(f"{manifests - 1} attachments: the registry keeps {MAX_MANIFESTS - 1} of an artifact")
+def _check_sizes(blobs: Sequence[Layer], limit: int) -> None:
+    for blob in blobs:
+        if len(blob.data) > limit:
+            raise ValueError(f"a {blob.media_type} of {len(blob.data)} bytes: the registry keeps {limit}")
+
+
+def _check_configuration(config: Layer) -> None:
+    try:
+        decoded(config.data, dict[str, Any])
+    except ValueError as error:
+        raise ValueError(f"its configuration: {error}") from error
 
 
 def _manifest_of(
@@ -65,11 +72,11 @@ def _manifest_of(
         media_type=MANIFEST_TYPE,
         config=Descriptor.of(config),
         layers=[Descriptor.of(layer) for layer in layers],
-        artifact_type=layers[0].media_type if config == EMPTY else None,
+        artifact_type=layers[0].media_type if layers and config == EMPTY else None,
         subject=subject,
         annotations=dict(sorted(annotations.items())),
     )
-    return Layer(media_type=MANIFEST_TYPE, data=msgspec.json.encode(manifest))
+    return Layer(media_type=MANIFEST_TYPE, data=encoded(manifest, Manifest))
 
 
 def _index_of(manifest: Layer, about: Sequence[tuple[str, Layer]], *, version: str) -> bytes:
@@ -77,4 +84,4 @@ def _index_of(manifest: Layer, about: Sequence[tuple[str, Layer]], *, version: s
     named = Layer(media_type=MANIFEST_TYPE, data=manifest.data, annotations={REFERENCE_NAME: version})
     others = [msgspec.structs.replace(Descriptor.of(layer), artifact_type=kind) for kind, layer in about]
     index = Index(schema_version=2, media_type=INDEX_TYPE, manifests=[Descriptor.of(named), *others])
-    return msgspec.json.encode(index)
+    return encoded(index, Index)

@@ -1,7 +1,7 @@
 """Folders on a disk: written beside their place, flushed to the disk, then renamed.
 
 Every folder is opened relative to its parent and without following links, so that none can lead out of the registry,
-not even one that is exchanged for a link meanwhile.
+not even one that is exchanged for a link meanwhile. One that is only passed through need not be readable.
 """
 
 from __future__ import annotations
@@ -14,20 +14,28 @@ import stat
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from wasmline.errors import InvalidLayout
-from wasmline.registry.storage import NOTHING_PUBLISHED, File, unavailable
+from wasmline.registry.storage import MAX_ENTRIES, NOTHING_PUBLISHED, File, not_a, too_many, unavailable
 
 logger = logging.getLogger(__name__)
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_ROOT = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+_FOLDER = _ROOT | os.O_NOFOLLOW
+_READABLE = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 """Does not wait for a pipe's writer."""
 
 _NOT_A_FOLDER = (errno.ENOTDIR, errno.ELOOP)
 _NOT_A_FILE = (errno.ELOOP, errno.ENXIO)
+_NO_FLUSH = (errno.EINVAL, errno.EBADF, errno.ENOSYS, errno.ENOTSUP)
+"""What file systems say that do not flush folders, such as some of FUSE and SMB."""
+
+_NO_CHANGE = (errno.EACCES, errno.EPERM, errno.EXDEV, errno.ENOSYS, errno.ENOTSUP)
+"""What file systems say of folders of other users, and where there are no hard links."""
 
 
 class LocalStorage:
@@ -50,7 +58,7 @@ class LocalStorage:
                 finally:
                     shutil.rmtree(staging, ignore_errors=True, dir_fd=parent)
         except OSError as error:
-            raise unavailable(self.url, error, NOTHING_PUBLISHED) from error
+            raise unavailable(self.url, error, folder, NOTHING_PUBLISHED) from error
 
     def read(self, path: str, limit: int) -> bytes | None:
         place = PurePosixPath(path)
@@ -60,47 +68,53 @@ class LocalStorage:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
                 os.close(descriptor)
-                raise self._not_a("file", place)
+                raise not_a("file", path, self.url)
             with os.fdopen(descriptor, "rb") as file:
                 return file.read(min(status.st_size, limit) + 1)
         except FileNotFoundError:
             return None
         except OSError as error:
             if error.errno in _NOT_A_FILE:
-                raise self._not_a("file", place) from error
-            raise unavailable(self.url, error) from error
+                raise not_a("file", path, self.url) from error
+            raise unavailable(self.url, error, path) from error
 
     def folders(self, parent: str, marker: str | None = None) -> list[str]:
         try:
-            with self._opened(PurePosixPath(parent)) as descriptor, os.scandir(descriptor) as entries:
-                names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
-                return sorted(name for name in names if marker is None or self._holds(descriptor, name, marker))
+            with self._opened(PurePosixPath(parent)) as folder, _readable(folder) as readable:
+                with os.scandir(readable) as entries:
+                    found = list(islice(entries, MAX_ENTRIES + 1))
+                    names = [entry.name for entry in found if entry.is_dir(follow_symlinks=False)]
+                if len(found) > MAX_ENTRIES:
+                    raise too_many(parent, self.url)
+                return sorted(name for name in names if marker is None or self._holds(folder, name, marker))
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise unavailable(self.url, error) from error
+            raise unavailable(self.url, error, parent) from error
 
     @contextmanager
     def _opened(self, folder: PurePosixPath, *, make: bool = False) -> Iterator[int]:
-        """Yield a descriptor of a folder below the root."""
-        descriptor = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        """Yield a descriptor of a folder below the root, for ``dir_fd``."""
+        descriptor = os.open(self._root, _ROOT)
+        place = PurePosixPath()
         try:
             for part in folder.parts:
+                place /= part
                 if make:
                     _make_folder(part, descriptor)
-                below = self._enter(part, descriptor, folder)
+                below = self._enter(part, descriptor, place)
                 os.close(descriptor)
                 descriptor = below
             yield descriptor
         finally:
             os.close(descriptor)
 
-    def _enter(self, part: str, at: int, folder: PurePosixPath) -> int:
+    def _enter(self, part: str, at: int, place: PurePosixPath) -> int:
         try:
             return os.open(part, _FOLDER, dir_fd=at)
         except OSError as error:
             if error.errno in _NOT_A_FOLDER:
-                raise self._not_a("folder", folder) from error
+                raise not_a("folder", str(place), self.url) from error
             raise
 
     def _write(self, path: PurePosixPath, content: bytes) -> None:
@@ -110,16 +124,16 @@ class LocalStorage:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-            os.fsync(folder)
+            _flush(folder)
 
     def _install(self, parent: int, staging: str, folder: PurePosixPath, paths: Sequence[str]) -> bool:
         """Give a written folder its name; False if a folder with the marker has it."""
         try:
             os.rename(staging, folder.name, src_dir_fd=parent, dst_dir_fd=parent)
-            os.fsync(parent)
+            _flush(parent)
         except OSError as error:
             if error.errno in _NOT_A_FOLDER:
-                raise self._not_a("folder", folder) from error
+                raise not_a("folder", str(folder), self.url) from error
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
             if self._holds(parent, folder.name, paths[-1]):
@@ -133,35 +147,46 @@ class LocalStorage:
         All but the marker have names or contents that are the same for every writer, so that these do not conflict.
         """
         *contents, marker = paths
-        for path in contents:
-            place = folder / path
-            source = folder.parent / staging / path
-            with self._opened(source.parent) as written, self._opened(place.parent, make=True) as holder:
-                os.replace(place.name, place.name, src_dir_fd=written, dst_dir_fd=holder)
-                os.fsync(holder)
-        with self._opened(folder.parent / staging) as written, self._opened(folder) as holder:
-            try:
+        try:
+            for path in contents:
+                self._replace(folder.parent / staging / path, folder / path)
+            with self._opened(folder.parent / staging) as written, self._opened(folder) as holder:
                 os.link(marker, marker, src_dir_fd=written, dst_dir_fd=holder, follow_symlinks=False)
-            except FileExistsError:
-                return False
-            os.fsync(holder)
+                _flush(holder)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if error.errno not in _NO_CHANGE:
+                raise
+            raise InvalidLayout(
+                f"{folder} in {self.url} has no {marker} and cannot be completed ({error.strerror}): remove it, or "
+                "allow to write to it",
+                path=str(folder),
+            ) from error
         return True
+
+    def _replace(self, source: PurePosixPath, place: PurePosixPath) -> None:
+        with self._opened(source.parent) as written, self._opened(place.parent, make=True) as holder:
+            try:
+                os.replace(source.name, place.name, src_dir_fd=written, dst_dir_fd=holder)
+            except IsADirectoryError as error:
+                raise not_a("file", str(place), self.url) from error
+            _flush(holder)
 
     def _holds(self, parent: int, name: str, marker: str) -> bool:
         """Return whether a folder holds a file ``marker``; one that cannot be looked into is passed over."""
         try:
-            status = os.stat(f"{name}/{marker}", dir_fd=parent, follow_symlinks=False)
+            folder = os.open(name, _FOLDER, dir_fd=parent)
+            try:
+                status = os.stat(marker, dir_fd=folder, follow_symlinks=False)
+            finally:
+                os.close(folder)
         except FileNotFoundError:
             return False
         except OSError as error:
             logger.warning("%s in the registry at %s is passed over: %s", ascii(name), self.url, error.strerror)
             return False
         return stat.S_ISREG(status.st_mode)
-
-    def _not_a(self, kind: str, path: PurePosixPath) -> InvalidLayout:
-        return InvalidLayout(
-            f"{path} in {self.url} is not a {kind}, and links are not followed: remove it", path=str(path)
-        )
 
 
 def _make_root(root: Path) -> None:
@@ -172,18 +197,36 @@ def _make_root(root: Path) -> None:
         except FileNotFoundError:
             _make_root(root.parent)
             root.mkdir()
-        _flush(root.parent)
+        folder = os.open(root.parent, _ROOT)
+        try:
+            _flush(folder)
+        finally:
+            os.close(folder)
 
 
 def _make_folder(name: str, at: int) -> None:
     with suppress(FileExistsError):
         os.mkdir(name, dir_fd=at)
-        os.fsync(at)
+        _flush(at)
 
 
-def _flush(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+@contextmanager
+def _readable(folder: int) -> Iterator[int]:
+    """Yield a descriptor of an opened folder that its entries can be read by."""
+    descriptor = os.open(".", _READABLE, dir_fd=folder)
     try:
-        os.fsync(descriptor)
+        yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _flush(folder: int) -> None:
+    """Wait until the disk has a folder's entries, as far as its file system and its mode let a folder be flushed."""
+    try:
+        with _readable(folder) as descriptor:
+            os.fsync(descriptor)
+    except PermissionError:
+        return
+    except OSError as error:
+        if error.errno not in _NO_FLUSH:
+            raise

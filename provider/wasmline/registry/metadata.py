@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
-
 from wasmline.registry.declaration import differing_keys, parse_declaration
+from wasmline.registry.layout import decoded, encoded
 
 TRANSFORM_ANNOTATION = "wasmline.transform"
 
@@ -63,10 +62,9 @@ def parse_metadata(annotations: Mapping[str, str]) -> ArtifactMetadata:
 
 
 def annotations_of(name: str, version: str, metadata: ArtifactMetadata) -> dict[str, str]:
-    """Return the annotations of a module's manifest. Raises ValueError for text that JSON cannot hold."""
+    """Return the annotations of a module's manifest. Raises ValueError for what JSON cannot hold, or is not text."""
     texts = {f"{_OCI}{key}": getattr(metadata, key) for key in (*_COMPARED, "revision", "created")}
     annotations = {key: text for key, text in texts.items() if text} | {TITLE: name, VERSION: version}
     if metadata.transform:
-        annotations[TRANSFORM_ANNOTATION] = msgspec.json.encode(metadata.transform, order="deterministic").decode()
-    msgspec.json.encode(annotations)
-    return annotations
+        annotations[TRANSFORM_ANNOTATION] = encoded(dict(metadata.transform), dict[str, Any]).decode()
+    return decoded(encoded(annotations, dict[str, str]), dict[str, str])

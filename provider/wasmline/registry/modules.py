@@ -15,10 +15,11 @@ import msgspec
 from msgspec import Meta
 
 from wasmline.errors import InvalidArtifact, InvalidReference, VersionExists
+from wasmline.printable import bounded_line
 from wasmline.registry.creation_time import created_now
 from wasmline.registry.layout import Descriptor, Layer
 from wasmline.registry.metadata import TITLE, VERSION, ArtifactMetadata, annotations_of, parse_metadata
-from wasmline.registry.oci import Artifact, OciLayoutStore
+from wasmline.registry.oci import Artifact, OciLayoutStore, check_name
 
 WASM_TYPE = "application/wasm"
 WASM_CONFIG_TYPE = "application/vnd.wasm.config.v0+json"
@@ -106,6 +107,7 @@ class FilesystemRegistry:
         metadata: ArtifactMetadata | None = None,
         provenance: Mapping[str, Any] | None = None,
     ) -> Version:
+        check_name(name)
         module = Layer(media_type=WASM_TYPE, data=wasm, annotations={TITLE: f"{name}.wasm"})
         known = metadata or ArtifactMetadata()
         created = known.created or created_now()
@@ -130,7 +132,7 @@ class FilesystemRegistry:
         if differing := stored.metadata.differing(wanted):
             raise VersionExists(
                 f"{stored} exists in {self.url} with the same bytes and another declaration, which differs in "
-                f"{', '.join(differing)}; versions are immutable: publish under a new version",
+                f"{bounded_line(', '.join(differing))}; versions are immutable: publish under a new version",
                 name=name,
                 version=version,
             )

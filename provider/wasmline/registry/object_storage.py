@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from typing import Any
 
 from wasmline.errors import InvalidLayout, RegistryError
-from wasmline.registry.storage import NOTHING_PUBLISHED, File, unavailable
+from wasmline.registry.storage import MAX_ENTRIES, NOTHING_PUBLISHED, File, not_a, too_many, unavailable
 
 
 class ObjectStorage:
@@ -23,9 +24,9 @@ class ObjectStorage:
 
     def create(self, folder: str, files: Sequence[File]) -> bool:
         *contents, (marker, last) = files
-        with _mapped(self.url, NOTHING_PUBLISHED):
-            for name, content in contents:
-                self._fs.pipe_file(f"{self._root}/{folder}/{name}", content)
+        for name, content in contents:
+            self._write(f"{folder}/{name}", content)
+        with self._mapped(f"{folder}/{marker}", NOTHING_PUBLISHED):
             try:
                 self._fs.pipe_file(f"{self._root}/{folder}/{marker}", last, mode="create")
             except FileExistsError:
@@ -34,30 +35,45 @@ class ObjectStorage:
 
     def read(self, path: str, limit: int) -> bytes | None:
         place = f"{self._root}/{path}"
-        with _mapped(self.url):
+        with self._mapped(path):
             self._fs.invalidate_cache()
             try:
                 known = self._fs.info(place)
                 if known["type"] != "file" or known.get("islink"):
-                    raise InvalidLayout(f"{path} in {self.url} is not a file: remove it", path=path)
+                    raise not_a("file", path, self.url)
                 if (size := known.get("size")) == 0:
                     return b""  # some stores refuse a range of an empty object
                 end = limit if size is None else min(size, limit)
                 content: bytes = self._fs.cat_file(place, start=0, end=end + 1)
             except FileNotFoundError:
                 return None
-        return content
+        return content[: limit + 1]
 
     def folders(self, parent: str, marker: str | None = None) -> list[str]:
-        with _mapped(self.url):
+        with self._mapped(parent):
             self._fs.invalidate_cache()
             try:
                 entries = self._fs.ls(f"{self._root}/{parent}", detail=True)
             except FileNotFoundError:
                 return []
+            if len(entries) > MAX_ENTRIES:
+                raise too_many(parent, self.url)
             places = [entry["name"].rstrip("/") for entry in entries if entry["type"] == "directory"]
             held = [place for place in places if marker is None or self._is_file(f"{place}/{marker}")]
         return sorted(place.rsplit("/", 1)[-1] for place in held)
+
+    def _write(self, path: str, content: bytes) -> None:
+        with self._mapped(path, NOTHING_PUBLISHED):
+            try:
+                self._fs.pipe_file(f"{self._root}/{path}", content)
+            except (FileExistsError, IsADirectoryError, NotADirectoryError) as error:
+                raise self._in_the_way(path) from error
+
+    def _in_the_way(self, path: str) -> InvalidLayout:
+        """Return the error about what keeps a driver whose folders are more than names from writing a file."""
+        above = accumulate(path.split("/")[:-1], "{}/{}".format)
+        blocking = next((folder for folder in above if self._is_file(f"{self._root}/{folder}")), None)
+        return not_a("folder", blocking, self.url) if blocking else not_a("file", path, self.url)
 
     def _is_file(self, place: str) -> bool:
         try:
@@ -65,13 +81,12 @@ class ObjectStorage:
         except FileNotFoundError:
             return False
 
-
-@contextmanager
-def _mapped(url: str, consequence: str = "") -> Iterator[None]:
-    """Map what a driver raises into the error tree: each has exceptions of its own, not all of them OSError."""
-    try:
-        yield
-    except RegistryError:
-        raise
-    except Exception as error:
-        raise unavailable(url, error, consequence) from error
+    @contextmanager
+    def _mapped(self, path: str, consequence: str = "") -> Iterator[None]:
+        """Map what a driver raises into the error tree: each has exceptions of its own, not all of them OSError."""
+        try:
+            yield
+        except RegistryError:
+            raise
+        except Exception as error:
+            raise unavailable(self.url, error, path, consequence) from error

@@ -16,12 +16,14 @@ from typing import Any, TypeVar
 
 from wasmline.errors import (
     DigestMismatch,
+    InvalidArtifact,
     InvalidLayout,
     InvalidReference,
     RegistryError,
     VersionExists,
     VersionNotFound,
 )
+from wasmline.printable import bounded_line
 from wasmline.registry.layout import (
     EMPTY,
     INDEX_FILE,
@@ -47,6 +49,9 @@ T = TypeVar("T")
 _NAME = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
 _SHOWN = 10
 """Names and versions in a message."""
+
+_COMPARED_NAMES = 1000
+"""Names among which one that resembles an unknown name is looked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,11 +96,14 @@ class OciLayoutStore:
 
         ``kind`` is a folder such as ``modules`` or ``models``; ``config`` must be a JSON object. The same layers under
         the same version are a no-op that returns what is there; other layers raise VersionExists. Raises
-        InvalidArtifact for what would be too large to be read again.
+        InvalidArtifact, with nothing written, for what could not be read again.
         """
         folder = _folder(kind, name, version)
-        if self._storage.read(f"{folder}/{INDEX_FILE}", 0) is None:
+        try:
             files = layout_files(version, layers, config, annotations or {}, attachments)
+        except (TypeError, ValueError) as error:
+            raise InvalidArtifact(f"{name}@{version} cannot be published: {error}") from error
+        if self._storage.read(f"{folder}/{INDEX_FILE}", 0) is None:
             self._storage.create(folder, files)
         stored = self.get(kind, name, version)
         if [blob.digest for blob in stored.layers] != [layer.digest for layer in layers]:
@@ -191,14 +199,13 @@ class OciLayoutStore:
         actual = _difference(data, blob)
         raise DigestMismatch(
             f"the blob {blob.digest} of {folder} in {self.url} is {actual}: it was damaged or changed after it was "
-            "published; restore it, or publish a new version",
+            "published; restore it, or remove the folder",
             expected=blob.digest,
             actual=actual,
+            path=folder,
         )
 
     def _decoded(self, path: str, data: bytes, kind: type[T]) -> T:
-        if len(data) > MAX_DOCUMENT_BYTES:
-            raise self._invalid(path, f"it takes more than {MAX_DOCUMENT_BYTES} bytes")
         try:
             return decoded(data, kind)
         except ValueError as error:
@@ -208,8 +215,8 @@ class OciLayoutStore:
         folder = "/".join(path.split("/")[:3])
         file = path.removeprefix(f"{folder}/")
         return InvalidLayout(
-            f"{folder} in {self.url} is not an OCI image layout of that version: {file}: {problem}; restore the "
-            "folder, or remove it",
+            f"{folder} in {self.url} is not an OCI image layout of that version: {file}: "
+            f"{bounded_line(problem)}; restore the folder, or remove it",
             path=path,
         )
 
@@ -222,7 +229,7 @@ class OciLayoutStore:
         if versions := self.versions(kind, name):
             return f"there is {_listed([f'{name}@{version}' for version in reversed(versions)])}"
         names = self.names(kind)
-        if close := get_close_matches(name, names):
+        if close := get_close_matches(name, names[:_COMPARED_NAMES]):
             return f"did you mean {' or '.join(close)}?"
         return f"there is {_listed(names)}" if names else "there are none"
 
@@ -231,7 +238,8 @@ def check_name(name: str) -> None:
     """Raise InvalidReference for what cannot name an artifact: a name is a folder, too."""
     if not _NAME.fullmatch(name) or len(name) > 128:
         raise InvalidReference(
-            f"{name!r} cannot be a name: use at most 128 lower-case letters and digits, with single . _ or - between",
+            f"{name[:140]!r} cannot be a name: use at most 128 lower-case letters and digits, with single . _ or - "
+            "between",
             reference=name,
         )
 

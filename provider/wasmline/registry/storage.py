@@ -6,19 +6,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from wasmline.errors import RegistryUnavailable
+from wasmline.errors import InvalidLayout, RegistryUnavailable
+from wasmline.printable import bounded_line
 
 File = tuple[str, bytes]
 """A path relative to the folder, and its content."""
 
 NOTHING_PUBLISHED = "; nothing was published"
 
+MAX_ENTRIES = 100_000
+"""Of a folder that is listed: the names of a kind, the versions of a name, the decisions on a model."""
+
 
 class Storage(Protocol):
     """Immutable folders of files. Paths are relative to the root, with ``/`` between their parts.
 
     Nothing in it is trusted: a part of a path that is a symbolic link, a device or a pipe raises InvalidLayout, and
-    is neither followed nor read. Every method raises RegistryUnavailable where the store refuses.
+    is neither followed nor read. Every method raises RegistryUnavailable where the store refuses. Both name the path.
     """
 
     url: str
@@ -26,7 +30,8 @@ class Storage(Protocol):
     def create(self, folder: str, files: Sequence[File]) -> bool:
         """Make ``folder`` with all of ``files`` visible at once; False if the folder is there already.
 
-        The last file is the folder's marker: readers see no folder without it, and one without it is completed.
+        The last file is the folder's marker: readers see no folder without it, and one without it is completed. Raises
+        InvalidLayout for what is in the way of that.
         """
 
     def read(self, path: str, limit: int) -> bytes | None:
@@ -36,7 +41,10 @@ class Storage(Protocol):
         """
 
     def folders(self, parent: str, marker: str | None = None) -> list[str]:
-        """Return the sorted names of the folders in ``parent``, of all or of those that hold the file ``marker``."""
+        """Return the sorted names of the folders in ``parent``, of all or of those that hold the file ``marker``.
+
+        Raises InvalidLayout where ``parent`` has more than MAX_ENTRIES.
+        """
 
 
 def open_storage(url: str) -> Storage:
@@ -58,7 +66,17 @@ def open_storage(url: str) -> Storage:
     return ObjectStorage(filesystem, path, url=url)
 
 
-def unavailable(url: str, error: Exception, consequence: str = "") -> RegistryUnavailable:
-    """Return the error of the tree for what a disk or a driver said."""
-    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    return RegistryUnavailable(f"the registry at {url} refused: {reason}{consequence}")
+def unavailable(url: str, error: Exception, path: str, consequence: str = "") -> RegistryUnavailable:
+    """Return the error of the tree for what a disk or a driver said of a path."""
+    reason = bounded_line(getattr(error, "strerror", None) or error) or type(error).__name__
+    return RegistryUnavailable(f"the registry at {url} refused: {reason}{consequence}; see {path}")
+
+
+def not_a(kind: str, path: str, url: str) -> InvalidLayout:
+    """Return the error about what is in the place of a file or a folder."""
+    return InvalidLayout(f"{path} in {url} is not a {kind}, and links are not followed: remove it", path=path)
+
+
+def too_many(path: str, url: str) -> InvalidLayout:
+    """Return the error about a folder of more than MAX_ENTRIES."""
+    return InvalidLayout(f"{path} in {url} holds more than {MAX_ENTRIES} entries: remove some of them", path=path)

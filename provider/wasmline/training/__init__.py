@@ -13,7 +13,8 @@ from wasmline.training.gate import Decision, compare
 from wasmline.training.job import RowCounts, TrainResult, run_training, train_on
 from wasmline.training.models import ModelRecord, ModelRegistry, ModelVersion
 from wasmline.training.prepare import Prepared, prepare, read_slice
-from wasmline.training.promotions import Promotion, PromotionLog, promote
+from wasmline.training.promotion import Promotion
+from wasmline.training.promotions import PromotionLog, promote
 
 __all__ = [
     "Correlation",

@@ -179,15 +179,14 @@ class _Clock:
 def _measure_champion(spec: TrainSpec, champion: str | None, held_out: _HeldOut) -> Metrics | None:
     if champion is None:
         return None
-    models = ModelRegistry(spec.models)
-    stored = models.get(spec.model, champion)
+    stored, model = ModelRegistry(spec.models).load(spec.model, champion)
     if not _kept_from(held_out.dataset, stored.record.dataset):
         log.warning(
             "%s@%s was trained under another split: it knows some of the rows held out now, which flatters it",
             spec.model,
             champion,
         )
-    return held_out.metrics(held_out.predict(models.read(spec.model, champion), stored.record.layout))
+    return held_out.metrics(held_out.predict(model, stored.record.layout))
 
 
 def _kept_from(dataset: Dataset, trained: Dataset) -> bool:

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from wasmline.documents import decode, encode
-from wasmline.errors import VersionExists, VersionNotFound
-from wasmline.registry import Artifact, Layer, OciLayoutStore, Semver, digest_of
+from wasmline.errors import (
+    InvalidArtifact,
+    InvalidLayout,
+    InvalidReference,
+    RegistryUnavailable,
+    VersionExists,
+    VersionNotFound,
+)
+from wasmline.registry import Artifact, Layer, OciLayoutStore, Semver
+from wasmline.registry.layout import decoded, encoded
 from wasmline.training.boosting import TreeParameters
 from wasmline.training.dataset import Dataset
 from wasmline.training.evaluate import Metrics
 from wasmline.training.features import FeatureLayout
+from wasmline.training.stored_document import stored_document
 
 KIND = "models"
 CONFIG_TYPE = "application/vnd.wasmline.model.config.v1+json"
@@ -66,30 +75,41 @@ class ModelRegistry:
     def publish(self, record: ModelRecord, model: bytes) -> ModelVersion:
         """Store a model under the next minor version, 1.0.0 at first, and return it.
 
-        The same bytes from the same dataset as the latest version are that version: a repeated run adds nothing.
+        Where the latest version has these bytes and this record, but for ``created`` and ``run``, it is returned: a
+        repeated run adds nothing. The same bytes with another record are another version. Raises InvalidArtifact for a
+        record that could not be read again, InvalidLayout where no version can follow the latest.
         """
         layer = Layer(media_type=MODEL_TYPE, data=model)
-        config = Layer.json(CONFIG_TYPE, record)
+        try:
+            config = Layer(media_type=CONFIG_TYPE, data=encoded(record, ModelRecord))
+        except ValueError as error:
+            raise InvalidArtifact(f"the model {record.model} cannot be published: {error}") from error
+        wanted = (layer.digest, _repeatable(decoded(config.data, ModelRecord)))
+        version = ""
         while True:
             latest = self.latest(record.model)
-            if latest and _same(latest, record, layer):
+            if latest and (latest.digest, _repeatable(latest.record)) == wanted:
                 return latest
-            version = _next(latest)
-            try:
-                artifact = self._store.put(KIND, record.model, version, layers=[layer], config=config)
-            except VersionExists:
-                continue  # another training was faster: number anew
-            stored = self._version(artifact)
-            if _same(stored, record, layer):
-                return stored
+            tried, version = version, self._next(record.model, latest)
+            if version == tried:
+                raise RegistryUnavailable(f"{self.url} has {record.model}@{version} and does not list it: try again")
+            with suppress(VersionExists):  # another training was faster: number anew
+                stored = self._version(self._store.put(KIND, record.model, version, layers=[layer], config=config))
+                if (stored.digest, _repeatable(stored.record)) == wanted:
+                    return stored
 
     def get(self, name: str, version: str) -> ModelVersion:
         """Return a version. Raises VersionNotFound, InvalidLayout, DigestMismatch, UnsupportedSpecVersion."""
         return self._version(self._store.get(KIND, name, version))
 
+    def load(self, name: str, version: str) -> tuple[ModelVersion, bytes]:
+        """Return a version and the model's bytes, which have its digest. Raises what ``get`` raises."""
+        artifact = self._store.get(KIND, name, version)
+        return self._version(artifact), self._store.read(artifact)
+
     def read(self, name: str, version: str) -> bytes:
-        """Return a model's bytes, checked against their digest. Raises VersionNotFound, DigestMismatch."""
-        return self._store.read(self._store.get(KIND, name, version))
+        """Return a model's bytes. Raises what ``get`` raises."""
+        return self.load(name, version)[1]
 
     def latest(self, name: str) -> ModelVersion | None:
         """Return the highest version, or None of a model that has none."""
@@ -106,10 +126,27 @@ class ModelRegistry:
         """Return the models that have a version, sorted."""
         return self._store.names(KIND)
 
+    def _next(self, name: str, latest: ModelVersion | None) -> str:
+        if latest is None:
+            return FIRST
+        number = Semver.parse(latest.version)
+        version = str(Semver(major=number.major, minor=number.minor + 1, patch=0))
+        try:
+            Semver.parse(version)
+        except InvalidReference as error:
+            path = f"{KIND}/{name}/{latest.version}"
+            raise InvalidLayout(f"{path} in {self.url}: no version can follow it: remove it", path=path) from error
+        return version
+
     def _version(self, artifact: Artifact) -> ModelVersion:
-        record = decode(ModelRecord, encode(dict(artifact.config)))
-        if record.model != artifact.name or len(artifact.layers) != 1:
-            raise self._store.invalid(artifact, f"it is not one layer of the model {artifact.name}")
+        """Return an artifact as the model that it is stored as, or raise InvalidLayout or UnsupportedSpecVersion."""
+        try:
+            _check_types(artifact)
+            place = f"{KIND}/{artifact.name}/{artifact.version} in {self.url}"
+            record = stored_document(ModelRecord, artifact.config, place)
+            _check_record(record, artifact.name)
+        except ValueError as error:
+            raise self._store.invalid(artifact, error) from error
         return ModelVersion(
             name=artifact.name,
             version=artifact.version,
@@ -119,12 +156,25 @@ class ModelRegistry:
         )
 
 
-def _same(stored: ModelVersion, record: ModelRecord, layer: Layer) -> bool:
-    return stored.digest == digest_of(layer.data) and stored.record.dataset_digest == record.dataset_digest
+def _repeatable(record: ModelRecord) -> ModelRecord:
+    """Return a record without what differs between two runs of one training."""
+    return replace(record, created="", run="")
 
 
-def _next(latest: ModelVersion | None) -> str:
-    if latest is None:
-        return FIRST
-    number = Semver.parse(latest.version)
-    return str(Semver(major=number.major, minor=number.minor + 1, patch=0))
+def _check_types(artifact: Artifact) -> None:
+    types = [artifact.config_type[:140], *(layer.media_type[:140] for layer in artifact.layers[:2])]
+    if types != [CONFIG_TYPE, MODEL_TYPE]:
+        raise ValueError(f"expected the media types {CONFIG_TYPE} and {MODEL_TYPE}, found {types}")
+
+
+def _check_record(record: ModelRecord, name: str) -> None:
+    """Raise ValueError for another model's record, and for columns that its layout does not make.
+
+    They are counted before they are made: a few megabytes of features and categories make billions of columns.
+    """
+    if record.model != name:
+        raise ValueError(f"it is the record of the model {record.model[:140]!r}")
+    layout = record.layout
+    count = sum(len(layout.categories.get(feature, ("",))) for feature in layout.features)
+    if count != len(record.columns) or layout.columns != record.columns:
+        raise ValueError("its columns are not those of its layout")

@@ -3,47 +3,20 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Literal
 
 from wasmline.clock import now_ms
-from wasmline.documents import decode, encode
-from wasmline.errors import Conflict, InvalidLayout
-from wasmline.registry.layout import MAX_DOCUMENT_BYTES
+from wasmline.errors import Conflict, InvalidLayout, InvalidReference, VersionNotFound
+from wasmline.printable import bounded_line
 from wasmline.registry.oci import check_name
 from wasmline.registry.storage import open_storage
 from wasmline.training.evaluate import Metrics
 from wasmline.training.gate import Decision
 from wasmline.training.models import ModelRegistry
+from wasmline.training.promotion import MAX_BYTES, Promotion, parse_promotion, promotion_document
 
 FOLDER = "promotions"
 _FILE = "promotion.json"
 _NUMBER = re.compile(r"[0-9]{6}|[1-9][0-9]{6,8}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Promotion:
-    """One decision: ``version`` became the champion, or did not and ``champion`` (None: nobody) stayed.
-
-    The metrics are those of both on the same held-out rows; None for a champion that was not measured.
-    """
-
-    model: str
-    number: int
-    decision: Literal["promote", "keep"]
-    reason: str
-    version: str
-    champion: str | None
-    metrics: Metrics
-    champion_metrics: Metrics | None
-    decided_ms: int
-    run: str = ""
-    spec_version: Literal[1] = 1
-
-    @property
-    def live(self) -> str | None:
-        """The champion after this decision."""
-        return self.version if self.decision == "promote" else self.champion
 
 
 class PromotionLog:
@@ -54,9 +27,17 @@ class PromotionLog:
         self._storage = open_storage(url)
 
     def champion(self, name: str) -> str | None:
-        """Return the live version of a model, or None."""
+        """Return the live version of a model, or None. Raises VersionNotFound where the registry lacks it."""
         history = self._numbers(name)
-        return self._read(name, history[-1]).live if history else None
+        live = self._read(name, history[-1]).live if history else None
+        if live is not None and live not in self._models.versions(name):
+            raise VersionNotFound(
+                f"no {name}@{live} in {self._storage.url}, which {_folder(name, history[-1])} says is live: restore "
+                "it, or promote another version",
+                name=name,
+                version=live,
+            )
+        return live
 
     def history(self, name: str) -> list[Promotion]:
         """Return all decisions on a model, the oldest first."""
@@ -76,7 +57,8 @@ class PromotionLog:
         """Record a decision that was taken while ``champion`` was live, and return it.
 
         A decision that the same run recorded last is returned as it is. Raises Conflict if another champion is live by
-        now: the models must be compared anew; VersionNotFound for a version that does not exist.
+        now: the models must be compared anew; VersionNotFound for a version that does not exist; InvalidArtifact for
+        what could not be read again, such as metrics that are not numbers.
         """
         self._models.get(name, version)
         numbers = self._numbers(name)
@@ -99,7 +81,8 @@ class PromotionLog:
             decided_ms=now_ms(),
             run=run,
         )
-        if not self._storage.create(_folder(name, number), [(_FILE, encode(promotion))]):
+        if not self._storage.create(_folder(name, number), [(_FILE, promotion_document(promotion))]):
+            self._read(name, number)
             raise _conflict(name, f"decision {number} was taken by another run meanwhile")
         return promotion
 
@@ -119,10 +102,16 @@ class PromotionLog:
 
     def _read(self, name: str, number: int) -> Promotion:
         path = f"{_folder(name, number)}/{_FILE}"
-        promotion = decode(Promotion, self._storage.read(path, MAX_DOCUMENT_BYTES) or b"")
-        if (promotion.model, promotion.number) != (name, number):
-            told = f"decision {promotion.number} on {promotion.model[:140]!r}"
-            raise InvalidLayout(f"{path} in {self._storage.url} holds {told}: remove it", path=path)
+        place = f"{path} in {self._storage.url}"
+        try:
+            promotion = parse_promotion(self._storage.read(path, MAX_BYTES) or b"", place)
+            if (promotion.model, promotion.number) != (name, number):
+                raise ValueError(f"it holds decision {promotion.number} on {promotion.model[:140]!r}")
+        except (ValueError, InvalidReference) as error:
+            raise InvalidLayout(
+                f"{place} is not decision {number} on {name}: {bounded_line(error)}; restore it, or remove it",
+                path=path,
+            ) from error
         return promotion
 
 

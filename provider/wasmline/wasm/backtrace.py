@@ -11,6 +11,8 @@ from wasmline.printable import printable
 MAX_NAMES = 3
 MAX_NAME_LETTERS = 100
 MAX_DEMANGLED_BYTES = 16 * 1024
+MAX_BACK_REFERENCES = 16
+"""In a symbol of Rust's v0 mangling: each may repeat what came before it, which has such references itself."""
 SHORT_NAME_LETTERS = 40
 
 _LINE = re.compile(r"^ +\d+: +0x[0-9a-f]+ - (.*)$", re.MULTILINE)
@@ -35,12 +37,16 @@ def _readable(trap: wasmtime.Trap) -> list[str]:
 
     The runtime demangles where it prints a backtrace, all names at once, and by the rules of C++ what is not Rust's.
     By these a name of 300 bytes may print as more than memory holds, and "f" prints as "float": so it is asked only
-    where all names are Rust's or too short for that, and only Rust's are taken. (Linkers demangle those of C++.)
+    where all names are too short for that or Rust's with few back references, and only Rust's are taken. (Linkers
+    demangle those of C++.)
     """
     frames = [(frame.module_name or "<unknown>", frame.func_name or "") for frame in trap.frames]
     names = [name for _, name in frames]
     rust = [is_rust(name) for name in names]
-    safe = all(known or len(name) <= SHORT_NAME_LETTERS for known, name in zip(rust, names, strict=True))
+    safe = all(
+        len(name) <= SHORT_NAME_LETTERS or (known and name.count("B") <= MAX_BACK_REFERENCES)
+        for known, name in zip(rust, names, strict=True)
+    )
     if not any(rust) or not safe or sum(map(len, names)) > MAX_DEMANGLED_BYTES:
         return names
     lines = _LINE.findall(trap.message)

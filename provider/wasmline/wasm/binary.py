@@ -16,7 +16,7 @@ PREAMBLE_BYTES = 8
 MAX_SECTIONS = 10_000
 """Of a module. Compilers emit some dozens."""
 
-_NAMES = b"name"
+NAMES = b"name"
 
 
 class Reader:
@@ -110,7 +110,7 @@ def sections(wasm: bytes) -> dict[int, bytes]:
 
 def name_sections(wasm: bytes) -> list[bytes]:
     """Return the custom sections that say what things are called."""
-    return [content for kind, content in _each_section(wasm) if kind == CUSTOM and Reader(content).vector() == _NAMES]
+    return [content for kind, content in _each_section(wasm) if kind == CUSTOM and Reader(content).vector() == NAMES]
 
 
 def _each_section(wasm: bytes) -> Iterator[tuple[int, bytes]]:

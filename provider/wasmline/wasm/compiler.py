@@ -23,10 +23,10 @@ DEMANDING_FUNCTION = 1_000_000
 """Locals times bytes of code. The functions that Go, Rust and C++ make have less than half of it."""
 
 DEMANDING_MODULE = 100_000_000
-"""The sum over all functions, each with its operand stack: some seconds. Only large modules of Go have as much."""
+"""The sum over all functions, each with its operand stack: some seconds. Modules with large functions have as much."""
 
-BYTES_PER_OPERAND = 64
-"""So much code costs as much as one more local: that many operands may be alive at once, but each is cheap."""
+BYTES_PER_OPERAND = 8
+"""So much code costs as much as one more local: operands that are alive at once, loops around loops, indirect calls."""
 
 SMALL_SECTION_BYTES = {
     TYPE: 2**16,

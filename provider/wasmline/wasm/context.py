@@ -1,4 +1,4 @@
-"""What a guest learns of its deployment: its name, its topics, its environment variables, schemas and the time."""
+"""The deployment as a guest sees it: name, topics, environment variables, schemas and the time."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from wasmline.errors import DeployError, LimitExceeded
+from wasmline.transform_limits import (
+    MAX_OUTPUT_TOPICS,
+    MAX_VARIABLE_BYTES,
+    MAX_VARIABLE_NAME_BYTES,
+    MAX_VARIABLES,
+    RESERVED,
+)
 from wasmline.wasm.schemas import Schema, check_schemas
 
-MAX_OUTPUTS = 8
 MAX_NAME_BYTES = 128
-MAX_VARIABLES = 128
-MAX_KEY_BYTES = 128
-MAX_VALUE_BYTES = 2048
-RESERVED = "REDPANDA_"
 
 Clock = Literal["wasmline", "redpanda"]
 """How the monotonic clock moves: one microsecond per reading and one millisecond per record, or by Redpanda's rule, one
@@ -40,9 +42,9 @@ class TransformContext:
 
     def __post_init__(self) -> None:
         _text("the transform's name", self.name, MAX_NAME_BYTES)
-        if not 1 <= len(self.output_topics) <= MAX_OUTPUTS:
+        if not 1 <= len(self.output_topics) <= MAX_OUTPUT_TOPICS:
             raise LimitExceeded(
-                f"{self.name}: {len(self.output_topics)} output topics; a transform has 1 to {MAX_OUTPUTS}"
+                f"{self.name}: {len(self.output_topics)} output topics; a transform has 1 to {MAX_OUTPUT_TOPICS}"
             )
         for topic in (self.input_topic, *self.output_topics):
             _text(f"{self.name}: a topic", topic, 249)
@@ -61,8 +63,8 @@ class TransformContext:
         if len(self.env) > MAX_VARIABLES:
             raise LimitExceeded(f"{self.name}: {len(self.env)} environment variables; at most {MAX_VARIABLES}")
         for key, value in self.env.items():
-            _text(f"{self.name}: an environment variable's name", key, MAX_KEY_BYTES)
-            _text(f"{self.name}: the value of {key}", value, MAX_VALUE_BYTES)
+            _text(f"{self.name}: an environment variable's name", key, MAX_VARIABLE_NAME_BYTES)
+            _text(f"{self.name}: the value of {key}", value, MAX_VARIABLE_BYTES)
             if "=" in key or key.startswith(RESERVED):
                 raise DeployError(
                     f"{self.name}: {key} cannot name an environment variable: no '=', and {RESERVED} is the host's"

@@ -17,6 +17,10 @@ from wasmline.wasm.binary import EXPORT, FUNCTION, GLOBAL, IMPORT, MEMORY, START
 
 T = TypeVar("T")
 
+MAX_TYPE_BYTES = 2**20
+"""Of the section of types: many times what the largest modules have."""
+MAX_CONSTANT_INSTRUCTIONS = 1_000
+
 _VALUES = {0x7F: "i32", 0x7E: "i64", 0x7D: "f32", 0x7C: "f64", 0x7B: "v128", 0x70: "funcref", 0x6F: "externref"}
 _REFERENCES = ("funcref", "externref")
 _FUNCTION = 0x60
@@ -127,6 +131,8 @@ class Declarations:
 def declarations(wasm: bytes) -> Declarations:
     """Return what a valid module declares. Raises InvalidModule for an encoding that is not read."""
     content = sections(wasm)
+    if (size := len(content.get(TYPE, b""))) > MAX_TYPE_BYTES:
+        raise InvalidModule(f"the module's types take {size:,} bytes; {MAX_TYPE_BYTES:,} are the most")
 
     def each(section: int, item: Callable[[Reader], T]) -> Iterator[T]:
         reader = Reader(content.get(section, b"\0"))
@@ -247,9 +253,11 @@ def _defined_global(reader: Reader) -> GlobalType:
 
 def _is_constant(reader: Reader) -> bool:
     """Read a constant expression to its end."""
-    instructions = []
+    instructions: list[int] = []
     while (instruction := reader.byte()) != _END:
         instructions.append(instruction)
+        if len(instructions) > MAX_CONSTANT_INSTRUCTIONS:
+            raise InvalidModule(f"a constant has more than {MAX_CONSTANT_INSTRUCTIONS:,} instructions")
         if instruction in _LEB_OPERAND:
             reader.number(10 if instruction == _I64_CONST else 5)
         elif instruction in _OPERAND_BYTES:

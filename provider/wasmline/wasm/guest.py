@@ -17,7 +17,7 @@ from typing import cast
 import pyarrow as pa
 import wasmtime
 
-from wasmline.errors import TransformError, WasmlineError
+from wasmline.errors import TransformError
 from wasmline.wasm.abi import FUNCTIONS
 from wasmline.wasm.context import TransformContext
 from wasmline.wasm.engine import MAX_STACK_BYTES
@@ -62,7 +62,10 @@ class Guest:
     """A guest that waits for batches, or a dead one. Used by one thread at a time, in the process that made it."""
 
     def __init__(self, code: Code, context: TransformContext, limits: ResourceLimits, host: HostLimits) -> None:
-        """Run ``_start`` up to its first ``read_batch_header``, or raise why it did not get there."""
+        """Run ``_start`` up to its first ``read_batch_header``, or raise why it did not get there.
+
+        That is the guest's failure, or the host's own, such as MemoryError.
+        """
         self._code = code
         self._context = context
         self._limits = limits
@@ -83,7 +86,7 @@ class Guest:
         self._host_error: BaseException | None = None
         self._flushed: list[pa.RecordBatch] = []
         self._room = 0
-        self._born_with = 0
+        self._born_with: int | None = None
         self._rows = self._end_row = 0
         self.stopped = False
         """True if the host ended the guest in the middle of a batch whose outputs are more than it holds at once."""
@@ -135,7 +138,11 @@ class Guest:
         That is the last one it took; the next if it was refused that for want of a buffer; the first if it took none.
         """
         delivered = self.delivered
-        return delivered if self._memory.get("refused") == delivered + 1 else max(delivered - 1, 0)
+        if self._memory.get("refused") != delivered + 1:
+            return max(delivered - 1, 0)
+        if delivered == self._rows:
+            raise violation("a record beyond the last one was refused")
+        return delivered
 
     def failure(self) -> TransformError | None:
         """Return why a dead guest died; None where its record is not to blame.
@@ -146,18 +153,23 @@ class Guest:
 
     def allow_logs(self, size: int) -> None:
         """Let the guest log this many bytes before lines are dropped."""
-        self._memory.put(log_bytes=0, logs_dropped=0, log_capacity=size)
+        self._memory.put(log_capacity=size)
 
     def take_logs(self) -> tuple[list[LogLine], int]:
         """Return the lines logged since the last time, and how many were dropped."""
-        taken = read_logs(self._memory, self._static, self._end_row), self._memory.get("logs_dropped")
-        self.allow_logs(0)
+        taken = read_logs(self._memory, self._static, self._end_row), self.logs_dropped
+        self._memory.put(log_bytes=0, logs_dropped=0)
         return taken
 
     @property
     def log_bytes(self) -> int:
         """How much of the log is used."""
         return self._memory.count("log_bytes", self._static.log_capacity)
+
+    @property
+    def logs_dropped(self) -> int:
+        """How many lines were dropped since the last time."""
+        return self._memory.get("logs_dropped")
 
     def close(self) -> None:
         """End the thread and free the store. Idempotent; does nothing in a forked child, which has no such thread."""
@@ -203,16 +215,17 @@ class Guest:
             time.sleep(0.001)
         self._turn_of_owner.acquire(blocking=False)
 
-    def _failure_at_start(self) -> WasmlineError:
-        lines = read_logs(self._memory, self._static, 0) if self._born_with else []
+    def _failure_at_start(self) -> BaseException:
+        if self._end is not None and not isinstance(self._end, wasmtime.Trap | wasmtime.WasmtimeError):
+            return self._end  # the host's own
+        lines = read_logs(self._memory, self._static, 0) if self._born_with is not None else []
         death = self._death(stdout="".join(line.text for line in lines if line.level == "INFO"))
-        refused = self._end is not None and not isinstance(self._end, wasmtime.Trap)
-        error = refusal(death) if refused else verdict(death)
+        error = refusal(death) if isinstance(self._end, wasmtime.WasmtimeError) else verdict(death)
         error.args = (f"{self._context.name} failed before its first record: {error}",)
         return error
 
     def _death(self, *, stdout: str = "") -> Death:
-        memory = self._memory if self._born_with else None
+        memory = None if self._born_with is None else self._memory
         size = self._guest_memory.data_len(self._store) if memory else 0
         return Death(
             end=self._end,
@@ -221,7 +234,7 @@ class Guest:
             stderr=read_stderr(memory, self._static) if memory else "",
             stdout=stdout,
             interrupted=self._watch.killed_at is not None and trap_code(self._end) == "interrupt",
-            born_with=self._born_with,
+            born_with=self._born_with or 0,
             memory_bytes=size,
             unread_bytes=memory.get("max_record") if memory and self.read_nothing else 0,
             limits=self._limits,
@@ -286,7 +299,10 @@ class Guest:
             if collected is not None:
                 self._flushed.append(collected)
                 self._room -= collected.get_total_buffer_size()
-            self.stopped = self._room < 0 and self._flushed[0]["row"][0].as_py() < self._memory.get("row")
+            row = self._memory.get("row")
+            if not self._end_row - self._rows <= row < self._end_row:
+                raise violation(f"row {row} is written")
+            self.stopped = self._room < 0 and self._flushed[0]["row"][0].as_py() < row
             if not self.stopped:
                 self._outbox.widen(need)
         except BaseException as error:

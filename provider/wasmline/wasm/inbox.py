@@ -100,7 +100,7 @@ class Inbox:
         address = self._memory.address
         for position, source, size in self._moves:
             ctypes.memmove(address + position, source, size)
-        INPUT.pack(self._memory.control, self._cells)
+        self._memory.write(INPUT.start, INPUT.pack(*self._cells.values()))
         return loaded
 
     def _place(self, source: int, size: int) -> int:

@@ -6,7 +6,6 @@ import os
 import threading
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -63,9 +62,7 @@ class TransformInstance:
         batch, progress = conform(batch), _Progress(log_bytes=self._limits.log_bytes_per_batch)
         step = _rows_of_a_slice(batch)
         while True:
-            with self._turn():
-                part = self._part(batch, step, progress)
-            yield part
+            yield self._part(batch, step, progress)
             if progress.row == batch.num_rows:
                 return
 
@@ -89,29 +86,25 @@ class TransformInstance:
         # A finalizer, so that an instance that nobody closed frees its thread too.
         self._free = weakref.finalize(self, self._guest.close)
 
-    @contextmanager
-    def _turn(self) -> Iterator[None]:
+    def _part(self, batch: pa.RecordBatch, step: int, progress: _Progress) -> TransformResult:
+        """Serve rows until all are accounted for, or until the next ones may bring more than a part holds."""
         if self._process != os.getpid():  # before the lock, which another thread of the parent may hold for ever
             raise InstanceClosed(f"{self._context.name}: the instance is another process's; instantiate after the fork")
+        ledger, first, most = Ledger(), progress.row, self._host.part_bytes
         with self._busy:
             if self._closed:
                 raise InstanceClosed(f"{self._context.name}: the instance is closed")
             try:
-                yield
+                while progress.row < batch.num_rows:
+                    before = ledger.output_bytes
+                    self._serve(batch, step, progress, ledger)
+                    last = ledger.output_bytes - before
+                    if ledger.output_bytes + last > most:
+                        break
             except SandboxViolation:
                 self._closed = True
                 self._free()
                 raise
-
-    def _part(self, batch: pa.RecordBatch, step: int, progress: _Progress) -> TransformResult:
-        """Serve rows until all are accounted for, or until the next ones may bring more than a part holds."""
-        ledger, first, most = Ledger(), progress.row, self._host.part_bytes
-        while progress.row < batch.num_rows:
-            before = ledger.output_bytes
-            self._serve(batch, step, progress, ledger)
-            last = ledger.output_bytes - before
-            if ledger.output_bytes + last > most:
-                break
         return ledger.close(batch, progress.row - first)
 
     def _serve(self, batch: pa.RecordBatch, step: int, progress: _Progress, ledger: Ledger) -> None:
@@ -170,8 +163,10 @@ class TransformInstance:
         return failed + 1
 
     def _log(self, ledger: Ledger) -> int:
+        """Write down what the guest logged since the last time; return how many bytes of the log that was."""
         used = self._guest.log_bytes
-        ledger.log(*self._guest.take_logs())
+        if used or self._guest.logs_dropped:
+            ledger.log(*self._guest.take_logs())
         return used
 
 

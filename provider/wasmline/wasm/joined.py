@@ -38,6 +38,7 @@ from wasmline.wasm.binary import (
 )
 from wasmline.wasm.declarations import Declarations, declarations
 from wasmline.wasm.instructions import with_callees
+from wasmline.wasm.names import short_names
 from wasmline.wasm.shim import shim, stubs
 from wasmline.wasm.trampoline import GUEST_EXPORT, SHIM_EXPORT
 from wasmline.wasm.validation import validate
@@ -65,7 +66,7 @@ def joined(wasm: bytes) -> bytes:
     guest_sections[EXPORT] = _renamed(guest_sections[EXPORT])
     validate(_module(guest_sections, guest, stub_module))
     return _module(guest_sections, guest, shim_module) + b"".join(
-        _section(CUSTOM, names) for names in (*name_sections(wasm), *name_sections(shim_module))
+        _section(CUSTOM, names) for names in (*short_names(name_sections(wasm)), *name_sections(shim_module))
     )
 
 

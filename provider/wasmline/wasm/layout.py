@@ -1,17 +1,14 @@
 """The control block: the named cells at the start of the shim's memory through which host and shim talk.
 
 One table serves both sides: the generated WebAssembly reads a cell at ``OFFSETS[name]``, and the host packs and
-unpacks whole blocks. The host writes INPUT, OUTPUT and BATCH before a batch and SETUP once; the shim keeps STATE for
-itself and for the host's reading. After the control block come the strings of args and environment, the logs, then
-per batch the input columns and, last because they may grow, the output columns.
+unpacks whole blocks. The host writes SETUP once, INPUT and OUTPUT before a batch; the shim counts in WRITTEN what the
+output columns hold, and keeps STATE for itself and for the host's reading. After the control block come the strings of
+args and environment, the logs, then per batch the input columns and, last because they may grow, the output columns.
 """
 
 from __future__ import annotations
 
-import operator
 import struct
-from collections.abc import Mapping
-from typing import Any
 
 I32 = "I"
 I64 = "q"
@@ -23,30 +20,25 @@ class Block:
 
     def __init__(self, start: int, kind: str, names: tuple[str, ...]) -> None:
         self._struct = struct.Struct("<" + kind * len(names))
-        self._pick = operator.itemgetter(*names)
         size = struct.calcsize("<" + kind)
         self.names = names
         self.start = start
-        self.end = start + self._struct.size
+        self.size = self._struct.size
+        self.end = start + self.size
         self.offsets = {name: start + index * size for index, name in enumerate(names)}
 
-    def pack(self, memory: Any, values: Mapping[str, int]) -> None:
-        """Write every cell; ``values`` names them all."""
-        self._struct.pack_into(memory, self.start, *self._pick(values))
+    def pack(self, *values: int) -> bytes:
+        """Return the bytes of every cell, in the order of their names."""
+        return self._struct.pack(*values)
 
-    def unpack(self, memory: Any) -> dict[str, int]:
-        """Return every cell."""
-        return dict(zip(self.names, self._struct.unpack_from(memory, self.start), strict=True))
+    def unpack(self, content: bytes) -> dict[str, int]:
+        """Return every cell of a block's bytes."""
+        return dict(zip(self.names, self._struct.unpack(content), strict=True))
 
 
 def binary(prefix: str, *extra: str) -> tuple[str, ...]:
     """Return the cells of an input column of byte strings: Arrow's three buffers, and the bit where validity begins."""
     return tuple(f"{prefix}_{part}" for part in ("offsets", "data", "validity", "bit", *extra))
-
-
-def writable(prefix: str) -> tuple[str, ...]:
-    """Return the cells of an output column of byte strings: its buffers, what they hold and what they could hold."""
-    return tuple(f"{prefix}_{part}" for part in ("offsets", "data", "valid", "bytes", "capacity", "nulls"))
 
 
 CLOCKS = Block(0, I64, ("wall_ms", "monotonic_ns", "readings_ns"))
@@ -70,20 +62,29 @@ INPUT = Block(
         *binary("header_value"),
     ),
 )
+OUTPUT_BYTES = ("out_key", "out_value", "out_header_key", "out_header_value")
+"""The output columns of byte strings."""
 OUTPUT = Block(
     INPUT.end,
     I32,
     (
-        *("rows", "row_capacity", "row_index", "topic_index"),
-        *writable("out_key"),
-        *writable("out_value"),
-        *("out_headers_offsets", "out_headers", "out_headers_capacity"),
-        *writable("out_header_key"),
-        *writable("out_header_value"),
+        *("row_index", "topic_index", "out_headers_offsets"),
+        *(f"{name}_{buffer}" for name in OUTPUT_BYTES for buffer in ("offsets", "valid", "data")),
+        *("row_capacity", "out_headers_capacity"),
+        *(f"{name}_capacity" for name in OUTPUT_BYTES),
+    ),
+)
+WRITTEN = Block(
+    OUTPUT.end,
+    I32,
+    (
+        *("rows", "out_headers"),
+        *(f"{name}_bytes" for name in OUTPUT_BYTES),
+        *(f"{name}_nulls" for name in OUTPUT_BYTES),
     ),
 )
 STATE = Block(
-    OUTPUT.end,
+    WRITTEN.end,
     I32,
     (
         "delivered",  # records of this batch that the guest holds or held; bumped once a record is in its memory
@@ -102,7 +103,7 @@ STATE = Block(
         "stderr_torn",  # 1 if some of the record's stderr, between its head and its tail, is not kept
     ),
 )
-BLOCKS = (CLOCKS, SETUP, INPUT, OUTPUT, STATE)
+BLOCKS = (CLOCKS, SETUP, INPUT, OUTPUT, WRITTEN, STATE)
 OFFSETS: dict[str, int] = {name: offset for block in BLOCKS for name, offset in block.offsets.items()}
 STATIC = (STATE.end + ALIGN - 1) // ALIGN * ALIGN
 """Where the strings begin."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from wasmline.errors import LimitExceeded
+from wasmline.transform_limits import MAX_CPU_MS_PER_RECORD, MAX_MEMORY_BYTES, MIN_MEMORY_BYTES
 
-PAGE = 65536
-ADDRESS_SPACE = 1 << 32
+PAGE = MIN_MEMORY_BYTES
+ADDRESS_SPACE = MAX_MEMORY_BYTES
 OUTPUT_OVERHEAD = 16
-"""What a written record counts beside its payload: about what its row takes in the output columns."""
+"""What a written record, and each header of it, counts beside its payload: about what it takes in the columns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +20,8 @@ class ResourceLimits:
     ``memory_bytes``: the guest's linear memory; growth beyond it is refused, as on Redpanda. Tables are not counted:
     they take 56 MiB at most. ``cpu_ms_per_record``: CPU time of the guest's thread from one record to the next,
     start-up included; kept to about 1 %.
-    ``output_bytes_per_record``: payload bytes that one record may write; each record written counts sixteen more.
+    ``output_bytes_per_record``: payload bytes that one record may write; each record written counts sixteen more,
+    and each of its headers.
     ``log_bytes_per_batch``: log text kept of one call of ``transform``; each line counts twelve bytes more.
     """
 
@@ -30,7 +32,7 @@ class ResourceLimits:
 
     def __post_init__(self) -> None:
         _between("memory_bytes", self.memory_bytes, PAGE, ADDRESS_SPACE)
-        _between("cpu_ms_per_record", self.cpu_ms_per_record, 1, 24 * 3600 * 1000)
+        _between("cpu_ms_per_record", self.cpu_ms_per_record, 1, MAX_CPU_MS_PER_RECORD)
         _between("output_bytes_per_record", self.output_bytes_per_record, 1, 2**30)
         _between("log_bytes_per_batch", self.log_bytes_per_batch, 0, 2**26)
 

@@ -7,7 +7,7 @@ import ctypes
 import wasmtime
 
 from wasmline.errors import RecordTooLarge, SandboxViolation
-from wasmline.wasm.layout import OFFSETS, STATIC
+from wasmline.wasm.layout import OFFSETS
 from wasmline.wasm.limits import ADDRESS_SPACE, PAGE
 
 MAX_TABLES = 7
@@ -47,7 +47,6 @@ class ShimMemory:
         self._guest_limit = guest_limit
         self._size = memory.data_len(store)
         self.address = ctypes.addressof(memory.data_ptr(store).contents)
-        self.control = (ctypes.c_char * STATIC).from_address(self.address)
         self._cells = {name: ctypes.c_uint32.from_address(self.address + offset) for name, offset in OFFSETS.items()}
         self._progress = self._cells["progress"]
 

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import ctypes
 import operator
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,14 +19,8 @@ import pyarrow as pa
 from wasmline.errors import RecordTooLarge
 from wasmline.records import HEADERS, OUTPUT_SCHEMA
 from wasmline.wasm.inbox import Loaded
-from wasmline.wasm.layout import OUTPUT, align
+from wasmline.wasm.layout import OUTPUT, WRITTEN, align
 from wasmline.wasm.memory import ShimMemory, violation
-
-FEW_NUMBERS = 64
-"""Up to so many, a list is checked sooner than an array."""
-
-BYTES_COLUMNS = ("out_key", "out_value", "out_header_key", "out_header_value")
-"""The columns of byte strings."""
 
 SLACK_ROWS = 256
 SLACK_BYTES = 64 * 1024
@@ -45,6 +42,8 @@ class Outbox:
         self._outputs = outputs
         self._loaded = Loaded(end=0, rows=0)
         self._cells: dict[str, int] = {}
+        self._capacities: tuple[int, ...] = ()
+        self._laid_out = b""
         self._scale = 1
 
     def open(self, loaded: Loaded) -> None:
@@ -55,7 +54,7 @@ class Outbox:
     def empty(self) -> pa.RecordBatch | None:
         """Return what the columns hold, as ``collect`` does; then they hold nothing."""
         collected = self.collect()
-        self._memory.put(**_NOTHING)
+        self._memory.write(WRITTEN.start, _NOTHING)
         return collected
 
     def widen(self, need: int) -> None:
@@ -77,113 +76,110 @@ class Outbox:
         loaded = self._loaded
         rows = (loaded.rows + SLACK_ROWS) * scale
         headers = max((loaded.headers + SLACK_ROWS) * scale, need // 2)
-        cells = dict.fromkeys(OUTPUT.names, 0)
-        position = loaded.end
-
-        def place(cell: str, size: int) -> None:
-            nonlocal position
-            cells[cell] = position
-            position = align(position + size)
-
-        def place_binary(prefix: str, length: int, size: int) -> None:
-            cells[f"{prefix}_capacity"] = max(min((size + SLACK_BYTES) * scale, MAX_COLUMN_BYTES), need)
-            place(f"{prefix}_offsets", 4 * (length + 1))
-            place(f"{prefix}_valid", length)
-            place(f"{prefix}_data", cells[f"{prefix}_capacity"])
-
-        cells["row_capacity"], cells["out_headers_capacity"] = rows, headers
-        place("row_index", 4 * rows)
-        place("topic_index", 4 * rows)
-        place("out_headers_offsets", 4 * (rows + 1))
-        place_binary("out_key", rows, loaded.key_bytes)
-        place_binary("out_value", rows, loaded.value_bytes)
-        place_binary("out_header_key", headers, loaded.header_bytes)
-        place_binary("out_header_value", headers, loaded.header_bytes)
-        self._memory.reserve(position)
-        for name in ("out_headers", *BYTES_COLUMNS):
-            ctypes.c_int32.from_address(self._memory.address + cells[f"{name}_offsets"]).value = 0
-        OUTPUT.pack(self._memory.control, cells)
-        self._cells = cells
+        sizes = (loaded.key_bytes, loaded.value_bytes, loaded.header_bytes, loaded.header_bytes)
+        capacities = [max(min((size + SLACK_BYTES) * scale, MAX_COLUMN_BYTES), need) for size in sizes]
+        takes = [4 * rows, 4 * rows, 4 * (rows + 1)]
+        for length, capacity in zip((rows, rows, headers, headers), capacities, strict=True):
+            takes += (4 * (length + 1), length, capacity)
+        *places, end = accumulate(map(align, takes), initial=loaded.end)
+        self._memory.reserve(end)
+        self._capacities = (rows, headers, *capacities)
+        self._cells = dict(zip(OUTPUT.names, (*places, *self._capacities), strict=True))
+        for cell in _OFFSETS:
+            ctypes.c_int32.from_address(self._memory.address + self._cells[cell]).value = 0
+        self._laid_out = OUTPUT.pack(*self._cells.values())
+        self._memory.write(OUTPUT.start, self._laid_out)
+        self._memory.write(WRITTEN.start, _NOTHING)
 
     def collect(self) -> pa.RecordBatch | None:
         """Return a copy of what the columns hold, in OUTPUT_SCHEMA, or None. Header keys may not be UTF-8."""
-        cells = self._read_cells()
-        rows = cells["rows"]
+        written = self._written()
+        rows = written["rows"]
         if not rows:
             return None
         columns = [
-            self._rows(cells["row_index"], rows),
-            self._topics(cells["topic_index"], rows),
-            self._binary(pa.binary(), cells, "out_key", rows),
-            self._binary(pa.binary(), cells, "out_value", rows),
-            pa.Array.from_buffers(
-                HEADERS,
-                rows,
-                [None, self._offsets(cells, "out_headers", rows, cells["out_headers"])],
-                0,
-                children=[self._headers(cells)],
-            ),
+            self._rows(rows),
+            self._topics(rows),
+            self._binary("out_key", rows, written),
+            self._binary("out_value", rows, written),
+            self._headers(rows, written),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=OUTPUT_SCHEMA)
 
-    def _read_cells(self) -> dict[str, int]:
-        cells = OUTPUT.unpack(self._memory.control)
-        if _positions(cells) != _positions(self._cells):
+    def _written(self) -> dict[str, int]:
+        if self._memory.read(OUTPUT.start, OUTPUT.size) != self._laid_out:
             raise violation("a column is not where it was laid out")
-        if any(map(operator.gt, _counts(cells), _capacities(cells))):
+        written = WRITTEN.unpack(self._memory.read(WRITTEN.start, WRITTEN.size))
+        if any(map(operator.gt, written.values(), self._capacities)):  # the nulls, behind them, are Arrow's to check
             raise violation("a count is more than its capacity")
-        return cells
+        return written
 
-    def _headers(self, cells: dict[str, int]) -> pa.StructArray:
-        headers = cells["out_headers"]
-        if not headers:
-            return _NO_HEADERS
-        key = self._binary(pa.string(), cells, "out_header_key", headers)
-        value = self._binary(pa.binary(), cells, "out_header_value", headers)
-        return pa.StructArray.from_arrays([key, value], fields=list(HEADERS.value_type))
-
-    def _binary(self, kind: pa.DataType, cells: dict[str, int], prefix: str, length: int) -> pa.Array:
-        size, nulls = cells[f"{prefix}_bytes"], cells[f"{prefix}_nulls"]
-        buffers = [
-            self._bitmap(cells[f"{prefix}_valid"], length, nulls) if nulls else None,
-            self._offsets(cells, prefix, length, size),
-            self._copy(cells[f"{prefix}_data"], size),
-        ]
-        return pa.Array.from_buffers(kind, length, buffers, nulls)
-
-    def _offsets(self, cells: dict[str, int], prefix: str, length: int, end: int) -> pa.Buffer:
-        if end == 0:
-            return _zeros(length + 1)
-        buffer = self._copy(cells[f"{prefix}_offsets"], 4 * (length + 1))
-        if _rising(buffer) != (0, end):
-            raise violation(f"{prefix}_offsets do not rise from 0 to {end}")
-        return buffer
-
-    def _rows(self, position: int, length: int) -> pa.Array:
-        buffer = self._copy(position, 4 * length)
-        first, last = _rising(buffer) or (-1, -1)
-        if first < self._loaded.row_base or last >= self._loaded.row_base + self._loaded.rows:
+    def _rows(self, length: int) -> pa.Array:
+        buffer = self._copy("row_index", 4 * length)
+        (first, last), base = _ends(buffer), self._loaded.row_base
+        rows = np.frombuffer(buffer, np.int32)
+        if first < base or last >= base + self._loaded.rows or np.count_nonzero(rows[1:] < rows[:-1]):
             raise violation("the rows of the outputs are not those of the batch, in order")
         return pa.Array.from_buffers(pa.int32(), length, [None, buffer], 0)
 
-    def _topics(self, position: int, length: int) -> pa.Array:
+    def _topics(self, length: int) -> pa.Array:
         if self._outputs == 1:
             return pa.Array.from_buffers(pa.int32(), length, [None, _zeros(length)], 0)
-        buffer = self._copy(position, 4 * length)
+        buffer = self._copy("topic_index", 4 * length)
         if np.frombuffer(buffer, np.uint32).max() >= self._outputs:
             raise violation(f"an output is for none of the {self._outputs} output topics")
         return pa.Array.from_buffers(pa.int32(), length, [None, buffer], 0)
 
-    def _copy(self, position: int, size: int) -> pa.Buffer:
-        buffer = pa.allocate_buffer(size)
-        ctypes.memmove(buffer.address, self._memory.address + position, size)
+    def _binary(self, column: str, length: int, written: dict[str, int]) -> pa.Array:
+        size, nulls = written[f"{column}_bytes"], written[f"{column}_nulls"]
+        bitmap = self._bitmap(column, length) if nulls else None
+        offsets, data = self._offsets(column, length, size), self._copy(f"{column}_data", size)
+        return _checked(column, pa.binary(), length, [bitmap, offsets, data], nulls)
+
+    def _headers(self, rows: int, written: dict[str, int]) -> pa.Array:
+        length = written["out_headers"]
+        buffers = [None, self._offsets("out_headers", rows, length)]
+        if not length:
+            return pa.Array.from_buffers(HEADERS, rows, buffers, 0, children=[_NO_HEADERS])
+        _checked("out_headers", _LISTS, rows, buffers, 0, children=[pa.nulls(length)])
+        key = self._binary("out_header_key", length, written).view(pa.string())
+        value = self._binary("out_header_value", length, written)
+        headers = pa.StructArray.from_arrays([key, value], fields=list(HEADERS.value_type))
+        return pa.Array.from_buffers(HEADERS, rows, buffers, 0, children=[headers])
+
+    def _offsets(self, column: str, length: int, end: int) -> pa.Buffer:
+        """Return the offsets of a column, whose first and last are right; the others ``_checked`` looks at."""
+        if end == 0:
+            return _zeros(length + 1)
+        buffer = self._copy(f"{column}_offsets", 4 * (length + 1))
+        if _ends(buffer) != (0, end):
+            raise violation(f"the offsets of {column} are not from 0 to {end}")
         return buffer
 
-    def _bitmap(self, position: int, length: int, nulls: int) -> pa.Buffer:
-        marks = np.frombuffer(self._memory.read(position, length), dtype=np.uint8)
-        if np.count_nonzero(marks) != length - nulls:
-            raise violation(f"{nulls} of {length} values are said to be null")
+    def _bitmap(self, column: str, length: int) -> pa.Buffer:
+        marks = np.frombuffer(self._memory.read(self._cells[f"{column}_valid"], length), dtype=np.uint8)
         return pa.py_buffer(np.packbits(marks, bitorder="little"))
+
+    def _copy(self, place: str, size: int) -> pa.Buffer:
+        buffer = pa.allocate_buffer(size)
+        ctypes.memmove(buffer.address, self._memory.address + self._cells[place], size)
+        return buffer
+
+
+def _checked(column: str, *layout: Any, children: Sequence[pa.Array] | None = None) -> pa.Array:
+    """Return what ``pa.Array.from_buffers`` makes, once its offsets are seen to rise and its nulls are counted."""
+    try:
+        array = pa.Array.from_buffers(*layout, children=children)
+        array.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise violation(f"{column}: {error}") from error
+    return array
+
+
+def _ends(buffer: pa.Buffer) -> tuple[int, int]:
+    """Return the first and the last of some 32-bit numbers."""
+    numbers = memoryview(buffer).cast("i")
+    return numbers[0], numbers[-1]
 
 
 def _zeros(length: int) -> pa.Buffer:
@@ -191,30 +187,10 @@ def _zeros(length: int) -> pa.Buffer:
     return pa.py_buffer(bytes(4 * length))
 
 
-def _rising(buffer: pa.Buffer) -> tuple[int, int] | None:
-    """Return the first and the last of some 32-bit numbers; None where one is less than that before it."""
-    numbers = memoryview(buffer).cast("i")
-    if len(numbers) <= FEW_NUMBERS:
-        rising = (few := numbers.tolist()) == sorted(few)
-    else:
-        array = np.frombuffer(buffer, np.int32)
-        rising = not (array[1:] < array[:-1]).any()
-    return (numbers[0], numbers[-1]) if rising else None
+_OFFSETS = [name for name in OUTPUT.names if name.endswith("_offsets")]
+_NOTHING = bytes(WRITTEN.size)
 
-
-_CAPACITIES = {
-    "rows": "row_capacity",
-    "out_headers": "out_headers_capacity",
-    **{f"{name}_bytes": f"{name}_capacity" for name in BYTES_COLUMNS},
-    **{f"{name}_nulls": "out_headers" if "header" in name else "rows" for name in BYTES_COLUMNS},
-}
-"""What each count of the control block may be at most, by the names of the cells."""
-
-_NOTHING = dict.fromkeys(_CAPACITIES, 0)
-
-_counts, _capacities = operator.itemgetter(*_CAPACITIES), operator.itemgetter(*_CAPACITIES.values())
-_positions = operator.itemgetter(*(name for name in OUTPUT.names if name not in _CAPACITIES))
-
+_LISTS = pa.list_(pa.null())
 _NO_HEADERS = pa.nulls(0, HEADERS.value_type)
 
 

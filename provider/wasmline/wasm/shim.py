@@ -334,6 +334,9 @@ def _headers_to_columns() -> str:
         (if (i32.or (i32.gt_u (local.get $len) {room})
                     (i32.or {_no_room("out_header_key")} {_no_room("out_header_value")}))
           (then {_flush_and_retry()}))
+        (local.set $cost
+          (i64.add (local.get $cost) (i64.mul (i64.extend_i32_u (local.get $len)) (i64.const {OUTPUT_OVERHEAD}))))
+        {_stop_beyond_limit()}
         (local.set $headers (i32.add (local.get $header) (local.get $len)))
         (local.set $header_key_end {get("out_header_key_bytes")})
         (local.set $header_value_end {get("out_header_value_bytes")})
@@ -380,7 +383,7 @@ def _commit() -> str:
     row = "(local.get $row)"
     mark = "(i32.store8 $own (i32.add {} (local.get $row)) (i32.eqz (local.get {})))".format
     return f"""
-      {bump("output_bytes", f"(i32.add (local.get $size) (i32.const {OUTPUT_OVERHEAD}))")}
+      {bump("output_bytes", "(i32.wrap_i64 (local.get $cost))")}
       (if (i32.ne (local.get $header) {get("out_headers")}) (then
         {put("out_headers", "(local.get $header)")}
         {put("out_header_key_bytes", "(local.get $header_key_end)")}
@@ -402,26 +405,31 @@ def _commit() -> str:
       (return (local.get $size))"""
 
 
+def _stop_beyond_limit() -> str:
+    """Return a statement that stops the guest where $cost is more than its record may still write."""
+    left = f"(i64.extend_i32_u (i32.sub {get('output_limit')} {get('output_bytes')}))"
+    return f"(if (i64.gt_u (local.get $cost) {left}) (then {stop(ENDING_OUTPUT)}))"
+
+
 def _write(name: str, choose_topic: str) -> str:
     """One of the two writing functions. Redpanda's order of checks: ranges, batch, payload, options, topic."""
     options = "(param $options i32) (param $options_size i32)" if choose_topic else ""
     ranges = [("$start", "$size"), *([("$options", "$options_size")] if choose_topic else [])]
     no_row = f"(i32.ge_u (local.get $row) {get('row_capacity')})"
-    cost = f"(i64.add (i64.extend_i32_u (local.get $size)) (i64.const {OUTPUT_OVERHEAD}))"
     full = f"(i32.or {no_row} (i32.or {_no_room('out_key')} {_no_room('out_value')}))"
     return f"""
   (func ${name} (param $start i32) (param $size i32) {options} (result i32)
     (local $at i32) (local $end i32) (local $to i32) (local $len i32) (local $code i32)
     (local $row i32) (local $topic i32)
     (local $key_end i32) (local $key_null i32) (local $value_end i32) (local $value_null i32)
-    (local $header i32) (local $headers i32)
+    (local $header i32) (local $headers i32) (local $cost i64)
     (local $header_key_end i32) (local $header_value_end i32) (local $header_nulls i32)
     {COPY_LOCALS}
     {require_guest_ranges(*ranges)}
     (if (i32.eqz {get("active")}) (then (return (i32.const {NO_BATCH}))))
-    (if (i64.gt_u {cost} (i64.extend_i32_u (i32.sub {get("output_limit")} {get("output_bytes")})))
-      (then {stop(ENDING_OUTPUT)}))
     (loop $retry
+      (local.set $cost (i64.add (i64.extend_i32_u (local.get $size)) (i64.const {OUTPUT_OVERHEAD})))
+      {_stop_beyond_limit()}
       (local.set $row {get("rows")})
       (if {full} (then {_flush_and_retry()}))
       (local.set $at (local.get $start))

@@ -4,7 +4,7 @@ What a guest imports must be there before the guest, and the shim, which is a pa
 breaks the circle: each of its exports calls through a table that is filled when the guest is instantiated, by a third
 module, the wiring, which hands the shim the host's two functions as well. Until then (in a wasm ``start`` section) a
 call traps. Functions that need neither state nor memory are answered here. The calls of every record do not come this
-way: ``joined`` makes them direct.
+way: ``joined`` makes them direct, and before the first batch they answer that there is none.
 """
 
 from __future__ import annotations

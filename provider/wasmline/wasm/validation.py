@@ -9,14 +9,13 @@ from __future__ import annotations
 import wasmtime
 
 from wasmline.errors import InvalidModule
+from wasmline.transform_limits import MAX_MODULE_BYTES
 from wasmline.wasm.binary import TYPE, Reader, sections
-from wasmline.wasm.declarations import function_type
+from wasmline.wasm.declarations import MAX_TYPE_BYTES, function_type
 from wasmline.wasm.engine import new_engine
 from wasmline.wasm.limited_process import call_limited
 
 MAGIC = b"\0asm"
-
-MAX_MODULE_BYTES = 64 * 2**20
 
 MAX_STEPS = 50_000_000
 """Bytes of the module times values of its widest type: half a second at most. Large modules of Go have more."""
@@ -24,7 +23,6 @@ MAX_STEPS = 50_000_000
 MAX_ARITY = 1_000
 """Parameters or results of a function: what the engine takes."""
 
-MAX_TYPE_BYTES = 2**20
 VALIDATE_CPU_S = 5
 
 

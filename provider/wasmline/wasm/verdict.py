@@ -39,6 +39,7 @@ _CODES = {
 """The specification's own words for its traps, and the watchdog's."""
 
 _REFUSED_AT_START = ("memory minimum size", "exceeds memory limits")
+_OF_THE_SYSTEM = "(os error "
 _MAX_TEXT_LETTERS = 500
 _STDOUT_LETTERS = 512
 """Of the head, and of the tail."""
@@ -136,9 +137,14 @@ def _shortened(text: str) -> str:
     return text if len(text) <= 2 * _STDOUT_LETTERS else f"{text[:_STDOUT_LETTERS]} [...] {text[-_STDOUT_LETTERS:]}"
 
 
-def refusal(death: Death) -> WasmlineError:
-    """Return why the runtime would not instantiate a module. Its errors have no codes, only texts."""
+def refusal(death: Death) -> WasmlineError | MemoryError:
+    """Return why the runtime would not instantiate a module. Its errors have no codes, only texts, and none of a guest.
+
+    MemoryError stands for what the operating system refuses, which is nothing that a module could be blamed for.
+    """
     limit, text = death.limits.memory_bytes, one_line(str(death.end)[:_MAX_TEXT_LETTERS])
+    if _OF_THE_SYSTEM in text:
+        return MemoryError(f"the system has no room for a guest and its records: {text}")
     if all(words in text for words in _REFUSED_AT_START):
         return GuestOutOfMemory(
             f"the module starts with more memory than memory_bytes={limit}: {text}", limit_bytes=limit

@@ -14,6 +14,7 @@ from wasmline.testing import guests
 GO = """#!/bin/sh
 case "$1" in
 env) echo '{{"GOVERSION": "go1.24.0", "GOMODCACHE": "{folder}/modules"}}' ;;
+mod) echo '{{}}' ;;
 list) echo '{{"Dir": "{folder}/project", "GoFiles": ["main.go"]}}' ;;
 build) {during}; cp {folder}/guest.wasm "$(echo "$*" | sed 's/.* -o \\([^ ]*\\) .*/\\1/')" ;;
 esac

@@ -46,6 +46,13 @@ def test_what_the_compiler_brings_along_is_left_out(project: TransformProject, t
     assert input_names(project, [header], places, excluded=[tmp_path / "compiler"]) == {}
 
 
+def test_a_project_inside_of_an_excluded_folder_has_its_own_files(project: TransformProject) -> None:
+    """Such as one that was downloaded into the cache of Go's modules."""
+    own, other = project.folder / "src/main.c", write(project.folder.parent / "other/x.c", "")
+    places = {PROJECT: project.folder}
+    assert {*input_names(project, [own, other], places, excluded=[project.folder.parent])} == {"./src/main.c"}
+
+
 @pytest.mark.parametrize("file", ["src/link.h", "../compiler/../compiler/stdio.h", "{compiler}/../compiler/stdio.h"])
 def test_what_the_compiler_brings_along_is_not_left_out_under_another_name(
     project: TransformProject, tmp_path: Path, file: str
@@ -71,6 +78,13 @@ def test_what_is_no_regular_file_is_refused(project: TransformProject, make: Cal
     make(project.folder / "src/x.h")
     with pytest.raises(BuildFailed, match=r"t reads .*src/x\.h, which is not a regular file"):
         names(project, "src/x.h")
+
+
+def test_a_file_that_does_not_fit_into_memory_is_refused(project: TransformProject) -> None:
+    with (project.folder / "src/main.c").open("ab") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(BuildFailed, match=r"t reads .*main\.c, which has more than 1073741824 bytes"):
+        names(project, "src/main.c")
 
 
 @pytest.mark.parametrize("file", ["../outside.h", "src/../../outside.h", "/etc/passwd"])
@@ -114,6 +128,29 @@ def test_a_link_within_the_project_counts_as_what_it_leads_to(project: Transform
     link.unlink()
     link.symlink_to("../second")
     assert digest(input_names(project, [Path("src/choice/x.h")], {PROJECT: project.folder}), []) != first
+
+
+def test_a_link_and_a_copy_are_different_inputs(project: TransformProject) -> None:
+    """To ``#pragma once`` and to a compiler's messages, a link and its target are one file."""
+    write(project.folder / "src/a.h", "")
+    (project.folder / "src/b.h").symlink_to("a.h")
+    linked = names(project, "src/a.h", "src/b.h")
+    (project.folder / "src/b.h").unlink()
+    write(project.folder / "src/b.h", "")
+    assert names(project, "src/a.h", "src/b.h") != linked
+
+
+@pytest.mark.parametrize("link", [None, "/proc/self/cwd/project/src", "../chain", "/dev/fd/../cwd/project/src"])
+def test_a_path_through_the_folder_of_processes_is_refused(
+    project: TransformProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, link: str | None
+) -> None:
+    """It leads this process into the project, and a compiler, whose current folder is another, out of it."""
+    monkeypatch.chdir(tmp_path)
+    (project.folder / "chain").symlink_to("/proc/thread-self/cwd/project/src")
+    if link:
+        (project.folder / "src/link").symlink_to(link)
+    with pytest.raises(BuildFailed, match=r"t reads .*main\.c, a path through /proc"):
+        names(project, "src/link/main.c" if link else "/proc/self/cwd/project/src/main.c")
 
 
 def test_the_digest_is_of_names_and_contents_not_of_where_they_lie(tmp_path: Path) -> None:

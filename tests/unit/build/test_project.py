@@ -111,6 +111,10 @@ def test_the_guest_is_told_what_the_file_declares(tmp_path: Path) -> None:
         (MINIMAL.replace("input-topic: in\n", ""), 1, "`input-topic` is missing"),
         (MINIMAL + "env: {\n", 6, "not YAML"),
         (MINIMAL + "env:\n  A: \0\n", 6, "not YAML: it holds the control character U+0000"),
+        (MINIMAL + 'description: "\\ud800"\n', 5, "it holds U+D800, which is no text"),
+        (MINIMAL.replace("[out]", '["\\0"]'), 4, "it holds U+0000, which is no text"),
+        (MINIMAL + 'env: {"\\ud800": a}\n', 5, "it holds U+D800, which is no text"),
+        (MINIMAL + 'env: {A: "\\udfff"}\n', 5, "it holds U+DFFF, which is no text"),
         ("- a\n", 1, "expected keys with values"),
         ("[a]: b\n", 1, "a key must be plain text"),
     ],
@@ -122,12 +126,56 @@ def test_a_mistake_is_named_with_its_line(tmp_path: Path, text: str, line: int, 
     assert says in str(error)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'{MINIMAL}description: "\\UFFFFFFFF"',
+        f'{MINIMAL}description: "\\U00110000"',
+        f"%YAML 1.{'9' * 5_000}\n---\na: b",
+    ],
+)
+def test_a_number_beyond_all_that_it_can_stand_for_is_no_yaml(tmp_path: Path, text: str) -> None:
+    assert "transform.yaml: not YAML: " in str(refusal(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        MINIMAL.replace("a-transform", "A" * 100_000),
+        MINIMAL.replace("input-topic: in", f"input-topic: {'/' * 100_000}"),
+        f"{MINIMAL}limits: {{timeout-ms: {'9' * 4_000}}}",
+        f"{MINIMAL}? {'x' * 100_000}\n: a",
+        f'{MINIMAL}"a\\nwasmline: built\\e[2J": x',
+    ],
+)
+def test_a_message_is_one_short_line_whatever_the_file_holds(tmp_path: Path, text: str) -> None:
+    said = str(refusal(tmp_path, text)).removeprefix(str(tmp_path))
+    assert len(said) < 1_200
+    assert said.isprintable()
+
+
+@pytest.mark.parametrize("name", ["a\nb", "a\x1b[2J", "a\u202eb", "a\udcff"])
+def test_a_folder_whose_name_is_not_printable_is_refused(tmp_path: Path, name: str) -> None:
+    """It would be another text to some compilers, in reports and on a terminal."""
+    (tmp_path / name).mkdir()
+    with pytest.raises(InvalidProject, match=r"control character or bytes that are no text in its name: rename"):
+        project(tmp_path / name, MINIMAL)
+
+
 def test_an_empty_file_is_named(tmp_path: Path) -> None:
     assert "is empty" in str(refusal(tmp_path, "# nothing\n"))
 
 
 def test_a_file_nested_too_deeply_is_named(tmp_path: Path) -> None:
     assert "nested too deeply" in str(refusal(tmp_path, f"name: {'[' * 5_000}"))
+
+
+def test_a_file_of_many_megabytes_is_refused(tmp_path: Path) -> None:
+    """The parser would take twenty seconds for each."""
+    with (tmp_path / "transform.yaml").open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(InvalidProject, match=r"transform\.yaml cannot be read: it has more than 131072 bytes"):
+        load_project(tmp_path)
 
 
 def test_a_folder_without_the_file_is_no_project(tmp_path: Path) -> None:
@@ -161,3 +209,7 @@ def test_what_is_written_stays_in_the_project(tmp_path: Path) -> None:
     (folder / "build").symlink_to(tmp_path)
     with pytest.raises(InvalidProject, match="is a link that leads out of the project"):
         project.output(Path("build/t.wasm"))
+    (folder / "samples").unlink()
+    (folder / "samples").symlink_to("samples")
+    with pytest.raises(OSError, match="Too many levels"):
+        project.output(Path("samples/expected.jsonl")).write_bytes(b"")

@@ -1,10 +1,14 @@
 import os
+import resource
 import shutil
 import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
+from wasmline.build import revision as module
 from wasmline.build.revision import revision
 
 MONITOR = """
@@ -67,10 +71,10 @@ ALL = """
 HOOKS = ("fsmonitor-watchman", "post-checkout", "post-index-change", "query-watchman", "reference-transaction")
 
 
-def git(folder: Path, *arguments: str) -> str:
+def git(folder: Path, *arguments: str, text: str | None = None) -> str:
     identity = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"]
     return subprocess.run(
-        ["git", *identity, *arguments], cwd=folder, check=True, capture_output=True, text=True
+        ["git", *identity, *arguments], cwd=folder, check=True, capture_output=True, text=True, input=text
     ).stdout.strip()
 
 
@@ -212,6 +216,50 @@ def test_references_that_never_end_are_not_read(tmp_path: Path) -> None:
     assert revision(tmp_path, []) is None
 
 
+def test_a_reference_without_end_takes_bounded_memory(tmp_path: Path) -> None:
+    committed(tmp_path)
+    (tmp_path / ".git/HEAD").write_text("ref: refs/heads/endless")
+    (tmp_path / ".git/refs/heads/endless").symlink_to("/dev/zero")
+    assert revision(tmp_path, []) is None
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 3 << 20  # kilobytes
+
+
+def test_a_repository_that_cannot_be_read_has_no_revision(tmp_path: Path) -> None:
+    (tmp_path / ".git").write_text(f"gitdir: {'x' * 3_000}")
+    assert revision(tmp_path, []) is None
+
+
+BY_ANOTHER_USER = """
+import os, subprocess, sys
+from pathlib import Path
+from wasmline.build.revision import revision
+os.setresuid(65534, 65534, 65534)
+folder = Path(sys.argv[1])
+print(subprocess.run(["git", "status"], cwd=folder, check=False, capture_output=True).returncode)
+print(revision(folder, [folder / "file"]))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+@pytest.mark.parametrize("mode", [0o755, 0o700])
+def test_a_repository_of_another_user_runs_nothing_and_is_read_where_it_may_be(mode: int) -> None:
+    """Git itself refuses it: its configuration may name programs to run."""
+    with tempfile.TemporaryDirectory() as place:
+        folder, canary = Path(place, "project"), Path(place, "canary")
+        Path(place).chmod(0o777)
+        commit = committed(folder)
+        folder.chmod(0o755)
+        with (folder / ".git/config").open("a") as file:
+            file.write(MONITOR.format(canary=canary))
+        (folder / ".git").chmod(mode)
+        ended = subprocess.run(
+            [sys.executable, "-c", BY_ANOTHER_USER, folder], check=True, capture_output=True, text=True
+        )
+        assert ended.stdout.split() == ["128", commit if mode == 0o755 else "None"]
+        assert ("allow to read it, or remove it" in ended.stderr) == (mode == 0o700)
+        assert not canary.exists()
+
+
 def test_an_object_that_never_ends_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("wasmline.build.revision._TIMEOUT_S", 0.2)
     commit = committed(tmp_path)
@@ -219,6 +267,38 @@ def test_an_object_that_never_ends_is_not_waited_for(tmp_path: Path, monkeypatch
     loose.unlink()
     os.mkfifo(loose)
     assert revision(tmp_path, []) is None
+
+
+def test_of_a_commit_only_the_files_that_were_read_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tree that holds itself ten times over, to a depth of ten, has ten thousand million files."""
+    monkeypatch.setattr("wasmline.build.revision._TIMEOUT_S", 5)
+    committed(tmp_path)
+    tree = git(tmp_path, "rev-parse", "HEAD^{tree}")
+    for _ in range(9):
+        entries = "".join(f"040000 tree {tree}\t{number}\n" for number in range(10))
+        tree = git(tmp_path, "mktree", text=f"{entries}100644 blob {git(tmp_path, 'hash-object', 'file')}\tfile\n")
+    commit = git(tmp_path, "commit-tree", "-m", "bomb", tree)
+    git(tmp_path, "update-ref", "HEAD", commit)
+    deep = tmp_path / "0/1/2/file"
+    deep.parent.mkdir(parents=True)
+    deep.write_text("1")
+    assert revision(tmp_path, [tmp_path / "file", deep]) == commit
+    deep.write_text("2")
+    assert revision(tmp_path, [tmp_path / "file", deep]) == f"{commit}+dirty"
+
+
+def test_names_that_git_could_take_for_patterns_are_names(tmp_path: Path) -> None:
+    names = (":(glob)x", "*", "-r", "a\nb", "x" * 200, *map(str, range(1500)))
+    for name in names:
+        (tmp_path / name).write_text(name)
+    commit = committed(tmp_path)
+    assert revision(tmp_path, [tmp_path / name for name in names]) == commit
+    (tmp_path / "*").unlink()
+    git(tmp_path, "commit", "-qam", "second")
+    (tmp_path / "*").touch()
+    assert (revision(tmp_path, [tmp_path / "*"]) or "").endswith("+dirty")
 
 
 @pytest.mark.parametrize("project", [".", "lib"])
@@ -242,3 +322,39 @@ def test_a_submodule_is_dirty_where_its_files_or_its_commit_are_others(tmp_path:
     assert revision(main, files) == f"{git(main, 'rev-parse', 'HEAD')}+dirty"
     (main / "lib/.git").unlink()
     assert revision(main, files) == f"{git(main, 'rev-parse', 'HEAD')}+dirty"
+
+
+def test_a_repository_and_its_submodules_share_one_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of many may answer just in time."""
+    for name in ("inner", "middle", "outer"):
+        committed(tmp_path / name)
+    for name, below in (("middle", "inner"), ("outer", "middle")):
+        git(tmp_path / name, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", f"../{below}", "s")
+        git(tmp_path / name, "commit", "-qm", "second")
+    git(tmp_path / "outer/s", "-c", "protocol.file.allow=always", "submodule", "--quiet", "update", "--init")
+    deadlines = []
+    ask = module._git
+
+    def asked(git: str, repository: Path, deadline: float, *arguments: str) -> bytes | None:
+        deadlines.append(deadline)
+        return ask(git, repository, deadline, *arguments)
+
+    monkeypatch.setattr(module, "_git", asked)
+    files = [tmp_path / "outer" / path for path in ("file", "s/file", "s/s/file")]
+    commit = git(tmp_path / "outer", "rev-parse", "HEAD")
+    assert revision(tmp_path / "outer", files) == commit
+    assert len(deadlines) == 6
+    assert len(set(deadlines)) == 1
+    (tmp_path / "outer/s/s/file").write_text("2")
+    assert revision(tmp_path / "outer", files) == f"{commit}+dirty"
+
+
+def test_paths_that_do_not_fit_into_one_question_are_asked_in_several(tmp_path: Path) -> None:
+    folder = tmp_path.joinpath(*["x" * 200] * 10)
+    folder.mkdir(parents=True)
+    files = [folder / f"{number}{'y' * 200}" for number in range(1_000)]
+    for file in files:
+        file.write_text("1")
+    assert sum(len(os.fsencode(file.relative_to(tmp_path))) for file in files) > 2 << 20
+    commit = committed(tmp_path)
+    assert revision(tmp_path, files) == commit

@@ -17,6 +17,20 @@ def test_a_new_project_is_a_project(tmp_path: Path, language: str) -> None:
     assert (tmp_path / "My_Transform/.gitignore").read_text().startswith("build/\n")
 
 
+@pytest.mark.parametrize("link", ["transform.yaml", "src", "samples"])
+def test_nothing_is_written_through_a_link(tmp_path: Path, link: str) -> None:
+    folder, outside = tmp_path / "new", tmp_path / "outside"
+    folder.mkdir()
+    if link != "transform.yaml":
+        outside.mkdir()
+    (folder / link).symlink_to(outside)
+    with pytest.raises(InvalidProject, match="exists already"):
+        scaffold(folder, name="t")
+    assert not outside.is_file()
+    assert not [*outside.glob("*")]
+    assert [path.name for path in folder.iterdir()] == [link]
+
+
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     (tmp_path / "src/main.cc").write_text("mine")

@@ -5,9 +5,10 @@ import pytest
 
 from wasmline.build.project import TransformProject
 from wasmline.build.toolchains import toolchain_for
-from wasmline.build.toolchains.compiler import environment
+from wasmline.build.toolchains.compiler import environment, warn
 from wasmline.build.toolchains.cpp import sdk_include
 from wasmline.build.toolchains.rust import DEBIAN, LINKER, RUSTUP
+from wasmline.cli import TerminalFormatter
 from wasmline.errors import ToolchainMissing
 
 
@@ -101,6 +102,13 @@ def test_a_compiler_gets_the_variables_that_are_named_and_no_other(monkeypatch: 
         "HOME": "x",
         "CARGO_NET_OFFLINE": "x",
     }
+
+
+def test_a_warning_has_no_control_characters(project: TransformProject, caplog: pytest.LogCaptureFixture) -> None:
+    """Of a terminal: a compiler quotes lines of the project, and names of its files."""
+    warn(project, "one\x1b]0;title\x07\ntwo\u009b2J\n")
+    assert caplog.messages == ["the compiler warns about t:\none\\u001b]0;title\\u0007\ntwo\\u009b2J"]
+    assert len(TerminalFormatter().format(caplog.records[0]).splitlines()) == 3
 
 
 def test_the_sdk_is_found() -> None:

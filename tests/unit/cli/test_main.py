@@ -1,4 +1,5 @@
 import importlib
+import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from wasmline import __version__
-from wasmline.cli import COMMANDS, Failure, main
+from wasmline.cli import COMMANDS, Failure, TerminalFormatter, main
 from wasmline.cli.columns import aligned
 from wasmline.errors import BuildFailed, SampleMismatch
 from wasmline.printable import printable
@@ -65,6 +66,46 @@ def test_debug_shows_where_an_error_comes_from(tmp_path: object) -> None:
     assert ended.returncode == 1
     assert "Traceback" in ended.stderr
     assert "InvalidProject" in ended.stderr
+
+
+HOSTILE = "a driver\x1b[2J met \u202ea\nWARNING of nobody"
+ESCAPED = "a driver\\u001b[2J met \\u202ea\\u000aWARNING of nobody"
+
+LOGS = f"""
+import click, logging, sys
+from wasmline.cli import main
+from wasmline.errors import InvalidLayout
+
+@main.command("log")
+def log():
+    logging.getLogger("fsspec").warning("%s", {HOSTILE!r})
+    raise InvalidLayout({HOSTILE!r}, path="x")
+
+main.get_command = lambda *_: log
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize("options", [[], ["--debug"]])
+def test_what_a_library_logs_commands_no_terminal(options: list[str]) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", LOGS, *options, "log"], capture_output=True, text=True, check=False, timeout=60
+    )
+    logged = ended.stderr.splitlines()
+    assert logged[0].removeprefix("WARNING fsspec: ") == ESCAPED
+    assert logged[-1] == f"wasmline: {ESCAPED}"
+    assert ("Traceback (most recent call last):" in logged) == bool(options)
+    assert all(line.isprintable() for line in logged)
+
+
+def test_a_logged_traceback_keeps_its_lines_and_commands_no_terminal() -> None:
+    try:
+        raise LookupError(HOSTILE)
+    except LookupError:
+        record = logging.LogRecord("x", logging.ERROR, "x", 1, HOSTILE, (), sys.exc_info())
+    first, second, *rest = TerminalFormatter().format(record).splitlines()
+    assert (first, second) == (ESCAPED, "Traceback (most recent call last):")
+    assert all(line.isprintable() for line in rest)
 
 
 @pytest.mark.parametrize(

@@ -336,6 +336,30 @@ def test_a_tool_gets_a_folder_of_this_users_alone(tmp_path: Path) -> None:
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.parametrize("link", [False, True])
+@needs_root
+def test_a_tool_gets_another_folder_where_another_user_left_something(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, link: bool
+) -> None:
+    """While others could write to it; what it holds is executed."""
+    folder = tmp_path / "zig"
+    (folder / "o/libc").mkdir(parents=True)
+    (folder / "o").chmod(0o777)
+    planted = folder / "o/libc/libc.a"
+    if link:
+        planted.symlink_to(tmp_path)
+    else:
+        planted.touch()
+    os.chown(planted, STRANGER, STRANGER, follow_symlinks=False)
+    assert compiler_cache_folder(folder, fallback=Path("/elsewhere")) == Path("/elsewhere")
+    (message,) = caplog.messages
+    assert message.startswith(f"the cache folder {folder} is not used: user {STRANGER} owns {planted} in it. Delete it")
+    assert compiler_cache_folder(folder, fallback=Path("/elsewhere")) == Path("/elsewhere")
+    planted.unlink()
+    assert compiler_cache_folder(folder, fallback=Path("/elsewhere")) == folder
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
 def test_a_tool_gets_another_folder_where_others_may_write(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     tmp_path.chmod(0o777)
     assert compiler_cache_folder(tmp_path / "zig", fallback=Path("/elsewhere")) == Path("/elsewhere")

@@ -7,7 +7,7 @@ import pytest
 
 from wasmline import dead_letters
 from wasmline.build.jsonl import encoded
-from wasmline.printable import one_line, printable
+from wasmline.printable import bounded_line, one_line, printable
 
 HOSTILE = {
     "an escape sequence": ("\x1b[2J", "\\u001b[2J"),
@@ -19,6 +19,8 @@ HOSTILE = {
     "a line separator": ("a\u2028b", "a\\u2028b"),
     "half a pair": ("\ud800", "\\ud800"),
     "a tag": ("\U000e0041", "\\udb40\\udc41"),
+    "an invisible beam of music": ("\U0001d173", "\\ud834\\udd73"),
+    "an invisible step of shorthand": ("\U0001bca2", "\\ud82f\\udca2"),
 }
 
 
@@ -35,10 +37,17 @@ def test_text_is_left_as_it_is(text: str) -> None:
     assert printable(text) is text
 
 
-def test_no_control_character_of_any_plane_is_left() -> None:
+JOINERS = "\u200c\u200d"
+SPANS_A_NUMBER = "\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd"
+"""What Unicode calls prepended concatenation marks."""
+
+
+def test_no_control_or_format_character_of_any_plane_is_left_but_joiners_and_visible_ones() -> None:
     everything = "".join(map(chr, range(0x110000)))
-    left = {letter for letter in printable(everything) if unicodedata.category(letter) in ("Cc", "Cs", "Zl", "Zp")}
-    assert left == set()
+    printed = printable(everything)
+    left = {letter for letter in printed if unicodedata.category(letter) in ("Cc", "Cf", "Cs", "Zl", "Zp")}
+    assert left - {*JOINERS, *SPANS_A_NUMBER} == set()
+    assert {*JOINERS, *SPANS_A_NUMBER} <= set(printed)
     assert {letter for letter in printable(everything, lines=True) if unicodedata.category(letter) == "Cc"} == {
         "\n",
         "\t",
@@ -72,3 +81,11 @@ def test_the_reason_of_a_dead_letter_is_one_printable_line() -> None:
 
 def test_a_category_that_a_guest_chose_is_printable() -> None:
     assert dead_letters.label(dead_letters.REJECTED, "\x1b[2J\x9b: x") == "Rejected: \\u001b[2J\\u009b"
+
+
+def test_of_a_long_text_both_ends_are_one_line() -> None:
+    assert bounded_line("a\nb\x1b") == "a b\\u001b"
+    line = bounded_line(f"begin {'x' * 1_000_000} end")
+    assert line.startswith("begin x")
+    assert line.endswith("x end")
+    assert len(line) < 1_100

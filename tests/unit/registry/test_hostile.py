@@ -14,7 +14,7 @@ import pytest
 from fsspec.core import url_to_fs
 
 from wasmline.errors import DigestMismatch, InvalidLayout, RegistryError
-from wasmline.registry import ArtifactMetadata, FilesystemRegistry, Version, digest_of
+from wasmline.registry import ArtifactMetadata, FilesystemRegistry, Version, digest_of, local_storage, object_storage
 from wasmline.registry import layout as limits
 
 WASM = b"\0asm\1\0\0\0"
@@ -193,6 +193,10 @@ MALFORMATIONS: dict[str, tuple[Change, str]] = {
     "version named twice": (in_index(lambda index: index["manifests"].append(index["manifests"][0])), "expected one"),
     "version without a name": (in_module(lambda it: it.pop("annotations")), "expected one manifest named 1.0.0"),
     "manifest of another media type": (in_module(lambda it: it.update(mediaType="text/x")), "found .'text/x'"),
+    "marker of a version that is too long": (
+        contents(MARKER, b'{"imageLayoutVersion":"' + b"9" * 2**20 + b'"}'),
+        r"oci-layout: Invalid enum value '9+ \.\.\. 9+' - at .*; restore",
+    ),
     "name that is a number": (in_module(lambda it: it["annotations"].update({f"{OCI}ref.name": 1})), "`str`"),
     "annotations that are a list": (in_module(lambda it: it.update(annotations=[])), "Expected `object`"),
     # descriptors
@@ -213,11 +217,15 @@ MALFORMATIONS: dict[str, tuple[Change, str]] = {
     "size of a layer too small": (in_layer(lambda it: it.update(size=1)), "is longer than 1 bytes"),
     "size of a layer too large": (in_layer(lambda it: it.update(size=2**20)), "is shorter than"),
     "size below zero": (in_module(lambda it: it.update(size=-1)), "`int` >= 0"),
-    "size beyond any disk": (in_layer(lambda it: it.update(size=2**70)), "`int` <= 268435456"),
-    "size beyond the limit": (in_layer(lambda it: it.update(size=2**40)), "`int` <= 268435456"),
+    "size beyond any disk": (in_layer(lambda it: it.update(size=2**70)), "`int` <= 67108864"),
+    "size beyond the limit": (in_layer(lambda it: it.update(size=2**26 + 1)), "`int` <= 67108864"),
     "size of a document beyond the limit": (
-        in_module(lambda it: it.update(size=limits.MAX_DOCUMENT_BYTES + 1)),
+        in_manifest(lambda it: it["config"].update(size=limits.MAX_DOCUMENT_BYTES + 1)),
         "its descriptor says 4194305 bytes",
+    ),
+    "sizes of manifests beyond the limit": (
+        in_module(lambda it: it.update(size=limits.MAX_DOCUMENT_BYTES)),
+        "its manifests take more than 4194304 bytes together",
     ),
     "size that is text": (in_module(lambda it: it.update(size="1")), "Expected `int`, got `str`"),
     "size that is a fraction": (in_module(lambda it: it.update(size=1.5)), "Expected `int`, got `float`"),
@@ -272,6 +280,10 @@ MALFORMATIONS: dict[str, tuple[Change, str]] = {
     ),
     "memory that is text": (declared(memory_bytes="x"), "Expected `int`, got `str`"),
     "memory beyond the address space": (declared(memory_bytes=2**33), "`int` <= 4294967296"),
+    "memory below a page": (declared(memory_bytes=1), "`int` >= 65536"),
+    "time of more than a day": (declared(timeout_ms=2**31), "`int` <= 86400000"),
+    "variable of the host": (declared(env={"REDPANDA_INPUT_TOPIC": "x"}), "'REDPANDA_INPUT_TOPIC' cannot be named so"),
+    "output topic that is the input": (declared(output_topics=["in"]), "in is both input and output"),
     "time that is a fraction": (declared(timeout_ms=0.5), "Expected `int`, got `float`"),
     "input topic that is null": (declared(input_topic=None), "Expected `str`, got `null`"),
     "input topic with a path": (declared(input_topic="../x"), "matching regex"),
@@ -307,6 +319,7 @@ def test_a_malformed_version_is_one_error_that_says_what_and_where(stored: Store
         stored.registry.load("a", "1.0.0")
     assert "modules/a/1.0.0" in str(caught.value)
     assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 5000
 
 
 def test_a_malformed_version_cannot_be_published_over_and_is_as_it_was(stored: StoredLayout) -> None:
@@ -365,6 +378,23 @@ def test_folders_that_are_not_of_the_registry_are_passed_over(stored: StoredLayo
     assert stored.registry.names() == ["a"]
     assert stored.registry.versions("a") == ["1.0.0"]
     assert stored.registry.latest("a") == stored.version
+
+
+def test_a_folder_of_more_entries_than_can_be_listed_is_named(
+    stored: StoredLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for storage in (local_storage, object_storage):
+        monkeypatch.setattr(storage, "MAX_ENTRIES", 3)
+    names = stored.folder.removesuffix("/a/1.0.0")
+    for number in range(1, 4):
+        stored.filesystem.makedirs(f"{names}/a/{number}.0.1", exist_ok=True)
+        stored.filesystem.pipe_file(f"{names}/a/{number}.0.1/{INDEX}", b"{}")
+    with pytest.raises(
+        InvalidLayout, match=r"modules/a in .* holds more than \d+ entries: remove some of them"
+    ) as caught:
+        stored.registry.latest("a")
+    assert caught.value.path == "modules/a"
+    assert stored.registry.get("a", "1.0.0") == stored.version
 
 
 def test_a_version_number_longer_than_a_tag_is_passed_over(stored: StoredLayout) -> None:

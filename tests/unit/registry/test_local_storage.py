@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import shutil
 import socket
+import stat
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import pytest
 
-from wasmline.errors import InvalidLayout, RegistryUnavailable, VersionExists, VersionNotFound
+from wasmline.errors import DigestMismatch, InvalidLayout, RegistryUnavailable, VersionExists, VersionNotFound
 from wasmline.registry import FilesystemRegistry, digest_of
 from wasmline.registry.local_storage import LocalStorage
 
@@ -156,6 +159,187 @@ def test_a_folder_that_may_not_be_looked_into_does_not_hide_the_others(caplog: p
             assert registry.names() == ["a"]
     assert "'2.0.0' in the registry at" in caplog.text
     assert "modules/b is passed over" in caplog.text
+
+
+def published_by_others(root: str) -> FilesystemRegistry:
+    """Return a registry with ``a@1.0.0`` that no other user may write to."""
+    registry = FilesystemRegistry(root)
+    registry.publish("a", "1.0.0", WASM)
+    return registry
+
+
+def test_a_registry_whose_root_may_only_be_passed_through_is_read() -> None:
+    with tempfile.TemporaryDirectory() as root:
+        registry = published_by_others(root)
+        Path(root).chmod(0o711)
+        with unprivileged():
+            assert registry.read("a", "1.0.0") == WASM
+            assert registry.names() == ["a"]
+
+
+@pytest.mark.parametrize("below", ["", "registry", "deep/registry"])
+def test_a_registry_is_written_in_a_folder_that_may_not_be_listed(below: str) -> None:
+    with tempfile.TemporaryDirectory() as root:
+        Path(root).chmod(0o1733)
+        with unprivileged():
+            registry = FilesystemRegistry(f"{root}/{below}")
+            registry.publish("a", "1.0.0", WASM)
+            assert registry.read("a", "1.0.0") == WASM
+
+
+def test_a_part_of_a_version_that_may_not_be_completed_is_named() -> None:
+    with tempfile.TemporaryDirectory() as root:
+        folder = partial(Path(root))
+        for place in (folder, *folder.parents[: len(folder.relative_to(root).parts)]):
+            place.chmod(0o777)
+        (folder / "blobs/sha256").chmod(0o755)
+        complaint = (
+            r"modules/a/1\.0\.0 in .* has no index\.json and cannot be completed \(Permission denied\): remove it"
+        )
+        with unprivileged(), pytest.raises(InvalidLayout, match=complaint):
+            FilesystemRegistry(root).publish("a", "1.0.0", WASM)
+
+
+def test_where_there_are_no_hard_links_a_part_of_a_version_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partial(tmp_path)
+    monkeypatch.setattr(os, "link", refusing(os.link, errno.EPERM))
+    with pytest.raises(InvalidLayout, match=r"cannot be completed \(Operation not permitted\): remove it"):
+        FilesystemRegistry(str(tmp_path)).publish("a", "1.0.0", WASM)
+
+
+def refusing(call: Callable[..., None], error: int) -> Callable[..., None]:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError(error, os.strerror(error))
+
+    return refuse
+
+
+def refusing_folders(error: int) -> Callable[[int], None]:
+    """Return an fsync as of a file system that refuses it for folders."""
+    fsync = os.fsync
+
+    def refuse(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(error, os.strerror(error))
+        fsync(descriptor)
+
+    return refuse
+
+
+@pytest.mark.parametrize("error", [errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.ENOSYS, errno.EACCES])
+def test_a_file_system_that_does_not_flush_folders_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    partial(tmp_path / "partial")
+    monkeypatch.setattr(os, "fsync", refusing_folders(error))
+    for root in ("new/registry", "partial"):
+        registry = FilesystemRegistry(str(tmp_path / root))
+        registry.publish("a", "1.0.0", WASM)
+        assert registry.read("a", "1.0.0") == WASM
+
+
+@pytest.mark.parametrize("fsync", [refusing_folders(errno.EIO), refusing(os.fsync, errno.EINVAL)])
+def test_a_flush_that_fails_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fsync: Callable[[int], None]
+) -> None:
+    monkeypatch.setattr(os, "fsync", fsync)
+    registry = FilesystemRegistry(str(tmp_path))
+    with pytest.raises(RegistryUnavailable, match="nothing was published; see modules/a/1"):
+        registry.publish("a", "1.0.0", WASM)
+    assert registry.versions("a") == []
+
+
+BLOB = FILES[-1]
+IN_THE_WAY: dict[str, Callable[[Path], None]] = {
+    "modules": Path.touch,
+    "modules/a": Path.touch,
+    "modules/a/1.0.0": Path.touch,
+    "modules/a/1.0.0/oci-layout": Path.mkdir,
+    "modules/a/1.0.0/index.json": Path.mkdir,
+    "modules/a/1.0.0/blobs": Path.touch,
+    "modules/a/1.0.0/blobs/sha256": Path.touch,
+    f"modules/a/1.0.0/{BLOB}": Path.mkdir,
+}
+
+
+@pytest.mark.parametrize("place", IN_THE_WAY)
+def test_what_is_in_the_way_of_a_version_is_named_and_can_be_removed(tmp_path: Path, place: str) -> None:
+    """An entry that is neither a version nor a part of one, and keeps a version from being published."""
+    (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+    IN_THE_WAY[place](tmp_path / place)
+    registry = FilesystemRegistry(str(tmp_path))
+    with pytest.raises(InvalidLayout, match=rf"^{place} in .* is not a (file|folder), .*: remove it") as caught:
+        registry.publish("a", "1.0.0", WASM)
+    assert caught.value.path == place
+    with pytest.raises((VersionNotFound, InvalidLayout)):
+        registry.get("a", "1.0.0")
+    (tmp_path / place).rmdir() if (tmp_path / place).is_dir() else (tmp_path / place).unlink()
+    registry.publish("a", "1.0.0", WASM)
+    assert registry.read("a", "1.0.0") == WASM
+
+
+def test_a_hard_link_is_read_as_its_digest_says_or_not_at_all(
+    registry: FilesystemRegistry, version: Path, tmp_path: Path
+) -> None:
+    """A link to a file elsewhere cannot be told from a file: its bytes are neither handed out nor shown."""
+    (tmp_path / "secret").write_text(SECRET)
+    for file in FILES:
+        kept = (version / file).read_bytes()
+        (version / file).unlink()
+        (version / file).hardlink_to(tmp_path / "secret")
+        with pytest.raises((InvalidLayout, DigestMismatch)) as caught:
+            registry.load("a", "1.0.0")
+        assert SECRET not in str(caught.value)
+        (version / file).unlink()
+        (version / file).write_bytes(kept)
+    assert (tmp_path / "secret").read_text() == SECRET
+
+
+def test_a_link_in_the_place_of_a_listed_folder_is_not_followed(registry: FilesystemRegistry, version: Path) -> None:
+    """As by a writer that exchanges the two while they are listed."""
+    (version.parent / "2.0.0").symlink_to(version)
+    folder = os.open(version.parent, os.O_RDONLY)
+    storage = LocalStorage(Path(registry.url))
+    assert [storage._holds(folder, name, "index.json") for name in ("1.0.0", "2.0.0", "3.0.0")] == [True, False, False]
+    os.close(folder)
+
+
+@pytest.mark.parametrize("exchanged", ["another version", "a link out", "a link within", "a file", "nothing"])
+@pytest.mark.parametrize("after", ["index.json", "oci-layout", "manifest"])
+def test_a_folder_that_is_exchanged_while_it_is_read_is_an_error_or_as_it_was(
+    registry: FilesystemRegistry, version: Path, monkeypatch: pytest.MonkeyPatch, after: str, exchanged: str
+) -> None:
+    other = FilesystemRegistry(str(version.parents[3] / "outside")).publish("a", "1.0.0", OTHER)
+    registry.publish("a", "1.1.0", OTHER)
+    read = LocalStorage.read
+    paths: list[str] = []
+
+    def read_and_exchange(storage: LocalStorage, path: str, limit: int) -> bytes | None:
+        content = read(storage, path, limit)
+        paths.append(path)
+        if len(paths) == 3 if after == "manifest" else path.endswith(after):
+            version.rename(version.with_name("moved"))
+            exchange(version, exchanged)
+        return content
+
+    monkeypatch.setattr(LocalStorage, "read", read_and_exchange)
+    with pytest.raises((InvalidLayout, DigestMismatch)) as caught:
+        registry.load("a", "1.0.0")
+    assert other.digest not in str(caught.value)
+
+
+def exchange(version: Path, kind: str) -> None:
+    """Put something else where a version was."""
+    if kind == "another version":
+        (version.parent / "1.1.0").rename(version)
+    elif kind == "a link out":
+        version.symlink_to(version.parents[3] / "outside/modules/a/1.0.0")
+    elif kind == "a link within":
+        version.symlink_to("1.1.0")
+    elif kind == "a file":
+        version.touch()
 
 
 def partial(root: Path, *, of: bytes = OTHER) -> Path:

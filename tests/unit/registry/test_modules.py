@@ -11,7 +11,9 @@ from typing import Any
 import fsspec
 import pytest
 
+from wasmline.deploy import DeploymentSpec
 from wasmline.errors import (
+    DeployError,
     DigestMismatch,
     InvalidArtifact,
     InvalidLayout,
@@ -23,6 +25,10 @@ from wasmline.errors import (
 from wasmline.registry import ArtifactMetadata, FilesystemRegistry, Version, digest_of, layout_files, parse_reference
 from wasmline.registry.local_storage import LocalStorage
 from wasmline.registry.object_storage import ObjectStorage
+
+NESTED: list[Any] = []
+for _ in range(100_000):
+    NESTED = [NESTED]
 
 WASM = b"\0asm\1\0\0\0"
 OTHER = b"\0asm\1\0\0\0\0\4\3abc"
@@ -113,6 +119,12 @@ def test_when_and_of_which_commit_a_version_was_built_does_not_make_it_another(r
         ({"transform": {"env": {"A": 1}}}, "the annotation 'wasmline.transform': Expected `str`, got `int`"),
         ({"transform": {"output-topics": []}}, "length >= 1"),
         ({"transform": {"input-topic": "a b"}}, "matching regex"),
+        ({"transform": {"x": object()}}, "Encoding objects of type object"),
+        ({"transform": {"x": NESTED}}, "nested too deeply|recursion"),
+        ({"transform": {1: "x"}}, "str keys"),
+        ({"transform": {"env": {"A": float("nan")}}}, "Expected `str`, got `null`"),
+        ({"description": 5}, "Expected `str`, got `int`"),
+        ({"licenses": ["MIT"]}, "Expected `str`, got `array`"),
     ],
 )
 def test_metadata_that_could_not_be_read_again_are_not_published(
@@ -121,6 +133,67 @@ def test_metadata_that_could_not_be_read_again_are_not_published(
     with pytest.raises(InvalidArtifact, match=rf"distance@1\.0\.0 cannot be published: .*{complaint}"):
         registry.publish("distance", "1.0.0", WASM, metadata=ArtifactMetadata(**change))
     assert registry.names() == []
+
+
+@pytest.mark.parametrize(
+    ("statement", "complaint"),
+    [
+        ({"x": object()}, "Encoding objects of type object"),
+        ({"x": NESTED}, "nested too deeply|recursion"),
+        ({1: "x"}, "str keys"),
+        ({"x": "\ud800"}, "surrogates not allowed"),
+        (["x"], "Expected `object`, got `array`"),
+    ],
+)
+def test_provenance_that_could_not_be_read_again_is_not_published(
+    registry: FilesystemRegistry, statement: Any, complaint: str
+) -> None:
+    with pytest.raises(InvalidArtifact, match=rf"distance@1\.0\.0 cannot be published: .*in-toto.*({complaint})"):
+        registry.publish("distance", "1.0.0", WASM, provenance=statement)
+    assert registry.names() == []
+
+
+BEYOND_A_DEPLOYMENT: list[tuple[dict[str, Any], str]] = [
+    ({"memory-bytes": 65535}, ">= 65536"),
+    ({"memory-bytes": 2**32 + 1}, "<= 4294967296"),
+    ({"timeout-ms": 0}, ">= 1"),
+    ({"timeout-ms": 86_400_001}, "<= 86400000"),
+    ({"env": {str(number): "x" for number in range(129)}}, "length <= 128"),
+    ({"env": {"": "x"}}, "a name takes 1 to 128 bytes"),
+    ({"env": {"é" * 65: "x"}}, "a name takes 1 to 128 bytes"),
+    ({"env": {"A": ""}}, "a value to 2048"),
+    ({"env": {"A": "é" * 1025}}, "a value to 2048"),
+    ({"env": {"A=B": "x"}}, "cannot be named so"),
+    ({"env": {"REDPANDA_INPUT_TOPIC": "x"}}, "cannot be named so"),
+    ({"output-topics": ["out", "out"]}, "named twice"),
+    ({"output-topics": ["out", "in"]}, "in is both input and output"),
+    ({"dead-letter-topic": "in"}, "in is both input and output"),
+    ({"output-topics": [str(number) for number in range(9)]}, "length <= 8"),
+]
+
+
+@pytest.mark.parametrize(("change", "complaint"), BEYOND_A_DEPLOYMENT)
+def test_what_no_deployment_would_take_is_not_published(
+    registry: FilesystemRegistry, change: dict[str, Any], complaint: str
+) -> None:
+    transform = {"input-topic": "in", "output-topics": ["out"], **change}
+    metadata = ArtifactMetadata(transform=transform)
+    forged = Version(name="distance", version="1.0.0", digest=digest_of(WASM), size_bytes=8, metadata=metadata)
+    with pytest.raises(DeployError):
+        DeploymentSpec.of(forged)
+    with pytest.raises(InvalidArtifact, match=f"the annotation 'wasmline.transform': .*{complaint}"):
+        registry.publish("distance", "1.0.0", WASM, metadata=metadata)
+    assert registry.names() == []
+
+
+def test_the_largest_declaration_can_be_published_and_deployed(registry: FilesystemRegistry) -> None:
+    env = {f"{number:0128}": "x" * 2048 for number in range(128)}
+    for memory, timeout in ((65536, 1), (2**32, 86_400_000)):
+        limits = {"memory-bytes": memory, "timeout-ms": timeout}
+        transform = {"input-topic": "i" * 249, "output-topics": [f"{number}" for number in range(8)], "env": env}
+        metadata = ArtifactMetadata(transform=transform | limits)
+        published = registry.publish("distance", f"1.0.{timeout}", WASM, metadata=metadata)
+        assert DeploymentSpec.of(published).memory_bytes == memory
 
 
 @pytest.mark.parametrize(
@@ -139,12 +212,10 @@ def test_a_source_date_that_is_not_a_count_of_seconds_is_named(
 def test_what_is_too_large_to_be_read_again_is_not_published(
     registry: FilesystemRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(layout_files, "MAX_BLOB_BYTES", len(OTHER) - 1)
+    monkeypatch.setattr(layout_files, "MAX_LAYER_BYTES", len(OTHER) - 1)
     with pytest.raises(InvalidArtifact, match=r"a application/wasm of 14 bytes: the registry keeps 13"):
         registry.publish("distance", "1.0.0", OTHER)
-    with pytest.raises(
-        InvalidArtifact, match=r"a application/vnd.in-toto\+json of \d+ bytes: the registry keeps 4194304"
-    ):
+    with pytest.raises(InvalidArtifact, match=r"a application/vnd.in-toto\+json: it takes more than 4194304 bytes"):
         registry.publish("distance", "1.0.0", WASM, provenance={"sources": "x" * 2**22})
     assert registry.names() == []
 
@@ -175,10 +246,12 @@ def test_an_empty_registry_says_so(registry: FilesystemRegistry) -> None:
         registry.latest("distance")
 
 
-@pytest.mark.parametrize("name", ["../escape", "a/b", "Upper", "", ".hidden", "a" * 129, "with blank"])
+@pytest.mark.parametrize("name", ["../escape", "a/b", "Upper", "", ".hidden", "a" * 9_999, "with blank", "a\0\x1b[2J"])
 def test_a_name_that_is_no_name_is_refused(registry: FilesystemRegistry, name: str) -> None:
-    with pytest.raises(InvalidReference, match="cannot be a name"):
+    with pytest.raises(InvalidReference, match="cannot be a name") as caught:
         registry.publish(name, "1.0.0", WASM)
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 300
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,21 @@
+import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from wasmline.documents import plain
-from wasmline.errors import DigestMismatch, InvalidLayout, UnsupportedSpecVersion, VersionNotFound
+from wasmline.errors import (
+    DigestMismatch,
+    InvalidArtifact,
+    InvalidLayout,
+    RegistryUnavailable,
+    UnsupportedSpecVersion,
+    VersionNotFound,
+)
 from wasmline.registry import Layer, OciLayoutStore, digest_of
-from wasmline.training import Dataset, ModelRecord, ModelRegistry
+from wasmline.training import Dataset, FeatureLayout, ModelRecord, ModelRegistry
 
 
 @pytest.fixture
@@ -62,20 +71,98 @@ def test_changed_bytes_are_not_returned(models: ModelRegistry, record: ModelReco
         models.read("eta", "1.0.0")
 
 
+@pytest.mark.parametrize("change", [{"columns": ("km",)}, {"libraries": {"xgboost": "4"}}, {"training_rows": 81}])
+def test_the_same_bytes_with_another_record_are_another_version(
+    models: ModelRegistry, record: ModelRecord, change: dict[str, Any]
+) -> None:
+    layout = FeatureLayout(features=("km",)) if "columns" in change else record.layout
+    first, other = record, replace(record, **change, layout=layout)
+    assert models.publish(first, b"{}").version == "1.0.0"
+    assert models.publish(other, b"{}").record == other
+    assert models.publish(other, b"{}").version == "1.1.0"
+    assert models.publish(first, b"{}").version == "1.2.0"
+
+
+def test_a_record_that_could_not_be_read_again_is_not_published(models: ModelRegistry, record: ModelRecord) -> None:
+    for change in ({"metrics": replace(record.metrics, r2=float("nan"))}, {"run": "\ud800"}, {"libraries": {"x": 1}}):
+        with pytest.raises(InvalidArtifact, match="the model eta cannot be published: "):
+            models.publish(replace(record, **change), b"{}")
+    assert models.names() == []
+
+
+def test_a_version_that_none_can_follow_is_named(models: ModelRegistry, record: ModelRecord) -> None:
+    for last in (f"1.{'9' * 124}.0", f"{'9' * 124}.9.0"):
+        store(models, "eta", last, plain(record))
+        with pytest.raises(
+            InvalidLayout, match=rf"models/eta/{last} in .*: no version can follow it: remove it"
+        ) as caught:
+            models.publish(record, b"[]")
+        shutil.rmtree(Path(models.url) / caught.value.path)
+    assert models.publish(record, b"[]").version == "1.0.0"
+
+
+def test_a_version_that_is_taken_and_not_listed_ends_the_numbering(
+    models: ModelRegistry, record: ModelRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a store whose listing lags behind."""
+    models.publish(record, b"{}")
+    monkeypatch.setattr(OciLayoutStore, "versions", lambda *_: [])
+    with pytest.raises(RegistryUnavailable, match=r"has eta@1\.0\.0 and does not list it: try again"):
+        models.publish(record, b"[]")
+
+
+def store(models: ModelRegistry, name: str, version: str, document: dict[str, Any], **types: str) -> None:
+    """Put a version there as another program might."""
+    OciLayoutStore(models.url).put(
+        "models",
+        name,
+        version,
+        layers=[Layer(media_type=types.get("layer", "application/json"), data=b"{}")],
+        config=Layer.json(types.get("config", "application/vnd.wasmline.model.config.v1+json"), document),
+    )
+
+
 def test_a_record_of_another_release_is_refused(models: ModelRegistry) -> None:
-    layer = Layer(media_type="application/json", data=b"{}")
-    config = Layer.json("application/json", {"spec_version": 9})
-    OciLayoutStore(models.url).put("models", "eta", "1.0.0", layers=[layer], config=config)
-    with pytest.raises(UnsupportedSpecVersion):
+    store(models, "eta", "1.0.0", {"spec_version": 9})
+    with pytest.raises(UnsupportedSpecVersion, match=r"models/eta/1\.0\.0 in .* is a ModelRecord of spec version 9"):
         models.get("eta", "1.0.0")
 
 
-@pytest.mark.parametrize(("name", "layers"), [("other", [b"{}"]), ("eta", [b"{}", b"[]"])])
-def test_what_is_stored_as_another_model_than_it_is_is_refused(
-    models: ModelRegistry, record: ModelRecord, name: str, layers: list[bytes]
+HUGE = FeatureLayout(features=("km",) * 10**5, categories={"km": ("a",) * 10**5})
+
+FORGED: dict[str, tuple[dict[str, Any], str]] = {
+    "another model": ({"model": "other"}, "it is the record of the model 'other'"),
+    "a name that is a number": ({"model": 1}, r"Expected `str`, got `int` - at `\$\.model`"),
+    "no dataset": ({"dataset": None}, r"Expected `object`, got `null` - at `\$\.dataset`"),
+    "offsets that are text": ({"dataset": {"offsets": "x"}}, r".*\$\.dataset"),
+    "rows that are a fraction": ({"training_rows": 0.5}, r".*\$\.training_rows"),
+    "metrics that are a list": ({"metrics": []}, r".*\$\.metrics"),
+    "a spec version that is text": ({"spec_version": "1"}, r".*\$\.spec_version"),
+    "a spec version that is huge": (
+        {"spec_version": 10**4000},
+        r"Invalid enum value 10+ \.\.\. 0+ - at `\$\.spec_version`; restore",
+    ),
+    "a spec version that is a list": ({"spec_version": []}, r".*\$\.spec_version"),
+    "columns of another layout": ({"columns": ["km"]}, "its columns are not those of its layout"),
+    "columns in another order": ({"columns": ["kind=a", "km", "kind=b"]}, "its columns are not those"),
+    "columns without end": ({"layout": plain(HUGE)}, "its columns are not those of its layout"),
+}
+
+
+@pytest.mark.parametrize("case", FORGED)
+def test_a_forged_record_is_one_error_that_says_what_and_where(
+    models: ModelRegistry, record: ModelRecord, case: str
 ) -> None:
-    """As by a copy of another model's folder, or by another program."""
-    stored = [Layer(media_type="application/json", data=data) for data in layers]
-    OciLayoutStore(models.url).put("models", name, "1.0.0", layers=stored, config=Layer.json("x/json", plain(record)))
-    with pytest.raises(InvalidLayout, match=f"it is not one layer of the model {name}"):
-        models.get(name, "1.0.0")
+    change, complaint = FORGED[case]
+    store(models, "eta", "1.0.0", plain(record) | change)
+    with pytest.raises(InvalidLayout, match=rf"models/eta/1\.0\.0 in .*: {complaint}"):
+        models.get("eta", "1.0.0")
+
+
+@pytest.mark.parametrize("types", [{"layer": "text/html"}, {"config": "application/vnd.wasm.config.v0+json"}])
+def test_what_is_not_a_model_is_refused(models: ModelRegistry, record: ModelRecord, types: dict[str, str]) -> None:
+    store(models, "eta", "1.0.0", plain(record), **types)
+    with pytest.raises(InvalidLayout, match=r"expected the media types .*model\.config.* and application/json, found"):
+        models.get("eta", "1.0.0")
+    with pytest.raises(InvalidLayout, match="expected the media types"):
+        models.read("eta", "1.0.0")

@@ -1,11 +1,21 @@
+import json
 import shutil
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from wasmline.errors import Conflict, InvalidLayout, InvalidReference, UnsupportedSpecVersion, VersionNotFound
+from wasmline.documents import plain
+from wasmline.errors import (
+    Conflict,
+    InvalidArtifact,
+    InvalidLayout,
+    InvalidReference,
+    UnsupportedSpecVersion,
+    VersionNotFound,
+)
 from wasmline.training import Decision, Metrics, ModelRecord, ModelRegistry, PromotionLog, promote
 
 PROMOTE = Decision(decision="promote", reason="better")
@@ -72,6 +82,19 @@ def test_a_version_that_does_not_exist_cannot_be_promoted(log: PromotionLog, met
         log.append("eta", "7.0.0", PROMOTE, champion=None, metrics=metrics)
 
 
+def test_a_champion_that_the_registry_lacks_is_named_with_its_decision(
+    url: str, log: PromotionLog, metrics: Metrics
+) -> None:
+    log.append("eta", "1.0.0", PROMOTE, champion=None, metrics=metrics)
+    shutil.rmtree(Path(url) / "models/eta/1.0.0")
+    with pytest.raises(
+        VersionNotFound, match=r"no eta@1\.0\.0 in .*, which promotions/eta/000001 says is live: restore"
+    ):
+        log.champion("eta")
+    log.append("eta", "1.1.0", PROMOTE, champion="1.0.0", metrics=metrics)
+    assert log.champion("eta") == "1.1.0"
+
+
 def test_of_many_deciders_at_once_one_wins_and_the_others_get_a_conflict(url: str, metrics: Metrics) -> None:
     start = threading.Barrier(8)
     outcomes: list[str] = []
@@ -115,14 +138,72 @@ def test_a_decision_that_was_copied_to_another_number_or_model_is_refused(
         log.champion("other")
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff", b"[" * 100_000, b'{"reason":"\xff"}'])
-def test_a_decision_that_is_not_a_document_is_refused(
-    url: str, log: PromotionLog, metrics: Metrics, content: bytes
+FORGED: dict[str, tuple[dict[str, Any] | bytes, str]] = {
+    "nothing": (b"", "Expecting value"),
+    "no text": (b"\xff", "'utf-8' codec"),
+    "nesting": (b"[" * 10_000, "nested too deeply"),
+    "half a letter": (b'{"reason":"\xff"}', "'utf-8' codec"),
+    "a list": (b"[]", "Expected `object`, got `array`"),
+    "a repeated key": (b'{"version":"1.0.0","version":"1.1.0"}', "the key 'version' is repeated"),
+    "more than a decision takes": (b" " * (64 * 1024 + 1), "it takes more than 65536 bytes"),
+    "a version with a path": ({"version": "../../1.0.0"}, "'../../1.0.0' is not a semantic version"),
+    "a version that is a word": ({"version": "latest"}, "'latest' is not a semantic version"),
+    "a version that is long": ({"version": "1.0.0-" + "9" * 50_000}, "is not a semantic version"),
+    "a version that is null": ({"version": None}, r"Expected `str`, got `null` - at `\$\.version`"),
+    "a champion that is none": ({"champion": "\x1b[2J"}, r"'\\x1b\[2J' is not a semantic version"),
+    "a champion that is a number": ({"champion": 1}, r"\$\.champion"),
+    "another decision": ({"decision": "demote"}, "Invalid enum value 'demote'"),
+    "metrics that are null": ({"metrics": None}, r"\$\.metrics"),
+    "metrics that are text": ({"metrics": {"rows": "1"}}, r"\$\.metrics"),
+    "a number that is text": ({"number": "1"}, r"\$\.number"),
+    "a spec version that is true": ({"spec_version": True}, r"\$\.spec_version"),
+}
+
+
+@pytest.mark.parametrize("case", FORGED)
+def test_a_malformed_decision_is_one_error_that_says_what_and_where(
+    url: str, log: PromotionLog, metrics: Metrics, case: str
 ) -> None:
-    log.append("eta", "1.0.0", PROMOTE, champion=None, metrics=metrics)
+    change, complaint = FORGED[case]
+    forge(url, plain(log.append("eta", "1.0.0", PROMOTE, champion=None, metrics=metrics)), change)
+    where = r"promotions/eta/000001/promotion\.json in .* is not decision 1 on eta: "
+    for look in (log.champion, log.history):
+        with pytest.raises(InvalidLayout, match=f"{where}.*{complaint}.*; restore it, or remove it") as caught:
+            look("eta")
+        assert str(caught.value).isprintable()
+        assert len(str(caught.value)) < 2000
+    with pytest.raises(InvalidLayout):
+        log.append("eta", "1.1.0", PROMOTE, champion="1.0.0", metrics=metrics)
+
+
+def forge(url: str, decision: dict[str, Any], change: dict[str, Any] | bytes) -> None:
+    content = change if isinstance(change, bytes) else json.dumps(decision | change).encode()
     (Path(url) / "promotions/eta/000001/promotion.json").write_bytes(content)
-    with pytest.raises(UnsupportedSpecVersion, match="not a Promotion"):
+
+
+def test_a_decision_of_a_later_release_is_not_called_malformed(url: str, log: PromotionLog, metrics: Metrics) -> None:
+    decision = log.append("eta", "1.0.0", PROMOTE, champion=None, metrics=metrics)
+    forge(url, plain(decision), {"spec_version": 2, "metrics": None})
+    with pytest.raises(UnsupportedSpecVersion, match=r"promotions/eta/000001/.* is a Promotion of spec version 2"):
         log.champion("eta")
+
+
+def test_a_decision_that_could_not_be_read_again_is_not_recorded(log: PromotionLog, metrics: Metrics) -> None:
+    immeasurable = replace(metrics, rmse=float("nan"))
+    with pytest.raises(InvalidArtifact, match=r"the decision on eta@1\.0\.0 cannot be recorded: .*got `null`"):
+        log.append("eta", "1.0.0", KEEP, champion=None, metrics=immeasurable)
+    for reason in ("\ud800", "x" * 64 * 1024):
+        with pytest.raises(InvalidArtifact, match="cannot be recorded"):
+            log.append("eta", "1.0.0", Decision(decision="keep", reason=reason), champion=None, metrics=metrics)
+    assert log.history("eta") == []
+
+
+def test_what_is_in_the_way_of_a_decision_is_named(url: str, log: PromotionLog, metrics: Metrics) -> None:
+    (Path(url) / "promotions/eta/000001/promotion.json").mkdir(parents=True)
+    with pytest.raises(InvalidLayout, match=r"promotions/eta/000001/promotion\.json in .* is not a file") as caught:
+        log.append("eta", "1.0.0", PROMOTE, champion=None, metrics=metrics)
+    (Path(url) / caught.value.path).rmdir()
+    assert log.append("eta", "1.0.0", PROMOTE, champion=None, metrics=metrics).number == 1
 
 
 def test_a_name_that_leads_out_of_the_registry_is_refused(log: PromotionLog) -> None:

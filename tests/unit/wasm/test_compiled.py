@@ -208,6 +208,7 @@ VALUES = "i32 " * 300
         pytest.param(f"(func (param {VALUES}) {'(nop)' * 10_000})", id="parameters"),
         pytest.param(f"(type $wide (func (param {VALUES}) (result {VALUES})))", id="blocks of many results"),
         pytest.param(f"(func {'(i32.const 1)' * 40_000} {'drop ' * 40_000})", id="operands"),
+        pytest.param(f"(func {'(loop ' * 6_600} {')' * 6_600})" * 15, id="loops"),
         pytest.param(f"(elem func {'$make_room ' * 20_000})", id="references to functions"),
         pytest.param("(func)" * 10_000, id="functions"),
         pytest.param("(func (call $make_room (i32.const 0)))" * 100_000, id="code"),

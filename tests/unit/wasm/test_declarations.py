@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 import wasmtime
 
+from wasmline.errors import InvalidModule
 from wasmline.testing import guests
+from wasmline.wasm.binary import number, vector
 from wasmline.wasm.declarations import FunctionType, GlobalType, Kind, MemoryType, TableType, declarations
+from wasmline.wasm.names import short_names
 
 MODULES = {
     "nothing": "",
@@ -81,3 +84,25 @@ def test_what_is_not_exported_is_read_too() -> None:
         ("i64", True),
         ("mut funcref", False),
     ]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [f"(global i32 (i32.const 0) {'(i32.const 0) i32.add ' * 500})", f"(type (func {'(param i32)' * 900})) " * 1_300],
+    ids=["a long constant", "many long types"],
+)
+def test_declarations_beyond_any_compilers_are_refused(fields: str) -> None:
+    wasm = bytes(wasmtime.wat2wasm(f"(module {fields})"))
+    with pytest.raises(InvalidModule, match=r"more than 1,000 instructions|types take .* bytes"):
+        declarations(wasm)
+
+
+def named(function: str) -> bytes:
+    return vector(b"name") + b"\1" + vector(number(1) + number(0) + vector(function.encode()))
+
+
+def test_names_are_cut_and_what_is_no_name_is_left_out() -> None:
+    long, locals_ = named("e" * 1_023 + "é"), b"\2" + vector(b"\0")
+    assert short_names([long + locals_, named("f")]) == [named("e" * 1_023), named("f")]
+    assert short_names([long[:-1], named("f") + b"\1\x7f"]) == []
+    assert short_names([named("f"), named("f" * 8 * 2**20)]) == []

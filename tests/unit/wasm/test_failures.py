@@ -174,3 +174,11 @@ def test_each_record_written_counts_sixteen_bytes_beside_its_payload(start: Any,
     assert three.transform(records([b"k", b"k"])).outputs.num_rows == 6
     four = start(guests.guest(smallest * 4), output_bytes_per_record=3 * 19)
     assert [failure.row for failure in four.transform(records([b"k", b"k"])).failures] == [0, 1]
+
+
+def test_each_header_written_counts_sixteen_bytes_beside_its_payload(start: Any, records: Any) -> None:
+    two_headers = guests.write_bytes(bytes([1, 1, 4, *[2, 97, 1] * 2]))
+    within = start(guests.guest(two_headers), output_bytes_per_record=9 + 3 * 16)
+    assert within.transform(records([b"k", b"k"])).outputs.num_rows == 2
+    beyond = start(guests.guest(two_headers), output_bytes_per_record=9 + 3 * 16 - 1)
+    assert [failure.row for failure in beyond.transform(records([b"k", b"k"])).failures] == [0, 1]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pickle
 import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -230,21 +232,35 @@ def test_limits_of_the_host_are_bounded(bad: dict[str, int]) -> None:
         HostLimits(**bad)
 
 
+@contextmanager
+def little_memory(more: int) -> Iterator[None]:
+    """Let this process take only so many addresses more than it has."""
+    taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (taken + more, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
 def serve_with_little_memory(wasm: bytes, batch: pa.RecordBatch, folder: Path) -> tuple[str, TransformResult]:
     """Serve a batch in a process that may take no more memory than it has, then without that limit."""
     pa.set_memory_pool(pa.system_memory_pool())  # the others reserve addresses
     with TransformRuntime(folder).compile(wasm).instantiate(CONTEXT) as instance:
         instance.transform(batch.slice(0, 1))
-        taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        before = resource.getrlimit(resource.RLIMIT_AS)
-        resource.setrlimit(resource.RLIMIT_AS, (taken, before[1]))
-        try:
+        with little_memory(0), pytest.raises(MemoryError) as failed:
             instance.transform(batch)
-        except MemoryError as error:
-            said = str(error)
-        finally:
-            resource.setrlimit(resource.RLIMIT_AS, before)
-        return said, instance.transform(batch)
+        return str(failed.value), instance.transform(batch)
+
+
+def start_with_little_memory(wasm: bytes, folder: Path) -> str:
+    """Start a guest in a process that has no addresses for it, but for the guest's thread."""
+    transform = TransformRuntime(folder).compile(wasm)
+    with little_memory(2**30), pytest.raises(MemoryError) as failed:
+        transform.instantiate(CONTEXT)
+    transform.instantiate(CONTEXT).close()
+    return str(failed.value)
 
 
 def test_a_host_without_memory_blames_no_record_and_the_instance_survives(records: Any, tmp_path: Path) -> None:
@@ -253,6 +269,16 @@ def test_a_host_without_memory_blames_no_record_and_the_instance_survives(record
         said, after = sandbox.call(serve_with_little_memory, guests.guest(often(12)), batch, tmp_path)
     assert "malloc" in said
     assert (written(after), after.failures) == (dict.fromkeys(range(4), 12), ())
+
+
+def test_a_host_without_memory_blames_no_module(tmp_path: Path) -> None:
+    with Sandbox() as sandbox:
+        assert "no room for a guest" in sandbox.call(start_with_little_memory, guests.guest(), tmp_path)
+
+
+def test_a_host_whose_limits_do_not_hold_its_own_texts_blames_no_module(start: Any) -> None:
+    with pytest.raises(RecordTooLarge, match="of the host"):
+        start(guests.guest(), host=HostLimits(shim_bytes=2**20), log_bytes_per_batch=2**21)
 
 
 def test_a_guest_that_fails_whatever_it_is_given_still_gets_on(start: Any, records: Any) -> None:

@@ -11,7 +11,7 @@ import pytest
 from wasmline.errors import InstanceClosed, SandboxViolation
 from wasmline.testing import guests
 from wasmline.wasm.guest import Guest
-from wasmline.wasm.layout import OUTPUT
+from wasmline.wasm.layout import OUTPUT, WRITTEN
 from wasmline.wasm.memory import ShimMemory
 
 Corruption = Callable[[ShimMemory], None]
@@ -40,14 +40,13 @@ def element(column: str, index: int, value: int) -> Corruption:
 
 
 LARGE = 0xF000_0000
-CELLS = [name for name in OUTPUT.names if not name.endswith(("_nulls", "_bytes"))]
 CORRUPTIONS = {
-    **{f"{name} is large": cell(name, LARGE) for name in (*OUTPUT.names, "delivered", "log_bytes")},
-    **{f"{name} is 0": cell(name, 0) for name in CELLS if name not in ("rows", "out_headers")},
+    **{f"{name} is large": cell(name, LARGE) for name in (*OUTPUT.names, *WRITTEN.names, "delivered", "log_bytes")},
+    **{f"{name} is 0": cell(name, 0) for name in OUTPUT.names},
     **{f"there are {count} nulls of the values": cell("out_value_nulls", count) for count in (1, 3)},
-    **{f"{name} fall": element(name, 1, LARGE) for name in CELLS if name.endswith("_offsets")},
-    **{f"{name} begin late": element(name, 0, 1) for name in CELLS if name.endswith("_offsets")},
-    **{f"{name} are not in order": element(name, 1, 99) for name in CELLS if name.endswith("_offsets")},
+    **{f"{name} fall": element(name, 1, LARGE) for name in OUTPUT.names if name.endswith("_offsets")},
+    **{f"{name} begin late": element(name, 0, 1) for name in OUTPUT.names if name.endswith("_offsets")},
+    **{f"{name} are not in order": element(name, 1, 99) for name in OUTPUT.names if name.endswith("_offsets")},
     "the end of the values is early": cell("out_value_bytes", 1),
     "a row is of an earlier batch": element("row_index", 0, 0xFFFF_FFFF),
     "a row is of a later batch": element("row_index", 5, 2),
@@ -81,7 +80,22 @@ def test_a_store_that_holds_what_no_guest_can_write_ends_its_instance(
         instance.transform(batch)
 
 
-@pytest.mark.parametrize("what", ["rows", "out_value_data"])
+def test_a_refused_record_beyond_the_batch_ends_the_instance(
+    start: Any, records: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hand_over = Guest._let_run
+
+    def hand_over_and_corrupt(guest: Guest, run: Callable[[], None]) -> None:
+        hand_over(guest, run)
+        cell("refused", 3)(guest._memory)
+
+    instance = start(guests.guest(guests.when_key("p", guests.TRAP)))
+    monkeypatch.setattr(Guest, "_let_run", hand_over_and_corrupt)
+    with pytest.raises(SandboxViolation):
+        instance.transform(records([b"a", b"p"]))
+
+
+@pytest.mark.parametrize("what", ["rows", "out_value_data", "row"])
 def test_a_store_is_looked_at_when_its_columns_are_full(
     start: Any, records: Any, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:

@@ -117,6 +117,17 @@ def test_a_guest_that_reads_nothing_and_exits_with_words_is_itself(start: Any, r
     assert isinstance(failure.error, GuestExit)
 
 
+@pytest.mark.parametrize("end", [guests.leave(7), guests.TRAP], ids=["exit", "trap"])
+def test_a_guest_that_begins_without_memory_gives_the_same_reason(start: Any, records: Any, end: str) -> None:
+    reasons = []
+    for pages, grow in (("4", ""), ("0", "(drop (memory.grow (i32.const 4)))")):
+        wasm = guests.guest(guests.log("no config") + end, pages=pages, on_start=grow)
+        (failure,) = start(wasm).transform(records([b"a"])).failures
+        reasons.append((type(failure.error), str(failure.error)))
+    assert reasons[0] == reasons[1]
+    assert "no config" in reasons[0][1]
+
+
 def test_what_a_guest_printed_at_its_start_is_in_the_reason(start: Any) -> None:
     act = guests.log("reading the config\n", 1) + guests.log("it is\n") + guests.log("no config\n") + guests.leave(71)
     with pytest.raises(GuestExit) as caught:
@@ -162,9 +173,22 @@ def nested(depth: int) -> str:
         (["f", V0], "f < shop::cart::pay"),
         (["shop::Cart<int>::pay(int)"], "shop::Cart<int>::pay(int)"),
         ([V0, nested(20)], f"{V0} < {nested(20)[:100]}"),
+        ([f"{V0[:-3]}B{'B' * 16}"], f"{V0[:-3]}B{'B' * 16}"),
+        (["x" * 5000, V0], f"{'x' * 100} < {V0}"),
         ([V0, f"{LEGACY}\\0a    9:   0x1 - x"], f"{V0} < {LEGACY}\\u000a    9:   0x1 - x"),
     ],
-    ids=["legacy", "v0", "panic", "panic alone", "C", "C++", "C++ without end", "line break"],
+    ids=[
+        "legacy",
+        "v0",
+        "panic",
+        "panic alone",
+        "C",
+        "C++",
+        "C++ without end",
+        "many back references",
+        "long",
+        "line break",
+    ],
 )
 def test_names_of_rust_are_readable_and_no_name_costs_the_host(
     start: Any, records: Any, names: list[str], shown: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -39,10 +39,18 @@ class Toolchain(Protocol):
         had.
         """
 
-    def compile(self, project: TransformProject, sources: Sequence[Path], output: Path, *, cache_dir: Path) -> None:
-        """Write the module of a project, whose inputs were taken before, to ``output``.
+    def compile(
+        self,
+        project: TransformProject,
+        sources: Sequence[Path],
+        output: Path,
+        *,
+        inputs: Mapping[str, Path],
+        cache_dir: Path,
+    ) -> None:
+        """Write the module of a project to ``output``.
 
-        Raises BuildFailed, with the compiler's log.
+        Raises BuildFailed, with the compiler's log, or where the compiler read a file that is not among the ``inputs``.
         """
 
 

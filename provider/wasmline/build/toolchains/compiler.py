@@ -16,6 +16,7 @@ from pathlib import Path
 
 from wasmline.build.project import TransformProject
 from wasmline.errors import BuildFailed
+from wasmline.printable import printable
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +82,8 @@ def run_checked(
 def warn(project: TransformProject, printed: str) -> None:
     """Log what a compiler that succeeded had to say."""
     if printed.strip():
-        log.warning("the compiler warns about %s:\n%s", project.name, printed.rstrip())
+        text = printable(printed.rstrip(), lines=True)
+        log.warning("the compiler warns about %s:\n%s", project.name, text, extra={"has_lines": True})
 
 
 def last_line(text: str) -> str:

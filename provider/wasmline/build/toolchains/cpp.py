@@ -10,12 +10,15 @@ so inline assembly is off, and every source is C or C++, whatever its name ends 
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib.machinery import PathFinder
+from itertools import chain
 from pathlib import Path
 
-from wasmline.build.inputs import PROJECT, input_names
+from wasmline.build.inputs import PROJECT, changed, input_names
 from wasmline.build.project import TransformProject
 from wasmline.build.toolchains.compiler import environment, last_line, run, run_checked, warn
 from wasmline.errors import BuildFailed, ToolchainMissing
@@ -37,8 +40,12 @@ _DRIVERS = {"c": ("cc", "-xc"), "cpp": ("c++", "-xc++")}
 _FLAGS = {"c": ("-std=c23", *_COMMON), "cpp": ("-std=c++23", "-fno-exceptions", *_COMMON)}
 _SOURCES = {"c": ("src/**/*.c",), "cpp": ("src/**/*.cc", "src/**/*.cpp", "src/**/*.cxx")}
 
-_DEPENDENCY_FLAGS = ("-M", "-MP", "-w")
+_LIST = ("-M", "-MP", "-w")
 """Prints a Makefile: with ``-MP`` each header has a line of its own, so that no character of a name is ambiguous."""
+_NO_COPY = "-fno-crash-diagnostics"
+"""Otherwise a source that ends the compiler leaves all that it included in TMPDIR, for every user to read."""
+_WRITE_LIST = ("-MD", "-MP")
+"""Writes the same beside each object."""
 
 
 def sdk_include() -> Path:
@@ -80,14 +87,29 @@ class ZigToolchain:
         return f"ziglang {found}"
 
     def inputs(self, project: TransformProject, sources: Sequence[Path], *, cache_dir: Path) -> dict[str, Path]:
-        printed = self._zig(project, sources, _DEPENDENCY_FLAGS, cache_dir, local_cache=cache_dir)
-        files = [*sources, *_headers(printed)]
-        _check_names(project, files)
-        places = {PROJECT: project.folder, "sdk": sdk_include()}
-        return input_names(project, files, places, excluded=[_package() / "lib"])
+        """Return what the preprocessor reads of each source. Of several at once, zig asks it with other flags."""
+        if (project.folder / "include").is_file():
+            raise BuildFailed(f"{project.name}: include is a file; to clang, a map from headers to others", log="")
+        with ThreadPoolExecutor() as pool:
+            printed = list(
+                pool.map(lambda source: self._zig(project, [source], _LIST, cache_dir, local_cache=cache_dir), sources)
+            )
+        return _inputs(project, sources, printed)
 
-    def compile(self, project: TransformProject, sources: Sequence[Path], output: Path, *, cache_dir: Path) -> None:
-        self._zig(project, sources, ("-o", str(output)), cache_dir, local_cache=output.parent / "zig")
+    def compile(
+        self,
+        project: TransformProject,
+        sources: Sequence[Path],
+        output: Path,
+        *,
+        inputs: Mapping[str, Path],
+        cache_dir: Path,
+    ) -> None:
+        local_cache = output.parent / "zig"
+        self._zig(project, sources, (*_WRITE_LIST, "-o", str(output)), cache_dir, local_cache=local_cache)
+        written = [os.fsdecode(file.read_bytes()) for file in local_cache.glob("tmp/*.d")]
+        if len(written) != len(sources) or not _inputs(project, sources, written).keys() <= inputs.keys():
+            raise changed(project)
 
     def _zig(
         self,
@@ -103,10 +125,15 @@ class ZigToolchain:
         ``local_cache`` is for what it makes of them: it would take that for unchanged where a new header hides an
         older one.
         """
-        command = [str(_package() / "zig"), self._driver, *self.flags, f"-I{sdk_include()}", *options, self._language]
-        caches = {"ZIG_GLOBAL_CACHE_DIR": str(global_cache), "ZIG_LOCAL_CACHE_DIR": str(local_cache)}
+        driver = (str(_package() / "zig"), self._driver)
+        command = [*driver, *self.flags, _NO_COPY, f"-I{sdk_include()}", *options, self._language]
+        variables = {
+            "ZIG_GLOBAL_CACHE_DIR": str(global_cache),
+            "ZIG_LOCAL_CACHE_DIR": str(local_cache),
+            "SOURCE_DATE_EPOCH": "0",  # what __DATE__, __TIME__ and __TIMESTAMP__ say, where a pragma allows them
+        }
         ended = run_checked(
-            project, [*command, *map(str, sources)], env=environment() | caches, first_error=_first_error
+            project, [*command, *map(str, sources)], env=environment() | variables, first_error=_first_error
         )
         warn(project, ended.stderr)
         return ended.stdout
@@ -122,6 +149,14 @@ def _package() -> Path:
             install=INSTALL,
         )
     return Path(spec.submodule_search_locations[0])
+
+
+def _inputs(project: TransformProject, sources: Sequence[Path], lists: Sequence[str]) -> dict[str, Path]:
+    """Return the sources and what the compiler's lists say that they read."""
+    files = [*sources, *chain.from_iterable(map(_headers, lists))]
+    _check_names(project, files)
+    places = {PROJECT: project.folder, "sdk": sdk_include()}
+    return input_names(project, files, places, excluded=[_package() / "lib"])
 
 
 def _headers(printed: str) -> list[Path]:

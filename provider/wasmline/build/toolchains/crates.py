@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 import shlex
-import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from wasmline.build.inputs import PROJECT
 from wasmline.build.project import TransformProject
+from wasmline.build.toolchains.crate_sources import parsed
 from wasmline.errors import BuildFailed
 
 _NOT_SOURCES = ("build", "samples", "target")
@@ -24,8 +24,12 @@ _HOST_CODE_KINDS = {"custom-build": "build script", "proc-macro": "macro"}
 class Crates:
     """The crates that a project is compiled from."""
 
-    def __init__(self, project: TransformProject, metadata: Mapping[str, Any]) -> None:
+    def __init__(
+        self, project: TransformProject, metadata: Mapping[str, Any], workspaces: Mapping[str, Path] | None = None
+    ) -> None:
         self._project = project
+        self.workspaces = dict(workspaces or {})
+        """The folders of other workspaces, by name: crates inherit from the manifests there."""
         self._packages = {package["id"]: package for package in metadata["packages"]}
         self._nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
         self.root: str = metadata["resolve"]["root"] or ""
@@ -72,7 +76,7 @@ class Crates:
 
     def reject_host_code(self) -> None:
         """Raise BuildFailed where a build would run code of the project or of its dependencies on this machine."""
-        manifest = tomllib.loads((self._project.folder / "Cargo.toml").read_text("utf-8"))
+        manifest = parsed(self._project, self._project.folder / "Cargo.toml")
         runs = [f"{manifest['cargo-features']} of cargo's unstable features"] if "cargo-features" in manifest else []
         for package in self._compiled():
             kinds = {kind for target in package["targets"] for kind in target["kind"]}
@@ -99,21 +103,6 @@ class Crates:
                 yield self._packages[package]
                 needed = self._nodes[package]["deps"]
                 following += [dep["pkg"] for dep in needed if any(kind["kind"] != "dev" for kind in dep["dep_kinds"])]
-
-
-def reject_git(project: TransformProject, metadata: Mapping[str, Any]) -> None:
-    """Raise BuildFailed for a crate of a git repository.
-
-    Such a crate can hold links to any file, which cargo follows when it copies the crate; and a commit changes the
-    crate but not its version, by which cargo tells whether to compile it again.
-    """
-    sources = sorted(f"{package['name']}: {package['source']}" for package in metadata["packages"] if package["source"])
-    if wrong := [source for source in sources if ": git+" in source]:
-        raise BuildFailed(
-            f"{project.name}: {wrong[0]} is a git repository, which is not supported: take the crate from a registry, "
-            "or copy it into the project and depend on it by path",
-            log="\n".join(wrong),
-        )
 
 
 def _check_names(project: TransformProject, packages: list[dict[str, Any]]) -> None:

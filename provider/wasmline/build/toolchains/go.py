@@ -8,6 +8,7 @@ refused: the assembler's ``#include`` reads any file, and ``go list`` does not s
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -15,9 +16,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from wasmline.build.inputs import PROJECT, input_names
+from wasmline.build.inputs import PROJECT, changed, check_folder, input_names
 from wasmline.build.project import TransformProject
-from wasmline.build.revision import repository_root
 from wasmline.build.toolchains.compiler import (
     DOWNLOAD_VARIABLES,
     environment,
@@ -58,6 +58,9 @@ _USER_VARIABLES = (
 
 _SOURCE_FIELDS = ("GoFiles", "IgnoredGoFiles", "SFiles", "HFiles", "SysoFiles", "EmbedFiles", "IgnoredOtherFiles")
 """What the compiler may read in a package's folder, by the fields of ``go list``."""
+
+_KNOWN_FILES = ("go.mod", "go.sum", "vendor/modules.txt")
+"""What go reads in a project's folder whatever its packages are."""
 
 _VERSION = re.compile(r"go(\d+)\.(\d+)")
 _ERROR = re.compile(r"\S+\.go:\d+(:\d+)?: .+|.*go\.(mod|sum)\b.*")
@@ -100,14 +103,14 @@ class GoToolchain:
 
     def inputs(self, project: TransformProject, sources: Sequence[Path], *, cache_dir: Path) -> dict[str, Path]:
         """Return the files of all packages that are not the standard library's and not fixed by ``go.sum``."""
+        known = [Path(name) for name in _KNOWN_FILES if os.path.lexists(project.folder / name)]
+        input_names(project, known, {PROJECT: project.folder})  # before go reads them, which waits for a pipe
+        replaced = self._replaced(project, cache_dir)
         fields = ",".join(("Dir", "ImportPath", "Standard", "Module", *_SOURCE_FIELDS))
         printed = self._run(project, cache_dir, "list", "-deps", f"-json={fields}", "-buildvcs=false", "-pgo=off", ".")
         packages = [package for package in _documents(printed) if not package.get("Standard")]
-        replaced = _replaced(packages)
-        _check_replaced(project, replaced)
         places = {PROJECT: project.folder, **replaced}
-        files = [Path(name) for name in ("go.sum", "vendor/modules.txt") if (project.folder / name).exists()]
-        files += [place / "go.mod" for place in places.values()]
+        files = [*known, *_module_files(replaced)]
         for package in packages:
             files += [Path(package["Dir"], file) for field in _SOURCE_FIELDS for file in package.get(field) or ()]
         inputs = input_names(project, files, places, excluded=[Path(self._folders(cache_dir)["GOMODCACHE"])])
@@ -115,8 +118,34 @@ class GoToolchain:
             _check_assembly(project, package)
         return inputs
 
-    def compile(self, project: TransformProject, sources: Sequence[Path], output: Path, *, cache_dir: Path) -> None:
+    def compile(
+        self,
+        project: TransformProject,
+        sources: Sequence[Path],
+        output: Path,
+        *,
+        inputs: Mapping[str, Path],
+        cache_dir: Path,
+    ) -> None:
         self._run(project, cache_dir, "build", *_FLAGS, "-o", str(output), ".")
+        if self.inputs(project, sources, cache_dir=cache_dir).keys() != inputs.keys():
+            raise changed(project)
+
+    def _replaced(self, project: TransformProject, cache_dir: Path) -> dict[str, Path]:
+        """Return the folders that ``go.mod`` puts in the place of modules, also of those that no package is of.
+
+        Their ``go.mod`` decides about versions of others. Raises BuildFailed for a folder that is not near the project.
+        """
+        module = json.loads(self._run(project, cache_dir, "mod", "edit", "-json"))
+        replaced = {}
+        for one in module.get("Replace") or ():
+            old, new = one["Old"], one["New"]
+            if "Version" not in new:
+                folder = Path(os.path.normpath(project.folder / new["Path"]))
+                check_folder(project, folder, f"go.mod replaces {old['Path']} by")
+                replaced["@".join(filter(None, (old["Path"], old.get("Version"))))] = folder
+        input_names(project, _module_files(replaced), {PROJECT: project.folder, **replaced})
+        return replaced
 
     def _folders(self, cache_dir: Path) -> dict[str, str]:
         """Return where modules and compiled packages are kept: as ``go env`` says, else in ``cache_dir``."""
@@ -146,23 +175,9 @@ def _documents(printed: str) -> list[dict[str, Any]]:
     return found
 
 
-def _replaced(packages: Sequence[Mapping[str, Any]]) -> dict[str, Path]:
-    """Return the folders that ``go.mod`` puts in the place of modules."""
-    modules = [package.get("Module") or {} for package in packages]
-    replaced = [(module["Path"], module["Replace"]) for module in modules if "Replace" in module]
-    return {path: Path(place["Dir"]) for path, place in replaced if "Version" not in place}
-
-
-def _check_replaced(project: TransformProject, replaced: Mapping[str, Path]) -> None:
-    """Raise BuildFailed for a folder outside the project's git repository or, without one, the project's parent."""
-    allowed = repository_root(project.folder) or project.folder.parent.resolve()
-    for path, folder in replaced.items():
-        if not folder.resolve().is_relative_to(allowed):
-            raise BuildFailed(
-                f"{project.name}: go.mod replaces {path} by {folder}, which is outside of {allowed}: put the module "
-                "there",
-                log="",
-            )
+def _module_files(replaced: Mapping[str, Path]) -> list[Path]:
+    """Return the ``go.mod`` files of folders; of one that ``vendor`` stands for, there may be none."""
+    return [folder / "go.mod" for folder in replaced.values() if os.path.lexists(folder / "go.mod")]
 
 
 def _check_assembly(project: TransformProject, package: Mapping[str, Any]) -> None:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from wasmline.build.cache import write_whole
-from wasmline.build.inputs import input_names
+from wasmline.build.inputs import PROJECT, changed, input_names
 from wasmline.build.project import FILE, TransformProject
 from wasmline.build.toolchains.compiler import (
     DOWNLOAD_VARIABLES,
@@ -39,7 +39,8 @@ from wasmline.build.toolchains.compiler import (
     run_checked,
     warn,
 )
-from wasmline.build.toolchains.crates import Crates, reject_git
+from wasmline.build.toolchains.crate_sources import check_sources, reject_git
+from wasmline.build.toolchains.crates import Crates
 from wasmline.errors import BuildFailed, InvalidProject, ToolchainMissing
 
 TARGET = "wasm32-wasip1"
@@ -68,6 +69,7 @@ done
 {}exec {} "$@"
 """
 _REFUSED = re.compile(r"error: \S+ would (?:be a response file|link a file).*")
+_LOCKED = re.compile(r"^error: .*--(locked|frozen) was passed to prevent this", re.MULTILINE)
 _LINK_INPUTS = """previous=
 for argument; do
     case "$previous" in
@@ -125,16 +127,26 @@ class RustToolchain:
     def inputs(self, project: TransformProject, sources: Sequence[Path], *, cache_dir: Path) -> dict[str, Path]:
         """Return all files that rustc may read. That it read no other one is checked after it ran."""
         crates = self._crates(project, cache_dir)
-        return input_names(project, [*crates.files(), project.folder / "Cargo.lock"], crates.places())
+        manifests = [folder / "Cargo.toml" for folder in crates.workspaces.values()]
+        places = crates.places() | crates.workspaces
+        return input_names(project, [*crates.files(), *manifests, project.folder / "Cargo.lock"], places)
 
-    def compile(self, project: TransformProject, sources: Sequence[Path], output: Path, *, cache_dir: Path) -> None:
+    def compile(
+        self,
+        project: TransformProject,
+        sources: Sequence[Path],
+        output: Path,
+        *,
+        inputs: Mapping[str, Path],
+        cache_dir: Path,
+    ) -> None:
         crates = self._crates(project, cache_dir)
         name = crates.binary_target()
         if not self._allow_build_scripts:
             crates.reject_host_code()
         self._build(project, crates, cache_dir)
         try:
-            _check_read(project, crates, cache_dir, host_code=self._allow_build_scripts)
+            _check_read(project, crates, inputs, cache_dir, host_code=self._allow_build_scripts)
         except BuildFailed:
             shutil.rmtree(cache_dir / "target")
             raise
@@ -142,35 +154,38 @@ class RustToolchain:
 
     def _crates(self, project: TransformProject, compiler_cache: Path) -> Crates:
         """Bring the sources of all dependencies into a folder, and ask cargo about them in a home that has no other."""
-        self._check_workspace(project, compiler_cache)
         user = environment(*DOWNLOAD_VARIABLES, *_USER_VARIABLES)
+
+        def describe(folder: Path) -> dict[str, Any]:
+            described = self._metadata(project, compiler_cache, "--no-deps", env=user, folder=folder)
+            if folder == project.folder:
+                _check_workspace(project, Path(described["workspace_root"]))
+            return described
+
+        known = [Path(name) for name in ("Cargo.toml", "Cargo.lock") if os.path.lexists(project.folder / name)]
+        input_names(project, known, {PROJECT: project.folder})  # before cargo reads them, which waits for a pipe
+        workspaces = check_sources(project, describe)
         locked = ["--locked"] if os.path.lexists(project.folder / "Cargo.lock") else []  # a link is not written through
-        reject_git(project, self._metadata(project, compiler_cache, *locked, env=user))
+        reject_git(project, self._metadata(project, compiler_cache, *locked, env=user)["packages"])
         vendor = ("vendor", "--versioned-dirs", "--respect-source-config", "--locked", str(compiler_cache / "vendor"))
         fetched = self._cargo(project, compiler_cache, *vendor, env=user)
         write_whole(compiler_cache / "home" / "config.toml", fetched.stdout.encode())
         filters = ("--frozen", "--filter-platform", TARGET)
-        return Crates(project, self._metadata(project, compiler_cache, *filters, env=_offline(compiler_cache)))
+        metadata = self._metadata(project, compiler_cache, *filters, env=_offline(compiler_cache))
+        return Crates(project, metadata, workspaces)
 
     def _metadata(
-        self, project: TransformProject, compiler_cache: Path, *options: str, env: Mapping[str, str]
+        self,
+        project: TransformProject,
+        compiler_cache: Path,
+        *options: str,
+        env: Mapping[str, str],
+        folder: Path | None = None,
     ) -> dict[str, Any]:
-        printed = self._cargo(project, compiler_cache, "metadata", "--format-version", "1", *options, env=env).stdout
+        question = ("metadata", "--format-version", "1", *options)
+        printed = self._cargo(project, compiler_cache, *question, env=env, folder=folder).stdout
         described: dict[str, Any] = json.loads(printed)
         return described
-
-    def _check_workspace(self, project: TransformProject, compiler_cache: Path) -> None:
-        """Raise InvalidProject for a part of a larger workspace, before cargo writes that one's lock file."""
-        question = ("locate-project", "--workspace", "--message-format", "plain")
-        answer = self._cargo(project, compiler_cache, *question, env=_offline(compiler_cache))
-        root = answer.stdout.removesuffix("\n")
-        if root != str(project.folder / "Cargo.toml"):
-            raise InvalidProject(
-                f"{project.name} belongs to the cargo workspace of {root}, whose lock file is not the project's: add "
-                "an empty [workspace] table to its Cargo.toml",
-                path=str(project.folder / FILE),
-                line=None,
-            )
 
     def _build(self, project: TransformProject, crates: Crates, compiler_cache: Path) -> None:
         """Compile the crates of folders, whatever cargo makes of their files' times, and those it has not yet."""
@@ -198,9 +213,15 @@ class RustToolchain:
         return found
 
     def _cargo(
-        self, project: TransformProject, compiler_cache: Path, *arguments: str, env: Mapping[str, str]
+        self,
+        project: TransformProject,
+        compiler_cache: Path,
+        *arguments: str,
+        env: Mapping[str, str],
+        folder: Path | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        command = [self._tool("cargo"), *arguments, "--manifest-path", str(project.folder / "Cargo.toml")]
+        """Run cargo on the crate in ``folder``, which is the project's where none is given."""
+        command = [self._tool("cargo"), *arguments, "--manifest-path", str((folder or project.folder) / "Cargo.toml")]
         variables = {**env, **_FIXED, "RUSTC": _checked(self._tool("rustc"), compiler_cache)}
         return run_checked(project, command, env=variables, first_error=_first_error, folder=ROOT)
 
@@ -242,9 +263,24 @@ def _offline(compiler_cache: Path) -> dict[str, str]:
     return environment() | {"CARGO_HOME": str(compiler_cache / "home")}
 
 
-def _check_read(project: TransformProject, crates: Crates, compiler_cache: Path, *, host_code: bool) -> None:
+def _check_workspace(project: TransformProject, root: Path) -> None:
+    """Raise InvalidProject for a part of a larger workspace, before cargo writes that one's lock file."""
+    if root != project.folder:
+        raise InvalidProject(
+            f"{project.name} belongs to the cargo workspace of {root / 'Cargo.toml'}, whose lock file is not the "
+            "project's: add an empty [workspace] table to its Cargo.toml",
+            path=str(project.folder / FILE),
+            line=None,
+        )
+
+
+def _check_read(
+    project: TransformProject, crates: Crates, inputs: Mapping[str, Path], compiler_cache: Path, *, host_code: bool
+) -> None:
     """Raise BuildFailed where rustc read a file that is not among the inputs, or a variable of this machine."""
     known = {*crates.files()}
+    if not {*map(os.path.realpath, known)} <= {*map(str, inputs.values())}:
+        raise changed(project)
     fetched = (compiler_cache / ("" if host_code else "vendor")).resolve()  # a build script writes sources elsewhere
     undeclared, variables = [], set()
     for files, names in _read(project, compiler_cache / "target" / TARGET / "release" / "deps"):
@@ -269,7 +305,10 @@ def _check_read(project: TransformProject, crates: Crates, compiler_cache: Path,
 
 def _read(project: TransformProject, folder: Path) -> Iterator[tuple[list[Path], list[str]]]:
     """Yield, for each compiled crate of a folder, the files and the variables that went into it."""
-    for written in folder.glob("*.d"):
+    lists = [*folder.glob("*.d")]
+    if not lists:
+        raise BuildFailed(f"{project.name}: cargo left no list of the files it read in {folder}", log="")
+    for written in lists:
         rules = _DEP_INFO.fullmatch(os.fsdecode(written.read_bytes()))
         if rules is None:
             raise BuildFailed(f"{project.name} reads a file whose name is not supported: rename it", log="")
@@ -296,6 +335,8 @@ def _first_error(log: str) -> str | None:
     """Return the first error with its place, ``src/main.rs:line:column: error[E0425]: …``, or with its cause."""
     if refused := _REFUSED.search(log):
         return refused[0]
+    if _LOCKED.search(log):
+        return "its Cargo.lock does not fit its Cargo.toml: restore it, or remove it, and the next build writes another"
     lines = log.splitlines()
     for number, line in enumerate(lines):
         if line.startswith("error"):

@@ -1,0 +1,67 @@
+"""One decision on a model, as the log of a registry keeps it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from wasmline.errors import InvalidArtifact
+from wasmline.registry import Semver
+from wasmline.registry.layout import decoded, encoded
+from wasmline.training.evaluate import Metrics
+from wasmline.training.stored_document import stored_document
+
+MAX_BYTES = 64 * 1024
+"""Of a decision as JSON: all of a model are read at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promotion:
+    """One decision: ``version`` became the champion, or did not and ``champion`` (None: nobody) stayed.
+
+    The metrics are those of both on the same held-out rows; None for a champion that was not measured. Raises
+    InvalidReference for a ``version`` or ``champion`` that cannot be one.
+    """
+
+    model: str
+    number: int
+    decision: Literal["promote", "keep"]
+    reason: str
+    version: str
+    champion: str | None
+    metrics: Metrics
+    champion_metrics: Metrics | None
+    decided_ms: int
+    run: str = ""
+    spec_version: Literal[1] = 1
+
+    def __post_init__(self) -> None:
+        for version in (self.version, self.champion):
+            if version is not None:
+                Semver.parse(version)
+
+    @property
+    def live(self) -> str | None:
+        """The champion after this decision."""
+        return self.version if self.decision == "promote" else self.champion
+
+
+def promotion_document(promotion: Promotion) -> bytes:
+    """Return a decision as JSON. Raises InvalidArtifact for what ``parse_promotion`` would refuse."""
+    try:
+        data = encoded(promotion, Promotion)
+        parse_promotion(data, promotion.model)
+    except ValueError as error:
+        decided = f"the decision on {promotion.model}@{promotion.version}"
+        raise InvalidArtifact(f"{decided} cannot be recorded: {error}") from error
+    return data
+
+
+def parse_promotion(data: bytes, place: str) -> Promotion:
+    """Return the decision that a file at ``place`` holds.
+
+    Raises ValueError or InvalidReference where it is malformed, UnsupportedSpecVersion where a later release wrote it.
+    """
+    if len(data) > MAX_BYTES:
+        raise ValueError(f"it takes more than {MAX_BYTES} bytes")
+    return stored_document(Promotion, decoded(data, dict[str, Any]), place)

@@ -1,0 +1,27 @@
+"""Documents of models and of decisions as a registry holds them: input from its writers, decoded strictly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from wasmline.errors import UnsupportedSpecVersion
+
+T = TypeVar("T")
+
+_LATER = range(2, 1000)
+
+
+def stored_document(kind: type[T], document: Mapping[str, Any], place: str) -> T:
+    """Return the ``kind`` that a JSON object holds.
+
+    Raises ValueError where it is malformed, and UnsupportedSpecVersion, with its ``place``, where a later release wrote
+    it.
+    """
+    if (version := document.get("spec_version", 1)) in _LATER:
+        raise UnsupportedSpecVersion(
+            f"{place} is a {kind.__name__} of spec version {version}, and this release reads 1: use a later release"
+        )
+    return msgspec.convert(document, kind)
