@@ -11,18 +11,23 @@ EXAMPLES ?= 20000
 BATCHES ?= 1000000
 ROUNDS ?= 10
 MINUTES ?= 60
+SEED ?=
 ARGS ?=
+UNIT_TESTS := tests/unit tests/property tests/architecture tests/contract
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 
 ##@ The main job
-.PHONY: demo test up down
+.PHONY: demo test test-unit up down
 demo: $(INSTALLED) ## run the delivery pipeline through Airflow, Kafka and Spark; print and keep its report (DATA=path.csv)
 	@$(BIN)/python dags/demo.py $(if $(DATA),--data "$(DATA)")
 
 test: $(INSTALLED) rust-target lint ## check and run the whole test suite
 	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+
+test-unit: $(INSTALLED) ## the tests that need no broker and no JVM, in two minutes
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m "not kafka" $(UNIT_TESTS)
 
 up: $(INSTALLED) ## start the demo's Kafka and Airflow and leave them running
 	@$(BIN)/python -m wasmline_provider.local.up
@@ -31,7 +36,7 @@ down: $(INSTALLED) ## stop what `make up` started
 	@$(BIN)/python -m wasmline_provider.local.down
 
 ##@ Development
-.PHONY: install lint format lock fuzz chaos soak clean
+.PHONY: install lint format lock fuzz chaos soak simulate clean
 install: $(INSTALLED) ## install everything into .venv
 
 lint: $(INSTALLED) ## formatting, ruff, mypy --strict and the import contracts
@@ -54,11 +59,14 @@ fuzz: $(INSTALLED) ## random records and modules, soaks, two million records in 
 
 chaos: $(INSTALLED) ## consumers and brokers die, freeze and come back, beside outside books (ROUNDS=10; about half an hour)
 	@CHAOS_ROUNDS=$(ROUNDS) WASMLINE_LONG=1 $(BIN)/python -m pytest --timeout=0 tests/chaos \
-	  tests/integration/test_commit_metadata.py tests/integration/test_java_interop.py \
+	  tests/contract/test_clients.py tests/integration/test_commit_metadata.py tests/integration/test_java_interop.py \
 	  tests/integration/test_leases.py tests/integration/test_parallel.py
 
 soak: $(INSTALLED) ## a job in parallel mode for long: nothing lost or doubled, its memory flat (MINUTES=60; see build/soak/memory.tsv)
 	@SOAK_MINUTES=$(MINUTES) WASMLINE_LONG=1 $(BIN)/python -m pytest --timeout=0 tests/soak
+
+simulate: $(INSTALLED) ## histories of whole jobs on a cluster in memory (MINUTES=60, or SEED=7: one that failed)
+	@$(BIN)/python tests/simulation/simulate.py $(if $(SEED),--seed $(SEED),--minutes $(MINUTES))
 
 clean: ## remove the environment and what the demo left
 	@rm -rf $(VENV) build

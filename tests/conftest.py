@@ -1,3 +1,30 @@
 from __future__ import annotations
 
+import os
+
+import pytest
+
+import rounds
+
 pytest_plugins = ["wasmline.testing.kafka", "wasmline.testing.spark", "wasmline_provider.testing"]
+
+
+KAFKA_FIXTURES = {"kafka", "kafka_cluster", "secured_kafka", "stoppable_kafka", "real_cluster", "spark"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that start a Kafka or a Spark."""
+    for item in items:
+        if isinstance(item, pytest.Function):
+            callspec = getattr(item, "callspec", None)
+            given = {each for each in callspec.params.values() if isinstance(each, str)} if callspec else set()
+            if "kafka" in given or KAFKA_FIXTURES.intersection(item.fixturenames):
+                item.add_marker("kafka")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many rounds of what a long run went through."""
+    if "CHAOS_ROUNDS" in os.environ:
+        terminalreporter.section("rounds")
+        for line in rounds.summary():
+            terminalreporter.write_line(line)

@@ -31,6 +31,9 @@ SOURCE_TOPIC = "wasmline.source.topic"
 SOURCE_PARTITION = "wasmline.source.partition"
 SOURCE_OFFSET = "wasmline.source.offset"
 
+OURS = frozenset((REASON, ERROR, MODULE, TRANSFORM, SOURCE_TOPIC, SOURCE_PARTITION, SOURCE_OFFSET))
+"""What a letter says of itself; its other headers are the record's."""
+
 REJECTED = "Rejected"
 
 MAX_REASON_BYTES = 1_024

@@ -1,4 +1,4 @@
-"""What an orchestrator and a job tell each other: a JobSpec goes in, JobReports come out. Both are versioned JSON."""
+"""Documents between an orchestrator and a job, as versioned JSON: a JobSpec goes in, JobReports come out."""
 
 from __future__ import annotations
 
@@ -67,6 +67,11 @@ class StreamSpec:
     trigger_interval: the pause between two batches; leases follow each other at once. None means: until caught up, then
         end.
     delivery: ``exactly_once`` writes outputs and progress in transactions.
+    starting_offsets: where the first run of a job begins; those that follow go on where the last one ended.
+    fail_on_data_loss: end with OffsetOutOfRange where retention removed records before they were read. False: go on
+        without them, and count them as ``lost_offsets``.
+    fail_on_moved_progress: end with ProgressLost where the group's progress is not what the last run left. False: go on
+        where the group is, as somebody has set it.
     shards: microbatch only: spread each batch over so many tasks, by key.
     ordering, max_concurrency, commit_interval_ms: parallel only, for each task: see ConsumerOptions.
     lease_seconds: parallel only: how long Spark leaves the partitions to the tasks that hold them. A new generation and
@@ -80,6 +85,8 @@ class StreamSpec:
     delivery: Literal["at_least_once", "exactly_once"] = "at_least_once"
     trigger_interval: str | None = None
     starting_offsets: Literal["earliest", "latest"] = "earliest"
+    fail_on_data_loss: bool = True
+    fail_on_moved_progress: bool = True
     max_offsets_per_trigger: int = 100_000
     shards: int | None = None
     ordering: Literal["key", "partition", "unordered"] = "key"
@@ -202,9 +209,20 @@ class JobSpec:
         return f"wasmline.stream.{self.job}"
 
 
+def stream_of(job: JobSpec) -> StreamSpec:
+    """Return the stream that a job is. Raises InvalidJob."""
+    if job.stream is None:
+        raise InvalidJob(f"job {job.job} is no stream")
+    return job.stream
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchReport:
-    """One micro-batch: ``offsets`` are half-open ranges per partition, ``duration_ms`` Spark's own breakdown."""
+    """One micro-batch: ``offsets`` are half-open ranges per partition, ``duration_ms`` Spark's own breakdown.
+
+    Of a batch exactly once that failed, it is what its tasks did all the same; the rest is another batch, of a later
+    run.
+    """
 
     batch_id: int
     generation: int
@@ -228,6 +246,7 @@ class StreamTotals:
     records_out: int
     dead_letters: dict[str, int]
     batches: list[BatchReport]
+    lost_offsets: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What a driver tells of each partition it reads, as kept in the status topic."""
+"""The status of each partition that a driver reads, as kept in the status topic."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ class PartitionStatus:
 
     ``offset`` is the next offset to read, ``lag`` the records behind the topic's end, ``rate`` records per second of
     the last batch, ``since_offset`` where the running generation began. The counts are those of this run.
+    ``hangs`` is how often it was held up by transactions whose markers a broker had lost, and which were ended.
     ``in_flight`` records are handed to handlers now, ``retries`` were tries again, and ``stuck_keys`` are keys whose
-    first record waits for its next try or has been in its handler for long.
+    first record waits for its next try or has been in its handler for long. ``lost_offsets`` are those that the log had
+    no longer when they were to be read; transaction markers may be among them. In parallel mode ``lease`` is what the
+    status is from, and ``committed`` the offset that it left committed; None while it is at work, or if it was killed.
     """
 
     job: str
@@ -34,4 +37,8 @@ class PartitionStatus:
     in_flight: int = 0
     retries: int = 0
     stuck_keys: int = 0
+    hangs: int = 0
+    lost_offsets: int = 0
+    lease: str = ""
+    committed: int | None = None
     spec_version: Literal[1] = 1

@@ -26,18 +26,19 @@ from ledger import Ledger, Left
 from wasmline.consumer.offset_codec import decode
 from wasmline.kafka import producer, read_to_end
 from wasmline.kafka.commit_metadata import ExactDoor
+from wasmline.local import LocalKafka
 from wasmline.local.process import wait_until
 from wasmline.records import CommittedOffset, TopicPartition
 from wasmline.testing.kafka import RunningKafka
 from worker import POISON
 
-ROUNDS = int(os.environ.get("CHAOS_ROUNDS", "1"))
-"""How often each scenario repeats what it does to the members."""
-
 long = pytest.mark.skipif("WASMLINE_LONG" not in os.environ, reason="a scenario of the long form: make chaos")
 
 WORKER = Path(__file__).with_name("worker.py")
 ROOT = Path(__file__).parents[2]
+
+ENDS = (LocalKafka.kill_node, LocalKafka.stop_node)
+"""How a broker ends, by turns."""
 
 PATIENCE = 90.0
 """Seconds after which something that has to happen counts as missing."""
@@ -178,7 +179,11 @@ class Rig:
     def leave(self, member: Member) -> None:
         """Ask a member to leave, and see it leave in order."""
         member.process.terminate()
-        ended = member.process.wait(PATIENCE)
+        try:
+            ended = member.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            member.process.send_signal(signal.SIGABRT)  # its log then has what each of its threads was at
+            ended = member.process.wait(PATIENCE)
         assert ended in (0, -signal.SIGTERM), member.log.read_text()  # the latter before it was one
         self._gone(member)
         self.ledger.ended(member.pid, None)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from lease_rig import LeaseRig
+from rounds import resumed_after
 from traffic import Feed, Record, Watch
 
 RATE = 300
@@ -40,13 +41,13 @@ class Stalls:
         began = time.time()
         fault()
         self.go_on()
-        self._seconds.append(
-            max(
-                after - before
-                for times in self._times.values()
-                for before, after in pairwise([began, *(each for each in list(times) if each > began)])
-            )
+        stall = max(
+            after - before
+            for times in self._times.values()
+            for before, after in pairwise([began, *(each for each in list(times) if each > began)])
         )
+        self._seconds.append(stall)
+        resumed_after(stall)
 
     def go_on(self) -> None:
         """See the output of what was written last to each partition."""

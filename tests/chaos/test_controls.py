@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+import rounds
 from ledger import Journal, Ledger, Left
 from rig import LONG_SESSION_MS, Rig
 from wasmline.testing.kafka import RunningKafka
@@ -23,6 +25,13 @@ def test_a_member_that_ignores_the_map_is_found_out(kafka: RunningKafka, tmp_pat
         rig.join(ignores_maps=True)
         with pytest.raises(AssertionError, match="was done once more"):
             rig.finish()
+
+
+def test_a_round_counts_once_its_body_is_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "_finished", Counter())
+    numbers = rounds.rounds(3)
+    assert [next(numbers), next(numbers), next(numbers)] == [0, 1, 2]
+    assert list(rounds.summary())[-1] == "2 rounds of 1 scenarios"
 
 
 class Book:

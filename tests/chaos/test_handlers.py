@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rig import EXACTLY_ONCE, LONG_SESSION_MS, ROUNDS, SESSION_MS, Rig, long
+from rig import EXACTLY_ONCE, LONG_SESSION_MS, SESSION_MS, Rig, long
+from rounds import ROUNDS, rounds
 from wasmline.consumer.offset_codec import PRESSURE
 from wasmline.testing.kafka import RunningKafka
 from worker import POISON
@@ -23,10 +24,11 @@ def test_a_key_that_always_fails_goes_to_the_dead_letters_and_holds_up_no_other(
     options = {**delivery, "retry": {"delay_ms": 300, "max_attempts": 4}}
     with Rig(kafka, tmp_path, options=options, sleep_ms=5, writes=True) as rig:
         rig.join(), rig.join()
-        for _ in range(ROUNDS):
+        for _ in rounds():
             rig.write([b"stuck"] * 3)
             rig.feed(1_000)
             rig.wait(950)
+            rig.until(rig.committed, "a first commit")
             assert max(len(metadata) for _, metadata in rig.committed().values()) < 400
             rig.kill(rig.random.choice(rig.members))
             rig.join()
@@ -44,7 +46,7 @@ def test_poison_goes_to_the_dead_letters_at_once(
     """Confluent's #304, #391 and #550: what cannot be read stops nobody, and what comes after it in its key is done."""
     with Rig(kafka, tmp_path, options=delivery, sleep_ms=5, writes=True, session_ms=LONG_SESSION_MS) as rig:
         rig.join(), rig.join()
-        for _ in range(20 * ROUNDS):
+        for _ in rounds(20 * ROUNDS):
             rig.feed(25)
             rig.feed(1, value=POISON)
         poison = dict.fromkeys(rig.poison, 1)
@@ -58,7 +60,7 @@ def test_handlers_fail_now_and_then_while_members_come_and_go(kafka: RunningKafk
     options = {"retry": {"delay_ms": 50, "factor": 2.0, "max_attempts": 5}}
     with Rig(kafka, tmp_path, options=options, sleep_ms=20, failing=15, session_ms=LONG_SESSION_MS) as rig:
         rig.join(), rig.join()
-        for _ in range(2 * ROUNDS):
+        for _ in rounds(2 * ROUNDS):
             rig.feed(400)
             rig.wait(200)
             rig.settle()

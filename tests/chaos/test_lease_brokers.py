@@ -11,10 +11,10 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from lease_rig import EXACTLY_ONCE, ROUNDS, LeaseRig
-from rig import long
+from lease_rig import EXACTLY_ONCE, LeaseRig
+from rig import ENDS, long
+from rounds import rounds
 from stalls import Stalls, at_work
-from wasmline.kafka import KafkaConfig
 from wasmline.local import LocalKafka
 from wasmline.testing.kafka import RunningKafka
 
@@ -29,22 +29,16 @@ def job_at_work(kafka: RunningKafka, folder: Path) -> Iterator[Stalls]:
         yield stalls
 
 
-@pytest.fixture
-def single(tmp_path: Path) -> Iterator[RunningKafka]:
-    """One node of its own: the other tests need theirs."""
-    with LocalKafka(tmp_path / "kafka") as local:
-        yield RunningKafka(local=local, config=KafkaConfig({"bootstrap.servers": local.bootstrap_servers}))
+def test_the_only_broker_is_restarted(
+    stoppable_kafka: RunningKafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def restart(stop: Callable[[LocalKafka, int], None]) -> None:
+        stop(stoppable_kafka.local, 1)
+        stoppable_kafka.local.start_node(1)
 
-
-@long
-def test_the_only_broker_is_restarted(single: RunningKafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def restart(stop: Callable[[int], None]) -> None:
-        stop(1)
-        single.local.start_node(1)
-
-    with job_at_work(single, tmp_path) as stalls:
-        for stop in ([single.local.kill_node, single.local.stop_node] * ROUNDS)[:ROUNDS]:
-            stalls.after(partial(restart, stop))
+    with job_at_work(stoppable_kafka, tmp_path) as stalls:
+        for number in rounds():
+            stalls.after(partial(restart, ENDS[number % 2]))
     stalls.tell(capsys)
 
 
@@ -55,7 +49,7 @@ def test_one_of_three_brokers_is_killed_and_comes_back(
     cluster = kafka_cluster()
     client = AdminClient(cluster.config.client())
     with job_at_work(cluster, tmp_path) as stalls:
-        for number in range(ROUNDS):
+        for number in rounds():
             node = 1 + number % 3
             stalls.after(partial(cluster.local.kill_node, node))
             cluster.local.start_node(node)

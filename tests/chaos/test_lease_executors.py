@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
@@ -9,16 +10,16 @@ import pytest
 
 from clustered import MASTER, spark_home
 from lease_driver import driver
-from lease_rig import EXACTLY_ONCE, PATIENCE, ROUNDS, LeaseRig
-from rig import long
+from lease_rig import EXACTLY_ONCE, PATIENCE, LeaseRig
+from rounds import rounds
 from stalls import at_work
+from wasmline.local.process import wait_until
 from wasmline.testing.kafka import RunningKafka
 
 SETTINGS = "--conf spark.executor.memory=512m"
 EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 
 
-@long
 def test_an_executor_that_is_killed_is_replaced(
     kafka: RunningKafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -28,12 +29,24 @@ def test_an_executor_that_is_killed_is_replaced(
         driver(rig, tmp_path / "driver.log", SETTINGS, master=MASTER, home=home) as running,
     ):
         with at_work(rig) as stalls:
-            for _ in range(ROUNDS):
-                stalls.after(lambda: _executors(running.pid)[0].kill())
+            for _ in rounds():
+                stalls.after(lambda: _kill_one(running.pid))
         rig.stop()
         assert running.wait(PATIENCE) == 0
     stalls.tell(capsys)
 
 
+def _kill_one(driver: int) -> None:
+    """Kill an executor, once there is one: the last may have been killed just now."""
+    assert wait_until(lambda: bool(_executors(driver)), PATIENCE)
+    _executors(driver)[0].kill()
+
+
 def _executors(driver: int) -> list[psutil.Process]:
-    return [each for each in psutil.Process(driver).children(recursive=True) if EXECUTOR in each.cmdline()]
+    """Return the executors that run; one that was killed has no command line, and may be gone by now."""
+    found = []
+    for each in psutil.Process(driver).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if EXECUTOR in each.cmdline():
+                found.append(each)
+    return found

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rig import EXACTLY_ONCE, LONG_SESSION_MS, ROUNDS, SESSION_MS, Rig, long
+from rig import EXACTLY_ONCE, LONG_SESSION_MS, SESSION_MS, Rig, long
+from rounds import ROUNDS, rounds
 from wasmline.testing.kafka import RunningKafka
 
 
@@ -50,7 +51,7 @@ def test_members_join_and_leave_every_half_second(
         rig.join()
         rig.feed(500)
         rig.wait(50)
-        for _ in range(6 * ROUNDS):
+        for _ in rounds(6 * ROUNDS):
             rig.feed(100)
             rig.left()
             if len(rig.members) < 3:
@@ -83,7 +84,7 @@ def test_members_are_killed_in_mid_flight(
         options = {**options, "commit_interval_ms": 1}
     with Rig(kafka, tmp_path, options=options, handler=handler, sleep_ms=20, writes=True) as rig:
         rig.join(), rig.join()
-        for _ in range(ROUNDS):
+        for _ in rounds():
             rig.feed(1_000)
             rig.wait(200)
             victims = rig.random.sample(rig.members, rig.random.choice([1, 2]))
@@ -107,7 +108,7 @@ def test_a_member_is_frozen_past_its_session_and_comes_back(
 ) -> None:
     with Rig(kafka, tmp_path, options=options, sleep_ms=20, writes=True) as rig:
         rig.join(), rig.join()
-        for _ in range(ROUNDS):
+        for _ in rounds():
             rig.feed(1_500)
             rig.wait(200)
             frozen = rig.random.choice(rig.members)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from confluent_kafka import Consumer
 
-from rig import LONG_SESSION_MS, QUICK, ROUNDS, Rig
+from rig import LONG_SESSION_MS, QUICK, Rig
+from rounds import ROUNDS, rounds
 from wasmline.testing.kafka import RunningKafka
 
 FOREIGN = [
@@ -49,7 +50,7 @@ def test_a_plain_consumer_joins_and_leaves(kafka: RunningKafka, tmp_path: Path) 
         rig.join(), rig.join()
         rig.feed(500)
         rig.wait(100)
-        for _ in range(2 * ROUNDS):
+        for _ in rounds(2 * ROUNDS):
             visit(rig)
             rig.wait(100)
         rig.finish()

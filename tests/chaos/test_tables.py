@@ -7,7 +7,8 @@ from functools import partial
 
 from confluent_kafka.admin import AdminClient
 
-from rig import ROUNDS, long
+from rig import long
+from rounds import rounds
 from wasmline.kafka import CompactedTopic, Topics
 from wasmline.testing.kafka import RunningKafka
 
@@ -19,7 +20,7 @@ def test_what_is_written_after_a_leader_was_killed_is_read_by_clients_that_knew_
     cluster = kafka_cluster()
     topic = cluster.topic()
     table, topics = CompactedTopic(cluster.config, topic), Topics(cluster.config)
-    for number in range(ROUNDS):
+    for number in rounds():
         table.read(), topics.end_offsets(topic)
         leader = AdminClient(cluster.config.client()).list_topics(topic, 10).topics[topic].partitions[0].leader
         cluster.local.kill_node(leader)

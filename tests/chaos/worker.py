@@ -6,6 +6,7 @@ It writes every handler's beginning and end into the journal. It dies with whoev
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import json
 import logging
 import os
@@ -144,6 +145,7 @@ def die_with_the_parent() -> None:
 
 
 def main() -> None:
+    faulthandler.enable()
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
     orders = json.loads(sys.argv[1])
     if orders.get("ignores_maps"):  # the negative control

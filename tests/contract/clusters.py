@@ -35,7 +35,7 @@ Offsets = Mapping[TopicPartition, CommittedOffset]
 class Writer(Protocol):
     """A producer with a transactional id. A transaction begins with the first call."""
 
-    def write(self, output: Output) -> None: ...
+    def write(self, output: Output) -> object: ...
 
     def send_offsets(self, group: str, offsets: Offsets) -> None: ...
 
@@ -64,6 +64,9 @@ class Cluster(Protocol):
 
     def cut(self, partition: TopicPartition, before: int) -> None: ...
 
+    def truncate(self, topic: str, end: int) -> None:
+        """Remove the records of a topic of one partition from an offset on, of which nothing may be committed."""
+
     def expelled(self, member: Backend, options: ConsumerOptions) -> AbstractContextManager[None]:
         """Throw out a member that has the one partition of its topic; it may come back after the block."""
 
@@ -80,12 +83,15 @@ class Stranger:
     def lost(self, partitions: Collection[TopicPartition]) -> None:
         pass
 
+    def out_of_range(self, partition: TopicPartition, offset: int | None, end: int | None) -> None:
+        pass
+
 
 class Memory:
     """The twin."""
 
-    def __init__(self) -> None:
-        self.cluster = MemoryCluster()
+    def __init__(self, **asked: int) -> None:
+        self.cluster = MemoryCluster(**asked)
 
     def topic(self, partitions: int = 1, *, max_message_bytes: int = 1_048_588, name: str | None = None) -> str:
         topic = name or f"test-{uuid.uuid4()}"
@@ -113,6 +119,9 @@ class Memory:
 
     def cut(self, partition: TopicPartition, before: int) -> None:
         self.cluster.cut(partition, before)
+
+    def truncate(self, topic: str, end: int) -> None:
+        self.cluster.truncate(TopicPartition(topic, 0), end)
 
     @contextmanager
     def expelled(self, member: Backend, options: ConsumerOptions) -> Iterator[None]:
@@ -151,6 +160,17 @@ class Kafka:
         assert self._producer.flush(30) == 0
         assert not failed
 
+    def limit(self, topic: str, max_message_bytes: int) -> None:
+        """Change how large a batch of records a topic takes."""
+        operation, value = confluent_kafka.admin.AlterConfigOpType.SET, str(max_message_bytes)  # type: ignore[attr-defined]
+        entry = confluent_kafka.admin.ConfigEntry("max.message.bytes", value, incremental_operation=operation)  # type: ignore[attr-defined]
+        kind = confluent_kafka.admin.ConfigResource.Type.TOPIC  # type: ignore[attr-defined]
+        resource = confluent_kafka.admin.ConfigResource(kind, topic, incremental_configs=[entry])  # type: ignore[attr-defined]
+        self._admin.incremental_alter_configs([resource])[resource].result(15)
+
+    def delete(self, topic: str) -> None:
+        self._admin.delete_topics([topic])[topic].result(15)
+
     def write_headers(self, topic: str, headers: Sequence[tuple[bytes, bytes]]) -> None:
         """Write a record whose headers have any bytes as names, as clients in other languages do."""
         given = (_Argument * (2 + len(headers)))()
@@ -185,6 +205,12 @@ class Kafka:
         asked = confluent_kafka.TopicPartition(*partition, before)
         for future in self._admin.delete_records([asked]).values():
             future.result(15)
+
+    def truncate(self, topic: str, end: int) -> None:
+        kept = [each for each in self.read(topic) if each.offset < end]
+        self.delete(topic)
+        self._admin.create_topics([confluent_kafka.admin.NewTopic(topic, 1)])[topic].result(15)  # type: ignore[attr-defined]
+        self.write(*(Output(topic, each.value, each.key, partition=0) for each in kept))
 
     @contextmanager
     def expelled(self, member: Backend, options: ConsumerOptions) -> Iterator[None]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
+from collections.abc import Iterator
 
 import pytest
 
 from clusters import Cluster, Kafka, Memory
+from running import Ledger
 from wasmline.consumer import owner
 
 
@@ -32,6 +35,19 @@ def memory() -> Memory:
 @pytest.fixture
 def group() -> str:
     return f"group-{uuid.uuid4()}"
+
+
+@pytest.fixture
+def ledger() -> Ledger:
+    return Ledger()
+
+
+@pytest.fixture
+def gate() -> Iterator[threading.Event]:
+    """A gate that handlers may wait at; it opens at the end of the test at the latest."""
+    gate = threading.Event()
+    yield gate
+    gate.set()
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ import pytest
 from clusters import Cluster, Kafka, numbered
 from wasmline.consumer import ConsumedRecord, ConsumerOptions, Output
 from wasmline.consumer.backend import Backend, Source
-from wasmline.errors import CommitFailed, KafkaError, OutputRefused, ProducerFenced, TopicNotFound
+from wasmline.errors import CommitFailed, MetadataTooLarge, OutputRefused, ProducerFenced, TopicNotFound
 from wasmline.records import CommittedOffset, TopicPartition
 
 PATIENCE = 30.0
@@ -28,6 +28,8 @@ class Recorder:
         self.starts = starts
         self.has: set[TopicPartition] = set()
         self.heard: list[tuple[str, set[TopicPartition]]] = []
+        self.gone: dict[TopicPartition, int | None] = {}
+        """The offsets that their logs do not have."""
         self.on_revoke: Callable[[], None] = lambda: None
 
     def assigned(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int | None]:
@@ -44,6 +46,9 @@ class Recorder:
     def lost(self, partitions: Collection[TopicPartition]) -> None:
         self._hear("lost", partitions)
         self.has -= set(partitions)
+
+    def out_of_range(self, partition: TopicPartition, offset: int | None, end: int | None) -> None:
+        self.gone[partition] = offset
 
     def _hear(self, what: str, partitions: Collection[TopicPartition]) -> None:
         if partitions:
@@ -160,6 +165,21 @@ def test_a_partition_that_its_listener_leaves_out_waits_for_a_seek_and_a_resume(
         assert offsets(read(backend.source, 3)) == [2, 3, 4]
 
 
+def test_no_seek_is_lost_soon_after_an_assignment(cluster: Cluster, group: str) -> None:
+    topic, count = cluster.topic(40), 40
+    cluster.write(*(output for number in range(count) for output in numbered(topic, 3, partition=number)))
+    partitions = [TopicPartition(topic, number) for number in range(count)]
+    listener = Recorder({})
+    with member(cluster, options(topic, group), listener) as backend:
+        assert until(lambda: listener.has, backend.source) == []
+        time.sleep(0.47)  # librdkafka asks for a log's beginning once more half a second after a pause
+        for partition in partitions:
+            backend.source.seek({partition: 2})
+            time.sleep(0.002)
+        backend.source.resume(partitions)
+        assert sorted(offsets(read(backend.source, count))) == [2] * count
+
+
 def test_latest_begins_at_the_end_where_nothing_is_committed(cluster: Cluster, group: str) -> None:
     topic = cluster.topic()
     partition = TopicPartition(topic, 0)
@@ -194,13 +214,23 @@ def test_a_seek_goes_back_and_forward(cluster: Cluster, group: str) -> None:
 
 
 @pytest.mark.parametrize("start", [1_000, 1])
-def test_an_offset_that_the_log_does_not_have_is_reset(cluster: Cluster, group: str, start: int) -> None:
-    topic = cluster.topic()
-    partition = TopicPartition(topic, 0)
-    cluster.write(*numbered(topic, 6))
+@pytest.mark.parametrize("strategy", ["cooperative-sticky", "range"])
+def test_an_offset_that_the_log_does_not_have_is_told_and_sought(
+    cluster: Cluster, group: str, start: int, strategy: str
+) -> None:
+    topic = cluster.topic(2)
+    partition, other = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    cluster.write(*numbered(topic, 6), *numbered(topic, 3, partition=1))
     cluster.cut(partition, 4)
-    with member(cluster, options(topic, group), Recorder({partition: start})) as backend:
-        assert offsets(read(backend.source, 2)) == [4, 5]
+    listener = Recorder({partition: start, other: 1})
+    asked = options(topic, group, partition_assignment_strategy=strategy, auto_offset_reset="latest")
+    with member(cluster, asked, listener) as backend:
+        before = until(lambda: listener.gone, backend.source)
+        assert listener.gone == {partition: start}
+        assert backend.source.begins([partition, other]) == {partition: 4, other: 0}
+        backend.source.seek({partition: 4})
+        records = before + read(backend.source, 4 - len(before))
+        assert sorted((record.partition, record.offset) for record in records) == [(0, 4), (0, 5), (1, 1), (1, 2)]
 
 
 def test_ends_are_asked_for_or_learnt_from_fetches(cluster: Cluster, group: str) -> None:
@@ -248,9 +278,14 @@ def test_metadata_that_a_broker_does_not_take_is_refused(cluster: Cluster, group
     topic = cluster.topic()
     partition = TopicPartition(topic, 0)
     with joined(cluster, options(topic, group)) as backend:
-        with pytest.raises(KafkaError):
+        with pytest.raises(MetadataTooLarge):
             backend.source.commit({partition: CommittedOffset(7, "x" * 4_097)})
+        backend.transactions.open([partition])
+        failures = backend.transactions.begin({partition: ([], CommittedOffset(7, "x" * 4_097))})()
+        assert isinstance(failures[partition], MetadataTooLarge)
         assert backend.source.committed([partition]) == {}
+        assert backend.transactions.begin({partition: ([], CommittedOffset(7, "x" * 4_096))})() == {}
+        assert backend.source.committed([partition]) == {partition: CommittedOffset(7, "x" * 4_096)}
 
 
 def test_a_second_member_gets_its_share_once_the_first_has_let_it_go(cluster: Cluster, group: str) -> None:

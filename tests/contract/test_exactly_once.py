@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 
-from clusters import Cluster, Memory, numbered
+from clusters import Cluster, Kafka, Memory, numbered
 from running import PATIENCE, Ledger, Running, drained, ended
 from wasmline.consumer import (
     ConsumedRecord,
@@ -22,21 +24,18 @@ from wasmline.consumer import (
     offsets,
     progress,
 )
+from wasmline.consumer.confluent.batches import Batches
 from wasmline.consumer.errand import Errand
 from wasmline.consumer.offset_codec import decode
-from wasmline.errors import OutputRefused, RecordGivenUp, TopicNotFound
-from wasmline.records import TopicPartition
+from wasmline.errors import BrokerUnavailable, OutputRefused, RecordGivenUp, TopicNotFound
+from wasmline.records import CommittedOffset, TopicPartition
+from wasmline.testing.kafka import RunningKafka
 
 RECORDS = 20
 LARGE = 13
 """The record whose output is too large for its topic."""
 
 NEVER = RetryPolicy(delay_ms=3_600_000, max_delay_ms=3_600_000)
-
-
-@pytest.fixture
-def ledger() -> Ledger:
-    return Ledger()
 
 
 @pytest.fixture(autouse=True)
@@ -109,6 +108,66 @@ def test_an_output_that_is_too_large_takes_no_other_with_it(
 
     drained(cluster, options(topic, group), finished, finish, RECORDS - len(first))
     assert written(cluster, target) == (others if letters else list(range(RECORDS)))
+
+
+DELIVERIES = pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
+
+
+@DELIVERIES
+def test_an_output_for_a_partition_that_is_not_there_is_a_dead_letter(
+    cluster: Cluster, group: str, delivery: str
+) -> None:
+    topic, target, dead = cluster.topic(), cluster.topic(2), cluster.topic()
+    cluster.write(*numbered(topic, RECORDS, keys=RECORDS))
+
+    def one(record: ConsumedRecord) -> Output:
+        return Output(target, b"", b"%d" % record.offset, partition=2 if record.offset == LARGE else 1)
+
+    asked = replace(options(topic, group, commit_interval_ms=50, dead_letter_topic=dead), delivery=delivery)  # type: ignore[arg-type]
+    with Running(cluster, asked, one) as running:
+        running.until(lambda _: done(cluster, group, topic) == set(range(RECORDS)))
+    assert running.failure is None
+    assert [record.value for record in cluster.read(dead)] == [b"%d" % LARGE]
+    assert written(cluster, target) == [number for number in range(RECORDS) if number != LARGE]
+
+
+def test_a_partition_that_the_client_does_not_know_is_no_refusal_unless_its_topic_has_none_of_that_number(
+    kafka: RunningKafka,
+) -> None:
+    batches, unknown = Batches(kafka.config), KafkaError(KafkaError._UNKNOWN_PARTITION)
+    topic = kafka.topic(2)
+    named = {partition: batches.misplaced(Output(topic, b"", partition=partition), unknown) for partition in (1, 2)}
+    assert isinstance(named[1], BrokerUnavailable)
+    assert isinstance(named[2], OutputRefused)
+    assert isinstance(batches.misplaced(Output("missing", b"", partition=0), unknown), TopicNotFound)
+    assert batches.misplaced(Output(topic, b""), unknown) is None
+
+
+@DELIVERIES
+def test_outputs_of_a_topic_whose_limit_is_lowered_are_written_in_smaller_batches(
+    real_cluster: Kafka, group: str, delivery: str
+) -> None:
+    topic, target, dead = real_cluster.topic(), real_cluster.topic(), real_cluster.topic()
+    gate, first = threading.Event(), 10
+
+    def one(record: ConsumedRecord) -> Output:
+        if record.offset >= first:
+            assert gate.wait(PATIENCE)
+        return Output(target, b"x" * 300, b"%d" % record.offset)
+
+    many = range(3_000)
+    asked = options(topic, group, commit_interval_ms=200, dead_letter_topic=dead, ordering=Ordering.PARTITION)
+    with Running(real_cluster, replace(asked, delivery=delivery), one) as running:  # type: ignore[arg-type]
+        real_cluster.write(*numbered(topic, first))
+        running.until(lambda _: done(real_cluster, group, topic) == set(range(first)))
+        real_cluster.limit(target, 4_000)
+        real_cluster.write(*numbered(topic, len(many) - first))
+        gate.set()
+        running.until(lambda _: done(real_cluster, group, topic) == set(many))
+    assert running.failure is None
+    assert real_cluster.read(dead) == []
+    assert set(written(real_cluster, target)) == set(many)
+    assert delivery == "at_least_once" or written(real_cluster, target) == list(many)
 
 
 def test_a_missing_output_topic_ends_the_consumer_and_no_commit_is_without_its_outputs(
@@ -215,13 +274,6 @@ def test_an_interrupt_between_any_two_steps_neither_loses_nor_doubles(
     assert written(memory, target) == list(range(RECORDS))
 
 
-@pytest.fixture
-def gate() -> Iterator[threading.Event]:
-    gate = threading.Event()
-    yield gate
-    gate.set()
-
-
 def test_outputs_whose_map_does_not_fit_wait_and_are_not_written_again_after_a_restart(
     cluster: Cluster, group: str, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -296,3 +348,52 @@ def test_a_letter_that_no_topic_takes_ends_the_consumer_and_loses_nothing(
     assert isinstance(failed.failure, OutputRefused)
     assert 3 not in done(cluster, group, topic)
     assert cluster.read(dead) == []
+
+
+def test_a_log_that_is_cut_between_two_commits_loses_no_output(cluster: Cluster, group: str, ledger: Ledger) -> None:
+    """What was done since the last commit has no outputs yet."""
+    topic, target = cluster.topic(), cluster.topic()
+    cluster.write(*numbered(topic, 10, keys=10))
+    cluster.commit(group, {TopicPartition(topic, 0): CommittedOffset(0)})
+
+    def work(record: ConsumedRecord) -> Output:
+        ledger.note(record)
+        return Output(target, record.value)
+
+    asked = options(topic, group, commit_interval_ms=3_600_000, fail_on_data_loss=False)
+    with Running(cluster, asked, work) as running:
+        ledger.count(10)
+        running.until(lambda health: health.counters.records == 10)
+        cluster.truncate(topic, 5)
+        written = [b"new %d" % number for number in range(3)]
+        cluster.write(*[Output(topic, value, partition=0) for value in written])
+        ledger.until(lambda seen: seen[-1].value == written[-1])
+        running.stop(drain=True)
+    assert running.failure is None
+    outputs = Counter(record.value for record in cluster.read(target))
+    assert outputs == Counter([*(b"%d" % number for number in range(5)), *written])
+
+
+def test_of_a_log_that_is_cut_below_what_is_committed_nothing_is_lost_or_doubled(
+    memory: Memory, group: str, ledger: Ledger
+) -> None:
+    """Records 2 and 7 are not done, and 7 is cut off; what the map says of the others below still holds."""
+    topic, target = memory.topic(), memory.topic()
+    memory.write(*numbered(topic, 10, keys=10))
+
+    def work(record: ConsumedRecord) -> Output:
+        ledger.note(record)
+        if record.value in (b"2", b"7"):
+            raise OSError("not now")
+        return Output(target, record.value)
+
+    asked = options(topic, group, commit_interval_ms=1, retry=NEVER, fail_on_data_loss=False)
+    with Running(memory, asked, work) as running:
+        running.until(lambda _: done(memory, group, topic) == {0, 1, 3, 4, 5, 6, 8, 9})
+        with memory.cluster.change():
+            memory.cluster.truncate(TopicPartition(topic, 0), 5)
+            memory.write(*[Output(topic, b"new %d" % number, partition=0) for number in range(3)])
+        running.until(lambda _: done(memory, group, topic) == {0, 1, 3, 4, 5, 6, 7})
+    assert Counter(record.value for record in memory.read(target)) == Counter(
+        [b"0", b"1", b"3", b"4", b"5", b"6", b"8", b"9", b"new 0", b"new 1", b"new 2"]
+    )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -26,8 +28,12 @@ from wasmline.consumer import (
     offset_codec,
     parallel,
 )
+from wasmline.consumer.confluent import source as confluent_source
+from wasmline.consumer.confluent import transactions
+from wasmline.consumer.confluent.open_files import DESCRIPTORS
 from wasmline.consumer.counts import PartitionCounts
 from wasmline.consumer.encodings import Encoding
+from wasmline.consumer.memory import source as memory_source
 from wasmline.consumer.offset_codec import decode, encode, encode_as
 from wasmline.consumer.owner import FOLLOWERS
 from wasmline.errors import (
@@ -35,9 +41,12 @@ from wasmline.errors import (
     CommitFailed,
     ConsumerError,
     HandlerCancelled,
+    InvalidConsumerOption,
     InvalidKafkaConfig,
+    InvalidOffsetMetadata,
     KafkaError,
     NotAuthorized,
+    OffsetOutOfRange,
     RecordGivenUp,
     RecordsFailed,
     TerminalFailure,
@@ -53,19 +62,6 @@ NEVER = RetryPolicy(delay_ms=3_600_000, max_delay_ms=3_600_000)
 """A retry that no test lives to see."""
 
 DELIVERIES = pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
-
-
-@pytest.fixture
-def ledger() -> Ledger:
-    return Ledger()
-
-
-@pytest.fixture
-def gate() -> Iterator[threading.Event]:
-    """A gate that handlers may wait at; it opens at the end of the test at the latest."""
-    gate = threading.Event()
-    yield gate
-    gate.set()
 
 
 def options(topic: str, group: str, **others: Any) -> ConsumerOptions:
@@ -677,18 +673,105 @@ def test_maps_of_all_shapes_survive_a_restart(memory: Memory, group: str, ledger
     assert memory.committed(group, topic) == {TopicPartition(topic, 0): CommittedOffset(count, "")}
 
 
-@pytest.mark.parametrize(("start", "expected"), [(1_000, [3, 4, 5]), (1, [3, 5])], ids=["above", "below"])
-def test_a_committed_offset_that_the_log_does_not_have_begins_where_the_log_does(
-    cluster: Cluster, group: str, ledger: Ledger, start: int, expected: list[int]
+@DELIVERIES
+def test_a_record_as_large_as_brokers_take_by_default_is_relayed(
+    cluster: Cluster, group: str, ledger: Ledger, delivery: str
+) -> None:
+    """librdkafka's own limit is lower than that of brokers and of Java clients."""
+    topic, target = cluster.topic(), cluster.topic()
+    cluster.write(Output(topic, b"x" * 1_048_500))
+
+    def relay(record: ConsumedRecord) -> Output:
+        ledger.note(record)
+        return Output(target, record.value)
+
+    drained(cluster, options(topic, group, delivery=delivery), ledger, relay, 1)
+    assert [len(record.value or b"") for record in cluster.read(target)] == [1_048_500]
+
+
+@DELIVERIES
+@pytest.mark.parametrize("start", [1_000, 1], ids=["above", "below"])
+def test_a_committed_offset_that_the_log_does_not_have_ends_the_consumer(
+    cluster: Cluster, group: str, ledger: Ledger, start: int, delivery: str
 ) -> None:
     topic = cluster.topic()
     partition = TopicPartition(topic, 0)
     cluster.write(*numbered(topic, 6))
     cluster.cut(partition, 3)
+    cluster.commit(group, {partition: CommittedOffset(start)})
+    failure = ended(cluster, options(topic, group, delivery=delivery), ledger.note).failure
+    assert isinstance(failure, OffsetOutOfRange)
+    assert (failure.topic, failure.partition, failure.offset, failure.start) == (topic, 0, start, 3)
+    assert "fail_on_data_loss" in str(failure)
+    assert ledger.seen == []
+    assert cluster.committed(group, topic) == {partition: CommittedOffset(start)}
+
+
+@DELIVERIES
+@pytest.mark.parametrize(("start", "expected", "lost"), [(1_000, [3, 4, 5], 0), (1, [3, 5], 1)], ids=["above", "below"])
+def test_offsets_that_the_log_has_no_longer_are_counted_where_loss_is_allowed(
+    cluster: Cluster, group: str, ledger: Ledger, start: int, expected: list[int], lost: int, delivery: str
+) -> None:
+    """Of a map, what was done above the committed offset is not lost."""
+    topic = cluster.topic()
+    partition = TopicPartition(topic, 0)
+    cluster.write(*numbered(topic, 6))
+    cluster.cut(partition, 3)
     cluster.commit(group, {partition: CommittedOffset(start, encode(start, start + 3, [start, start + 2]))})
-    drained(cluster, options(topic, group), ledger, ledger.note, len(expected))
+    asked = options(topic, group, delivery=delivery, fail_on_data_loss=False, kafka={"auto.offset.reset": "latest"})
+    running = drained(cluster, asked, ledger, ledger.note, len(expected))
     assert ledger.offsets() == expected
+    assert running.consumer.health().partitions[0].counts.lost_offsets == lost
     assert cluster.committed(group, topic) == {partition: CommittedOffset(6, "")}
+
+
+def test_a_log_that_retention_has_emptied_is_passed_over_for_good(cluster: Cluster, group: str, ledger: Ledger) -> None:
+    topic = cluster.topic()
+    partition = TopicPartition(topic, 0)
+    cluster.write(*numbered(topic, 6))
+    cluster.cut(partition, 6)
+    cluster.commit(group, {partition: CommittedOffset(1)})
+    for lost in (5, 0):
+        with Running(cluster, options(topic, group, fail_on_data_loss=False), ledger.note) as running:
+            running.until(lambda health: health.partitions)
+        assert running.consumer.health().partitions[0].counts.lost_offsets == lost
+        assert cluster.committed(group, topic) == {partition: CommittedOffset(6)}
+
+
+@pytest.mark.parametrize("allowed", [False, True], ids=["ends", "counts"])
+def test_retention_that_overtakes_a_consumer_at_work_is_noticed(
+    cluster: Cluster, group: str, ledger: Ledger, *, allowed: bool
+) -> None:
+    """What is in a handler is done, whatever became of the log."""
+    topic = cluster.topic()
+    partition = TopicPartition(topic, 0)
+    go_on = threading.Event()
+
+    def work(record: ConsumedRecord) -> None:
+        ledger.note(record)
+        assert go_on.wait(PATIENCE)
+
+    cluster.write(*numbered(topic, 10))
+    asked = options(topic, group, buffer_records=2, max_concurrency=1, fail_on_data_loss=not allowed)
+    with Running(cluster, asked, work) as running:
+        health = running.until(lambda health: any(each.paused for each in health.partitions) and ledger.seen)
+        (told,) = health.partitions
+        read = told.queued + told.in_flight
+        cluster.cut(partition, 8)
+        go_on.set()
+        if allowed:
+            ledger.count(read + 2)
+            running.stop(drain=True)
+        else:
+            running.join()
+    if allowed:
+        assert ledger.offsets() == [*range(read), 8, 9]
+        assert running.consumer.health().partitions[0].counts.lost_offsets == 8 - read
+        assert cluster.committed(group, topic) == {partition: CommittedOffset(10)}
+    else:
+        assert isinstance(running.failure, OffsetOutOfRange)
+        assert ledger.offsets() == list(range(read))
+        assert cluster.committed(group, topic) == {partition: CommittedOffset(read)}
 
 
 FOREIGN = ["no base64!", "AQ==", "Ag==", "////", "bAAKcg", "TAAA", "{}", "é"]
@@ -717,6 +800,42 @@ def test_a_map_of_records_that_the_log_does_not_have_is_not_believed(
     cluster.commit(group, {TopicPartition(topic, 0): CommittedOffset(0, encode(0, 99, [0]))})
     drained(cluster, options(topic, group), ledger, ledger.note, 3)
     assert ledger.offsets() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "error"), [("no base64!", InvalidOffsetMetadata), (encode(0, 99, [0]), OffsetOutOfRange)]
+)
+def test_a_map_that_cannot_be_used_ends_exactly_once(
+    memory: Memory, group: str, ledger: Ledger, metadata: str, error: type[WasmlineError]
+) -> None:
+    """Without it, what it says is done would be written twice."""
+    topic = memory.topic()
+    memory.write(*numbered(topic, 3))
+    memory.commit(group, {TopicPartition(topic, 0): CommittedOffset(0, metadata)})
+    asked = options(topic, group, delivery="exactly_once")
+    assert isinstance(ended(memory, asked, ledger.note).failure, error)
+    assert ledger.seen == []
+
+
+def test_an_error_that_does_not_pass_ends_the_consumer_with_its_reason(
+    memory: Memory, group: str, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rather than be tried again for ever while nothing is read."""
+    monkeypatch.setattr(assignment, "BACK_OFF", 0.01)
+    monkeypatch.setattr(assignment, "GIVE_UP", 0.05)
+    topic = memory.topic()
+    memory.write(*numbered(topic, 1))
+    running = Running(memory, options(topic, group), ledger.note)
+
+    def refused(_: Any) -> Any:
+        raise KafkaError("the coordinator refused: INVALID_GROUP_ID")
+
+    monkeypatch.setattr(running.consumer._backend.source, "committed", refused)  # type: ignore[union-attr]
+    running._thread.start()
+    running.join()
+    assert isinstance(running.failure, KafkaError)
+    assert "INVALID_GROUP_ID" in str(running.failure)
+    assert ledger.seen == []
 
 
 def test_transaction_markers_and_aborted_records_hold_nothing_up(cluster: Cluster, group: str, ledger: Ledger) -> None:
@@ -748,15 +867,33 @@ def test_incomplete_records_that_were_compacted_away_are_done(memory: Memory, gr
     assert memory.committed(group, topic) == {partition: CommittedOffset(10, "")}
 
 
+@pytest.mark.parametrize("written", [2, 6], ids=["to less than before", "to more than before"])
+def test_a_log_that_is_truncated_and_grows_ends_the_consumer(
+    memory: Memory, group: str, ledger: Ledger, written: int
+) -> None:
+    topic = memory.topic()
+    memory.write(*numbered(topic, 6))
+    running = Running(memory, options(topic, group), ledger.note)
+    with running:
+        ledger.count(6)
+        with memory.cluster.change():
+            memory.cluster.truncate(TopicPartition(topic, 0), 2)
+            memory.write(*numbered(topic, written))
+        running.join()
+    assert isinstance(running.failure, OffsetOutOfRange)
+    assert running.failure.start == 2
+
+
+@pytest.mark.parametrize("written", [2, 6], ids=["to less than before", "to more than before"])
 @pytest.mark.parametrize("seeks_fail", [0, 2], ids=["at once", "after seeks that failed"])
-def test_a_log_that_is_truncated_and_written_anew_is_read_anew(
-    memory: Memory, group: str, ledger: Ledger, seeks_fail: int, monkeypatch: pytest.MonkeyPatch
+def test_a_log_that_is_truncated_and_written_anew_is_read_anew_where_loss_is_allowed(
+    memory: Memory, group: str, ledger: Ledger, seeks_fail: int, written: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(assignment, "BACK_OFF", 0.01)
     topic = memory.topic()
     partition = TopicPartition(topic, 0)
     memory.write(*numbered(topic, 6))
-    running = Running(memory, options(topic, group), ledger.note)
+    running = Running(memory, options(topic, group, fail_on_data_loss=False), ledger.note)
     source = running.consumer._backend.source  # type: ignore[union-attr]
     go, asked_for = source.seek, []
 
@@ -771,12 +908,12 @@ def test_a_log_that_is_truncated_and_written_anew_is_read_anew(
         ledger.count(6)
         with memory.cluster.change():
             memory.cluster.truncate(partition, 2)
-            memory.write(*numbered(topic, 2))
-        ledger.count(10)
+            memory.write(*numbered(topic, written))
+        ledger.count(8 + written)
         running.stop(drain=True)
     assert len(asked_for) > seeks_fail
-    assert ledger.offsets() == [0, 1, 2, 3, 4, 5, 0, 1, 2, 3]
-    assert memory.committed(group, topic) == {partition: CommittedOffset(4, "")}
+    assert ledger.offsets() == [*range(6), *range(2 + written)]
+    assert memory.committed(group, topic) == {partition: CommittedOffset(2 + written, "")}
 
 
 @DELIVERIES
@@ -942,6 +1079,40 @@ def test_a_map_that_is_nearly_too_large_holds_new_records_back_until_it_has_shru
         ledger.count(3_000)
         running.until(lambda _: is_committed(memory, group, topic, 3_000))
     assert sorted(ledger.offsets()) == list(range(3_000))
+
+
+@DELIVERIES
+@pytest.mark.parametrize("limit", [40, 0])
+def test_a_broker_that_keeps_less_of_a_map_gets_shorter_ones(
+    group: str, ledger: Ledger, delivery: str, limit: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its ``offset.metadata.max.bytes`` is less than 4,096."""
+    memory = Memory(max_metadata_bytes=limit)
+    topic, target = memory.topic(), memory.topic()
+    memory.write(*[Output(topic, b"", partition=0)] * 600)
+    stuck = [number for number in range(600) if pow(3, number, 65_537) % 2]
+    first, again = Ledger(), Ledger()
+
+    def work(ledger: Ledger, record: ConsumedRecord) -> Output:
+        ledger.note(record)
+        if ledger is first and record.offset in stuck:
+            raise OSError("not now")
+        return Output(target, b"%d" % record.offset)
+
+    asked = options(topic, group, ordering=Ordering.UNORDERED, delivery=delivery, retry=NEVER, commit_interval_ms=1)
+    with Running(memory, asked, partial(work, first)) as running:
+        running.until(lambda health: health.partitions and health.partitions[0].blocked)
+    assert running.failure is None
+    assert "offset.metadata.max.bytes" in caplog.text
+    (left,) = memory.committed(group, topic).values() or [CommittedOffset(0)]
+    assert len(left.metadata) <= limit
+    highest, incompletes = decode(left.metadata, left.offset)
+    done = set(range(max(left.offset, highest + 1))) - set(incompletes)
+    assert len(done) < len(first.seen)
+    drained(memory, options(topic, group, delivery=delivery), again, partial(work, again), 600 - len(done))
+    written = Counter(int(record.value or b"") for record in memory.read(target))
+    assert set(written) == set(range(600))
+    assert delivery == "at_least_once" or max(written.values()) == 1
 
 
 # -- groups -----------------------------------------------------------------------------------------------------------
@@ -1128,6 +1299,27 @@ def test_a_partition_whose_progress_cannot_be_read_is_tried_again(
     assert memory.committed(group, topic) == {TopicPartition(topic, 0): CommittedOffset(5, "")}
 
 
+@DELIVERIES
+def test_a_partition_whose_progress_is_held_by_a_transaction_holds_no_other_up(
+    cluster: Cluster, group: str, ledger: Ledger, delivery: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (memory_source, confluent_source, transactions):
+        monkeypatch.setattr(module, "PATIENCE", 2.0)
+    topic = cluster.topic(2)
+    cluster.write(*numbered(topic, 5), *numbered(topic, 5, partition=1))
+    cluster.commit(group, {TopicPartition(topic, 0): CommittedOffset(0)})
+    stranger = cluster.writer(f"stranger-{group}")
+    stranger.send_offsets(group, {TopicPartition(topic, 0): CommittedOffset(3)})
+    with Running(cluster, options(topic, group, delivery=delivery, commit_interval_ms=50), ledger.note) as running:
+        ledger.count(5)
+        running.until(lambda health: [each.settled for each in health.partitions] == [5])
+        assert {record.partition for record in ledger.seen} == {1}
+        stranger.commit()
+        ledger.count(7)
+        running.stop(drain=True)
+    assert ledger.offsets(0) == [3, 4]
+
+
 def test_records_that_fail_for_ever_leave_room_for_all_others(memory: Memory, group: str, ledger: Ledger) -> None:
     """#487, #497: a tenant whose service is down, with more records than half of the buffer."""
     topic = memory.topic()
@@ -1140,6 +1332,25 @@ def test_records_that_fail_for_ever_leave_room_for_all_others(memory: Memory, gr
 
     with Running(memory, options(topic, group, retry=NEVER, buffer_records=200), work):
         ledger.count(1_080)
+
+
+def test_health_tells_of_a_buffer_that_is_full_of_records_that_wait_and_of_the_last_commit(
+    cluster: Cluster, group: str, ledger: Ledger
+) -> None:
+    topic = cluster.topic()
+    cluster.write(*numbered(topic, 5), *numbered(topic, 300, keys=1))
+
+    def work(record: ConsumedRecord) -> None:
+        if record.key == b"key-0":
+            raise OSError("the service is down")
+
+    began = time.time()
+    with Running(cluster, options(topic, group, retry=NEVER, buffer_records=200, commit_interval_ms=10), work) as it:
+        it.until(lambda health: any(each.stalled_seconds and each.counts.committed_at for each in health.partitions))
+        (partition,) = it.consumer.health().partitions
+    assert partition.paused
+    assert partition.counts.committed_at is not None
+    assert began <= partition.counts.committed_at <= time.time()
 
 
 @pytest.mark.parametrize(
@@ -1196,7 +1407,7 @@ def test_outputs_that_no_broker_took_in_time_are_made_again(
     write = sink.write
     lost: list[Output] = []
 
-    def lose(output: Output, done: Callable[[Exception | None], None]) -> None:
+    def lose(output: Output, done: Callable[[Exception | None], None], *, alone: bool = False) -> None:
         if len(lost) < 3:
             lost.append(output)
             done(BrokerUnavailable("not acknowledged in time", bootstrap_servers="memory"))
@@ -1239,3 +1450,86 @@ def test_what_waits_for_a_transaction_is_bounded_by_bytes(
         running.until(lambda health: health.counters.records >= 100)
         running.until(lambda health: health.partitions[0].in_flight == 0)
         assert len(ledger.seen) < 250
+
+
+@DELIVERIES
+def test_a_topic_that_is_deleted_with_something_of_it_uncommitted_ends_and_loses_nothing_else(
+    real_cluster: Kafka, group: str, ledger: Ledger, delivery: str
+) -> None:
+    """Of topics by a regular expression one may go; the group hears of that at its next look for metadata."""
+    prefix = f"test-{group}"
+    gone, stays = (real_cluster.topic(name=f"{prefix}-{name}") for name in ("gone", "stays"))
+    target = real_cluster.topic()
+
+    def work(record: ConsumedRecord) -> Output:
+        ledger.note(record)
+        return Output(target, record.value, record.topic.encode())
+
+    asked = options(f"^{prefix}-.*", group, delivery=delivery, commit_interval_ms=100)
+    with Running(real_cluster, asked, work) as running:
+        running.until(lambda health: len(health.partitions) == 2)
+        running.consumer.pause()
+        running.until(lambda health: health.state is State.PAUSED)
+        real_cluster.write(*numbered(gone, 5), *numbered(stays, 5))
+        running.until(lambda health: [each.queued for each in health.partitions] == [5, 5])
+        real_cluster.delete(gone)
+        running.consumer.resume()
+        ledger.count(10)
+        running.until(lambda health: [each.partition.topic for each in health.partitions] == [stays])
+        real_cluster.write(*numbered(stays, 5))
+        ledger.count(15)
+        running.until(lambda _: is_committed(real_cluster, group, stays, 10))
+    assert running.failure is None
+    assert [record.value for record in real_cluster.read(target) if record.key == stays.encode()] == [
+        b"%d" % number for number in [*range(5), *range(5)]
+    ]
+
+
+NO_RECORDS: list[dict[str, Any]] = [
+    {"value": {"amount": 1}},
+    {"value": 5},
+    {"value": "\ud800"},
+    {"value": b"", "key": 5},
+    {"value": b"", "headers": {"trace": b"1"}},
+    {"value": b"", "headers": [("trace", 5)]},
+    {"value": b"", "headers": 5},
+]
+"""What the client takes for no record."""
+
+
+@DELIVERIES
+def test_an_output_that_can_be_no_record_makes_a_dead_letter_of_its_input(
+    cluster: Cluster, group: str, delivery: str
+) -> None:
+    topic, target, letters = cluster.topic(), cluster.topic(), cluster.topic()
+    count = len(NO_RECORDS)
+    cluster.write(*numbered(topic, count + 2, keys=count + 2))
+
+    def work(record: ConsumedRecord) -> Output:
+        if record.offset < count:
+            return Output(target, **NO_RECORDS[record.offset])
+        return Output(target, "text", "key", [("name", "text")])  # type: ignore[arg-type, list-item]
+
+    asked = options(topic, group, delivery=delivery, dead_letter_topic=letters, commit_interval_ms=20)
+    with Running(cluster, asked, work) as running:
+        running.until(lambda health: health.partitions and health.partitions[0].next_commit == count + 2)
+        running.until(lambda _: is_committed(cluster, group, topic, count + 2))
+    assert running.failure is None
+    assert sorted(record.value or b"" for record in cluster.read(letters)) == [b"%d" % each for each in range(count)]
+    assert {dict(record.headers)["wasmline.error"] for record in cluster.read(letters)} == {b"OutputRefused"}
+    written = [(record.key, record.value, list(record.headers)) for record in cluster.read(target)]
+    assert written == [(b"key", b"text", [("name", b"text")])] * 2
+
+
+def test_exactly_once_is_refused_where_the_process_may_not_open_the_files_of_its_producers(
+    real_cluster: Kafka, group: str, ledger: Ledger
+) -> None:
+    topic = real_cluster.topic(40)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len([*DESCRIPTORS.iterdir()]) + 200, before[1]))
+    try:
+        failure = ended(real_cluster, options(topic, group, delivery="exactly_once"), ledger.note).failure
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert isinstance(failure, InvalidConsumerOption)
+    assert "ulimit -n" in str(failure)

@@ -20,6 +20,7 @@ from wasmline.deploy import (
     ModuleStore,
     StatusLog,
     deploy,
+    topics,
 )
 from wasmline.errors import (
     BrokerUnavailable,
@@ -29,12 +30,15 @@ from wasmline.errors import (
     DigestMismatch,
     Fenced,
     JobNotFound,
+    KafkaError,
     LimitExceeded,
+    TopicMisconfigured,
     TopicNotFound,
     VersionNotFound,
 )
 from wasmline.jobs import JobReport, JobSpec, JobState, StreamSpec
-from wasmline.kafka import KafkaConfig, Topics, producer
+from wasmline.kafka import CompactedTopic, Follower, KafkaConfig, TopicInfo, Topics, produce_all, producer
+from wasmline.local.process import wait_until
 from wasmline.registry import ArtifactMetadata, FilesystemRegistry
 from wasmline.status import PartitionStatus
 from wasmline.wasm import Schema
@@ -252,6 +256,80 @@ def test_a_read_sees_what_was_acknowledged_before_it_behind_an_open_transaction_
     decided.join()
 
     assert seen == report
+
+
+@pytest.mark.parametrize(
+    ("setting", "partitions", "settings", "told"),
+    [
+        ("partitions", 3, {}, "has 3 partitions.* --delete --topic"),
+        ("cleanup.policy", 1, {"cleanup.policy": "delete"}, "--add-config cleanup.policy=compact"),
+        ("cleanup.policy", 1, {"cleanup.policy": "compact,delete"}, "--add-config cleanup.policy=compact"),
+        ("unclean.leader.election.enable", 1, {"unclean.leader.election.enable": "true"}, "enable=false"),
+    ],
+)
+def test_a_control_topic_that_exists_with_settings_that_lose_records_is_refused(
+    config: KafkaConfig,
+    monkeypatch: pytest.MonkeyPatch,
+    setting: str,
+    partitions: int,
+    settings: dict[str, str],
+    told: str,
+) -> None:
+    """Such as one that a consumer's first request for it has made, by the broker's defaults."""
+    topic = unique("_control")
+    monkeypatch.setattr(topics, "POLICIES", {topic: topics.COMPACTED})
+    Topics(config).create(topic, partitions, config={**topics.COMPACTED, **settings})
+    with pytest.raises(TopicMisconfigured, match=told) as refused:
+        topics.ensure(config)
+    assert (refused.value.topic, refused.value.setting) == (topic, setting)
+    assert topic in str(refused.value)
+
+
+def test_a_control_topic_needs_the_replicas_in_sync_that_it_can_have(caplog: pytest.LogCaptureFixture) -> None:
+    """What one replica alone has acknowledged is lost with its broker."""
+    config = KafkaConfig({"bootstrap.servers": "nowhere:1"})
+    alone, three = (TopicInfo(name=topics.JOBS, id="id", partitions=1, replication=each) for each in (1, 3))
+    for settings in ({"cleanup.policy": "compact", "min.insync.replicas": "1"}, None):
+        topics._refuse_misconfigured(config, alone, settings)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"the settings of {topics.JOBS} are not for this client to read, and are not looked at"
+    ]
+    with pytest.raises(TopicMisconfigured, match=r"has min.insync.replicas=1.*min.insync.replicas=2"):
+        topics._refuse_misconfigured(config, three, {"cleanup.policy": "compact", "min.insync.replicas": "1"})
+
+
+def test_a_table_whose_topic_is_made_anew_is_read_anew(config: KafkaConfig) -> None:
+    name = unique("table")
+    kafka = Topics(config)
+    kafka.create(name, 1, config=topics.COMPACTED)
+    produce_all(config, name, [(b"%d" % number, b"old", None, None) for number in range(5)])
+    table = CompactedTopic(config, name)
+    assert len(table.read()) == 5
+    kafka.delete([name])
+    kafka.create(name, 1, config=topics.COMPACTED)
+    produce_all(config, name, [(b"0", b"new", None, None)])
+    assert table.read() == {b"0": b"new"}
+    table.close()
+
+
+def test_a_follower_says_that_its_topic_was_made_anew(config: KafkaConfig) -> None:
+    name = unique("followed")
+    kafka = Topics(config)
+    kafka.create(name, 1)
+    produce_all(config, name, [(b"k", b"old", None, None)] * 5)
+    follower = Follower(config, [name])
+    assert len(list(follower.poll())) == 5
+    kafka.delete([name])
+    kafka.create(name, 1)
+
+    def refused() -> bool:
+        try:
+            return any(follower.poll())
+        except KafkaError as error:
+            return "made anew" in str(error)
+
+    assert wait_until(refused, 60)
+    follower.close()
 
 
 def test_an_unknown_job_is_not_found(config: KafkaConfig) -> None:

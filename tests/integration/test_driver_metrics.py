@@ -17,7 +17,8 @@ def partition(job: str, number: int, offset: int) -> PartitionStatus:
     return PartitionStatus(
         job=job, transform="t", topic="orders", partition=number, digest="d", generation=3, state="running",
         offset=offset, lag=7, rate=12.5, since_offset=2, updated_ms=1_700_000_000_500, records_in=offset,
-        records_out=2 * offset, dead_letters={"late": 3, "no amount": 1}, in_flight=4, retries=6, stuck_keys=1,
+        records_out=2 * offset, dead_letters={"late": 3, "no amount": 1}, in_flight=4, retries=6, stuck_keys=1, hangs=2,
+        lost_offsets=9,
     )  # fmt: skip
 
 
@@ -57,6 +58,8 @@ def test_each_scrape_shows_what_the_driver_said_last(kafka: RunningKafka) -> Non
                 ("records_in_total", "", offset),
                 ("records_out_total", "", 2 * offset),
                 ("retries_total", "", 6),
+                ("hangs_total", "", 2),
+                ("lost_offsets_total", "", 9),
                 ("dead_letters_total", "late", 3),
                 ("dead_letters_total", "no amount", 1),
             )

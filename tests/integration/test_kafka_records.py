@@ -7,7 +7,14 @@ from collections import defaultdict
 
 import pytest
 
-from wasmline.errors import BrokerUnavailable, GroupInUse, InvalidKafkaConfig, KafkaError, TopicNotFound
+from wasmline.errors import (
+    BrokerUnavailable,
+    GroupInUse,
+    InvalidKafkaConfig,
+    KafkaError,
+    OffsetOutOfRange,
+    TopicNotFound,
+)
 from wasmline.kafka import (
     ConsumerGroups,
     KafkaConfig,
@@ -18,6 +25,7 @@ from wasmline.kafka import (
     read_slice,
     read_to_end,
 )
+from wasmline.pipeline.record_sizes import batch_bytes
 from wasmline.records import TopicPartition
 from wasmline.testing.kafka import RunningKafka
 
@@ -148,6 +156,16 @@ def test_records_of_an_open_transaction_are_not_part_of_the_topic_yet(kafka: Run
     assert values(read_to_end(kafka.config, topic)) == [b"before", b"open"]
 
 
+@pytest.mark.parametrize("size", [10, 100, 9_000])
+def test_a_topic_takes_what_measures_as_much_as_it_takes(kafka: RunningKafka, size: int) -> None:
+    key, value, headers = b"key", b"v" * size, [("h", b"1"), ("é" * 70, None)]
+    measured = batch_bytes(key, value, headers)
+    fits, refuses = (kafka.topic(max_message_bytes=str(limit)) for limit in (measured, measured - 1))
+    assert produce_all(kafka.config, fits, [(key, value, headers, None)]) == 1
+    with pytest.raises(KafkaError, match="MSG_SIZE_TOO_LARGE"):
+        produce_all(kafka.config, refuses, [(key, value, headers, None)])
+
+
 def test_a_slice_whose_beginning_was_removed_is_an_error(kafka: RunningKafka) -> None:
     from confluent_kafka import TopicPartition as ClientPartition
     from confluent_kafka.admin import AdminClient
@@ -157,7 +175,7 @@ def test_a_slice_whose_beginning_was_removed_is_an_error(kafka: RunningKafka) ->
     admin = AdminClient(kafka.config.client())
     for answer in admin.delete_records([ClientPartition(topic, 0, 4)]).values():
         answer.result()
-    with pytest.raises(KafkaError, match="retention removed"):
+    with pytest.raises(OffsetOutOfRange, match="retention removed"):
         list(read_slice(kafka.config, topic, {0: (2, 10)}))
     assert len(list(read_slice(kafka.config, topic, {0: (4, 10)}))) == 6
     assert len(list(read_to_end(kafka.config, topic))) == 6
@@ -198,7 +216,7 @@ def test_offsets_of_a_group_with_members_are_its_own_affair(kafka: RunningKafka)
         message = consumer.poll(60)
         assert message is not None
         assert message.value() == b"x"
-        with pytest.raises(KafkaError, match="UNKNOWN_MEMBER_ID"):
+        with pytest.raises(GroupInUse, match="somebody reads with it"):
             ConsumerGroups(kafka.config).commit_offsets(group, {TopicPartition(topic, 0): 1})
         with pytest.raises(GroupInUse, match="somebody reads with it") as caught:
             ConsumerGroups(kafka.config).refuse_members(group)

@@ -11,11 +11,13 @@ import trustme
 from cryptography.hazmat.primitives import serialization
 
 from lease_rig import EXACTLY_ONCE, LeaseRig
-from wasmline.errors import BrokerUnavailable, KafkaError
+from wasmline.errors import BrokerUnavailable, InvalidKafkaConfig, KafkaError
 from wasmline.kafka import KafkaConfig, Topics, produce_all, read_to_end
+from wasmline.kafka.transaction_requests import TransactionRequests
 from wasmline.local import LocalKafka, SaslSsl, find_java, kafka_jars
 from wasmline.local.security import Mechanism
 from wasmline.local.settings import JVM_OPTIONS, properties_text
+from wasmline.records import TopicPartition
 from wasmline.testing.kafka import RunningKafka
 
 MECHANISMS: tuple[Mechanism, ...] = ("PLAIN", "SCRAM-SHA-256")
@@ -127,3 +129,44 @@ def test_client_certificates_work_for_both_clients(tmp_path: Path) -> None:
         assert "certified" in answer.stdout, answer.stderr
         with pytest.raises(KafkaError):
             Topics(KafkaConfig(anonymous), timeout=5).brokers()
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_our_own_requests_go_through_a_secured_listener(secured_kafka: Any, mechanism: Mechanism) -> None:
+    kafka: RunningKafka = secured_kafka(mechanism)
+    topic = kafka.topic(2)
+    with TransactionRequests(kafka.config, 20) as requests:
+        assert requests.open_transactions([TopicPartition(topic, 1)]) == {TopicPartition(topic, 1): []}
+        assert requests.describe(f"nobody-{topic}") is None
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_our_own_requests_are_turned_away_with_another_password(secured_kafka: Any, mechanism: Mechanism) -> None:
+    kafka: RunningKafka = secured_kafka(mechanism)
+    wrong = KafkaConfig({**kafka.config.properties, "sasl.password": "wrong"})
+    with TransactionRequests(wrong, 20) as requests, pytest.raises(KafkaError, match=r"(?i)authentication") as caught:
+        requests.describe("any")
+    assert not isinstance(caught.value, BrokerUnavailable)
+
+
+def test_our_own_requests_trust_the_named_authority_only(secured_kafka: Any, tmp_path: Path) -> None:
+    kafka: RunningKafka = secured_kafka("PLAIN")
+    trustme.CA().cert_pem.write_to_path(str(tmp_path / "stranger.pem"))
+    wrong = KafkaConfig({**kafka.config.properties, "ssl.ca.location": str(tmp_path / "stranger.pem")})
+    with TransactionRequests(wrong, 20) as requests, pytest.raises(KafkaError, match="certificate") as caught:
+        requests.describe("any")
+    assert not isinstance(caught.value, BrokerUnavailable)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("sasl.mechanism", "GSSAPI"), ("ssl.keystore.location", "/store.p12"), ("ssl.cipher.suites", "x")],
+)
+def test_our_own_requests_are_never_less_safe_than_asked(key: str, value: str) -> None:
+    config = KafkaConfig(
+        {"bootstrap.servers": "127.0.0.1:1", "security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}
+    )
+    unspoken = KafkaConfig({**config.properties, key: value})
+    with TransactionRequests(unspoken, 1) as requests, pytest.raises(InvalidKafkaConfig) as caught:
+        requests.describe("any")
+    assert caught.value.key == key

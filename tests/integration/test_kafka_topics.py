@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import threading
 import uuid
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,9 +18,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, tho
 )
 
 from wasmline.errors import BrokerUnavailable, InvalidKafkaConfig, KafkaError, TopicNotFound
-from wasmline.kafka import KafkaConfig, Topics, produce_all
+from wasmline.kafka import CompactedTopic, ConsumerGroups, KafkaConfig, Topics, produce_all
 from wasmline.local import LocalKafka
+from wasmline.local.process import wait_until
 from wasmline.local.settings import SMALL
+from wasmline.records import TopicPartition
 from wasmline.testing.kafka import RunningKafka
 
 
@@ -98,6 +103,81 @@ def test_a_topic_whose_settings_are_hidden_does_not_say(tmp_path: Path, monkeypa
         assert made.result(30) is None
         assert Topics(config).max_message_bytes("open") == 2**20 + 12
         assert Topics(config).max_message_bytes("hidden") is None
+
+
+def test_offsets_and_tables_are_read_while_the_only_broker_restarts(tmp_path: Path) -> None:
+    def ask() -> None:
+        topics, table = Topics(config), CompactedTopic(config, "table")
+        while not restarted.is_set():
+            with suppress(BrokerUnavailable):  # a slow machine's broker is away for longer than is waited for
+                assert topics.end_offsets("table") == {0: 1}
+                assert table.read() == {b"key": b"value"}
+            restarted.wait(0.02)
+        table.close()
+
+    restarted = threading.Event()
+    with LocalKafka(tmp_path) as local:
+        config = KafkaConfig({"bootstrap.servers": local.bootstrap_servers})
+        Topics(config).create("table", 1)
+        produce_all(config, "table", [(b"key", b"value", None, None)])
+        with ThreadPoolExecutor(1) as thread:
+            asked = thread.submit(ask)
+            for down in (local.kill_node, local.stop_node):
+                down(1)
+                local.start_node(1)
+                wait_until(asked.done, 3.0)  # a client that has heard of the new epoch looks for the leader anew
+            restarted.set()
+            asked.result(60.0)
+
+
+def test_topics_are_made_and_looked_at_while_the_only_broker_restarts(tmp_path: Path) -> None:
+    def ask() -> None:
+        topics = Topics(config)
+        while not restarted.is_set():
+            name = unique()
+            with suppress(BrokerUnavailable):
+                topics.create(name, 1, exist_ok=True)
+                assert topics.settings([name]) is not None
+                assert topics.brokers() == 1
+            restarted.wait(0.2)  # each topic is opened again by the next start
+
+    restarted = threading.Event()
+    with LocalKafka(tmp_path) as local:
+        config = KafkaConfig({"bootstrap.servers": local.bootstrap_servers})
+        with ThreadPoolExecutor(2) as threads:
+            asked = [threads.submit(ask) for _ in range(2)]
+            local.kill_node(1)
+            local.start_node(1)
+            restarted.set()
+            for each in asked:
+                each.result(60.0)
+
+
+def test_a_group_is_asked_again_once_the_only_broker_is_back(tmp_path: Path) -> None:
+    # librdkafka's issue 4605: a request that has timed out aborts the process when the coordinator is back.
+    with LocalKafka(tmp_path) as local:
+        config = KafkaConfig({"bootstrap.servers": local.bootstrap_servers})
+        Topics(config).create("input", 1)
+        ConsumerGroups(config).commit_offsets("group", {TopicPartition("input", 0): 1})
+        groups = ConsumerGroups(config, timeout=1.0)
+        groups.refuse_members("group")
+        local.stop_node(1)
+        with pytest.raises(BrokerUnavailable):
+            groups.commit_offsets("group", {TopicPartition("input", 0): 2})
+        with pytest.raises(BrokerUnavailable):
+            groups.refuse_members("group")
+        local.start_node(1)
+        assert wait_until(partial(_has_committed, groups, "group"), 30.0)
+        assert ConsumerGroups(config).committed("group", "input") == {0: 1}  # what was given up is not done later
+
+
+def _has_committed(groups: ConsumerGroups, group: str) -> bool:
+    try:
+        groups.commit_offsets(group, {TopicPartition("input", 0): 1})
+        groups.refuse_members(group)
+    except BrokerUnavailable:
+        return False
+    return True
 
 
 def test_offsets_follow_the_records_and_their_times(kafka: RunningKafka) -> None:

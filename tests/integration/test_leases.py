@@ -2,7 +2,10 @@
 
 import signal
 import threading
+import time
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -10,17 +13,30 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
-from lease_rig import EXACTLY_ONCE, NOTHING, PATIENCE, ROUNDS, LeaseRig, Rigs
+import lease_handlers
+from lease_rig import EXACTLY_ONCE, NOTHING, PATIENCE, LeaseRig, Rigs
+from rounds import ROUNDS, rounds
 from wasmline.consumer import ConsumerOptions, Output, ParallelConsumer
 from wasmline.consumer.backend import VIRTUAL_SHARDS, virtual_shard
 from wasmline.consumer.confluent.assigned import AssignedBackend, AssignedSource, AssignedTransactions, Share
 from wasmline.consumer.confluent.door import GroupDoor
 from wasmline.deploy import DeploymentSpec, ModuleStore
-from wasmline.errors import CommitFailed, Fenced, GroupInUse, InvalidJob, OutputRefused, ProducerFenced, ProgressLost
+from wasmline.errors import (
+    CommitFailed,
+    Fenced,
+    GroupInUse,
+    HandlerStuck,
+    InvalidJob,
+    OutputRefused,
+    ProducerFenced,
+    ProgressLost,
+)
 from wasmline.kafka import ConsumerGroups
 from wasmline.kafka.commit_metadata import ExactDoor
+from wasmline.pipeline import lease_worker
 from wasmline.pipeline.ends import ends_now
 from wasmline.pipeline.handler import transform_handler
+from wasmline.pipeline.lease_worker import LeaseWorker
 from wasmline.records import CommittedOffset, TopicPartition
 from wasmline.testing.guests import guest
 from wasmline.testing.kafka import RunningKafka
@@ -40,10 +56,10 @@ class Silent(ExactDoor):
 def taken(rig: LeaseRig, *partitions: TopicPartition, door: ExactDoor | None = None) -> AssignedTransactions:
     """Return the transactions of one who has just become the owner of some partitions."""
     options = ConsumerOptions(topics=(rig.topic,), group_id=rig.job.group, kafka=rig.config.properties)
-    share = Share(partitions=dict.fromkeys(partitions, 0), followed={}, follow=print, held=lambda: True)
+    share = Share(progress=dict.fromkeys(partitions, 0), followed={}, follow=print, held=lambda: True)
     group = GroupDoor(rig.config, rig.job.group, door or ExactDoor())
     source = AssignedSource(options, rig.config, group, share)
-    transactions = AssignedTransactions(rig.config, rig.job.group, source, group, share.held)
+    transactions = AssignedTransactions(rig.config, rig.job.group, source, group, share)
     transactions.open(partitions)
     return transactions
 
@@ -53,7 +69,7 @@ def test_outputs_are_seen_once_and_in_order_whatever_is_killed(rigs: Rigs) -> No
     lessor = rig.lessor()
     rig.feed(500)
     leases = lessor.leases(lessor.next(NOTHING))
-    for _ in range(3 * ROUNDS):
+    for _ in rounds(3 * ROUNDS):
         tasks = rig.work(leases)
         before = rig.seen()
         rig.feed(1_500)
@@ -173,7 +189,7 @@ def test_leases_follow_each_other_under_load_whatever_their_number(rigs: Rigs, d
     rig = rigs(function="lease_handlers:copy_async", **delivery)
     lessor = rig.lessor(slots=3)
     grant = NOTHING
-    for number in range(4 * ROUNDS):
+    for number in rounds(4 * ROUNDS):
         grant = lessor.next(grant)
         tasks = rig.work(lessor.leases(grant))
         rig.feed(700)
@@ -263,6 +279,89 @@ def test_progress_that_went_back_ends_the_job(rigs: Rigs) -> None:
         lessor.next(grant)
 
 
+@pytest.mark.parametrize("to", [100, 500], ids=["back", "ahead"])
+@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+def test_progress_that_is_moved_between_two_leases_ends_the_run(rigs: Rigs, delivery: str, to: int) -> None:
+    """The records between would be done twice, or never, and nothing would say so."""
+    rig = rigs(partitions=1, delivery=delivery, commit_interval_ms=50)
+    lessor = rig.lessor(slots=1)
+    rig.feed(300)
+    grant = lessor.next(NOTHING)
+    (lease,) = lessor.leases(grant)
+    with ThreadPoolExecutor(1) as thread:
+        ended = thread.submit(deque, LeaseWorker(rig.config, lease).run(), 0)
+        rig.until(lambda: rig.committed() == 300, "all records")
+        rig.jobs.withdraw(rig.job.job)
+        ended.result(PATIENCE)
+    ConsumerGroups(rig.config).commit_offsets(rig.job.group, {TopicPartition(rig.topic, 0): to})
+    with pytest.raises(ProgressLost, match=rf"has {to} committed .* got to 300"):
+        lessor.next(grant)
+
+
+def test_a_clock_that_is_ahead_by_more_than_a_lease_costs_time_only(
+    rigs: Rigs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its clock the lease was over before it was given out: it is worked on all the same, if not for long."""
+    monkeypatch.setattr(lease_worker, "LEAST", 60.0)
+    rig = rigs(partitions=1, **EXACTLY_ONCE)
+    rig.feed(50)
+    lessor = rig.lessor(slots=1)
+    (lease,) = lessor.leases(lessor.next(NOTHING))
+    worker = LeaseWorker(rig.config, replace(lease, until=time.time() - 3_600))
+    with ThreadPoolExecutor(1) as thread:
+        ended = thread.submit(deque, worker.run(), 0)
+        rig.finish()
+        rig.jobs.withdraw(rig.job.job)
+        ended.result(PATIENCE)
+    assert worker.reason == "it was withdrawn"
+
+
+def test_a_clock_that_is_behind_keeps_nobody_waiting(rigs: Rigs) -> None:
+    rig = rigs(partitions=1, lease_seconds=1.0)
+    lessor = rig.lessor(slots=1)
+    (lease,) = lessor.leases(lessor.next(NOTHING))
+    worker = LeaseWorker(rig.config, replace(lease, until=time.time() + 3_600))
+    deque(worker.run(), 0)
+    assert worker.reason == "its time is over"
+
+
+def test_a_task_whose_rows_nobody_takes_for_a_while_is_alive(rigs: Rigs) -> None:
+    """As while the JVM of its executor collects garbage: its process is well."""
+    rig = rigs(partitions=1, **EXACTLY_ONCE)
+    rig.feed(50)
+    lessor = rig.lessor(slots=1)
+    (lease,) = lessor.leases(lessor.next(NOTHING))
+    signs: list[float] = []
+    worker = LeaseWorker(rig.config, lease, signs.append)
+    rows = worker.run()
+    next(rows)
+    seen = len(signs)
+    rig.until(lambda: len(signs) > seen + 2, "signs of life")
+    assert worker._tenure.held()
+    rig.finish()
+    rig.jobs.withdraw(rig.job.job)
+    deque(rows, 0)
+    assert worker.reason == "it was withdrawn"
+
+
+def test_a_handler_that_does_not_return_ends_its_lease_and_is_told_of(
+    rigs: Rigs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process takes no other lease: the error is for Spark, which tries the task again in another one."""
+    monkeypatch.setattr(lease_worker, "DRAIN", 0.5)
+    rig = rigs(partitions=1, keys=1, function="lease_handlers:wait_for_ever")
+    rig.feed(1)
+    lessor = rig.lessor(slots=1)
+    (lease,) = lessor.leases(lessor.next(NOTHING))
+    rows = LeaseWorker(rig.config, lease).run()
+    rig.until(lambda: next(rows).in_flight == 1, "a record in its handler")
+    rig.jobs.withdraw(rig.job.job)
+    with pytest.raises(HandlerStuck, match="1 handlers did not return"):
+        deque(rows, 0)
+    lease_handlers.released.set()
+    assert rig.committed() == 0
+
+
 def test_a_partition_that_is_added_is_part_of_the_next_lease(rigs: Rigs) -> None:
     rig = rigs(partitions=2)
     lessor = rig.lessor()
@@ -295,7 +394,7 @@ def test_whose_time_is_over_commits_nothing(rigs: Rigs) -> None:
     )
     partition, groups = TopicPartition(rig.topic, 0), ConsumerGroups(rig.config)
     groups.commit_offsets(rig.job.group, {partition: 0})
-    share = Share(partitions={partition: 0}, followed={}, follow=lambda record: None, held=lambda: held)
+    share = Share(progress={partition: 0}, followed={}, follow=lambda record: None, held=lambda: held)
     with pytest.raises(ProducerFenced):
         ParallelConsumer(options, AssignedBackend(options, share)).run(work)
     assert groups.committed(rig.job.group, rig.topic) == {0: 0}

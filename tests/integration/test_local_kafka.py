@@ -60,6 +60,14 @@ def test_data_and_ports_survive_a_restart_and_a_taken_port_is_replaced(tmp_path:
             assert read(third, "kept") == [b"one", b"two"]
 
 
+def test_records_are_kept_whatever_their_times(tmp_path: Path) -> None:
+    with LocalKafka(tmp_path / "kafka") as kafka:
+        write(kafka, "kept", b"one")
+        settings = Topics(config(kafka)).settings(["kept"])["kept"]
+        assert settings is not None
+        assert settings["retention.ms"] == "-1"
+
+
 def test_topics_are_not_made_by_asking_for_them(tmp_path: Path) -> None:
     with LocalKafka(tmp_path / "kafka") as kafka:
         assert not Topics(config(kafka)).exists("asked-for")

@@ -2,6 +2,7 @@
 
 import shutil
 import signal
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,7 +18,7 @@ from wasmline.consumer.offset_codec import encode
 from wasmline.deploy import BatchClaim, DeploymentLog, JobDriver
 from wasmline.errors import DeploymentPaused, GroupInUse, JobFailed, ProgressLost
 from wasmline.jobs import JobState
-from wasmline.kafka import ConsumerGroups, Topics, producer, read_to_end
+from wasmline.kafka import ConsumerGroups, Topics, produce_all, producer, read_to_end
 from wasmline.kafka.commit_metadata import ExactDoor
 from wasmline.records import CommittedOffset, TopicPartition
 from wasmline.testing.guests import TRAP, WRITE, guest, when_key
@@ -91,7 +92,7 @@ def test_a_batch_that_is_replayed_repeats_nothing(stage: Stage) -> None:
 
     report = stage.run(delivery="exactly_once")
 
-    assert [batch["generation"] for batch in report.result["batches"]] == [1]
+    assert all(begin == end for batch in report.result["batches"] for begin, end in batch["offsets"].values())
     assert report.result["records_in"] == 0
     assert outputs(stage) == by_key(keyed(300))
     assert stage.letters() == []
@@ -108,13 +109,13 @@ def test_a_checkpoint_that_is_rolled_back_or_lost_repeats_nothing(stage: Stage) 
     stage.run(delivery="exactly_once")
     assert outputs(stage) == by_key(keyed(1_000))
 
-    shutil.rmtree(checkpoint(stage))
+    shutil.rmtree(stage.folder / "checkpoints")
     stage.produce(keyed(100, first=1_000))
     assert stage.run(delivery="exactly_once").result["records_in"] == 100
     assert outputs(stage) == by_key(keyed(1_100))
 
 
-def test_progress_that_is_gone_or_moved_back_stops_the_job_until_it_is_set_right(stage: Stage) -> None:
+def test_progress_that_is_gone_or_moved_stops_the_job_until_it_is_set_right(stage: Stage) -> None:
     stage.deploy(IDENTITY)
     stage.produce(keyed(300))
     stage.run(delivery="exactly_once")
@@ -126,10 +127,11 @@ def test_progress_that_is_gone_or_moved_back_stops_the_job_until_it_is_set_right
         stage.run(delivery="exactly_once")
     assert caught.value.offset is None
 
-    commit(stage, {partition: CommittedOffset(end - 1) for partition, end in ends.items()})
-    with pytest.raises(ProgressLost, match="the job got to") as caught:
-        stage.run(delivery="exactly_once")
-    assert caught.value.offset == ends[caught.value.partition] - 1
+    for moved in (-1, 1):
+        commit(stage, {partition: CommittedOffset(end + moved) for partition, end in ends.items()})
+        with pytest.raises(ProgressLost, match="the job got to") as caught:
+            stage.run(delivery="exactly_once")
+        assert caught.value.offset == ends[caught.value.partition] + moved
     assert outputs(stage) == by_key(keyed(300))
 
     commit(stage, {partition: CommittedOffset(end) for partition, end in ends.items()})
@@ -198,12 +200,28 @@ def test_a_worker_that_is_killed_in_its_transaction_leaves_nothing_behind(stage:
     assert outputs(stage) == by_key(records)
 
 
-def test_a_batch_that_cannot_be_written_fails_the_job_with_its_cause(stage: Stage) -> None:
+@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+def test_an_output_that_its_topic_does_not_take_is_a_dead_letter_and_the_batch_goes_on(
+    stage: Stage, delivery: str
+) -> None:
     Topics(stage.config).create(tight := unique("tight"), 3, config={"max.message.bytes": "20000"})
     stage.deploy(IDENTITY, output_topics=(tight,))
     stage.produce([*keyed(10), (b"k", b"x" * 50_000)])
-    with pytest.raises(JobFailed, match=r"OutputRefused.*too large"):
+    assert stage.run(delivery=delivery).result["dead_letters"] == {"RecordTooLarge": 1}
+    assert outputs(stage) == by_key(keyed(10))
+    assert [value for value, _ in stage.letters()] == [b"x" * 50_000]
+
+
+def test_an_output_whose_time_its_topic_refuses_fails_the_run(stage: Stage) -> None:
+    recent = unique("recent")
+    Topics(stage.config).create(recent, 1, config={"message.timestamp.before.max.ms": "3600000"})
+    stage.deploy(IDENTITY, output_topics=(recent,))
+    rows = [(b"k", b"old", None, int(time.time() * 1_000) - 7_200_000)]
+    produce_all(stage.config, stage.spec.input_topic, rows)
+    with pytest.raises(JobFailed, match=r"(?i)timestamp"):
         stage.run(delivery="exactly_once")
+    assert stage.letters() == []
+    assert sum(progress(stage).values()) == 0
 
 
 def test_a_run_that_failed_in_one_partition_does_the_rest_only(stage: Stage) -> None:
@@ -256,6 +274,21 @@ def test_a_topic_made_anew_is_read_from_its_beginning(stage: Stage) -> None:
 
     stage.run(delivery="exactly_once")
     assert outputs(stage) == by_key(keyed(230))
+
+
+@pytest.mark.parametrize("to", [5, 60], ids=["back", "ahead"])
+def test_progress_that_is_moved_between_two_batches_ends_the_run(stage: Stage, to: int) -> None:
+    """Each batch finds what the last one left, or the records between would be left out as if they were done."""
+    stage.deploy(IDENTITY)
+    with pytest.raises(ProgressLost, match=rf"has {to} committed .* got to"), stage.running(delivery="exactly_once"):  # noqa: PT012
+        stage.produce([(b"k", b"%d" % number) for number in range(30)])
+        until(lambda: len(stage.out()) == 30)
+        [moved] = [each for each, at in progress(stage).items() if at == 30]
+        ConsumerGroups(stage.config).commit_offsets(
+            f"wasmline.{stage.job}", {TopicPartition(stage.spec.input_topic, moved): to}
+        )
+        stage.produce([(b"k", b"%d" % number) for number in range(30, 100)])
+        until(lambda: not stage.spark.streams.active)  # type: ignore[union-attr]
 
 
 @pytest.fixture

@@ -10,13 +10,15 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from lease_driver import equip, running
-from lease_rig import EXACTLY_ONCE, ROUNDS, Rigs
+from lease_rig import EXACTLY_ONCE, Rigs
+from rounds import ROUNDS, rounds
 from stage import Stage, by_key, keyed, make_stage, unique, until
 from wasmline import dead_letters
 from wasmline.deploy import DeploymentLog, JobLog, StatusLog
 from wasmline.errors import DeploymentPaused, Fenced, InvalidJob, ProgressLost
 from wasmline.jobs import JobState
 from wasmline.kafka import ConsumerGroups, Topics, read_to_end
+from wasmline.records import TopicPartition
 from wasmline.spark import parallel
 from wasmline.testing.guests import TRAP, WRITE, guest, when_key
 from wasmline.testing.guests import log as say
@@ -79,10 +81,11 @@ def test_a_generation_ends_the_lease_and_one_that_is_at_fault_waits_for_a_better
         stage.produce(keyed(600, first=500))
         until(lambda: DeploymentLog(stage.config).get(stage.spec.name).state == "paused")
         until(lambda: {status.state for status in StatusLog(stage.config).of(stage.job)} == {"paused"})
+        assert "share" in DeploymentLog(stage.config).get(stage.spec.name).reason
         letters = len(stage.letters())
+        assert letters < 600
         third = stage.deploy(NEXT_IDENTITY)
         until(lambda: len(stage.out()) + letters == 1_100)
-    assert "share" in DeploymentLog(stage.config).get(stage.spec.name).reason or letters < 600
     assert {status.generation for status in StatusLog(stage.config).of(stage.job)} == {third}
     values = [value for _, value, _ in stage.out()] + [value for value, _ in stage.letters()]
     assert sorted(values) == sorted(value for _, value in keyed(1_100))
@@ -111,7 +114,7 @@ def test_a_deployment_that_cannot_be_run_ends_the_job_by_its_name(stage: Stage) 
 def test_leases_that_end_in_a_row_under_load_lose_and_repeat_nothing(parallel_spark: SparkSession, rigs: Rigs) -> None:
     rig = rigs(**EXACTLY_ONCE)
     with running(parallel_spark, rig) as ended:
-        for number in range(max(7, 10 * ROUNDS)):
+        for number in rounds(max(7, 10 * ROUNDS)):
             rig.feed(300)
             seen = rig.seen()
             rig.until(lambda seen=seen: rig.seen() > seen, "the next lease")  # type: ignore[misc]
@@ -128,7 +131,7 @@ def test_leases_that_end_in_a_row_under_load_lose_and_repeat_nothing(parallel_sp
 def test_a_task_that_is_killed_and_one_that_is_frozen_are_tried_again(parallel_spark: SparkSession, rigs: Rigs) -> None:
     rig = rigs(**EXACTLY_ONCE)
     with running(parallel_spark, rig):
-        for _ in range(ROUNDS):
+        for _ in rounds():
             for blow in (signal.SIGKILL, signal.SIGSTOP):
                 rig.feed(500)
                 rig.until(lambda: rig.seen() == len(rig.written), "tasks at work")
@@ -153,15 +156,19 @@ def test_a_driver_that_goes_on_from_a_checkpoint_loses_and_repeats_nothing(
         rig.finish()
 
 
-def test_of_two_drivers_the_newer_one_goes_on(parallel_spark: SparkSession, rigs: Rigs) -> None:
+def test_of_two_drivers_of_a_run_the_newer_one_goes_on_in_a_checkpoint_of_its_own(
+    parallel_spark: SparkSession, rigs: Rigs
+) -> None:
     rig = rigs(**EXACTLY_ONCE)
     with running(parallel_spark, rig) as first:
         rig.feed(500)
         rig.until(lambda: rig.seen() > 100, "tasks at work")
-        with running(parallel_spark, rig, storage=f"{rig.job.storage}/elsewhere"):
+        with running(parallel_spark, rig) as second:
             assert isinstance(first.exception(90), Fenced)
             rig.feed(500)
             rig.finish()
+        assert second.result().state is JobState.STOPPED
+    assert len(list(Path(rig.job.storage).glob("checkpoints/*/*"))) == 2
 
 
 def test_more_tasks_than_slots_are_refused(parallel_spark: SparkSession, rigs: Rigs) -> None:
@@ -181,6 +188,26 @@ def test_a_task_that_gets_no_slot_is_refused_where_more_were_counted(
     with running(parallel_spark, rig) as ended:
         assert isinstance(error := ended.exception(90), InvalidJob)
         assert str(error).startswith("3 tasks share")
+
+
+@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+def test_progress_that_is_moved_between_two_runs_ends_the_second_unless_it_is_to_be_taken(
+    stage: Stage, delivery: str
+) -> None:
+    job = {**ONCE, "delivery": delivery}
+    stage.deploy(IDENTITY)
+    stage.produce((b"k", b"%d" % number) for number in range(30))
+    stage.run(**job)
+    groups, group = ConsumerGroups(stage.config), f"wasmline.{stage.job}"
+    [(partition, _)] = [each for each in groups.committed(group, stage.spec.input_topic).items() if each[1] == 30]
+    stage.produce((b"k", b"%d" % number) for number in range(30, 60))
+    for to in (29, 31):
+        groups.commit_offsets(group, {TopicPartition(stage.spec.input_topic, partition): to})
+        with pytest.raises(ProgressLost, match=f"has {to} committed .* got to 30"):
+            stage.run(**job)
+    assert stage.run(**job, fail_on_moved_progress=False).result["records_in"] == 29
+    assert stage.run(**job).result["records_in"] == 0
+    assert [value for _, value, _ in stage.out()] == [b"%d" % number for number in range(60) if number != 30]
 
 
 def test_progress_that_is_gone_ends_the_next_run(stage: Stage) -> None:

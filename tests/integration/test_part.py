@@ -38,7 +38,7 @@ class Desk:
         transactions = BatchTransactions(self.config, self.group, self.group, {})
         try:
             part = Part(source=self.source, begin=begin, end=end)
-            return carry_out([part], batches, transactions, self._transform)[self.source.partition]
+            return carry_out([part], batches, transactions, self._transform)[self.source.partition].found
         finally:
             transactions.close()
 

@@ -1,9 +1,11 @@
 """Progress that is renewed: as it was, by whoever may, and so that nobody else's work is lost."""
 
+import struct
 import time
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer
 from pyspark.sql import SparkSession
 
 from lease_rig import EXACTLY_ONCE, NOTHING, Rigs
@@ -12,23 +14,27 @@ from wasmline.consumer import offset_codec
 from wasmline.consumer.confluent.batch_transactions import BatchTransactions
 from wasmline.errors import ProducerFenced
 from wasmline.kafka import ConsumerGroups, KafkaConfig, read_to_end
+from wasmline.kafka.groups import RENEWAL_CLIENT
 from wasmline.pipeline import renewal
 from wasmline.records import CommittedOffset, TopicPartition
 from wasmline.testing.guests import guest
 from wasmline.testing.kafka import RunningKafka
+
+VISITED = struct.Struct(">hh8si")
+"""How the value of a consumer group begins in ``__consumer_offsets``: version, protocol type, generation. From
+GroupMetadataValue.json of Kafka, as of version 2; the protocol, the leader and the time of its state follow."""
 
 MAP = offset_codec.encode(5, 20, range(5, 20, 2))
 
 
 def commits(config: KafkaConfig, group: str) -> int:
     """Return how often something was committed for a group."""
-    return sum(group.encode() in (each.key() or b"") for each in read_to_end(config, "__consumer_offsets"))
+    begin = struct.pack(">hh", 1, len(group)) + group.encode()
+    return sum((each.key() or b"").startswith(begin) for each in read_to_end(config, "__consumer_offsets"))
 
 
 @pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
-def test_progress_is_committed_as_it_is_once_it_is_time(
-    rigs: Rigs, monkeypatch: pytest.MonkeyPatch, delivery: str
-) -> None:
+def test_progress_is_committed_as_it_is_at_once_and_then_when_it_is_time(rigs: Rigs, delivery: str) -> None:
     rig = rigs(delivery=delivery)
     sources = [TopicPartition(rig.topic, each) for each in range(3)]
     left = {sources[0]: CommittedOffset(5, MAP), sources[1]: CommittedOffset(7)}
@@ -38,10 +44,8 @@ def test_progress_is_committed_as_it_is_once_it_is_time(
             transaction.commit({source: progress})
     before = commits(rig.config, rig.job.group)
 
-    keeper = renewal.Renewal(rig.config, rig.topic)
-    keeper.keep(rig.job, range(3))
+    renewal.Renewal(rig.config, rig.topic, is_renewed=True).keep(rig.job, range(3))
     assert commits(rig.config, rig.job.group) == before
-    monkeypatch.setattr(renewal, "FIRST", 0.0)
     keeper = renewal.Renewal(rig.config, rig.topic)
     keeper.keep(rig.job, range(3))
     keeper.keep(rig.job, range(3))
@@ -53,8 +57,7 @@ def test_progress_is_committed_as_it_is_once_it_is_time(
     transactions.close()
 
 
-def test_whoever_works_on_is_fenced_by_the_renewal_of_exactly_once(rigs: Rigs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(renewal, "FIRST", 0.0)
+def test_whoever_works_on_is_fenced_by_the_renewal_of_exactly_once(rigs: Rigs) -> None:
     rig = rigs(**EXACTLY_ONCE)
     source = TopicPartition(rig.topic, 0)
     transactions = BatchTransactions(rig.config, rig.job.group, rig.job.transactional_id, {})
@@ -76,7 +79,6 @@ def test_whoever_works_on_is_fenced_by_the_renewal_of_exactly_once(rigs: Rigs, m
 def test_leases_and_batches_renew_what_they_find(
     kafka: RunningKafka, spark: SparkSession, rigs: Rigs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(renewal, "FIRST", 0.0)
     monkeypatch.setattr(renewal, "EVERY", 0.5)
     rig = rigs(**EXACTLY_ONCE)
     first = rig.lessor()
@@ -97,3 +99,73 @@ def test_leases_and_batches_renew_what_they_find(
         stage.produce(keyed(300, first=300))
         until(lambda: len(stage.out()) == 600)
     assert sum(ConsumerGroups(stage.config).committed(group, stage.spec.input_topic).values()) == 600
+
+
+@pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
+def test_a_run_that_finds_nothing_to_do_renews_the_progress_of_every_partition(
+    spark: SparkSession, kafka: RunningKafka, tmp_path: Path, rigs: Rigs, delivery: str
+) -> None:
+    """A job may run for a minute a day, and a partition be idle for a week."""
+    rig = rigs(delivery=delivery)
+    for _ in range(3):
+        before = commits(rig.config, rig.job.group)
+        rig.lessor().next(NOTHING)
+        assert commits(rig.config, rig.job.group) >= before + 3
+    if delivery == "exactly_once":
+        stage = make_stage(kafka.config, spark, tmp_path)
+        stage.deploy(guest())
+        stage.run(delivery=delivery)
+        before = commits(stage.config, f"wasmline.{stage.job}")
+        stage.run(delivery=delivery)
+        assert commits(stage.config, f"wasmline.{stage.job}") == before + 3
+
+
+def emptied_ms(config: KafkaConfig, group: str) -> int:
+    """Return since when a group has had no members, from which the expiry of all its offsets is counted."""
+    key = struct.pack(">hh", 2, len(group)) + group.encode()
+    *_, value = (each.value() or b"" for each in read_to_end(config, "__consumer_offsets") if each.key() == key)
+    version, length, kind, _ = VISITED.unpack_from(value)
+    assert (version, length, kind) == (3, 8, b"consumer")
+    at = VISITED.size
+    for _ in ("protocol", "leader"):
+        [length] = struct.unpack_from(">h", value, at)
+        at += 2 + max(0, length)
+    [found] = struct.unpack_from(">q", value, at)
+    return int(found)
+
+
+@pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
+def test_a_group_that_was_visited_is_joined_so_that_its_progress_does_not_expire(
+    rigs: Rigs, caplog: pytest.LogCaptureFixture, delivery: str
+) -> None:
+    rig = rigs(delivery=delivery)
+    groups, source = ConsumerGroups(rig.config), TopicPartition(rig.topic, 0)
+    groups.commit_offsets(rig.job.group, {source: 7})
+    renewal.renew(rig.config, rig.job, rig.topic, range(3))
+    assert not caplog.messages
+
+    visitor = Consumer(rig.config.client(**{"group.id": rig.job.group, "enable.auto.commit": "false"}))
+    visitor.subscribe([rig.topic])
+    until(lambda: visitor.poll(0.1) is None and bool(visitor.assignment()))
+    visitor.close()
+    left = emptied_ms(rig.config, rig.job.group)
+    renewal.renew(rig.config, rig.job, rig.topic, range(3))
+    assert emptied_ms(rig.config, rig.job.group) > left
+    assert "give it a group of its own" in caplog.text
+    assert groups.committed(rig.job.group, rig.topic) == {0: 7}
+
+
+def test_a_group_that_is_joined_for_its_renewal_is_in_nobodys_way(rigs: Rigs) -> None:
+    rig = rigs(**EXACTLY_ONCE)
+    groups, source = ConsumerGroups(rig.config), TopicPartition(rig.topic, 0)
+    transactions = BatchTransactions(rig.config, rig.job.group, rig.job.transactional_id, {})
+    settings = {"group.id": rig.job.group, "client.id": RENEWAL_CLIENT, "enable.auto.commit": "false"}
+    with transactions.open([source]) as transaction:
+        joined = Consumer(rig.config.client(**settings))
+        joined.subscribe([rig.topic])
+        until(lambda: joined.poll(0.1) is None and bool(joined.assignment()))
+        groups.refuse_members(rig.job.group)
+        transaction.commit({source: CommittedOffset(4)})
+        joined.close()
+    transactions.close()
+    assert groups.committed(rig.job.group, rig.topic) == {0: 4}

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import uuid
 from collections import defaultdict
 from pathlib import Path
@@ -196,6 +197,36 @@ def test_an_output_of_a_module_that_its_topic_refuses_costs_its_own_record(
     (letter,) = read_to_end(kafka.config, letters)
     assert (letter.key(), letter.value()) == (b"x", b"large" * 1_000)
     assert dict(letter.headers() or ())[dead_letters.ERROR] == b"OutputRefused"
+
+
+@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+@pytest.mark.parametrize("beyond", [30, 3_600], ids=["by a little", "by far"])
+@pytest.mark.parametrize("refused", [{150}, {0, 7, 8, 199}], ids=["one", "several"])
+def test_outputs_whose_time_their_topic_refuses_cost_their_own_records(
+    kafka: RunningKafka, group: str, tmp_path: Path, delivery: str, refused: set[int], beyond: int
+) -> None:
+    """A broker refuses the whole batch, so that the client tells the same of every output in it."""
+    path = tmp_path / "echo.wasm"
+    path.write_bytes(guests.guest())
+    late = int(time.time() + 3_600 + beyond) * 1_000
+    topic = kafka.topic(message_timestamp_after_max_ms="86400000")
+    output, letters = kafka.topic(), kafka.topic()
+    rows = [(key, value, None, late if row in refused else at) for row, (key, value, _, at) in enumerate(RECORDS)]
+    produce_all(kafka.config, topic, rows)
+    named = ["--output-topic", output, "--dead-letter-topic", letters, "--delivery", delivery]
+    result = worker(kafka, topic, "--group", group, "--module", path, *named)
+    assert result.exit_code == 0, result.stderr
+    refusals = list(read_to_end(kafka.config, letters))
+    assert {letter.value() for letter in refusals} == {b"%d" % row for row in refused}
+    assert {dict(letter.headers() or ())[dead_letters.ERROR] for letter in refusals} == {b"OutputRefused"}
+    assert all(letter.timestamp()[1] < late - 3_000_000 for letter in refusals)
+    wanted = {key: [value for each, value, _, at in rows if each == key and at != late] for key, _, _, _ in rows}
+    found = by_key(kafka, output)
+    if delivery == "exactly_once":
+        assert len(refusals) == len(refused)
+        assert found == wanted
+    else:  # a batch that was refused is made again, with all that was written beside it
+        assert {key: list(dict.fromkeys(values[::-1]))[::-1] for key, values in found.items()} == wanted
 
 
 def test_a_module_that_fails_on_most_records_ends_the_worker_and_not_the_topic(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 import time
 
 from wasmline.consumer import ConsumedRecord, Output
@@ -13,6 +14,9 @@ SLOWEST = 5_000
 """Microseconds that a record takes at most."""
 
 POISON = b"poison"
+
+released = threading.Event()
+"""Lets what waits for ever return, so that a test can end."""
 
 
 def copy(record: ConsumedRecord) -> Output:
@@ -29,6 +33,10 @@ async def copy_async(record: ConsumedRecord) -> Output:
 def relay(record: ConsumedRecord) -> Output:
     """Copy a record with the time of its writing, from which a reader knows how long it was on its way."""
     return Output(f"{record.topic}.out", record.value, record.key, timestamp=record.timestamp)
+
+
+def wait_for_ever(record: ConsumedRecord) -> None:
+    released.wait()
 
 
 def fussy(record: ConsumedRecord) -> Output:

@@ -19,6 +19,7 @@ from typing import Any
 from zlib import crc32
 
 import books
+from rounds import ROUNDS
 from wasmline.deploy import BatchClaim, JobDriver, JobLog, StatusLog
 from wasmline.jobs import FunctionSpec, JobSpec, StreamSpec
 from wasmline.kafka import ConsumerGroups, KafkaConfig, Topics, producer, read_to_end
@@ -27,9 +28,6 @@ from wasmline.pipeline.lease import Lease
 from wasmline.pipeline.lease_worker import LeaseWorker
 from wasmline.pipeline.lessor import Grant, Lessor, Tenancy
 from wasmline.status import PartitionStatus
-
-ROUNDS = int(os.environ.get("CHAOS_ROUNDS", "1"))
-"""How often each scenario repeats what it does to the tasks."""
 
 PATIENCE = 180.0 + 10.0 * ROUNDS
 """Seconds after which something that has to happen counts as missing."""

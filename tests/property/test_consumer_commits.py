@@ -2,15 +2,21 @@
 
 What holds after each step, exactly once: a record that is committed as done, by the offset or by the map, has all of
 its outputs or one dead letter readable, each once; of any other record nothing is readable. At least once: a record
-that is committed as done has its outputs, or a dead letter, readable.
+that is committed as done has its outputs, or a dead letter, readable; and no output more often than a handler made it.
+
+What else holds: a consumer that ends commits all that it knows to be done, unless the cluster fails; it commits no map
+that is as long as one that was refused; and while outputs wait that are as many or as large as they may be, only what
+lets them go is handed out. FUZZ_EXAMPLES is how many histories are tried.
 """
 
 from __future__ import annotations
 
+import os
 import sys
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from queue import SimpleQueue
 from random import Random
 from types import FrameType
@@ -21,6 +27,7 @@ from hypothesis import HealthCheck, Phase, note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from wasmline import dead_letters
 from wasmline.consumer import (
     ConsumerOptions,
     Delivery,
@@ -38,8 +45,17 @@ from wasmline.consumer.backend import transactional_id
 from wasmline.consumer.memory import MemoryBackend, MemoryCluster, MemoryWriter
 from wasmline.consumer.owner import Owner
 from wasmline.consumer.records import ConsumedRecord
-from wasmline.consumer.work import Batch
-from wasmline.errors import BrokerUnavailable, CommitFailed, KafkaError, TerminalFailure, WasmlineError
+from wasmline.consumer.work import Batch, PartitionWork
+from wasmline.errors import (
+    BrokerUnavailable,
+    CommitFailed,
+    KafkaError,
+    MetadataTooLarge,
+    NotAuthorized,
+    OutputRefused,
+    TerminalFailure,
+    WasmlineError,
+)
 from wasmline.records import TopicPartition
 
 PARTITIONS = [TopicPartition("in", number) for number in range(2)]
@@ -55,37 +71,87 @@ FAILURES: list[tuple[WasmlineError | None, bool]] = [
     (BrokerUnavailable("away", bootstrap_servers="memory"), True),
     (KafkaError("no"), False),
     (KafkaError("no"), True),
+    (NotAuthorized("no"), False),
 ]
 """What the next commit fails with, and whether it is carried out all the same."""
 
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "100"))
 CHANCE = st.integers(0, 2**32).map(Random)
-INTERRUPTED = [
-    ("exactly_once.py", "at_least_once.py", "progress.py", "offsets.py"),
-    ("owner.py", "assignment.py", "work.py", "shards.py"),
+INTERRUPTED: list[tuple[tuple[str, ...], str, int]] = [
+    (("progress.py",), "", 9),
+    (("exactly_once.py", "at_least_once.py"), "", 9),
+    (("exactly_once.py", "at_least_once.py"), "_finish", 4),
+    (("offsets.py",), "", 9),
+    (("owner.py", "assignment.py", "work.py", "shards.py"), "", 9),
 ]
+"""Modules, a function of theirs or all, and how many bits the number of the line has."""
 
 
 class Round:
     """Stands for Errand: a call that is made when the test says, or never answered."""
 
     begun: Sequence[Round] = ()
+    shortest_refused = sys.maxsize
+    """Characters of the shortest map of which the consumer knows that the cluster does not keep it."""
+    interrupted = False
+    """The next one is interrupted as soon as it has begun."""
 
     def __init__(self, call: Callable[[], Any]) -> None:
         self._call = call
         self._answer: tuple[Any, BaseException | None] | None = None
         self.age = 0.0
+        self.lengths: Mapping[TopicPartition, int] = {}
+        """Characters of its maps."""
         type(self).begun = [*self.begun, self]
+        if self.interrupted:
+            type(self).interrupted = False
+            if len(self.begun) % 2:
+                self.carry_out()  # its thread goes on
+            raise KeyboardInterrupt
 
-    def carry_out(self) -> None:
+    def carry_out(self, lost: WasmlineError | None = None) -> None:
+        """Make the call; ``lost`` is what its answer is lost to."""
         if self._answer is None:
             try:
                 self._answer = self._call(), None
             except WasmlineError as error:
                 self._answer = None, error
+            if lost is not None:
+                self._answer = None, lost
 
     def wait(self, timeout: float | None = None) -> bool:
         if timeout and not self.age:
             self.carry_out()
+        return self._answer is not None
+
+    def result(self) -> Any:
+        assert self._answer is not None
+        answer, error = self._answer
+        answers = dict.fromkeys(self.lengths, error) if error is not None else answer
+        refused = [
+            self.lengths.get(each, sys.maxsize) for each in answers if isinstance(answers[each], MetadataTooLarge)
+        ]
+        type(self).shortest_refused = min(self.shortest_refused, max(refused, default=sys.maxsize))
+        if error is not None:
+            raise error
+        return answer
+
+
+class Reading:
+    """Stands for Errand: a call that is made when it is looked for the second time."""
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self._call = call
+        self._looks = 0
+        self._answer: tuple[Any, BaseException | None] | None = None
+
+    def wait(self, timeout: float) -> bool:
+        self._looks += 1
+        if self._answer is None and (timeout or self._looks > 1):
+            try:
+                self._answer = self._call(), None
+            except BaseException as error:
+                self._answer = None, error
         return self._answer is not None
 
     def result(self) -> Any:
@@ -96,15 +162,72 @@ class Round:
         return answer
 
 
+class Clock:
+    """Stands for ``time``: each look at it takes a millisecond."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def monotonic(self) -> float:
+        self.now += 0.001
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+class Sink:
+    """Writes outputs when it is polled, as many of them as chance has it; some are never acknowledged."""
+
+    def __init__(self, cluster: MemoryCluster) -> None:
+        self._cluster = cluster
+        self._waiting: deque[tuple[Output, Callable[[Exception | None], None]]] = deque()
+        self.chance: Random | None = None
+        """None: all are written."""
+        self.trouble = 0.0
+
+    def write(self, output: Output, done: Callable[[Exception | None], None], *, alone: bool = False) -> None:
+        self._waiting.append((output, done))
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._waiting) > 6
+
+    def poll(self) -> None:
+        chance = self.chance
+        for _ in range(len(self._waiting) if chance is None else chance.randrange(len(self._waiting) + 1)):
+            output, done = self._waiting.popleft()
+            error: Exception | None = None
+            if chance is not None and chance.random() < self.trouble:
+                error = BrokerUnavailable("not acknowledged in time", bootstrap_servers="memory")
+            if error is None or (chance and chance.random() < 0.5):
+                try:
+                    self._cluster.write(output)
+                except OutputRefused as refusal:
+                    error = refusal
+            done(error)
+
+    def flush(self, timeout: float) -> int:
+        self.chance = None
+        self.poll()
+        return 0
+
+    def close(self) -> None:
+        self._waiting.clear()
+
+
 class Handlers:
     """An engine that keeps what it is given until the test brings it back."""
 
-    workers, room = 4, 20
+    workers = 4
 
-    def __init__(self) -> None:
+    def __init__(self, check: Callable[[Sequence[Batch]], None], room: int) -> None:
+        self.room = room
         self.batches: list[Batch] = []
+        self._check = check
 
     def submit(self, batches: Sequence[Batch]) -> None:
+        self._check(batches)
         self.batches += batches
 
     def close(self, timeout: float) -> int:
@@ -130,10 +253,13 @@ class Commits(RuleBasedStateMachine):
         delivery=st.sampled_from([Delivery.EXACTLY_ONCE, Delivery.EXACTLY_ONCE, Delivery.AT_LEAST_ONCE]),
         batch_size=st.sampled_from([None, 1, 4]),
         letters=st.booleans(),
-        limits=st.sampled_from([(8, 12), (12, 16), (offset_codec.PRESSURE, offset_codec.MAX_LENGTH)]),
-        most=st.sampled_from([8, 1_000]),
+        limits=st.sampled_from([(4, 8), (8, 8), (8, 12), (offset_codec.PRESSURE, offset_codec.MAX_LENGTH)]),
+        keeps=st.sampled_from([1, 1, 2, 100]),
+        most=st.sampled_from([(8, 10**6), (1_000, 60), (1_000, 10**6)]),
+        dead_bytes=st.sampled_from([MOST_BYTES, MOST_BYTES, 100]),
         measured=st.sampled_from([2, 1_000]),
         ordering=st.sampled_from([Ordering.KEY, Ordering.UNORDERED]),
+        room=st.sampled_from([20, 80]),
     )
     def begin(
         self,
@@ -141,9 +267,12 @@ class Commits(RuleBasedStateMachine):
         batch_size: int | None,
         letters: bool,
         limits: tuple[int, int],
-        most: int,
+        keeps: int,
+        most: tuple[int, int],
+        dead_bytes: int,
         measured: int,
         ordering: Ordering,
+        room: int,
     ) -> None:
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(offset_codec, "PRESSURE", limits[0])
@@ -153,8 +282,12 @@ class Commits(RuleBasedStateMachine):
         self.patch.setattr(assignment, "BACK_OFF", 0.0)
         for wait in ("LOOK", "IDLE", "LINGER", "AGAIN"):
             self.patch.setattr(owner_module, wait, 0.0)
+        self.clock = Clock()
+        self.patch.setattr(owner_module, "time", self.clock)
+        self.patch.setattr(assignment, "time", self.clock)
         self.patch.setattr(progress_module, "Errand", Round)
-        Round.begun = []
+        self.patch.setattr(assignment, "Errand", Reading)
+        Round.begun, Round.interrupted = [], False
         self.options = ConsumerOptions(
             topics=("in",),
             group_id="g",
@@ -163,26 +296,48 @@ class Commits(RuleBasedStateMachine):
             ordering=ordering,
             retry=RetryPolicy(delay_ms=0, max_attempts=2 if letters else None),
             dead_letter_topic="dead" if letters else None,
-            buffer_records=most,
+            buffer_records=most[0],
+            buffer_bytes=most[1],
             revoke_wait_ms=0,
             commit_interval_ms=3_600_000,
         )
         self.once = delivery is Delivery.EXACTLY_ONCE
-        self.cluster = MemoryCluster()
+        self.cluster = MemoryCluster(max_metadata_bytes=limits[1] // keeps)
         self.cluster.create("in", len(PARTITIONS))
         self.cluster.create("out", max_message_bytes=MOST_BYTES)
-        self.cluster.create("dead", max_message_bytes=MOST_BYTES)
-        self.large = True
+        self.cluster.create("dead", max_message_bytes=dead_bytes)
+        self.large, self.room, self.hangs = True, room, False
+        self.letters = letters and dead_bytes == MOST_BYTES
+        self.calls: Counter[bytes] = Counter()
+        """How often a handler was given a record."""
         self.start()
         self.produce(0, Random(1))
         self.produce(1, Random(2))
 
     def start(self) -> None:
         self.mailbox: SimpleQueue[Batch | None] = SimpleQueue()
-        self.handlers = Handlers()
+        self.handlers = Handlers(self.only_what_lets_outputs_go, self.room)
         self.backend = MemoryBackend(self.cluster, self.options)
+        self.sink = Sink(self.cluster)
+        self.patch.setattr(self.backend, "sink", self.sink)
+        Round.shortest_refused = sys.maxsize
         self.owner = Owner(self.options, self.backend, self.handlers, self.mailbox)
+        self.patch.setattr(self.owner._assignment, "restart", partial(self.restart, self.owner._assignment.restart))
+        self.patch.setattr(self.owner._progress, "_replace", partial(self.replace, self.owner._progress._replace))
         self.backend.source.open(self.owner)
+
+    def restart(
+        self, restart: Callable[..., None], work: PartitionWork, error: WasmlineError, *cut: int | None
+    ) -> None:
+        """Nothing begins anew over a commit that surely was not carried out, or that never will be."""
+        assert not isinstance(error, CommitFailed | NotAuthorized), error
+        assert self.hangs or str(error) != str(progress_module.unanswered())
+        restart(work, error, *cut)
+
+    def replace(self, replace: Callable[..., Any], work: PartitionWork, *refused: Any) -> Any:
+        """What is refused of a partition that is gone is its next owner's to see to."""
+        assert not work.closed
+        return replace(work, *refused)
 
     @contextmanager
     def ending(self) -> Iterator[None]:
@@ -191,14 +346,19 @@ class Commits(RuleBasedStateMachine):
             yield
         except (WasmlineError, KeyboardInterrupt) as error:
             note(f"ended by {error!r}")
-            self.end()
+            self.end(Random(0), is_whole=not isinstance(error, KeyboardInterrupt))
 
-    def end(self) -> None:
-        """End as ``ParallelConsumer.run`` does."""
+    def end(self, chance: Random, *, is_whole: bool = True) -> None:
+        """End as ``ParallelConsumer.run`` does, while some handlers return."""
+        self.bring_back(0.5, 0.0, chance)
         try:
-            self.owner.finish(0.0)
+            self.owner.finish(self.clock.now + 0.02)
         except WasmlineError as error:
             note(f"and {error!r}")
+        else:
+            assert not self.sink._waiting, "all outputs are written"
+        if is_whole and self.backend.source.member.belongs:
+            self.what_is_done_is_committed()
         for close in (self.backend.source.close, self.backend.sink.close, self.backend.transactions.close):
             try:
                 close()
@@ -219,6 +379,7 @@ class Commits(RuleBasedStateMachine):
     def live(self, chance: Random) -> None:
         """Records are read and handled, rounds begin, are carried out, fail, and are answered or not."""
         haste = chance.choice([0.3, 0.8, 1.0])
+        self.sink.chance, self.sink.trouble = chance, chance.choice([0.0, 0.0, 0.1])
         trouble, failing = chance.choice([0.0, 0.0, 0.5]), chance.choice([0.0, 0.0, 0.5])
         for _ in range(chance.randrange(1, 8)):
             self.turn()
@@ -249,6 +410,7 @@ class Commits(RuleBasedStateMachine):
                 following = following.following
 
     def outcome(self, records: Sequence[ConsumedRecord], trouble: float, chance: Random) -> Outcome | Exception:
+        self.calls.update(map(name, records))
         if chance.random() < trouble / 2:
             return chance.choice([OSError("all of it"), TerminalFailure("\udc80 no")])
         failures: Mapping[int, Exception] = {
@@ -268,7 +430,11 @@ class Commits(RuleBasedStateMachine):
     def commit(self) -> None:
         """Begin a round; it is carried out later, or never."""
         with self.ending():
-            self.owner._progress.commit()
+            begins = not self.owner._progress.is_busy and self.owner._progress.commit() and self.owner._progress.is_busy
+            if begins and Round.begun:
+                commits = self.owner._progress._commits
+                Round.begun[-1].lengths = {work.partition: len(commit.metadata) for work, commit in commits.items()}
+                assert max(Round.begun[-1].lengths.values(), default=-1) < Round.shortest_refused
 
     def carry_out(self, failure: tuple[WasmlineError | None, bool], chance: Random) -> None:
         """Carry out one of the rounds that were begun: perhaps one that was given up, by a consumer that is gone.
@@ -280,30 +446,39 @@ class Commits(RuleBasedStateMachine):
         each = chance.choice(Round.begun) if self.once else Round.begun[0]
         Round.begun = [other for other in Round.begun if other is not each]
         error, carried_out = failure
-        if error is not None:
+        lost = error if carried_out and chance.random() < 0.5 else None
+        if error is not None and lost is None:
+            if chance.random() < 0.5:
+                self.cluster._failing.append((None, True))  # type: ignore[arg-type]  # the second partition's fails
             self.cluster.fail_next_commit(error, carried_out=carried_out)
-        each.carry_out()
+        each.carry_out(lost)
         self.cluster._failing.clear()
+
+    def begin_round(self, chance: Random) -> None:
+        self.produce(chance.randrange(2), chance)
+        self.turn()
+        self.bring_back(1.0, 0.0, chance)
+        self.turn()
+        self.commit()
 
     @rule(chance=CHANCE)
     def hang(self, chance: Random) -> None:
         """A round is not answered; it may be carried out whenever."""
         self.live(chance)
-        self.commit()
+        self.begin_round(chance)
         for each in Round.begun:
             each.age = progress_module.GIVE_UP
+        works, owner, self.hangs = list(self.owner._progress._commits), self.owner, True
         self.turn()
+        assert self.owner is not owner or all(work.closed for work in works), "it begins anew"
+        self.hangs = False
 
     # -- what else happens -------------------------------------------------------------------------------------------
 
     @rule(chance=CHANCE)
     def stop(self, chance: Random) -> None:
         self.live(chance)
-        with self.ending():
-            self.owner.finish(0.0)
-            self.backend.source.close()
-            self.backend.transactions.close()
-            self.start()
+        self.end(chance)
 
     @rule(chance=CHANCE)
     def crash(self, chance: Random) -> None:
@@ -316,10 +491,24 @@ class Commits(RuleBasedStateMachine):
 
     @rule(chance=CHANCE)
     def lose(self, chance: Random) -> None:
-        """The group goes on without this member, which comes back."""
+        """The group goes on without this member, which comes back, while a round is under way."""
         self.live(chance)
+        self.begin_round(chance)
+        is_answered = chance.random() < 0.5
+        while is_answered and Round.begun:
+            self.carry_out((None, False), chance)
         self.backend.expel()
         self.turn()
+        while Round.begun:
+            self.carry_out((None, False), chance)
+        self.turn()
+
+    @rule(partition=st.sampled_from(PARTITIONS), chance=CHANCE)
+    def compact(self, partition: TopicPartition, chance: Random) -> None:
+        """Any record but the last may vanish, those that a commit calls incomplete among them."""
+        self.cluster.compact(
+            partition, [offset for offset in range(self.cluster.log(partition).end - 1) if chance.random() < 0.3]
+        )
 
     @rule(partition=st.sampled_from(PARTITIONS), chance=CHANCE)
     def fence(self, partition: TopicPartition, chance: Random) -> None:
@@ -330,11 +519,12 @@ class Commits(RuleBasedStateMachine):
     def interrupt(self, chance: Random) -> None:
         """Ctrl-C at any line of the owner's thread."""
         self.live(chance)
-        left, modules = chance.randrange(1, 400), chance.choice(INTERRUPTED)
+        modules, function, bits = chance.choice(INTERRUPTED)
+        left = int(2 ** chance.uniform(0, bits))
 
         def trace(frame: FrameType, event: str, _: Any) -> Any:
             nonlocal left
-            if not frame.f_code.co_filename.endswith(modules):
+            if not frame.f_code.co_filename.endswith(modules) or function not in ("", frame.f_code.co_name):
                 return None
             if event == "line":
                 left -= 1
@@ -344,6 +534,7 @@ class Commits(RuleBasedStateMachine):
 
         self.turn()
         before = sys.gettrace()
+        Round.interrupted = chance.random() < 0.3
         with self.ending():
             sys.settrace(trace)
             try:
@@ -355,6 +546,7 @@ class Commits(RuleBasedStateMachine):
                     self.owner.turn()
             finally:
                 sys.settrace(before)
+                Round.interrupted = False
 
     # -- what holds --------------------------------------------------------------------------------------------------
 
@@ -371,9 +563,12 @@ class Commits(RuleBasedStateMachine):
     def what_is_committed_has_its_outputs(self) -> None:
         outputs = Counter((record.key, record.value) for record in self.cluster.records("out"))
         letters: Counter[bytes] = Counter()
+        cut: Counter[bytes] = Counter()
         for record in self.cluster.records("dead"):
             headers = {header: value or b"" for header, value in record.headers}
-            letters[b"%s/%s" % (headers["wasmline.source.partition"], headers["wasmline.source.offset"])] += 1
+            source = b"%s/%s" % (headers["wasmline.source.partition"], headers["wasmline.source.offset"])
+            letters[source] += 1
+            cut[source] += dead_letters.TRUNCATED in headers
         done = self.done()
         for record in self.cluster.records("in"):
             expected = Counter((each.key, each.value) for each in outputs_of(record, large=False))
@@ -385,6 +580,38 @@ class Commits(RuleBasedStateMachine):
                 assert (seen, letter) in ((expected, 0), (Counter(), 1)), (record, seen, letter)
             else:
                 assert letter or seen >= expected, record
+            assert letter <= self.calls[name(record)], record
+            assert all(count <= self.calls[name(record)] * expected.get(each, 1) for each, count in seen.items()), (
+                record
+            )
+            assert bool(cut[name(record)]) == (bool(letter) and record.size > MOST_BYTES), record
+
+    @invariant()
+    def nobody_writes_what_is_not_assigned(self) -> None:
+        if self.once:
+            assigned = self.backend.source.member.owned
+            assert self.backend.transactions._writers.keys() <= assigned, "its producer would stay"
+
+    def what_is_done_is_committed(self) -> None:
+        """Hold of a consumer that has ended, of what it is sure of, unless a map was too large."""
+        committed = self.cluster.committed("g")
+        for work in self.owner.work:
+            offsets = work.offsets
+            if not work.uncertain and not offsets.is_held_back and offsets.moment:
+                assert offsets.commit() is None, work.partition
+                assert committed[work.partition].offset == offsets.base, work.partition
+
+    def only_what_lets_outputs_go(self, batches: Sequence[Batch]) -> None:
+        """Hold of what is handed out while as many outputs wait as may be, or as large ones."""
+        if self.sink.is_full:
+            assert all(batch.work.offsets.blocked for batch in batches)
+        if self.once:
+            progress: Any = self.owner._progress
+            outputs = [each.output for waiting in progress._outputs.values() for each in waiting.waiting]
+            if len(outputs) >= self.options.buffer_records or (
+                sum(output.size for output in outputs) >= self.options.buffer_bytes
+            ):
+                assert all(batch.work.offsets.blocked for batch in batches)
 
     def teardown(self) -> None:
         try:
@@ -393,10 +620,12 @@ class Commits(RuleBasedStateMachine):
             self.patch.undo()
 
     def drain(self) -> None:
-        """Handlers that now succeed get everything done."""
-        self.large = False
+        """Handlers that now succeed get everything done, but for outputs that are too large, which become letters."""
+        self.large = self.letters
         self.cluster._failing.clear()
+        self.sink.chance = None
         chance = Random(0)
+        ends = {partition: self.cluster.log(partition).end for partition in PARTITIONS}
         for _ in range(50 + 4 * len(self.cluster.records("in"))):
             self.bring_back(1.0, 0.0, chance)
             self.turn()
@@ -404,7 +633,7 @@ class Commits(RuleBasedStateMachine):
             while Round.begun:
                 self.carry_out((None, False), chance)
             self.turn()
-            if self.done() == {name(record) for record in self.cluster.records("in")}:
+            if {each: left.offset for each, left in self.cluster.committed("g").items()} == ends:
                 break
         else:
             raise AssertionError(f"never done: {self.cluster.committed('g')}, {self.owner.work.queued} queued")
@@ -412,7 +641,7 @@ class Commits(RuleBasedStateMachine):
 
 
 Commits.TestCase.settings = settings(
-    max_examples=100,
+    max_examples=EXAMPLES,
     stateful_step_count=12,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

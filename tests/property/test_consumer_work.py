@@ -166,19 +166,22 @@ class Consumer(RuleBasedStateMachine):
 
     @rule(partition=st.sampled_from(PARTITIONS), chance=CHANCE)
     def cut(self, partition: TopicPartition, chance: Random) -> None:
-        """The log is cut below what was read, and written anew; nobody believes the old commits any more."""
+        """The log is cut below what was read, and written anew; of the old commits, what is below still holds."""
         view = self.views.get(partition)
         if view is None or not view.next or view.base is None or partition in self.paused:
             return
         cut = chance.randrange(max(0, view.next - 20), view.next)
         self.logs[partition] = {offset: record for offset, record in self.logs[partition].items() if offset < cut}
-        self.commits[partition].clear()
         for offset in range(cut, cut + 3):
             self.append(partition, offset, chance)
-        begin = min(cut, view.base)
         assert self.work.add([self.logs[partition][cut], self.logs[partition][cut + 1]]) == {partition: cut}
-        assert self.work.cut(partition, cut) == begin
-        self.follow(partition, Start(begin, begin - 1))
+        first = view.work.offsets.first
+        assert first is not None
+        start = (self.start(partition, chance) or Start(first, first - 1)).below(cut)
+        self.commits[partition].clear()
+        self.give_up(partition)
+        self.work.assign({partition: start})
+        self.follow(partition, start)
 
     @rule(partition=st.sampled_from(PARTITIONS), chance=CHANCE)
     def return_twice(self, partition: TopicPartition, chance: Random) -> None:
@@ -212,13 +215,6 @@ class Consumer(RuleBasedStateMachine):
         self.follow(partition, start)
         self.poll(limit, [partition])
 
-    @rule(partition=st.sampled_from(PARTITIONS), chance=CHANCE)
-    def reset(self, partition: TopicPartition, chance: Random) -> None:
-        if partition in self.views:
-            start = self.start(partition, chance)
-            self.work.reset(partition, start)
-            self.follow(partition, start)
-
     def start(self, partition: TopicPartition, chance: Random | None = None) -> Start | None:
         """Any commit may be where a partition begins: the newest need not have reached the broker."""
         commits = self.commits[partition]
@@ -251,7 +247,9 @@ class Consumer(RuleBasedStateMachine):
         self.give_up(*partitions)
 
     def give_up(self, *partitions: TopicPartition) -> None:
+        works = self.work.of(partitions)
         self.work.revoke(partitions)
+        assert all(work.held and work.closed for work in works), "no engine begins what it has of them"
         for partition in partitions:
             self.views.pop(partition, None)
         self.held -= set(partitions)
@@ -525,7 +523,10 @@ class Consumer(RuleBasedStateMachine):
 
     @rule()
     def balance(self) -> None:
-        """A partition whose share of the buffers is full is paused until half of it is free, or an eighth."""
+        """A partition whose share of the buffers is full is paused until half of it is free.
+
+        Until an eighth is, where a worker or the partition has nothing to run.
+        """
         is_idle = len(self.out) + self.work.ready < WORKERS
         pause, resume = self.work.balance()
         parts = len(self.views)
@@ -537,7 +538,9 @@ class Consumer(RuleBasedStateMachine):
         }
         assert set(pause) == {each for each in self.views if each not in self.paused and fill[each] >= 1}
         assert set(resume) == {
-            each for each in self.views if each in self.paused and fill[each] <= (0.875 if is_idle else 0.5)
+            each
+            for each, view in self.views.items()
+            if each in self.paused and fill[each] <= (0.875 if is_idle or not view.work.shards.ready else 0.5)
         }
         self.paused = (self.paused | set(pause)) - set(resume)
 

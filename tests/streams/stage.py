@@ -38,7 +38,7 @@ class Stage:
         self.spec = replace(self.spec, digest=ModuleStore(self.config).put(wasm), **changes)  # type: ignore[arg-type]
         return deploy(self.config, self.spec, wasm).generation
 
-    def produce(self, records: Iterable[tuple[bytes, bytes]]) -> int:
+    def produce(self, records: Iterable[tuple[bytes | None, bytes]]) -> int:
         rows = ((key, value, [("h", b"x")], None) for key, value in records)
         return produce_all(self.config, self.spec.input_topic, rows)
 

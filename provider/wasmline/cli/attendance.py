@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import time
 from collections import deque
@@ -16,7 +17,10 @@ from rich.markup import escape
 from wasmline.consumer import ConsumerHealth, ParallelConsumer, PerThread
 from wasmline.consumer.handlers import Handler
 from wasmline.consumer.health import WaitingKey
+from wasmline.errors import KafkaError
 from wasmline.printable import printable
+
+logger = logging.getLogger(__name__)
 
 LOOK = 0.25
 """Seconds between two looks at the consumer."""
@@ -55,7 +59,7 @@ def attend(
             while wait([running], timeout=LOOK).not_done:
                 _acknowledge(heard, console)
                 health = consumer.health()
-                if ended and ended(health):
+                if ended and _is_over(ended, health):
                     consumer.stop()
                 if (now := time.monotonic()) - shown < every:
                     continue
@@ -69,6 +73,14 @@ def attend(
     _acknowledge(heard, console)
     click.echo(summary(consumer.health()), err=True)
     running.result()
+
+
+def _is_over(ended: Callable[[ConsumerHealth], bool], health: ConsumerHealth) -> bool:
+    try:
+        return ended(health)
+    except KafkaError as error:  # nor may it hide what the consumer itself ends with
+        logger.warning("whether all is done is not known for now: %s", error)
+        return False
 
 
 @contextmanager

@@ -129,7 +129,8 @@ def text(standing: JobStanding, now: int) -> str:
     if standing.partitions:
         totals = PartitionTotals.of(standing.partitions)
         rows = [_row(each, now) for each in standing.partitions]
-        lines.append(f"{totals.records_in:,} records in, {totals.records_out:,} out")
+        lost = f", {totals.lost_offsets:,} offsets lost" if totals.lost_offsets else ""
+        lines.append(f"{totals.records_in:,} records in, {totals.records_out:,} out{lost}")
         lines.append(aligned([COLUMNS, *rows, _sums(totals)]))
     return printable("\n".join(lines), lines=True)
 

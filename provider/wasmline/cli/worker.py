@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import click
@@ -12,7 +14,7 @@ from wasmline.cli.attendance import attend
 from wasmline.cli.handler import load
 from wasmline.cli.options import guest_options, kafka_option, registry_option
 from wasmline.cli.trial import Trial, find
-from wasmline.consumer import ConsumerOptions, ParallelConsumer, PerThread, RetryPolicy
+from wasmline.consumer import ConsumerHealth, ConsumerOptions, Delivery, ParallelConsumer, PerThread, RetryPolicy
 from wasmline.consumer.handlers import Handler
 from wasmline.deploy import DeploymentSpec, require_topics
 from wasmline.kafka import KafkaConfig, Topics
@@ -68,7 +70,15 @@ GUEST = ("env", "output_topics", "memory", "clock", "schemas", "timeout_ms")
 @click.option("--dead-letter-topic", help="Where records go that are given up; without one the worker ends instead.")
 @click.option("--max-attempts", type=click.IntRange(min=1), help="Give a record up after so many.  [default: never]")
 @click.option("--retry-delay-ms", type=click.IntRange(min=0), default=1_000, show_default=True)
+@click.option(
+    "--handler-timeout-ms", type=click.IntRange(min=1), help="What a call may take at most.  [default: forever]"
+)
 @click.option("--commit-interval-ms", type=click.IntRange(min=1), help="[default: 5000; 100 in transactions]")
+@click.option(
+    "--fail-on-data-loss/--no-fail-on-data-loss",
+    default=True,
+    help="Whether to end where retention removed records before they were read, or count them.  [default: end]",
+)
 @click.option("--max-failure-share", type=float, default=0.5, show_default=True, help="End when more of a window fail.")
 @click.option("--stop-at-end", is_flag=True, help="End once all is done that was there at the start.")
 @click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve metrics for Prometheus at this port.")
@@ -109,7 +119,11 @@ def worker(
         raise click.UsageError("--stop-at-end needs the topics by name")
     if stop_at_end and config.properties.get("auto.offset.reset", EARLIEST) != EARLIEST:
         raise click.UsageError(f"--stop-at-end needs auto.offset.reset={EARLIEST}: what is skipped is never done")
-    ended = Ends(config, ends_now(config, options.topics)).reached if stop_at_end else None
+    ended: Callable[[ConsumerHealth], bool] | None = None
+    if stop_at_end:
+        # Exactly once, what is done and not committed has no outputs yet.
+        exact = options.delivery is Delivery.EXACTLY_ONCE
+        ended = partial(Ends(config, ends_now(config, options.topics)).reached, committed=exact)
     consumer = ParallelConsumer(options)
     with _metrics(consumer, metrics_port):
         attend(consumer, handler, ended)

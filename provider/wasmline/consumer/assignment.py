@@ -5,19 +5,26 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from wasmline.consumer import offset_codec
-from wasmline.consumer.backend import Source
+from wasmline.consumer.backend import Source, virtual_shard
+from wasmline.consumer.errand import Errand
 from wasmline.consumer.health import Counters
 from wasmline.consumer.offsets import Start
 from wasmline.consumer.progress import Progress
 from wasmline.consumer.work import PartitionWork, Work
 from wasmline.errors import (
+    HangingTransaction,
+    HangingTransactionEnded,
     InexactMetadata,
+    InvalidConsumerOption,
     InvalidKafkaConfig,
     InvalidOffsetMetadata,
+    KafkaError,
     NotAuthorized,
+    OffsetOutOfRange,
     ProgressLost,
     UnsafeBroker,
     WasmlineError,
@@ -26,127 +33,274 @@ from wasmline.records import CommittedOffset, TopicPartition
 
 logger = logging.getLogger(__name__)
 
-LASTING = (InexactMetadata, InvalidKafkaConfig, NotAuthorized, ProgressLost, UnsafeBroker)
+LASTING = (
+    HangingTransaction,
+    InexactMetadata,
+    InvalidConsumerOption,
+    InvalidKafkaConfig,
+    InvalidOffsetMetadata,
+    NotAuthorized,
+    OffsetOutOfRange,
+    ProgressLost,
+    UnsafeBroker,
+)
 """Why a partition cannot be opened, now or later."""
 
 BACK_OFF = 1.0
 """Seconds until a partition whose progress could not be read or written is tried again."""
 
+GIVE_UP = 60.0
+"""Seconds after which an error that no broker calls passing, and that no commit has come between, ends the consumer."""
+
+OPENING_S = 60.0
+"""Seconds that it is waited for the end of an opening whose partition goes: more than its requests may take."""
+
 
 class Assignment:
     """Opens the partitions that are assigned. One that cannot be opened, or fails, waits and begins anew."""
 
-    def __init__(self, work: Work, source: Source, progress: Progress, counters: Counters) -> None:
+    def __init__(
+        self,
+        work: Work,
+        source: Source,
+        progress: Progress,
+        counters: Counters,
+        *,
+        fails_on_loss: bool,
+        is_exact: bool = False,
+    ) -> None:
+        """``fails_on_loss``: records that retention removed before they were read end the consumer.
+
+        ``is_exact``: so does an offset map that cannot be used, because what it held would be done twice.
+        """
+        self._fails_on_loss = fails_on_loss
+        self._is_exact = is_exact
         self._work = work
         self._source = source
         self._progress = progress
         self._counters = counters
         self._waiting: dict[TopicPartition, _Waiting] = {}
+        self._openings: dict[tuple[str, int], _Opening] = {}
+        """Those under way, by topic and virtual shard: what may share a transactional id is opened together."""
+        self._failing: dict[TopicPartition, tuple[float, float]] = {}
+        """When a partition failed first, and last, of those failures that may never pass."""
 
     def open(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int | None]:
         """Take these partitions over where they were left, and return where that is; absent: they have to wait.
 
-        What another try does not mend is raised: permissions, settings, UnsafeBroker, ProgressLost.
+        What another try does not mend is raised: permissions, settings, UnsafeBroker, ProgressLost, OffsetOutOfRange.
         """
         try:
-            return self._begin(partitions)
+            return self._assign(partitions, self._read(partitions))
         except WasmlineError as error:
             _raise_lasting(error)
             for partition in partitions:
                 self._postpone(partition, error)
             return {}
 
+    @property
+    def is_opening(self) -> bool:
+        """Whether a partition that had to wait is being opened."""
+        return bool(self._openings)
+
     def close(self, partitions: Collection[TopicPartition]) -> None:
-        """Let these partitions go."""
+        """Let these partitions go.
+
+        An opening that is under way ends first: after this it would fence whoever has its partition next, and use
+        clients that are closed.
+        """
+        for key in [key for key, opening in self._openings.items() if set(partitions).intersection(opening.partitions)]:
+            self._openings.pop(key).reading.wait(OPENING_S)
         self._work.revoke(partitions)
         self._progress.end(partitions)
         for partition in partitions:
             self._waiting.pop(partition, None)
 
-    def restart(self, work: PartitionWork, error: Exception) -> None:
-        """Throw a partition's work away, to begin again where its progress is."""
+    def restart(self, work: PartitionWork, error: WasmlineError, cut: int | None = None) -> None:
+        """Throw a partition's work away, to begin again where its progress is; below ``cut``, where its log was cut."""
         partition, first = work.partition, work.offsets.first
+        if work.offsets.has_committed:
+            self._failing.pop(partition, None)
         self.close([partition])
         self._source.pause([partition])
-        self._postpone(partition, error, None if first is None else Start(first, first - 1))
+        self._postpone(partition, error, None if first is None else Start(first, first - 1), cut)
 
     def reread(self, offsets: Mapping[TopicPartition, int]) -> None:
         """See to records from these offsets on, which are below what was read.
 
-        A log that ends below what was read was cut, and is read anew. Otherwise the client returned records twice, as
-        librdkafka does now and then (its issue 4637): what is done or under way is not done again.
+        A log that ends below what was read was cut. Otherwise the client returned records twice, as librdkafka does now
+        and then (its issue 4637): what is done or under way is not done again.
         """
         try:
             ends = self._source.ends(offsets)
-            begins = {}
-            for work in self._work.of(offsets):
-                partition, offset, end = work.partition, offsets[work.partition], ends[work.partition]
-                if work.offsets.next is not None and end < work.offsets.next:
-                    logger.warning("%s-%d ends at %d: it was cut, and is read anew from %d", *partition, end, offset)
-                    begins[partition] = self._work.cut(partition, offset)
-                else:
-                    logger.warning("%s-%d@%d was read before, and is left out", *partition, offset)
-            self._source.seek(begins)
         except WasmlineError as error:
             for work in self._work.of(offsets):
                 self.restart(work, error)
+            return
+        for work in self._work.of(offsets):
+            partition, offset, end = work.partition, offsets[work.partition], ends[work.partition]
+            if work.offsets.next is not None and end < work.offsets.next:
+                self._cut(work, work.offsets.next, offset)
+            else:
+                logger.warning("%s-%d@%d was read before, and is left out", *partition, offset)
+
+    def out_of_range(self, partition: TopicPartition, offset: int | None, end: int | None) -> None:
+        """Go on in a log that does not have the next ``offset``, or raise OffsetOutOfRange.
+
+        ``end`` is where the log was cut, where that is known. What retention removed is passed over and counted.
+        """
+        for work in self._work.of([partition]):
+            try:
+                begin = self._source.begins([partition])[partition]
+                if end is not None or offset is None or offset >= begin:
+                    self._cut(work, offset or work.offsets.next or begin, begin if end is None else end)
+                    continue
+                if work.offsets.next is not None:
+                    self._pass_over(work, begin, offset)
+                self._source.seek({partition: begin})
+            except WasmlineError as error:
+                _raise_lasting(error)
+                self.restart(work, error)
 
     def retry(self, now: float) -> None:
-        """Open what has waited long enough."""
-        due = [partition for partition, waiting in self._waiting.items() if waiting.until <= now]
-        if not due:
-            return
+        """Open what has waited long enough, beside the owner's other work: one that hangs holds up no other."""
+        for key, opening in list(self._openings.items()):
+            if opening.reading.wait(0):
+                del self._openings[key]
+                self._take(opening)
+        due: dict[tuple[str, int], list[TopicPartition]] = {}
+        for partition, waiting in self._waiting.items():
+            key = partition.topic, virtual_shard(partition.partition)
+            if waiting.until <= now and key not in self._openings:
+                due.setdefault(key, []).append(partition)
+        for key, partitions in due.items():
+            self._openings[key] = _Opening(partitions, Errand(partial(self._read, partitions)))
+
+    def _take(self, opening: _Opening) -> None:
+        """Begin with partitions that had to wait, or let them wait again."""
+        partitions = opening.partitions
         try:
-            starts = self._begin(due)
+            starts = self._assign(partitions, opening.reading.result())
             self._source.seek({partition: offset for partition, offset in starts.items() if offset is not None})
         except WasmlineError as error:
-            self._work.revoke(due)
+            self._work.revoke(partitions)
             _raise_lasting(error)
-            for partition in due:
-                self._postpone(partition, error, self._waiting[partition].first)
+            for partition in partitions:
+                waiting = self._waiting[partition]
+                self._postpone(partition, error, waiting.first, waiting.cut)
             return
-        for partition in due:
+        for partition in partitions:
             del self._waiting[partition]
-        self._source.resume(due)
+        self._source.resume(partitions)
 
-    def _begin(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int | None]:
+    def _read(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, CommittedOffset]:
+        """Become the one who writes the progress of these partitions, and read it. Any thread may call this."""
         self._progress.begin(partitions)
-        starts = self._starts(partitions)
-        self._work.assign(starts)
-        return {partition: start.offset if start else None for partition, start in starts.items()}
+        return self._source.committed(partitions)
 
-    def _starts(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, Start | None]:
-        """Read where the partitions were left. A map that speaks of records the log does not have is not believed."""
-        committed = self._source.committed(partitions)
+    def _look(
+        self, partitions: Collection[TopicPartition], committed: Mapping[TopicPartition, CommittedOffset]
+    ) -> _Left:
+        """Ask for what else there is to know of partitions. For the owner, whose polls would keep others waiting."""
+        waiting = {partition: self._waiting.get(partition) for partition in partitions}
+        known = [each for each, left in waiting.items() if each in committed or (left is not None and left.first)]
+        ends = self._source.ends([partition for partition, left in committed.items() if left.metadata])
+        return _Left(committed, self._source.begins(known), ends)
+
+    def _assign(
+        self, partitions: Collection[TopicPartition], committed: Mapping[TopicPartition, CommittedOffset]
+    ) -> dict[TopicPartition, int | None]:
+        left = self._look(partitions, committed)
+        self._work.assign(self._starts(partitions, left))
+        for work in self._work.of(left.begins):
+            offset, begin = work.offsets.next, left.begins[work.partition]
+            if offset is not None and offset < begin:
+                self._pass_over(work, begin, offset)
+        return {work.partition: work.offsets.next for work in self._work.of(partitions)}
+
+    def _pass_over(self, work: PartitionWork, begin: int, offset: int) -> None:
+        """Go on at ``begin``, where the log begins by now; what was to be read from ``offset`` on is gone."""
+        if self._fails_on_loss:
+            raise overtaken(work.partition, offset, begin)
+        lost = work.offsets.pass_over(begin, offset)
+        self._progress.counts[work.partition].lost_offsets += lost
+        logger.warning("%s-%d begins at %d, and goes on there: %d offsets are lost", *work.partition, begin, lost)
+
+    def _cut(self, work: PartitionWork, offset: int, end: int) -> None:
+        """Read a log anew that was cut at ``end``, and does not have the next ``offset``, from the committed progress.
+
+        What was done since has no outputs yet in an exactly-once delivery.
+        """
+        where = f"{work.partition.topic}-{work.partition.partition}"
+        text = f"{where} was cut: it does not have offset {offset}, which the group got to, because its leader lost "
+        text += "records, it was made anew, or the group's offset was moved"
+        if self._fails_on_loss:
+            raise _out_of_range(work.partition, offset, end, text)
+        self.restart(work, KafkaError(f"{text}; from {end} on it is read anew"), end)
+
+    def _starts(self, partitions: Collection[TopicPartition], left: _Left) -> dict[TopicPartition, Start | None]:
+        """Return where the partitions were left. A map that speaks of records the log does not have is not believed."""
         starts: dict[TopicPartition, Start | None] = {}
         for partition in partitions:
-            if left := committed.get(partition):
-                starts[partition] = self._start(partition, left)
-            else:
-                starts[partition] = self._waiting[partition].first if partition in self._waiting else None
-        mapped = [partition for partition, start in starts.items() if start and start.highest_succeeded >= start.offset]
-        for partition, end in self._source.ends(mapped).items() if mapped else ():
-            start = starts[partition]
-            if start and start.highest_succeeded >= end:
-                text = "%s-%d ends at %d, but its map says that %d is done: the map is of another log, and ignored"
-                logger.warning(text, *partition, end, start.highest_succeeded)
-                starts[partition] = Start(start.offset, start.offset - 1)
+            waiting = self._waiting.get(partition)
+            committed = left.committed.get(partition)
+            start = self._start(partition, committed) if committed else waiting and waiting.first
+            if start and waiting and waiting.cut is not None:
+                start = start.below(waiting.cut)
+            end = left.ends.get(partition)
+            if start and end is not None and start.highest_succeeded >= max(end, start.offset):
+                start = self._without_map(partition, start, end)
+            starts[partition] = start
         return starts
+
+    def _without_map(self, partition: TopicPartition, start: Start, end: int) -> Start:
+        where, highest = f"{partition.topic}-{partition.partition} ends at {end}", start.highest_succeeded
+        if self._is_exact and self._fails_on_loss:
+            text = f"{where}, but its map says that {highest} is done: the log was cut, or the map is of another one"
+            raise _out_of_range(partition, highest, end, text)
+        logger.warning("%s, but its map says that %d is done: the map is of another log, and ignored", where, highest)
+        return Start(start.offset, start.offset - 1)
 
     def _start(self, partition: TopicPartition, left: CommittedOffset) -> Start:
         """Return where a partition was left. A map that cannot be read is dropped: what it held is done once more."""
         try:
             return Start(left.offset, *offset_codec.parse(left.metadata, left.offset))
         except InvalidOffsetMetadata as error:
+            if self._is_exact:
+                raise
             self._counters.unreadable_maps += 1
             logger.warning("%s-%d begins at %d, without the map that stands there: %s", *partition, left.offset, error)
             return Start(left.offset, left.offset - 1)
 
-    def _postpone(self, partition: TopicPartition, error: Exception, first: Start | None = None) -> None:
+    def _postpone(
+        self, partition: TopicPartition, error: WasmlineError, first: Start | None = None, cut: int | None = None
+    ) -> None:
         if isinstance(error, ProgressLost):
             raise error
+        if not error.retryable:
+            now = time.monotonic()
+            begun, last = self._failing.get(partition, (now, now))
+            begun = begun if now - last <= GIVE_UP else now
+            if now - begun > GIVE_UP:
+                raise error
+            self._failing[partition] = begun, now
+        if isinstance(error, HangingTransactionEnded):
+            self._progress.counts[partition].hangs += 1
         logger.warning("%s-%d is tried again in %.0f s: %s", *partition, BACK_OFF, error)
-        self._waiting[partition] = _Waiting(time.monotonic() + BACK_OFF, first)
+        self._waiting[partition] = _Waiting(time.monotonic() + BACK_OFF, first, cut)
+
+
+def overtaken(partition: TopicPartition, offset: int, begin: int) -> OffsetOutOfRange:
+    """Return what a job ends with whose next ``offset`` retention has removed: the log begins at ``begin``."""
+    where = f"{partition.topic}-{partition.partition}"
+    text = f"{where} begins at {begin}, and is to be read from {offset} on: retention removed the records between"
+    return _out_of_range(partition, offset, begin, text)
+
+
+def _out_of_range(partition: TopicPartition, offset: int, start: int, text: str) -> OffsetOutOfRange:
+    """Return what a consumer ends with that would lose records, or repeat them, by going on."""
+    text += ". To go on all the same, set fail_on_data_loss to false for a run: what is lost is counted as lost_offsets"
+    return OffsetOutOfRange(text, topic=partition.topic, partition=partition.partition, offset=offset, start=start)
 
 
 def _raise_lasting(error: WasmlineError) -> None:
@@ -161,3 +315,24 @@ class _Waiting(NamedTuple):
     until: float
     first: Start | None
     """Where to begin if nothing is committed."""
+
+    cut: int | None
+    """From where on its log has other records than those that were committed, if it was cut."""
+
+
+class _Left(NamedTuple):
+    """What the cluster says of partitions that are opened."""
+
+    committed: Mapping[TopicPartition, CommittedOffset]
+    begins: Mapping[TopicPartition, int]
+    """Of those whose offset to begin at is known."""
+
+    ends: Mapping[TopicPartition, int]
+    """Of those that have a map."""
+
+
+class _Opening(NamedTuple):
+    """Partitions that are being opened, in a thread of its own."""
+
+    partitions: Collection[TopicPartition]
+    reading: Errand[Mapping[TopicPartition, CommittedOffset]]

@@ -32,6 +32,10 @@ class AtLeastOnce(Progress):
         self._fatal: Exception | None = None
         """Why no output can be written in the place of one that was refused."""
 
+    @property
+    def is_full(self) -> bool:
+        return self._sink.is_full
+
     def begin(self, partitions: Collection[TopicPartition]) -> None:
         pass
 
@@ -42,8 +46,9 @@ class AtLeastOnce(Progress):
             self.work.complete(work, records)
             return
         delivery = _Delivery(self, work, records, len(outputs))
+        alone = self.work.is_alone(work)
         for output, origin in outputs:
-            self._sink.write(output, partial(delivery.answer, origin))
+            self._sink.write(output, partial(delivery.answer, origin), alone=alone)
 
     def unwritten(
         self,
@@ -56,8 +61,10 @@ class AtLeastOnce(Progress):
 
         Else its work begins anew, or the consumer ends. Called by the client while it answers, so it is done later.
         """
+        if work.closed:  # somebody else's to do
+            return False
         try:
-            if isinstance(error, OutputRefused) and (instead := self._replace(work, origin, error)):
+            if isinstance(error, OutputRefused) and (instead := self._instead_of(work, origin, error)):
                 output, of = instead
                 self._instead.append((output, partial(answer, of)))
                 return True
@@ -70,18 +77,26 @@ class AtLeastOnce(Progress):
             self._fatal = error
         return False
 
+    def _instead_of(self, work: PartitionWork, origin: Origin, refusal: OutputRefused) -> tuple[Output, Origin] | None:
+        """Do as ``_replace`` does; where the refusal may be another output's, its record runs again, alone."""
+        if refusal.with_others and origin.records:
+            self.work.run_alone(work, max(record.offset for record in origin.records))
+            return None
+        return self._replace(work, origin, refusal)
+
     def settle(self, timeout: float = 0.0) -> Failures:
         self._answers(timeout)
         while self._instead:
             written, self._instead = self._instead, []
             for output, done in written:
-                self._sink.write(output, done)
+                self._sink.write(output, done, alone=True)
             self._answers(timeout)
+        failed = super().settle(timeout)
         fatal, self._fatal = self._fatal, None
         if fatal is not None:
             raise fatal
         unwritten, self._unwritten = self._unwritten, {}
-        return {**super().settle(timeout), **unwritten}
+        return {**failed, **unwritten}
 
     def _answers(self, timeout: float) -> None:
         if timeout > 0:

@@ -1,7 +1,9 @@
-"""What the consumer asks of a cluster. ``memory`` is the twin that needs none, ``confluent`` the real thing.
+"""Interfaces of a cluster that the consumer reads and writes: ``confluent`` is Kafka, ``memory`` a twin in the process.
 
-All calls come from the consumer's owner thread, and so do the listener's, from inside ``poll``. Every method raises
-errors of our tree; BrokerUnavailable is retryable and leaves the consumer as it was.
+All calls come from the consumer's owner thread, and so do the listener's, from inside ``poll``; but for commits, and
+for ``committed`` and ``Transactions.open``, which other threads call meanwhile, never twice at a
+time for partitions that share a transactional id. Every method raises errors of our tree; BrokerUnavailable is
+retryable and leaves the consumer as it was.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ class Listener(Protocol):
     """Follows the assignment of a source."""
 
     def assigned(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int | None]:
-        """Take these partitions over and return where to begin; None: where the client's reset policy says.
+        """Take these partitions over and return where to begin; None: where ``auto.offset.reset`` says.
 
         Those that are left out are paused, until the listener seeks and resumes them.
         """
@@ -28,6 +30,12 @@ class Listener(Protocol):
 
     def lost(self, partitions: Collection[TopicPartition]) -> None:
         """Forget these partitions: somebody else has them already."""
+
+    def out_of_range(self, partition: TopicPartition, offset: int | None, end: int | None) -> None:
+        """See to a partition whose log does not have the next ``offset``; no record of it comes until it is sought.
+
+        ``end`` is where the log was cut, where that is known; ``offset`` may be None where it was.
+        """
 
 
 class Source(Protocol):
@@ -51,6 +59,9 @@ class Source(Protocol):
     def committed(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, CommittedOffset]:
         """Return what was committed, once no transaction is open that could change it; absent: nothing ever was."""
 
+    def begins(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Ask for the offsets at which the logs of these partitions begin."""
+
     def ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Ask for the offsets that the next records of these partitions will have."""
 
@@ -58,7 +69,7 @@ class Source(Protocol):
         """Return the ends that the last fetches told of; absent: none did."""
 
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Commit, and return when the broker has it."""
+        """Commit, and return when the broker has it. Raises CommitFailed, MetadataTooLarge."""
 
     def close(self) -> None:
         """Leave. ``revoked`` is called for what is still assigned."""
@@ -67,11 +78,17 @@ class Source(Protocol):
 class Sink(Protocol):
     """Writes outputs, at least once."""
 
-    def write(self, output: Output, done: Callable[[Exception | None], None]) -> None:
-        """Write a record; ``poll`` or ``flush`` calls ``done`` when every in-sync replica has it, or with the reason.
+    def write(self, output: Output, done: Callable[[Exception | None], None], *, alone: bool = False) -> None:
+        """Take a record to write, without waiting for room. ``poll`` or ``flush`` calls ``done`` when every in-sync
+        replica has it, or with the reason.
 
-        OutputRefused is the reason where trying again would not help.
+        OutputRefused is the reason where trying again would not help. Where it says ``with_others``, trying again in a
+        batch of its own, ``alone``, tells whether that is so.
         """
+
+    @property
+    def is_full(self) -> bool:
+        """Whether outputs wait that the client has no room for yet."""
 
     def poll(self) -> None:
         """Call what is due of the ``done``."""
@@ -94,8 +111,9 @@ class Transactions(Protocol):
     ) -> Callable[[], Mapping[TopicPartition, WasmlineError]]:
         """Return what carries out a transaction for each partition, and returns why those that failed did.
 
-        CommitFailed, where the group has moved on, and OutputRefused: it was aborted, and the partition stays open.
-        After any other error it is unknown what became of it: ``open`` settles that, and then ``committed`` tells.
+        CommitFailed, where the group has moved on, MetadataTooLarge and OutputRefused: it is not committed, and the
+        partition stays open; one that is still open is aborted by the next. After any other error it is unknown what
+        became of it: ``open`` settles that, and then ``committed`` tells.
         Another thread than the owner's may carry it out; partitions that are opened anew meanwhile are safe from it.
         """
 

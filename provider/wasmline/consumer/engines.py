@@ -10,18 +10,18 @@ import asyncio
 import logging
 import threading
 import time
-import types
 from collections import deque
-from collections.abc import Callable, Collection, Coroutine, Generator, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
-from contextvars import copy_context
+from contextvars import Context, copy_context
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, Protocol, cast
 
 from wasmline.consumer import event_loop
 from wasmline.consumer.records import ConsumedRecord, Outcome
 from wasmline.consumer.work import Batch
-from wasmline.errors import HandlerCancelled
+from wasmline.errors import HandlerCancelled, HandlerTimeout
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class Engine(Protocol):
         """Run these, in this order as far as workers are free."""
 
     def close(self, timeout: float) -> int:
-        """End the workers once they are done with what they have; return how many are not after ``timeout`` seconds."""
+        """End the workers once they are done with what they have; return how many calls last beyond ``timeout`` s."""
 
 
 class ThreadEngine:
@@ -62,6 +62,8 @@ class ThreadEngine:
         self._mailbox = mailbox
         self._batches: SimpleQueue[Batch | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
+        self._latest: dict[str, Batch] = {}
+        """What each thread began last, by its name."""
 
     def submit(self, batches: Sequence[Batch]) -> None:
         for batch in batches:
@@ -77,17 +79,20 @@ class ThreadEngine:
         deadline = time.monotonic() + timeout
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
-        if left := [thread.name for thread in self._threads if thread.is_alive()]:
+        # A thread that has nothing to do may still be about to end.
+        if left := [name for name, batch in list(self._latest.items()) if batch.outcome is None]:
             logger.warning("left running, because their handlers do not return: %s", ", ".join(left))
         return len(left)
 
     def _work(self) -> None:
         handle: BatchHandler | None = None
-        batches, mailbox, clock = self._batches, self._mailbox, time.perf_counter
+        batches, mailbox, clock = self._batches, self._mailbox, time.monotonic
         following: Batch | None = None
+        latest, name = self._latest, threading.current_thread().name
         while (batch := following or batches.get()) is not None:
             if not batch.work.held:
-                begin = clock()
+                latest[name] = batch
+                batch.began = begin = clock()
                 try:
                     if handle is None:
                         handle = self._make()
@@ -102,17 +107,25 @@ class ThreadEngine:
 
 
 class AsyncioEngine:
-    """Runs up to ``workers`` batches at a time on the event loop that all such engines of a process share."""
+    """Runs up to ``workers`` batches at a time on the event loop that all such engines of a process share.
 
-    def __init__(self, handle: AsyncBatchHandler, workers: int, room: int, mailbox: Mailbox) -> None:
+    A call that takes longer than ``limit`` seconds is cancelled, and fails with HandlerTimeout if it ends by that.
+    """
+
+    def __init__(
+        self, handle: AsyncBatchHandler, workers: int, room: int, mailbox: Mailbox, limit: float | None = None
+    ) -> None:
         self.workers = workers
         self.room = room
+        self._limit = limit
         self._handle = handle
         self._mailbox = mailbox
         self._batches: deque[Batch] = deque()
         self._idle: list[asyncio.Future[None]] = []
         self._ending = False
         self._loop = event_loop.event_loop()
+        self._context = copy_context()
+        """The context variables that each record's handler begins with."""
         self._tasks: list[asyncio.Task[None]] = []
 
     def submit(self, batches: Sequence[Batch]) -> None:
@@ -136,7 +149,11 @@ class AsyncioEngine:
                 future.set_result(None)
                 waiting -= 1
         for _ in range(min(waiting, self.workers - len(self._tasks))):
-            self._tasks.append(self._loop.create_task(self._work()))
+            self._tasks.append(self._begin())
+
+    def _begin(self, batch: Batch | None = None) -> asyncio.Task[None]:
+        context = self._context.copy()
+        return self._loop.create_task(self._work(context, batch), context=context)
 
     async def _finish(self, timeout: float) -> int:
         self._ending = True
@@ -149,9 +166,9 @@ class AsyncioEngine:
             logger.warning("cancelled, because they do not return: %d handlers", len(pending))
         return len(await _done(pending, CANCEL))
 
-    async def _work(self) -> None:
-        batches, mailbox, clock = self._batches, self._mailbox, time.perf_counter
-        following: Batch | None = None
+    async def _work(self, context: Context, following: Batch | None) -> None:
+        batches, mailbox, clock, clean = self._batches, self._mailbox, time.monotonic, self._context
+        call = self._handle if self._limit is None else partial(_limited, self._handle, self._limit)
         task = cast("asyncio.Task[None]", asyncio.current_task())
         while True:
             if following is None and not batches:
@@ -163,20 +180,46 @@ class AsyncioEngine:
                 continue
             batch = following or batches.popleft()
             if not batch.work.held:
-                begin = clock()
+                batch.began = begin = clock()
                 try:
-                    batch.outcome = await _isolated(self._handle(batch.records))
-                except asyncio.CancelledError as error:
-                    if self._ending:
-                        raise
-                    batch.outcome = HandlerCancelled(f"the handler was cancelled, and not by the consumer: {error}")
+                    batch.outcome = await call(batch.records)
                 except BaseException as error:
-                    batch.outcome = error
+                    if self._ending and isinstance(error, asyncio.CancelledError):
+                        raise
+                    batch.outcome = _told(error)
                 batch.seconds = clock() - begin
                 if task.cancelling() and not self._ending:
                     await _absorb(task)
             following = batch.following
             mailbox.put(batch)
+            try:
+                is_clean = context == clean
+            except Exception:  # values that cannot be compared are others
+                is_clean = False
+            if not is_clean and not self._ending:
+                # No record sees the context variables of another, and they cannot be unset.
+                self._tasks[self._tasks.index(task)] = self._begin(following)
+                return
+
+
+def _told(error: BaseException) -> BaseException:
+    """Return what a call failed with; a cancellation of its own is an error like others."""
+    if isinstance(error, asyncio.CancelledError):
+        return HandlerCancelled(f"the handler was cancelled, and not by the consumer: {error}")
+    return error
+
+
+async def _limited(handle: AsyncBatchHandler, limit: float, records: Sequence[ConsumedRecord]) -> Outcome:
+    """Make a call, and cancel it after ``limit`` seconds. Raises HandlerTimeout."""
+    try:
+        async with asyncio.timeout(limit) as scope:
+            return await handle(records)
+    except TimeoutError as error:
+        if not scope.expired():
+            raise
+        limit_ms = limit * 1_000
+        text = f"the handler took longer than {limit_ms:g} ms, its handler_timeout_ms, and was cancelled"
+        raise HandlerTimeout(text, limit_ms=limit_ms) from error
 
 
 async def _absorb(task: asyncio.Task[Any]) -> None:
@@ -185,24 +228,6 @@ async def _absorb(task: asyncio.Task[Any]) -> None:
         await asyncio.sleep(0)  # where a cancellation that was not delivered yet is
     while task.cancelling():
         task.uncancel()
-
-
-@types.coroutine
-def _isolated(handling: Coroutine[Any, Any, Outcome]) -> Generator[Any, Any, Outcome]:
-    """Run a coroutine in a context of its own, so that no record sees the context variables of another."""
-    context = copy_context()
-    step: Callable[[Any], Any] = handling.send
-    given: Any = None
-    while True:
-        try:
-            awaited = context.run(step, given)
-        except StopIteration as done:
-            return cast(Outcome, done.value)
-        try:
-            given = yield awaited
-            step = handling.send
-        except BaseException as error:
-            step, given = handling.throw, error
 
 
 async def _done(tasks: Collection[asyncio.Task[None]], timeout: float) -> set[asyncio.Task[None]]:

@@ -120,8 +120,6 @@ class ExactlyOnce(Progress):
         self._transactions.close(partitions)
 
     def _begin(self, commits: Mapping[PartitionWork, Commit]) -> Callable[[], Mapping[TopicPartition, WasmlineError]]:
-        for work in [work for work in self._outputs if work.closed]:
-            del self._outputs[work]
         self._sent = {work: list(self._outputs[work].until(commit.moment)) for work, commit in commits.items()}
         transactions = {
             work.partition: ([waiting.output for waiting in self._sent[work]], progress_of(commit))

@@ -48,7 +48,8 @@ def engine(handler: Handler | PerThread, options: ConsumerOptions, mailbox: Mail
     if isinstance(handler, PerThread):
         return ThreadEngine(partial(_Made, handler), workers, room, mailbox)
     if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__):
-        return AsyncioEngine(_asynchronous(handler, single), workers, room, mailbox)
+        limit = None if options.handler_timeout_ms is None else options.handler_timeout_ms / 1_000
+        return AsyncioEngine(_asynchronous(handler, single), workers, room, mailbox, limit)
     handle = _synchronous(handler, single)
     return ThreadEngine(lambda: handle, workers, room, mailbox)
 

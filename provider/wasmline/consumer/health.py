@@ -7,6 +7,7 @@ from enum import StrEnum
 from operator import attrgetter
 
 from wasmline.consumer.counts import PartitionCounts
+from wasmline.consumer.shards import Shard
 from wasmline.consumer.work import PartitionWork, Work
 from wasmline.dead_letters import reason_of
 from wasmline.records import TopicPartition
@@ -31,7 +32,10 @@ class PartitionHealth:
     offset; None while the end is unknown. ``oldest`` is the offset and the timestamp, in Unix milliseconds, of the
     first record that is queued or in flight. ``blocked``: the offset map is nearly too large for a broker, and only
     records that shrink it are started. ``failing_keys`` wait for another try of their first record; ``stuck_keys`` do,
-    or have had it in flight for STUCK seconds. ``oldest_in_flight`` is the longest time in flight, in seconds.
+    or have had it in a handler for STUCK seconds. ``oldest_in_flight`` is the longest time in a handler, in seconds.
+    ``timed_out_calls`` have lasted longer than ``handler_timeout_ms`` and not ended. ``settled`` is the offset that
+    stands committed; None where something is done that the broker may not have yet. ``stalled_seconds``: since when
+    none of its records was done, while its buffer is full.
     """
 
     partition: TopicPartition
@@ -47,12 +51,15 @@ class PartitionHealth:
     failing_keys: int = 0
     stuck_keys: int = 0
     oldest_in_flight: float = 0.0
+    timed_out_calls: int = 0
+    settled: int | None = None
+    stalled_seconds: float = 0.0
     counts: PartitionCounts = field(default_factory=PartitionCounts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingKey:
-    """What holds a key up: its first record, which is in flight for ``seconds``, or failed with ``error`` and waits."""
+    """What holds a key up: its first record, which is in a handler for ``seconds``, or failed with ``error``."""
 
     partition: TopicPartition
     key: bytes | None
@@ -97,9 +104,12 @@ STUCK = 10.0
 """Seconds in its handler after which a record holds its key up."""
 
 
-def partition_health(work: PartitionWork, end: int | None, counts: PartitionCounts, now: float) -> PartitionHealth:
-    """Describe one partition whose log ends at ``end``."""
+def partition_health(
+    work: PartitionWork, end: int | None, counts: PartitionCounts, now: float, limit: float | None = None
+) -> PartitionHealth:
+    """Describe one partition whose log ends at ``end``; ``limit`` is the seconds that a call may take."""
     base = work.offsets.base
+    calls = {shard.batch for shard in work.shards if shard.batch is not None}
     buffered = [shard.head if shard.out else shard.records[0] for shard in work.shards]
     first = min(filter(None, buffered), key=attrgetter("offset"), default=None)
     return PartitionHealth(
@@ -114,10 +124,16 @@ def partition_health(work: PartitionWork, end: int | None, counts: PartitionCoun
         paused=work.paused,
         blocked=work.offsets.blocked,
         failing_keys=sum(shard.error is not None for shard in work.shards),
-        oldest_in_flight=max((now - shard.since for shard in work.shards if shard.out), default=0.0),
-        stuck_keys=sum(shard.error is not None or (shard.out and now - shard.since >= STUCK) for shard in work.shards),
+        oldest_in_flight=max((batch.lasts(now) for batch in calls), default=0.0),
+        stuck_keys=sum(shard.error is not None or _seconds(shard, now) >= STUCK for shard in work.shards),
+        timed_out_calls=0 if limit is None else sum(batch.lasts(now) >= limit for batch in calls),
+        settled=work.offsets.settled,
         counts=replace(counts, dead_letters=counts.dead_letters.copy()),
     )
+
+
+def _seconds(shard: Shard, now: float) -> float:
+    return 0.0 if shard.batch is None else shard.batch.lasts(now)
 
 
 def waiting_keys(work: Work, now: float) -> tuple[WaitingKey, ...]:
@@ -128,7 +144,7 @@ def waiting_keys(work: Work, now: float) -> tuple[WaitingKey, ...]:
             key=record.key,
             offset=record.offset,
             attempt=record.attempt,
-            seconds=now - shard.since if shard.out else None,
+            seconds=_seconds(shard, now) if shard.out else None,
             error=None if shard.error is None else f"{type(shard.error).__name__}: {reason_of(shard.error)}",
         )
         for each in work

@@ -8,14 +8,17 @@ from wasmline import dead_letters
 from wasmline.consumer.health import Counters
 from wasmline.consumer.options import ConsumerOptions
 from wasmline.consumer.records import ConsumedRecord, Output
-from wasmline.errors import RecordGivenUp
+from wasmline.errors import OutputRefused, RecordGivenUp
 from wasmline.records import TopicPartition
 
 logger = logging.getLogger(__name__)
 
 
 class Letters:
-    """Dead letters for the topic of the options. Whatever a record and its error are, a letter can be made of them."""
+    """Dead letters for the topic of the options. Whatever a record and its error are, a letter can be made of them.
+
+    They have the record's time; that of their writing where something was refused, which may be for that time.
+    """
 
     def __init__(self, options: ConsumerOptions, counters: Counters) -> None:
         self.topic = options.dead_letter_topic
@@ -34,7 +37,8 @@ class Letters:
         self._counters.given_up += 1
         logger.warning("%s goes to %s after %d attempts: %s", where, self.topic, record.attempt, reason)
         headers = [*record.headers, *self._why(record, error)]
-        return Output(self.topic, record.value, record.key, headers, _timestamp(record))
+        timestamp = None if isinstance(error, OutputRefused) else _timestamp(record)
+        return Output(self.topic, record.value, record.key, headers, timestamp)
 
     def cut(self, record: ConsumedRecord, error: Exception) -> Output:
         """Return a letter for a topic that did not take ``letter``: without the record's value and headers."""
@@ -43,7 +47,7 @@ class Letters:
         logger.warning("%s takes no record of %d bytes: the letter of %s is cut", self.topic, record.size, where)
         key = record.key if len(record.key or b"") <= dead_letters.MAX_REASON_BYTES else None
         headers = [*self._why(record, error), *dead_letters.truncation(record.size)]
-        return Output(self.topic, None, key, headers, _timestamp(record))
+        return Output(self.topic, None, key, headers)
 
     def _why(self, record: ConsumedRecord, error: Exception) -> list[dead_letters.Header]:
         return [

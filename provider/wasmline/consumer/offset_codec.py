@@ -5,7 +5,7 @@ succeeded one are incomplete too, so that the next owner of the partition runs t
 Base64 of a magic byte and a body (``encodings``). Also read is what the library's fork writes: Z85 after a ``%``, and
 an envelope with an embedder's bytes before the map.
 
-Everything here is a pure function. All offsets are absolute.
+Everything here is a pure function. All offsets are absolute. The format: docs/protocols/offset_maps.md.
 """
 
 from __future__ import annotations

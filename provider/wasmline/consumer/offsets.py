@@ -1,4 +1,7 @@
-"""Tracks the completed offsets of one partition, and the commit that follows from them. Pure."""
+"""Tracks the completed offsets of one partition, and the commit that follows from them. Pure.
+
+The rules: docs/protocols/offset_maps.md.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,12 @@ class Start(NamedTuple):
     highest_succeeded: int
     incompletes: tuple[int, ...] = ()
 
+    def below(self, offset: int) -> Start:
+        """Return what of it holds for a log that was cut, and has other records from ``offset`` on."""
+        begin = min(self.offset, offset)
+        highest = max(begin, min(self.highest_succeeded + 1, offset)) - 1
+        return Start(begin, highest, tuple(each for each in self.incompletes if each < offset))
+
 
 class Commit(NamedTuple):
     """An offset and the map of what is done above it, taken from one moment.
@@ -38,16 +47,19 @@ class PartitionOffsets:
 
     Only offsets that were read are followed, so gaps in the log (transaction markers, compacted records) hold nothing
     up. The commit offset is the lowest incomplete one, or the one after the highest that succeeded. The rules are those
-    of the Java library: ``reference/parallel_consumer.md`` §1.10 and §2.
+    of the Java library.
     """
 
     __slots__ = (
+        "_acknowledged",
         "_awaited",
         "_committed",
+        "_fits",
         "_fitting",
         "_incompletes",
         "_look",
         "_measured",
+        "_share",
         "blocked",
         "first",
         "highest_succeeded",
@@ -70,8 +82,13 @@ class PartitionOffsets:
         self._look = MEASURED_CALLS
         """The moment at which the map is measured if it may be large."""
         self._measured = self._committed = 0
+        self._acknowledged = self.next
         self._fitting: Commit | None = None
         """The newest commit whose map fits."""
+        self._fits = True
+        """Whether the map fitted at the last measure."""
+        self._share = 1.0
+        """How much of ``offset_codec.MAX_LENGTH`` the broker takes."""
 
     @property
     def base(self) -> int | None:
@@ -93,7 +110,7 @@ class PartitionOffsets:
     @property
     def is_held_back(self) -> bool:
         """Whether the map of what is done was too large at the last measure, so that only a part is committed."""
-        return self._fitting is not None and self._fitting.moment < self._measured
+        return not self._fits
 
     def admit(self, offset: int) -> bool:
         """Follow a record that was read, and say whether it is still to be done. Offsets ascend from call to call."""
@@ -110,6 +127,21 @@ class PartitionOffsets:
         self._incompletes[offset] = None
         return True
 
+    def pass_over(self, start: int, read: int) -> int:
+        """Go on at ``start``, where the log begins, and return how many offsets below it are neither done nor read.
+
+        ``read`` is the offset that was to be read next.
+        """
+        lost = 0
+        while self._awaited and self._awaited[0] < start:
+            self.done(self._awaited.popleft())
+            lost += 1
+        lost += max(0, start - max(read, self.highest_succeeded + 1))
+        self.highest_succeeded = max(self.highest_succeeded, start - 1)
+        self.next = start
+        self.moment += 1
+        return lost
+
     def done(self, *offsets: int) -> None:
         """Note that records are done, together: no commit has some of them without the others."""
         for offset in offsets:
@@ -119,7 +151,7 @@ class PartitionOffsets:
         self.moment += 1
         if self.moment >= self._look:
             self._look = self.moment + MEASURED_CALLS
-            if self._range > LONG_RANGE_OFFSETS:
+            if self._range > LONG_RANGE_OFFSETS * self._share:
                 self._measure()
 
     def undo(self, offset: int) -> None:
@@ -127,6 +159,13 @@ class PartitionOffsets:
         self._incompletes = dict.fromkeys(sorted([*self._incompletes, offset]))
         self.moment += 1
         self._fitting = None
+
+    def limit(self, characters: int) -> None:
+        """Note that the broker takes no map of more than so many characters."""
+        self._share = characters / offset_codec.MAX_LENGTH
+        if self._fitting is not None and len(self._fitting.metadata) > characters:
+            self._fitting = None
+        self._measure()
 
     def commit(self) -> Commit | None:
         """Return what is to be committed now, or None where that is nothing new since what ``committed`` was told.
@@ -141,7 +180,18 @@ class PartitionOffsets:
 
     def committed(self, commit: Commit) -> None:
         """Note that the broker has ``commit``."""
-        self._committed = max(self._committed, commit.moment)
+        if commit.moment > self._committed:
+            self._committed, self._acknowledged = commit.moment, commit.offset
+
+    @property
+    def has_committed(self) -> bool:
+        """Whether the broker has a commit of this assignment."""
+        return self._committed > 0
+
+    @property
+    def settled(self) -> int | None:
+        """The offset that stands committed, once the broker has said that it has all that is done; None before."""
+        return self._acknowledged if self.moment == self._committed else None
 
     @property
     def _range(self) -> int:
@@ -152,7 +202,10 @@ class PartitionOffsets:
         """Encode the map, to learn its size."""
         base = next(iter(self._incompletes), self.highest_succeeded + 1)
         metadata = offset_codec.encode(base, self.highest_succeeded, self._incompletes)
-        self.blocked = len(metadata) > offset_codec.PRESSURE
+        if base > self.highest_succeeded and len(metadata) > offset_codec.PRESSURE * self._share:
+            metadata = ""  # it says nothing that its absence does not, and a broker may keep no map at all
+        self.blocked = len(metadata) > offset_codec.PRESSURE * self._share
+        self._fits = len(metadata) <= offset_codec.MAX_LENGTH * self._share
         self._measured = self.moment
-        if len(metadata) <= offset_codec.MAX_LENGTH:
+        if self._fits:
             self._fitting = Commit(base, metadata, self.moment)

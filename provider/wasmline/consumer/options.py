@@ -101,6 +101,12 @@ class ConsumerOptions:
     buffer_records, buffer_bytes: what is kept in memory at most, over all partitions, of which each has an equal share:
         one whose share is full is paused until half of it is free. With exactly_once, outputs that wait for their
         transaction may be as much again: nothing is handed out beyond that.
+    handler_timeout_ms: how long a call of the handler may take; None: for ever. A coroutine is cancelled then, and has
+        failed. A thread cannot be ended: its call is told of in the log, the health and the metrics, and holds its key
+        and its worker until it returns, as what it then counts; neither the end nor a rebalance waits for it.
+    fail_on_data_loss: end with OffsetOutOfRange where the log does not have the offset to go on at, because retention
+        removed it or the log was cut. False: what is gone is passed over and counted, and a log that was cut is read
+        anew. ``auto.offset.reset`` says only where a partition without a commit begins.
     revoke_wait_ms: how long a partition that is taken away waits for its records in flight.
     drain_wait_ms: how long a consumer that ends waits for handlers, in all. Commits and leaving the group come on top.
     kafka: librdkafka settings of all clients, no part of the repr: they may hold secrets. Without
@@ -124,6 +130,8 @@ class ConsumerOptions:
     commit_interval_ms: int | None = None
     buffer_records: int = 10_000
     buffer_bytes: int = 64 * 1024 * 1024
+    handler_timeout_ms: int | None = None
+    fail_on_data_loss: bool = True
     revoke_wait_ms: int = 5_000
     drain_wait_ms: int = 30_000
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -145,10 +153,9 @@ class ConsumerOptions:
             raise InvalidConsumerOption(text, option="buffer_records")
         _at_least(1, buffer_bytes=self.buffer_bytes)
         _at_least(0, revoke_wait_ms=self.revoke_wait_ms, drain_wait_ms=self.drain_wait_ms)
-        if self.batch_size is not None:
-            _at_least(1, batch_size=self.batch_size)
-        if self.commit_interval_ms is not None:
-            _at_least(1, commit_interval_ms=self.commit_interval_ms)
+        for name in ("batch_size", "commit_interval_ms", "handler_timeout_ms"):
+            if (value := getattr(self, name)) is not None:
+                _at_least(1, **{name: value})
         if self.kafka.get("enable.auto.commit", "false").lower() != "false":
             text = "enable.auto.commit would commit records that no handler has seen: remove it"
             raise InvalidConsumerOption(text, option="kafka")

@@ -8,17 +8,18 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from queue import Empty
 
-from wasmline import dead_letters
 from wasmline.consumer.assignment import Assignment
 from wasmline.consumer.at_least_once import AtLeastOnce
 from wasmline.consumer.backend import Backend
 from wasmline.consumer.engines import Engine, Mailbox
 from wasmline.consumer.exactly_once import ExactlyOnce
+from wasmline.consumer.failure_log import FailureLog, forget_frames
 from wasmline.consumer.health import ConsumerHealth, Counters, State, partition_health, waiting_keys
 from wasmline.consumer.letters import Letters
 from wasmline.consumer.options import ConsumerOptions, Delivery
 from wasmline.consumer.progress import Progress
 from wasmline.consumer.records import ConsumedRecord, Outcome
+from wasmline.consumer.stalls import Stalls
 from wasmline.consumer.work import Batch, Work
 from wasmline.errors import HandlerBroken, WasmlineError
 from wasmline.records import TopicPartition
@@ -55,6 +56,10 @@ MOVING = 5.0
 AGAIN = 0.05
 """Seconds between two such tries."""
 
+CHECK = 0.25
+"""Seconds between two looks for calls that have timed out and partitions that have stalled, and that a call has to end
+once it is cancelled."""
+
 
 class Owner:
     """One run of a consumer. ``turn`` is one round of its loop; all methods are for one thread."""
@@ -79,7 +84,20 @@ class Owner:
             )
         else:
             self._progress = AtLeastOnce(self.work, self._source, backend.sink, letters)
-        self._assignment = Assignment(self.work, self._source, self._progress, self.counters)
+        self._assignment = Assignment(
+            self.work,
+            self._source,
+            self._progress,
+            self.counters,
+            fails_on_loss=options.fail_on_data_loss,
+            is_exact=options.delivery is Delivery.EXACTLY_ONCE,
+        )
+        self._failures = FailureLog()
+        self._stalls = Stalls()
+        self._limit = None if options.handler_timeout_ms is None else options.handler_timeout_ms / 1_000
+        self._timed_out: set[Batch] = set()
+        """Calls that were told of as timed out, and have not come back."""
+        self._next_check = 0.0
         self._next_look = 0.0
         self._next_commit = time.monotonic() + options.commit_interval
         self._draining = False
@@ -96,6 +114,8 @@ class Owner:
             self._next_commit = now + self._options.commit_interval
         if not self._draining:
             self._assignment.retry(now)
+            if self._assignment.is_opening:
+                time.sleep(LINGER)  # a client lets one call in at a time, and polls without a pause keep others out
         if self.work.out:
             if self.work.out > self._engine.workers + self._spare:
                 time.sleep(LINGER)  # the workers have enough to do, and a wake-up for each result would cost them time
@@ -106,6 +126,11 @@ class Owner:
             self._look(self._patience(now, IDLE))
             self._take_back(0.0)
         self._settle_progress()
+        if now >= self._next_check:
+            self._next_check = now + CHECK
+            self._stalls.check(self.work, now)
+            if self._limit is not None:
+                self._check_calls(self._limit, now)
 
     def drain(self) -> None:
         """Read nothing more from now on."""
@@ -136,7 +161,11 @@ class Owner:
             state=state,
             counters=replace(self.counters),
             partitions=tuple(
-                partition_health(work, ends.get(work.partition), counts[work.partition], now) for work in self.work
+                replace(
+                    partition_health(work, ends.get(work.partition), counts[work.partition], now, self._limit),
+                    stalled_seconds=self._stalls.seconds(work, now),
+                )
+                for work in self.work
             ),
             waiting=waiting_keys(self.work, now),
         )
@@ -156,6 +185,10 @@ class Owner:
         """Let these partitions go."""
         self._assignment.close(partitions)
 
+    def out_of_range(self, partition: TopicPartition, offset: int | None, end: int | None) -> None:
+        """Go on where the log begins, or raise OffsetOutOfRange."""
+        self._assignment.out_of_range(partition, offset, end)
+
     # -- progress -----------------------------------------------------------------------------------------------------
 
     def _settle_progress(self, timeout: float = 0.0) -> None:
@@ -171,7 +204,7 @@ class Owner:
         self.work.hold(partitions)
         if self.work.out_of(partitions):
             self._progress.commit()
-        while self.work.out_of(partitions) and (left := deadline - time.monotonic()) > 0:
+        while self._awaits(partitions) and (left := deadline - time.monotonic()) > 0:
             self._take_back(min(left, LOOK))
             self._hand_out(time.monotonic())
             self._settle_progress()
@@ -183,7 +216,29 @@ class Owner:
                 return
             time.sleep(AGAIN)
 
+    def _awaits(self, partitions: Collection[TopicPartition]) -> bool:
+        """Say whether something is out of these partitions, other than calls that have timed out."""
+        if self._limit is None:
+            return self.work.out_of(partitions) > 0
+        latest, now = self._limit + CHECK, time.monotonic()
+        return any(batch.lasts(now) < latest for batch in self.work.calls(partitions))
+
     # -- records ------------------------------------------------------------------------------------------------------
+
+    def _check_calls(self, limit: float, now: float) -> None:
+        """Tell once of each call that has timed out: a thread, or a coroutine that does not end when cancelled."""
+        timed_out = {batch for batch in self.work.calls() if batch.lasts(now) > limit + CHECK}
+        for batch in timed_out - self._timed_out:
+            first = batch.records[0]
+            logger.warning(
+                "%s-%d@%d: its handler has not returned for %.1f s, and handler_timeout_ms is %.0f: its key waits for "
+                "it, and so does its worker; give what it calls a time-out of its own",
+                *batch.work.partition,
+                first.offset,
+                batch.lasts(now),
+                limit * 1_000,
+            )
+        self._timed_out = timed_out
 
     def _look(self, timeout: float) -> None:
         """Read what there is, and pause or resume partitions as their buffers ask for."""
@@ -253,29 +308,30 @@ class Owner:
             if not failed:
                 return
             self.counters.failures += failed
+            errors = {batch.records[place].offset: error for place, error in outcome.failures.items()}
         elif isinstance(outcome, Exception) and not isinstance(outcome, HandlerBroken):
             failed = len(batch.records)
             given_up = self.work.fail(batch, now, outcome)
             self.counters.failures += 1
-            if not given_up:
-                self._warn(batch.records[0], outcome)
+            errors = {batch.records[0].offset: outcome}
         else:
             self.work.abandon(batch)
             raise outcome
         if failed > len(given_up):
             self._progress.counts[batch.work.partition].retries += failed - len(given_up)
         for record, error in given_up:
+            self._failures.given_up(record, error, now)
             self._progress.give_up(batch.work, record, error)
-
-    def _warn(self, record: ConsumedRecord, error: Exception) -> None:
-        """Tell of a failure that is tried again."""
-        where = f"{record.topic}-{record.partition}@{record.offset}"
-        reason = f"{type(error).__name__}({dead_letters.reason_of(error)!r})"
-        logger.warning("%s failed at attempt %d, and is tried again: %s", where, record.attempt, reason)
+            errors.pop(record.offset, None)
+            forget_frames(error)
+        for record in batch.records:
+            if retried := errors.get(record.offset):
+                self._failures.retried(record, retried, now)
+                forget_frames(retried)
 
     def _patience(self, now: float, most: float) -> float:
         """Return how long nothing has to be done by itself, in seconds, ``most`` at most."""
-        if self._progress.is_busy:
+        if self._progress.is_busy or self._assignment.is_opening:
             most = min(most, LOOK)
         else:
             most = min(most, self._next_commit - now)

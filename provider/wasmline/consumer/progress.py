@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -15,7 +16,7 @@ from wasmline.consumer.letters import Letters
 from wasmline.consumer.offsets import Commit
 from wasmline.consumer.records import ConsumedRecord, Outcome, Output
 from wasmline.consumer.work import PartitionWork, Work
-from wasmline.errors import BrokerUnavailable, OutputRefused, WasmlineError
+from wasmline.errors import BrokerUnavailable, MetadataTooLarge, OutputRefused, WasmlineError
 from wasmline.records import CommittedOffset, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -65,10 +66,9 @@ class Progress(ABC):
         held_back = {work.partition for work in self.work if work.offsets.is_held_back}
         for partition in held_back - self._held_back:
             logger.warning(
-                "%s-%d: the map of what finished out of order takes more than %d characters, so that a part is not "
+                "%s-%d: the map of what finished out of order is longer than a broker keeps, so that a part is not "
                 "committed yet; it is when records that are slow or fail are done",
                 *partition,
-                offset_codec.MAX_LENGTH,
             )
         self._held_back = held_back
 
@@ -96,17 +96,35 @@ class Progress(ABC):
             answers = running.result()
         except BaseException as error:
             self._round, self._commits = None, {}
+            self._limit_maps(dict.fromkeys(commits, error), commits)
             return self._interrupted(commits, error)
         for work, commit in commits.items():
             if work.partition not in answers:
                 self._committed(work, commit)
+        failures = {work: answers[work.partition] for work in commits if work.partition in answers}
+        self._limit_maps(failures, commits)
         try:
-            failed = self._failed({work: answers[work.partition] for work in commits if work.partition in answers})
+            failed = self._failed(failures)
         except WasmlineError:
             self._round, self._commits = None, {}
             raise
         self._round, self._commits = None, {}
         return failed
+
+    def _limit_maps(
+        self, failures: Mapping[PartitionWork, BaseException], commits: Mapping[PartitionWork, Commit]
+    ) -> None:
+        """Make maps half as large from now on where the broker did not take one."""
+        refused = [commits[work] for work, error in failures.items() if isinstance(error, MetadataTooLarge)]
+        if refused:
+            longest = max(len(commit.metadata) for commit in refused)
+            self.work.limit_maps(longest // 2)
+            logger.warning(
+                "the broker refused an offset map of %d characters, and gets shorter ones: more waits for records that "
+                "are slow or fail; its offset.metadata.max.bytes should be %d",
+                longest,
+                offset_codec.MAX_LENGTH,
+            )
 
     @property
     def is_full(self) -> bool:
@@ -121,6 +139,9 @@ class Progress(ABC):
         """Take records that are released and will not be tried again; they are done once their outputs are safe."""
         counts = self.counts[work.partition]
         counts.records += len(records)
+        if not outcome.outputs:
+            self._finish(work, records, ())
+            return
         counts.outputs += len(outcome.outputs)
         for output in outcome.outputs:
             if output.topic == self._letters.topic:
@@ -163,6 +184,7 @@ class Progress(ABC):
     def _committed(self, work: PartitionWork, commit: Commit) -> None:
         """Note that the cluster has ``commit``; a second time changes nothing."""
         work.offsets.committed(commit)
+        self.counts[work.partition].committed_at = time.time()
 
     @abstractmethod
     def _failed(self, failures: Failures) -> Failures:

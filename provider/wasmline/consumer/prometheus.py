@@ -5,7 +5,7 @@ Each scrape asks the consumer, so what is no longer assigned is no longer there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
@@ -34,7 +34,17 @@ PARTITION: dict[str, tuple[str, Callable[[PartitionHealth], float | None]]] = {
         lambda it: it.oldest and it.oldest[1] / 1_000,
     ),
     "pc_partition_next_commit_offset": ("The offset to commit: all below it are done.", lambda it: it.next_commit),
+    "pc_partition_lost_offsets": ("Offsets that the log had no longer.", lambda it: it.counts.lost_offsets),
     "pc_partition_paused": ("1 while its share of the buffers is full.", lambda it: int(it.paused)),
+    "pc_partition_hangs": ("Times it was held up by lost transaction markers.", lambda it: it.counts.hangs),
+    "pc_partition_stalled_seconds": (
+        "For how long none of its records was done while its share of the buffers is full.",
+        lambda it: it.stalled_seconds,
+    ),
+    "pc_partition_last_commit_timestamp_seconds": (
+        "When a commit of it succeeded last, in Unix seconds.",
+        lambda it: it.counts.committed_at,
+    ),
     "pc_partition_blocked": ("1 while its offset map is nearly too large.", lambda it: int(it.blocked)),
 }
 
@@ -49,10 +59,18 @@ class Healthy(Protocol):
 class ConsumerCollector(Collector):
     """Reads one consumer at every scrape; to be registered with a CollectorRegistry of your own."""
 
-    def __init__(self, consumer: Healthy) -> None:
+    def __init__(self, consumer: Healthy, labels: Mapping[str, str] | None = None) -> None:
+        """``labels`` are given to all samples: they tell several consumers of a registry apart."""
         self._consumer = consumer
+        self._labels = dict(labels or {})
 
     def collect(self) -> Iterator[Metric]:
+        """Ask the consumer, and yield what it says."""
+        for metric in self._metrics():
+            metric.samples = [each._replace(labels={**self._labels, **each.labels}) for each in metric.samples]
+            yield metric
+
+    def _metrics(self) -> Iterator[Metric]:
         health = self._consumer.health()
         status = GaugeMetricFamily("pc_status", "1 for the state that the consumer is in.", labels=["state"])
         for state in State:
@@ -71,8 +89,12 @@ class ConsumerCollector(Collector):
         stuck = sum(each.stuck_keys for each in health.partitions)
         oldest = max((each.oldest_in_flight for each in health.partitions), default=0.0)
         yield GaugeMetricFamily("pc_held_up_keys", "Keys that failed and wait for another try.", value=failing)
-        yield GaugeMetricFamily("pc_stuck_keys", "Keys that failed, or are in flight for 10 s.", value=stuck)
-        yield GaugeMetricFamily("pc_oldest_inflight_seconds", "The longest time in flight.", value=oldest)
+        yield GaugeMetricFamily("pc_stuck_keys", "Keys that failed, or are in a handler for 10 s.", value=stuck)
+        timed_out = sum(each.timed_out_calls for each in health.partitions)
+        yield GaugeMetricFamily("pc_oldest_inflight_seconds", "The longest time in a handler.", value=oldest)
+        yield GaugeMetricFamily(
+            "pc_timed_out_calls", "Calls that have lasted longer than handler_timeout_ms.", value=timed_out
+        )
 
     def describe(self) -> list[Metric]:
         """Name nothing beforehand, so that registering asks the consumer nothing."""

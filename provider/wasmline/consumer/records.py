@@ -1,4 +1,4 @@
-"""What a handler is given, and what it may give back."""
+"""Records as handlers get them, and the outputs that they return."""
 
 from __future__ import annotations
 
@@ -39,8 +39,11 @@ class Output(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the key, the value and the headers."""
-        return _size(self.key, self.value, self.headers)
+        """Bytes of the key, the value and the headers; 0 of what no client takes for a record."""
+        try:
+            return _size(self.key, self.value, self.headers)
+        except (TypeError, ValueError):
+            return 0
 
 
 @dataclass(frozen=True, slots=True)

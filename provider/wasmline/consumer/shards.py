@@ -1,4 +1,4 @@
-"""Who may run next: the queues of one partition, of which each has one run of records out at a time. Pure."""
+"""Queues of one partition, by key: each has one run of records out at a time. Pure: no clocks, no clients."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ import heapq
 from collections import deque
 from collections.abc import Hashable, Iterator, Sequence
 from itertools import count, islice, takewhile
+from typing import TYPE_CHECKING
 
 from wasmline.consumer.records import ConsumedRecord
+
+if TYPE_CHECKING:
+    from wasmline.consumer.work import Batch
 
 SPARE = 1_000
 """Empty shards that are kept for keys to come: to make one for each record would cost more than all else here."""
@@ -16,15 +20,15 @@ SPARE = 1_000
 class Shard:
     """Records that wait for each other. It is locked while some are ``out``, and rests while a retry is not due."""
 
-    __slots__ = ("alone", "error", "head", "key", "out", "records", "since")
+    __slots__ = ("alone", "batch", "error", "head", "key", "out", "records")
 
     def __init__(self) -> None:
         self.key: Hashable = None
         self.records: deque[ConsumedRecord] = deque()
         self.out = 0
         """Records of the run that is handed out."""
-        self.since = 0.0
-        """When it was handed out."""
+        self.batch: Batch | None = None
+        """What that is a part of."""
         self.head: ConsumedRecord | None = None
         """The first record that was handed out last."""
         self.error: Exception | None = None
@@ -104,7 +108,7 @@ class Shards:
                 shard.alone -= 1
                 limit = 1
             records = _run(shard.records, limit, below)
-            shard.out, shard.since, shard.head = len(records), now, records[0]
+            shard.out, shard.head = len(records), records[0]
             shards.append(shard)
             taken += records
             limit -= shard.out
@@ -121,14 +125,14 @@ class Shards:
         self.size -= len(records)
         return records
 
-    def advance(self, shard: Shard, now: float, head: ConsumedRecord) -> None:
-        """Note that ``head`` is what is out of a locked shard now."""
-        shard.since, shard.head, shard.error = now, head, None
+    def advance(self, shard: Shard, batch: Batch) -> None:
+        """Note that ``batch``, of one record, is what is out of a locked shard now."""
+        shard.batch, shard.head, shard.error = batch, batch.records[0], None
 
     def unlock(self, shard: Shard) -> None:
         """Let a shard run again: what was out is done. Without more records it may be another key's from now on."""
         shard.out = 0
-        shard.error = None
+        shard.error = shard.batch = None
         if shard.records:
             self._enable(shard)
         else:
@@ -140,7 +144,7 @@ class Shards:
     def put_back(self, shard: Shard, records: Sequence[ConsumedRecord], *, due: float, error: Exception) -> None:
         """Queue records that were out before all others of their shard; they may run again when ``due``."""
         self.give_back(shard, records)
-        shard.out, shard.error, shard.head = 0, error, records[0]
+        shard.out, shard.error, shard.head, shard.batch = 0, error, records[0], None
         heapq.heappush(self._delayed, (due, next(self._numbers), shard))
 
     def give_back(self, shard: Shard, records: Sequence[ConsumedRecord]) -> None:

@@ -22,7 +22,8 @@ RESUME = 0.5
 """The share of its buffer that a paused partition may fill before it is read again: each pause costs a fetch."""
 
 RESUME_IDLE = 0.875
-"""The same while there is not something for each worker: what fills the buffer waits for retries or for slow keys."""
+"""The same while there is not something for each worker, or nothing of the partition may run: what fills the buffer
+waits for retries or for slow keys."""
 
 
 class PartitionWork:
@@ -62,7 +63,7 @@ class PartitionWork:
 class Batch:
     """What one call of the handler gets: records of one partition, in runs of ``shards`` that are locked meanwhile."""
 
-    __slots__ = ("next", "outcome", "records", "seconds", "shards", "work")
+    __slots__ = ("began", "next", "outcome", "records", "seconds", "shards", "work")
 
     def __init__(self, work: PartitionWork, shards: list[Shard], records: list[ConsumedRecord]) -> None:
         self.work = work
@@ -72,8 +73,14 @@ class Batch:
         """What whoever has this one goes on with if nothing of it failed: the next record of its shard."""
         self.outcome: Outcome | BaseException | None = None
         """What became of it: None where it was not begun, an exception where it failed as a whole."""
+        self.began: float | None = None
+        """When its handler was called, by ``time.monotonic``."""
         self.seconds = 0.0
         """How long that took."""
+
+    def lasts(self, now: float) -> float:
+        """Return for how many seconds its handler has been at it."""
+        return 0.0 if self.began is None else max(0.0, now - self.began)
 
     @property
     def runs(self) -> Iterator[tuple[Shard, list[ConsumedRecord]]]:
@@ -115,6 +122,8 @@ class Work:
         self._partitions: dict[tuple[str, int], PartitionWork] = {}
         self._rotation: deque[PartitionWork] = deque()
         self._departed: dict[TopicPartition, Shards] = {}
+        self._most_characters: int | None = None
+        """What the broker takes of an offset map, where that is less than usual."""
         self._alone: dict[TopicPartition, int] = {}
         """Up to which offset the records of a partition run one by one."""
         self.out = 0
@@ -130,6 +139,8 @@ class Work:
         for partition, start in starts.items():
             shards = self._departed.pop(partition, None) or Shards()
             work = self._partitions[partition] = PartitionWork(partition, start, shards)
+            if self._most_characters is not None:
+                work.offsets.limit(self._most_characters)
             self._rotation.append(work)
 
     def hold(self, partitions: Iterable[TopicPartition]) -> None:
@@ -145,15 +156,6 @@ class Work:
             if locked := work.shards.succeed():
                 self._departed[work.partition] = locked
         self._rotation = deque(work for work in self._rotation if not work.closed)
-
-    def reset(self, partition: TopicPartition, start: Start | None) -> None:
-        """Forget all of a partition's work and begin anew at ``start``; it stays held or paused."""
-        (work,) = self.of([partition])
-        held, paused = work.held, work.paused
-        self.revoke([partition])
-        self.assign({partition: start})
-        (work,) = self.of([partition])
-        work.held, work.paused = held, paused
 
     # -- records ---------------------------------------------------------------------------------------------------
 
@@ -175,16 +177,6 @@ class Work:
                 work.shards.add(self._shard_of(record), record)
         return again
 
-    def cut(self, partition: TopicPartition, offset: int) -> int:
-        """Begin a partition anew at what was not done yet, or at ``offset``, if that is lower; return where that is.
-
-        Its log was cut, and is written anew from ``offset`` on or above.
-        """
-        (work,) = self.of([partition])
-        begin = offset if work.offsets.base is None else min(work.offsets.base, offset)
-        self.reset(partition, Start(begin, begin - 1))
-        return begin
-
     def take(self, now: float, ahead: int = 0, *, shrinking: bool = False) -> Batch | None:
         """Hand out the next records that may run, if there are any; partitions are served in turn.
 
@@ -199,6 +191,8 @@ class Work:
             shards, records = work.shards.take(limit, now, below)
             if records:
                 batch = Batch(work, shards, records)
+                for shard in shards:
+                    shard.batch = batch
                 work.out += len(records)
                 self.out += 1
                 self._rotation.rotate(-turn)
@@ -210,6 +204,10 @@ class Work:
     def run_alone(self, work: PartitionWork, offset: int) -> None:
         """Hand out the records of a partition one by one, up to ``offset``, in this assignment and the next ones."""
         self._alone[work.partition] = max(offset, self._alone.get(work.partition, offset))
+
+    def is_alone(self, work: PartitionWork) -> bool:
+        """Say whether the records of a partition run one by one."""
+        return work.partition in self._alone
 
     def _limit(self, work: PartitionWork) -> int:
         """Return how many records one call gets."""
@@ -238,7 +236,7 @@ class Work:
         """
         if batch.next is not None and not failures:
             batch.work.following -= 1
-            batch.work.shards.advance(batch.shards[0], now, batch.next.records[0])
+            batch.work.shards.advance(batch.shards[0], batch.next)
             return []
         if not failures or batch.work.closed:
             self._unlock(batch)
@@ -282,6 +280,10 @@ class Work:
         """Note that records which were released are done, together, unless their assignment is over."""
         if work.closed:
             return
+        if len(records) == 1:
+            work.bytes -= records[0].size
+            work.offsets.done(records[0].offset)
+            return
         for record in records:
             work.bytes -= record.size
         work.offsets.done(*[record.offset for record in records])
@@ -293,13 +295,20 @@ class Work:
         chosen = self if partitions is None else self.of(partitions)
         return {work: commit for work in chosen if not work.uncertain and (commit := work.offsets.commit())}
 
+    def limit_maps(self, characters: int) -> None:
+        """Commit no offset map of more than so many characters, in this assignment and the next ones."""
+        self._most_characters = characters
+        for work in self:
+            work.offsets.limit(characters)
+
     def balance(self) -> tuple[list[TopicPartition], list[TopicPartition]]:
         """Return the partitions to pause, whose share of the buffers is full, and those to read again."""
         pause, resume = [], []
         most_records, most_bytes = self._shares
-        share = RESUME_IDLE if self.out + self.ready < self._options.max_concurrency else RESUME
+        is_idle = self.out + self.ready < self._options.max_concurrency
         for work in self:
             if work.paused:
+                share = RESUME_IDLE if is_idle or not work.shards.ready else RESUME
                 if work.buffered <= most_records * share and work.bytes <= most_bytes * share:
                     work.paused = False
                     resume.append(work.partition)
@@ -344,6 +353,11 @@ class Work:
     def out_of(self, partitions: Iterable[TopicPartition]) -> int:
         """Return how many records of these partitions are handed out."""
         return sum(work.out for work in self.of(partitions))
+
+    def calls(self, partitions: Iterable[TopicPartition] | None = None) -> set[Batch]:
+        """Return what is out of these partitions, or of all: of batches that follow each other, the first."""
+        chosen = self if partitions is None else self.of(partitions)
+        return {shard.batch for work in chosen for shard in work.shards if shard.batch is not None}
 
     def of(self, partitions: Iterable[TopicPartition]) -> list[PartitionWork]:
         """Return the current assignments of these partitions, as far as there are any."""

@@ -1,21 +1,33 @@
 """Jobs as they stand in their control topic: what is wanted, who drives, what each batch ran, how the run stands.
 
-Keys, for a job named ``j``: ``j`` holds the JobOrder, ``j/batch`` the last BatchClaim, ``j/withdrawn`` the last
-Withdrawal, ``j/report/r`` the last JobReport of run ``r``. The reports of a job's last two runs are kept.
+Keys, for a job named ``j``: ``j`` holds the JobOrder, ``j/batch`` the last BatchClaim, ``j/batch/t`` the last one about
+topic id ``t`` where the job has read another topic since, ``j/withdrawn`` the last Withdrawal, ``j/report/r`` the last
+JobReport of run ``r``. The reports of a job's last two runs are kept.
+The fields: docs/protocols/control_topics.md.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from wasmline.deploy import topics
 from wasmline.deploy.spec import Deployment
 from wasmline.documents import decode, encode
-from wasmline.errors import Conflict, Fenced, JobNotFound, KafkaError
+from wasmline.errors import Conflict, Fenced, JobNotFound, KafkaError, ProducerIdExpired
 from wasmline.jobs import JobReport, JobSpec
 from wasmline.kafka import CompactedTopic, KafkaConfig, RecordWriter, TransactionalWriter
+
+TAKEOVER_ATTEMPTS = 5
+"""How often a new driver fences the older one that claims at the same moment."""
+
+CLAIM_S = 30.0
+"""Seconds for which a claim is tried again: more than it takes to replace a broker."""
+
+ORDER_ATTEMPTS = 5
+"""How often an order is made anew because another one was written at the same moment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,10 +43,18 @@ class JobOrder:
 class BatchClaim:
     """One micro-batch or lease, recorded before it runs, so that a replay of the batch runs the same generation.
 
-    ``batch_id`` -1 is the driver's claim of the job, made before its query starts. ``checkpoint`` names the series that
-    the batch ids count in, and ``mode`` who counts: the other mode goes on from the group's progress. ``driver`` tells
-    the drivers of one run apart where several processes claim for one. ``deployment`` is None where a function runs.
-    So many ``partitions`` of the input have their progress in the group, which must have it from then on.
+    batch_id: -1 is the driver's claim of the job, made before its query starts, or frees a batch that failed.
+    checkpoint: where the batch ids count. Empty in the first claim of a job: it has no progress yet.
+    driver: tells the drivers of one run apart; several processes may claim for one.
+    partitions: so many of the input have progress, which must be there from then on.
+    topic, topic_id: the input.
+    virtual_shards: among so many transactional ids the topic's partitions are shared out; releases that did not say so
+        had 64.
+    offsets, ends: the next offset to read of each partition, before the batch and after it.
+    left: what the group has of a partition once the batch is done; ``offsets`` until then. Absent: any from there on.
+    late: above ``offsets``, where tasks of earlier batches may still bring the group, which nobody has seen end.
+    ended: the driver has left the checkpoint, and ``offsets`` are where it came to.
+    deployment: None where a function runs.
     """
 
     run: str
@@ -42,9 +62,17 @@ class BatchClaim:
     delivery: Literal["at_least_once", "exactly_once"] = "at_least_once"
     driver: str = ""
     partitions: int = 0
+    topic: str = ""
+    topic_id: str = ""
+    offsets: dict[int, int] = field(default_factory=dict)
+    ends: dict[int, int] = field(default_factory=dict)
+    left: dict[int, int] = field(default_factory=dict)
+    late: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    ended: bool = False
     checkpoint: str
     batch_id: int
     deployment: Deployment | None
+    virtual_shards: int = 64
     spec_version: Literal[1] = 1
 
 
@@ -87,10 +115,18 @@ class JobLog:
         """Return what is wanted of every job as of now."""
         return [decode(JobOrder, value) for key, value in sorted(self._topic.read().items()) if b"/" not in key]
 
-    def last_batch(self, job: str) -> BatchClaim | None:
-        """Return the newest batch that a driver of ``job`` began, as of now."""
-        data = self._topic.read().get(f"{job}/batch".encode())
-        return decode(BatchClaim, data) if data else None
+    def last_batch(self, job: str, topic_id: str = "") -> BatchClaim | None:
+        """Return the newest batch that a driver of ``job`` began, as of now.
+
+        With ``topic_id`` it is the newest about that topic, or if there is none, the newest of all.
+        """
+        view, newest = self._topic.read(), f"{job}/batch"
+        data = view.get(newest.encode())
+        claim = decode(BatchClaim, data) if data else None
+        if claim is not None and topic_id and claim.topic_id != topic_id:
+            earlier = view.get(f"{newest}/{topic_id}".encode())
+            return decode(BatchClaim, earlier) if earlier else claim
+        return claim
 
     def withdraw(self, job: str) -> None:
         """End the lease that ``job`` runs in parallel mode, if it does; its driver begins the next one."""
@@ -127,10 +163,16 @@ class JobLog:
             if current is not None and current.spec.run != made[-1].spec.run:
                 kept = {f"{job}/report/{order.spec.run}".encode() for order in (current, made[-1])}
                 stale = {name for name in view if name.startswith(f"{job}/report/".encode())} - kept
-                written |= dict.fromkeys(stale)
+                written |= dict.fromkeys(sorted(stale))
             return written
 
-        self._topic.compare_and_set(f"wasmline.order.{job}", decide)
+        for attempt in range(ORDER_ATTEMPTS):
+            try:
+                self._topic.compare_and_set(f"wasmline.order.{job}", decide)
+                break
+            except Conflict:
+                if attempt == ORDER_ATTEMPTS - 1:
+                    raise
         return made[-1]
 
     @staticmethod
@@ -148,23 +190,52 @@ class JobDriver:
     """
 
     def __init__(self, config: KafkaConfig, job: str) -> None:
+        self._config = config
         self._job = job
-        self._writer = TransactionalWriter(config, topics.JOBS, f"wasmline.job.{job}")
+        self._claimed: BatchClaim | None = None
+        self._writer = self._open()
 
-    def claim(self, claim: BatchClaim) -> None:
-        """Record ``claim`` durably. Raises Fenced when a newer driver has claimed the job."""
+    def claim(self, claim: BatchClaim, earlier: BatchClaim | None = None) -> None:
+        """Record ``claim`` durably. Raises Fenced when a newer driver has claimed the job.
+
+        ``earlier`` is kept beside it as the last claim about another topic. The cluster forgets the producer of a
+        driver that has claimed nothing for ``transactional.id.expiration.ms``, a week by default; another takes its
+        place if the newest claim is still this driver's.
+        """
+        records: dict[bytes, bytes | None] = {f"{self._job}/batch".encode(): encode(claim)}
+        if earlier is not None:
+            records[f"{self._job}/batch/{earlier.topic_id}".encode()] = encode(earlier)
         try:
-            self._writer.write({f"{self._job}/batch".encode(): encode(claim)})
+            try:
+                self._writer.write(records)
+            except ProducerIdExpired:
+                self._refuse_others()  # first: the newer driver would be fenced in vain
+                self._writer.close()
+                self._writer = self._open()
+                self._refuse_others()
+                self._writer.write(records)
         except Conflict as conflict:
             raise _fenced(self._job) from conflict
+        self._claimed = claim
 
     def close(self) -> None:
         """Close the Kafka client."""
         self._writer.close()
 
+    def _open(self) -> TransactionalWriter:
+        return TransactionalWriter(self._config, topics.JOBS, f"wasmline.job.{self._job}")
+
+    def _refuse_others(self) -> None:
+        jobs = JobLog(self._config)
+        try:
+            if jobs.last_batch(self._job) != self._claimed:
+                raise _fenced(self._job)
+        finally:
+            jobs.close()
+
 
 class ClaimKeeper:
-    """Claims further what another process of the same driver has claimed.
+    """Claims for a driver, which may be several processes.
 
     Who takes a job over is decided by the newest claim, and not by who fenced whom: a process of an older driver may
     come late to its first claim, and fence those of the newer one, which then goes on.
@@ -177,21 +248,43 @@ class ClaimKeeper:
         self._jobs = JobLog(config)
         self._driver: JobDriver | None = None
 
-    def claim(self, claim: BatchClaim) -> None:
-        """Record ``claim`` durably. Raises Fenced when another driver has claimed the job."""
+    def take_over(self, claim: Callable[[BatchClaim | None], BatchClaim]) -> None:
+        """Make the driver the job's, by what ``claim`` makes of the newest claim once all other drivers are fenced.
+
+        Raises Fenced when others that claim at this very moment come in between again and again.
+        """
+        for attempt in range(TAKEOVER_ATTEMPTS):
+            self._forget()
+            self._driver = JobDriver(self._config, self._job)
+            try:
+                self._driver.claim(claim(self._jobs.last_batch(self._job)))
+            except Fenced:
+                if attempt == TAKEOVER_ATTEMPTS - 1:
+                    raise
+            else:
+                self._jobs.close()
+                return
+
+    def claim(self, claim: BatchClaim, earlier: BatchClaim | None = None) -> None:
+        """Record ``claim`` durably, and ``earlier`` as JobDriver does. Raises Fenced when another driver claimed.
+
+        Where the cluster does not take it, or it is unknown whether it did, it is recorded once more, for CLAIM_S.
+        """
+        deadline = time.monotonic() + CLAIM_S
         while True:
             if self._driver is None:
-                self._refuse_others()  # first: it would be fenced in vain
+                self.refuse_others()  # first: it would be fenced in vain
                 self._driver = JobDriver(self._config, self._job)
-                self._refuse_others()
+                self.refuse_others()
                 self._jobs.close()  # or its client would keep whatever is written until somebody reads again
             try:
-                self._driver.claim(claim)
+                self._driver.claim(claim, earlier)
             except Fenced:
                 self._forget()
-            except KafkaError:
+            except KafkaError as error:
                 self._forget()  # a transaction that failed is left to the next client to end
-                raise
+                if not error.retryable or time.monotonic() > deadline:
+                    raise
             else:
                 return
 
@@ -200,7 +293,8 @@ class ClaimKeeper:
         self._jobs.close()
         self._forget()
 
-    def _refuse_others(self) -> None:
+    def refuse_others(self) -> None:
+        """Raise Fenced when another driver has claimed the job."""
         newest = self._jobs.last_batch(self._job)
         if newest is None or newest.driver != self._name:
             raise _fenced(self._job)

@@ -1,4 +1,4 @@
-"""How a job stands: what is wanted of it, what its run last said, and its partitions."""
+"""The state of a job: what is wanted of it, the last report of its run, and the status of its partitions."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ class PartitionTotals:
     retries: int = 0
     records_in: int = 0
     records_out: int = 0
+    lost_offsets: int = 0
     dead_letters: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, partitions: Iterable[PartitionStatus]) -> PartitionTotals:
         """Return the sums over some partitions, the most frequent reason of dead letters first."""
         known = list(partitions)
-        names = ("lag", "rate", "in_flight", "stuck_keys", "retries", "records_in", "records_out")
+        names = ("lag", "rate", "in_flight", "stuck_keys", "retries", "records_in", "records_out", "lost_offsets")
         sums: dict[str, Any] = {name: sum(getattr(each, name) for each in known) for name in names}
         letters: Counter[str] = Counter()
         for each in known:

@@ -1,8 +1,14 @@
-"""The control topics: names, and the one way to make them."""
+"""The control topics: names, and the one way to make them and to look at those that exist."""
 
 from __future__ import annotations
 
-from wasmline.kafka import KafkaConfig, Topics
+import logging
+from collections.abc import Mapping
+
+from wasmline.errors import TopicMisconfigured, TopicNotFound
+from wasmline.kafka import KafkaConfig, TopicInfo, Topics
+
+logger = logging.getLogger(__name__)
 
 MODULES = "_wasmline.modules"
 DEPLOYMENTS = "_wasmline.deployments"
@@ -22,10 +28,46 @@ POLICIES = {MODULES: COMPACTED, DEPLOYMENTS: COMPACTED, JOBS: COMPACTED, STATUS:
 
 
 def ensure(config: KafkaConfig) -> None:
-    """Make the control topics that are missing: one partition each, on up to three replicas, two of them in sync."""
+    """Make the control topics that are missing: one partition each, on up to three replicas, two of them in sync.
+
+    Raises TopicMisconfigured where one exists with settings that could lose what is written to it, or hide it.
+    """
     topics = Topics(config)
     replicas = min(3, topics.brokers())
     durable = {"min.insync.replicas": str(min(2, replicas))}
+    found: dict[str, TopicInfo] = {}
     for topic, policy in POLICIES.items():
-        if not topics.exists(topic):
+        try:
+            found[topic] = topics.describe(topic)
+        except TopicNotFound:
             topics.create(topic, 1, config={**policy, **durable}, replication=replicas, exist_ok=True)
+    for topic, settings in topics.settings(found).items():
+        _refuse_misconfigured(config, found[topic], settings)
+
+
+def _refuse_misconfigured(config: KafkaConfig, topic: TopicInfo, settings: Mapping[str, str] | None) -> None:
+    if topic.partitions != 1:
+        text = f"{topic.name} has {topic.partitions} partitions, and what is written to any but the first is not read: "
+        text += (
+            f"delete it (kafka-topics --bootstrap-server {config.bootstrap_servers} --delete --topic {topic.name}), "
+        )
+        text += "and deploy and order anew what stood in it"
+        raise TopicMisconfigured(text, topic=topic.name, setting="partitions")
+    if settings is None:
+        logger.warning("the settings of %s are not for this client to read, and are not looked at", topic.name)
+        return
+    policy = POLICIES[topic.name]["cleanup.policy"]
+    least = min(2, topic.replication)
+    wanted = {
+        "cleanup.policy": (policy, settings.get("cleanup.policy", policy) == policy),
+        "min.insync.replicas": (str(least), int(settings.get("min.insync.replicas", least)) >= least),
+        "unclean.leader.election.enable": ("false", settings.get("unclean.leader.election.enable") != "true"),
+    }
+    for setting, (value, is_met) in wanted.items():
+        if not is_met:
+            text = (
+                f"{topic.name} has {setting}={settings[setting]}, under which what is written to it may be lost: set "
+            )
+            text += f"it (kafka-configs --bootstrap-server {config.bootstrap_servers} --alter --entity-type topics "
+            text += f"--entity-name {topic.name} --add-config {setting}={value})"
+            raise TopicMisconfigured(text, topic=topic.name, setting=setting)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from confluent_kafka import IsolationLevel, KafkaError, TopicCollection, TopicPartition
 from confluent_kafka.admin import ConfigResource, NewTopic, OffsetSpec, TopicDescription  # type: ignore[attr-defined]  # public, though not in its __all__
@@ -57,9 +59,15 @@ class Topics:
         factor = -1 if replication is None else replication
         topic = NewTopic(name, num_partitions=partitions, replication_factor=factor, config=dict(config or {}))
         exists = KafkaFailed(f"topic {name} exists already on {self._servers}")
-        answers = self._admin.client.create_topics([topic], request_timeout=self._timeout)
+
+        def ask(codes: Codes) -> None:
+            answers = self._admin.client.create_topics([topic], request_timeout=self._timeout)
+            self._admin.result(answers[name], {KafkaError.TOPIC_ALREADY_EXISTS: exists, **codes})
+
+        # A broker counts for replicas a while after it is up only.
+        too_few = f"{self._servers} has fewer brokers up than {name} has replicas"
         try:
-            self._admin.result(answers[name], {KafkaError.TOPIC_ALREADY_EXISTS: exists})
+            self._admin.settled(ask, (KafkaError.INVALID_REPLICATION_FACTOR,), too_few, learns=True)
         except KafkaFailed as error:
             if not (exist_ok and error is exists):
                 raise
@@ -98,22 +106,38 @@ class Topics:
 
         Raises TopicNotFound.
         """
-        resource = ConfigResource(ConfigResource.Type.TOPIC, name)
+        settings = self.settings([name])[name]
+        return None if settings is None else int(settings["max.message.bytes"])
+
+    def settings(self, names: Collection[str]) -> dict[str, dict[str, str] | None]:
+        """Return the settings of topics, defaults among them; None where this client may not ask for them.
+
+        Raises TopicNotFound.
+        """
+        resources = {name: ConfigResource(ConfigResource.Type.TOPIC, name) for name in names}
+        if not resources:
+            return {}
+
+        def ask(_: Codes) -> dict[str, dict[str, str] | None]:
+            asked = list(resources.values())
+            answers = self._admin.client.describe_configs(asked, request_timeout=self._admin.attempt)
+            return {name: self._settings(name, answers[resource]) for name, resource in resources.items()}
+
+        return self._admin.settled(ask, (), "", learns=True)
+
+    def _settings(self, name: str, answer: Future[Any]) -> dict[str, str] | None:
         hidden = KafkaFailed(f"the settings of topic {name} are not for this client to read")
-        answers = self._admin.client.describe_configs([resource], request_timeout=self._timeout)
+        codes = {**self._missing(name), KafkaError.TOPIC_AUTHORIZATION_FAILED: hidden}
         try:
-            settings = self._admin.result(
-                answers[resource], {**self._missing(name), KafkaError.TOPIC_AUTHORIZATION_FAILED: hidden}
-            )
+            return {key: each.value for key, each in self._admin.result(answer, codes).items()}
         except KafkaFailed as error:
             if error is not hidden:
                 raise
             return None
-        return int(settings["max.message.bytes"].value)
 
     def brokers(self) -> int:
         """Return how many brokers are up."""
-        return len(self._admin.result(self._admin.client.describe_cluster(request_timeout=self._timeout)).nodes)
+        return len(self._admin.brokers())
 
     def beginning_offsets(self, name: str) -> dict[int, int]:
         """Return the first offset that is kept, by partition. Raises TopicNotFound."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
@@ -32,6 +33,10 @@ LOOK_AGAIN = 0.1
 ASK_AGAIN = 0.02
 """Seconds until a cluster that is between two states is asked again."""
 
+NEVER_S = 3_600.0
+"""Request timeout of what a group's coordinator is asked, longer than its client is kept. Once a request has timed out
+in librdkafka, the next connection to the coordinator aborts the process (its issue 4605), so that we wait ourselves."""
+
 REFUSALS = (KafkaError._AUTHENTICATION, KafkaError._SSL)
 """Troubles that do not pass by waiting: wrong credentials, an unknown certificate."""
 
@@ -42,16 +47,17 @@ class Administrator:
     def __init__(self, config: KafkaConfig, timeout: float) -> None:
         self.servers = config.bootstrap_servers
         self.timeout = timeout
+        self._config = config
         self._troubles: list[KafkaError] = []
-        with mapped(self.servers):
-            # The list's own method and not one of ours: no cycle keeps the client's threads alive after us.
-            self.client = AdminClient(config.client(error_cb=self._troubles.append))
+        self.client = self._connect()
 
-    def result(self, answer: Future[T], codes: Codes | None = None) -> T:
+    def result(self, answer: Future[T], codes: Codes | None = None, *, limit: float = math.inf) -> T:
         """Return what ``answer`` comes to; ``codes`` says what a particular error code means here.
 
-        Raises BrokerUnavailable when nobody answers in time, KafkaError as soon as the cluster refuses the connection.
+        Raises BrokerUnavailable when nobody answers in time, the client's or ``limit`` seconds, and KafkaError as soon
+        as the cluster refuses the connection.
         """
+        deadline = time.monotonic() + limit
         while True:
             try:
                 with mapped(self.servers, codes):
@@ -62,21 +68,32 @@ class Administrator:
                     raise BrokerUnavailable(message, bootstrap_servers=self.servers) from error
                 raise
             except TimeoutError:
-                trouble = self._trouble()
-                if trouble is not None and trouble.code() in REFUSALS:
-                    raise KafkaFailed(f"{self.servers} refused the connection: {trouble.str()}") from None
+                trouble = self._passing_trouble()
+                if time.monotonic() > deadline:
+                    text = f"{self.servers} did not answer within {limit:.0f} s"
+                    text += f". Last trouble: {trouble.str()}" if trouble else ""
+                    raise BrokerUnavailable(text, bootstrap_servers=self.servers) from None
 
     @property
     def attempt(self) -> float:
         """Seconds that one of several requests may take."""
         return min(ATTEMPT, self.timeout)
 
-    def settled(self, ask: Callable[[Codes], T], passing: Collection[int], state: str, *, learns: bool = False) -> T:
+    def settled(
+        self,
+        ask: Callable[[Codes], T],
+        passing: Collection[int],
+        state: str,
+        *,
+        learns: bool = False,
+        renews: bool = False,
+    ) -> T:
         """Ask again for as long as the answer is one of the ``passing`` codes, and return the one that is not.
 
         ``ask`` is told what these codes mean. Raises BrokerUnavailable with ``state``, what the cluster is in, when
         that has not passed in time. With ``learns`` no answer is asked again, too, and the client learns before who
-        leads by now: by itself it keeps to a leader or a controller that is gone.
+        leads by now: by itself it keeps to a leader or a controller that is gone. With ``renews`` so is it, by a new
+        client: the old one might carry out late what it was asked.
         """
         unsettled = BrokerUnavailable(state, bootstrap_servers=self.servers)
         deadline = time.monotonic() + self.timeout
@@ -84,12 +101,46 @@ class Administrator:
             try:
                 return ask(dict.fromkeys(passing, unsettled))
             except BrokerUnavailable as error:
-                if not (error is unsettled or learns) or time.monotonic() > deadline:
+                if renews and error is not unsettled:
+                    self.client = self._connect()
+                if not (error is unsettled or learns or renews) or time.monotonic() > deadline:
                     raise
                 time.sleep(ASK_AGAIN)
             if learns:
                 with suppress(KafkaException):  # who does not answer this either is asked again
                     self.client.list_topics(timeout=self.attempt)
+
+    def brokers(self) -> list[int]:
+        """Return the numbers of the brokers that are up. Raises BrokerUnavailable.
+
+        DescribeCluster is not asked: librdkafka aborts the process over its answer while every broker is fenced, as the
+        only one is for a while after it was killed.
+        """
+
+        def ask(codes: Codes) -> list[int]:
+            try:
+                with mapped(self.servers, codes):
+                    found = sorted(self.client.list_topics(timeout=self.attempt).brokers)
+            except BrokerUnavailable:
+                self._passing_trouble()
+                raise
+            if not found:
+                raise codes[KafkaError._PARTIAL]
+            return found
+
+        return self.settled(ask, (KafkaError._PARTIAL,), f"no broker of {self.servers} is ready", learns=True)
+
+    def _connect(self) -> AdminClient:
+        with mapped(self.servers):
+            # The list's own method and not one of ours: no cycle keeps the client's threads alive after us.
+            return AdminClient(self._config.client(error_cb=self._troubles.append))
+
+    def _passing_trouble(self) -> KafkaError | None:
+        """Return what ``_trouble`` does. Raises KafkaError where the cluster refuses the connection."""
+        trouble = self._trouble()
+        if trouble is not None and trouble.code() in REFUSALS:
+            raise KafkaFailed(f"{self.servers} refused the connection: {trouble.str()}") from None
+        return trouble
 
     def _trouble(self) -> KafkaError | None:
         """Return the last thing that went wrong with a connection; the client reports it when it is polled."""

@@ -20,7 +20,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from wasmline.errors import BrokerUnavailable, ClientClosed, InexactMetadata, NotAuthorized, TopicNotFound
 from wasmline.errors import KafkaError as KafkaFailed
-from wasmline.kafka.administrator import Administrator
+from wasmline.kafka.administrator import NEVER_S, Administrator
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.failures import mapped
 from wasmline.kafka.librdkafka import NO_CALLBACK, Entry, Librdkafka, entries_of
@@ -42,8 +42,8 @@ class CommitDoor(Protocol):
 
     Errors are the client's KafkaException, with the code and the flags ``retriable``, ``txn_requires_abort`` and
     ``fatal`` that librdkafka gave; ``wasmline.kafka.failures.mapped`` makes them ours. A closed client raises
-    ClientClosed. Times are in seconds. Several threads may call at once; as with the client's own methods, nobody may
-    close the client meanwhile.
+    ClientClosed. Times are in seconds. Several threads may call at once; ``wasmline.kafka.librdkafka.close`` ends a
+    client that they may be using.
     """
 
     keeps_metadata: bool
@@ -144,7 +144,7 @@ def self_test(
 def _delete_group(config: KafkaConfig, group: str, timeout: float) -> None:
     admin = Administrator(config, timeout)
     try:
-        admin.result(admin.client.delete_consumer_groups([group], request_timeout=timeout)[group])
+        admin.result(admin.client.delete_consumer_groups([group], request_timeout=NEVER_S)[group], limit=timeout)
     except KafkaFailed as error:
         logger.debug("group %s is left to expire: %s", group, error)
 
@@ -160,11 +160,10 @@ class ExactDoor:
     def committed(
         self, consumer: Consumer, partitions: Iterable[TopicPartition], timeout: float = TIMEOUT
     ) -> dict[TopicPartition, CommittedOffset]:
-        handle = self._library.handle(consumer)
         asked = [Entry(*partition) for partition in dict.fromkeys(partitions)]
-        if not asked:
-            return {}
-        with self._library.partitions(asked) as made:
+        with self._library.lent(consumer) as handle, self._library.partitions(asked) as made:
+            if not asked:
+                return {}
             code = self._library["committed"](handle, made, _milliseconds(timeout))
             if code == KafkaError._TIMED_OUT:
                 message = f"no committed offsets within {timeout:g} s: no broker answered, or a transaction holds them"
@@ -182,9 +181,11 @@ class ExactDoor:
     def commit(
         self, consumer: Consumer, offsets: Mapping[TopicPartition, CommittedOffset], timeout: float = TIMEOUT
     ) -> None:
-        handle = self._library.handle(consumer)
-        if not offsets:
-            return
+        with self._library.lent(consumer, is_last=True) as handle:
+            if offsets:
+                self._commit(handle, offsets, timeout)
+
+    def _commit(self, handle: int, offsets: Mapping[TopicPartition, CommittedOffset], timeout: float) -> None:
         # rd_kafka_commit waits without limit; a late answer goes down with this queue.
         queue = self._library["queue_new"](handle)
         try:
@@ -211,9 +212,13 @@ class ExactDoor:
         offsets: Mapping[TopicPartition, CommittedOffset],
         timeout: float = TIMEOUT,
     ) -> None:
-        handle = self._library.handle(producer)
-        if not offsets:
-            return
+        with self._library.lent(producer) as handle:
+            if offsets:
+                self._send(handle, group_metadata, offsets, timeout)
+
+    def _send(
+        self, handle: int, group_metadata: Any, offsets: Mapping[TopicPartition, CommittedOffset], timeout: float
+    ) -> None:
         with self._library.group(group_metadata) as group, self._library.partitions(_entries(offsets)) as made:
             error = self._library["send_offsets_to_transaction"](handle, made, group, _milliseconds(timeout))
             self._library.check(error)

@@ -19,11 +19,12 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
-from wasmline.errors import BrokerUnavailable, Conflict
+from wasmline.errors import BrokerUnavailable, Conflict, ProducerIdExpired
 from wasmline.kafka.administrator import Administrator
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.failures import mapped
 from wasmline.kafka.log_offsets import log_offsets
+from wasmline.kafka.producer import bounded
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +39,9 @@ FENCED = (
     KafkaError.INVALID_PRODUCER_EPOCH,
     KafkaError.CONCURRENT_TRANSACTIONS,
 )
+
+FORGOTTEN = (KafkaError.INVALID_PRODUCER_ID_MAPPING, KafkaError.UNKNOWN_PRODUCER_ID)
+"""What a coordinator answers for a transactional.id that has expired."""
 
 
 class TransactionalWriter:
@@ -58,16 +62,32 @@ class TransactionalWriter:
             }
         )
         with self._fencing():
-            self._producer = Producer(settings)
+            self._producer = Producer(bounded(settings))
             self._producer.init_transactions(TIMEOUT)
 
     def write(self, records: Mapping[bytes, bytes | None]) -> None:
-        """Write ``records`` in one transaction. Raises Conflict when a newer writer took the id over."""
+        """Write ``records`` in one transaction. After a failure this writer cannot be used any more.
+
+        Raises Conflict when a newer writer took the id over, ProducerIdExpired when the cluster forgot this one, and
+        BrokerUnavailable when the cluster did not take them in time.
+        """
+        undelivered: list[KafkaError] = []
+
+        def delivered(error: KafkaError | None, _: Message) -> None:
+            if error is not None:
+                undelivered.append(error)
+
         with self._fencing():
             self._producer.begin_transaction()
             for key, value in records.items():
-                self._producer.produce(self._topic, key=key, value=value)
-            self._producer.commit_transaction(TIMEOUT)
+                self._producer.produce(self._topic, key=key, value=value, on_delivery=delivered)
+            try:
+                self._producer.commit_transaction(TIMEOUT)
+            except KafkaException as error:
+                self._producer.poll(0)
+                if undelivered and error.args[0].code() == KafkaError._INCONSISTENT:
+                    raise KafkaException(undelivered[0]) from error
+                raise
 
     def close(self) -> None:
         """End the client; a transaction left open is aborted by the id's next writer."""
@@ -75,7 +95,8 @@ class TransactionalWriter:
 
     def _fencing(self) -> AbstractContextManager[None]:
         conflict = Conflict(f"another writer took {self._id} over in {self._topic}", name=self._id, generation=None)
-        return mapped(self._bootstrap, dict.fromkeys(FENCED, conflict))
+        expired = ProducerIdExpired(f"{self._bootstrap} has forgotten the producer {self._id}: make another")
+        return mapped(self._bootstrap, {**dict.fromkeys(FENCED, conflict), **dict.fromkeys(FORGOTTEN, expired)})
 
 
 class CompactedTopic:
@@ -102,7 +123,11 @@ class CompactedTopic:
             consumer, admin = self._clients or self._open()
             partition = TopicPartition(self._topic, 0)
             latest = {partition: OffsetSpec.latest()}  # type: ignore[no-untyped-call]
-            self._follow(consumer, log_offsets(admin, latest, IsolationLevel.READ_UNCOMMITTED)[0])
+            end = log_offsets(admin, latest, IsolationLevel.READ_UNCOMMITTED)[0]
+            if end < self._end:  # the topic was deleted and made anew
+                self.close()
+                consumer, admin = self._open()
+            self._follow(consumer, end)
             return dict(self._view)
 
     def compare_and_set(

@@ -14,6 +14,7 @@ from wasmline.errors import KafkaError as KafkaFailed
 UNREACHABLE = (
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError._TRANSPORT,
+    KafkaError._DESTROY_BROKER,
     KafkaError._RESOLVE,
     KafkaError._TIMED_OUT,
     KafkaError._TIMED_OUT_QUEUE,
@@ -23,14 +24,27 @@ UNREACHABLE = (
     KafkaError.COORDINATOR_NOT_AVAILABLE,
 )
 
-CHANGING = (
-    KafkaError.NOT_COORDINATOR,
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+LEADERLESS = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+)
+"""What is answered for a partition that is new, or whose leader has just gone: for a moment."""
+
+CHANGING = (
+    *LEADERLESS,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.BROKER_NOT_AVAILABLE,
+    KafkaError.REPLICA_NOT_AVAILABLE,
+    KafkaError.NOT_CONTROLLER,
     KafkaError.NETWORK_EXCEPTION,
     KafkaError.NOT_ENOUGH_REPLICAS,
     KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    KafkaError.CONCURRENT_TRANSACTIONS,
+    KafkaError.UNSTABLE_OFFSET_COMMIT,
 )
 """What a cluster answers while it replaces a broker."""
 

@@ -6,9 +6,10 @@ import time
 import uuid
 from collections.abc import Collection, Iterator
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from wasmline.errors import BrokerUnavailable
+from wasmline.errors import KafkaError as KafkaFailed
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.failures import mapped
 
@@ -30,12 +31,12 @@ class Follower:
                         "group.id": f"wasmline.follower.{uuid.uuid4()}",  # demanded by the client, never joined
                         "enable.auto.commit": "false",
                         "isolation.level": "read_committed",
-                        "auto.offset.reset": "earliest",
+                        "auto.offset.reset": "error",
                         "enable.partition.eof": "true",
                     }
                 )
             )
-            self._consumer.assign([TopicPartition(topic, 0, 0) for topic in topics])
+            self._consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING) for topic in topics])
 
     @property
     def positions(self) -> dict[str, int]:
@@ -69,5 +70,7 @@ class Follower:
         elif error.code() == KafkaError._PARTITION_EOF:
             self._next[topic] = max(self._next[topic], offset)
             self._behind.discard(topic)
+        elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+            raise KafkaFailed(f"{topic} was deleted and made anew: what was read of it is not known there any more")
         elif not error.retriable():
             raise KafkaException(error)

@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -51,6 +53,15 @@ _Handle = _Event = _Queue = _Error = _Group = ctypes.c_void_p
 NO_CALLBACK = _OnCommit(lambda handle, error, partitions, opaque: None)
 """What to commit with when the answer is polled for: without any, the library queues a second answer for the client's
 own callback, which stays in memory until the client is polled."""
+
+_calls: Counter[int] = Counter()
+"""Calls under way, by the identity of their client."""
+
+_closing: set[int] = set()
+"""Consumers that are being closed, by their identity."""
+
+_changed = threading.Condition()
+"""Guards both."""
 
 FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "version": (ctypes.c_int,),
@@ -131,6 +142,24 @@ class Librdkafka:
         return handle
 
     @contextmanager
+    def lent(self, client: Consumer | Producer, *, is_last: bool = False) -> Iterator[int]:
+        """Lend the client's handle for calls: ``close`` waits for them. Raises ClientClosed.
+
+        ``is_last``: also to what the client's own callbacks do while it is closed.
+        """
+        with _changed:
+            if id(client) in _closing and not is_last:
+                raise ClientClosed(f"the {type(client).__name__} is about to be closed")
+            handle = self.handle(client)
+            _calls[id(client)] += 1
+        try:
+            yield handle
+        finally:
+            with _changed:
+                _calls[id(client)] -= 1
+                _changed.notify_all()
+
+    @contextmanager
     def partitions(self, entries: Iterable[Entry]) -> Iterator[Any]:
         """Lend a list in the library's memory, which frees the metadata together with the list."""
         made = self["topic_partition_list_new"](0)
@@ -193,6 +222,22 @@ class Librdkafka:
             name = self["name"](self.handle(client)).decode()
             if not name.startswith(f"{label}#{type(client).__name__.lower()}-"):
                 raise InexactMetadata(f"the handle of {label} is that of {name}")
+
+
+def close(consumer: Consumer) -> None:
+    """Close a client once no call has its handle.
+
+    The client's own ``close`` waits for calls of its own methods only: any other call goes on with memory that is free.
+    """
+    with _changed:
+        _closing.add(id(consumer))
+        _changed.wait_for(lambda: not _calls[id(consumer)])
+        del _calls[id(consumer)]
+    try:
+        consumer.close()
+    finally:
+        with _changed:
+            _closing.discard(id(consumer))
 
 
 def entries_of(partitions: Any) -> list[Entry]:

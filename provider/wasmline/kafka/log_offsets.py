@@ -1,4 +1,4 @@
-"""Where a log begins and ends, as its leader tells, however lately that has become one."""
+"""Looks up where logs begin and end with their leaders, also while these change."""
 
 from __future__ import annotations
 
@@ -6,15 +6,10 @@ from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, TopicPar
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # public, though not in its __all__
 
 from wasmline.kafka.administrator import Administrator, Codes
+from wasmline.kafka.failures import LEADERLESS
 
-LEADERLESS = (
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.FENCED_LEADER_EPOCH,
-    KafkaError.UNKNOWN_LEADER_EPOCH,
-    KafkaError.OFFSET_NOT_AVAILABLE,
-)
-"""What a partition answers that is new, or whose leader has just gone: for a moment."""
+UNSETTLED = (*LEADERLESS, KafkaError._NOENT)
+"""_NOENT is what the client answers itself where no broker has told it of a leader."""
 
 
 def log_offsets(
@@ -37,4 +32,4 @@ def log_offsets(
         return found
 
     names = ", ".join(sorted({partition.topic for partition in wanted}))
-    return admin.settled(ask, LEADERLESS, f"a partition of {names} has no leader for now", learns=True)
+    return admin.settled(ask, UNSETTLED, f"a partition of {names} has no leader for now", learns=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from types import TracebackType
 from typing import Any
@@ -26,7 +26,14 @@ DEFAULTS = {
     "retry.backoff.ms": "5",
     "retry.backoff.max.ms": "100",
     "delivery.timeout.ms": "60000",
+    "message.max.bytes": str(32 << 20),  # the topic's own limit is the one that counts
 }
+
+TRANSACTION_TIMEOUT_MS = 60_000
+"""librdkafka's own ``transaction.timeout.ms``."""
+
+TIMEOUTS = ("delivery.timeout.ms", "message.timeout.ms", "socket.timeout.ms")
+"""What may take no longer than a transaction; the first two are one setting."""
 BACK_PRESSURE = 0.05
 
 ANY = -1
@@ -42,7 +49,18 @@ def producer(config: KafkaConfig, **overrides: Any) -> Producer:
     ``overrides`` are librdkafka settings and win over all others. Make it after a fork, never before one.
     """
     with mapped(config.bootstrap_servers):
-        return Producer({**DEFAULTS, **config.client(**overrides)})
+        return Producer(bounded({**DEFAULTS, **config.client(**overrides)}))
+
+
+def bounded(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a producer's settings with its time limits lowered to that of its transactions, where it has any.
+
+    librdkafka refuses others, so that a configuration which is made for all clients would leave no transactional one.
+    """
+    if "transactional.id" not in settings:
+        return dict(settings)
+    most = int(settings.get("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS))
+    return {name: str(min(int(value), most)) if name in TIMEOUTS else value for name, value in settings.items()}
 
 
 def enqueue(
@@ -56,22 +74,32 @@ def enqueue(
 
     ``on_delivery`` None leaves it to the client's own.
     """
+    while not offer(client, topic, record, on_delivery, partition):
+        client.poll(BACK_PRESSURE)
+
+
+def offer(
+    client: Producer,
+    topic: str,
+    record: Record,
+    on_delivery: Callable[[KafkaError | None, Message], None] | None,
+    partition: int = ANY,
+) -> bool:
+    """Hand a record to ``client``, and say whether its queue had room. Raises as ``enqueue`` does."""
     key, value, headers, timestamp = record
-    while True:
-        try:
-            client.produce(
-                topic,
-                value=value,
-                key=key,
-                headers=list(headers or ()),
-                timestamp=timestamp or 0,
-                partition=partition,
-                on_delivery=on_delivery,
-            )
-        except BufferError:
-            client.poll(BACK_PRESSURE)
-        else:
-            return
+    try:
+        client.produce(
+            topic,
+            value=value,
+            key=key,
+            headers=list(headers or ()),
+            timestamp=timestamp or 0,
+            partition=partition,
+            on_delivery=on_delivery,
+        )
+    except BufferError:
+        return False
+    return True
 
 
 def missing_topic(topic: str, servers: str) -> dict[int, WasmlineError]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from wasmline.errors import BrokerUnavailable
+from wasmline.errors import BrokerUnavailable, OffsetOutOfRange
 from wasmline.errors import KafkaError as KafkaFailed
 from wasmline.kafka.admin import Topics
 from wasmline.kafka.config import KafkaConfig
@@ -28,12 +28,12 @@ LOOK_AGAIN = 0.05
 def read_slice(config: KafkaConfig, topic: str, ranges: Mapping[int, tuple[int, int]]) -> Iterator[Message]:
     """Yield the committed records of ``{partition: (from, to)}``, ``to`` excluded, in order within a partition.
 
-    Offsets without a record (transaction markers, aborted or compacted records) are passed over. Raises KafkaError
-    where the cluster no longer keeps the beginning of a range, BrokerUnavailable when nothing comes for 30 seconds.
+    Offsets without a record (transaction markers, aborted or compacted records) are passed over. Raises
+    OffsetOutOfRange where the cluster no longer keeps the beginning of a range, BrokerUnavailable when nothing comes
+    for 30 seconds.
     """
-    gone = KafkaFailed(f"{topic} no longer keeps the first offsets of {dict(ranges)}: its retention removed them")
     wanted = {partition: bounds for partition, bounds in ranges.items() if bounds[0] < bounds[1]}
-    with mapped(config.bootstrap_servers, {KafkaError._AUTO_OFFSET_RESET: gone}):
+    with mapped(config.bootstrap_servers):
         yield from _read(config, topic, wanted, reset="error")
 
 
@@ -108,6 +108,10 @@ def _until(consumer: Consumer, topic: str, ends: dict[int, int], config: KafkaCo
 def _position(message: Message) -> tuple[int, int]:
     """Return the partition and offset of a record or of the end of a partition; raise what else the client reports."""
     error, partition, offset = message.error(), message.partition(), message.offset()
+    if error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET and partition is not None:
+        where = f"{message.topic()}-{partition}"
+        text = f"{where} no longer keeps offset {offset}: its retention removed it"
+        raise OffsetOutOfRange(text, topic=message.topic(), partition=partition, offset=offset or 0, start=None)
     if error is not None and error.code() != KafkaError._PARTITION_EOF:
         raise KafkaException(error)
     if partition is None or offset is None:

@@ -16,6 +16,9 @@ from wasmline.local import supervisor
 LOOK_AGAIN = 0.02
 """Seconds between two looks at a process."""
 
+EXECUTED = 2.0
+"""Seconds until a program that was started has the command line by which it is known, or has ended."""
+
 GRACE = 15.0
 """Seconds that a service gets to end by itself before it is killed."""
 
@@ -48,7 +51,9 @@ class Service:
         answer = subprocess.run(
             _launcher(0, command, log), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=True
         )
-        return cls(int(answer.stdout), mark, detached=True)
+        service = cls(int(answer.stdout), mark, detached=True)
+        wait_until(service.alive, EXECUTED)
+        return service
 
     def alive(self) -> bool:
         """Say whether the service still runs."""

@@ -23,6 +23,9 @@ JVM_OPTIONS = (
     "-XX:ReservedCodeCacheSize=64m",
 )
 
+# Records that are brought from elsewhere with their own times would be gone within minutes.
+RETENTION = {"log.retention.hours": "-1"}
+
 SMALL = {
     "num.network.threads": "2",
     "num.io.threads": "2",
@@ -56,6 +59,7 @@ def server_properties(cluster: Cluster, node: Node, folder: Path, security: Sasl
         "log.dirs": str(folder / "data"),
         **_listeners(cluster, node, secured=security is not None),
         **_replication(len(cluster.nodes)),
+        **RETENTION,
         **SMALL,
         **QUICK_FAILOVER,
     }

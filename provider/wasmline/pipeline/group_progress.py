@@ -2,35 +2,86 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable, Iterable, Mapping
 
-from wasmline.consumer.confluent.assigned import lost
+from wasmline.consumer.backend import virtual_shards
+from wasmline.consumer.confluent.assigned import GroupProgress, lost
+from wasmline.consumer.confluent.batch_transactions import BatchTransactions
+from wasmline.consumer.confluent.source import PATIENCE
+from wasmline.consumer.confluent.transactions import SETTINGS
+from wasmline.jobs import JobSpec, stream_of
 from wasmline.kafka import ConsumerGroups, KafkaConfig, Topics
-from wasmline.records import TopicPartition
+from wasmline.records import CommittedOffset, TopicPartition
 
 
-def settle(
+def stable_progress(
     config: KafkaConfig,
-    group: str,
+    job: JobSpec,
     topic: str,
-    starting: Literal["earliest", "latest"],
+    partitions: Iterable[int],
+    limit: float = PATIENCE,
     *,
-    known: int = 0,
-    is_anew: bool = False,
-) -> dict[int, int]:
+    keeps_maps: bool = False,
+) -> dict[int, CommittedOffset]:
+    """Return what a job's group has committed of a topic, once every transaction that holds some of it is decided.
+
+    Raises BrokerUnavailable where one is open for ``limit`` seconds.
+    """
+    progress = GroupProgress(config, job.group, job.transactional_id, keeps_maps=keeps_maps)
+    try:
+        found = progress.read([TopicPartition(topic, each) for each in partitions], limit)
+    finally:
+        progress.close()
+    return {partition.partition: each for partition, each in found.items()}
+
+
+def progress_transactions(config: KafkaConfig, job: JobSpec) -> BatchTransactions:
+    """Return transactions of progress alone, with no longer time-outs than the job's own have.
+
+    Not every cluster allows the quarter of an hour of a micro-batch, which the parallel mode does not ask for.
+    """
+    is_parallel = job.stream is not None and job.stream.mode == "parallel"
+    brief = {name: SETTINGS[name] for name in ("transaction.timeout.ms", "delivery.timeout.ms")}
+    return BatchTransactions(config, job.group, job.transactional_id, brief if is_parallel else {})
+
+
+def correct(
+    config: KafkaConfig, job: JobSpec, topic: str, offsets: Mapping[int, int], refuse_others: Callable[[], None]
+) -> None:
+    """Commit where partitions go on, whatever the group has of them.
+
+    With exactly-once, whoever works on them is fenced before, so that nobody commits anything else after it.
+    ``refuse_others`` raises where a newer driver has claimed the job: it is asked last, because a driver that stood
+    still since its plan would undo what the newer one has done.
+    """
+    if stream_of(job).delivery == "at_least_once":
+        if offsets:
+            refuse_others()
+            named = {TopicPartition(topic, each): offset for each, offset in offsets.items()}
+            ConsumerGroups(config).commit_offsets(job.group, named)
+        return
+    transactions = progress_transactions(config, job)
+    try:
+        for shard in virtual_shards(offsets):
+            progress = {TopicPartition(topic, each): CommittedOffset(offsets[each]) for each in shard}
+            with transactions.open(list(progress)) as transaction:
+                refuse_others()
+                transaction.commit(progress)
+    finally:
+        transactions.close()
+
+
+def settle(config: KafkaConfig, group: str, topic: str, *, known: int) -> dict[int, int]:
     """See to it that every partition of a topic has progress in the group, and return it.
 
-    ``known`` partitions must have it. The others begin at ``starting`` where the group has been at none of them, and at
-    their beginning where it has: they came later. What is committed says nothing of a topic that ``is_anew`` under its
-    name. Raises ProgressLost.
+    ``known`` partitions must have it. The others came later, and begin at their beginning. Raises ProgressLost.
     """
-    groups, topics = ConsumerGroups(config), Topics(config)
-    committed = {} if is_anew else groups.committed(group, topic)
+    groups = ConsumerGroups(config)
+    committed = groups.committed(group, topic)
     for partition in range(known):
         if partition not in committed:
-            raise lost(group, topic, partition, None, None)
-    begins_at_end = starting == "latest" and not committed
-    starts = topics.end_offsets(topic) if begins_at_end else topics.beginning_offsets(topic)
+            raise lost(group, topic, partition, None)
+    starts = Topics(config).beginning_offsets(topic)
     if new := {TopicPartition(topic, each): at for each, at in starts.items() if each not in committed}:
         groups.commit_offsets(group, new)
     return starts | committed

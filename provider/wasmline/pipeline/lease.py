@@ -1,7 +1,7 @@
 """A lease: some partitions of a job for a while. Who gives leases out, Spark or another, does not matter here.
 
 All that a lease leaves behind is in Kafka: outputs, the group's progress, statuses. A lease that is run again, or after
-it is over, or by two at a time, is therefore one that has less to do, or nothing: ``reference/leases_eos.md``.
+it is over, or by two at a time, is therefore one that has less to do, or nothing: docs/protocols/leases.md.
 """
 
 from __future__ import annotations
@@ -10,12 +10,17 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from wasmline import clock
 from wasmline.deploy import BatchClaim, Deployment, JobControl
-from wasmline.errors import InvalidJob
-from wasmline.jobs import JobSpec, StreamSpec
+from wasmline.jobs import JobSpec, StreamSpec, stream_of
 
 FROZEN = 10.0
 """Seconds without a sign of life after which somebody else may have been given the partitions."""
+
+
+def lease_name(driver: str, epoch: int) -> str:
+    """Return the name of a round of leases."""
+    return f"{driver}.{epoch}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,15 +48,18 @@ class Lease:
     keeps_maps: bool = True
 
     @property
+    def name(self) -> str:
+        """What tells it from every other lease of the job; those of one round share it."""
+        return lease_name(self.driver, self.epoch)
+
+    @property
     def partitions(self) -> tuple[int, ...]:
         """Which they are."""
         return tuple(self.progress)
 
     @property
     def stream(self) -> StreamSpec:
-        if self.job.stream is None:
-            raise InvalidJob(f"job {self.job.job} is no stream")
-        return self.job.stream
+        return stream_of(self.job)
 
     def superseded(self, control: JobControl) -> str | None:
         """Return why the lease is over by what was written since it was given out, or None."""
@@ -84,13 +92,13 @@ class Tenure:
 
     def __init__(self, until: float) -> None:
         self._until = until
-        self._renewed = time.monotonic()
+        self._renewed = clock.uptime()
         self._lost = False
 
     def renew(self) -> None:
         """Say that this process is alive; too late, that changes nothing."""
         if self.held():
-            self._renewed = time.monotonic()
+            self._renewed = clock.uptime()
 
     def lose(self) -> None:
         """Hear that the partitions are somebody else's."""
@@ -98,5 +106,5 @@ class Tenure:
 
     def held(self) -> bool:
         """Say whether the partitions are this process's to work on."""
-        self._lost = self._lost or time.monotonic() - self._renewed > FROZEN or time.time() > self._until
+        self._lost = self._lost or clock.uptime() - self._renewed > FROZEN or time.time() > self._until
         return not self._lost

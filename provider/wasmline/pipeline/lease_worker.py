@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from wasmline.consumer import ConsumedRecord, ConsumerHealth, ConsumerOptions, ParallelConsumer, PerThread, RetryPolicy
 from wasmline.consumer.confluent.assigned import AssignedBackend, Share
@@ -22,6 +22,7 @@ from wasmline.errors import (
     KafkaError,
     ModuleError,
     ProducerFenced,
+    ProgressLost,
     RecordGivenUp,
     TransformError,
     WasmlineError,
@@ -37,8 +38,6 @@ from wasmline.records import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 DRAIN = 30.0
 """Seconds that records in flight may take to be done once a lease is over."""
 
@@ -50,6 +49,10 @@ LOOK = 0.25
 
 TELL = 1.0
 """Seconds between two statuses."""
+
+LEAST = 5.0
+"""Seconds that a lease is worked on, however little of it this machine's clock says is left: where that is ahead of the
+planner's, no lease would ever be worked on."""
 
 BACK_OFF = 1.0
 """Seconds until work that a broker interrupted is begun anew."""
@@ -66,12 +69,19 @@ class LeaseWorker:
         self._config = config
         self._lease = lease
         self._beat = beat
-        self._tenure = Tenure(lease.until + DRAIN + GRACE)
+        left = min(max(LEAST, lease.until - time.time()), lease.stream.lease_seconds)
+        self._until = time.time() + left
+        self._tenure = Tenure(self._until + DRAIN + GRACE)
         self._control = JobControl(lease.job.job, lease.stream.transform)
         self._over = threading.Event()
-        self._deadline = lease.until + DRAIN + GRACE
+        self._deadline = self._until + DRAIN + GRACE
+        self._ended = threading.Event()
         self._consumer: ParallelConsumer | None = None
         self._statuses = LeaseStatuses(config, lease)
+        self._progress = {TopicPartition(lease.topic, each): at for each, at in lease.progress.items()}
+        """What the group has at least: where the lease began, or what was committed since."""
+        self._left: dict[int, int] = {}
+        """Where the lease leaves those partitions of which that is known."""
         self._ends: Ends | None = None
         if lease.ends is not None:
             mine = {
@@ -87,28 +97,36 @@ class LeaseWorker:
         When somebody else has taken partitions over this ends, too. Raises what no other try can mend, and HandlerStuck
         where a handler does not return: its process must not work on another lease.
         """
+        living = Errand(self._live)
         try:
-            while not self._over.is_set() and time.time() < self._lease.until:
+            while not self._over.is_set() and time.time() < self._until:
                 try:
                     yield from self._attempt()
                 except ProducerFenced as error:
-                    self._await(self._withdraw)
+                    self._withdraw()
+                    self._end(str(error))
+                except ProgressLost as error:  # for the planner to tell: a task that is tried again knows less
+                    self._left = {error.partition: self._progress[TopicPartition(error.topic, error.partition)]}
+                    self._withdraw()
                     self._end(str(error))
                 except WasmlineError as error:
-                    self._await(partial(self._settle, error))
+                    self._settle(error)
         finally:
-            self._await(partial(self._statuses.close, self._consumer.health() if self._consumer else None))
+            self._statuses.close(self._consumer.health() if self._consumer else None, self._left)
+            self._ended.set()
+            living.result()
         where = f"{self._lease.topic} {list(self._lease.partitions)}"
         logger.info("lease %d of job %s on %s is over: %s", self._lease.epoch, self._lease.job.job, where, self.reason)
 
     def _attempt(self) -> Iterator[LeaseRow]:
-        handler, options = self._await(self._work)
+        handler, options = self._work()
         share = Share(
-            partitions={TopicPartition(self._lease.topic, each): at for each, at in self._lease.progress.items()},
+            progress=self._progress,
             followed={TopicPartition(topic, 0): offset for topic, offset in self._lease.control.items()},
             follow=self._follow,
             held=self._tenure.held,
             keeps_maps=self._lease.keeps_maps,
+            outputs=self._lease.deployment.spec.topics[1:] if self._lease.deployment else (),
         )
         backend = AssignedBackend(options, share)
         consumer = self._consumer = ParallelConsumer(options, backend)
@@ -119,38 +137,36 @@ class LeaseWorker:
         told = 0.0
         try:
             while not running.wait(self._pause):
-                self._live()
                 health = consumer.health()
-                self._judge(health, backend)
+                if backend.transactions.fenced is not None:
+                    consumer.stop(drain=False)  # the lease is withdrawn once it has ended
+                    continue
+                self._judge(health)
                 if time.monotonic() - told >= TELL:
                     told = time.monotonic()
                     yield self._statuses.tell(health)
         finally:
             consumer.stop(drain=False)
-            self._await(running.wait)
+            running.wait()
         yield self._statuses.tell(consumer.health())
         if backend.transactions.fenced is not None:
             raise backend.transactions.fenced
         if consumer.stuck:
             raise HandlerStuck(f"{consumer.stuck} handlers did not return within {DRAIN:.0f} s: give them time-outs")
         running.result()
+        settled = {each.partition.partition: each.settled for each in consumer.health().partitions}
+        self._left = {partition: at for partition, at in settled.items() if at is not None}
 
     @property
     def _pause(self) -> float:
         """Seconds until the next look."""
-        return LOOK if self._over.is_set() else max(0.0, min(LOOK, self._lease.until - time.time()))
+        return LOOK if self._over.is_set() else max(0.0, min(LOOK, self._until - time.time()))
 
     def _live(self) -> None:
-        """Give a sign of life."""
-        self._tenure.renew()
-        self._beat(self._deadline - time.time())
-
-    def _await(self, call: Callable[[], T]) -> T:
-        """Make a call that may take its time, and give signs of life meanwhile."""
-        errand = Errand(call)
-        while not errand.wait(LOOK):
-            self._live()
-        return errand.result()
+        """Give signs of life, whatever the work waits for: who takes its rows, such as a JVM, may pause."""
+        while not self._ended.wait(LOOK):
+            self._tenure.renew()
+            self._beat(self._deadline - time.time())
 
     def _work(self) -> tuple[Handler | PerThread, ConsumerOptions]:
         """Return what is run, and how."""
@@ -184,6 +200,7 @@ class LeaseWorker:
     def _options(self, **chosen: Any) -> ConsumerOptions:
         stream = self._lease.stream
         chosen |= {"ordering": stream.ordering, "delivery": stream.delivery}
+        chosen |= {"fail_on_data_loss": stream.fail_on_data_loss}
         chosen |= {"commit_interval_ms": stream.commit_interval_ms, "drain_wait_ms": int(DRAIN * 1_000)}
         job = self._lease.job
         return ConsumerOptions(
@@ -213,13 +230,11 @@ class LeaseWorker:
         if mine and deployed and deployed.generation != mine.generation and deployed.state == "running":
             Errand(partial(transform_handler, self._config, deployed.spec))
 
-    def _judge(self, health: ConsumerHealth, backend: AssignedBackend) -> None:
-        """End the lease where its time is over, somebody else has it, or all is done that was to be done."""
-        if backend.transactions.fenced is not None:
-            self._end(str(backend.transactions.fenced))
-        elif self._ends is not None and self._has_caught_up(self._ends, health):
+    def _judge(self, health: ConsumerHealth) -> None:
+        """End the lease where its time is over, or all is done that was to be done."""
+        if self._ends is not None and self._has_caught_up(self._ends, health):
             self._end("it has caught up")
-        elif time.time() >= self._lease.until:
+        elif time.time() >= self._until:
             self._end(self.reason)
 
     def _has_caught_up(self, ends: Ends, health: ConsumerHealth) -> bool:

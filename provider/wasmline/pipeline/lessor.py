@@ -1,4 +1,4 @@
-"""Who gives leases out: one after the other, for as long as a driver holds its job and the job is wanted. No Spark."""
+"""Gives leases out, one after the other, for as long as a driver holds its job and the job is wanted. No Spark."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 
-from wasmline.consumer.backend import virtual_shards
-from wasmline.consumer.confluent.assigned import GroupProgress, refuse_lost
-from wasmline.deploy import CONTROL_TOPICS, BatchClaim, ClaimKeeper, Deployment, JobControl, require_topics
+from wasmline.consumer.backend import VIRTUAL_SHARDS, virtual_shards
+from wasmline.consumer.confluent.assigned import GroupProgress, lost, refuse_lost
+from wasmline.deploy import CONTROL_TOPICS, BatchClaim, ClaimKeeper, Deployment, JobControl, StatusLog, require_topics
 from wasmline.errors import DeploymentNotFound, InvalidJob, WasmlineError
-from wasmline.jobs import JobSpec, StreamSpec
+from wasmline.jobs import JobSpec, StreamSpec, stream_of
 from wasmline.kafka import ConsumerGroups, Follower, KafkaConfig, Topics
 from wasmline.pipeline.ends import Ends
-from wasmline.pipeline.lease import Lease
+from wasmline.pipeline.lease import Lease, lease_name
 from wasmline.pipeline.renewal import Renewal
 from wasmline.records import TopicPartition
 
@@ -42,6 +42,7 @@ class Tenancy:
 
     driver: the driver's name in its claim. slots: how many tasks can run at once. ends: where the topic's partitions
     begin and end, for a job that ends when it has caught up. keeps_maps: whether the cluster keeps offset maps.
+    is_renewed: whether the driver has renewed the group's progress just now. late: see BatchClaim.
     """
 
     job: str
@@ -49,9 +50,12 @@ class Tenancy:
     driver: str
     checkpoint: str
     topic: str
+    topic_id: str = ""
     slots: int
     ends: dict[int, tuple[int, int]] | None = None
     keeps_maps: bool = True
+    is_renewed: bool = False
+    late: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
 
 class Lessor:
@@ -65,8 +69,9 @@ class Lessor:
         self._keeper = ClaimKeeper(config, tenancy.job, tenancy.driver)
         self._topics = Topics(config)
         self._groups = ConsumerGroups(config)
+        self._statuses = StatusLog(config)
         self._progress: GroupProgress | None = None
-        self._renewal = Renewal(config, tenancy.topic, keeps_maps=tenancy.keeps_maps)
+        self._renewal = Renewal(config, tenancy.topic, keeps_maps=tenancy.keeps_maps, is_renewed=tenancy.is_renewed)
         self._ends: Ends | None = None
         if tenancy.ends is not None:
             ends = {TopicPartition(tenancy.topic, each): bounds for each, bounds in tenancy.ends.items()}
@@ -99,12 +104,8 @@ class Lessor:
         if self._granted is None or self._granted[0] != grant:
             return []
         _, job, deployment = self._granted
-        if grant.tasks > self._tenancy.slots:
-            raise InvalidJob(
-                f"{grant.tasks} tasks share {self._tenancy.topic}, and only {self._tenancy.slots} can run at once: set "
-                f"tasks to {self._tenancy.slots} or less, or give Spark more cores"
-            )
-        until = time.time() + _stream(job).lease_seconds
+        refuse_more_tasks(len(grant.progress), grant.tasks, self._tenancy.slots, self._tenancy.topic)
+        until = time.time() + stream_of(job).lease_seconds
         ends = self._tenancy.ends
         shards = virtual_shards(grant.progress)
         shares = [sorted(chain(*shards[task :: grant.tasks])) for task in range(grant.tasks)]
@@ -128,6 +129,7 @@ class Lessor:
         """Close the Kafka clients."""
         self._follower.close()
         self._keeper.close()
+        self._statuses.close()
         if self._progress is not None:
             self._progress.close()
 
@@ -137,13 +139,13 @@ class Lessor:
         order = self._control.order
         if order is None or order.wanted == "stopped" or order.spec.run != self._tenancy.run:
             return None
-        deployment = self._deployment(_stream(order.spec))
+        deployment = self._deployment(stream_of(order.spec))
         if deployment is not None and deployment.state == "paused":
             return None
-        progress = self._read(order.spec.group, last)
+        progress = self._read(order.spec, last)
         if self._ends is not None and self._ends.passed(_named(self._tenancy.topic, progress)):
             return None
-        asked = _stream(order.spec).tasks or self._tenancy.slots
+        asked = stream_of(order.spec).tasks or self._tenancy.slots
         grant = Grant(
             epoch=last.epoch + 1,
             generation=deployment.generation if deployment else 0,
@@ -154,10 +156,15 @@ class Lessor:
         self._keeper.claim(
             BatchClaim(
                 run=self._tenancy.run,
+                virtual_shards=VIRTUAL_SHARDS,
                 mode="parallel",
-                delivery=_stream(order.spec).delivery,
+                delivery=stream_of(order.spec).delivery,
                 driver=self._tenancy.driver,
                 partitions=len(progress),
+                topic=self._tenancy.topic,
+                topic_id=self._tenancy.topic_id,
+                offsets=progress,
+                late=self._tenancy.late,
                 checkpoint=self._tenancy.checkpoint,
                 batch_id=grant.epoch,
                 deployment=deployment,
@@ -185,28 +192,48 @@ class Lessor:
             self._checked = deployment.generation
         return deployment
 
-    def _read(self, group: str, last: Grant) -> dict[int, int]:
+    def _read(self, job: JobSpec, last: Grant) -> dict[int, int]:
         """Return the group's progress for every partition of the topic; a new one begins where it does.
 
-        Raises GroupInUse; ProgressLost where it is not at least what it was at the last grant.
+        Raises GroupInUse; ProgressLost where it is not at least what it was at the last grant, or not what the last
+        leases left: somebody else has moved it.
         """
         topic = self._tenancy.topic
+        group = job.group
         self._groups.refuse_members(group)
         begins = self._topics.beginning_offsets(topic)
         if self._progress is None:
-            self._progress = GroupProgress(self._config, group, keeps_maps=self._tenancy.keeps_maps)
+            self._progress = GroupProgress(
+                self._config, group, job.transactional_id, keeps_maps=self._tenancy.keeps_maps
+            )
         committed = self._progress.committed([TopicPartition(topic, each) for each in begins])
         refuse_lost(group, committed, _named(topic, last.progress))
+        self._refuse_moved(group, committed, last)
         found = {each.partition: offset for each, offset in committed.items()}
         if new := {each: begin for each, begin in begins.items() if each not in found}:
             self._groups.commit_offsets(group, _named(topic, new))
         return found | new
 
+    def _refuse_moved(self, group: str, committed: Mapping[TopicPartition, int], last: Grant) -> None:
+        name = lease_name(self._tenancy.driver, last.epoch)
+        try:
+            left = [each for each in self._statuses.of(self._tenancy.job) if each.lease == name]
+        finally:
+            self._statuses.rest()
+        for each in left:
+            found = committed.get(TopicPartition(each.topic, each.partition))
+            if each.committed is not None and found != each.committed:
+                raise lost(group, each.topic, each.partition, found, each.committed)
 
-def _stream(job: JobSpec) -> StreamSpec:
-    if job.stream is None:
-        raise InvalidJob(f"job {job.job} was ordered anew as something else than a stream")
-    return job.stream
+
+def refuse_more_tasks(partitions: int, asked: int | None, slots: int, topic: str) -> None:
+    """Raise InvalidJob where more tasks share a topic than can run at once."""
+    tasks = min(asked or slots, len(virtual_shards(range(partitions))))
+    if tasks > slots:
+        raise InvalidJob(
+            f"{tasks} tasks share {topic}, and only {slots} can run at once: set tasks to {slots} or less, or give "
+            "Spark more cores"
+        )
 
 
 def _named(topic: str, offsets: Mapping[int, int]) -> dict[TopicPartition, int]:

@@ -1,13 +1,14 @@
 """The parts of a batch, exactly once: what is left of them to do is run, and written in one transaction.
 
 Progress is compared and set in the transaction that holds the outputs, so it does not matter how many attempts there
-are, or whether the batch was done before: ``reference/spark.md`` §6.
+are, or whether the batch was done before. The protocol: docs/protocols/exactly_once.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -29,17 +30,24 @@ class Part:
     end: int
 
 
+class Done(NamedTuple):
+    """What the group had committed of a partition before its part was carried out, and what it has now."""
+
+    found: int | None
+    left: int | None
+
+
 def carry_out(
     parts: Sequence[Part],
     batches: Iterable[pa.RecordBatch],
     transactions: BatchTransactions,
     transform: Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]],
-) -> dict[int, int | None]:
+) -> dict[int, Done]:
     """Do what is left of some parts and commit that they are done, outputs and progress together.
 
     ``batches`` have a ``partition`` and an ``offset`` column and are the whole of these parts, which are of one virtual
-    shard; ``transform`` makes batches of PLACED_SCHEMA of each. Returns the offset that the group had committed for
-    each partition before; where one is gone, or was moved to before its part, nothing was done.
+    shard; ``transform`` makes batches of PLACED_SCHEMA of each. Returns by partition what the group had committed and
+    has now; where one is gone, or was moved to before its part, nothing was done.
 
     Raises JobError for records of other partitions, InvalidOffsetMetadata for progress that cannot be read, and what
     ``transform`` and the transaction raise; then nothing was committed, or what was is found by the next run.
@@ -48,7 +56,7 @@ def carry_out(
         progress = transaction.progress
         found = {part.source.partition: each.offset if (each := progress.get(part.source)) else None for part in parts}
         if any((at := found[part.source.partition]) is None or at < part.begin for part in parts):
-            return found
+            return {partition: Done(at, at) for partition, at in found.items()}
         left = {part.source.partition: Remaining(progress[part.source]) for part in parts}
         for batch in batches:
             todo = undone(batch, left)
@@ -58,7 +66,7 @@ def carry_out(
         after = {part.source: left[part.source.partition].after(part.end) for part in parts}
         if after != progress:
             transaction.commit(after)
-        return found
+        return {part.source.partition: Done(found[part.source.partition], after[part.source].offset) for part in parts}
 
 
 class Remaining:

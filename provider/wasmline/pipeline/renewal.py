@@ -12,19 +12,19 @@ from collections.abc import Iterable
 
 from wasmline.consumer.backend import virtual_shards
 from wasmline.consumer.confluent.assigned import GroupProgress
-from wasmline.consumer.confluent.batch_transactions import BatchTransactions
 from wasmline.errors import WasmlineError
 from wasmline.jobs import JobSpec
-from wasmline.kafka import KafkaConfig
+from wasmline.kafka import ConsumerGroups, KafkaConfig
+from wasmline.pipeline.group_progress import progress_transactions
 from wasmline.records import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-FIRST = 3_600.0
-"""Seconds from a driver's start to the first renewal."""
-
 EVERY = 12 * 3_600.0
-"""Seconds from one renewal to the next."""
+"""Seconds from one renewal to the next, at most."""
+
+TIMES = 4
+"""How often progress is renewed at least before it would expire."""
 
 AGAIN = 600.0
 """Seconds until one that failed is tried again."""
@@ -33,11 +33,14 @@ AGAIN = 600.0
 class Renewal:
     """Renews a streaming job's progress in its topic, for one driver. For one thread at a time."""
 
-    def __init__(self, config: KafkaConfig, topic: str, *, keeps_maps: bool = True) -> None:
+    def __init__(self, config: KafkaConfig, topic: str, *, keeps_maps: bool = True, is_renewed: bool = False) -> None:
+        """``is_renewed``: it was done just now. Otherwise it is time at once: a driver may work for a minute a day."""
         self._config = config
         self._topic = topic
         self._keeps_maps = keeps_maps
-        self._due = time.monotonic() + FIRST
+        self._groups = ConsumerGroups(config)
+        self._renewed = time.monotonic() if is_renewed else None
+        self._due = 0.0
 
     def keep(self, job: JobSpec, partitions: Iterable[int]) -> None:
         """If it is time, commit what is committed of these partitions once more, as it is.
@@ -47,30 +50,62 @@ class Renewal:
         if time.monotonic() < self._due:
             return
         try:
-            if job.stream is not None and job.stream.delivery == "exactly_once":
-                self._transact(job, partitions)
-            else:
-                self._commit(job, partitions)
-            self._due = time.monotonic() + EVERY
+            if self._renewed is None:
+                renew(self._config, job, self._topic, partitions, keeps_maps=self._keeps_maps)
+                self._renewed = time.monotonic()
+            self._due, self._renewed = self._renewed + self.interval(), None
         except WasmlineError as error:
             logger.warning("the progress of job %s is renewed later, not now: %s", job.job, error)
             self._due = time.monotonic() + AGAIN
 
-    def _transact(self, job: JobSpec, partitions: Iterable[int]) -> None:
-        transactions = BatchTransactions(self._config, job.group, job.transactional_id, {})
-        try:
-            for shard in virtual_shards(partitions):
-                with transactions.open(self._named(shard)) as transaction:
-                    transaction.commit(transaction.progress)
-        finally:
-            transactions.close()
+    def interval(self) -> float:
+        """Return the seconds from one renewal to the next."""
+        retention = self._groups.retention_s()
+        return EVERY if retention is None else min(EVERY, retention / TIMES)
 
-    def _commit(self, job: JobSpec, partitions: Iterable[int]) -> None:
-        progress = GroupProgress(self._config, job.group, keeps_maps=self._keeps_maps)
+
+def renew(
+    config: KafkaConfig,
+    job: JobSpec,
+    topic: str,
+    partitions: Iterable[int],
+    *,
+    keeps_maps: bool = True,
+    fences: bool | None = None,
+) -> None:
+    """Commit what is committed of these partitions once more, as it is; join a group that had members for a moment.
+
+    Which of both a broker asks for: see ``ConsumerGroups.had_members``. ``fences``, which None leaves to the job's
+    delivery: in transactions, so that what others left open is aborted and they commit nothing after it. Raises
+    GroupInUse.
+    """
+    groups = ConsumerGroups(config)
+    if groups.had_members(job.group):
+        logger.warning(
+            "a consumer has been subscribed with group %s, which keeps the progress of job %s: give it a group of its "
+            "own. That progress would expire however often it is committed, and is kept by joining the group at times",
+            job.group,
+            job.job,
+        )
+        groups.refuse_members(job.group)
+        groups.touch(job.group, topic)
+    is_exact = job.stream is not None and job.stream.delivery == "exactly_once"
+    if is_exact if fences is None else fences:
+        _transact(config, job, topic, partitions)
+    else:
+        progress = GroupProgress(config, job.group, job.transactional_id, keeps_maps=keeps_maps)
         try:
-            progress.renew(self._named(partitions))
+            progress.renew([TopicPartition(topic, each) for each in partitions])
         finally:
             progress.close()
 
-    def _named(self, partitions: Iterable[int]) -> list[TopicPartition]:
-        return [TopicPartition(self._topic, each) for each in partitions]
+
+def _transact(config: KafkaConfig, job: JobSpec, topic: str, partitions: Iterable[int]) -> None:
+    transactions = progress_transactions(config, job)
+    try:
+        for shard in virtual_shards(partitions):
+            with transactions.open([TopicPartition(topic, each) for each in shard]) as transaction:
+                if transaction.progress:
+                    transaction.commit(transaction.progress)
+    finally:
+        transactions.close()

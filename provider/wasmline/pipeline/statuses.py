@@ -1,12 +1,13 @@
-"""What is told of a lease's partitions while they are worked on."""
+"""Statuses of a lease's partitions, told while they are worked on."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple
 
 from wasmline.clock import now_ms
@@ -25,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 LAST = 5.0
 """Seconds that the last statuses may take to be written; after that they are left behind."""
+
+NOTHING: Mapping[int, int] = MappingProxyType({})
 
 _logs: dict[str, StatusLog] = {}
 """The log that this process writes to, by its cluster: a new connection would take half a second for its identity."""
@@ -95,11 +98,11 @@ class LeaseStatuses:
             sum(each.in_flight for each in health.partitions),
         )
 
-    def close(self, health: ConsumerHealth | None) -> None:
-        """Write the last statuses, and end."""
+    def close(self, health: ConsumerHealth | None, left: Mapping[int, int]) -> None:
+        """Write the last statuses, and end. ``left``: where partitions are left, as far as that is known."""
         self._errand.wait(LAST)
         if health is not None:
-            self._write(health)
+            self._write(health, left)
             self._errand.wait(LAST)
 
     def _open(self) -> None:
@@ -112,12 +115,10 @@ class LeaseStatuses:
         except KafkaError as error:
             self._warn(error)
 
-    def _write(self, health: ConsumerHealth) -> None:
-        changed = [
-            status
-            for each in health.partitions
-            if not _same(status := self._status(each), self._last.get(status.partition))
-        ]
+    def _write(self, health: ConsumerHealth, left: Mapping[int, int] = NOTHING) -> None:
+        statuses = self._last | {each.partition.partition: self._status(each) for each in health.partitions}
+        told = [replace(status, committed=left.get(number)) for number, status in statuses.items()]
+        changed = [status for status in told if not _same(status, self._last.get(status.partition))]
         self._last |= {status.partition: status for status in changed}
         with self._hearing:
             lines, self._lines = self._lines.lines, Tally()
@@ -153,7 +154,10 @@ class LeaseStatuses:
             dead_letters={each: base.dead_letters.get(each, 0) + counts.dead_letters[each] for each in sorted(letters)},
             in_flight=health.in_flight,
             retries=base.retries + counts.retries,
+            hangs=base.hangs + counts.hangs,
             stuck_keys=health.stuck_keys,
+            lost_offsets=base.lost_offsets + counts.lost_offsets,
+            lease=self._lease.name,
         )
 
     def _warn(self, error: KafkaError) -> None:

@@ -1,4 +1,4 @@
-"""What runs of a pipeline did, in numbers that add up."""
+"""Counts of what runs of a pipeline did; they add up."""
 
 from __future__ import annotations
 
@@ -15,23 +15,28 @@ MAX_LOG_LINES = 200
 class Tally:
     """What one or more runs of a pipeline did. Tallies add up: tasks send theirs to the driver.
 
-    ``records_in`` and ``records_out`` count by input partition, ``dead_letters`` by input partition and reason;
-    ``failures`` are those dead letters that the host, not the guest, decided on.
+    ``records_in``, ``records_out`` and ``lost_offsets`` count by input partition, ``dead_letters`` by input partition
+    and reason; ``failures`` are those dead letters that the host, not the guest, decided on. ``hangs`` counts by input
+    partition how often it was held up by transactions whose markers a broker had lost.
     """
 
     records_in: Counter[int] = field(default_factory=Counter)
     records_out: Counter[int] = field(default_factory=Counter)
     dead_letters: Counter[tuple[int, str]] = field(default_factory=Counter)
+    lost_offsets: Counter[int] = field(default_factory=Counter)
     failures: int = 0
+    hangs: Counter[int] = field(default_factory=Counter)
     logs: list[str] = field(default_factory=list)
     logs_dropped: int = 0
 
     def __iadd__(self, other: Tally) -> Tally:
         self.records_in.update(other.records_in)
         self.records_out.update(other.records_out)
+        self.lost_offsets.update(other.lost_offsets)
         for (partition, label), count in other.dead_letters.items():
             self.dead_letters[partition, dead_letters.label(label, "", self._labels)] += count
         self.failures += other.failures
+        self.hangs.update(other.hangs)
         room = MAX_LOG_LINES - len(self.logs)
         self.logs.extend(other.logs[:room])
         self.logs_dropped += other.logs_dropped + max(0, len(other.logs) - room)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +13,8 @@ import pyarrow.compute as pc
 
 from wasmline import dead_letters
 from wasmline.deploy import Deployment
-from wasmline.errors import TransformError
+from wasmline.errors import RecordTooLarge, TransformError
+from wasmline.pipeline.record_sizes import Limits, batch_bytes, too_large
 from wasmline.pipeline.tally import Tally, log_tally
 from wasmline.pipeline.window import FailureWindow
 from wasmline.records import HEADERS, TopicPartition
@@ -44,14 +47,23 @@ class TransformPipeline:
     ``run`` yields the outputs of a batch in input order and then its dead letters in input order; where the outputs are
     many, in parts: those of the first rows, then those of the next. Without a dead-letter topic a failing record raises
     its TransformError, with the record's place: nothing is dropped silently.
+
+    A record with an output that its topic does not take by ``limits`` is a dead letter, and a letter that its topic
+    does not take is cut.
     """
 
-    def __init__(self, deployment: Deployment, instance: TransformInstance, tally: Tally) -> None:
+    def __init__(
+        self, deployment: Deployment, instance: TransformInstance, tally: Tally, limits: Limits | None = None
+    ) -> None:
         self._spec = deployment.spec
         self._instance = instance
         self._tally = tally
         self._window = FailureWindow(deployment.spec.max_failure_share)
         self._topics = pa.array(self._spec.output_topics, pa.string())
+        known = limits or {}
+        plain = [topic if topic != self._spec.dead_letter_topic else "" for topic in self._spec.output_topics]
+        self._limits = [known.get(topic) for topic in plain]
+        self._letter_limit = known.get(self._spec.dead_letter_topic or "")
 
     def run(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Transform a batch of RECORD_SCHEMA into some of SINK_SCHEMA. Raises TooManyFailures to protect the topic."""
@@ -61,10 +73,28 @@ class TransformPipeline:
     def run_placed(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Do what ``run`` does, and yield batches of PLACED_SCHEMA."""
         self._count(self._tally.records_in, batch.column("partition"))
-        for part in self._instance.parts(batch):
+        for part in map(partial(self._fitting, batch), self._instance.parts(batch)):
             self._window.add(part.rows, len(part.failures))
             self._tally += log_tally(part)
             yield from self._sorted(batch, part)
+
+    def _fitting(self, batch: pa.RecordBatch, part: TransformResult) -> TransformResult:
+        """Return a part without the records of which an output is too large: they have failed."""
+        if not any(self._limits):
+            return part
+        rows: dict[int, RecordFailure] = {}
+        for place, size in too_large(part.outputs, self._limits, self._spec.compression).items():
+            row, number = (part.outputs.column(name)[place].as_py() for name in ("row", "output"))
+            text = f"an output takes {size} bytes, and {self._spec.output_topics[number]} takes {self._limits[number]}"
+            where = {name: batch[name][row].as_py() for name in ("partition", "offset")}
+            rows.setdefault(row, RecordFailure(row=row, error=RecordTooLarge(text, **where)))
+        if not rows:
+            return part
+        kept = pc.invert(
+            pc.is_in(part.outputs.column("row"), value_set=pa.array(list(rows), part.outputs.column("row").type))
+        )
+        failures = sorted([*part.failures, *rows.values()], key=lambda failure: failure.row)
+        return replace(part, outputs=part.outputs.filter(kept), failures=tuple(failures))
 
     def _sorted(self, batch: pa.RecordBatch, part: TransformResult) -> Iterator[pa.RecordBatch]:
         outputs = part.outputs
@@ -130,15 +160,28 @@ class TransformPipeline:
             source=source,
             offset=offset,
         )
+        key, value, headers = self._cut(key, value, [*headers, *provenance])
         return {
             "topic": self._spec.dead_letter_topic,
             "key": key,
             "value": value,
-            "headers": [{"key": name, "value": text} for name, text in (*headers, *provenance)],
+            "headers": [{"key": name, "value": text} for name, text in headers],
             "timestamp": batch["timestamp"].cast(pa.int64())[row].as_py(),
             "partition": source.partition,
             "offset": offset,
         }
+
+    def _cut(
+        self, key: bytes | None, value: bytes | None, headers: list[dead_letters.Header]
+    ) -> tuple[bytes | None, bytes | None, list[dead_letters.Header]]:
+        """Return what is written of a letter: less than all where its topic would not take that."""
+        limit = self._letter_limit
+        if limit is None or batch_bytes(key, value, headers, self._spec.compression) <= limit:
+            return key, value, headers
+        size = len(key or b"") + len(value or b"")
+        key = key if len(key or b"") <= dead_letters.MAX_REASON_BYTES else None
+        ours = [header for header in headers if header[0] in dead_letters.OURS]
+        return key, None, [*ours, *dead_letters.truncation(size)]
 
     @staticmethod
     def _count(counter: Counter[int], partitions: pa.Array) -> None:

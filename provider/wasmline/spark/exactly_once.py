@@ -2,14 +2,15 @@
 
 Spark plans the ranges and tries tasks again; what is done is decided by the progress that each task reads after it has
 fenced those before it. A batch that is replayed, a checkpoint that is rolled back or lost, and a second driver repeat
-nothing. The protocol: ``reference/spark.md`` §6.
+nothing. The protocol: docs/protocols/exactly_once.md.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -17,26 +18,27 @@ from pyspark.sql import DataFrame
 from pyspark.sql.functions import expr
 
 from wasmline.consumer.backend import VIRTUAL_SHARDS, virtual_shard
-from wasmline.consumer.confluent.assigned import refuse_lost
+from wasmline.consumer.confluent.assigned import lost, refuse_lost
 from wasmline.consumer.confluent.batch_transactions import BatchTransactions
 from wasmline.consumer.confluent.door import GroupDoor
 from wasmline.consumer.confluent.transactions import assure_safe
+from wasmline.deploy import BatchClaim
 from wasmline.errors import InvalidJob, JobError
 from wasmline.jobs import JobSpec
 from wasmline.kafka import ConsumerGroups, KafkaConfig
 from wasmline.pipeline import Tally, TransformPipeline
-from wasmline.pipeline.group_progress import settle
-from wasmline.pipeline.part import Part, carry_out
-from wasmline.pipeline.renewal import Renewal
+from wasmline.pipeline.group_progress import correct, settle, stable_progress
+from wasmline.pipeline.part import Done, Part, carry_out
+from wasmline.pipeline.renewal import Renewal, renew
+from wasmline.pipeline.run_plan import RunPlan, may_have
 from wasmline.records import TopicPartition
-from wasmline.spark.series import Starting
 from wasmline.spark.task import PLACED_COLUMNS, TransformTask, record_batch, warm_instance
 
 BATCH_BYTES = 1_000_000
 """The most that a batch of records may have: what the C client has by default."""
 
-FOUND_COLUMNS = "partition int, found bigint"
-"""What the group had committed for each part before."""
+DONE_COLUMNS = "partition int, found bigint, left bigint, hangs int"
+"""What the group had committed for each part before and has after, and how often lost markers held that up."""
 
 # Spark reuses its Python workers, and a worker process runs one task at a time.
 _transactions: dict[ExactWriting, BatchTransactions] = {}
@@ -45,39 +47,68 @@ _transactions: dict[ExactWriting, BatchTransactions] = {}
 class ExactProgress:
     """The driver's side: a group of the job's own that holds its progress, for every partition, from its start on."""
 
-    def __init__(self, config: KafkaConfig, job: JobSpec, topic: str) -> None:
+    def __init__(self, config: KafkaConfig, job: JobSpec) -> None:
         self._config = config
         self._job = job
-        self._topic = topic
+        self._topic = ""
         self._groups = ConsumerGroups(config)
-        self._renewal = Renewal(config, topic)
+        self._renewal: Renewal | None = None
         self._working = threading.Lock()
         self.partitions = 0
         """How many partitions have their progress in the group. It must be found there from then on."""
+        self.hangs: dict[int, int] = {}
+        """How often lost transaction markers held the partitions of the last batch up."""
+        self.left: dict[int, int] = {}
+        """What is committed of the partitions that no batch is at work on."""
+        self._mapped: set[int] = set()
+        """Partitions of which the group may have an offset map."""
+        self._late: dict[int, tuple[int, ...]] = {}
+        """Where tasks of earlier drivers may still bring partitions, until one of ours has fenced them."""
+        self.progress: dict[int, int] = {}
+        """The group's, when the last batch was looked at."""
 
-    def prepare(self, starting: Starting, *, known: int, is_anew: bool) -> None:
-        """Make sure that exactly-once can be promised, and that every partition has progress.
-
-        For the arguments see ``settle``. Raises UnsafeBroker, GroupInUse, ProgressLost.
-        """
+    def prepare(self, topic: str) -> None:
+        """Make sure that exactly-once can be promised for ``topic``. Raises UnsafeBroker, GroupInUse."""
+        self._topic = topic
         self._groups.refuse_members(self._job.group)
         door = GroupDoor(self._config, self._job.group)
-        assure_safe(self._config, self._job.transactional_id, TopicPartition(self._topic, 0), door)
-        self._settle(starting, known, is_anew=is_anew)
+        assure_safe(self._config, self._job.transactional_id, TopicPartition(topic, 0), door)
 
-    def ranges(self, frame: DataFrame) -> tuple[Part, ...]:
-        """Return what each task of a batch reads, in the order of the tasks; look after what is new among it.
+    def begin(self, plan: RunPlan, mapped: Set[int], refuse_others: Callable[[], None], *, is_renewed: bool) -> None:
+        """Commit the plan's offsets where the group has others; ``is_renewed``: all others were committed just now.
 
-        Raises GroupInUse; InvalidJob where a partition is split over tasks.
+        ``mapped`` are partitions that have an offset map where the plan leaves them as they are.
+        """
+        correct(self._config, self._job, self._topic, plan.corrections, refuse_others)
+        self.partitions = len(plan.offsets)
+        self.left = dict(plan.offsets)
+        self._mapped = mapped - plan.corrections.keys()
+        self._late = dict(plan.late)
+        is_renewed = is_renewed or plan.corrections.keys() == plan.offsets.keys()
+        self._renewal = Renewal(self._config, self._topic, is_renewed=is_renewed)
+
+    def look_after(self, parts: Sequence[Part]) -> None:
+        """Look at a batch before it is claimed: who uses the group, and what is new among its partitions.
+
+        Raises GroupInUse; InvalidJob where a partition is split over tasks; ProgressLost where the progress is not what
+        the last batch left.
         """
         self._groups.refuse_members(self._job.group)
-        parts = _planned(frame)
         if len({part.source for part in parts}) < len(parts):
             text = "a partition's range is split over tasks, and exactly-once needs it whole: "
             raise InvalidJob(text + "set neither minPartitions nor maxRecordsPerPartition")
         if any(part.source.partition >= self.partitions for part in parts):
-            self._settle("earliest", self.partitions)
-        return parts
+            self.partitions = len(settle(self._config, self._job.group, self._topic, known=self.partitions))
+        self.progress = self._groups.committed(self._job.group, self._topic)
+        if self.left.items() <= self.progress.items():
+            return
+        # The markers of the last batch's transactions may not be written yet.
+        self.progress = self._stable(range(self.partitions))
+        for partition, before in self.left.items():
+            found = self.progress.get(partition)
+            if found is None or found not in (before, *self._late.get(partition, ())):
+                raise lost(self._job.group, self._topic, partition, found, before)
+            self.left[partition] = found
 
     def write(self, frame: DataFrame, parts: tuple[Part, ...], work: TransformTask, batch_bytes: int) -> None:
         """Run a batch as the Kafka source planned it; partitions of one virtual shard come together in one task.
@@ -98,9 +129,21 @@ class ExactProgress:
         made = shards.mapInArrow(replace(work, placed=True), PLACED_COLUMNS)
         self._run_gathered(made, parts, self._writing(work, batch_bytes), None)
 
+    def leaves(self, parts: Sequence[Part]) -> dict[int, int]:
+        """Return what is committed once a batch is done, where that is known: an offset map may lead above its end."""
+        ends = {part.source.partition: max(part.end, self.progress.get(part.source.partition, 0)) for part in parts}
+        return {each: at for each, at in (self.left | ends).items() if each not in ends or each not in self._mapped}
+
+    def look_again(self, claim: BatchClaim) -> None:
+        """Take note of what the tasks of a batch that failed have left. They commit nothing any more."""
+        partitions = claim.offsets.keys() - self.left.keys()
+        renew(self._config, self._job, self._topic, partitions, fences=True)
+        found = self._stable(partitions)
+        self.left |= {partition: at for partition, at in found.items() if may_have(claim, partition, at)}
+
     def keep(self) -> None:
         """Renew the progress if it is time and no batch is written; any thread may ask for it."""
-        if self._working.acquire(blocking=False):
+        if self._renewal is not None and self._working.acquire(blocking=False):
             try:
                 self._renewal.keep(self._job, range(self.partitions))
             finally:
@@ -112,6 +155,7 @@ class ExactProgress:
             group=self._job.group,
             transactional_id=self._job.transactional_id,
             compression=work.deployment.spec.compression,
+            topics=work.deployment.spec.topics[1:],
             batch_bytes=batch_bytes,
         )
 
@@ -128,14 +172,21 @@ class ExactProgress:
     def _run(
         self, frame: DataFrame, tasks: tuple[tuple[Part, ...], ...], writing: ExactWriting, work: TransformTask | None
     ) -> None:
+        for part in chain.from_iterable(tasks):
+            self.left.pop(part.source.partition, None)
+            self._late.pop(part.source.partition, None)
         with self._working:
-            rows = frame.mapInArrow(ExactTask(tasks=tasks, writing=writing, work=work), FOUND_COLUMNS).collect()
+            rows = frame.mapInArrow(ExactTask(tasks=tasks, writing=writing, work=work), DONE_COLUMNS).collect()
         found = {TopicPartition(self._topic, row.partition): row.found for row in rows}
+        self.hangs = {row.partition: row.hangs for row in rows}
         refuse_lost(self._job.group, found, {part.source: part.begin for parts in tasks for part in parts})
+        self.left |= {row.partition: row.left for row in rows}
+        ends = {part.source.partition: part.end for parts in tasks for part in parts}
+        self._mapped -= {partition for partition, end in ends.items() if self.left[partition] == end}
 
-    def _settle(self, starting: Starting, known: int, *, is_anew: bool = False) -> None:
-        progress = settle(self._config, self._job.group, self._topic, starting, known=known, is_anew=is_anew)
-        self.partitions = len(progress)
+    def _stable(self, partitions: Iterable[int]) -> dict[int, int]:
+        found = stable_progress(self._config, self._job, self._topic, partitions)
+        return {partition: each.offset for partition, each in found.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +198,7 @@ class ExactWriting:
     transactional_id: str
     compression: str
     batch_bytes: int
+    topics: tuple[str, ...]
 
     def transactions(self) -> BatchTransactions:
         """Return this process's, and let go of those of an earlier deployment."""
@@ -155,13 +207,13 @@ class ExactWriting:
                 _transactions.popitem()[1].close()
             settings = {"compression.type": self.compression, "batch.size": str(self.batch_bytes)}
             config = KafkaConfig.from_json(self.config)
-            _transactions[self] = BatchTransactions(config, self.group, self.transactional_id, settings)
+            _transactions[self] = BatchTransactions(config, self.group, self.transactional_id, settings, self.topics)
         return _transactions[self]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExactTask:
-    """The function that Spark's mapInArrow runs: the records of some parts in, FOUND_COLUMNS out.
+    """The function that Spark's mapInArrow runs: the records of some parts in, DONE_COLUMNS out.
 
     ``tasks`` has the parts of each task, by its number. ``work`` None means that the work is done: the records are
     PLACED_COLUMNS.
@@ -176,31 +228,33 @@ class ExactTask:
         assert context is not None
         parts = self.tasks[context.partitionId()]
         if parts:
-            found = self._run(parts, batches, self.work) if self.work else self._write(parts, batches)
-            rows = [{"partition": partition, "found": offset} for partition, offset in found.items()]
-            yield pa.RecordBatch.from_pylist(rows, schema=_FOUND)
+            done = self._run(parts, batches, self.work) if self.work else self._write(parts, batches)
+            hangs = self.writing.transactions().hangs
+            rows = [
+                {"partition": partition, **each._asdict(), "hangs": hangs.pop(partition, 0)}
+                for partition, each in done.items()
+            ]
+            yield pa.RecordBatch.from_pylist(rows, schema=_DONE)
         elif any(batch.num_rows for batch in batches):  # a worker that has not read to the end is not used again
             raise JobError("a task without a part of the batch was given records")
 
-    def _run(
-        self, parts: tuple[Part, ...], batches: Iterator[pa.RecordBatch], work: TransformTask
-    ) -> dict[int, int | None]:
+    def _run(self, parts: tuple[Part, ...], batches: Iterator[pa.RecordBatch], work: TransformTask) -> dict[int, Done]:
         tally = Tally()
         with warm_instance(work.deployment.spec, work.module) as instance:
-            pipeline = TransformPipeline(work.deployment, instance, tally)
+            pipeline = TransformPipeline(work.deployment, instance, tally, work.limits)
             records = (record_batch(batch) for batch in batches)
-            found = carry_out(parts, records, self.writing.transactions(), pipeline.run_placed)
+            done = carry_out(parts, records, self.writing.transactions(), pipeline.run_placed)
         work.tally.add(tally)
-        return found
+        return done
 
-    def _write(self, parts: tuple[Part, ...], batches: Iterator[pa.RecordBatch]) -> dict[int, int | None]:
+    def _write(self, parts: tuple[Part, ...], batches: Iterator[pa.RecordBatch]) -> dict[int, Done]:
         return carry_out(parts, batches, self.writing.transactions(), lambda rows: [rows])
 
 
-_FOUND = pa.schema([("partition", pa.int32()), ("found", pa.int64())])
+_DONE = pa.schema([("partition", pa.int32()), ("found", pa.int64()), ("left", pa.int64()), ("hangs", pa.int32())])
 
 
-def _planned(frame: DataFrame) -> tuple[Part, ...]:
+def planned(frame: DataFrame) -> tuple[Part, ...]:
     """Return the ranges that the Kafka source planned for the tasks of a batch, which only its plan tells.
 
     The records do not: a range may end with offsets that are none, and a task without records would not know its own.

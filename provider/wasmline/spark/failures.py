@@ -1,4 +1,4 @@
-"""What Spark's text says about why a batch failed: errors cross from a task to the driver as text only."""
+"""Reads from Spark's text why a batch failed: errors cross from a task to the driver as text only."""
 
 from __future__ import annotations
 
@@ -7,16 +7,34 @@ import re
 from wasmline.errors import (
     DeploymentNotFound,
     GroupInUse,
+    HangingTransaction,
     InvalidJob,
+    InvalidKafkaConfig,
+    NotAuthorized,
+    OffsetOutOfRange,
     ProgressLost,
     TooManyFailures,
+    TopicMisconfigured,
     TopicNotFound,
     TransformError,
+    UnsafeBroker,
     WasmlineError,
 )
 
 _BLAMED: tuple[type[WasmlineError], ...] = (TooManyFailures, *TransformError.__subclasses__())
-_REFUSALS: tuple[type[WasmlineError], ...] = (DeploymentNotFound, GroupInUse, InvalidJob, ProgressLost, TopicNotFound)
+_REFUSALS: tuple[type[WasmlineError], ...] = (
+    DeploymentNotFound,
+    GroupInUse,
+    HangingTransaction,
+    InvalidJob,
+    InvalidKafkaConfig,
+    NotAuthorized,
+    OffsetOutOfRange,
+    ProgressLost,
+    TopicMisconfigured,
+    TopicNotFound,
+    UnsafeBroker,
+)
 _OURS = re.compile(r"^\s*wasmline\.errors\.(\w+: .*)$", re.MULTILINE)
 _CAUSE = re.compile(r"^(?:Caused by: |[\w.]*(?:Error|Exception): )(.*)$", re.MULTILINE)
 
@@ -28,7 +46,7 @@ def guest_failure(text: str) -> str | None:
 
 
 def refusal(text: str) -> WasmlineError | None:
-    """Return the error, without its facts, with which a job was refused by whoever plans its leases, else None."""
+    """Return the error, without its facts, with which a job was refused by its leases or tasks, else None."""
     found = _ours(_REFUSALS).search(text)
     kinds = {kind.__name__: kind for kind in _REFUSALS}
     return kinds[found[1]](found[2].strip()) if found else None

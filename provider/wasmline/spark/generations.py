@@ -1,4 +1,4 @@
-"""Which generation of a deployment a batch runs, and whether that one can run at all."""
+"""Chooses the generation of a deployment that a batch runs, and refuses one that cannot run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Generations:
         self._bytes: tuple[str, bytes] = ("", b"")
         self._checked = 0
         self._window = (0, FailureWindow(1.0))
-        self._largest: tuple[int, int | None] = (0, None)
+        self._limits: tuple[int, dict[str, int]] = (0, {})
 
     def current(self) -> Deployment:
         """Return what is deployed now. Raises DeploymentNotFound."""
@@ -63,12 +63,16 @@ class Generations:
         A refused batch is split into batches of that size. Were they refused as well, that would go on for the two
         minutes of delivery.timeout.ms, and end with a word about time.
         """
-        if self._largest[0] != deployment.generation:
+        return min([usual, *self.limits(deployment).values()])
+
+    def limits(self, deployment: Deployment) -> dict[str, int]:
+        """Return ``max.message.bytes`` of the topics that are written, but for those whose settings are hidden."""
+        if self._limits[0] != deployment.generation:
             topics = Topics(self._config)
-            limits = [topics.max_message_bytes(topic) for topic in deployment.spec.topics[1:]]
-            least = min((limit for limit in limits if limit is not None), default=None)
-            self._largest = (deployment.generation, least)
-        return usual if self._largest[1] is None else min(usual, self._largest[1])
+            limits = {topic: topics.max_message_bytes(topic) for topic in deployment.spec.topics[1:]}
+            known = {topic: limit for topic, limit in limits.items() if limit is not None}
+            self._limits = (deployment.generation, known)
+        return self._limits[1]
 
     def pause(self, deployment: Deployment, reason: str) -> bool:
         """Pause this generation and return True; leave a newer one alone and return False."""

@@ -1,4 +1,4 @@
-"""What a driver tells of leases: their tasks write how each partition stands, and this adds it up into reports."""
+"""Reports of a parallel run, made by its driver of the partition statuses that the tasks of its leases write."""
 
 from __future__ import annotations
 
@@ -77,6 +77,7 @@ class LeaseProgress:
             records_in=totals.records_in,
             records_out=totals.records_out,
             dead_letters=totals.dead_letters,
+            lost_offsets=totals.lost_offsets,
             batches=[],
         )
 

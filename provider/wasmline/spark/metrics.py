@@ -1,4 +1,4 @@
-"""What a driver's job does, as metrics for Prometheus: its partition statuses, read from Kafka at each scrape.
+"""Prometheus metrics of a driver's job: its partition statuses, read from Kafka at each scrape.
 
 Between two scrapes nothing is read. Needs the extra ``metrics``.
 """
@@ -38,7 +38,9 @@ GAUGES: dict[str, tuple[str, Callable[[PartitionStatus], float]]] = {
 COUNTERS: dict[str, tuple[str, Callable[[PartitionStatus], int]]] = {
     "wasmline_partition_records_in": ("Records that were read in this run.", lambda it: it.records_in),
     "wasmline_partition_records_out": ("Records that were written in this run.", lambda it: it.records_out),
+    "wasmline_partition_lost_offsets": ("Offsets that the log had no longer, in this run.", lambda it: it.lost_offsets),
     "wasmline_partition_retries": ("Tries again in this run.", lambda it: it.retries),
+    "wasmline_partition_hangs": ("Times it was held up by lost transaction markers.", lambda it: it.hangs),
 }
 
 STATES = get_args(get_type_hints(PartitionStatus)["state"])

@@ -8,8 +8,10 @@ through Spark's own Kafka sink, at least once; for exactly once, each task write
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from pyspark.errors import StreamingQueryException
@@ -17,9 +19,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import expr
 from pyspark.sql.streaming.query import StreamingQuery
 
+from wasmline.clock import now_ms
 from wasmline.deploy import BatchClaim, Deployment
 from wasmline.errors import (
     DeploymentPaused,
+    HangingTransaction,
     JobFailed,
     ModuleError,
     ProgressLost,
@@ -28,14 +32,16 @@ from wasmline.errors import (
     WasmlineError,
 )
 from wasmline.jobs import JobReport, JobSpec, JobState, StreamSpec
-from wasmline.kafka import KafkaConfig
+from wasmline.kafka import KafkaConfig, Topics
 from wasmline.pipeline import Tally
+from wasmline.pipeline.part import Part
+from wasmline.pipeline.run_plan import overlaps
+from wasmline.spark.checkpoint import checkpoint_state
 from wasmline.spark.exactly_once import BATCH_BYTES as EXACT_BATCH_BYTES
-from wasmline.spark.exactly_once import ExactProgress
-from wasmline.spark.failures import cause, guest_failure
+from wasmline.spark.exactly_once import ExactProgress, planned
+from wasmline.spark.failures import cause, guest_failure, refusal
 from wasmline.spark.progress import Progress
-from wasmline.spark.series import following, progress_of
-from wasmline.spark.stream import POLL, StreamJob
+from wasmline.spark.stream import POLL, Outgrown, StreamJob
 from wasmline.spark.task import INPUT_COLUMNS, SINK_COLUMNS, TallyParam, TransformTask
 
 log = logging.getLogger(__name__)
@@ -55,6 +61,11 @@ def by_key(frame: DataFrame, shards: int) -> DataFrame:
     return frame.repartition(shards, "key", expr("if(key IS NULL, offset, 0)"))
 
 
+def _lowest(parts: Sequence[Part]) -> dict[int, int]:
+    """Return where a batch begins in each partition."""
+    return {part.source.partition: part.begin for part in sorted(parts, key=lambda part: -part.begin)}
+
+
 class _Stopped(Exception):
     pass
 
@@ -69,28 +80,39 @@ class MicrobatchJob(StreamJob[Deployment]):
         self._kafka = {f"kafka.{name}": value for name, value in config.java().items()}
         self._tally = spark.sparkContext.accumulator(Tally(), TallyParam())
         self._failure: WasmlineError | None = None
-        self._replay: BatchClaim | None = None
         self._paused = threading.Event()
-        self._is_exact = stream.delivery == "exactly_once"
-        self._exact: ExactProgress | None = None
+        self._exact = None if self._is_plain else ExactProgress(config, job)
+        self._offsets: dict[int, int] = {}
+        """The next offset of each partition, once the last batch that ran is done."""
 
     # -- the query's thread ------------------------------------------------------------------------------------------
 
     def _batch(self, frame: DataFrame, batch_id: int) -> None:
         """Run one batch; Spark calls this on a thread of its own and commits the batch when it returns."""
         try:
-            deployment = self._claimed = self._choose(batch_id)
-            parts = self._exact.ranges(frame) if self._exact is not None else ()
-            self._driver.claim(self._claim(batch_id, deployment))
+            parts = planned(frame)
+            self._tally.value = Tally()
+            self._began_ms = now_ms()
+            deployment = self._choose(parts)
+            self._refuse_made_anew(Topics(self._config).describe(self._topic).id)
+            if self._exact is not None:
+                self._exact.look_after(parts)
+            left = self._left(parts)
+            self._retention.refuse_loss({partition: at for partition, (at, _) in left.items()})
+            offsets = self._offsets | {partition: at for partition, (at, _) in left.items()}
+            ends = offsets | {partition: max(at, end) for partition, (at, end) in left.items()}
+            claim = self._claim(batch_id, deployment, offsets, ends)
+            self._claimed = claim if self._exact is None else replace(claim, left=self._exact.leaves(parts))
+            self._keeper.claim(self._claimed)
             wasm = self._generations.module(deployment)
             usual = BATCH_BYTES if self._exact is None else EXACT_BATCH_BYTES
             batch_bytes = self._generations.batch_bytes(deployment, usual)
+            limits = self._generations.limits(deployment)
         except WasmlineError as error:
             self._failure = error
             raise
-        self._tally.value = Tally()
         module = self._spark.sparkContext.broadcast(wasm)
-        task = TransformTask(deployment=deployment, module=module, tally=self._tally)
+        task = TransformTask(deployment=deployment, module=module, tally=self._tally, limits=limits)
         shards = self._stream.shards
         try:
             if self._exact is None:
@@ -104,8 +126,20 @@ class MicrobatchJob(StreamJob[Deployment]):
             raise
         finally:
             module.destroy()
-        self._progress.batch(batch_id, deployment, self._tally.value)
-        self._judge(deployment, self._tally.value)
+        self._offsets = ends
+        tally = self._tally.value
+        if self._exact is not None:
+            tally.hangs.update(self._exact.hangs)
+        tally.lost_offsets += self._retention.lost(left)
+        self._progress.batch(batch_id, deployment, tally)
+        self._judge(deployment, tally)
+
+    def _left(self, parts: tuple[Part, ...]) -> dict[int, tuple[int, int]]:
+        """Return what is not done of the ranges of a batch, by partition."""
+        done = {} if self._exact is None else self._exact.progress
+        return {
+            part.source.partition: (max(part.begin, done.get(part.source.partition, 0)), part.end) for part in parts
+        }
 
     def _write(self, frame: DataFrame, task: TransformTask, batch_bytes: int) -> None:
         writer = frame.mapInArrow(task, SINK_COLUMNS).write.format("kafka").options(**self._kafka)
@@ -113,11 +147,11 @@ class MicrobatchJob(StreamJob[Deployment]):
         writer = writer.option("kafka.batch.size", str(batch_bytes))
         writer.option("kafka.compression.type", task.deployment.spec.compression).save()
 
-    def _choose(self, batch_id: int) -> Deployment:
-        """Return what the batch must run: the recorded generation if it is a replay, else what is deployed now."""
-        replay, self._replay = self._replay, None  # only the first batch of a query can be one
-        if replay is not None and replay.batch_id == batch_id and replay.deployment is not None:
-            return replay.deployment
+    def _choose(self, parts: Sequence[Part]) -> Deployment:
+        """Return what the batch must run: the recorded generation if it repeats a batch, else what is deployed now."""
+        replayed = self._plan.replayed
+        if replayed is not None and replayed.deployment is not None and overlaps(replayed, _lowest(parts)):
+            return replayed.deployment
         while not self._stopping.is_set():
             deployment = self._generations.current()
             self._refuse_other_topic(deployment)
@@ -154,28 +188,48 @@ class MicrobatchJob(StreamJob[Deployment]):
     def _current(self) -> Deployment:
         return self._deployed()
 
-    def _series(self, folder: str, last: BatchClaim | None) -> str:
-        self._counted = following(
-            last, folder, topic=self._topic, topic_id=self._topic_id(), exact=self._is_exact, run=self._job.run
-        )
-        return self._counted.checkpoint
-
-    def _takeover(self, last: BatchClaim | None, deployment: Deployment) -> BatchClaim:
-        self._replay = last if last and last.checkpoint == self._checkpoint else None
-        return self._replay or super()._takeover(last, deployment)
-
     def _prepare(self, deployment: Deployment) -> None:
         self._generations.check(deployment)
-        if self._is_exact:
-            self._exact = ExactProgress(self._config, self._job, self._topic)
-            self._exact.prepare(self._stream.starting_offsets, known=self._counted.known, is_anew=self._counted.is_anew)
+        if self._exact is not None:
+            self._exact.prepare(self._topic)
+
+    def _begin(self, deployment: Deployment) -> None:
+        if self._exact is not None:
+            self._exact.begin(self._plan, self._mapped, self._keeper.refuse_others, is_renewed=self._is_renewed)
+        self._claimed = self._first_claim(deployment)
+        self._offsets = self._plan.offsets
+        driver = self._name if self._is_plain else None
         self._progress = Progress(
-            self._config, self._job, deployment, self._jobs, self._status, commits=not self._is_exact
+            self._config, self._job, deployment, self._jobs, self._status, begins=self._offsets, driver=driver
         )
 
-    def _claim(self, batch_id: int, deployment: Deployment) -> BatchClaim:
-        known = self._counted.known if self._exact is None else self._exact.partitions
-        return replace(super()._claim(batch_id, deployment), partitions=known)
+    def _came_to(self, newest: BatchClaim) -> Mapping[int, int]:
+        if self._exact is not None:
+            return self._exact.left
+        is_done = checkpoint_state(self._spark, newest.checkpoint).committed >= newest.batch_id >= 0
+        return newest.ends if is_done else newest.offsets
+
+    def _is_outgrown(self) -> bool:
+        """Say whether Spark may have refused to start because its starting offsets lack a partition by now."""
+        is_begun = checkpoint_state(self._spark, self._plan.checkpoint).planned >= 0
+        return not is_begun and Topics(self._config).describe(self._topic).partitions > len(self._plan.offsets)
+
+    def _report_done(self, deployment: Deployment) -> None:
+        """Report what is done of a batch that failed: exactly once, a partition is done as a whole or not at all."""
+        self._progress.follow(self._query.recentProgress)
+        if self._exact is None or self._claimed.batch_id < 0:
+            return
+        try:
+            self._exact.look_again(self._claimed)
+        except WasmlineError as error:
+            log.warning(
+                "what batch %d of job %s has done is not known: %s", self._claimed.batch_id, self._job.job, error
+            )
+            return
+        begins = self._claimed.offsets
+        done = {each: (begin, self._exact.left.get(each, begin)) for each, begin in begins.items()}
+        if any(end > begin for begin, end in done.values()):
+            self._progress.failed(self._claimed.batch_id, deployment, self._tally.value, done, self._began_ms)
 
     def _start(self, deployment: Deployment) -> StreamingQuery:
         source = (
@@ -183,22 +237,18 @@ class MicrobatchJob(StreamJob[Deployment]):
             .options(**self._kafka)
             .option("kafka.isolation.level", "read_committed")
             .option("subscribe", deployment.spec.input_topic)
-            .option("startingOffsets", self._starting_offsets())
+            .option("startingOffsets", json.dumps({self._topic: self._plan.offsets}))
             .option("maxOffsetsPerTrigger", self._stream.max_offsets_per_trigger)
             .option("includeHeaders", "true")
+            .option("failOnDataLoss", str(self._stream.fail_on_data_loss).lower())
             .load()
             .selectExpr(*INPUT_COLUMNS)
         )
         writer = source.writeStream.queryName(f"{self._job.job} {self._job.run}")
         interval = self._stream.trigger_interval
         writer = writer.trigger(availableNow=True) if interval is None else writer.trigger(processingTime=interval)
-        return writer.option("checkpointLocation", self._checkpoint).foreachBatch(self._batch).start()
-
-    def _starting_offsets(self) -> str:
-        otherwise = self._stream.starting_offsets
-        return (
-            progress_of(self._config, self._job.group, self._topic, otherwise) if self._counted.resumes else otherwise
-        )
+        self._query = writer.option("checkpointLocation", self._plan.checkpoint).foreachBatch(self._batch).start()
+        return self._query
 
     def _follow(self, query: StreamingQuery) -> bool:
         if self._exact is not None:
@@ -215,10 +265,17 @@ class MicrobatchJob(StreamJob[Deployment]):
         text = str(exception)
         if self._stopping.is_set() and _Stopped.__name__ in text:
             return
-        deployment = self._claimed
-        self._driver.claim(self._claim(-1, deployment))
+        if self._is_outgrown():
+            raise Outgrown from exception
+        deployment = self._claimed.deployment
+        assert deployment is not None
+        self._keeper.claim(replace(self._claimed, batch_id=-1))
+        self._report_done(deployment)
+        if isinstance(refused := refusal(text), HangingTransaction):
+            raise refused from exception
         failure = guest_failure(text)
         if failure is None:
+            self._retention.refuse_loss(self._offsets if self._exact is None else self._exact.left)
             message = f"a batch of job {self._job.job} failed and does not count as done: {cause(text)}"
             raise JobFailed(message, report={}) from exception
         spec = deployment.spec

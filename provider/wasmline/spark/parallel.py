@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-import uuid
-from dataclasses import replace
+from collections.abc import Mapping
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
@@ -14,19 +13,19 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from wasmline.consumer import ConsumerOptions
 from wasmline.consumer.confluent.assigned import examine
-from wasmline.deploy import BatchClaim, Deployment
+from wasmline.deploy import BatchClaim, Deployment, Withdrawal
 from wasmline.documents import plain
-from wasmline.errors import Fenced, InvalidJob, JobFailed, KafkaError
+from wasmline.errors import InvalidJob, JobFailed, KafkaError
 from wasmline.jobs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import ConsumerGroups, KafkaConfig, Topics
 from wasmline.pipeline.ends import Ends, ends_now
-from wasmline.pipeline.group_progress import settle
-from wasmline.pipeline.lessor import Tenancy
+from wasmline.pipeline.group_progress import correct
+from wasmline.pipeline.lease import lease_name
+from wasmline.pipeline.lessor import Tenancy, refuse_more_tasks
 from wasmline.records import TopicPartition
 from wasmline.spark.failures import cause, refusal
 from wasmline.spark.lease_progress import LeaseProgress
 from wasmline.spark.leases import TENANCY, TRANSFORM, LeaseSource
-from wasmline.spark.series import known_before
 from wasmline.spark.slots import slots
 from wasmline.spark.stream import HEARTBEAT, StreamJob
 
@@ -47,8 +46,6 @@ class ParallelJob(StreamJob[Deployment | None]):
 
     def __init__(self, spark: SparkSession, config: KafkaConfig, job: JobSpec, stream: StreamSpec) -> None:
         super().__init__(spark, config, job, stream)
-        self._name = uuid.uuid4().hex
-        """This driver's: the process that plans the leases claims on its behalf."""
         self._groups = ConsumerGroups(config)
         self._topics = Topics(config)
         self._ends: dict[TopicPartition, tuple[int, int]] | None = None
@@ -60,23 +57,16 @@ class ParallelJob(StreamJob[Deployment | None]):
         self._topic = self._stream.function.topic
         return None
 
-    def _series(self, folder: str, last: BatchClaim | None) -> str:
-        topic_id = self._topic_id()
-        self._known, self._is_anew = known_before(last, self._topic, topic_id)
-        return f"{folder}/{topic_id}-parallel"
-
-    def _claim(self, batch_id: int, deployment: Deployment | None) -> BatchClaim:
-        return replace(super()._claim(batch_id, deployment), driver=self._name, partitions=self._known)
-
     def _prepare(self, deployment: Deployment | None) -> None:
-        """Look for members of the group, and at what the cluster can do; see that every partition has progress.
+        """Look for members of the group, at what the cluster can do, and at the number of tasks.
 
-        Raises GroupInUse, UnsafeBroker, ProgressLost.
+        Raises GroupInUse, UnsafeBroker, InvalidJob.
         """
         if deployment is not None:
             self._generations.check(deployment)
         group = self._job.group
         self._groups.refuse_members(group)
+        refuse_more_tasks(self._topics.describe(self._topic).partitions, self._stream.tasks, self._slots(), self._topic)
         options = ConsumerOptions(
             topics=(self._topic,),
             group_id=group,
@@ -85,24 +75,28 @@ class ParallelJob(StreamJob[Deployment | None]):
             kafka=self._config.properties,
         )
         self._keeps_maps = examine(options, TopicPartition(self._topic, 0))
-        starting = self._stream.starting_offsets
-        progress = settle(self._config, group, self._topic, starting, known=self._known, is_anew=self._is_anew)
+
+    def _begin(self, deployment: Deployment | None) -> None:
+        correct(self._config, self._job, self._topic, self._plan.corrections, self._keeper.refuse_others)
         if self._stream.trigger_interval is None:
-            self._ends = ends_now(self._config, [self._topic])
-        self._partitions = len(progress)
+            places = {TopicPartition(self._topic, each): at for each, at in self._plan.offsets.items()}
+            self._ends = ends_now(self._config, [self._topic], places)
         self._progress = LeaseProgress(self._job, self._topic, self._jobs, self._status)
-        self._progress.begin(deployment, progress, self._topics.end_offsets(self._topic))
+        self._progress.begin(deployment, self._plan.offsets, self._topics.end_offsets(self._topic))
 
     def _start(self, deployment: Deployment | None) -> StreamingQuery:
         tenancy = Tenancy(
             job=self._job.job,
             run=self._job.run,
             driver=self._name,
-            checkpoint=self._checkpoint,
+            checkpoint=self._plan.checkpoint,
             topic=self._topic,
-            slots=slots(self._spark.sparkContext),
+            topic_id=self._input.id,
+            slots=self._slots(),
             ends=None if self._ends is None else {each.partition: bounds for each, bounds in self._ends.items()},
             keeps_maps=self._keeps_maps,
+            is_renewed=self._is_renewed,
+            late=self._plan.late,
         )
         self._reached = None if self._ends is None else Ends(self._config, self._ends)
         self._spark.dataSource.register(LeaseSource)
@@ -110,7 +104,7 @@ class ParallelJob(StreamJob[Deployment | None]):
         source = self._spark.readStream.format(LeaseSource.name())
         source = source.option(TENANCY, json.dumps(plain(tenancy))).option(TRANSFORM, self._stream.transform)
         writer = source.load().writeStream.queryName(f"{self._job.job} {self._job.run}").format("noop")
-        return writer.option("checkpointLocation", self._checkpoint).start()
+        return writer.option("checkpointLocation", self._plan.checkpoint).start()
 
     def _follow(self, query: StreamingQuery) -> bool:
         paused = False
@@ -130,12 +124,18 @@ class ParallelJob(StreamJob[Deployment | None]):
             self._refuse_starved()
         return moved
 
+    def _slots(self) -> int:
+        return slots(self._spark.sparkContext)
+
     def _look_for_partitions(self) -> None:
-        partitions = self._topics.describe(self._topic).partitions
-        if partitions > self._partitions:
-            log.info("%s has got partitions: they are part of the next lease", self._topic)
-            self._partitions = partitions
-            self._jobs.withdraw(self._job.job)
+        """End the round of leases that lacks partitions which the topic has by now."""
+        topic = self._topics.describe(self._topic)
+        self._refuse_made_anew(topic.id)
+        claim = self._jobs.last_batch(self._job.job)
+        if claim is None or claim.driver != self._name or claim.batch_id < 0 or claim.partitions >= topic.partitions:
+            return
+        log.info("%s has got partitions: they are part of the next lease", self._topic)
+        self._jobs.write_withdrawal(self._job.job, Withdrawal(driver=self._name, epoch=claim.batch_id))
 
     def _refuse_starved(self) -> None:
         """Raise InvalidJob where tasks wait for others to end: their partitions would be read by nobody."""
@@ -159,14 +159,17 @@ class ParallelJob(StreamJob[Deployment | None]):
                 log.warning("the leases of job %s are not told of its end: %s", self._job.job, error)
         super()._bring_to_rest(query)
 
+    def _came_to(self, newest: BatchClaim) -> Mapping[int, int]:
+        """Return what the tasks of the last lease have left, as far as they ended it and said so."""
+        name = lease_name(self._name, newest.batch_id)
+        told = [each for each in self._status.of(self._job.job) if each.lease == name]
+        return {each.partition: each.committed for each in told if each.committed is not None}
+
     def _report(self, state: JobState, message: str = "", error: str | None = None) -> JobReport:
         return self._progress.report(state, message, error)
 
     def _explain(self, exception: StreamingQueryException) -> None:
         text = str(exception)
-        newest = self._jobs.last_batch(self._job.job)
-        if newest is not None and newest.driver != self._name:
-            raise Fenced(f"a newer driver claimed job {self._job.job}; this one ends", job=self._job.job) from exception
         refused = refusal(text)
         if refused is not None:
             raise refused from exception

@@ -1,11 +1,11 @@
-"""What a driver tells while its query runs: committed offsets for lag tools, partition statuses, logs, reports."""
+"""Reports of a micro-batch run: committed offsets for lag tools, partition statuses, logs and job reports."""
 
 from __future__ import annotations
 
 import json
 import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Literal
@@ -46,13 +46,16 @@ class Progress:
         jobs: JobLog,
         status: StatusLog,
         *,
-        commits: bool = True,
+        begins: Mapping[int, int],
+        driver: str | None,
     ) -> None:
-        """``commits``: the group's offsets are this object's to commit, and not the tasks'."""
+        """``begins``: where the run begins. ``driver``: commits for the group while it drives; None: the tasks do."""
         self._job = job
         self._jobs = jobs
         self._status = status
-        self._groups = ConsumerGroups(config) if commits else None
+        self._driver = driver
+        self._begins = begins
+        self._groups = ConsumerGroups(config) if driver else None
         self._deployment = deployment
         self._state: State = "running"
         self._done: dict[int, tuple[Deployment, Tally]] = {}
@@ -105,40 +108,66 @@ class Progress:
             records_in=self._total.records_in.total(),
             records_out=self._total.records_out.total(),
             dead_letters=self._total.reasons(),
+            lost_offsets=self._total.lost_offsets.total(),
             batches=list(self._batches)[-batches if batches else 0 :],
         )
+
+    def failed(
+        self,
+        batch_id: int,
+        deployment: Deployment,
+        tally: Tally,
+        done: Mapping[int, tuple[int, int]],
+        started_ms: int,
+    ) -> None:
+        """Publish a batch that failed, by the ranges of it that are done all the same."""
+        known = self._partitions
+        latest = {each: known[each].offset + known[each].lag for each in done if each in known}
+        duration = {"triggerExecution": now_ms() - started_ms}
+        self._add(deployment, tally, done, latest, duration, batch_id=batch_id, started_ms=started_ms)
 
     def _publish(self, progress: dict[str, Any], deployment: Deployment, tally: Tally) -> None:
         source = progress["sources"][0]
         start, end, latest = (
             _offsets(source[name], self._topic) for name in ("startOffset", "endOffset", "latestOffset")
         )
+        started_ms = int(datetime.fromisoformat(progress["timestamp"]).timestamp() * 1000)
+        done = {each: (start.get(each, self._begins.get(each, 0)), offset) for each, offset in end.items()}
+        duration, number = progress["durationMs"], progress["batchId"]
+        self._add(deployment, tally, done, latest, duration, batch_id=number, started_ms=started_ms)
+        self._commit(end)
+
+    def _add(
+        self,
+        deployment: Deployment,
+        tally: Tally,
+        done: Mapping[int, tuple[int, int]],
+        latest: Mapping[int, int],
+        duration_ms: dict[str, int],
+        *,
+        batch_id: int,
+        started_ms: int,
+    ) -> None:
         self._total += tally
         self._deployment = deployment
-        seconds = max(progress["durationMs"]["triggerExecution"], 1) / 1000
-        for partition, offset in end.items():
-            begin, last = start.get(partition, self._begin(partition)), latest.get(partition, offset)
+        seconds = max(duration_ms["triggerExecution"], 1) / 1000
+        for partition, (begin, offset) in done.items():
             rate = round(tally.records_in[partition] / seconds, 1)
-            self._partitions[partition] = self._read(partition, begin, offset, last, rate)
+            self._partitions[partition] = self._read(partition, begin, offset, latest.get(partition, offset), rate)
         self._batches.append(
             BatchReport(
-                batch_id=progress["batchId"],
+                batch_id=batch_id,
                 generation=deployment.generation,
                 records_in=tally.records_in.total(),
                 records_out=tally.records_out.total(),
                 dead_letters=tally.reasons(),
-                offsets={str(each): (start.get(each, self._begin(each)), offset) for each, offset in end.items()},
-                started_ms=int(datetime.fromisoformat(progress["timestamp"]).timestamp() * 1000),
-                duration_ms=progress["durationMs"],
+                offsets={str(partition): bounds for partition, bounds in done.items()},
+                started_ms=started_ms,
+                duration_ms=duration_ms,
             )
         )
-        self._commit(end)
         self._write_statuses()
         self._write_logs(deployment, tally)
-
-    def _begin(self, partition: int) -> int:
-        known = self._partitions.get(partition)
-        return known.since_offset if known else 0
 
     def _unread(self, partition: int, begin: int, end: int) -> PartitionStatus:
         spec = self._deployment.spec
@@ -169,6 +198,8 @@ class Progress:
             since_offset=before.since_offset if before is not None and same else begin,
             records_in=self._total.records_in[partition],
             records_out=self._total.records_out[partition],
+            hangs=self._total.hangs[partition],
+            lost_offsets=self._total.lost_offsets[partition],
             dead_letters={
                 label: count for (where, label), count in self._total.dead_letters.items() if where == partition
             },
@@ -179,6 +210,10 @@ class Progress:
             return
         group = self._job.group
         try:
+            newest = self._jobs.last_batch(self._job.job)
+            if newest is None or newest.driver != self._driver:
+                log.warning("the offsets of group %s are a newer driver's by now", group)
+                return
             self._groups.commit_offsets(
                 group, {TopicPartition(self._topic, partition): offset for partition, offset in offsets.items()}
             )

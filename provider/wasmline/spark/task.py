@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 import pyarrow as pa
@@ -14,6 +14,7 @@ from pyspark import Accumulator, AccumulatorParam, Broadcast
 from wasmline.deploy import Deployment, DeploymentSpec
 from wasmline.documents import encode
 from wasmline.pipeline import Tally, TransformPipeline
+from wasmline.pipeline.record_sizes import Limits
 from wasmline.records import HEADERS, RECORD_SCHEMA
 from wasmline.wasm import TransformInstance, TransformRuntime
 
@@ -48,18 +49,19 @@ class TallyParam(AccumulatorParam[Tally]):
 class TransformTask:
     """The function that Spark's mapInArrow runs: record batches in, sink batches out, a tally to the driver.
 
-    With ``placed`` the batches out have PLACED_COLUMNS, else SINK_COLUMNS.
+    With ``placed`` the batches out have PLACED_COLUMNS, else SINK_COLUMNS. ``limits`` are what the topics take.
     """
 
     deployment: Deployment
     module: Broadcast[bytes]
     tally: Accumulator[Tally]
     placed: bool = False
+    limits: Limits = field(default_factory=dict)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         tally = Tally()
         with warm_instance(self.deployment.spec, self.module) as instance:
-            pipeline = TransformPipeline(self.deployment, instance, tally)
+            pipeline = TransformPipeline(self.deployment, instance, tally, self.limits)
             run = pipeline.run_placed if self.placed else pipeline.run
             for batch in batches:
                 if batch.num_rows:

@@ -49,6 +49,13 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningKafka]:
         yield _running(local)
 
 
+@pytest.fixture(scope="module")
+def stoppable_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningKafka]:
+    """One node for the tests of a module, which may stop it and start it again."""
+    with LocalKafka(tmp_path_factory.mktemp("kafka")) as local:
+        yield _running(local)
+
+
 @pytest.fixture(scope="session")
 def kafka_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], RunningKafka]]:
     """A factory of clusters of three nodes, for tests that stop some; they end with the test run."""

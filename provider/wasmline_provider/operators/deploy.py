@@ -100,12 +100,12 @@ class WasmDeployOperator(BaseOperator):
         from wasmline_provider.assets import record
 
         registry = FilesystemRegistry(self.registry)
-        published = registry.get(self.name, self.version or None)
+        published, wasm = registry.load(self.name, self.version or None)
         expected = None if self.expected_generation in (None, "") else int(self.expected_generation)
         deployment = deploy(
             KafkaHook(self.kafka_conn_id).get_conn(),
             self._spec(published),
-            registry.read(self.name, published.version),
+            wasm,
             expected_generation=expected,
         )
         spec = deployment.spec

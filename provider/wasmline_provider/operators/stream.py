@@ -23,6 +23,8 @@ STREAM = (
     "delivery",
     "trigger_interval",
     "starting_offsets",
+    "fail_on_data_loss",
+    "fail_on_moved_progress",
     "max_offsets_per_trigger",
     "shards",
     "ordering",
@@ -68,10 +70,11 @@ class SparkStreamOperator(SparkJobOperator):
             spark_options={"py_files": "/opt/airflow/dags/enrichment.py"},
         )
 
-    Returns ``records_in``, ``records_out``, ``dead_letters`` by reason, ``batches``, ``partitions``, ``digest`` and
-    ``generation``. For the other parameters see SparkJobOperator. Numbers may be text, as templates give them, and
-    text that is empty or ``None`` is as good as none. What does not fit together raises InvalidJob: when the DAG is
-    parsed, and where templates have a say, when the task runs. The two modes of a job go on where the other stopped.
+    Returns ``records_in``, ``records_out``, ``lost_offsets``, ``dead_letters`` by reason, ``batches``, ``partitions``,
+    ``digest`` and ``generation``. For the other parameters see SparkJobOperator. Numbers may be text, as templates give
+    them, and text that is empty or ``None`` is as good as none. What does not fit together raises InvalidJob: when the
+    DAG is parsed, and where templates have a say, when the task runs. The two modes of a job go on where the other
+    stopped.
 
     :param transform: the name of a deployment.
     :param function: in its place ``module:name``, importable where Spark's tasks run; in mode ``parallel``.
@@ -85,6 +88,10 @@ class SparkStreamOperator(SparkJobOperator):
     :param trigger_interval: the pause between batches, as Spark writes it; None ends the run when it has caught up with
         the end that the topic had at its start. A run for ever succeeds when it is stopped.
     :param starting_offsets: where the job's very first run begins; later runs continue.
+    :param fail_on_data_loss: end the run with OffsetOutOfRange where retention removed records before they were read;
+        False goes on without them and counts them as ``lost_offsets``.
+    :param fail_on_moved_progress: end the run with ProgressLost where the group's progress is not what the last run
+        left; False goes on where the group is, as you have set it. Let it be False for one run only.
     :param max_offsets_per_trigger: the most records in a micro-batch.
     :param shards: spread each micro-batch over so many tasks, by key.
     :param ordering: which records wait for each other in mode parallel: those of a ``key``, a ``partition``, or none
@@ -115,6 +122,8 @@ class SparkStreamOperator(SparkJobOperator):
         delivery: str = "at_least_once",
         trigger_interval: str | None = None,
         starting_offsets: str = "earliest",
+        fail_on_data_loss: bool | str | None = None,
+        fail_on_moved_progress: bool | str | None = None,
         max_offsets_per_trigger: int | str | None = None,
         shards: int | str | None = None,
         ordering: str = "key",
@@ -137,6 +146,8 @@ class SparkStreamOperator(SparkJobOperator):
         self.delivery = delivery
         self.trigger_interval = trigger_interval
         self.starting_offsets = starting_offsets
+        self.fail_on_data_loss = fail_on_data_loss
+        self.fail_on_moved_progress = fail_on_moved_progress
         self.max_offsets_per_trigger = max_offsets_per_trigger
         self.shards = shards
         self.ordering = ordering

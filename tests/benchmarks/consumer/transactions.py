@@ -36,6 +36,9 @@ class Assigned:
     def lost(self, partitions: Collection[TopicPartition]) -> None:
         pass
 
+    def out_of_range(self, partition: TopicPartition, offset: int | None, end: int | None) -> None:
+        raise AssertionError(f"{partition} does not have offset {offset}")
+
 
 def milliseconds(config: KafkaConfig, interval: float) -> list[float]:
     """Return what each of many commits took that follow each other after ``interval`` seconds.

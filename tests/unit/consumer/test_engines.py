@@ -2,7 +2,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from queue import SimpleQueue
 
 import pytest
@@ -154,18 +154,34 @@ def test_each_thread_makes_its_own_handler_and_closes_it(work: Work, mailbox: Ma
 def test_a_thread_whose_handler_does_not_return_is_left_and_named(
     work: Work, mailbox: Mailbox, caplog: pytest.LogCaptureFixture
 ) -> None:
-    release = threading.Event()
+    begun, release = threading.Event(), threading.Event()
 
     def handle(records: Sequence[ConsumedRecord]) -> Outcome:
+        begun.set()
         release.wait(LONG)
         return Outcome()
 
     engine = ThreadEngine(lambda: handle, 1, 2, mailbox)
     engine.submit(taken(work, 1))
-    engine.close(0.0)
+    assert begun.wait(LONG)
+    assert engine.close(0.0) == 1
     release.set()
     assert "wasmline-handler-0" in caplog.text
     got(mailbox, 1)
+
+
+def test_a_thread_that_ends_late_counts_as_no_call_that_lasts(work: Work, mailbox: Mailbox) -> None:
+    release = threading.Event()
+
+    class Closing(Session):
+        def close(self) -> None:
+            release.wait(LONG)
+
+    engine = ThreadEngine(lambda: Closing([]), 1, 2, mailbox)
+    engine.submit(taken(work, 1))
+    got(mailbox, 1)
+    assert engine.close(0.0) == 0
+    release.set()
 
 
 def test_no_more_coroutines_run_at_once_than_there_are_workers(work: Work, mailbox: Mailbox) -> None:
@@ -282,6 +298,35 @@ def test_no_record_sees_the_context_variables_of_another(
     start(handle, 1).submit(taken(work, 5))
     got(mailbox, 5)
     assert seen == [-1] * 5
+
+
+class Incomparable:
+    """A value such as an array, which has no truth value where it is compared."""
+
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("ambiguous")
+
+    __hash__ = object.__hash__
+
+
+def test_values_of_context_variables_need_not_be_comparable(work: Work, mailbox: Mailbox) -> None:
+    variable: ContextVar[Incomparable] = ContextVar("variable")
+    first, seen = Incomparable(), []
+
+    async def handle(records: Sequence[ConsumedRecord]) -> Outcome:
+        seen.append(variable.get() is first)
+        variable.set(Incomparable())
+        return Outcome()
+
+    def run() -> None:
+        variable.set(first)
+        engine = AsyncioEngine(handle, 1, 8, mailbox)
+        engine.submit(taken(work, 3))
+        got(mailbox, 3)
+        assert engine.close(LONG) == 0
+
+    copy_context().run(run)
+    assert seen == [True] * 3
 
 
 def test_a_coroutine_keeps_its_context_variables_while_it_waits(work: Work, mailbox: Mailbox) -> None:

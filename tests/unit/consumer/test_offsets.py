@@ -154,3 +154,22 @@ def test_what_was_never_committed_can_be_undone() -> None:
 def test_what_is_not_done_below_the_highest_stays_incomplete_in_the_last_place() -> None:
     offsets = PartitionOffsets(Start(7, 12, (7, 10, 11, 12)))
     assert read(offsets, range(7, 14)) == [7, 10, 11, 12, 13]
+
+
+@pytest.mark.parametrize(
+    ("cut", "expected"),
+    [
+        (0, Start(0, -1)),
+        (2, Start(2, 1)),
+        (3, Start(2, 2, (2,))),
+        (5, Start(2, 4, (2, 4))),
+        (6, Start(2, 5, (2, 4))),
+        (9, Start(2, 5, (2, 4))),
+    ],
+)
+def test_of_what_was_committed_that_below_a_cut_still_holds(cut: int, expected: Start) -> None:
+    assert Start(2, 5, (2, 4)).below(cut) == expected
+
+
+def test_a_commit_without_a_map_holds_below_a_cut() -> None:
+    assert [Start(5, 4).below(cut) for cut in (3, 5, 7)] == [Start(3, 2), Start(5, 4), Start(5, 4)]

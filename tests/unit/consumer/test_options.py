@@ -28,6 +28,7 @@ def options(**values: Any) -> ConsumerOptions:
         ("commit_interval_ms", 0),
         ("buffer_records", 0),
         ("buffer_bytes", 0),
+        ("handler_timeout_ms", 0),
         ("revoke_wait_ms", -1),
         ("drain_wait_ms", -1),
     ],

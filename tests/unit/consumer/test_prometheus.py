@@ -19,6 +19,8 @@ PARTITION = TopicPartition("orders", 3)
 BUSY = PartitionHealth(
     partition=PARTITION, next_commit=100, lag=50, queued=20, in_flight=5, buffered_bytes=4_096, incompletes=30,
     oldest=(100, 1_700_000_000_500), paused=True, blocked=False, failing_keys=1, stuck_keys=1, oldest_in_flight=8.0,
+    timed_out_calls=2, stalled_seconds=12.5,
+    counts=PartitionCounts(hangs=2, lost_offsets=4, committed_at=1_700_000_100.25),
 )  # fmt: skip
 NEW = PartitionHealth(
     partition=TopicPartition("orders", 4), next_commit=None, lag=None, queued=0, in_flight=0, buffered_bytes=0,
@@ -70,6 +72,7 @@ def test_a_scrape_shows_the_health() -> None:
         ("pc_waiting_records", ""): 20,
         ("pc_held_up_keys", ""): 1,
         ("pc_stuck_keys", ""): 1,
+        ("pc_timed_out_calls", ""): 2,
         ("pc_oldest_inflight_seconds", ""): 8.0,
     }
     assert {key: found[key] for key in found if key[1] == "orders-3"} == {
@@ -80,8 +83,12 @@ def test_a_scrape_shows_the_health() -> None:
         ("pc_partition_lag", "orders-3"): 50,
         ("pc_partition_oldest_record_timestamp_seconds", "orders-3"): 1_700_000_000.5,
         ("pc_partition_next_commit_offset", "orders-3"): 100,
+        ("pc_partition_lost_offsets", "orders-3"): 4,
         ("pc_partition_paused", "orders-3"): 1,
+        ("pc_partition_hangs", "orders-3"): 2,
         ("pc_partition_blocked", "orders-3"): 0,
+        ("pc_partition_stalled_seconds", "orders-3"): 12.5,
+        ("pc_partition_last_commit_timestamp_seconds", "orders-3"): 1_700_000_100.25,
     }
 
 
@@ -95,7 +102,11 @@ def test_one_state_is_the_one_that_it_is_in() -> None:
 def test_what_is_not_known_is_left_out() -> None:
     with serve(Consumer(HEALTH), 0) as port:
         names = {name for name, labels in scraped(port) if labels == "orders-4"}
-    assert not names & {"pc_partition_lag", "pc_partition_next_commit_offset"}
+    assert not names & {
+        "pc_partition_lag",
+        "pc_partition_next_commit_offset",
+        "pc_partition_last_commit_timestamp_seconds",
+    }
     assert "pc_partition_incomplete_offsets" in names
 
 
@@ -126,6 +137,20 @@ def test_however_many_keys_fail_all_are_counted_and_none_hides_what_is_in_flight
     while batch := work.take(1.0):
         work.fail(batch, 1.0, OSError("down"))
     assert first is not None
+    first.began = 0.0
     (only,) = work
     health = partition_health(only, None, PartitionCounts(), 12.0)
     assert (health.failing_keys, health.stuck_keys, health.oldest_in_flight) == (100, 101, 12.0)
+
+
+def test_labels_of_ones_own_tell_the_consumers_of_a_registry_apart() -> None:
+    registry = CollectorRegistry()
+    for name in ("billing", "shipping"):
+        registry.register(ConsumerCollector(Consumer(HEALTH), {"consumer": name}))
+    series = [
+        (each.name, tuple(sorted(each.labels.items()))) for metric in registry.collect() for each in metric.samples
+    ]
+    assert len(series) == len(set(series))
+    assert {dict(labels)["consumer"] for _, labels in series} == {"billing", "shipping"}
+    lag = [labels for name, labels in series if name == "pc_partition_lag"]
+    assert lag[0] == (("consumer", "billing"), ("partition", "3"), ("topic", "orders"))

@@ -220,19 +220,6 @@ def test_records_of_a_partition_that_is_gone_are_dropped() -> None:
     assert it.queued == 0
 
 
-def test_a_log_that_was_cut_is_read_again_from_the_first_record_that_is_not_done() -> None:
-    it = work(ordering="unordered")
-    it.add(records(range(6)))
-    finish(it, taken(it))
-    out = taken(it)
-    assert it.add(records([4, 5])) == {ORDERS: 4}
-    assert it.cut(ORDERS, 4) == 1
-    assert (it.queued, bases(it)) == (0, {ORDERS: 1})
-    finish(it, out)
-    it.add(records([1, 2, 3, 4, 5]))
-    assert sorted(drained(it)) == [[1], [2], [3], [4], [5]]
-
-
 def test_records_that_are_returned_twice_are_left_out_whatever_became_of_them() -> None:
     it = work(ordering="unordered")
     it.add(records(range(3)))
@@ -241,16 +228,6 @@ def test_records_that_are_returned_twice_are_left_out_whatever_became_of_them() 
     assert it.add(records(range(5))) == {ORDERS: 0}
     finish(it, out)
     assert sorted(drained(it)) == [[2], [3], [4]]
-
-
-def test_a_log_that_was_written_anew_is_read_from_its_first_record() -> None:
-    it = work(ordering="unordered")
-    it.add(records(range(50, 60)))
-    drained(it)
-    assert it.add(records([0, 1])) == {ORDERS: 0}
-    assert it.cut(ORDERS, 0) == 0
-    it.add(records([0, 1]))
-    assert drained(it) == [[0], [1]]
 
 
 def test_a_partition_is_paused_when_its_share_is_full_and_read_again_when_half_of_it_is_free() -> None:
@@ -336,3 +313,46 @@ def test_a_partition_whose_buffer_waits_for_retries_is_read_on_for_its_other_key
     for _ in range(2):
         finish(it, taken(it))
     assert it.balance() == ([], [ORDERS]), "an eighth is free, and there is nothing for most workers"
+
+
+def test_a_partition_whose_keys_all_fail_is_read_on_although_another_has_enough_for_all_workers() -> None:
+    it = work(
+        ORDERS,
+        OTHERS,
+        buffer_records=32,
+        max_concurrency=1,
+        retry=RetryPolicy(delay_ms=3_600_000, max_delay_ms=3_600_000),
+    )
+    it.add([*records(range(14), key=b"failing"), *records(range(14, 16), key=b"good")])
+    it.add(record(offset, b"%d" % offset, partition=1) for offset in range(8))
+    assert it.balance() == ([ORDERS], [])
+    while it.of([ORDERS])[0].shards.ready:
+        batch = taken(it)
+        if batch.work.partition == ORDERS and batch.records[0].key == b"failing":
+            it.fail(batch, 0.0, FAULT)
+        elif batch.work.partition == ORDERS:
+            finish(it, batch)
+    assert it.ready > 1
+    assert it.balance() == ([], [ORDERS])
+
+
+def test_records_of_a_list_of_which_an_output_was_refused_run_alone_up_to_the_last() -> None:
+    it = work(ordering="unordered", batch_size=4)
+    it.add(records(range(12)))
+    (only,) = it
+    it.run_alone(only, 2)
+    assert drained(it) == [[0], [1], [2], [3, 4, 5, 6], [7, 8, 9, 10], [11]]
+
+
+def test_a_partition_is_starved_once_a_commit_would_let_more_of_it_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offset_codec, "PRESSURE", 3)
+    it = work(ordering="unordered")
+    it.add(records(range(4)))
+    first, second = taken(it), taken(it)
+    finish(it, second)
+    it.commits()
+    assert not it.is_starved, "0 is out"
+    finish(it, first)
+    assert it.is_starved
+    it.commits()
+    assert not it.is_starved

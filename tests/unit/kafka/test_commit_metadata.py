@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+import threading
+from typing import Any
 
 import confluent_kafka
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
+from wasmline.consumer import ConsumerOptions
+from wasmline.consumer.confluent.door import GroupDoor
+from wasmline.consumer.confluent.source import ConfluentSource
 from wasmline.errors import BrokerUnavailable, ClientClosed, InexactMetadata
 from wasmline.kafka import librdkafka
 from wasmline.kafka.commit_metadata import CommitDoor, ExactDoor, PlainDoor, open_door
@@ -90,6 +95,60 @@ def test_what_is_no_metadata_of_a_group_is_refused() -> None:
     with pytest.raises(KafkaException) as refused:
         ExactDoor().send_offsets(Producer({"log_level": "0"}), b"no group", {PARTITION: CommittedOffset(1)})
     assert refused.value.args[0].code() == KafkaError._BAD_MSG
+
+
+class Watched(Consumer):
+    """Notes when it is closed."""
+
+    events: list[str] = []
+
+    def close(self) -> None:
+        self.events.append("closed")
+        super().close()
+
+
+def test_a_client_is_closed_once_no_read_of_offsets_uses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    consumer, library = Watched({**NOWHERE, "group.id": "group"}), Librdkafka()
+    begun, release, closing = threading.Event(), threading.Event(), threading.Event()
+    events = consumer.events = []
+
+    def committed(*_: Any) -> int:
+        begun.set()
+        assert release.wait(30)
+        events.append("read")
+        return KafkaError._TIMED_OUT
+
+    monkeypatch.setitem(library._functions, "committed", committed)
+    door = ExactDoor()
+    monkeypatch.setattr(door, "_library", library)
+    options, config = ConsumerOptions(topics=("topic",), group_id="group", kafka=NOWHERE), KafkaConfig(NOWHERE)
+    source = ConfluentSource(options, config, GroupDoor(config, "group", door))
+    source._opened = consumer
+
+    def read() -> None:
+        with pytest.raises(KafkaException):
+            door.committed(consumer, [PARTITION])
+
+    def close() -> None:
+        closing.set()
+        source.close()
+
+    reader, closer = threading.Thread(target=read), threading.Thread(target=close)
+    reader.start()
+    assert begun.wait(30)
+    closer.start()
+    assert closing.wait(30)
+    while closer.is_alive() and id(consumer) not in librdkafka._closing:
+        closer.join(0.001)
+    with pytest.raises(ClientClosed, match="about to be closed"):
+        door.committed(consumer, [PARTITION])
+    release.set()
+    reader.join()
+    closer.join()
+    assert events == ["read", "closed"]
+    assert not librdkafka._closing
+    with pytest.raises(ClientClosed):
+        door.committed(consumer, [PARTITION])
 
 
 def test_other_objects_are_no_clients() -> None:

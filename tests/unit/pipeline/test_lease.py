@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from wasmline import clock
 from wasmline.deploy import BatchClaim, Deployment, DeploymentSpec, JobControl, JobOrder, Withdrawal
 from wasmline.documents import encode
 from wasmline.jobs import JobSpec, StreamSpec
@@ -67,6 +68,15 @@ def test_a_lease_travels() -> None:
 def test_the_work_on_a_lease_that_is_over_has_no_standing() -> None:
     assert Tenure(time.time() + 60).held()
     assert not Tenure(time.time() - 1).held()
+
+
+def test_a_machine_that_was_suspended_was_frozen_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python's steady clock stands still meanwhile."""
+    assert clock.uptime() >= time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) - 1
+    tenure = Tenure(time.time() + 60)
+    up = clock.uptime()
+    monkeypatch.setattr(clock, "uptime", lambda: up + leases.FROZEN + 1)
+    assert not tenure.held()
 
 
 def test_whoever_was_frozen_for_long_does_not_go_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,7 @@
 """A deployment as a function: what goes where, with which headers, and what is counted."""
 
+import base64
+import random
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -58,10 +60,10 @@ def batch(*values: bytes, first: int = 100) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, schema=RECORD_SCHEMA)
 
 
-def run(*values: bytes, spec: DeploymentSpec = SPEC) -> tuple[list[dict], Tally]:  # type: ignore[type-arg]
+def run(*values: bytes, spec: DeploymentSpec = SPEC, **limits: int) -> tuple[list[dict], Tally]:  # type: ignore[type-arg]
     tally = Tally()
     deployment = Deployment(spec=spec, generation=1, state="running", updated_ms=0)
-    pipeline = TransformPipeline(deployment, Scripted(), tally)  # type: ignore[arg-type]
+    pipeline = TransformPipeline(deployment, Scripted(), tally, limits)  # type: ignore[arg-type]
     return [record for part in pipeline.run(batch(*values)) for record in part.to_pylist()], tally
 
 
@@ -96,6 +98,30 @@ def test_a_rejected_record_gains_its_source_and_its_module() -> None:
     }
     assert tally.reasons() == {"Rejected: bad value": 1}
     assert tally.records_out == {2: 1}
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_a_record_with_an_output_that_its_topic_does_not_take_is_a_dead_letter(compression: str) -> None:
+    spec = replace(SPEC, compression=compression)
+    large = base64.b64encode(random.Random(0).randbytes(1_000))
+    out, tally = run(b"a", large, b"x" * 9_000, spec=spec, out=1_000)
+    fits = [] if compression == "none" else [b"x" * 9_000]
+    assert [record["value"] for record in out if record["topic"] == "out"] == [b"a", *fits]
+    letters = [record for record in out if record["topic"] == "dlq"]
+    assert [letter["value"] for letter in letters] == [large, *([] if fits else [b"x" * 9_000])]
+    assert headers(letters[0])[dead_letters.ERROR] == b"RecordTooLarge"
+    assert b"out takes 1000" in headers(letters[0])[dead_letters.REASON]
+    assert headers(letters[0])[dead_letters.SOURCE_OFFSET] == b"101"
+    assert tally.failures == len(letters)
+
+
+@pytest.mark.parametrize("value", [b"fail", b"reject"])
+def test_a_letter_that_its_topic_does_not_take_is_cut_and_says_so(value: bytes) -> None:
+    (letter,) = (record for record in run(value, dlq=200)[0] if record["topic"] == "dlq")
+    assert (letter["key"], letter["value"]) == (b"k", None)
+    assert headers(letter)[dead_letters.TRUNCATED] == str(1 + len(value)).encode()
+    assert headers(letter)[dead_letters.SOURCE_OFFSET] == b"100"
+    assert "h" not in headers(letter)
 
 
 def test_a_failed_record_goes_to_the_dead_letters_as_it_came() -> None:

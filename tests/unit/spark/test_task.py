@@ -5,8 +5,9 @@ import json
 
 import pyarrow as pa
 
+from wasmline.errors import HangingTransaction
 from wasmline.records import RECORD_SCHEMA
-from wasmline.spark.failures import cause, guest_failure
+from wasmline.spark.failures import cause, guest_failure, refusal
 from wasmline.spark.task import record_batch
 
 
@@ -55,6 +56,13 @@ def test_the_guests_error_is_found_in_sparks_text() -> None:
     )
     assert guest_failure(text) == "GuestTrap: it trapped"
     assert guest_failure("java.lang.OutOfMemoryError: heap") is None
+
+
+def test_a_transaction_that_hangs_is_found_in_sparks_text() -> None:
+    text = "Job aborted\n  File ...\nwasmline.errors.HangingTransaction: out-0@5 has one open\n\nDriver"
+    found = refusal(text)
+    assert isinstance(found, HangingTransaction)
+    assert str(found) == "out-0@5 has one open"
 
 
 def test_the_cause_is_the_innermost_exception() -> None:

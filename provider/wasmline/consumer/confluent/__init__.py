@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from wasmline.consumer.confluent.door import GroupDoor
 from wasmline.consumer.confluent.sink import ConfluentSink
 from wasmline.consumer.confluent.source import ConfluentSource
@@ -17,6 +19,7 @@ class ConfluentBackend:
 
     def __init__(self, options: ConsumerOptions) -> None:
         config = KafkaConfig.completed(options.kafka)
+        options = replace(options, kafka=config.properties)  # what the environment adds is checked, too
         door = GroupDoor(config, options.group_id)
         self.source = ConfluentSource(options, config, door)
         self.sink = ConfluentSink(config)

@@ -2,29 +2,36 @@
 
 The progress is the group's, and lag tools see it, but the group protects nothing: a commit of whoever is no member is
 taken as long as there are none. Who may write is for the transactional ids to say, and where outputs are written at
-least once, for ``held``: ``reference/leases_eos.md`` §4 and §5.
+least once, for ``held``: docs/protocols/leases.md.
 """
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaError, Message, Producer
 
 from wasmline.consumer.backend import Listener, shared_id
 from wasmline.consumer.confluent.door import GroupDoor
 from wasmline.consumer.confluent.sink import ConfluentSink
-from wasmline.consumer.confluent.source import PATIENCE, ConfluentSource, places, plain
-from wasmline.consumer.confluent.transactions import ConfluentTransactions, Work, assure_safe
+from wasmline.consumer.confluent.source import PATIENCE, RESET, ConfluentSource, plain
+from wasmline.consumer.confluent.stable_read import stable_read
+from wasmline.consumer.confluent.transactions import Claim, ConfluentTransactions, Work, assure_safe, written
 from wasmline.consumer.errand import Errand
 from wasmline.consumer.options import ConsumerOptions, Delivery
 from wasmline.consumer.records import ConsumedRecord
+from wasmline.errors import KafkaError as KafkaFailed
 from wasmline.errors import ProducerFenced, ProgressLost, WasmlineError
+from wasmline.kafka import librdkafka
 from wasmline.kafka.commit_metadata import ExactDoor, PlainDoor
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.failures import mapped
+from wasmline.kafka.groups import group_in_use
 from wasmline.records import CommittedOffset, TopicPartition
 
 
@@ -32,17 +39,35 @@ from wasmline.records import CommittedOffset, TopicPartition
 class Share:
     """What a consumer is given.
 
-    partitions: those that it reads and whose progress it writes, as nobody else does for as long as it is ``held``, and
-        the least progress that it finds there; virtual shards of their topic as a whole.
+    progress: the partitions that it reads and whose progress it writes, as nobody else does for as long as it is
+        ``held``, virtual shards of their topic as a whole; of each what is committed at least, kept up to date.
     followed: partitions of other topics and where to begin; each record of theirs is told to ``follow``, once.
     keeps_maps: whether this cluster and client keep offset maps, as ``examine`` found.
+    outputs: topics that are written to, as far as they are known beforehand.
     """
 
-    partitions: Mapping[TopicPartition, int]
+    progress: dict[TopicPartition, int]
     followed: Mapping[TopicPartition, int]
     follow: Callable[[ConsumedRecord], None]
     held: Callable[[], bool]
     keeps_maps: bool = True
+    outputs: tuple[str, ...] = ()
+
+    @property
+    def partitions(self) -> Collection[TopicPartition]:
+        """Which they are."""
+        return self.progress.keys()
+
+    def refuse_lost(
+        self, group: str, partitions: Collection[TopicPartition], found: Mapping[TopicPartition, CommittedOffset]
+    ) -> None:
+        """Raise ProgressLost where less is committed than there was: no other owner sets progress back."""
+        offsets = {partition: each.offset for partition, each in found.items()}
+        refuse_lost(group, offsets, {partition: self.progress[partition] for partition in partitions})
+
+    def committed(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """Note what is committed by now."""
+        self.progress.update({partition: each.offset for partition, each in offsets.items()})
 
 
 class AssignedBackend:
@@ -54,7 +79,8 @@ class AssignedBackend:
         self.source = AssignedSource(options, config, door, share)
         self.sink = ConfluentSink(config)
         prefix = options.transactional_id or options.group_id
-        self.transactions = AssignedTransactions(config, prefix, self.source, door, share.held)
+        written[prefix].update(share.outputs)
+        self.transactions = AssignedTransactions(config, prefix, self.source, door, share)
 
 
 def examine(options: ConsumerOptions, partition: TopicPartition) -> bool:
@@ -74,11 +100,9 @@ class AssignedSource(ConfluentSource):
 
     def __init__(self, options: ConsumerOptions, config: KafkaConfig, door: GroupDoor, share: Share) -> None:
         # Where to begin without a commit must not depend on when that is asked: the next who asks would skip records.
-        super().__init__(options, config, door, {"auto.offset.reset": "earliest", "isolation.level": "read_committed"})
-        self._group = options.group_id
+        super().__init__(options, config, door, {RESET: "earliest", "isolation.level": "read_committed"})
         self._share = share
         self._topics_followed = {partition.topic for partition in share.followed}
-        self._listener: Listener | None = None
 
     def open(self, listener: Listener) -> None:
         self._listener = listener
@@ -91,8 +115,8 @@ class AssignedSource(ConfluentSource):
             warm.result()
             self.consumer.assign(
                 [
-                    *places({partition: starts.get(partition) for partition in self._share.partitions}),
-                    *places(self._share.followed),
+                    *self._places({partition: starts.get(partition) for partition in self._share.partitions}),
+                    *self._places(self._share.followed),
                 ]
             )
             if waiting := [partition for partition in self._share.partitions if partition not in starts]:
@@ -107,16 +131,25 @@ class AssignedSource(ConfluentSource):
             self._share.follow(record)
         return [record for record in records if record.topic not in self._topics_followed]
 
+    def _out_of_range(self, listener: Listener, message: Message, truncated: re.Match[str] | None) -> None:
+        if message.topic() in self._topics_followed:
+            text = f"{message.topic()} was made anew, so that what it said of this job is not known any more"
+            raise KafkaFailed(text)
+        super()._out_of_range(listener, message, truncated)
+
     def committed(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, CommittedOffset]:
         found = super().committed(partitions)
-        offsets = {partition: each.offset for partition, each in found.items()}
-        refuse_lost(self._group, offsets, {partition: self._share.partitions[partition] for partition in partitions})
+        self._share.refuse_lost(self.group, partitions, found)
         return found
+
+    def transactional_id(self, partition: TopicPartition) -> str:
+        return shared_id(self._prefix, partition)
 
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         if not self._share.held():
             raise not_held()
         super().commit(offsets)
+        self._share.committed(offsets)
 
     def close(self) -> None:
         try:
@@ -130,10 +163,10 @@ class AssignedTransactions(ConfluentTransactions):
     """A producer for each virtual shard of a share, until one is fenced: then the share is somebody else's."""
 
     def __init__(
-        self, config: KafkaConfig, prefix: str, source: ConfluentSource, door: GroupDoor, held: Callable[[], bool]
+        self, config: KafkaConfig, prefix: str, source: ConfluentSource, door: GroupDoor, share: Share
     ) -> None:
         super().__init__(config, prefix, source, door, is_safe=True)
-        self._held = held
+        self._share = share
         self.fenced: ProducerFenced | None = None
         """Why nothing is written any more."""
 
@@ -165,8 +198,20 @@ class AssignedTransactions(ConfluentTransactions):
         self._refuse()
         return super()._fence(name, deadline)
 
+    def _refuse_moved(
+        self, left: Mapping[TopicPartition, CommittedOffset | None], found: Mapping[TopicPartition, CommittedOffset]
+    ) -> None:
+        self._share.refuse_lost(self._source.group, left.keys(), found)
+        super()._refuse_moved(left, found)
+
+    def _commit(self, name: str, claim: Claim | None, work: Work, member: Any) -> WasmlineError | None:
+        error = super()._commit(name, claim, work, member)
+        if error is None:
+            self._share.committed({partition: progress for partition, (_, progress) in work.items()})
+        return error
+
     def _refuse(self) -> None:
-        if self.fenced is None and not self._held():
+        if self.fenced is None and not self._share.held():
             self.fenced = not_held()
         if self.fenced is not None:
             raise self.fenced
@@ -180,28 +225,41 @@ def not_held() -> ProducerFenced:
 class GroupProgress:
     """Reads the progress of a group without members as it is once every transaction that holds some is decided."""
 
-    def __init__(self, config: KafkaConfig, group: str, *, keeps_maps: bool) -> None:
+    def __init__(self, config: KafkaConfig, group: str, prefix: str, *, keeps_maps: bool) -> None:
+        """``prefix`` is that of the transactional ids under which the progress is written, all of them the caller's."""
         self._config = config
+        self._group = group
+        self._prefix = prefix
         self._door = ExactDoor() if keeps_maps else PlainDoor()
         settings = {"group.id": group, "enable.auto.commit": "false", "isolation.level": "read_committed"}
         with mapped(config.bootstrap_servers):
             self._reader = Consumer(config.client(**settings))
 
-    def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the next offsets to read; partitions without a commit are absent. Raises BrokerUnavailable."""
-        with mapped(self._config.bootstrap_servers):
-            found = self._door.committed(self._reader, partitions, PATIENCE)
-        return {partition: each.offset for partition, each in found.items()}
+    def committed(self, partitions: Collection[TopicPartition], limit: float = PATIENCE) -> dict[TopicPartition, int]:
+        """Return the next offsets to read; partitions without a commit are absent.
+
+        Raises BrokerUnavailable where that is not decided within ``limit`` seconds.
+        """
+        return {partition: each.offset for partition, each in self.read(partitions, limit).items()}
 
     def renew(self, partitions: Collection[TopicPartition]) -> None:
-        """Commit what is committed once more, as it is."""
-        with mapped(self._config.bootstrap_servers):
-            found = self._door.committed(self._reader, partitions, PATIENCE)
+        """Commit what is committed once more, as it is. Raises GroupInUse."""
+        found = self.read(partitions)
+        with mapped(self._config.bootstrap_servers, {KafkaError.UNKNOWN_MEMBER_ID: group_in_use(self._group)}):
             self._door.commit(self._reader, found, PATIENCE)
 
     def close(self) -> None:
         """Close the client."""
-        self._reader.close()
+        librdkafka.close(self._reader)
+
+    def read(
+        self, partitions: Collection[TopicPartition], limit: float = PATIENCE
+    ) -> Mapping[TopicPartition, CommittedOffset]:
+        """Return what ``committed`` does, with the maps."""
+        ids = {shared_id(self._prefix, partition) for partition in partitions}
+        with mapped(self._config.bootstrap_servers):
+            read = partial(self._door.committed, self._reader, partitions)
+            return stable_read(self._config, self._group, ids, read, time.monotonic() + limit)
 
 
 def refuse_lost(group: str, found: Mapping[TopicPartition, int | None], least: Mapping[TopicPartition, int]) -> None:
@@ -212,13 +270,18 @@ def refuse_lost(group: str, found: Mapping[TopicPartition, int | None], least: M
             raise lost(group, topic, partition, offset, before)
 
 
-def lost(group: str, topic: str, partition: int, found: int | None, before: int | None) -> ProgressLost:
-    """Return what a job ends with that ``found`` other progress than it made; None is none, or any."""
+def lost(group: str, topic: str, partition: int, found: int | None, *before: int) -> ProgressLost:
+    """Return what a job ends with that ``found`` other progress than it made; None is none.
+
+    ``before`` is where it got to, where that is known: one offset, or one of two.
+    """
     text = f"group {group} has {'nothing' if found is None else found} committed for {topic}-{partition}, "
-    text += "where the job has been before" if before is None else f"and the job got to {before}"
+    text += f"and the job got to {' or '.join(map(str, before))}" if before else "where the job has been before"
     text += (
         ". Its offsets were moved, deleted, or expired, so that going on would repeat or lose records. Set them to "
-        f"where the outputs end (kafka-consumer-groups --group {group} --topic {topic}:{partition} --reset-offsets), "
-        "or run this as a job of another name"
+        "where the outputs end (kafka-consumer-groups --bootstrap-server HOST:PORT --execute --reset-offsets "
+        f"--group {group} --topic {topic}:{partition} --to-offset {before[0] if len(before) == 1 else 'N'}). "
+        "What parallel mode had finished above that offset runs again. To go on where the group is, whatever the job "
+        "has done, set fail_on_moved_progress to false for a run"
     )
     return ProgressLost(text, group=group, topic=topic, partition=partition, offset=found)

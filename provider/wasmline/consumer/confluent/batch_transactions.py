@@ -1,13 +1,14 @@
 """Transactions of batches: all that is written of a part of a batch, and how far its partition came, in one.
 
 The transactional id is that of the partition's virtual shard, whoever works on it, in either mode:
-``reference/spark.md`` §6 says why nothing less will do.
+an id that is a task's or an attempt's would fence nobody. The protocol: docs/protocols/exactly_once.md.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from types import TracebackType
@@ -17,8 +18,10 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from wasmline.consumer.backend import shared_id
 from wasmline.consumer.confluent.sink import failure
+from wasmline.consumer.confluent.stable_read import stable_read
 from wasmline.consumer.confluent.transactions import FENCES, PATIENCE, WARM_UP, claim, connect, names, repeat
-from wasmline.errors import BrokerUnavailable, InvalidKafkaConfig, ProducerFenced
+from wasmline.errors import BrokerUnavailable, HangingTransactionEnded, InvalidKafkaConfig, ProducerFenced
+from wasmline.kafka import librdkafka
 from wasmline.kafka.commit_metadata import ExactDoor
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.failures import mapped
@@ -56,15 +59,26 @@ class BatchTransactions:
     virtual shard lately worked on. ``settings`` are librdkafka's, for the producers.
     """
 
-    def __init__(self, config: KafkaConfig, group: str, prefix: str, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        config: KafkaConfig,
+        group: str,
+        prefix: str,
+        settings: Mapping[str, str],
+        topics: Collection[str] = (),
+    ) -> None:
+        """``topics`` are those that are written to."""
         self._config = config
         self._group = group
         self._prefix = prefix
         self._settings = {**SETTINGS, **settings}
+        self._topics = topics
         self._door = ExactDoor()
         self._reader: Consumer | None = None
         self._spares: dict[str, _Spare] = {}
         """By transactional id."""
+        self.hangs: Counter[int] = Counter()
+        """By partition: how often it was held up by transactions whose markers a broker had lost."""
 
     def open(self, partitions: Sequence[TopicPartition]) -> BatchTransaction:
         """Fence whoever worked on their virtual shard before, and return the transaction of their next batch.
@@ -81,13 +95,14 @@ class BatchTransactions:
         codes = {**dict.fromkeys(FENCES, fenced), KafkaError.INVALID_TRANSACTION_TIMEOUT: too_long}
         with mapped(self._config.bootstrap_servers, codes):
             name = self._id(partitions)
-            spare = self._spares.pop(name, None) or self._connect(name)
-            deadline = time.monotonic() + PATIENCE
-            claim(spare.client, deadline, max(0.0, spare.made + WARM_UP - time.monotonic()))
             reader = self._reader = self._reader or self._make_reader()
-            progress = repeat(partial(self._door.committed, reader, partitions), deadline)
-            spare.client.begin_transaction()
-        return BatchTransaction(self, self._config, partitions, progress, spare.client, reader, self._door)
+            try:
+                client, progress = self._claim(name, partitions, reader)
+            except HangingTransactionEnded:
+                self.hangs.update(each.partition for each in partitions)
+                client, progress = self._claim(name, partitions, reader)
+            client.begin_transaction()
+        return BatchTransaction(self, self._config, partitions, progress, client, reader, self._door)
 
     def ready(self, partitions: Sequence[TopicPartition]) -> None:
         """Connect a producer for the next batch of these partitions."""
@@ -100,12 +115,25 @@ class BatchTransactions:
         """Throw every client away."""
         self._spares.clear()
         if self._reader is not None:
-            self._reader.close()
+            librdkafka.close(self._reader)
             self._reader = None
 
     def _id(self, partitions: Sequence[TopicPartition]) -> str:
         [name] = {shared_id(self._prefix, partition) for partition in partitions}
         return name
+
+    def _claim(
+        self, name: str, partitions: Sequence[TopicPartition], reader: Consumer
+    ) -> tuple[Producer, Mapping[TopicPartition, CommittedOffset]]:
+        """Fence whoever had this id before, and return its newest producer and what the group has committed."""
+        spare = self._spares.pop(name, None) or self._connect(name)
+        deadline = time.monotonic() + PATIENCE
+        claim(spare.client, deadline, max(0.0, spare.made + WARM_UP - time.monotonic()))
+
+        def read(timeout: float) -> Mapping[TopicPartition, CommittedOffset]:
+            return repeat(partial(self._door.committed, reader, partitions), time.monotonic() + timeout)
+
+        return spare.client, stable_read(self._config, self._group, [name], read, deadline, self._topics)
 
     def _connect(self, name: str) -> _Spare:
         # No delivery reports: a transaction fails with what a delivery failed with. And a callback that is under way

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 from wasmline.kafka.commit_metadata import CommitDoor, open_door
 from wasmline.kafka.config import KafkaConfig
 from wasmline.records import TopicPartition
@@ -17,9 +19,11 @@ class GroupDoor:
         self._config = config
         self._group = group
         self._door = door
+        self._testing = threading.Lock()
 
     def on(self, partition: TopicPartition) -> CommitDoor:
         """Return the door. Raises BrokerUnavailable, and TopicNotFound for a partition that is not there."""
-        if self._door is None:
-            self._door = open_door(self._config, self._group, partition)
-        return self._door
+        with self._testing:
+            if self._door is None:
+                self._door = open_door(self._config, self._group, partition)
+            return self._door

@@ -5,19 +5,31 @@ from __future__ import annotations
 import ctypes
 import logging
 import operator
+import re
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    OFFSET_INVALID,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+)
 
-from wasmline.consumer.backend import Listener
+from wasmline.consumer.backend import Listener, transactional_id
 from wasmline.consumer.confluent.door import GroupDoor
+from wasmline.consumer.confluent.stable_read import stable_read
 from wasmline.consumer.options import ConsumerOptions
 from wasmline.consumer.records import ConsumedRecord, Headers
-from wasmline.errors import BrokerUnavailable, CommitFailed, WasmlineError
+from wasmline.errors import CommitFailed, MetadataTooLarge
+from wasmline.kafka import librdkafka
 from wasmline.kafka.admin import Topics
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.failures import mapped
@@ -28,8 +40,15 @@ logger = logging.getLogger(__name__)
 STRATEGY = "partition.assignment.strategy"
 COOPERATIVE = "cooperative-sticky"
 
+RESET = "auto.offset.reset"
+RESETS = {
+    **dict.fromkeys(("earliest", "smallest", "beginning"), OFFSET_BEGINNING),
+    **dict.fromkeys(("latest", "largest", "end"), OFFSET_END),
+}
+"""Where a partition begins that nothing was committed of, by librdkafka's names."""
+
 DEFAULTS = {
-    "auto.offset.reset": "earliest",
+    RESET: "earliest",
     STRATEGY: COOPERATIVE,
     # A pause throws away what was fetched and not read, so little is fetched ahead, and fetching goes on soon.
     "queued.min.messages": "10000",
@@ -52,8 +71,15 @@ LEAVE = 5.0
 AGAIN = 0.01
 """Seconds between two tries."""
 
+TRUNCATED = re.compile(r"truncation detected.* end offset is (\d+)")
+"""What librdkafka says once a new leader's log ends below what was read (KIP-320)."""
+
 STARTING = (KafkaError._STATE, KafkaError._OUTDATED)
-"""What it answers until then."""
+"""What it answers until then, and for good where it has given a partition up."""
+
+ANYWHERE = 0
+"""Where a partition is assigned that has to wait. For OFFSET_BEGINNING and OFFSET_END librdkafka asks the broker, and
+begins where the answer says, whatever was sought meanwhile."""
 
 MOVED_ON = (
     KafkaError.ILLEGAL_GENERATION,
@@ -66,6 +92,9 @@ MOVED_ON = (
 
 GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC)
 """What a commit fails with when a topic of a regular expression was deleted, until the group hears of it."""
+
+TOO_LARGE = (KafkaError.OFFSET_METADATA_TOO_LARGE, KafkaError.INVALID_COMMIT_OFFSET_SIZE)
+"""What a commit fails with whose metadata are longer than the broker keeps."""
 
 HEADERS_OF = operator.methodcaller("headers")
 """Calls ``headers`` by way of C, which looks whether it failed. A call that Python has specialized does not: then the
@@ -92,15 +121,23 @@ class ConfluentSource:
         door: GroupDoor,
         settings: Mapping[str, str] | None = None,
     ) -> None:
+        self.group = options.group_id
+        self._prefix = options.transactional_id or options.group_id
         self._topics = options.topics
         self._config = config
         self._door = door
         self._settings = {**_settings(options, config), **(settings or {})}
+        self._begin = RESETS.get(self._settings[RESET], OFFSET_INVALID)
+        if self._begin != OFFSET_INVALID:
+            self._settings[RESET] = "error"  # an offset that the log has no longer is for the listener to deal with
         self._incremental = self._settings.get("group.protocol") == "consumer" or (
             self._settings.get(STRATEGY) == COOPERATIVE
         )
         self._opened: Consumer | None = None
         self._joins = self._has_joined = False
+        self._listener: Listener | None = None
+        self._stranded: set[TopicPartition] = set()
+        """What the client fetches no more, because its log does not have the next offset."""
 
     @property
     def consumer(self) -> Consumer:
@@ -126,7 +163,7 @@ class ConfluentSource:
         def on_lost(_: Consumer, lost: list[confluent_kafka.TopicPartition]) -> None:
             listener.lost([TopicPartition(each.topic, each.partition) for each in lost])
 
-        self._joins = True
+        self._joins, self._listener = True, listener
         with mapped(self._config.bootstrap_servers):
             self.consumer.subscribe(list(self._topics), on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
 
@@ -136,7 +173,8 @@ class ConfluentSource:
             first = self.consumer.poll(timeout) if timeout > 0 else None
             messages = self.consumer.consume(limit - (first is not None), 0)
             # A message without a value is falsy.
-            return [_record(each) for each in (messages if first is None else [first, *messages]) if _is_record(each)]
+            polled = messages if first is None else [first, *messages]
+            return [_record(each) for each in polled if self._is_record(each)]
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
         with mapped(self._config.bootstrap_servers):
@@ -147,16 +185,32 @@ class ConfluentSource:
             self.consumer.resume(plain(partitions))
 
     def seek(self, offsets: Mapping[TopicPartition, int]) -> None:
-        starting: WasmlineError = _starting(offsets, self._config)
-        with mapped(self._config.bootstrap_servers, dict.fromkeys(STARTING, starting)):
+        with mapped(self._config.bootstrap_servers):
             for partition, offset in offsets.items():
-                self._seek(confluent_kafka.TopicPartition(*partition, offset))
+                place = confluent_kafka.TopicPartition(*partition, offset)
+                if partition in self._stranded or not self._has_sought(place):
+                    self._reassign(place)
+                self._stranded.discard(partition)
 
     def committed(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, CommittedOffset]:
         if not partitions:
             return {}
+        ids = {self.transactional_id(partition) for partition in partitions}
         with mapped(self._config.bootstrap_servers):
-            return self._door.on(next(iter(partitions))).committed(self.consumer, partitions, PATIENCE)
+            read = partial(self._door.on(next(iter(partitions))).committed, self.consumer, partitions)
+            return stable_read(self._config, self.group, ids, read, time.monotonic() + PATIENCE)
+
+    def begins(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        if not partitions:
+            return {}
+        asked = self._places(dict.fromkeys(partitions, OFFSET_BEGINNING))
+        with mapped(self._config.bootstrap_servers):
+            # ListOffsets takes the number that stands for a log's beginning in the place of a timestamp.
+            found = self.consumer.offsets_for_times(asked, timeout=PATIENCE)
+            for each in found:
+                if each.error is not None:
+                    raise KafkaException(each.error)
+        return {TopicPartition(each.topic, each.partition): each.offset for each in found}
 
     def ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         ends = {}
@@ -179,15 +233,20 @@ class ConfluentSource:
         moved_on = CommitFailed("the group has moved on, so its next assignment says what is left to do")
         gone = CommitFailed("a topic is gone, and what else there is was committed")
         codes = {**dict.fromkeys(MOVED_ON, moved_on), **dict.fromkeys(GONE, gone)}
+        codes |= dict.fromkeys(TOO_LARGE, too_large(offsets))
         with mapped(self._config.bootstrap_servers, codes):
             self._door.on(next(iter(offsets))).commit(self.consumer, offsets, PATIENCE)
+
+    def transactional_id(self, partition: TopicPartition) -> str:
+        """Return the id under which the progress of a partition is written where it is written exactly once."""
+        return transactional_id(self._prefix, partition)
 
     def close(self) -> None:
         if self._opened is None:
             return
         if self._joins:
             self._leave(self._opened)
-        self._opened.close()
+        librdkafka.close(self._opened)
 
     def _leave(self, consumer: Consumer) -> None:
         """Leave the group, and wait until the broker knows.
@@ -206,21 +265,66 @@ class ConfluentSource:
                 [confluent_kafka.TopicPartition(self._topics[0], 0)], max(0.0, deadline - time.monotonic())
             )
 
-    def _seek(self, place: confluent_kafka.TopicPartition) -> None:
+    def _is_record(self, message: Message) -> bool:
+        """Say whether a message is a record; raise what it reports instead, if that is a reason to end."""
+        error = message.error()
+        if error is None:
+            return True
+        if error.code() == KafkaError._PARTITION_EOF:
+            return False
+        if error.code() == KafkaError._AUTO_OFFSET_RESET and self._begin != OFFSET_INVALID and self._listener:
+            self._out_of_range(self._listener, message, TRUNCATED.search(error.str()))
+            return False
+        if error.fatal() or error.code() not in PASSING:
+            raise KafkaException(error)
+        logger.warning("%s", error.str())
+        return False
+
+    def _out_of_range(self, listener: Listener, message: Message, truncated: re.Match[str] | None) -> None:
+        partition = TopicPartition(message.topic() or "", message.partition() or 0)
+        offset = message.offset()
+        self._stranded.add(partition)
+        known = None if offset is None or offset < 0 else offset
+        listener.out_of_range(partition, known, int(truncated[1]) if truncated else None)
+
+    def _reassign(self, place: confluent_kafka.TopicPartition) -> None:
+        """Go on at a place in a partition that the client has given up: it refuses to seek there."""
+        if self._incremental:
+            self.consumer.incremental_unassign([place])
+            self.consumer.incremental_assign([place])
+            return
+        assigned = self.consumer.assignment()
+        places = {
+            TopicPartition(each.topic, each.partition): at.offset if at.offset >= 0 else each.offset
+            for each, at in zip(assigned, self.consumer.position(assigned), strict=True)
+        }
+        places[TopicPartition(place.topic, place.partition)] = place.offset
+        self.consumer.assign([confluent_kafka.TopicPartition(*each, offset) for each, offset in places.items()])
+
+    def _has_sought(self, place: confluent_kafka.TopicPartition) -> bool:
         deadline = time.monotonic() + START
-        while True:
+        while time.monotonic() < deadline:
             try:
                 self.consumer.seek(place)
             except KafkaException as error:
-                if error.args[0].code() not in STARTING or time.monotonic() > deadline:
+                if error.args[0].code() not in STARTING:
                     raise
                 time.sleep(AGAIN)
             else:
-                return
+                return True
+        return False
+
+    def _places(self, begins: Mapping[TopicPartition, int | None]) -> list[confluent_kafka.TopicPartition]:
+        """Return where to begin as the client takes it; None is where the reset policy says."""
+        return [
+            confluent_kafka.TopicPartition(*partition, self._begin if begin is None else begin)
+            for partition, begin in begins.items()
+        ]
 
     def _assign(self, listener: Listener, partitions: Collection[TopicPartition]) -> None:
         starts = listener.assigned(partitions)
-        wanted = places({partition: starts.get(partition) for partition in partitions})
+        self._stranded.difference_update(partitions)
+        wanted = self._places({partition: starts.get(partition, ANYWHERE) for partition in partitions})
         if self._incremental:
             self.consumer.incremental_assign(wanted)
         else:
@@ -237,36 +341,15 @@ def _settings(options: ConsumerOptions, config: KafkaConfig) -> dict[str, str]:
     return settings
 
 
-def _starting(offsets: Mapping[TopicPartition, int], config: KafkaConfig) -> BrokerUnavailable:
-    places = ", ".join(f"{topic}-{number}" for topic, number in offsets)
-    text = f"{config.bootstrap_servers} has not said yet where {places} begin"
-    return BrokerUnavailable(text, bootstrap_servers=config.bootstrap_servers)
+def too_large(offsets: Mapping[TopicPartition, CommittedOffset]) -> MetadataTooLarge:
+    """Return our error for a code of TOO_LARGE."""
+    longest = max(len(each.metadata) for each in offsets.values())
+    return MetadataTooLarge(f"the broker keeps less than {longest} characters of metadata beside an offset")
 
 
 def plain(partitions: Collection[TopicPartition]) -> list[confluent_kafka.TopicPartition]:
     """Return partitions as the client takes them."""
     return [confluent_kafka.TopicPartition(*partition) for partition in partitions]
-
-
-def places(begins: Mapping[TopicPartition, int | None]) -> list[confluent_kafka.TopicPartition]:
-    """Return where to begin as the client takes it; None is where its reset policy says."""
-    return [
-        confluent_kafka.TopicPartition(*partition, OFFSET_INVALID if begin is None else begin)
-        for partition, begin in begins.items()
-    ]
-
-
-def _is_record(message: Message) -> bool:
-    """Say whether a message is a record; raise what it reports instead, if that is a reason to end."""
-    error = message.error()
-    if error is None:
-        return True
-    if error.code() == KafkaError._PARTITION_EOF:
-        return False
-    if error.fatal() or error.code() not in PASSING:
-        raise KafkaException(error)
-    logger.warning("%s", error.str())
-    return False
 
 
 def _record(message: Any) -> ConsumedRecord:

@@ -1,12 +1,13 @@
 """One transaction per input partition, or per virtual shard of them, with librdkafka.
 
 The transactional id is a function of the partition, so whoever takes a partition over fences the one who had it, and
-ends what he left open, before he reads how far it came: ``reference/leases_eos.md`` §5.
+ends what he left open, before he reads how far it came. The protocol: docs/protocols/exactly_once.md.
 """
 
 from __future__ import annotations
 
-import logging
+import math
+import threading
 import time
 import uuid
 from collections import defaultdict
@@ -20,17 +21,26 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from wasmline.consumer.backend import transactional_id
 from wasmline.consumer.confluent.batches import Batches
 from wasmline.consumer.confluent.door import GroupDoor
+from wasmline.consumer.confluent.open_files import refuse_too_many
 from wasmline.consumer.confluent.sink import failure, produce
-from wasmline.consumer.confluent.source import ConfluentSource
+from wasmline.consumer.confluent.source import TOO_LARGE, ConfluentSource, too_large
+from wasmline.consumer.confluent.stable_read import end_on_outputs, stable_read
 from wasmline.consumer.errand import Errand
 from wasmline.consumer.records import Output
-from wasmline.errors import CommitFailed, NotAuthorized, OutputRefused, ProducerFenced, UnsafeBroker, WasmlineError
+from wasmline.errors import (
+    BrokerUnavailable,
+    CommitFailed,
+    HangingTransactionEnded,
+    NotAuthorized,
+    OutputRefused,
+    ProducerFenced,
+    UnsafeBroker,
+    WasmlineError,
+)
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.failures import mapped
 from wasmline.kafka.producer import producer
 from wasmline.records import CommittedOffset, TopicPartition
-
-logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -60,13 +70,26 @@ ANSWER = 3.0
 has left the cluster (its issue 5511), whatever its time limit (5456), and a new client finds the next one. Where the
 cluster merely takes its time, no more than a client is lost."""
 
+ANSWERS = 0.1
+"""Seconds between two looks whether an output was refused, while others are waited for."""
+
+ANSWER_MARGIN = 0.5
+"""Seconds after that in which the client says itself that it got no answer, or why it would go on asking."""
+
 WARM_UP = 0.08
 """Seconds a client has to exist before ``init_transactions``, which otherwise sleeps half a second."""
 
 STABLE_READ = 0.3
 """Seconds after which a stable read counts as one that waits."""
 
+DIVISIONS = 8
+"""Batches into which outputs that were refused together are divided, again and again, until one is found."""
+
 FENCES = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
+
+
+written: dict[str, set[str]] = defaultdict(set)
+"""The topics that this process writes to in transactions, by the prefix of their ids."""
 
 
 class Claim:
@@ -76,7 +99,7 @@ class Claim:
     producer is fenced.
     """
 
-    __slots__ = ("client", "is_over", "progress")
+    __slots__ = ("client", "doubted", "is_over", "progress")
 
     def __init__(self, client: Producer, progress: dict[TopicPartition, CommittedOffset | None]) -> None:
         self.client: Producer | None = client
@@ -84,6 +107,8 @@ class Claim:
         self.progress = progress
         self.is_over = False
         """Whether a partition has to be opened anew before the others can go on."""
+        self.doubted: Sequence[Output] = ()
+        """Of a batch that was refused: at least one for what it is. The next transaction has them in smaller ones."""
 
     def give_up(self) -> None:
         """Use the producer no more: the ``init_transactions`` of the next one aborts what is open."""
@@ -105,33 +130,41 @@ class ConfluentTransactions:
         self._door = door
         self._claims: dict[str, Claim] = {}
         """By transactional id."""
+        self._disconnects: dict[str, list[KafkaError]] = {}
+        """By transactional id: what its newest producer reported since it was ready."""
         self._is_safe = is_safe
+        self._testing = threading.Lock()
         self._batches = Batches(config)
 
     def open(self, partitions: Collection[TopicPartition]) -> None:
         if not partitions:
             return
-        if not self._is_safe:
-            assure_safe(self._config, self._prefix, next(iter(partitions)), self._door)
-            self._is_safe = True
+        with self._testing:
+            if not self._is_safe:
+                assure_safe(self._config, self._prefix, next(iter(partitions)), self._door)
+                self._is_safe = True
         self.close(partitions)
-        names = {self._id(partition) for partition in partitions}
+        names = list(dict.fromkeys(map(self._id, partitions)))
+        refuse_too_many(len(names))
         shared = {
             partition: at
-            for name in names & self._claims.keys()
-            for partition, at in self._claims[name].progress.items()
+            for name in names
+            if name in self._claims
+            for partition, at in list(self._claims[name].progress.items())
         }
         deadline = time.monotonic() + PATIENCE
         with mapped(self._config.bootstrap_servers):
             clients = _each(names, lambda name: self._fence(name, deadline))
             found = self._read([*partitions, *shared], shared, deadline)
-        self._claims |= {name: Claim(client, {}) for name, client in clients.items()}
+        claims = {name: Claim(client, {}) for name, client in clients.items()}
         for partition in [*partitions, *shared]:
-            self._claims[self._id(partition)].progress[partition] = found.get(partition)
+            claims[self._id(partition)].progress[partition] = found.get(partition)
+        self._claims |= claims
 
     def begin(self, work: Work) -> Callable[[], Mapping[TopicPartition, WasmlineError]]:
         # In another thread the client does not answer this while the owner is in a callback of the assignment.
-        member = self._source.consumer.consumer_group_metadata()
+        with mapped(self._config.bootstrap_servers):
+            member = self._source.consumer.consumer_group_metadata()
         transactions: dict[str, dict[TopicPartition, Finished]] = defaultdict(dict)
         for partition, each in work.items():
             transactions[self._id(partition)][partition] = each
@@ -150,21 +183,29 @@ class ConfluentTransactions:
 
     def close(self, partitions: Collection[TopicPartition] | None = None) -> None:
         for name, claim in list(self._claims.items()):
-            gone = [partition for partition in claim.progress if partitions is None or partition in partitions]
+            gone = [partition for partition in list(claim.progress) if partitions is None or partition in partitions]
             if gone:
                 claim.is_over = True  # before the progress goes: a round that is late looks at both
                 claim.give_up()
             for partition in gone:
-                del claim.progress[partition]
+                claim.progress.pop(partition, None)
             if not claim.progress:
-                del self._claims[name]
+                self._claims.pop(name, None)
 
     def _id(self, partition: TopicPartition) -> str:
         """Return the transactional id of a partition; those that share one have one transaction."""
         return transactional_id(self._prefix, partition)
 
     def _fence(self, name: str, deadline: float) -> Producer:
-        return fence(self._config, name, deadline)
+        reports: list[KafkaError] = []
+        self._disconnects[name] = reports
+        client = connect(self._config, name, {**SETTINGS, "error_cb": reports.append})
+        client.list_topics(timeout=max(0.0, deadline - time.monotonic()))
+        # Before the fence, too: it aborts what a producer that was given up has begun, and what hangs with that.
+        end_on_outputs(self._config, self._source.group, [name], written[self._prefix])
+        claim(client, deadline)
+        reports.clear()
+        return client
 
     def _read(
         self,
@@ -178,10 +219,17 @@ class ConfluentTransactions:
         that goes on would do again what he has done.
         """
         door = self._door.on(next(iter(partitions)))
-        found = door.committed(self._source.consumer, partitions, max(0.0, deadline - time.monotonic()))
+        ids = {self._id(partition) for partition in partitions}
+        read = partial(door.committed, self._source.consumer, partitions)
+        found = stable_read(self._config, self._source.group, ids, read, deadline, written[self._prefix])
+        self._refuse_moved(left, found)
+        return found
+
+    def _refuse_moved(
+        self, left: Mapping[TopicPartition, CommittedOffset | None], found: Mapping[TopicPartition, CommittedOffset]
+    ) -> None:
         if moved := [partition for partition, at in left.items() if found.get(partition) != at]:
             raise _fenced(moved)
-        return found
 
     def _commit(self, name: str, claim: Claim | None, work: Work, member: Any) -> WasmlineError | None:
         """Run one transaction, and return what it failed with.
@@ -193,12 +241,14 @@ class ConfluentTransactions:
             return CommitFailed(f"{names(work)} cannot be written before all that shares its producer is opened anew")
         try:
             with mapped(self._config.bootstrap_servers):
+                self._look_after_disconnect(name, claim)
                 client = claim.client or self._replaced(name, claim, deadline)
         except WasmlineError as failure:
             # Nothing was begun, so that the same can be tried again.
             return CommitFailed(f"{names(work)} has no producer yet: {failure}") if failure.retryable else failure
-        error, is_usable = self._carry_out(client, work, member, deadline)
+        error, is_usable = self._carry_out(client, claim, work, member, deadline)
         if error is None:
+            claim.doubted = ()
             claim.progress |= {partition: progress for partition, (_, progress) in work.items()}
         elif not isinstance(error, CommitFailed | OutputRefused):
             claim.is_over = True
@@ -207,6 +257,22 @@ class ConfluentTransactions:
         if not is_usable:
             claim.give_up()
         return error
+
+    def _look_after_disconnect(self, name: str, claim: Claim) -> None:
+        """End what hangs of a claim's last transaction if a broker went since: the next one would decide about it.
+
+        Nobody is fenced but where something hangs: this may be an owner of yesterday.
+        """
+        if claim.client is None:
+            return
+        claim.client.poll(0)
+        if self._disconnects[name]:
+            try:
+                end_on_outputs(self._config, self._source.group, [name], written[self._prefix])
+            except HangingTransactionEnded:
+                claim.give_up()
+                raise
+            self._disconnects[name].clear()
 
     def _replaced(self, name: str, claim: Claim, deadline: float) -> Producer:
         """Return another producer for a claim that has given its own up."""
@@ -219,7 +285,7 @@ class ConfluentTransactions:
         return client
 
     def _carry_out(
-        self, client: Producer, work: Work, member: Any, deadline: float
+        self, client: Producer, claim: Claim, work: Work, member: Any, deadline: float
     ) -> tuple[WasmlineError | None, bool]:
         """Run one transaction; return what it failed with, and whether the client can be used for another one."""
         undelivered: list[WasmlineError] = []
@@ -231,7 +297,7 @@ class ConfluentTransactions:
                 try:
                     # The offsets are on their way while the outputs are handed over: it is the end that joins them.
                     with self._sending(client, offsets, member, deadline):
-                        self._fill(client, outputs, undelivered)
+                        self._fill(client, outputs, claim.doubted, undelivered, deadline)
                     repeat(client.commit_transaction, deadline)
                 except (KafkaException, WasmlineError) as error:
                     late = time.monotonic() > deadline
@@ -242,7 +308,7 @@ class ConfluentTransactions:
                     repeat(client.abort_transaction, deadline)
                     client.poll(0)  # what became of the outputs may be told only now
                     if undelivered and not undelivered[0].retryable:
-                        return undelivered[0], False
+                        return self._judge(claim, outputs, undelivered), False
                     if isinstance(error, WasmlineError) and not error.retryable:
                         return error, isinstance(error, OutputRefused)
                     text = f"the transaction of {names(work)} was aborted: {error}"
@@ -261,32 +327,90 @@ class ConfluentTransactions:
         CommitFailed leaves a client that must not be used any more.
         """
         door = self._door.on(next(iter(offsets)))
-        sending = Errand(partial(repeat, partial(door.send_offsets, client, member, offsets), deadline))
+        limit = min(deadline, time.monotonic() + ANSWER)
+        sending = Errand(partial(repeat, partial(door.send_offsets, client, member, offsets), limit))
         try:
             yield
         finally:
-            if not sending.wait(ANSWER):
-                raise CommitFailed(f"the offsets of {names(offsets)} were not answered within {ANSWER:.0f} s")
-            sending.result()
+            late = CommitFailed(f"the offsets of {names(offsets)} were not answered within {ANSWER:.0f} s")
+            if not sending.wait(ANSWER + ANSWER_MARGIN):
+                raise late
+            try:
+                sending.result()
+            except KafkaException as error:
+                code = error.args[0].code()
+                if code == KafkaError._TIMED_OUT:
+                    raise late from error
+                if code in TOO_LARGE:
+                    raise too_large(offsets) from error
+                raise
 
-    def _fill(self, client: Producer, outputs: Sequence[Output], undelivered: list[WasmlineError]) -> None:
-        """Write the outputs of a transaction; what cannot be written is raised, or joins ``undelivered``."""
+    def _judge(self, claim: Claim, outputs: Sequence[Output], undelivered: Sequence[WasmlineError]) -> WasmlineError:
+        """Return what an aborted transaction failed with. One of many that were refused together is to be found yet."""
+        refused = [error.place for error in undelivered if isinstance(error, OutputRefused)]
+        if len(refused) < 2:
+            return undelivered[0]
+        claim.doubted = [outputs[place] for place in refused]
+        return CommitFailed(f"of {len(refused)} outputs one is refused, which smaller batches tell: {undelivered[0]}")
+
+    def _fill(
+        self,
+        client: Producer,
+        outputs: Sequence[Output],
+        doubted: Sequence[Output],
+        undelivered: list[WasmlineError],
+        deadline: float,
+    ) -> None:
+        """Write the outputs of a transaction; what cannot be written is raised, or joins ``undelivered``.
+
+        Once something is refused, the client sends nothing more of the transaction, and nothing more is waited for.
+        """
         waiting: dict[str, int] = {}
+        size = math.ceil(len(doubted) / DIVISIONS)
+        groups = {id(output): number // size for number, output in enumerate(doubted)}
+        last: int | None = None
+        written[self._prefix].update(output.topic for output in outputs)
 
-        def delivered(error: KafkaError | None, message: Message, place: int) -> None:
+        def delivered(error: KafkaError | None, _: Message, place: int) -> None:
             if error is not None and error.code() != KafkaError._PURGE_QUEUE:
-                undelivered.append(_placed(failure(self._config, str(message.topic()), error), place))
+                output = outputs[place]
+                self._batches.refused(output, error)
+                failed = self._batches.misplaced(output, error) or failure(self._config, output.topic, error)
+                undelivered.append(_placed(failed, place))
 
         for place, output in enumerate(outputs):
             try:
-                self._batches.make_room(client, output, waiting)
+                while not self._batches.make_room(client, output, waiting, ANSWERS) and not undelivered:
+                    if time.monotonic() > deadline:
+                        servers = self._config.bootstrap_servers
+                        text = f"{output.topic} on {servers} did not take its records in time"
+                        raise BrokerUnavailable(text, bootstrap_servers=servers)
+                if (group := groups.get(id(output))) != last:
+                    _flush(client, undelivered, deadline)
+                    last = group
                 if undelivered:
                     break
-                produce(client, output, partial(delivered, place=place))
+                self._produce(client, output, partial(delivered, place=place))
             except OutputRefused as error:
                 raise _placed(error, place) from error
         if waiting:
-            client.flush(LIMIT)
+            _flush(client, undelivered, deadline)
+
+    def _produce(
+        self, client: Producer, output: Output, delivered: Callable[[KafkaError | None, Message], None]
+    ) -> None:
+        try:
+            produce(client, output, delivered)
+        except KafkaException as error:
+            if misplaced := self._batches.misplaced(output, error.args[0]):
+                raise misplaced from error
+            raise
+
+
+def _flush(client: Producer, undelivered: Sequence[WasmlineError], deadline: float) -> None:
+    """Wait for all answers, or for the first refusal."""
+    while client.flush(ANSWERS) and not undelivered and time.monotonic() < deadline:
+        pass
 
 
 def _each(names: Collection[str], call: Callable[[str], T]) -> dict[str, T]:
@@ -333,11 +457,15 @@ def claim(client: Producer, deadline: float, warm_up: float = WARM_UP) -> None:
 
 
 def assure_safe(config: KafkaConfig, prefix: str, partition: TopicPartition, door: GroupDoor) -> None:
-    """Raise UnsafeBroker as ``refuse_unsafe`` does; where the cluster does not permit that test, warn."""
+    """Raise UnsafeBroker as ``refuse_unsafe`` does, and where the cluster does not permit that test."""
     try:
         refuse_unsafe(config, prefix, partition, door)
     except NotAuthorized as error:
-        logger.warning("whether a stable read waits for open transactions is not tested: %s", error)
+        text = f"whether {config.bootstrap_servers} shows offsets of open transactions could not be tested: {error}. "
+        text += (
+            f"Permit this client the groups and the transactional ids that begin with {prefix}, or use at_least_once"
+        )
+        raise UnsafeBroker(text) from error
 
 
 def refuse_unsafe(config: KafkaConfig, prefix: str, partition: TopicPartition, door: GroupDoor) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from threading import Condition
 
+from wasmline.consumer import offset_codec
 from wasmline.consumer.memory.group import Group, Member
 from wasmline.consumer.memory.log import Log, Transaction
 from wasmline.consumer.memory.partitioner import partition_of
+from wasmline.consumer.memory.wire import serialized
 from wasmline.consumer.records import ConsumedRecord, Output
 from wasmline.errors import BrokerUnavailable, OutputRefused, TopicNotFound, WasmlineError
 from wasmline.records import CommittedOffset, TopicPartition
@@ -20,19 +23,26 @@ EVERYTHING = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """The logs of a topic, and the bytes of key, value and headers that one of its records may have."""
+    """The logs of a topic, and the bytes of key, value and headers that one of its records may have.
+
+    id: another one each time a topic is created, also under the name of one that was deleted.
+    settings: those that were given, by the names that Kafka has for them.
+    """
 
     logs: tuple[Log, ...]
     max_message_bytes: int
+    id: uuid.UUID
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 class MemoryCluster:
     """Topics, groups and transactional ids, for any number of members in any threads.
 
     Each method takes effect at once, and wakes whoever waits for records or for an assignment.
+    ``max_metadata_bytes`` is a broker's ``offset.metadata.max.bytes``.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, max_metadata_bytes: int | None = None) -> None:
         self.changed = Condition()
         """Guards everything here; notified of each change."""
         self.version = 0
@@ -41,16 +51,46 @@ class MemoryCluster:
         """No broker answers."""
         self.writers: dict[str, object] = {}
         """Who has a transactional id."""
+        self._created = 0
+        """Topics that were ever created."""
         self._topics: dict[str, Topic] = {}
         self._groups: dict[str, Group] = {}
+        self._max_metadata_bytes = offset_codec.MAX_LENGTH if max_metadata_bytes is None else max_metadata_bytes
         self._failing: list[tuple[WasmlineError, bool]] = []
 
     # -- topics ------------------------------------------------------------------------------------------------------
 
-    def create(self, topic: str, partitions: int = 1, *, max_message_bytes: int = 1_048_588) -> None:
+    def create(
+        self,
+        topic: str,
+        partitions: int = 1,
+        *,
+        max_message_bytes: int = 1_048_588,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
         """Make a topic; a larger record is refused."""
         with self.change():
-            self._topics[topic] = Topic(tuple(Log() for _ in range(partitions)), max_message_bytes)
+            self._created += 1
+            logs, identity = tuple(Log() for _ in range(partitions)), uuid.UUID(int=self._created)
+            self._topics[topic] = Topic(logs, max_message_bytes, identity, dict(settings or {}))
+            for group in self._groups.values():
+                group.share(self.partitions)
+
+    def delete(self, topic: str) -> None:
+        """Remove a topic, and what groups have committed of it. Raises TopicNotFound."""
+        with self.change():
+            gone = [TopicPartition(topic, number) for number in range(len(self.topic(topic).logs))]
+            del self._topics[topic]
+            for group in self._groups.values():
+                group.forget(gone)
+                group.share(self.partitions)
+
+    def extend(self, topic: str, partitions: int) -> None:
+        """Give a topic more partitions, so that it has ``partitions``. Raises TopicNotFound."""
+        with self.change():
+            known = self.topic(topic)
+            more = tuple(Log() for _ in range(partitions - len(known.logs)))
+            self._topics[topic] = replace(known, logs=known.logs + more)
             for group in self._groups.values():
                 group.share(self.partitions)
 
@@ -62,12 +102,15 @@ class MemoryCluster:
     def write(self, output: Output, transaction: Transaction | None = None) -> tuple[TopicPartition, int]:
         """Write a record and return where it is. Raises TopicNotFound and OutputRefused."""
         with self.change():
-            topic = self._topic(output.topic)
+            topic = self.topic(output.topic)
+            output = serialized(output)
             if output.size > topic.max_message_bytes:
                 raise OutputRefused(f"{output.topic} refuses an output: it has more than {topic.max_message_bytes} B")
             number = output.partition
             if number is None:
                 number = partition_of(output.key, len(topic.logs), sum(log.end for log in topic.logs))
+            elif number >= len(topic.logs):
+                raise OutputRefused(f"{output.topic} refuses an output: it has no partition {number}")
             partition = TopicPartition(output.topic, number)
             timestamp = time.time_ns() // 1_000_000 if output.timestamp is None else output.timestamp
             return partition, self.log(partition).append(output, timestamp, transaction)
@@ -77,7 +120,7 @@ class MemoryCluster:
         with self.changed:
             return [
                 record
-                for number, log in enumerate(self._topic(topic).logs)
+                for number, log in enumerate(self.topic(topic).logs)
                 for record in self.fetch(TopicPartition(topic, number), log.start, EVERYTHING, committed=committed)[0]
             ]
 
@@ -110,7 +153,7 @@ class MemoryCluster:
 
     def log(self, partition: TopicPartition) -> Log:
         """Return the log of a partition. Raises TopicNotFound."""
-        logs = self._topic(partition.topic).logs
+        logs = self.topic(partition.topic).logs
         if not 0 <= partition.partition < len(logs):
             text = f"{partition.topic} has {len(logs)} partitions, and no {partition.partition}"
             raise TopicNotFound(text, topic=partition.topic)
@@ -120,7 +163,7 @@ class MemoryCluster:
 
     def group(self, name: str) -> Group:
         """Return a group, which exists once it is named."""
-        return self._groups.setdefault(name, Group())
+        return self._groups.setdefault(name, Group(self._max_metadata_bytes))
 
     def committed(self, group: str) -> dict[TopicPartition, CommittedOffset]:
         """Return what a group has committed."""
@@ -133,12 +176,18 @@ class MemoryCluster:
         """Commit as a member, or as a tool does while the group is empty. Raises CommitFailed and KafkaError."""
         with self.change():
             self.group(group).check(member, offsets)
-            self.group(group).committed.update(offsets)
+            self.group(group).record(offsets)
 
     def expel(self, group: str, member: Member) -> None:
         """Throw a member out: others get its partitions, and it learns of that when it polls or commits."""
         with self.change():
             self.group(group).leave(member, self.partitions)
+
+    def expire_offsets(self, retention_s: float) -> None:
+        """Drop the committed offsets that a broker drops which keeps them for ``retention_s`` seconds."""
+        with self.change():
+            for group in self._groups.values():
+                group.expire(retention_s)
 
     # -- faults ------------------------------------------------------------------------------------------------------
 
@@ -183,7 +232,8 @@ class MemoryCluster:
                 self.version += 1
                 self.changed.notify_all()
 
-    def _topic(self, name: str) -> Topic:
+    def topic(self, name: str) -> Topic:
+        """Return a topic. Raises TopicNotFound."""
         if name not in self._topics:
             raise TopicNotFound(f"there is no topic {name} in this cluster: create it first", topic=name)
         return self._topics[name]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Collection, Iterable, Mapping
 
-from wasmline.consumer import offset_codec
-from wasmline.errors import CommitFailed, KafkaError
+from wasmline.errors import CommitFailed, MetadataTooLarge
 from wasmline.records import CommittedOffset, TopicPartition
 
 
@@ -28,15 +28,53 @@ class Member:
 class Group:
     """Shares partitions out evenly and moves as few as it can; a partition is given to nobody while one has it."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_metadata_bytes: int) -> None:
+        self.max_metadata_bytes = max_metadata_bytes
         self.committed: dict[TopicPartition, CommittedOffset] = {}
         self.pending: dict[TopicPartition, int] = {}
         """How many open transactions hold an offset of a partition."""
+        self.committed_at: dict[TopicPartition, float] = {}
+        """When each offset was committed, in Unix seconds."""
+        self.emptied_at: float | None = None
+        """When the last member left, in Unix seconds; None where there never was one, or there is one."""
         self._members: list[Member] = []
+
+    def record(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """Take offsets over that are committed now."""
+        self.committed.update(offsets)
+        self.committed_at.update(dict.fromkeys(offsets, time.time()))
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """Drop what is committed of these partitions."""
+        for partition in partitions:
+            self.committed.pop(partition, None)
+            self.committed_at.pop(partition, None)
+
+    def expire(self, retention_s: float) -> None:
+        """Drop the offsets that a broker drops which keeps them for ``retention_s`` seconds.
+
+        Of a group that never had a member these are the ones committed longer ago, partition by partition. Of one that
+        had one it is all of them, once its last member left longer ago, however lately they were committed. A group
+        that has members, and an offset that an open transaction holds, are left alone.
+        """
+        if self._members:
+            return
+        before = time.time() - retention_s
+        for partition, at in list(self.committed_at.items()):
+            if (at if self.emptied_at is None else self.emptied_at) <= before and not self.pending.get(partition):
+                self.forget([partition])
+        if not self.committed:
+            self.emptied_at = None
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """The members that the group counts on."""
+        return tuple(self._members)
 
     def join(self, member: Member, partitions: Collection[TopicPartition]) -> None:
         """Count on a member; ``partitions`` are all that the cluster has."""
         member.belongs = True
+        self.emptied_at = None
         self._members.append(member)
         self.share(partitions)
 
@@ -44,6 +82,8 @@ class Group:
         """Count on a member no more, and give away what it has."""
         member.belongs = False
         self._members.remove(member)
+        if not self._members:
+            self.emptied_at = time.time()
         self.share(partitions)
 
     def grant(self, member: Member) -> list[TopicPartition]:
@@ -52,13 +92,20 @@ class Group:
         return sorted(member.target - taken)
 
     def check(self, member: Member | None, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Raise CommitFailed unless ``member`` may commit; None is a stranger, who may while the group is empty."""
+        """Raise CommitFailed unless ``member`` may commit; None is a stranger, who may while the group is empty.
+
+        Raises MetadataTooLarge for what a broker does not keep.
+        """
         if (member is None and self._members) or (member is not None and not member.belongs):
             raise CommitFailed("the group has moved on, so its next assignment says what is left to do")
+        self.check_metadata(offsets)
+
+    def check_metadata(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """Raise KafkaError where there is more metadata than a broker takes."""
         for partition, each in offsets.items():
-            if len(each.metadata) > offset_codec.MAX_LENGTH:
+            if len(each.metadata) > self.max_metadata_bytes:
                 where = f"{partition.topic}-{partition.partition}"
-                raise KafkaError(f"{where} takes {offset_codec.MAX_LENGTH} characters of metadata at most")
+                raise MetadataTooLarge(f"{where} takes {self.max_metadata_bytes} characters of metadata at most")
 
     def share(self, partitions: Collection[TopicPartition]) -> None:
         """Decide anew who is to have what."""

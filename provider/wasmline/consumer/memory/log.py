@@ -53,6 +53,8 @@ class Log:
     def __init__(self) -> None:
         self.start = 0
         self.end = 0
+        self.truncations: list[int] = []
+        """Where the log was cut, each time that it was."""
         self._entries: list[Entry] = []
         self._transactions: set[Transaction] = set()
 
@@ -86,6 +88,7 @@ class Log:
     def truncate(self, end: int) -> None:
         """Remove what is at or above an offset, as a broker does that lost it."""
         self.end = end
+        self.truncations.append(end)
         self.start = min(self.start, end)
         del self._entries[self._place(end) :]
 

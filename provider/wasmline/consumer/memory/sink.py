@@ -19,9 +19,13 @@ class MemorySink:
         self._unsent: deque[tuple[Output, Callable[[Exception | None], None]]] = deque()
         self._answers: deque[tuple[Callable[[Exception | None], None], Exception | None]] = deque()
 
-    def write(self, output: Output, done: Callable[[Exception | None], None]) -> None:
+    def write(self, output: Output, done: Callable[[Exception | None], None], *, alone: bool = False) -> None:
         self._unsent.append((output, done))
         self._send()
+
+    @property
+    def is_full(self) -> bool:
+        return False
 
     def poll(self) -> None:
         self._send()

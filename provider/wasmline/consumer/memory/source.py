@@ -37,6 +37,8 @@ class MemorySource:
         """By partition, in the order in which they are served."""
         self._paused: set[TopicPartition] = set()
         self._ends: dict[TopicPartition, int] = {}
+        self._truncations: dict[TopicPartition, int] = {}
+        """How many truncations of each log this member has taken note of."""
 
     def open(self, listener: Listener) -> None:
         with self._cluster.change():
@@ -56,12 +58,19 @@ class MemorySource:
             if not away:
                 self._follow()
             with self._cluster.changed:
-                if records := self._fetch(limit):
-                    return records
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    return []
-                self._cluster.changed.wait_for(lambda seen=seen: self._cluster.version != seen, left)  # type: ignore[misc]
+                gone = {} if away else self._out_of_range()
+                if not gone:
+                    if records := self._fetch(limit):
+                        return records
+                    left = deadline - time.monotonic()
+                    if left <= 0:
+                        return []
+                    self._cluster.changed.wait_for(lambda seen=seen: self._cluster.version != seen, left)  # type: ignore[misc]
+            for partition, (offset, end) in gone.items():
+                assert self._listener is not None
+                self._listener.out_of_range(partition, offset, end)
+            if gone:
+                return []
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
         self._paused.update(partitions)
@@ -80,6 +89,11 @@ class MemorySource:
                 text = f"no committed offsets within {PATIENCE:g} s: a transaction holds them"
                 raise BrokerUnavailable(text, bootstrap_servers="memory")
             return {each: group.committed[each] for each in partitions if each in group.committed}
+
+    def begins(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        with self._cluster.changed:
+            self._cluster.reach()
+            return {partition: self._cluster.log(partition).start for partition in partitions}
 
     def ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         with self._cluster.changed:
@@ -147,7 +161,19 @@ class MemorySource:
             for partition in partitions:
                 start = starts.get(partition)
                 self._positions[partition] = self._begin(partition) if start is None else start
+                self._truncations[partition] = len(self._cluster.log(partition).truncations)
         self._paused.update(partition for partition in partitions if partition not in starts)
+
+    def _out_of_range(self) -> dict[TopicPartition, tuple[int, int | None]]:
+        """Return the positions that the logs do not have, and where they were cut below them; some have grown since."""
+        gone: dict[TopicPartition, tuple[int, int | None]] = {}
+        for partition in [each for each in self._positions if each not in self._paused]:
+            log, position = self._cluster.log(partition), self._positions[partition]
+            cuts = [cut for cut in log.truncations[self._truncations[partition] :] if cut < position]
+            self._truncations[partition] = len(log.truncations)
+            if cuts or not log.start <= position <= log.end:
+                gone[partition] = position, min(cuts, default=None)
+        return gone
 
     def _fetch(self, limit: int) -> list[ConsumedRecord]:
         """Return what there is; whoever was served is the last to be served the next time."""
@@ -158,9 +184,6 @@ class MemorySource:
             if len(found) == limit:
                 break
             position = self._positions.pop(partition)
-            log = self._cluster.log(partition)
-            if not log.start <= position <= log.end:
-                position = self._begin(partition)
             left = limit - len(found)
             records, position = self._cluster.fetch(partition, position, left, committed=self._committed_only)
             self._positions[partition] = position

@@ -1,0 +1,129 @@
+"""Logs the attempts of handlers that failed: a line for each, and now and then the traceback."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Iterator
+
+from wasmline import dead_letters
+from wasmline.consumer.records import ConsumedRecord
+from wasmline.errors import TerminalFailure, TransformError
+
+logger = logging.getLogger(__name__)
+
+LINES_PER_S = 50
+"""Lines that one second has at most; what is left out is counted."""
+
+TRACEBACK_INTERVAL_S = 60.0
+"""Seconds from a traceback of one kind of failure to the next."""
+
+MAX_KINDS = 1_000
+"""Kinds of failures that are remembered."""
+
+MAX_FRAMES = 30
+MAX_CAUSES = 5
+
+HAS_LINES = {"has_lines": True}
+"""What a log record says of itself whose message is several lines: a formatter may keep them."""
+
+OURS = "wasmline.consumer"
+"""The package whose frames are left out of tracebacks."""
+
+Kind = tuple[type[BaseException], str, int]
+
+
+class FailureLog:
+    """Tells which records failed, and why; never their values, but for what the text of an exception has of them.
+
+    A kind of failure is the type of its exception and the line that raised it. The first of a kind has its traceback,
+    and so has the next one a minute later. ``now`` is in seconds of a steady clock.
+    """
+
+    def __init__(self) -> None:
+        self._told: dict[Kind, float] = {}
+        """When there was a traceback of a kind."""
+        self._second = 0.0
+        self._lines = 0
+        self._left_out = 0
+
+    def retried(self, record: ConsumedRecord, error: Exception, now: float) -> None:
+        """Tell of an attempt that failed and is followed by another."""
+        trace = self._trace(error, now)
+        if not trace and not self._has_room(now):
+            self._left_out += 1
+            return
+        reason = f"{type(error).__name__}({dead_letters.reason_of(error)!r})"
+        logger.warning(
+            "%s failed at attempt %d, and is tried again: %s%s",
+            _place(record),
+            record.attempt,
+            reason,
+            trace,
+            extra=HAS_LINES,
+        )
+
+    def given_up(self, record: ConsumedRecord, error: Exception, now: float) -> None:
+        """Give the traceback of the last attempt; that it was the last is told with the letter."""
+        if isinstance(error, TerminalFailure | TransformError):
+            return  # the handler decided, or a guest: its reason says it all
+        if trace := self._trace(error, now):
+            logger.warning("%s failed at attempt %d:%s", _place(record), record.attempt, trace, extra=HAS_LINES)
+
+    def _has_room(self, now: float) -> bool:
+        if now - self._second >= 1.0:
+            if self._left_out:
+                logger.warning("%d more attempts failed, and are tried again", self._left_out)
+            self._second, self._lines, self._left_out = now, 0, 0
+        self._lines += 1
+        return self._lines <= LINES_PER_S
+
+    def _trace(self, error: Exception, now: float) -> str:
+        """Return the traceback of a failure on lines of its own, unless there was one of its kind just now."""
+        stack = _stack(error)
+        if not stack:
+            return ""
+        kind = (type(error), stack[-1].filename, stack[-1].lineno or 0)
+        if now - self._told.get(kind, float("-inf")) < TRACEBACK_INTERVAL_S:
+            return ""
+        if len(self._told) >= MAX_KINDS:
+            self._told.clear()
+        self._told[kind] = now
+        lines = ["", "Traceback (most recent call last):", *_lines(stack)]
+        for cause in list(_causes(error))[:MAX_CAUSES]:
+            lines += [f"caused by {type(cause).__name__}({dead_letters.reason_of(cause)!r})", *_lines(_stack(cause))]
+        return "\n".join(lines)
+
+
+def forget_frames(error: BaseException) -> None:
+    """Let go of the frames that an exception was raised in: their variables may hold any amount of memory."""
+    for each in (error, *_causes(error)):
+        BaseException.with_traceback(each, None)
+
+
+def _place(record: ConsumedRecord) -> str:
+    return f"{record.topic}-{record.partition}@{record.offset}"
+
+
+def _stack(error: BaseException) -> traceback.StackSummary:
+    """Return the frames that an exception came through, from the handler's own on."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith(OURS):
+        trace = trace.tb_next
+    return traceback.extract_tb(trace, limit=-MAX_FRAMES)
+
+
+def _lines(stack: traceback.StackSummary) -> list[str]:
+    return "".join(stack.format()).splitlines()
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield what an exception was raised from, or while dealing with, and so on."""
+    seen = {id(error)}
+    while True:
+        cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+        if cause is None or id(cause) in seen:
+            return
+        seen.add(id(cause))
+        yield cause
+        error = cause

@@ -1,0 +1,262 @@
+"""Finds transactions whose markers a broker lost, and ends those whose decision is known.
+
+A transaction hangs when its coordinator says that it is over while partitions have it open: nobody reads past its first
+record any more, and reads of the group's offsets are refused for ever. Markers that are missing are written as they
+were decided; what was decided is read from the coordinator's own log. ``docs/decisions/0008`` has the reasoning.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from wasmline.errors import BrokerUnavailable, HangingTransaction, KafkaError
+from wasmline.kafka.config import KafkaConfig
+from wasmline.kafka.transaction_log import CONSUMER_OFFSETS, Decided, Decision, decisions, internal_partition
+from wasmline.kafka.transaction_requests import OpenTransaction, ProducerIdentity, TransactionRequests
+from wasmline.kafka.wire import MalformedMessage
+from wasmline.records import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+TIMEOUT_S = 15.0
+"""Seconds that the requests about one transactional id take at most."""
+
+MARKERS_S = 5.0
+"""Seconds in which the markers of a transaction that has been decided about are written."""
+
+LOOK_AGAIN_S = 0.05
+
+UNOWNED_S = 5.0
+"""Seconds for which a transaction has to be nobody's."""
+
+OVER = ("Empty", "CompleteCommit", "CompleteAbort", "Dead")
+"""The states of a transactional id without a transaction under way."""
+
+ENDING = ("PrepareCommit", "PrepareAbort")
+"""The states in which markers are about to be written, or to be lost."""
+
+AMBIGUOUS = "its last two transactions there were decided differently, and both may have lost their markers"
+UNKNOWN = "no decision about it is kept"
+CONTRADICTED = "a later transaction that was decided otherwise may have decided about a part of it, too"
+
+
+class Ended(NamedTuple):
+    """A hanging transaction that was ended as its coordinator had decided."""
+
+    transactional_id: str
+    decision: Decision
+    partitions: tuple[TopicPartition, ...]
+
+
+def end_hanging(
+    config: KafkaConfig,
+    transactional_ids: Collection[str],
+    group: str,
+    topics: Collection[str] = (),
+    *,
+    timeout: float = TIMEOUT_S,
+) -> list[Ended]:
+    """End the hanging transactions of these ids, which commit offsets of ``group``; return what was ended.
+
+    The caller owns the ids: where one hangs, its other producers are fenced. It is looked at the group's offsets and at
+    ``topics``, and where any of these hang, at all that the coordinator's log names. Raises HangingTransaction where it
+    cannot be known what was decided, InvalidKafkaConfig where these requests do not speak the connection's security,
+    NotAuthorized, BrokerUnavailable.
+    """
+    ended: list[Ended] = []
+    with TransactionRequests(config, timeout) as requests:
+        places = set(requests.leaders(topics)) if topics else set()
+        if (offsets := _offsets_partition(requests, group)) is not None:
+            places.add(offsets)
+        opened = {where: its for where, its in requests.open_transactions(places).items() if its}
+        for name in sorted(transactional_ids) if opened else ():
+            ended += _Examination(config, requests, name, group).end(opened)
+    return ended
+
+
+def refuse_unowned(config: KafkaConfig, group: str, *, timeout: float = TIMEOUT_S) -> None:
+    """Raise HangingTransaction where a transaction hangs on the partition that keeps a group's offsets.
+
+    For a group whose reads are refused for long, while nothing hangs of the ids that are known to write its offsets.
+    Whether it is this group whose offsets it holds cannot be known.
+    """
+    with TransactionRequests(config, timeout) as requests:
+        partition = _offsets_partition(requests, group)
+        if partition is None:
+            return
+        hanging = _over(requests, partition)
+        time.sleep(UNOWNED_S)  # a broker that has just become a coordinator lists nothing before it begins to load
+        left = {each: hanging[each] for each in _over(requests, partition) if each in hanging}
+    for each, owner in left.items():
+        raise _doubt(config, owner, {partition: each}, "it is not one that this job writes its progress under")
+
+
+def decision_about(
+    producer_id: int, partition: TopicPartition, history: Sequence[Decided], is_one: Callable[[], bool]
+) -> tuple[Decision | None, str]:
+    """Return what was decided about the transaction that a producer has open on a partition, or why that is unknown.
+
+    It is the last one there of this producer: the marker of any later one would have closed it, too. Where the one
+    before was decided otherwise, one marker would decide both, if both have lost theirs; ``is_one`` says that not.
+    Where a later transaction wrote to others of its partitions and was decided otherwise, its markers may have decided
+    about this one there: then it is in pieces.
+    """
+    its = [each for each in history if each.producer_id == producer_id]
+    there = [place for place, each in enumerate(its) if partition in each.partitions]
+    if not there:
+        return None, UNKNOWN
+    last = its[there[-1]]
+    if any(its[place].decision is not last.decision for place in there[-2:]) and not is_one():
+        return None, AMBIGUOUS
+    later = (each for each in its[there[-1] + 1 :] if each.partitions & last.partitions)
+    if any(each.decision is not last.decision for each in later):
+        return None, CONTRADICTED
+    return last.decision, ""
+
+
+class _Examination:
+    """One transactional id, looked at once."""
+
+    def __init__(self, config: KafkaConfig, requests: TransactionRequests, name: str, group: str) -> None:
+        self._config = config
+        self._requests = requests
+        self._name = name
+        self._group = group
+
+    def end(self, opened: Mapping[TopicPartition, Collection[OpenTransaction]]) -> list[Ended]:
+        """End what hangs of the id: of what was open just now on some partitions, and wherever else it hangs.
+
+        What was open before the coordinator said that nothing is under way, and is open after, hangs; what somebody
+        else who owns the id has begun meanwhile is another transaction.
+        """
+        state = self._requests.describe(self._name)
+        deadline = time.monotonic() + MARKERS_S
+        while state is not None and state.state in ENDING and time.monotonic() < deadline:
+            time.sleep(LOOK_AGAIN_S)
+            state = self._requests.describe(self._name)
+        if state is None or state.state not in OVER:
+            return []
+        open_still = self._open(state.producer_id, opened)
+        if not any(each in opened[where] for where, each in open_still.items()):
+            return []
+        history, why = self._history()
+        looked_at = {*opened}.union(*(each.partitions for each in history if each.producer_id == state.producer_id))
+        producer = self._requests.fence(self._name)
+        # What is open now was open before every other producer of the id was fenced, and each of their transactions
+        # is over: the fence waits until the coordinator has written, or lost, the markers of the last one.
+        hanging = self._open(state.producer_id, looked_at)
+        if not hanging:
+            return []
+        if producer.producer_id != state.producer_id:
+            raise _doubt(self._config, self._name, hanging, "its producer id is not in use any more")
+        found = {
+            each: decision_about(state.producer_id, each, history, partial(self._is_one, each, hanging[each]))
+            for each in hanging
+        }
+        ended = [
+            self._write_markers(producer, decision, [each for each in hanging if found[each][0] is decision])
+            for decision in Decision
+            if any(known is decision for known, _ in found.values())
+        ]
+        if doubtful := {each: hanging[each] for each, (known, _) in found.items() if known is None}:
+            raise _doubt(self._config, self._name, doubtful, why or found[next(iter(doubtful))][1])
+        return ended
+
+    def _history(self) -> tuple[list[Decided], str]:
+        """Return what is kept of the decisions, or why they cannot be read."""
+        try:
+            return decisions(self._config, self._name), ""
+        except BrokerUnavailable:
+            raise
+        except (KafkaError, MalformedMessage) as error:
+            return [], f"the coordinator's log cannot be read: {error}"
+
+    def _is_one(self, partition: TopicPartition, hanging: OpenTransaction) -> bool:
+        """Say whether all that a producer has open was written under one leadership of its partition.
+
+        Markers are lost while a partition has no leader, and the next one begins another epoch, so that two
+        transactions, the first of which has lost its marker, are of two epochs.
+        """
+        return self._requests.is_of_one_epoch(partition, hanging.producer_id, hanging.start_offset)
+
+    def _open(self, producer_id: int, places: Collection[TopicPartition]) -> dict[TopicPartition, OpenTransaction]:
+        """Return where the producer has a transaction open."""
+        found = self._requests.open_transactions(places)
+        return {where: each for where, its in sorted(found.items()) for each in its if each.producer_id == producer_id}
+
+    def _write_markers(
+        self, producer: ProducerIdentity, decision: Decision, partitions: Sequence[TopicPartition]
+    ) -> Ended:
+        """Write the markers that are missing, by a transaction over these partitions that ends as it was decided."""
+        if written := [each for each in partitions if each.topic != CONSUMER_OFFSETS]:
+            self._requests.add_partitions(producer, written)
+        if len(written) < len(partitions):
+            self._requests.add_offsets(producer, self._group)
+        self._requests.end(producer, commit=decision is Decision.COMMIT)
+        deadline = time.monotonic() + MARKERS_S
+        while left := self._open(producer.producer_id, partitions):
+            if time.monotonic() > deadline:
+                raise _doubt(
+                    self._config,
+                    self._name,
+                    left,
+                    f"its markers ({decision}) were written again, and are missing again",
+                )
+            time.sleep(LOOK_AGAIN_S)
+        text = "a broker had lost the markers of a transaction of %s on %s; they were written now, as decided: %s"
+        logger.warning(text, self._name, _names(partitions), decision)
+        return Ended(self._name, decision, tuple(partitions))
+
+
+def _offsets_partition(requests: TransactionRequests, group: str) -> TopicPartition | None:
+    """Return the partition that keeps a group's offsets, unless brokers keep them elsewhere."""
+    count = len(requests.leaders([CONSUMER_OFFSETS]))
+    return TopicPartition(CONSUMER_OFFSETS, internal_partition(group, count)) if count else None
+
+
+def _over(requests: TransactionRequests, partition: TopicPartition) -> dict[OpenTransaction, str]:
+    """Return what a partition has open though no coordinator has it under way, and whose it is."""
+    opened = requests.open_transactions([partition])[partition]
+    owners = requests.owners([each.producer_id for each in opened])
+    states = {name: requests.describe(name) for name in set(owners.values())}
+    found = {}
+    for each in opened:
+        name = owners.get(each.producer_id, "")
+        state = states.get(name)
+        if state is None or state.state in OVER:
+            found[each] = name
+    return found
+
+
+def _doubt(
+    config: KafkaConfig, name: str, hanging: Mapping[TopicPartition, OpenTransaction], why: str
+) -> HangingTransaction:
+    servers = config.bootstrap_servers
+    producer_id = next(iter(hanging.values())).producer_id
+    where = ", ".join(f"{topic}-{number}@{each.start_offset}" for (topic, number), each in hanging.items())
+    commands = "; ".join(
+        f"kafka-transactions.sh --bootstrap-server {servers} abort --topic {topic} --partition {number} "
+        f"--start-offset {each.start_offset}"
+        for (topic, number), each in hanging.items()
+    )
+    text = (
+        f"a broker lost markers of transactional id {name or '(forgotten)'}, producer {producer_id}: its coordinator "
+    )
+    text += f"has no transaction under way, and {where} have one open, which nobody reads past. Whether it was "
+    text += (
+        f"committed cannot be known: {why}. If no partition that it wrote to shows it as committed, abort it on all "
+    )
+    text += f"of them, and its records run again: {commands}. Then run the job again"
+    return HangingTransaction(text, transactional_id=name, producer_id=producer_id, partitions=tuple(hanging))
+
+
+def _names(partitions: Collection[TopicPartition]) -> str:
+    topics: dict[str, list[str]] = defaultdict(list)
+    for topic, partition in partitions:
+        topics[topic].append(str(partition))
+    return ", ".join(f"{topic} [{', '.join(numbers)}]" for topic, numbers in topics.items())

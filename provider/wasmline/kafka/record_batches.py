@@ -1,0 +1,38 @@
+"""Reads the headers of record batches, version 2 (kafka.apache.org/documentation/#recordbatch)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+HEADER = struct.Struct(">qiibIhiqqqhii")
+PREFIX_BYTES = 12
+"""What comes before the part that a batch's length is of: its offset, and that length."""
+
+CONTROL = 1 << 5
+"""The attribute of a batch that is a marker."""
+
+
+class Batch(NamedTuple):
+    """The header of a batch, and where it is in the bytes that it was read from."""
+
+    offset: int
+    last_offset: int
+    leader_epoch: int
+    producer_id: int
+    is_control: bool
+    begin: int
+    end: int
+
+
+def batches(data: bytes) -> Iterator[Batch]:
+    """Yield the batches of a segment or a fetch, which may end in the middle of one: that is left out."""
+    begin = 0
+    while begin + HEADER.size <= len(data):
+        offset, length, epoch, _, _, attributes, last, _, _, producer_id, _, _, _ = HEADER.unpack_from(data, begin)
+        end = begin + PREFIX_BYTES + length
+        if length < HEADER.size - PREFIX_BYTES or end > len(data):
+            return
+        yield Batch(offset, offset + last, epoch, producer_id, bool(attributes & CONTROL), begin, end)
+        begin = end

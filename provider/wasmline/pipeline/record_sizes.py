@@ -1,0 +1,85 @@
+"""Sizes of records as a broker measures them against ``max.message.bytes``: each as the only one of its batch.
+
+The format is that of record batches, version 2: https://kafka.apache.org/documentation/#recordbatch
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from wasmline.kafka.producer import Headers
+
+BATCH_HEADER_BYTES = 61
+
+RECORD_OVERHEAD_BYTES = 40
+"""The most that a record takes beside its key, its value and its headers."""
+
+HEADER_OVERHEAD_BYTES = 10
+"""The most that a header takes beside its key and its value."""
+
+CODECS = ("gzip", "snappy", "lz4", "zstd")
+"""Compression by the names that Kafka and Arrow share."""
+
+
+def batch_bytes(key: bytes | None, value: bytes | None, headers: Headers, compression: str = "none") -> int:
+    """Return the size of the batch that holds this record alone; compressed, it may differ by some bytes."""
+    body = [b"\0\0\0", _varint(-1 if key is None else len(key)), key or b""]
+    body += [_varint(-1 if value is None else len(value)), value or b"", _varint(len(headers))]
+    for name, text in headers:
+        encoded = name.encode()
+        body += [_varint(len(encoded)), encoded, _varint(-1 if text is None else len(text)), text or b""]
+    size = sum(map(len, body))
+    size += len(_varint(size))
+    if compression in CODECS:
+        size = min(size, len(pa.compress(b"".join(body), codec=compression)))
+    return BATCH_HEADER_BYTES + size
+
+
+def too_large(outputs: pa.RecordBatch, limits: Sequence[int | None], compression: str) -> dict[int, int]:
+    """Return the size of each row of OUTPUT_SCHEMA that its topic, by its number in ``limits``, does not take."""
+    most = np.array([np.iinfo(np.int64).max if limit is None else limit for limit in limits])
+    candidates = np.flatnonzero(_bounds(outputs) > most[outputs.column("output").to_numpy()])
+    found = {}
+    for row in candidates.tolist():
+        [record] = outputs.slice(row, 1).to_pylist()
+        headers = [(header["key"], header["value"]) for header in record["headers"] or []]
+        size = batch_bytes(record["key"], record["value"], headers, compression)
+        if size > most[record["output"]]:
+            found[row] = size
+    return found
+
+
+def _bounds(outputs: pa.RecordBatch) -> NDArray[np.int64]:
+    """Return what the batch of each row takes at most, uncompressed."""
+    headers = outputs.column("headers")
+    flat = pc.list_flatten(headers)
+    each = _lengths(pc.struct_field(flat, 0)) + _lengths(pc.struct_field(flat, 1)) + HEADER_OVERHEAD_BYTES
+    parents = pc.list_parent_indices(headers).to_numpy()
+    of_headers = np.bincount(parents, each, minlength=outputs.num_rows).astype(np.int64)
+    own = _lengths(outputs.column("key")) + _lengths(outputs.column("value"))
+    return own + of_headers + BATCH_HEADER_BYTES + RECORD_OVERHEAD_BYTES
+
+
+def _lengths(column: pa.Array) -> NDArray[np.int64]:
+    lengths: NDArray[np.int64] = pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False)
+    return lengths.astype(np.int64)
+
+
+def _varint(number: int) -> bytes:
+    """Return a number as a zigzag varint."""
+    left = (number << 1) ^ (number >> 63)
+    encoded = bytearray()
+    while left > 0x7F:
+        encoded.append(0x80 | (left & 0x7F))
+        left >>= 7
+    encoded.append(left)
+    return bytes(encoded)
+
+
+Limits = Mapping[str, int]
+"""``max.message.bytes`` by topic; a topic that is absent takes any record."""

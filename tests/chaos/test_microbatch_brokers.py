@@ -1,0 +1,59 @@
+"""The only broker goes and comes back under micro-batches: each record's output is there, in the order of its key."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from rig import ENDS, PATIENCE, long
+from rounds import resuming, rounds
+from stage import by_key, make_stage, until
+from traffic import Feed, Record
+from wasmline.testing.guests import guest
+from wasmline.testing.kafka import RunningKafka
+
+RATE = 100
+"""Records that are written in a second, whatever happens."""
+
+KEYS = 40
+
+
+@pytest.mark.parametrize("delivery", [pytest.param("at_least_once", marks=long), "exactly_once"])
+def test_the_only_broker_is_restarted(
+    stoppable_kafka: RunningKafka, spark: SparkSession, tmp_path: Path, delivery: str
+) -> None:
+    stage = make_stage(stoppable_kafka.config, spark, tmp_path)
+    stage.deploy(guest())
+    written: dict[tuple[int, int], Record] = {}
+
+    def note(number: int, message: Any) -> None:
+        written[message.partition(), message.offset()] = record(number)
+
+    def more_than(outputs: int) -> bool:
+        return len(stage.out()) > outputs
+
+    def all_there() -> bool:
+        return {value for _, value, _ in stage.out()} == {value for _, value in written.values()}
+
+    with stage.running(delivery=delivery):
+        with Feed(stoppable_kafka.config, stage.spec.input_topic, RATE, record, note):
+            until(partial(more_than, 0))
+            for number in rounds():
+                outputs = len(stage.out())
+                ENDS[number % 2](stoppable_kafka.local, 1)
+                stoppable_kafka.local.start_node(1)
+                with resuming():
+                    until(partial(more_than, outputs + RATE), PATIENCE)
+        until(all_there, PATIENCE)
+    seen = by_key((key, value) for key, value, _ in stage.out())
+    if delivery == "at_least_once":
+        seen = {key: list(dict.fromkeys(values)) for key, values in seen.items()}
+    assert seen == by_key(each for _, each in sorted(written.items()))
+
+
+def record(number: int) -> Record:
+    return b"key-%d" % (number % KEYS), b"%d" % number

@@ -1,0 +1,257 @@
+"""Histories in which records were once lost without a word: each ended with a run that had caught up."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from bound_code import bound  # noqa: F401 - every test of this module uses it
+from history import CONFIG, GROUP, INPUT, JOB, History, Place
+from virtual import Process
+from wasmline.deploy import JobLog
+from wasmline.records import CommittedOffset, TopicPartition
+
+PLAIN = "microbatch", "at_least_once"
+EXACT = "microbatch", "exactly_once"
+LEASES = "parallel", "at_least_once"
+
+
+def run(history: History, mode: tuple[str, str], records: int = 3) -> None:
+    history.produce(0, records)
+    history.finish(history.start(*mode))
+
+
+def test_a_switch_that_is_refused_does_not_change_where_the_job_goes_on() -> None:
+    history = History(partitions=1)
+    run(history, PLAIN)
+    history.produce(0, 3)
+    history.visit()
+    history.move(0, 3)
+    run(history, EXACT, 0)
+    assert history.runs[-1].name_of_end == "GroupInUse"
+    history.leave()
+    run(history, PLAIN, 0)
+
+
+def test_a_run_at_least_once_does_not_begin_anew_where_the_group_forgot_what_was_done_exactly_once() -> None:
+    history = History(partitions=1, starting="latest")
+    run(history, EXACT, 0)
+    run(history, EXACT)
+    history.forget_group()
+    run(history, PLAIN)
+
+
+def test_a_checkpoint_that_is_lost_is_not_a_new_beginning() -> None:
+    history = History(partitions=1, starting="latest")
+    run(history, PLAIN, 0)
+    run(history, PLAIN)
+    history.lose_checkpoints()
+    run(history, PLAIN)
+
+
+def test_a_driver_that_was_replaced_is_fenced_and_does_not_take_the_newer_ones_work_for_a_strangers() -> None:
+    ends = set()
+    for steps in range(0, 60, 2):
+        history = History(partitions=1)
+        history.produce(0, 3)
+        older = history.start(*EXACT, is_endless=True)
+        history.advance(older, 600)
+        history.produce(0, 3)
+        history.advance(older, steps)
+        run(history, PLAIN)
+        history.finish(older)
+        ends.add(older.name_of_end)
+    assert ends == {"Fenced", "stopped"}
+
+
+def test_a_task_of_the_driver_before_is_no_stranger_who_moves_progress() -> None:
+    """It took its transactional id after the newer driver had fenced it, and before a task of that one did."""
+    history = History(partitions=2)
+    runs = []
+    for _ in range(2):
+        history.produce(0, 4)
+        history.produce(1, 4)
+        runs.append(history.start(*EXACT))
+        history.advance_into_task(runs[-1], 0)
+        history.lose_worker(runs[-1])
+    for each in runs:
+        history.finish(each)
+    assert [each.name_of_end for each in runs] == ["Fenced", "succeeded"]
+
+
+def test_the_first_run_of_a_release_with_another_number_of_virtual_shards_begins() -> None:
+    history = History(partitions=3)
+    history.change_release()
+    run(history, EXACT)
+    assert history.runs[-1].name_of_end == "succeeded"
+    history.change_release()
+    run(history, EXACT)
+    assert history.runs[-1].name_of_end == "InvalidJob"
+
+
+def test_partitions_of_one_virtual_shard_are_written_in_one_transaction() -> None:
+    history = History(partitions=3)
+    history.change_release()
+    for partition in range(3):
+        history.produce(partition, 1)
+    run(history, EXACT, 0)
+    assert history.runs[-1].name_of_end == "succeeded"
+
+
+@pytest.mark.parametrize(
+    "mode", list(product(("microbatch", "parallel"), ("at_least_once", "exactly_once"))), ids="-".join
+)
+def test_a_topic_that_is_made_anew_while_a_batch_reads_it_is_named(mode: tuple[str, str]) -> None:
+    """Not by what becomes of it: progress that is gone with the topic, or records that Spark finds missing."""
+    ends = set()
+    for steps in range(0, 60, 3):
+        history = History(partitions=2)
+        history.produce(0, 3)
+        reading = history.start(*mode)
+        history.advance_into_task(reading, steps)
+        if reading.is_over:
+            break
+        history.recreate_topic()
+        history.finish(reading)
+        ends.add(reading.name_of_end)
+    assert "InvalidJob" in ends
+    assert ends <= {"InvalidJob", "succeeded"}
+
+
+@pytest.mark.parametrize("steps", [0, 8])
+def test_a_task_of_the_run_before_the_last_is_no_stranger_who_moves_progress(steps: int) -> None:
+    """It is tried again after the last run has fenced it, and ends a smaller batch than the last run's."""
+    history = History(partitions=1)
+    runs = []
+    for _ in range(2):
+        history.produce(0, 1)
+        runs.append(history.start(*EXACT))
+        history.advance_into_task(runs[-1], 0)
+        if not runs[1:]:
+            history.lose_worker(runs[0])
+    history.advance(runs[1], steps)
+    history.crash(runs[1])
+    history.finish(runs[0])
+    run(history, EXACT, 0)
+    assert [each.name_of_end for each in runs] == ["stopped", "killed"]
+    assert history.runs[-1].name_of_end == "succeeded"
+
+
+@pytest.mark.parametrize("times", range(1, 8))
+def test_a_driver_that_stood_still_at_its_start_does_not_set_back_what_a_newer_one_did(times: int) -> None:
+    history = History(partitions=2)
+    history.produce(0, 3)
+    held = history.start(*EXACT)
+    history.advance_to(held, "fence", times)
+    run(history, LEASES)
+    history.finish(held)
+    run(history, LEASES)
+    assert [each.name_of_end for each in history.runs[1:]] == ["succeeded", "succeeded"]
+
+
+@pytest.mark.parametrize("steps", range(0, 16, 2))
+def test_orders_that_are_given_at_the_same_moment_are_both_given(steps: int) -> None:
+    """A run in parallel mode that ends stops itself, so that no lease follows, while the next one is ordered."""
+    history = History(partitions=1)
+    run(history, LEASES)
+    stopping = history.runtime.spawn(lambda: JobLog(CONFIG).stop(JOB, "r0"), Process("r0", "r0/stopping"))
+    history.runtime.advance(["r0"], steps)
+    following = history.start(*LEASES)
+    history.runtime.advance(["r0"], 500)
+    assert (stopping.is_done, stopping.error) == (True, None)
+    history.finish(following)
+    assert following.name_of_end == "succeeded"
+
+
+@pytest.mark.parametrize("mode", [PLAIN, EXACT, LEASES], ids="-".join)
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_a_run_that_stood_still_before_its_first_claim_does_not_take_the_job_from_the_next(
+    mode: tuple[str, str], times: int
+) -> None:
+    history = History(partitions=1)
+    history.produce(0, 6)
+    older = history.start(*mode)
+    history.advance_to(older, "fence", times)
+    newer = history.start(*EXACT)
+    history.advance_to(newer, "fence", 3)
+    history.advance(older, 100)
+    history.finish(newer)
+    history.finish(older)
+    assert newer.name_of_end == "succeeded"
+
+
+def test_a_run_that_an_older_one_fences_at_its_start_begins_anew() -> None:
+    history = History(partitions=1)
+    run(history, EXACT)
+    history.produce(0, 1)
+    older = history.start(*EXACT)
+    history.advance_to(older, "fence", 3)
+    newer = history.start(*EXACT)
+    history.advance_to(newer, "send", 2)
+    history.advance_to(older, "fence", 1)
+    history.finish(newer)
+    assert newer.name_of_end == "succeeded"
+
+
+def test_a_visitor_who_comes_while_a_run_starts_is_named() -> None:
+    ends = set()
+    for steps in range(0, 160, 4):
+        history = History(partitions=1)
+        history.produce(0, 3)
+        starting = history.start(*LEASES)
+        history.advance(starting, steps)
+        if starting.has_begun:
+            break
+        history.visit()
+        history.finish(starting)
+        ends.add(starting.name_of_end)
+    assert ends == {"GroupInUse"}
+
+
+@pytest.mark.parametrize("times", range(1, 8))
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_a_task_that_stood_still_while_the_next_run_worked_commits_nothing(times: int, is_alone: bool) -> None:
+    """It, or the whole run with its driver, stood still before a commit at least once."""
+    history = History(partitions=1)
+    history.produce(0, 12, is_slow=True)
+    older = history.start(*LEASES)
+    history.advance_into_task(older, 0)
+    history.advance_to(older, "commit", times)
+    if is_alone:
+        history.freeze_worker(older)
+    run(history, LEASES, 0)
+    for zombie in history.zombies:
+        history.wake(zombie, 1_500)
+    history.advance(older, 1_500)
+    history.check()
+
+
+def leave_a_map(history: History) -> CommittedOffset:
+    """Let a lease do some of twelve records out of order, and kill it; return what it has committed."""
+    history.produce(0, 12, is_slow=True)
+    leases = history.start("parallel", "exactly_once")
+    progress, partition = history.cluster.group(GROUP).committed, TopicPartition(INPUT, 0)
+    while partition not in progress or not progress[partition].metadata:
+        assert not leases.is_over
+        history.advance(leases, 1)
+    history.crash(leases)
+    return progress[partition]
+
+
+def test_micro_batches_at_least_once_repeat_what_leases_had_done_above_their_offset() -> None:
+    history = History(partitions=1)
+    leave_a_map(history)
+    run(history, PLAIN, 0)
+    assert {history.times(Place(0, offset, 0)) for offset in range(12)} == {1, 2}
+
+
+@pytest.mark.parametrize("mode", [EXACT, ("parallel", "exactly_once"), LEASES], ids="-".join)
+def test_an_offset_map_of_a_topic_that_was_made_anew_leaves_nothing_of_the_new_one_out(mode: tuple[str, str]) -> None:
+    history = History(partitions=1)
+    left = leave_a_map(history)
+    history.recreate_topic()
+    history.cluster.group(GROUP).record({TopicPartition(INPUT, 0): left})
+    run(history, mode, 12)
+    assert left.offset == 0
+    assert not history.missing()

@@ -1,0 +1,272 @@
+"""Everything that a history of jobs happens in: the cluster, Spark, time, and our code bound to them."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator, MutableMapping
+from concurrent import futures
+from contextlib import nullcontext
+from queue import SimpleQueue
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import confluent_kafka
+import pyarrow as pa
+import pyspark
+import pytest
+from confluent_kafka import admin
+
+import wasmline.consumer
+import wasmline.deploy
+import wasmline.kafka
+import wasmline.pipeline
+import wasmline.spark
+import wasmline.wasm
+from clients import Client, Environment, MemoryAdmin, MemoryConsumer, MemoryDoor, MemoryProducer
+from spark_model import SLOTS, Checkpoint, Cluster, Spark
+from virtual import Future, Queue, Runtime, Threading, Time
+from wasmline.consumer.memory import MemoryCluster
+from wasmline.kafka import commit_metadata
+from wasmline.kafka.transaction_requests import TransactionRequests
+from wasmline.records import OUTPUT_SCHEMA
+from wasmline.wasm import TransformResult, TransformRuntime
+
+PACKAGES = (wasmline.consumer, wasmline.deploy, wasmline.kafka, wasmline.pipeline, wasmline.spark)
+
+
+class PlainDoor(MemoryDoor):
+    keeps_metadata = False
+
+
+class ByProcess(MutableMapping[Any, Any]):
+    """A module's global that each process has its own of."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    @property
+    def _own(self) -> dict[Any, Any]:
+        return World.now().runtime.process.globals.setdefault(self._name, {})
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._own[key]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._own[key] = value
+
+    def __delitem__(self, key: Any) -> None:
+        del self._own[key]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._own)
+
+    def __len__(self) -> int:
+        return len(self._own)
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+class LockByProcess:
+    """A module's lock that each process has its own of."""
+
+    def __enter__(self) -> None:
+        process = World.now().runtime.process
+        lock = process.globals.setdefault("lock", {}).setdefault("lock", Threading(World.now().runtime).Lock())
+        lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        World.now().runtime.process.globals["lock"]["lock"].release()
+
+
+class NothingHangs:
+    """Stands for TransactionRequests: this cluster loses no markers."""
+
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    def describe(self, _: str) -> None:
+        return None
+
+    def leaders(self, _: Any) -> dict[Any, int]:
+        return {}
+
+    def open_transactions(self, partitions: Any) -> dict[Any, list[Any]]:
+        return {each: [] for each in partitions}
+
+    def owners(self, _: Any) -> dict[int, str]:
+        return {}
+
+    def __enter__(self) -> NothingHangs:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+SLOW = b"slow"
+"""The key of records that take SLOW_S seconds."""
+
+SLOW_S = 2.0
+
+USUAL_S = 0.15
+"""Seconds that other records take: more than there is between two commits, so that a lease makes several."""
+
+CALL = 2
+"""Records of one call of a lease."""
+
+
+class Guest:
+    """A transform that writes ``partition@offset@value`` of each record, under its key."""
+
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    def compile(self, _: bytes) -> Guest:
+        return self
+
+    def instantiate(self, *_: Any) -> Guest:
+        return self
+
+    def parts(self, batch: pa.RecordBatch) -> Iterator[TransformResult]:
+        columns = ("key", "partition", "offset", "value")
+        rows = list(zip(*(batch.column(name).to_pylist() for name in columns), strict=True))
+        World.now().runtime.sleep(SLOW_S if any(key == SLOW for key, *_ in rows) else USUAL_S)
+        yield TransformResult(
+            rows=batch.num_rows,
+            outputs=pa.RecordBatch.from_arrays(
+                [
+                    pa.array(range(len(rows)), pa.int32()),
+                    pa.array([0] * len(rows), pa.int32()),
+                    pa.array([key for key, *_ in rows], pa.binary()),
+                    pa.array([b"%d@%d@%s" % tuple(place) for _, *place in rows], pa.binary()),
+                    pa.nulls(len(rows), OUTPUT_SCHEMA.field("headers").type),
+                ],
+                schema=OUTPUT_SCHEMA,
+            ),
+        )
+
+    def close(self) -> None:
+        pass
+
+
+class Bound:
+    """A stand-in for a module, which goes to that of the history under way."""
+
+    def __init__(self, module: ModuleType, of: str) -> None:
+        self._module = module
+        self._of = of
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(getattr(World.now(), self._of), name, None) or getattr(self._module, name)
+
+
+class World:
+    """One history's cluster, Spark and time. ``current`` is that of the history under way."""
+
+    current: World | None = None
+
+    @classmethod
+    def now(cls) -> World:
+        """Return the world of the history under way."""
+        assert cls.current is not None
+        return cls.current
+
+    def __init__(self) -> None:
+        if World.current is not None:
+            World.current.runtime.close()
+        World.current = self
+        self.runtime: Runtime = Runtime()
+        self.time = Time(self.runtime)
+        self.threading = Threading(self.runtime)
+        self.uuid = Numbers()
+        self.cluster = MemoryCluster()
+        Queue.runtime = Future.runtime = self.runtime
+        self.environment = Client.environment = Environment(self.runtime, self.cluster)
+        self.spark = Cluster(self.environment)
+
+    def session(self, *_: Any) -> Spark:
+        return Spark(self.spark, self.runtime.process)
+
+
+class Numbers:
+    """Stands for the module ``uuid``: names that are new, and the same in each history."""
+
+    def __init__(self) -> None:
+        self._made = 0
+
+    def uuid4(self) -> uuid.UUID:
+        self._made += 1
+        return uuid.UUID(int=(0xABCDEF << 96) + self._made, version=4)
+
+
+class Context:
+    """Stands for TaskContext."""
+
+    @staticmethod
+    def get() -> Any:
+        number = World.now().runtime.process.globals["task"]["number"]
+        return SimpleNamespace(partitionId=lambda: number)
+
+
+def checkpoint_state(spark: Spark, path: str) -> Any:
+    """Stand for the reading of a checkpoint's files."""
+    World.now().runtime.step()
+    kept = spark.cluster.storage.get(path, Checkpoint())
+    kind = sys.modules["wasmline.pipeline.run_plan"].CheckpointState
+    return kind(planned=max(kept.offsets, default=-1), committed=max(kept.commits, default=-1))
+
+
+def bind_clocks(patch: pytest.MonkeyPatch) -> None:
+    """Let the cluster in memory go by the time of the history under way."""
+    for name in ("cluster", "group", "writer"):
+        patch.setattr(importlib.import_module(f"wasmline.consumer.memory.{name}"), "time", Bound(time, "time"))
+
+
+def install(patch: pytest.MonkeyPatch) -> None:
+    """Bind our code to the twins, module by module, wherever it has the real thing under any name."""
+    for package in PACKAGES:
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not found.name.endswith(("__main__", "spark.metrics")):
+                importlib.import_module(found.name)
+    twins: dict[int, Any] = {
+        id(time): Bound(time, "time"),
+        id(threading): Bound(threading, "threading"),
+        id(uuid): Bound(uuid, "uuid"),
+        id(SimpleQueue): Queue,
+        id(futures.Future): Future,
+        id(confluent_kafka.Consumer): MemoryConsumer,
+        id(confluent_kafka.Producer): MemoryProducer,
+        id(admin.AdminClient): MemoryAdmin,
+        id(commit_metadata.ExactDoor): MemoryDoor,
+        id(commit_metadata.PlainDoor): PlainDoor,
+        id(TransformRuntime): Guest,
+        id(TransactionRequests): NothingHangs,
+        id(pyspark.TaskContext): Context,
+        id(importlib.import_module("gc")): SimpleNamespace(collect=lambda: 0, freeze=lambda: None),
+    }
+    if (checkpoint := sys.modules.get("wasmline.spark.checkpoint")) is not None:
+        twins[id(checkpoint.checkpoint_state)] = checkpoint_state
+    for name, module in list(sys.modules.items()):
+        if name == "wasmline.clock" or name.startswith(tuple(package.__name__ for package in PACKAGES)):
+            for attribute, value in list(vars(module).items()):
+                if id(value) in twins or attribute == "VIRTUAL_SHARDS":  # which a history changes, and the patch resets
+                    patch.setattr(module, attribute, twins.get(id(value), value))
+    for name, attribute in (
+        ("wasmline.spark.task", "_idle"),
+        ("wasmline.spark.exactly_once", "_transactions"),
+        ("wasmline.pipeline.statuses", "_logs"),
+        ("wasmline.pipeline.handler", "_made"),
+    ):
+        patch.setattr(sys.modules[name], attribute, ByProcess(name))
+    patch.setattr(sys.modules["wasmline.pipeline.handler"], "_making", LockByProcess())
+    patch.setattr(sys.modules["wasmline.pipeline.lease_worker"], "BATCH_SIZE", CALL)
+    patch.setattr(sys.modules["wasmline.spark.leases"], "watched", lambda _: nullcontext(lambda _: None))
+    patch.setattr(sys.modules["wasmline.spark.exactly_once"], "expr", lambda text: text)  # which asks the JVM
+    patch.setattr(sys.modules["wasmline.spark.parallel"], "slots", lambda _: SLOTS)
+    patch.setattr(sys.modules["wasmline.spark.main"], "session", lambda *given: World.now().session(*given))
