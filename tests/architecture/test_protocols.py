@@ -1,0 +1,437 @@
+"""Tables and examples of ``docs/protocols`` and of the glossary are those of the code."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, fields, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import wasmline
+import wasmline_provider
+from wasmline.consumer import ConsumerOptions, assignment, offset_codec, owner, progress
+from wasmline.consumer.backend import VIRTUAL_SHARDS, shared_id, transactional_id
+from wasmline.consumer.confluent import batch_transactions, source, stable_read, transactions
+from wasmline.consumer.encodings import FOREIGN, MAX_BODY_BYTES, MAX_INCOMPLETES, Encoding
+from wasmline.deploy import (
+    BatchClaim,
+    Deployment,
+    DeploymentSpec,
+    JobControl,
+    JobOrder,
+    Withdrawal,
+    jobs,
+    modules,
+    topics,
+)
+from wasmline.documents import decode, encode
+from wasmline.errors import InvalidOffsetMetadata
+from wasmline.jobs import (
+    BatchReport,
+    FunctionSpec,
+    JobReport,
+    JobSpec,
+    JobState,
+    StreamSpec,
+    StreamTotals,
+    TrainSpec,
+)
+from wasmline.pipeline import lease, lease_worker, renewal, statuses
+from wasmline.pipeline.lease import Lease
+from wasmline.pipeline.lessor import Grant
+from wasmline.records import RECORD_SCHEMA, TopicPartition
+from wasmline.spark import parallel, session, stream
+from wasmline.status import PartitionStatus
+from wasmline.testing import guests
+from wasmline.wasm import ResourceLimits, Schema, TransformContext, TransformRuntime
+from wasmline.wasm.abi import FUNCTIONS, SCHEMA_REGISTRY, TRANSFORM
+
+ROOT = Path(__file__).parents[2]
+PROTOCOLS = ROOT / "docs" / "protocols"
+
+Row = Mapping[str, str]
+
+
+def section(page: Path, heading: str) -> str:
+    """Return what stands under a heading, up to the next one of any level."""
+    found = re.search(rf"^#+ {re.escape(heading)}\n(.*?)(?=^#+ |\Z)", page.read_text(), re.MULTILINE | re.DOTALL)
+    assert found, f"{page.name} has no heading {heading!r}"
+    return found[1]
+
+
+def tables(text: str) -> list[list[Row]]:
+    """Return the tables of a text, each as rows by the names of its columns."""
+    found: list[list[Row]] = []
+    for block in re.findall(r"(?:^\|.*\n?)+", text, re.MULTILINE):
+        names, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in block.splitlines())
+        found.append([dict(zip(names, row, strict=True)) for row in rows])
+    return found
+
+
+def table(page: str, heading: str, number: int = 0) -> list[Row]:
+    return tables(section(PROTOCOLS / page, heading))[number]
+
+
+def column(rows: list[Row], name: str) -> list[str]:
+    return [row[name] for row in rows]
+
+
+def code(cell: str) -> str:
+    """Return what stands in backticks."""
+    return cell.strip("`")
+
+
+def examples(page: str, heading: str) -> list[str]:
+    return re.findall(r"^```json\n(.*?)^```", section(PROTOCOLS / page, heading), re.MULTILINE | re.DOTALL)
+
+
+# -- offset maps -------------------------------------------------------------------------------------------------------
+
+BODIES = table("offset_maps.md", "The bodies")
+MAPS = table("offset_maps.md", "Examples")
+
+
+def test_the_magic_bytes_are_those_that_are_written_in_the_order_of_a_tie() -> None:
+    written = [int(code(row["magic"]), 16) for row in BODIES if "read only" not in row["name"]]
+    assert written == [each.magic for each in Encoding]
+
+
+def test_all_other_magic_bytes_are_refused() -> None:
+    known = {int(code(row["magic"]), 16) for row in BODIES} | {ord("X")}
+    for magic in set(range(256)) - known:
+        with pytest.raises(InvalidOffsetMetadata, match="its magic byte"):
+            offset_codec.parse(base64.b64encode(bytes([magic, 0, 0, 0, 0, 0])).decode(), 0)
+    refused = section(PROTOCOLS / "offset_maps.md", "What a reader refuses")
+    assert all(f"`{magic:02x}`" in refused for magic in FOREIGN)
+
+
+@pytest.mark.parametrize("row", MAPS, ids=lambda row: f"{row['name']} of {row['base']}")
+def test_an_example_of_a_map_is_read_and_written(row: Row) -> None:
+    base, highest = int(row["base"]), int(row["highest"])
+    incompletes = tuple(int(each) for each in row["incompletes"].split(",") if each.strip())
+    text, payload = code(row["text"]), bytes.fromhex(code(row["payload"]).replace(" ", ""))
+    assert offset_codec.parse(text, base) == (highest, incompletes)
+    if not text.startswith("%"):
+        assert base64.b64decode(text) == payload
+    names = {body["name"]: int(code(body["magic"]), 16) for body in BODIES if "read only" not in body["name"]}
+    for encoding in (each for each in Encoding if each.magic == names.get(row["name"])):
+        assert offset_codec.encode_as(encoding, base, highest, incompletes or (base,)) == text
+
+
+def test_the_writer_chooses_the_map_that_the_page_says() -> None:
+    first, *_, nothing_done, wide = MAPS
+    assert offset_codec.encode(42, 50, (42, 45, 46)) == code(first["text"])
+    assert offset_codec.encode(10, 9, (10,)) == code(nothing_done["text"])
+    assert offset_codec.encode(5, 50_000, (5,)) == code(wide["text"])
+
+
+def test_the_sizes_of_maps_are_those_of_the_code() -> None:
+    text = (PROTOCOLS / "offset_maps.md").read_text()
+    sizes = offset_codec.MAX_LENGTH, offset_codec.PRESSURE, MAX_INCOMPLETES
+    assert all(f"{size:,}" in text for size in sizes)
+    assert f"fewer than {offset_codec.COMPRESSION_THRESHOLD} bytes" in text
+    assert f"{MAX_BODY_BYTES >> 20} MiB" in text
+
+
+# -- transactional ids and times ---------------------------------------------------------------------------------------
+
+
+def test_the_transactional_ids_are_those_of_the_code() -> None:
+    job = JobSpec(job="eta", run="r", storage="s")
+    shown = {row["who writes"]: code(row["example"]) for row in table("exactly_once.md", "Transactional ids")}
+    partition = TopicPartition("orders", 3)
+    assert shown["a member of a group"] == transactional_id("billing", partition)
+    assert shown["a job, in either mode"] == shared_id(job.transactional_id, partition)
+    assert (
+        shared_id(job.transactional_id, TopicPartition("orders", 3 + VIRTUAL_SHARDS)) == shown["a job, in either mode"]
+    )
+    assert job.group == "wasmline.eta"
+
+
+def seconds(text: str) -> float:
+    number, unit = re.match(r"([\d.]+) (s|ms|h)\b", text).groups()  # type: ignore[union-attr]
+    return float(number) * {"s": 1, "ms": 1e-3, "h": 3_600}[unit]
+
+
+EXACT = ConsumerOptions(topics=("t",), group_id="g", delivery="exactly_once")  # type: ignore[arg-type]
+
+TIMES = {
+    "exactly_once.md": {
+        "transaction time-out of a consumer and of a lease": int(transactions.SETTINGS["transaction.timeout.ms"]) / 1e3,
+        "transaction time-out of a micro-batch": int(batch_transactions.SETTINGS["transaction.timeout.ms"]) / 1e3,
+        "delivery time-out of a consumer and of a lease": int(transactions.SETTINGS["delivery.timeout.ms"]) / 1e3,
+        "one transaction of a commit": transactions.LIMIT,
+        "answer to the offsets of a transaction": transactions.ANSWER,
+        "a commit as a whole": progress.GIVE_UP,
+        "opening: fence and read": transactions.PATIENCE,
+        "reading progress, each request": source.PATIENCE,
+        "a stable read that is refused": stable_read.LOOK_S,
+        "a look for lost markers on outputs": stable_read.OUTPUTS_S,
+        "a partition that could not be opened": assignment.BACK_OFF,
+        "the end of a micro-batch's transaction": batch_transactions.LIMIT,
+        "aborting a failed micro-batch transaction": batch_transactions.ABORT,
+        "last commit of a partition that goes": owner.COMMIT,
+        "commit interval": EXACT.commit_interval,
+    },
+    "leases.md": {
+        "a lease, unless ordered otherwise": StreamSpec(transform="t").lease_seconds,
+        "the least that a lease is worked on": lease_worker.LEAST,
+        "handlers, after a lease is over": lease_worker.DRAIN,
+        "last commits, after that": lease_worker.GRACE,
+        "without a heartbeat": lease.FROZEN,
+        "two heartbeats": lease_worker.LOOK,
+        "two looks at time and control": lease_worker.LOOK,
+        "two statuses": lease_worker.TELL,
+        "the last status": statuses.LAST,
+        "after a passing error": lease_worker.BACK_OFF,
+        "two looks for partitions, and two reports": stream.HEARTBEAT,
+        "a task that waits for a slot": parallel.STARVED,
+        "a silent driver of an earlier run is waited for": stream.SILENCE,
+        "a report that is too old to wait for its driver": stream.ABANDONED_MS / 1e3,
+    },
+}
+
+
+@pytest.mark.parametrize("page", TIMES)
+def test_the_times_of_a_page_are_those_of_the_code(page: str) -> None:
+    shown = {row["time"]: row["value"] for row in table(page, "Times")}
+    assert (
+        shown.pop("takeovers that are fenced", f"{jobs.TAKEOVER_ATTEMPTS} tries") == f"{jobs.TAKEOVER_ATTEMPTS} tries"
+    )
+    assert {time: seconds(value) for time, value in shown.items()} == TIMES[page]
+
+
+def test_times_in_the_text_are_those_of_the_code() -> None:
+    exact, leases = ((PROTOCOLS / page).read_text() for page in ("exactly_once.md", "leases.md"))
+    assert f"{renewal.EVERY / 3_600:.0f} hours" in exact
+    assert f"{renewal.AGAIN / 60:.0f} minutes after a renewal that failed" in exact.replace("\n", " ")
+    assert f"reads that offset with `require_stable` for {transactions.STABLE_READ} s" in exact.replace("\n", " ")
+    assert f"divided into {transactions.DIVISIONS} batches" in exact
+    assert f"{assignment.GIVE_UP:.0f} s without a commit" in exact.replace("\n", " ")
+    assert f"every {parallel.IDLE_POLL} ms while idle" in leases
+    assert session.TRIES == 4
+    assert "four times in all" in leases
+
+
+def test_the_errors_that_end_an_opening_are_those_of_the_page() -> None:
+    text = " ".join(section(PROTOCOLS / "exactly_once.md", "Opening a partition").split())
+    [listed] = re.findall(r"These errors end the consumer instead: (.*?)\. ", text)
+    named = {*re.findall(r"`(\w+)`", listed), "NotAuthorized", "InvalidConsumerOption", "InvalidKafkaConfig"}
+    assert named == {each.__name__ for each in assignment.LASTING}
+
+
+# -- leases ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_round_in_a_checkpoint_is_read_and_has_the_fields_of_the_page() -> None:
+    [example] = examples("leases.md", "A round")
+    assert decode(Grant, example).epoch == 2
+    assert [code(row["field"]) for row in table("leases.md", "A round")] == [each.name for each in fields(Grant)]
+
+
+def test_the_reasons_for_the_end_of_a_lease_are_those_of_the_page() -> None:
+    spec = DeploymentSpec(name="t", version="1", digest=f"sha256:{0:064}", input_topic="in", output_topics=("out",))
+    deployed = Deployment(spec=spec, generation=3, state="running", updated_ms=0)
+    job = JobSpec(job="j", run="r", storage="s", stream=StreamSpec(transform="t", mode="parallel"))
+    held = Lease(job=job, deployment=deployed, driver="d", epoch=7, topic="in", until=0.0, control={}, progress={0: 0})
+    other = replace(job, stream=StreamSpec(transform="t", mode="parallel", tasks=2))
+    claimed = BatchClaim(run="r", driver="e", checkpoint="c", batch_id=-1, deployment=None)
+    written: list[tuple[str, str, Any]] = [
+        (topics.JOBS, "j", JobOrder(spec=job, wanted="stopped")),
+        (topics.JOBS, "j", JobOrder(spec=other, wanted="running")),
+        (topics.JOBS, "j/batch", claimed),
+        (topics.JOBS, "j/withdrawn", Withdrawal(driver="d", epoch=7)),
+        (topics.DEPLOYMENTS, "t", replace(deployed, generation=4)),
+        (topics.DEPLOYMENTS, "t", replace(deployed, state="paused")),
+    ]
+    reasons = []
+    for topic, key, document in written:
+        control = JobControl("j", "t")
+        assert control.apply(topic, key.encode(), encode(document))
+        reasons.append(held.superseded(control))
+    assert [code(row["reason"]) for row in table("leases.md", "A lease")] == reasons
+
+
+def test_the_errors_that_pause_a_deployment_are_those_of_the_page() -> None:
+    [row] = [
+        each for each in table("leases.md", "A lease", 1) if "pauses the deployment" in each["what the worker does"]
+    ]
+    assert re.findall(r"`(\w+)`", row["the work ends with"]) == [each.__name__ for each in lease_worker.AT_FAULT]
+
+
+# -- control topics ----------------------------------------------------------------------------------------------------
+
+DOCUMENTS: dict[str, Any] = {
+    "Deployment": Deployment,
+    "Specification": DeploymentSpec,
+    "Schema": Schema,
+    "Order": JobOrder,
+    "Job": JobSpec,
+    "Stream": StreamSpec,
+    "Function": FunctionSpec,
+    "Training": TrainSpec,
+    "Claim": BatchClaim,
+    "Withdrawal": Withdrawal,
+    "Report": JobReport,
+    "Totals": StreamTotals,
+    "Batch": BatchReport,
+    "Partition status": PartitionStatus,
+}
+
+
+@pytest.mark.parametrize("heading", DOCUMENTS)
+def test_a_document_has_the_fields_of_the_page(heading: str) -> None:
+    rows = table("control_topics.md", heading)
+    known = fields(DOCUMENTS[heading])
+    assert [code(row["field"]) for row in rows] == [each.name for each in known]
+    required = [each.default is MISSING and each.default_factory is MISSING for each in known]
+    assert [row["type"].endswith("required") for row in rows] == required
+
+
+WITH_EXAMPLES = [heading for heading in DOCUMENTS if examples("control_topics.md", heading)]
+
+
+def test_all_kinds_of_records_have_an_example() -> None:
+    assert WITH_EXAMPLES == ["Deployment", "Order", "Claim", "Withdrawal", "Report", "Partition status"]
+
+
+@pytest.mark.parametrize("heading", WITH_EXAMPLES)
+def test_an_example_is_read_and_is_what_would_be_written(heading: str) -> None:
+    for example in examples("control_topics.md", heading):
+        document = decode(DOCUMENTS[heading], example)
+        assert encode(document) == json.dumps(json.loads(example), separators=(",", ":")).encode()
+        if isinstance(document, JobReport):
+            assert decode(StreamTotals, json.dumps(document.result)).batches
+
+
+def test_the_settings_of_control_topics_are_those_of_the_code() -> None:
+    rows = table("control_topics.md", "The topics", 1)
+    for name, policy in (("compacted topics", topics.COMPACTED), ("`_wasmline.logs`", topics.ONE_DAY)):
+        shown = {code(row["setting"]): code(row[name]) for row in rows if row[name].startswith("`")}
+        assert shown == policy
+    listed = [code(topic) for topic in column(table("control_topics.md", "The topics"), "topic") if topic]
+    assert listed == list(topics.POLICIES)
+    assert f"{modules.CHUNK_BYTES:,} bytes" in section(PROTOCOLS / "control_topics.md", "Modules")
+
+
+def test_the_states_of_a_run_are_those_of_the_page() -> None:
+    diagram = section(PROTOCOLS / "control_topics.md", "Report").partition("```")[2].partition("```")[0]
+    moves = re.findall(r"(\S+) --> ([^\s:]+)", diagram)
+    assert {state for move in moves for state in move} - {"[*]"} == set(JobState)
+    assert {before for before, after in moves if after == "[*]"} == {each for each in JobState if each.final}
+
+
+# -- the transform ABI -------------------------------------------------------------------------------------------------
+
+PAYLOADS = table("transform_abi.md", "A record's bytes", 1)
+
+
+def _field(cell: str) -> bytes | None:
+    return {"null": None, "empty": b""}.get(cell, code(cell).encode())
+
+
+def _records(row: Row) -> pa.RecordBatch:
+    headers = []
+    if row["headers"]:
+        key, value = row["headers"].split(" = ")
+        headers = [{"key": code(key), "value": _field(value)}]
+    columns = {"key": _field(row["key"]), "value": _field(row["value"]), "headers": headers}
+    return pa.RecordBatch.from_pylist([columns | {"timestamp": 0, "partition": 0, "offset": 0}], RECORD_SCHEMA)
+
+
+def _run(text: bytes, batch: pa.RecordBatch, outputs: tuple[str, ...] = ("out",)) -> Any:
+    context = TransformContext(name="t", input_topic="in", output_topics=outputs)
+    with TransformRuntime().compile(text).instantiate(context) as instance:
+        result = instance.transform(batch)
+    assert result.failures == ()
+    return result.outputs
+
+
+def _same(payload: bytes) -> Iterator[str]:
+    """Yield snippets: trap unless the record's payload is this one."""
+    yield guests.require("(local.get $size)", len(payload))
+    for place, byte in enumerate(payload):
+        yield guests.require(f"(i32.load8_u (i32.const {guests.PAYLOAD + place}))", byte)
+
+
+@pytest.mark.parametrize("row", PAYLOADS, ids=lambda row: row["payload"])
+def test_a_guest_reads_and_writes_a_record_in_the_bytes_of_the_page(row: Row) -> None:
+    batch, payload = _records(row), bytes.fromhex(code(row["payload"]).replace(" ", ""))
+    body = "".join(_same(payload)) + guests.write_bytes(payload, expect=len(payload))
+    outputs = _run(guests.guest(body), batch)
+    for name in ("key", "value", "headers"):
+        assert outputs.column(name).to_pylist() == batch.column(name).to_pylist()
+
+
+def test_the_options_of_the_page_name_a_topic() -> None:
+    _, named = table("transform_abi.md", "A record's bytes", 3)
+    options = bytes.fromhex(code(named["options"]).replace(" ", ""))
+    assert options == guests.topic(code(named["topic"]))
+
+
+def test_the_contract_has_every_function_with_its_parameters() -> None:
+    page = ROOT / "wasm_modules" / "ABI.md"
+    for owner_of in (TRANSFORM, SCHEMA_REGISTRY):
+        [rows] = [each for each in tables(section(page, f"`{owner_of}`")) if "function" in each[0]]
+        shown = {}
+        for row in rows:
+            parameters = re.match(r"`\((.*)\) -> i32`|ten pointers `-> i32`", row["type"])
+            assert parameters, row
+            shown[code(row["function"])] = 10 if parameters[1] is None else len(parameters[1].split(","))
+        known = {name: len(kind.partition(":")[0]) for name, kind in FUNCTIONS[owner_of].items() if kind}
+        assert shown == known
+
+
+def test_the_contract_has_the_limits_of_the_code() -> None:
+    rows = tables(section(ROOT / "wasm_modules" / "ABI.md", "Limits"))[0]
+    units = {"MiB": 1 << 20, "KiB": 1 << 10}
+    shown = {}
+    for row in rows:
+        number, _, unit = row["default"].partition(" ")
+        shown[code(row["option"])] = int(number) * units.get(unit, 1)
+    assert shown == {each.name: getattr(ResourceLimits(), each.name) for each in fields(ResourceLimits)}
+
+
+# -- the glossary ------------------------------------------------------------------------------------------------------
+
+
+def test_the_glossary_defines_each_term_once_and_names_packages_that_are_there() -> None:
+    text = (ROOT / "docs" / "glossary.md").read_text()
+    *defined, unused = tables(text)
+    rows = [row for each in defined for row in each]
+    terms = [term.strip() for row in rows for term in row["term"].split(",")]
+    assert len(set(terms)) == len(terms)
+    assert not set(column(unused, "not")) & set(terms)
+    roots = {"wasmline": wasmline, "wasmline_provider": wasmline_provider}
+    for row in rows:
+        assert row["definition"]
+        for package in re.findall(r"`(wasmline[\w.]*)`", row["where"]):
+            name, *rest = package.split(".")
+            assert Path(roots[name].__path__[0], *rest, "__init__.py").exists(), package
+
+
+# -- all pages ---------------------------------------------------------------------------------------------------------
+
+DEFINED = {
+    name
+    for path in (ROOT / "provider").rglob("*.py")
+    for name in re.findall(r"^(?:class |def |(?=[A-Z]+(?:: | = )))(\w+)", path.read_text(), re.MULTILINE)
+}
+"""Classes, functions and constants of modules."""
+
+
+@pytest.mark.parametrize("page", sorted(PROTOCOLS.glob("*.md")), ids=lambda page: page.stem)
+def test_a_page_begins_with_its_problem_and_ends_with_its_code(page: Path) -> None:
+    text = page.read_text()
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    assert headings[-2:] == ["Held by", "In the code"]
+    assert set(re.findall(r"`(\w+)`", section(page, "In the code"))) <= DEFINED
+    assert re.match(r"# [^\n]+\n\n[A-Z][^\n#|]{40}", text)
+    assert "```mermaid" in text
+    assert all(line.count("`") % 2 == 0 for line in text.splitlines() if line.startswith("|"))
