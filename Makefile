@@ -30,10 +30,10 @@ test-unit: $(INSTALLED) ## the tests that need no broker and no JVM, in two minu
 	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m "not kafka" $(UNIT_TESTS)
 
 up: $(INSTALLED) ## start the demo's Kafka and Airflow and leave them running
-	@$(BIN)/python -m wasmline_provider.local.up
+	@PYTHONPATH=dags $(BIN)/python -P -m demo_stack.up
 
 down: $(INSTALLED) ## stop what `make up` started
-	@$(BIN)/python -m wasmline_provider.local.down
+	@PYTHONPATH=dags $(BIN)/python -P -m demo_stack.down
 
 ##@ Development
 .PHONY: install lint format lock fuzz chaos soak simulate clean

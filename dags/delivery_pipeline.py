@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG, Asset, Param, get_current_context, task
 
-import places
+import demo_settings
 from delivery.model import train_spec
 from wasmline.documents import plain
 from wasmline_provider.hooks.kafka import KafkaHook
@@ -34,8 +34,8 @@ from wasmline_provider.operators.model import PromoteModelOperator, TrainModelOp
 from wasmline_provider.operators.stream import SparkStreamOperator
 
 if TYPE_CHECKING:
-    from delivery.accounting import DeadLetter, Raw
     from delivery.report import DemoReport, StreamFacts
+    from delivery.verification import DeadLetter, Raw
     from wasmline.kafka import KafkaConfig
 
 PARTITIONS = 3
@@ -43,9 +43,9 @@ PARTITIONS = 3
 # What the topics keep is this example's whole memory, and its records carry the times of their deliveries.
 KEEP = {"retention.ms": "-1"}
 
-raw_topic = Asset(places.RAW, group="kafka")
-features_topic = Asset(places.FEATURES, group="kafka")
-module = Asset(places.TRANSFORM, group="wasm")
+raw_topic = Asset(demo_settings.RAW, group="kafka")
+features_topic = Asset(demo_settings.FEATURES, group="kafka")
+module = Asset(demo_settings.TRANSFORM, group="wasm")
 champion = Asset("delivery-eta", group="model")
 
 
@@ -81,7 +81,10 @@ with DAG(
             True, type="boolean", title="Fresh topics", description="Delete what the topics hold, and begin anew."
         ),
         "report": Param(
-            str(places.HOME), type="string", title="Report folder", description="Where report.html and report.json go."
+            str(demo_settings.HOME),
+            type="string",
+            title="Report folder",
+            description="Where report.html and report.json go.",
         ),
     },
 ) as dag:
@@ -91,8 +94,8 @@ with DAG(
         """Make the three topics; delete those of an earlier run first, if that is wanted."""
         from wasmline.kafka import Topics
 
-        cluster = Topics(KafkaHook(places.KAFKA).get_conn())
-        names = [places.RAW, places.FEATURES, places.DEAD_LETTERS]
+        cluster = Topics(KafkaHook(demo_settings.KAFKA).get_conn())
+        names = [demo_settings.RAW, demo_settings.FEATURES, demo_settings.DEAD_LETTERS]
         if get_current_context()["params"]["fresh"]:
             standing = [name for name in names if cluster.exists(name)]
             if standing:
@@ -101,21 +104,21 @@ with DAG(
             cluster.create(name, PARTITIONS, config=KEEP, exist_ok=True)
         return {name: cluster.describe(name).partitions for name in names}
 
-    build = WasmBuildOperator(task_id="build", project=places.PROJECT)
-    test = WasmTestOperator(task_id="test", project=places.PROJECT)
+    build = WasmBuildOperator(task_id="build", project=demo_settings.PROJECT)
+    test = WasmTestOperator(task_id="test", project=demo_settings.PROJECT)
     publish = WasmPublishOperator(
         task_id="publish",
-        project=places.PROJECT,
-        registry=places.REGISTRY,
+        project=demo_settings.PROJECT,
+        registry=demo_settings.REGISTRY,
         digest="{{ ti.xcom_pull('build')['digest'] }}",
         outlets=[module],
     )
     deploy = WasmDeployOperator(
         task_id="deploy",
-        name=places.TRANSFORM,
+        name=demo_settings.TRANSFORM,
         version="{{ ti.xcom_pull('publish')['version'] }}",
-        registry=places.REGISTRY,
-        kafka_conn_id=places.KAFKA,
+        registry=demo_settings.REGISTRY,
+        kafka_conn_id=demo_settings.KAFKA,
     )
 
     @task(outlets=[raw_topic])
@@ -129,8 +132,8 @@ with DAG(
         path = params["data"]
         records = read_file(Path(path)) if path else generate(params["rows"], seed=params["seed"])
         written = produce_all(
-            KafkaHook(places.KAFKA).get_conn(),
-            places.RAW,
+            KafkaHook(demo_settings.KAFKA).get_conn(),
+            demo_settings.RAW,
             ((record.key, record.value, None, record.timestamp_ms) for record in records),
         )
         source = Path(path).name if path else f"made up, seed {params['seed']}"
@@ -138,11 +141,11 @@ with DAG(
 
     stream = SparkStreamOperator(
         task_id="stream",
-        job=places.TRANSFORM,
-        transform=places.TRANSFORM,
-        storage=places.STORAGE,
-        kafka_conn_id=places.KAFKA,
-        spark_conn_id=places.SPARK,
+        job=demo_settings.TRANSFORM,
+        transform=demo_settings.TRANSFORM,
+        storage=demo_settings.STORAGE,
+        kafka_conn_id=demo_settings.KAFKA,
+        spark_conn_id=demo_settings.SPARK,
         max_offsets_per_trigger=20_000,
         deferrable=True,
         outlets=[features_topic],
@@ -151,34 +154,40 @@ with DAG(
     @task
     def verify() -> dict[str, Any]:
         """Fail unless every record came out exactly once, as a right feature or a justified dead letter, in order."""
-        from delivery.accounting import Feature
-        from delivery.accounting import verify as account
+        from delivery.verification import Feature
+        from delivery.verification import verify as account
         from wasmline.kafka import read_to_end
 
-        kafka = KafkaHook(places.KAFKA).get_conn()
-        raw = map(_raw, read_to_end(kafka, places.RAW))
-        features = (Feature(record.key(), record.value()) for record in read_to_end(kafka, places.FEATURES))
-        letters = map(_letter, read_to_end(kafka, places.DEAD_LETTERS))
+        kafka = KafkaHook(demo_settings.KAFKA).get_conn()
+        raw = map(_raw, read_to_end(kafka, demo_settings.RAW))
+        features = (Feature(record.key(), record.value()) for record in read_to_end(kafka, demo_settings.FEATURES))
+        letters = map(_letter, read_to_end(kafka, demo_settings.DEAD_LETTERS))
         accounting: dict[str, Any] = plain(account(raw, features, letters))
         return accounting
 
     train = TrainModelOperator(
         task_id="train",
-        job=places.TRAIN_JOB,
-        storage=places.STORAGE,
-        kafka_conn_id=places.KAFKA,
-        spark_conn_id=places.SPARK,
+        job=demo_settings.TRAIN_JOB,
+        storage=demo_settings.STORAGE,
+        kafka_conn_id=demo_settings.KAFKA,
+        spark_conn_id=demo_settings.SPARK,
         train=plain(
-            train_spec(topic=places.FEATURES, models=places.MODELS, modules=("{{ ti.xcom_pull('deploy')['digest'] }}",))
+            train_spec(
+                topic=demo_settings.FEATURES,
+                models=demo_settings.MODELS,
+                modules=("{{ ti.xcom_pull('deploy')['digest'] }}",),
+            )
         ),
         deferrable=True,
     )
-    promote = PromoteModelOperator(task_id="promote", trained=train.output, models=places.MODELS, outlets=[champion])
+    promote = PromoteModelOperator(
+        task_id="promote", trained=train.output, models=demo_settings.MODELS, outlets=[champion]
+    )
 
     @task
     def report() -> str:
         """Write the report of this run, and return the page's path."""
-        from delivery.page import write_report
+        from delivery.html_report import write_report
 
         context = get_current_context()
         return str(write_report(_report(dict(context)), Path(context["params"]["report"])))
@@ -190,13 +199,13 @@ with DAG(
 
 
 def _raw(message: Any) -> Raw:
-    from delivery.accounting import Raw
+    from delivery.verification import Raw
 
     return Raw(message.partition(), message.offset(), message.key(), message.value())
 
 
 def _letter(message: Any) -> DeadLetter:
-    from delivery.accounting import DeadLetter
+    from delivery.verification import DeadLetter
 
     return DeadLetter(message.key(), message.value(), dict(message.headers() or []))
 
@@ -205,16 +214,16 @@ def _report(context: dict[str, Any]) -> DemoReport:
     """Return the report: the tasks' own results, and what was too large for XCom from the jobs' last reports."""
     import msgspec
 
-    from delivery.accounting import Accounting
+    from delivery.correlations import signals
     from delivery.report import DemoReport, ModuleFacts
-    from delivery.signals import signals
-    from wasmline.deploy import JobLog
+    from delivery.verification import Accounting
+    from wasmline.control import JobLog
     from wasmline.kafka import read_to_end
     from wasmline.training import TrainResult
 
     ti = context["ti"]
     found = {name: ti.xcom_pull(name) for name in STEPS}
-    kafka = KafkaHook(places.KAFKA).get_conn()
+    kafka = KafkaHook(demo_settings.KAFKA).get_conn()
     jobs = JobLog(kafka)
     try:
         streamed, trained = (jobs.report(found[name]["job"], found[name]["run"]) for name in ("stream", "train"))
@@ -235,7 +244,7 @@ def _report(context: dict[str, Any]) -> DemoReport:
         stream=_stream_facts(streamed.result),
         accounting=msgspec.convert(found["verify"], Accounting),
         training=msgspec.convert(trained.result, TrainResult),
-        signals=signals(record.value() for record in read_to_end(kafka, places.RAW)),
+        signals=signals(record.value() for record in read_to_end(kafka, demo_settings.RAW)),
         steps={name: ti.xcom_pull(name, key="seconds") for name in STEPS},
         look_next=_look_next(Path(context["params"]["report"]), kafka),
     )
@@ -248,9 +257,9 @@ def _stream_facts(totals: Mapping[str, Any]) -> StreamFacts:
     from delivery.report import BatchPoint, StreamFacts
 
     return StreamFacts(
-        input_topic=places.RAW,
-        output_topic=places.FEATURES,
-        dead_letter_topic=places.DEAD_LETTERS,
+        input_topic=demo_settings.RAW,
+        output_topic=demo_settings.FEATURES,
+        dead_letter_topic=demo_settings.DEAD_LETTERS,
         partitions=totals["partitions"],
         batches=[
             BatchPoint(

@@ -19,20 +19,20 @@ from typing import Any
 import httpx
 from rich.console import Console
 
-import places
-from delivery.page import write_report
+import demo_settings
+from delivery.html_report import write_report
 from delivery.report import JSON_FILE, DemoReport
 from delivery.summary import print_summary
-from enriching.scene import Scene
+from demo_stack.job_messages import JobMessages
+from demo_stack.run_progress import RunProgress
+from demo_stack.stack import Stack
+from enriching.benchmark import ConsumerComparison
 from enriching.service import SlowService
 from wasmline.documents import decode
 from wasmline.errors import JobFailed, LocalError, WasmlineError
 from wasmline.kafka import KafkaConfig
 from wasmline.local.ports import HOST
-from wasmline_provider.local.news import JobNews
-from wasmline_provider.local.progress import RunProgress
-from wasmline_provider.local.rest import AirflowApi
-from wasmline_provider.local.stack import Stack
+from wasmline_provider.local.api_client import AirflowApi
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,15 +47,15 @@ class Steps:
 PIPELINE = Steps(
     dag="delivery_pipeline",
     order=("topics", "build", "produce", "test", "publish", "deploy", "stream", "verify", "train", "promote", "report"),
-    jobs={"stream": places.TRANSFORM, "train": places.TRAIN_JOB},
+    jobs={"stream": demo_settings.TRANSFORM, "train": demo_settings.TRAIN_JOB},
 )
-ENRICHMENT = Steps(dag="enrich_over_http", order=("topics", "enrich"), jobs={"enrich": places.ENRICH_JOB})
+ENRICHMENT = Steps(dag="enrich_over_http", order=("topics", "enrich"), jobs={"enrich": demo_settings.ENRICH_JOB})
 
 ORDERS, PARTITIONS = 1_800, 3
-DELAY = 0.05
+CALL_DELAY_S = 0.05
 """Seconds that the service takes for a call."""
 
-PATIENCE = 1800.0
+RUN_TIMEOUT_S = 1800.0
 LOG_LINES = 30
 
 
@@ -82,12 +82,12 @@ def _run(stack: Stack, service: SlowService, conf: dict[str, Any], console: Cons
         return 1
     kafka = KafkaConfig({"bootstrap.servers": stack.kafka.bootstrap_servers})
     follow(api, kafka, PIPELINE, conf, console)
-    comparison = Scene(
+    comparison = ConsumerComparison(
         kafka=kafka,
         service=service,
-        topic=places.ORDERS,
-        enriched=places.ENRICHED,
-        dead_letters=places.UNENRICHED,
+        topic=demo_settings.ORDERS,
+        enriched=demo_settings.ENRICHED,
+        dead_letters=demo_settings.UNENRICHED,
         partitions=PARTITIONS,
         run_parallel=lambda: follow(api, kafka, ENRICHMENT, {}, console),
     ).compare(ORDERS, lambda line: console.print(line, highlight=False))
@@ -102,8 +102,8 @@ def follow(api: AirflowApi, kafka: KafkaConfig, steps: Steps, conf: dict[str, An
     """Run a DAG to its end, showing how it goes. Raises JobFailed, after the log of what failed."""
     api.abandon(steps.dag)
     run = api.trigger(steps.dag, conf)
-    with closing(JobNews(kafka, steps.jobs)) as news, RunProgress(console, steps.order) as progress:
-        state = api.wait(steps.dag, run, timeout=PATIENCE, look=lambda tasks: progress.show(tasks, news.of(tasks)))
+    with closing(JobMessages(kafka, steps.jobs)) as news, RunProgress(console, steps.order) as progress:
+        state = api.wait(steps.dag, run, timeout=RUN_TIMEOUT_S, look=lambda tasks: progress.show(tasks, news.of(tasks)))
     if state != "success":
         explain(api, steps.dag, run, console)
         raise JobFailed(f"run {run} of {steps.dag} ended as {state}", report={})
@@ -134,9 +134,9 @@ def main() -> int:
     console = Console()
     try:
         conf = {"rows": arguments.rows, "seed": arguments.seed, "data": _data(arguments.data)}
-        with SlowService(DELAY) as service:
+        with SlowService(CALL_DELAY_S) as service:
             customers = {"conn_type": "http", "host": HOST, "port": service.port}
-            stack = Stack(places.REPOSITORY, connections={"customers": customers})
+            stack = Stack(demo_settings.REPOSITORY, connections={"customers": customers})
             return demo(stack, service, {**conf, "report": str(stack.folder)}, console)
     except KeyboardInterrupt:
         console.print("ended; everything that was started is stopped")

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from airflow.sdk import DAG, Asset, Param, task
 
-import places
+import demo_settings
 from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.operators.stream import SparkStreamOperator
 
@@ -61,18 +61,18 @@ with DAG(
         """Make the topics that are missing: a job never makes any."""
         from wasmline.kafka import Topics
 
-        names = [places.ORDERS, places.ENRICHED, places.UNENRICHED]
-        cluster = Topics(KafkaHook(places.KAFKA).get_conn())
+        names = [demo_settings.ORDERS, demo_settings.ENRICHED, demo_settings.UNENRICHED]
+        cluster = Topics(KafkaHook(demo_settings.KAFKA).get_conn())
         for name in names:
             cluster.create(name, PARTITIONS, exist_ok=True)
         return names
 
     enrich = SparkStreamOperator(
         task_id="enrich",
-        job=places.ENRICH_JOB,
+        job=demo_settings.ENRICH_JOB,
         function="enrichment:with_customer",
-        topic=places.ORDERS,
-        dead_letter_topic=places.UNENRICHED,
+        topic=demo_settings.ORDERS,
+        dead_letter_topic=demo_settings.UNENRICHED,
         max_attempts=5,
         retry_delay_ms=500,
         mode="parallel",
@@ -80,18 +80,18 @@ with DAG(
         max_concurrency="{{ params.max_concurrency }}",
         delivery="exactly_once",
         trigger_interval="{{ params.pause }}",
-        storage=places.STORAGE,
-        kafka_conn_id=places.KAFKA,
-        spark_conn_id=places.SPARK,
+        storage=demo_settings.STORAGE,
+        kafka_conn_id=demo_settings.KAFKA,
+        spark_conn_id=demo_settings.SPARK,
         spark_options={"py_files": str(HANDLER)},
         conf={
             "spark.executorEnv.CUSTOMERS_URL": SERVICE,
-            "spark.executorEnv.ENRICHED_TOPIC": places.ENRICHED,
+            "spark.executorEnv.ENRICHED_TOPIC": demo_settings.ENRICHED,
         },
         deferrable=True,
         retries=1,  # a try again finds the run that is under way
         retry_delay=timedelta(seconds=10),
-        outlets=[Asset(places.ENRICHED, group="kafka")],
+        outlets=[Asset(demo_settings.ENRICHED, group="kafka")],
     )
 
     topics() >> enrich

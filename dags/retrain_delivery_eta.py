@@ -15,7 +15,7 @@ from typing import Any
 import pendulum
 from airflow.sdk import DAG, Asset, CronTriggerTimetable, Param, get_current_context, task
 
-import places
+import demo_settings
 from delivery.model import MODEL, train_spec
 from wasmline.documents import plain
 from wasmline_provider.operators.model import PromoteModelOperator, TrainModelOperator
@@ -77,17 +77,17 @@ with DAG(
     train = TrainModelOperator(
         task_id="train",
         job=f"{MODEL}-retrain",
-        storage=places.STORAGE,
-        kafka_conn_id=places.KAFKA,
-        spark_conn_id=places.SPARK,
+        storage=demo_settings.STORAGE,
+        kafka_conn_id=demo_settings.KAFKA,
+        spark_conn_id=demo_settings.SPARK,
         train={
-            **plain(train_spec(topic=places.FEATURES, models=places.MODELS)),
+            **plain(train_spec(topic=demo_settings.FEATURES, models=demo_settings.MODELS)),
             "since_ms": "{{ ti.xcom_pull('window') }}",
             "margin": "{{ params.margin }}",
         },
         deferrable=True,
     )
-    promote = PromoteModelOperator(task_id="promote", trained=train.output, models=places.MODELS)
+    promote = PromoteModelOperator(task_id="promote", trained=train.output, models=demo_settings.MODELS)
 
     @task.branch
     def decided(promotion: Any) -> str:

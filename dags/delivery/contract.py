@@ -1,4 +1,4 @@
-"""What a delivery record must be, stated once more and apart from the guest that enforces it.
+"""The contract of a delivery record, written again and apart from the guest that enforces it.
 
 A record is one CSV line, its columns in the order of ``COLUMNS``. The transform turns it into one JSON
 object with the fields of ``FEATURES``; a line that breaks the contract goes to the dead letters instead. This reading

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from delivery.distance import haversine_km
+from delivery.great_circle import haversine_km
 from delivery.source import START_MS, Source
 
 Floats = npt.NDArray[np.float64]

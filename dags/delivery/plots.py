@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from delivery.correlations import Point, Signals
 from delivery.report import BatchPoint
-from delivery.signals import Point, Signals
 from wasmline.training import Histogram
 
 Vector = npt.NDArray[np.float64]

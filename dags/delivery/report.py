@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from delivery.accounting import Accounting
-from delivery.signals import Signals
+from delivery.correlations import Signals
+from delivery.verification import Accounting
 from enriching.comparison import Comparison
 from wasmline.training import TrainResult
 

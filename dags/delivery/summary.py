@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from delivery import wording
+from delivery import formatting
 from delivery.report import DemoReport
 from enriching.comparison import Comparison
 
@@ -19,21 +19,21 @@ REASONS = 5
 def print_summary(report: DemoReport, console: Console) -> None:
     """Print what came in and out, what the model is worth, how long each step took, and where to look next."""
     accounting, stream, training = report.accounting, report.stream, report.training
-    records, rows = wording.count(accounting.records_in), training.rows
-    reasons = [f"{wording.count(number)}: {reason}" for reason, number in list(accounting.reasons.items())[:REASONS]]
+    records, rows = formatting.count(accounting.records_in), training.rows
+    reasons = [f"{formatting.count(number)}: {reason}" for reason, number in list(accounting.reasons.items())[:REASONS]]
     metrics = training.metrics
     facts = {
         "records in": f"{records} on {stream.partitions} partitions ({report.source})",
-        "features out": f"{wording.count(accounting.features)}; {wording.count(accounting.keys)} keys, each in order; "
-        f"distances right {wording.precision(accounting.largest_deviation)}",
-        "dead letters": "\n".join([wording.count(accounting.dead_letters), *reasons]),
-        "throughput": f"{wording.count(stream.records_per_second)} records/s, {len(stream.batches)} micro-batches",
-        "module": wording.size(report.module.size),
+        "features out": f"{formatting.count(accounting.features)}; {formatting.count(accounting.keys)} keys, "
+        f"each in order; distances right {formatting.precision(accounting.largest_deviation)}",
+        "dead letters": "\n".join([formatting.count(accounting.dead_letters), *reasons]),
+        "throughput": f"{formatting.count(stream.records_per_second)} records/s, {len(stream.batches)} micro-batches",
+        "module": formatting.size(report.module.size),
         "model": f"{training.model}@{training.version}: RMSE {metrics.rmse:.3f} min, mean predictor "
-        f"{metrics.mean_rmse:.3f} ({wording.count(rows.training)} rows, {wording.count(rows.holdout)} held out)",
+        f"{metrics.mean_rmse:.3f} ({formatting.count(rows.training)} rows, {formatting.count(rows.holdout)} held out)",
         "decision": f"{training.decision.decision}: {training.decision.reason}",
         **_compared(report.comparison),
-        "steps": ", ".join(f"{name} {wording.seconds(time)}" for name, time in report.steps.items()),
+        "steps": ", ".join(f"{name} {formatting.seconds(time)}" for name, time in report.steps.items()),
     }
     console.rule(f"{report.module.name}@{report.module.version}")
     console.print(_facts(facts))
@@ -48,10 +48,10 @@ def _compared(comparison: Comparison | None) -> dict[str, str]:
         return {}
     plain, parallel = comparison.plain, comparison.parallel
     return {
-        "a call each": f"{wording.count(comparison.records)} orders on {comparison.partitions} partitions, "
+        "a call each": f"{formatting.count(comparison.records)} orders on {comparison.partitions} partitions, "
         f"{comparison.delay_ms:.0f} ms a call",
-        "  plain": f"{wording.count(plain.rate)} records/s: {plain.at_once} calls at a time, a consumer a partition",
-        "  parallel": f"{wording.count(parallel.rate)} records/s: {parallel.at_once} calls at a time, "
+        "  plain": f"{formatting.count(plain.rate)} records/s: {plain.at_once} calls at a time, a consumer a partition",
+        "  parallel": f"{formatting.count(parallel.rate)} records/s: {parallel.at_once} calls at a time, "
         f"{comparison.factor:.1f} times as many; each order once, a customer's in order, "
         f"{comparison.dead_letters} dead letters",
     }
@@ -69,5 +69,5 @@ def _facts(facts: Mapping[str, str]) -> Table:
 def _correlations(report: DemoReport) -> Table:
     table = Table("with the delivery time", "raw", "clean", "mean minutes", box=None, header_style="dim")
     for raw, clean in zip(report.signals.raw, report.signals.clean, strict=True):
-        table.add_row(raw.feature, wording.strength(raw), wording.strength(clean), wording.groups(clean))
+        table.add_row(raw.feature, formatting.strength(raw), formatting.strength(clean), formatting.groups(clean))
     return table

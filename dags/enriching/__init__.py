@@ -1,1 +1,1 @@
-"""What the demo of ``enrich_over_http`` needs and a user has already: orders, a slow service, something to beat."""
+"""Orders, a slow service and a consumer to compare with, for the demo of ``enrich_over_http``."""

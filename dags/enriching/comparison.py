@@ -1,4 +1,4 @@
-"""What came of consuming the same records in two ways."""
+"""The result of consuming the same records in two ways."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from wasmline.local.ports import HOST
 
 
 @dataclass(slots=True)
-class Book:
+class CallStats:
     """The calls of one visitor. Moments are seconds of a steady clock.
 
     ``met`` counts calls for a customer of whom another call was under way: their orders were not in order.
@@ -55,7 +55,7 @@ class SlowService:
 
     def __init__(self, delay: float) -> None:
         self.delay = delay
-        self.book = Book()
+        self.book = CallStats()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="slow-service", daemon=True)
 
@@ -63,9 +63,9 @@ class SlowService:
     def url(self) -> str:
         return f"http://{HOST}:{self.port}"
 
-    def new_book(self) -> Book:
+    def new_book(self) -> CallStats:
         """Begin a new book and return it."""
-        self.book = Book()
+        self.book = CallStats()
         return self.book
 
     def __enter__(self) -> SlowService:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
@@ -29,9 +29,9 @@ class CommittedOffset:
             raise ValueError(f"{self.offset} cannot be committed: an offset is 0 or more")
 
 
-def next_offset(offset: int) -> int:
-    """Return the offset to commit once ``offset`` is processed: committed offsets name the next record to read."""
-    return offset + 1
+def partition_names(partitions: Iterable[TopicPartition]) -> str:
+    """Return some partitions as a message names them: ``orders-0, orders-1``."""
+    return ", ".join(f"{partition.topic}-{partition.partition}" for partition in partitions)
 
 
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())]))

@@ -1,4 +1,4 @@
-"""What a step says about the assets it changed."""
+"""Metadata that a step attaches to the assets it changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Airflow learns of this provider before it is configured: imports nothing."""
+"""The provider's entry point for Airflow, called before Airflow is configured: imports nothing."""
 
 from __future__ import annotations
 

@@ -45,9 +45,11 @@ def test_a_link_of_a_page_leads_somewhere(page: Path) -> None:
 @pytest.mark.parametrize("page", ROOMS, ids=lambda page: page.parent.name)
 def test_a_package_says_what_each_of_its_modules_has(page: Path) -> None:
     table = page.read_text().partition("## In the order in which to read it")[2].partition("\n## ")[0]
-    named = re.findall(r"`(\w+(?:\.py|/))`", table)
-    inside = [path for path in page.parent.iterdir() if path.name not in ("__init__.py", "__pycache__", "README.md")]
-    assert sorted(named) == sorted(f"{path.name}/" if path.is_dir() else path.name for path in inside)
+    named = re.findall(r"`([\w/]+(?:\.py|/))`", table)
+    folders = tuple(name for name in named if name.endswith("/"))
+    files = {str(path.relative_to(page.parent)) for path in page.parent.rglob("*.py") if path.name != "__init__.py"}
+    assert sorted(named) == sorted([*folders, *(file for file in files if not file.startswith(folders))])
+    assert all((page.parent / folder).is_dir() for folder in folders)
 
 
 def test_each_sentence_of_the_guarantees_names_what_holds_it() -> None:

@@ -15,23 +15,29 @@ import pytest
 
 import wasmline
 import wasmline_provider
-from wasmline.consumer import ConsumerOptions, assignment, offset_codec, owner, progress
-from wasmline.consumer.backend import VIRTUAL_SHARDS, shared_id, transactional_id
-from wasmline.consumer.confluent import batch_transactions, source, stable_read, transactions
-from wasmline.consumer.encodings import FOREIGN, MAX_BODY_BYTES, MAX_INCOMPLETES, Encoding
-from wasmline.deploy import (
-    BatchClaim,
+from wasmline.consumer import ConsumerOptions
+from wasmline.consumer.backends.kafka import (
+    exactly_once_probe,
+    group_source,
+    stable_reads,
+    transaction_settings,
+    transactions,
+)
+from wasmline.consumer.runtime import committer, control_loop, partition_lifecycle
+from wasmline.control import (
     Deployment,
     DeploymentSpec,
-    JobControl,
+    DriverClaim,
+    JobControlState,
     JobOrder,
-    Withdrawal,
-    jobs,
-    modules,
-    topics,
+    LeaseWithdrawal,
+    control_topics,
+    job_log,
+    module_store,
 )
 from wasmline.documents import decode, encode
 from wasmline.errors import InvalidOffsetMetadata
+from wasmline.job_offsets import batch_transactions, offset_renewal
 from wasmline.jobs import (
     BatchReport,
     FunctionSpec,
@@ -42,13 +48,17 @@ from wasmline.jobs import (
     StreamTotals,
     TrainSpec,
 )
-from wasmline.pipeline import lease, lease_worker, renewal, statuses
-from wasmline.pipeline.lease import Lease
-from wasmline.pipeline.lessor import Grant
+from wasmline.leases import lease, lease_status, lease_worker
+from wasmline.leases.lease import Lease
+from wasmline.leases.lease_planner import LeaseRound
+from wasmline.offset_maps import codec
+from wasmline.offset_maps.encodings import FOREIGN, MAX_BODY_BYTES, MAX_INCOMPLETES, Encoding
+from wasmline.partition_status import PartitionStatus
 from wasmline.records import RECORD_SCHEMA, TopicPartition
-from wasmline.spark import parallel, session, stream
-from wasmline.status import PartitionStatus
+from wasmline.spark import session, stream_job
+from wasmline.spark.parallel import job as parallel_job
 from wasmline.testing import guests
+from wasmline.transactional_ids import VIRTUAL_SHARDS, shared_id, transactional_id
 from wasmline.wasm import ResourceLimits, Schema, TransformContext, TransformRuntime
 from wasmline.wasm.abi import FUNCTIONS, SCHEMA_REGISTRY, TRANSFORM
 
@@ -106,7 +116,7 @@ def test_all_other_magic_bytes_are_refused() -> None:
     known = {int(code(row["magic"]), 16) for row in BODIES} | {ord("X")}
     for magic in set(range(256)) - known:
         with pytest.raises(InvalidOffsetMetadata, match="its magic byte"):
-            offset_codec.parse(base64.b64encode(bytes([magic, 0, 0, 0, 0, 0])).decode(), 0)
+            codec.parse(base64.b64encode(bytes([magic, 0, 0, 0, 0, 0])).decode(), 0)
     refused = section(PROTOCOLS / "offset_maps.md", "What a reader refuses")
     assert all(f"`{magic:02x}`" in refused for magic in FOREIGN)
 
@@ -116,26 +126,26 @@ def test_an_example_of_a_map_is_read_and_written(row: Row) -> None:
     base, highest = int(row["base"]), int(row["highest"])
     incompletes = tuple(int(each) for each in row["incompletes"].split(",") if each.strip())
     text, payload = code(row["text"]), bytes.fromhex(code(row["payload"]).replace(" ", ""))
-    assert offset_codec.parse(text, base) == (highest, incompletes)
+    assert codec.parse(text, base) == (highest, incompletes)
     if not text.startswith("%"):
         assert base64.b64decode(text) == payload
     names = {body["name"]: int(code(body["magic"]), 16) for body in BODIES if "read only" not in body["name"]}
     for encoding in (each for each in Encoding if each.magic == names.get(row["name"])):
-        assert offset_codec.encode_as(encoding, base, highest, incompletes or (base,)) == text
+        assert codec.encode_as(encoding, base, highest, incompletes or (base,)) == text
 
 
 def test_the_writer_chooses_the_map_that_the_page_says() -> None:
     first, *_, nothing_done, wide = MAPS
-    assert offset_codec.encode(42, 50, (42, 45, 46)) == code(first["text"])
-    assert offset_codec.encode(10, 9, (10,)) == code(nothing_done["text"])
-    assert offset_codec.encode(5, 50_000, (5,)) == code(wide["text"])
+    assert codec.encode(42, 50, (42, 45, 46)) == code(first["text"])
+    assert codec.encode(10, 9, (10,)) == code(nothing_done["text"])
+    assert codec.encode(5, 50_000, (5,)) == code(wide["text"])
 
 
 def test_the_sizes_of_maps_are_those_of_the_code() -> None:
     text = (PROTOCOLS / "offset_maps.md").read_text()
-    sizes = offset_codec.MAX_LENGTH, offset_codec.PRESSURE, MAX_INCOMPLETES
+    sizes = codec.MAX_METADATA_LENGTH, codec.BACK_PRESSURE_LENGTH, MAX_INCOMPLETES
     assert all(f"{size:,}" in text for size in sizes)
-    assert f"fewer than {offset_codec.COMPRESSION_THRESHOLD} bytes" in text
+    assert f"fewer than {codec.COMPRESSION_THRESHOLD} bytes" in text
     assert f"{MAX_BODY_BYTES >> 20} MiB" in text
 
 
@@ -163,37 +173,44 @@ EXACT = ConsumerOptions(topics=("t",), group_id="g", delivery="exactly_once")  #
 
 TIMES = {
     "exactly_once.md": {
-        "transaction time-out of a consumer and of a lease": int(transactions.SETTINGS["transaction.timeout.ms"]) / 1e3,
-        "transaction time-out of a micro-batch": int(batch_transactions.SETTINGS["transaction.timeout.ms"]) / 1e3,
-        "delivery time-out of a consumer and of a lease": int(transactions.SETTINGS["delivery.timeout.ms"]) / 1e3,
-        "one transaction of a commit": transactions.LIMIT,
-        "answer to the offsets of a transaction": transactions.ANSWER,
-        "a commit as a whole": progress.GIVE_UP,
-        "opening: fence and read": transactions.PATIENCE,
-        "reading progress, each request": source.PATIENCE,
-        "a stable read that is refused": stable_read.LOOK_S,
-        "a look for lost markers on outputs": stable_read.OUTPUTS_S,
-        "a partition that could not be opened": assignment.BACK_OFF,
-        "the end of a micro-batch's transaction": batch_transactions.LIMIT,
-        "aborting a failed micro-batch transaction": batch_transactions.ABORT,
-        "last commit of a partition that goes": owner.COMMIT,
+        "transaction time-out of a consumer and of a lease": int(
+            transaction_settings.PRODUCER_SETTINGS["transaction.timeout.ms"]
+        )
+        / 1e3,
+        "transaction time-out of a micro-batch": int(batch_transactions.PRODUCER_SETTINGS["transaction.timeout.ms"])
+        / 1e3,
+        "delivery time-out of a consumer and of a lease": int(
+            transaction_settings.PRODUCER_SETTINGS["delivery.timeout.ms"]
+        )
+        / 1e3,
+        "one transaction of a commit": transactions.TRANSACTION_TIMEOUT_S,
+        "answer to the offsets of a transaction": transactions.OFFSETS_TIMEOUT_S,
+        "a commit as a whole": committer.COMMIT_TIMEOUT_S,
+        "opening: fence and read": transaction_settings.OPEN_TIMEOUT_S,
+        "reading progress, each request": group_source.REQUEST_TIMEOUT_S,
+        "a stable read that is refused": stable_reads.HANG_CHECK_DELAY_S,
+        "a look for lost markers on outputs": stable_reads.OUTPUT_CHECK_TIMEOUT_S,
+        "a partition that could not be opened": partition_lifecycle.RETRY_BACKOFF_S,
+        "the end of a micro-batch's transaction": batch_transactions.COMMIT_TIMEOUT_S,
+        "aborting a failed micro-batch transaction": batch_transactions.ABORT_TIMEOUT_S,
+        "last commit of a partition that goes": control_loop.LAST_COMMIT_TIMEOUT_S,
         "commit interval": EXACT.commit_interval,
     },
     "leases.md": {
         "a lease, unless ordered otherwise": StreamSpec(transform="t").lease_seconds,
-        "the least that a lease is worked on": lease_worker.LEAST,
-        "handlers, after a lease is over": lease_worker.DRAIN,
-        "last commits, after that": lease_worker.GRACE,
-        "without a heartbeat": lease.FROZEN,
-        "two heartbeats": lease_worker.LOOK,
-        "two looks at time and control": lease_worker.LOOK,
-        "two statuses": lease_worker.TELL,
-        "the last status": statuses.LAST,
-        "after a passing error": lease_worker.BACK_OFF,
-        "two looks for partitions, and two reports": stream.HEARTBEAT,
-        "a task that waits for a slot": parallel.STARVED,
-        "a silent driver of an earlier run is waited for": stream.SILENCE,
-        "a report that is too old to wait for its driver": stream.ABANDONED_MS / 1e3,
+        "the least that a lease is worked on": lease_worker.MIN_LEASE_S,
+        "handlers, after a lease is over": lease_worker.DRAIN_TIMEOUT_S,
+        "last commits, after that": lease_worker.LAST_COMMIT_TIMEOUT_S,
+        "without a heartbeat": lease.RENEWAL_TIMEOUT_S,
+        "two heartbeats": lease_worker.POLL_INTERVAL_S,
+        "two looks at time and control": lease_worker.POLL_INTERVAL_S,
+        "two statuses": lease_worker.STATUS_INTERVAL_S,
+        "the last status": lease_status.CLOSE_TIMEOUT_S,
+        "after a passing error": lease_worker.RETRY_BACKOFF_S,
+        "two looks for partitions, and two reports": stream_job.HEARTBEAT_INTERVAL_S,
+        "a task that waits for a slot": parallel_job.TASK_START_TIMEOUT_S,
+        "a silent driver of an earlier run is waited for": stream_job.HEARTBEAT_TIMEOUT_S,
+        "a report that is too old to wait for its driver": stream_job.MAX_REPORT_AGE_MS / 1e3,
     },
 }
 
@@ -202,20 +219,23 @@ TIMES = {
 def test_the_times_of_a_page_are_those_of_the_code(page: str) -> None:
     shown = {row["time"]: row["value"] for row in table(page, "Times")}
     assert (
-        shown.pop("takeovers that are fenced", f"{jobs.TAKEOVER_ATTEMPTS} tries") == f"{jobs.TAKEOVER_ATTEMPTS} tries"
+        shown.pop("takeovers that are fenced", f"{job_log.TAKEOVER_ATTEMPTS} tries")
+        == f"{job_log.TAKEOVER_ATTEMPTS} tries"
     )
     assert {time: seconds(value) for time, value in shown.items()} == TIMES[page]
 
 
 def test_times_in_the_text_are_those_of_the_code() -> None:
     exact, leases = ((PROTOCOLS / page).read_text() for page in ("exactly_once.md", "leases.md"))
-    assert f"{renewal.EVERY / 3_600:.0f} hours" in exact
-    assert f"{renewal.AGAIN / 60:.0f} minutes after a renewal that failed" in exact.replace("\n", " ")
-    assert f"reads that offset with `require_stable` for {transactions.STABLE_READ} s" in exact.replace("\n", " ")
-    assert f"divided into {transactions.DIVISIONS} batches" in exact
-    assert f"{assignment.GIVE_UP:.0f} s without a commit" in exact.replace("\n", " ")
-    assert f"every {parallel.IDLE_POLL} ms while idle" in leases
-    assert session.TRIES == 4
+    assert f"{offset_renewal.MAX_RENEWAL_INTERVAL_S / 3_600:.0f} hours" in exact
+    assert f"{offset_renewal.RETRY_INTERVAL_S / 60:.0f} minutes after a renewal that failed" in exact.replace("\n", " ")
+    assert f"reads that offset with `require_stable` for {exactly_once_probe.SLOW_STABLE_READ_S} s" in exact.replace(
+        "\n", " "
+    )
+    assert f"divided into {transactions.BISECTION_BATCHES} batches" in exact
+    assert f"{partition_lifecycle.MAX_ERROR_DURATION_S:.0f} s without a commit" in exact.replace("\n", " ")
+    assert f"every {parallel_job.IDLE_POLL_MS} ms while idle" in leases
+    assert session.TASK_ATTEMPTS == 4
     assert "four times in all" in leases
 
 
@@ -223,7 +243,7 @@ def test_the_errors_that_end_an_opening_are_those_of_the_page() -> None:
     text = " ".join(section(PROTOCOLS / "exactly_once.md", "Opening a partition").split())
     [listed] = re.findall(r"These errors end the consumer instead: (.*?)\. ", text)
     named = {*re.findall(r"`(\w+)`", listed), "NotAuthorized", "InvalidConsumerOption", "InvalidKafkaConfig"}
-    assert named == {each.__name__ for each in assignment.LASTING}
+    assert named == {each.__name__ for each in partition_lifecycle.PERMANENT_ERRORS}
 
 
 # -- leases ------------------------------------------------------------------------------------------------------------
@@ -231,8 +251,8 @@ def test_the_errors_that_end_an_opening_are_those_of_the_page() -> None:
 
 def test_a_round_in_a_checkpoint_is_read_and_has_the_fields_of_the_page() -> None:
     [example] = examples("leases.md", "A round")
-    assert decode(Grant, example).epoch == 2
-    assert [code(row["field"]) for row in table("leases.md", "A round")] == [each.name for each in fields(Grant)]
+    assert decode(LeaseRound, example).epoch == 2
+    assert [code(row["field"]) for row in table("leases.md", "A round")] == [each.name for each in fields(LeaseRound)]
 
 
 def test_the_reasons_for_the_end_of_a_lease_are_those_of_the_page() -> None:
@@ -241,18 +261,18 @@ def test_the_reasons_for_the_end_of_a_lease_are_those_of_the_page() -> None:
     job = JobSpec(job="j", run="r", storage="s", stream=StreamSpec(transform="t", mode="parallel"))
     held = Lease(job=job, deployment=deployed, driver="d", epoch=7, topic="in", until=0.0, control={}, progress={0: 0})
     other = replace(job, stream=StreamSpec(transform="t", mode="parallel", tasks=2))
-    claimed = BatchClaim(run="r", driver="e", checkpoint="c", batch_id=-1, deployment=None)
+    claimed = DriverClaim(run="r", driver="e", checkpoint="c", batch_id=-1, deployment=None)
     written: list[tuple[str, str, Any]] = [
-        (topics.JOBS, "j", JobOrder(spec=job, wanted="stopped")),
-        (topics.JOBS, "j", JobOrder(spec=other, wanted="running")),
-        (topics.JOBS, "j/batch", claimed),
-        (topics.JOBS, "j/withdrawn", Withdrawal(driver="d", epoch=7)),
-        (topics.DEPLOYMENTS, "t", replace(deployed, generation=4)),
-        (topics.DEPLOYMENTS, "t", replace(deployed, state="paused")),
+        (control_topics.JOBS, "j", JobOrder(spec=job, wanted="stopped")),
+        (control_topics.JOBS, "j", JobOrder(spec=other, wanted="running")),
+        (control_topics.JOBS, "j/batch", claimed),
+        (control_topics.JOBS, "j/withdrawn", LeaseWithdrawal(driver="d", epoch=7)),
+        (control_topics.DEPLOYMENTS, "t", replace(deployed, generation=4)),
+        (control_topics.DEPLOYMENTS, "t", replace(deployed, state="paused")),
     ]
     reasons = []
     for topic, key, document in written:
-        control = JobControl("j", "t")
+        control = JobControlState("j", "t")
         assert control.apply(topic, key.encode(), encode(document))
         reasons.append(held.superseded(control))
     assert [code(row["reason"]) for row in table("leases.md", "A lease")] == reasons
@@ -262,7 +282,9 @@ def test_the_errors_that_pause_a_deployment_are_those_of_the_page() -> None:
     [row] = [
         each for each in table("leases.md", "A lease", 1) if "pauses the deployment" in each["what the worker does"]
     ]
-    assert re.findall(r"`(\w+)`", row["the work ends with"]) == [each.__name__ for each in lease_worker.AT_FAULT]
+    assert re.findall(r"`(\w+)`", row["the work ends with"]) == [
+        each.__name__ for each in lease_worker.DEPLOYMENT_ERRORS
+    ]
 
 
 # -- control topics ----------------------------------------------------------------------------------------------------
@@ -276,8 +298,8 @@ DOCUMENTS: dict[str, Any] = {
     "Stream": StreamSpec,
     "Function": FunctionSpec,
     "Training": TrainSpec,
-    "Claim": BatchClaim,
-    "Withdrawal": Withdrawal,
+    "Claim": DriverClaim,
+    "Withdrawal": LeaseWithdrawal,
     "Report": JobReport,
     "Totals": StreamTotals,
     "Batch": BatchReport,
@@ -312,12 +334,12 @@ def test_an_example_is_read_and_is_what_would_be_written(heading: str) -> None:
 
 def test_the_settings_of_control_topics_are_those_of_the_code() -> None:
     rows = table("control_topics.md", "The topics", 1)
-    for name, policy in (("compacted topics", topics.COMPACTED), ("`_wasmline.logs`", topics.ONE_DAY)):
+    for name, policy in (("compacted topics", control_topics.COMPACTED), ("`_wasmline.logs`", control_topics.ONE_DAY)):
         shown = {code(row["setting"]): code(row[name]) for row in rows if row[name].startswith("`")}
         assert shown == policy
     listed = [code(topic) for topic in column(table("control_topics.md", "The topics"), "topic") if topic]
-    assert listed == list(topics.POLICIES)
-    assert f"{modules.CHUNK_BYTES:,} bytes" in section(PROTOCOLS / "control_topics.md", "Modules")
+    assert listed == list(control_topics.POLICIES)
+    assert f"{module_store.CHUNK_BYTES:,} bytes" in section(PROTOCOLS / "control_topics.md", "Modules")
 
 
 def test_the_states_of_a_run_are_those_of_the_page() -> None:

@@ -1,6 +1,8 @@
 """The walls of the house, checked on the running code: what an import loads, and what may never be needed."""
 
+import ast
 import importlib.metadata
+import re
 import subprocess
 import sys
 import tomllib
@@ -69,3 +71,48 @@ def test_pyspark_and_its_client_are_pinned_to_one_version() -> None:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
     pins = dict(line.split("==") for line in project["project"]["optional-dependencies"]["spark"] if "==" in line)
     assert pins["pyspark"] == pins["pyspark-client"]
+
+
+def imports(path: Path) -> set[str]:
+    """Return the modules of the engine that a file imports."""
+    tree = ast.parse(path.read_text())
+    named = {
+        f"{node.module}.{each.name}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for each in node.names
+    }
+    named |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    named |= {each.name for node in ast.walk(tree) if isinstance(node, ast.Import) for each in node.names}
+    return named & set(MODULES)
+
+
+def test_no_room_imports_a_module_of_another_rooms_sub_room() -> None:
+    """``wasmline.kafka.topics`` is for all; of ``wasmline.consumer.state`` others get what the package exports."""
+    for path in [*ROOT.rglob("*.py"), *(ROOT.parent / "wasmline_provider").rglob("*.py")]:
+        room = ".".join(path.relative_to(ROOT.parent).with_suffix("").parts[:2])
+        inside = {name for name in imports(path) if name.count(".") > 2 and not name.startswith(f"{room}.")}
+        allowed = {name for name in inside if (ROOT.parent / Path(*name.split(".")) / "__init__.py").exists()}
+        assert not inside - allowed, path
+
+
+def test_a_module_says_what_it_is_with_a_noun_or_a_verb_and_in_one_line() -> None:
+    for path in [
+        *ROOT.rglob("*.py"),
+        *(ROOT.parent / "wasmline_provider").rglob("*.py"),
+        *(REPOSITORY / "dags").rglob("*.py"),
+    ]:
+        first = (ast.get_docstring(ast.parse(path.read_text())) or "").partition("\n")[0]
+        assert first, path
+        assert first.split()[0].lower() not in ("what", "which", "who", "whoever", "how", "where", "whether", "why"), (
+            path
+        )
+
+
+BANNED = re.compile(r"\b(door|house|desk|landlord|tenant|lessor|tenancy|errand|patience|deadman)\b", re.IGNORECASE)
+
+
+def test_names_and_docstrings_have_none_of_the_words_that_the_glossary_replaced() -> None:
+    for path in ROOT.rglob("*.py"):
+        if path.name != "renames.py":
+            assert not BANNED.findall(path.read_text()), path

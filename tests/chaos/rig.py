@@ -23,11 +23,11 @@ from confluent_kafka.admin import AdminClient
 
 import books
 from ledger import Ledger, Left
-from wasmline.consumer.offset_codec import decode
 from wasmline.kafka import producer, read_to_end
-from wasmline.kafka.commit_metadata import ExactDoor
+from wasmline.kafka.offset_store import LibrdkafkaOffsetStore
 from wasmline.local import LocalKafka
 from wasmline.local.process import wait_until
+from wasmline.offset_maps.codec import decode
 from wasmline.records import CommittedOffset, TopicPartition
 from wasmline.testing.kafka import RunningKafka
 from worker import POISON
@@ -108,7 +108,7 @@ class Rig:
         self._count = 0
         self._far: dict[int, int] = {}
         self._producer = producer(kafka.config)
-        self._door = ExactDoor()
+        self._offset_store = LibrdkafkaOffsetStore()
         self._admin = AdminClient(kafka.config.client())
         self._reader = Consumer(
             kafka.config.client(
@@ -240,7 +240,7 @@ class Rig:
         def read() -> bool:
             nonlocal found
             try:
-                found = self._door.committed(self._reader, partitions)
+                found = self._offset_store.committed(self._reader, partitions)
             except KafkaException:
                 return False  # the group's coordinator is about to be another broker
             return True
@@ -253,7 +253,7 @@ class Rig:
         assert not self.members
         found = self.committed()
         mine = {TopicPartition(self.topic, each): CommittedOffset(found[each][0], metadata[each]) for each in found}
-        self._door.commit(self._reader, mine)
+        self._offset_store.commit(self._reader, mine)
         self.ledger.forget(self.left())
 
     def wait(self, records: int) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from rig import EXACTLY_ONCE, LONG_SESSION_MS, SESSION_MS, Rig, long
 from rounds import ROUNDS, rounds
-from wasmline.consumer.offset_codec import PRESSURE
+from wasmline.offset_maps.codec import BACK_PRESSURE_LENGTH
 from wasmline.testing.kafka import RunningKafka
 from worker import POISON
 
@@ -92,7 +92,9 @@ def test_maps_that_are_too_large_for_a_broker_lose_nothing(kafka: RunningKafka, 
     with Rig(kafka, tmp_path, options=options, sleep_ms=0, partitions=1) as rig:
         rig.write([b"%s-%d" % (rig.random.choice([b"stuck", b"free"]), number) for number in range(25_000)])
         rig.join()
-        rig.until(lambda: len(rig.committed().get(0, (0, ""))[1]) > PRESSURE, "a map that is nearly too large")
+        rig.until(
+            lambda: len(rig.committed().get(0, (0, ""))[1]) > BACK_PRESSURE_LENGTH, "a map that is nearly too large"
+        )
         rig.kill(rig.members[0])
         (tmp_path / "unstuck").touch()
         rig.join()

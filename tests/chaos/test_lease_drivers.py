@@ -10,14 +10,14 @@ from lease_driver import driver
 from lease_rig import EXACTLY_ONCE, PATIENCE, LeaseRig
 from rig import long
 from rounds import ROUNDS, rounds
-from wasmline.spark.session import TRIES
+from wasmline.spark.session import TASK_ATTEMPTS
 from wasmline.testing.kafka import RunningKafka
 
 
 @long
 def test_a_task_that_is_killed_is_tried_again_on_a_plain_local_master(kafka: RunningKafka, tmp_path: Path) -> None:
     with LeaseRig(kafka.config, tmp_path, **EXACTLY_ONCE) as rig, driver(rig, tmp_path / "driver.log") as running:
-        for _ in rounds(min(ROUNDS, TRIES - 1)):
+        for _ in rounds(min(ROUNDS, TASK_ATTEMPTS - 1)):
             rig.feed(1_000)
             rig.until(lambda: rig.seen() > len(rig.written) - 900, "tasks at work")
             os.kill(rig.workers()[0], signal.SIGKILL)

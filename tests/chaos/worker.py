@@ -20,18 +20,11 @@ from random import Random
 from typing import Any
 
 from ledger import Journal
-from wasmline.consumer import (
-    ConsumedRecord,
-    ConsumerOptions,
-    Outcome,
-    Output,
-    ParallelConsumer,
-    RetryPolicy,
-    offset_codec,
-)
-from wasmline.deploy import DeploymentSpec
+from wasmline.consumer import ConsumedRecord, ConsumerOptions, Outcome, Output, ParallelConsumer, RetryPolicy
+from wasmline.control import DeploymentSpec
 from wasmline.errors import HandlerBroken, TerminalFailure
-from wasmline.pipeline.handler import ThreadHandler, TransformHandler
+from wasmline.offset_maps import codec
+from wasmline.pipeline.transform_handler import ThreadHandler, TransformHandler
 from wasmline.registry import digest_of
 from wasmline.testing.guests import guest
 
@@ -149,7 +142,7 @@ def main() -> None:
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
     orders = json.loads(sys.argv[1])
     if orders.get("ignores_maps"):  # the negative control
-        offset_codec.parse = lambda metadata, base: (base - 1, ())
+        codec.parse = lambda metadata, base: (base - 1, ())
     asked = orders["options"]
     asked["retry"] = RetryPolicy(**asked.get("retry", {}))
     consumer = ParallelConsumer(ConsumerOptions(**asked))

@@ -14,12 +14,12 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from wasmline.consumer import ConsumedRecord, ConsumerOptions, Output
-from wasmline.consumer.backend import Backend
-from wasmline.consumer.confluent import ConfluentBackend
-from wasmline.consumer.memory import MemoryBackend, MemoryCluster, MemoryWriter
+from wasmline.consumer.backends.base import Backend
+from wasmline.consumer.backends.kafka import KafkaBackend
+from wasmline.consumer.backends.memory import MemoryBackend, MemoryCluster, MemoryTransactionalProducer
 from wasmline.kafka import producer, read_to_end
-from wasmline.kafka.commit_metadata import ExactDoor
 from wasmline.kafka.librdkafka import Librdkafka
+from wasmline.kafka.offset_store import LibrdkafkaOffsetStore
 from wasmline.records import CommittedOffset, TopicPartition
 from wasmline.testing.kafka import RunningKafka
 
@@ -114,8 +114,8 @@ class Memory:
     def committed(self, group: str, topic: str) -> dict[TopicPartition, CommittedOffset]:
         return {each: left for each, left in self.cluster.committed(group).items() if each.topic == topic}
 
-    def writer(self, transactional_id: str) -> MemoryWriter:
-        return MemoryWriter(self.cluster, transactional_id)
+    def writer(self, transactional_id: str) -> MemoryTransactionalProducer:
+        return MemoryTransactionalProducer(self.cluster, transactional_id)
 
     def cut(self, partition: TopicPartition, before: int) -> None:
         self.cluster.cut(partition, before)
@@ -139,7 +139,7 @@ class Kafka:
 
     def __init__(self, kafka: RunningKafka) -> None:
         self._kafka = kafka
-        self._door = ExactDoor()
+        self._offset_store = LibrdkafkaOffsetStore()
         self._producer = producer(kafka.config, **{"linger.ms": "0"})
         self._admin = AdminClient(kafka.config.client())
 
@@ -150,8 +150,8 @@ class Kafka:
         self._admin.create_topics([new])[name].result(15)
         return name
 
-    def backend(self, options: ConsumerOptions) -> ConfluentBackend:
-        return ConfluentBackend(replace(options, kafka={**self._kafka.config.properties, **QUICK, **options.kafka}))
+    def backend(self, options: ConsumerOptions) -> KafkaBackend:
+        return KafkaBackend(replace(options, kafka={**self._kafka.config.properties, **QUICK, **options.kafka}))
 
     def write(self, *outputs: Output) -> None:
         failed: list[Any] = []
@@ -190,12 +190,12 @@ class Kafka:
 
     def commit(self, group: str, offsets: Offsets) -> None:
         with self._consumer(group) as consumer:
-            self._door.commit(consumer, offsets)
+            self._offset_store.commit(consumer, offsets)
 
     def committed(self, group: str, topic: str) -> dict[TopicPartition, CommittedOffset]:
         partitions = self._admin.list_topics(topic, timeout=15).topics[topic].partitions
         with self._consumer(group) as consumer:
-            left = self._door.committed(consumer, [TopicPartition(topic, each) for each in partitions])
+            left = self._offset_store.committed(consumer, [TopicPartition(topic, each) for each in partitions])
         return {partition: CommittedOffset(each.offset, each.metadata) for partition, each in left.items()}
 
     def writer(self, transactional_id: str) -> KafkaWriter:
@@ -260,7 +260,7 @@ class KafkaWriter:
 
     def __init__(self, kafka: RunningKafka, transactional_id: str) -> None:
         self._kafka = kafka
-        self._door = ExactDoor()
+        self._offset_store = LibrdkafkaOffsetStore()
         self._producer = producer(kafka.config, **{"transactional.id": transactional_id, "linger.ms": "0"})
         self._producer.list_topics(timeout=15)
         self._producer.init_transactions(30)
@@ -274,7 +274,7 @@ class KafkaWriter:
     def send_offsets(self, group: str, offsets: Offsets) -> None:
         self._begin()
         consumer = Consumer(self._kafka.config.client(**{"group.id": group}))
-        self._door.send_offsets(self._producer, consumer.consumer_group_metadata(), offsets)
+        self._offset_store.send_offsets(self._producer, consumer.consumer_group_metadata(), offsets)
         consumer.close()
 
     def commit(self) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from clusters import Cluster, Kafka, Memory
 from running import Ledger
-from wasmline.consumer import owner
+from wasmline.consumer.runtime import control_loop
 
 
 @pytest.fixture(scope="session")
@@ -53,4 +53,4 @@ def gate() -> Iterator[threading.Event]:
 @pytest.fixture(autouse=True)
 def prompt(monkeypatch: pytest.MonkeyPatch) -> None:
     """Consumers without work wait for records no longer than this, so that they hear of a stop at once."""
-    monkeypatch.setattr(owner, "IDLE", 0.02)
+    monkeypatch.setattr(control_loop, "IDLE_POLL_TIMEOUT_S", 0.02)

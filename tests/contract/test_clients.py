@@ -26,10 +26,10 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
 
-from clients import MemoryAdmin, MemoryConsumer, MemoryDoor, MemoryProducer
-from wasmline.consumer.memory.group import Member
-from wasmline.consumer.memory.writer import expire_ids, time_out
-from wasmline.kafka.commit_metadata import ExactDoor
+from clients import MemoryAdmin, MemoryConsumer, MemoryOffsetStore, MemoryProducer
+from wasmline.consumer.backends.memory.group import Member
+from wasmline.consumer.backends.memory.transactional_producer import expire_ids, time_out
+from wasmline.kafka.offset_store import LibrdkafkaOffsetStore
 from wasmline.local import LocalKafka, settings
 from wasmline.records import CommittedOffset, TopicPartition
 from wasmline.testing.kafka import RunningKafka
@@ -57,7 +57,7 @@ class Clients:
 
     def __init__(self, servers: str) -> None:
         self._settings = {"bootstrap.servers": servers, "log_level": "0"}
-        self.door: Any = ExactDoor()
+        self.offset_store: Any = LibrdkafkaOffsetStore()
 
     def producer(self, **given: str) -> Any:
         return confluent_kafka.Producer({**self._settings, **_dotted(given), "linger.ms": "0"})
@@ -109,7 +109,7 @@ class MemoryClients(Clients):
 
     def __init__(self) -> None:
         super().__init__("memory")
-        self.door = MemoryDoor()
+        self.offset_store = MemoryOffsetStore()
         self.world = World()
         self.cluster = self.world.cluster
 
@@ -317,9 +317,11 @@ def test_who_opens_an_id_aborts_what_is_open_and_fences_who_had_it(clients: Clie
     older = opened(clients, identifier)
     older.begin_transaction()
     write(older, topic, b"older")
-    clients.door.send_offsets(older, clients.consumer(group).consumer_group_metadata(), {partition: CommittedOffset(7)})
+    clients.offset_store.send_offsets(
+        older, clients.consumer(group).consumer_group_metadata(), {partition: CommittedOffset(7)}
+    )
     newer = opened(clients, identifier)
-    assert clients.door.committed(clients.consumer(group), [partition]) == {}
+    assert clients.offset_store.committed(clients.consumer(group), [partition]) == {}
     newer.begin_transaction()
     write(newer, topic, b"newer")
     newer.commit_transaction(PATIENCE_S)
@@ -374,17 +376,17 @@ def test_offsets_in_an_open_transaction_are_waited_for_by_stable_reads_only(clie
     topic, group = new_topic(clients), name()
     partition = TopicPartition(topic, 0)
     stable = clients.consumer(group, isolation_level="read_committed")
-    clients.door.commit(stable, {partition: CommittedOffset(1, "map")})
+    clients.offset_store.commit(stable, {partition: CommittedOffset(1, "map")})
     producer = opened(clients, name())
     producer.begin_transaction()
-    clients.door.send_offsets(producer, stable.consumer_group_metadata(), {partition: CommittedOffset(2)})
-    error = code(lambda: clients.door.committed(stable, [partition], 0.5))
+    clients.offset_store.send_offsets(producer, stable.consumer_group_metadata(), {partition: CommittedOffset(2)})
+    error = code(lambda: clients.offset_store.committed(stable, [partition], 0.5))
     assert error.code() == KafkaError._TIMED_OUT
     hasty = clients.consumer(group, isolation_level="read_uncommitted")
-    assert clients.door.committed(hasty, [partition]) == {partition: CommittedOffset(1, "map")}
+    assert clients.offset_store.committed(hasty, [partition]) == {partition: CommittedOffset(1, "map")}
     assert committed(clients, group, topic) == 1
     producer.commit_transaction(PATIENCE_S)
-    assert clients.door.committed(stable, [partition], PATIENCE_S) == {partition: CommittedOffset(2)}
+    assert clients.offset_store.committed(stable, [partition], PATIENCE_S) == {partition: CommittedOffset(2)}
 
 
 def test_beside_members_offsets_are_taken_from_transactions_only(clients: Clients) -> None:
@@ -393,15 +395,15 @@ def test_beside_members_offsets_are_taken_from_transactions_only(clients: Client
     stranger = clients.consumer(group)
     with clients.visited(group, topic):
         assert alter(clients, group, topic, 5) == KafkaError.UNKNOWN_MEMBER_ID
-        error = code(lambda: clients.door.commit(stranger, {partition: CommittedOffset(5)}))
+        error = code(lambda: clients.offset_store.commit(stranger, {partition: CommittedOffset(5)}))
         assert error.code() == KafkaError.UNKNOWN_MEMBER_ID
         producer = opened(clients, name())
         producer.begin_transaction()
-        clients.door.send_offsets(producer, stranger.consumer_group_metadata(), {partition: CommittedOffset(6)})
+        clients.offset_store.send_offsets(producer, stranger.consumer_group_metadata(), {partition: CommittedOffset(6)})
         producer.commit_transaction(PATIENCE_S)
         described = clients.admin.describe_consumer_groups([group])[group].result(15)
         assert len(described.members) == 1
-    assert clients.door.committed(stranger, [partition]) == {partition: CommittedOffset(6)}
+    assert clients.offset_store.committed(stranger, [partition]) == {partition: CommittedOffset(6)}
     assert clients.admin.describe_consumer_groups([group])[group].result(15).members == []
     assert alter(clients, group, topic, 5) is None
 
@@ -426,9 +428,9 @@ def test_a_map_that_is_too_large_is_refused(clients: Clients) -> None:
     topic, group = new_topic(clients), name()
     partition = TopicPartition(topic, 0)
     consumer = clients.consumer(group)
-    error = code(lambda: clients.door.commit(consumer, {partition: CommittedOffset(1, "x" * 4_097)}))
+    error = code(lambda: clients.offset_store.commit(consumer, {partition: CommittedOffset(1, "x" * 4_097)}))
     assert error.code() == KafkaError.OFFSET_METADATA_TOO_LARGE
-    assert clients.door.committed(consumer, [partition]) == {}
+    assert clients.offset_store.committed(consumer, [partition]) == {}
 
 
 def test_what_retention_removed_is_below_the_begin_and_out_of_range(clients: Clients) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from clusters import Cluster, Kafka, numbered
 from wasmline.consumer import ConsumedRecord, ConsumerOptions, Output
-from wasmline.consumer.backend import Backend, Source
+from wasmline.consumer.backends.base import Backend, Source
 from wasmline.errors import CommitFailed, MetadataTooLarge, OutputRefused, ProducerFenced, TopicNotFound
 from wasmline.records import CommittedOffset, TopicPartition
 

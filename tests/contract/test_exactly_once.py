@@ -13,21 +13,14 @@ from confluent_kafka import KafkaError
 
 from clusters import Cluster, Kafka, Memory, numbered
 from running import PATIENCE, Ledger, Running, drained, ended
-from wasmline.consumer import (
-    ConsumedRecord,
-    ConsumerOptions,
-    Ordering,
-    Output,
-    RetryPolicy,
-    assignment,
-    offset_codec,
-    offsets,
-    progress,
-)
-from wasmline.consumer.confluent.batches import Batches
-from wasmline.consumer.errand import Errand
-from wasmline.consumer.offset_codec import decode
+from wasmline.background_call import BackgroundCall
+from wasmline.consumer import ConsumedRecord, ConsumerOptions, Ordering, Output, RetryPolicy
+from wasmline.consumer.backends.kafka.producer_batch_limit import ProducerBatchLimiter
+from wasmline.consumer.runtime import committer, partition_lifecycle
+from wasmline.consumer.state import offsets
 from wasmline.errors import BrokerUnavailable, OutputRefused, RecordGivenUp, TopicNotFound
+from wasmline.offset_maps import codec
+from wasmline.offset_maps.codec import decode
 from wasmline.records import CommittedOffset, TopicPartition
 from wasmline.testing.kafka import RunningKafka
 
@@ -41,7 +34,7 @@ NEVER = RetryPolicy(delay_ms=3_600_000, max_delay_ms=3_600_000)
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Partitions that begin anew do so at once."""
-    monkeypatch.setattr(assignment, "BACK_OFF", 0.01)
+    monkeypatch.setattr(partition_lifecycle, "RETRY_BACKOFF_S", 0.01)
 
 
 def options(topic: str, group: str, **others: Any) -> ConsumerOptions:
@@ -134,7 +127,7 @@ def test_an_output_for_a_partition_that_is_not_there_is_a_dead_letter(
 def test_a_partition_that_the_client_does_not_know_is_no_refusal_unless_its_topic_has_none_of_that_number(
     kafka: RunningKafka,
 ) -> None:
-    batches, unknown = Batches(kafka.config), KafkaError(KafkaError._UNKNOWN_PARTITION)
+    batches, unknown = ProducerBatchLimiter(kafka.config), KafkaError(KafkaError._UNKNOWN_PARTITION)
     topic = kafka.topic(2)
     named = {partition: batches.misplaced(Output(topic, b"", partition=partition), unknown) for partition in (1, 2)}
     assert isinstance(named[1], BrokerUnavailable)
@@ -187,7 +180,7 @@ def test_a_missing_output_topic_ends_the_consumer_and_no_commit_is_without_its_o
     assert LARGE not in done(cluster, group, topic)
 
 
-class _Interrupted(Errand[Any]):
+class _Interrupted(BackgroundCall[Any]):
     """The first round is interrupted where it begins, before or after its thread does."""
 
     late = False
@@ -212,7 +205,7 @@ def test_an_interrupt_as_a_round_begins_neither_loses_nor_doubles(
     cluster.write(*numbered(topic, RECORDS, keys=RECORDS))
     monkeypatch.setattr(_Interrupted, "late", late)
     monkeypatch.setattr(_Interrupted, "count", 0)
-    monkeypatch.setattr(progress, "Errand", _Interrupted)
+    monkeypatch.setattr(committer, "BackgroundCall", _Interrupted)
 
     def work(record: ConsumedRecord) -> Output:
         return output(target, record, large=-1)
@@ -237,15 +230,15 @@ def test_an_interrupt_between_any_two_steps_neither_loses_nor_doubles(
     memory: Memory, group: str, ledger: Ledger, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl-C may be delivered wherever the owner is."""
-    from wasmline.consumer.exactly_once import ExactlyOnce, _Outputs
-    from wasmline.consumer.work import Work
+    from wasmline.consumer.runtime.transactional_committer import TransactionalCommitter, _Outputs
+    from wasmline.consumer.state.work_manager import WorkManager
 
     topic, target = memory.topic(), memory.topic()
     memory.write(*numbered(topic, RECORDS, keys=RECORDS))
     owner, name = {
-        "complete": (Work, "complete"),
+        "complete": (WorkManager, "complete"),
         "moment": (_Outputs, "add"),
-        "settle": (ExactlyOnce, "_failed"),
+        "settle": (TransactionalCommitter, "_handle_failures"),
     }[place]
     real, calls = getattr(owner, name), []
 
@@ -278,8 +271,8 @@ def test_outputs_whose_map_does_not_fit_wait_and_are_not_written_again_after_a_r
     cluster: Cluster, group: str, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More finishes out of order between two commits than a broker keeps."""
-    monkeypatch.setattr(offset_codec, "PRESSURE", 40)
-    monkeypatch.setattr(offset_codec, "MAX_LENGTH", 60)
+    monkeypatch.setattr(codec, "BACK_PRESSURE_LENGTH", 40)
+    monkeypatch.setattr(codec, "MAX_METADATA_LENGTH", 60)
     monkeypatch.setattr(offsets, "MEASURED_CALLS", 4)
     monkeypatch.setattr(offsets, "LONG_RANGE_OFFSETS", 20)
     topic, target = cluster.topic(), cluster.topic()
@@ -317,8 +310,8 @@ def test_outputs_that_cannot_be_committed_yet_do_not_hold_up_what_lets_them_go(
     memory: Memory, group: str, ledger: Ledger, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The buffer is full of outputs whose map does not fit, and only the records below would make it smaller."""
-    monkeypatch.setattr(offset_codec, "PRESSURE", 10)
-    monkeypatch.setattr(offset_codec, "MAX_LENGTH", 12)
+    monkeypatch.setattr(codec, "BACK_PRESSURE_LENGTH", 10)
+    monkeypatch.setattr(codec, "MAX_METADATA_LENGTH", 12)
     topic, target = memory.topic(), memory.topic()
     memory.write(*numbered(topic, 60, keys=60))
 

@@ -11,7 +11,7 @@ import pytest
 
 from clusters import Cluster, Memory, numbered
 from running import PATIENCE, Ledger, Running
-from wasmline.consumer import ConsumedRecord, ConsumerOptions, Output, RetryPolicy, parallel
+from wasmline.consumer import ConsumedRecord, ConsumerOptions, Output, RetryPolicy, parallel_consumer
 from wasmline.records import TopicPartition
 
 TWICE = RetryPolicy(delay_ms=1, max_attempts=2)
@@ -138,7 +138,7 @@ def test_a_thread_that_is_late_is_told_of_holds_up_its_key_alone_and_counts_as_i
 def test_neither_a_stop_nor_a_rebalance_waits_for_a_thread_that_is_late(
     memory: Memory, group: str, ledger: Ledger, gate: threading.Event, delivery: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parallel, "GRACE", 0.01)
+    monkeypatch.setattr(parallel_consumer, "HANDLER_SHUTDOWN_S", 0.01)
     topic = memory.topic(2)
     memory.write(*numbered(topic, 5, keys=5), *numbered(topic, 5, keys=5, partition=1))
 

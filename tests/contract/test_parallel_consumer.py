@@ -24,18 +24,15 @@ from wasmline.consumer import (
     Output,
     RetryPolicy,
     State,
-    assignment,
-    offset_codec,
-    parallel,
+    parallel_consumer,
 )
-from wasmline.consumer.confluent import source as confluent_source
-from wasmline.consumer.confluent import transactions
-from wasmline.consumer.confluent.open_files import DESCRIPTORS
-from wasmline.consumer.counts import PartitionCounts
-from wasmline.consumer.encodings import Encoding
-from wasmline.consumer.memory import source as memory_source
-from wasmline.consumer.offset_codec import decode, encode, encode_as
-from wasmline.consumer.owner import FOLLOWERS
+from wasmline.consumer.backends.kafka import group_source as confluent_source
+from wasmline.consumer.backends.kafka import transactions
+from wasmline.consumer.backends.kafka.open_file_limit import DESCRIPTORS
+from wasmline.consumer.backends.memory import source as memory_source
+from wasmline.consumer.partition_counts import PartitionCounts
+from wasmline.consumer.runtime import partition_lifecycle
+from wasmline.consumer.runtime.control_loop import MAX_KEY_RUN_RECORDS
 from wasmline.errors import (
     BrokerUnavailable,
     CommitFailed,
@@ -54,6 +51,9 @@ from wasmline.errors import (
     UnsafeBroker,
     WasmlineError,
 )
+from wasmline.offset_maps import codec
+from wasmline.offset_maps.codec import decode, encode, encode_as
+from wasmline.offset_maps.encodings import Encoding
 from wasmline.records import CommittedOffset, TopicPartition
 
 ONCE = RetryPolicy(max_attempts=1)
@@ -502,7 +502,7 @@ def test_outputs_are_written_once_and_in_the_order_of_their_key(
 def test_a_record_whose_output_is_refused_goes_to_the_dead_letters_alone(
     cluster: Cluster, group: str, ledger: Ledger, delivery: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(assignment, "BACK_OFF", 0.01)
+    monkeypatch.setattr(partition_lifecycle, "RETRY_BACKOFF_S", 0.01)
     topic, target, letters = cluster.topic(), cluster.topic(max_message_bytes=1_000), cluster.topic()
     cluster.write(*numbered(topic, 10, keys=10))
 
@@ -551,7 +551,7 @@ def test_outputs_are_seen_once_whatever_becomes_of_a_transaction(
     memory: Memory, group: str, error: type[WasmlineError], carried_out: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """#830, #541: a transaction that fails is begun anew, by a reader of what is committed."""
-    monkeypatch.setattr(assignment, "BACK_OFF", 0.01)
+    monkeypatch.setattr(partition_lifecycle, "RETRY_BACKOFF_S", 0.01)
     topic, target = memory.topic(), memory.topic()
     memory.write(*numbered(topic, 50, keys=7))
     for number in range(3):
@@ -592,7 +592,7 @@ def test_a_record_in_flight_is_not_committed_and_what_finished_beside_it_does_no
     cluster: Cluster, group: str, ledger: Ledger, gate: threading.Event, delivery: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """#62, #826. The handler of one record never returns, and the consumer ends all the same."""
-    monkeypatch.setattr(parallel, "GRACE", 0.01)
+    monkeypatch.setattr(parallel_consumer, "HANDLER_SHUTDOWN_S", 0.01)
     topic = cluster.topic()
     cluster.write(*numbered(topic, 12, keys=12))
 
@@ -821,8 +821,8 @@ def test_an_error_that_does_not_pass_ends_the_consumer_with_its_reason(
     memory: Memory, group: str, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rather than be tried again for ever while nothing is read."""
-    monkeypatch.setattr(assignment, "BACK_OFF", 0.01)
-    monkeypatch.setattr(assignment, "GIVE_UP", 0.05)
+    monkeypatch.setattr(partition_lifecycle, "RETRY_BACKOFF_S", 0.01)
+    monkeypatch.setattr(partition_lifecycle, "MAX_ERROR_DURATION_S", 0.05)
     topic = memory.topic()
     memory.write(*numbered(topic, 1))
     running = Running(memory, options(topic, group), ledger.note)
@@ -889,7 +889,7 @@ def test_a_log_that_is_truncated_and_grows_ends_the_consumer(
 def test_a_log_that_is_truncated_and_written_anew_is_read_anew_where_loss_is_allowed(
     memory: Memory, group: str, ledger: Ledger, seeks_fail: int, written: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(assignment, "BACK_OFF", 0.01)
+    monkeypatch.setattr(partition_lifecycle, "RETRY_BACKOFF_S", 0.01)
     topic = memory.topic()
     partition = TopicPartition(topic, 0)
     memory.write(*numbered(topic, 6))
@@ -999,7 +999,7 @@ def test_a_stop_finishes_what_was_read_or_what_is_in_flight(
         gate.set()
         running.join()
     done = len(ledger.seen)
-    assert done == 40 if drain else 1 <= done <= 1 + FOLLOWERS
+    assert done == 40 if drain else 1 <= done <= 1 + MAX_KEY_RUN_RECORDS
     assert ledger.offsets() == list(range(done))
     assert [left.offset for left in cluster.committed(group, topic).values()] == [done]
 
@@ -1061,7 +1061,7 @@ def test_a_map_that_is_nearly_too_large_holds_new_records_back_until_it_has_shru
     memory: Memory, group: str, ledger: Ledger, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """#47, #53, #647, #831."""
-    monkeypatch.setattr(offset_codec, "PRESSURE", 50)
+    monkeypatch.setattr(codec, "BACK_PRESSURE_LENGTH", 50)
     topic = memory.topic()
     memory.write(*[Output(topic, b"", partition=0)] * 3_000)
 
@@ -1247,7 +1247,7 @@ def test_a_broker_that_is_away_for_a_while_costs_nothing(
     memory: Memory, group: str, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """#809, #833: commits and outputs wait, and a record whose letter is not written yet is not done."""
-    monkeypatch.setattr(assignment, "BACK_OFF", 0.01)
+    monkeypatch.setattr(partition_lifecycle, "RETRY_BACKOFF_S", 0.01)
     topic, target, letters = memory.topic(), memory.topic(), memory.topic()
     memory.write(*numbered(topic, 10, keys=10))
     asked = options(topic, group, commit_interval_ms=1, retry=ONCE, dead_letter_topic=letters)
@@ -1276,7 +1276,7 @@ def test_a_broker_that_is_away_for_a_while_costs_nothing(
 def test_a_partition_whose_progress_cannot_be_read_is_tried_again(
     memory: Memory, group: str, ledger: Ledger, delivery: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(assignment, "BACK_OFF", 0.01)
+    monkeypatch.setattr(partition_lifecycle, "RETRY_BACKOFF_S", 0.01)
     topic = memory.topic()
     memory.write(*numbered(topic, 5))
     memory.commit(group, {TopicPartition(topic, 0): CommittedOffset(2, "")})
@@ -1303,8 +1303,9 @@ def test_a_partition_whose_progress_cannot_be_read_is_tried_again(
 def test_a_partition_whose_progress_is_held_by_a_transaction_holds_no_other_up(
     cluster: Cluster, group: str, ledger: Ledger, delivery: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (memory_source, confluent_source, transactions):
-        monkeypatch.setattr(module, "PATIENCE", 2.0)
+    monkeypatch.setattr(memory_source, "STABLE_READ_TIMEOUT_S", 2.0)
+    monkeypatch.setattr(confluent_source, "REQUEST_TIMEOUT_S", 2.0)
+    monkeypatch.setattr(transactions, "OPEN_TIMEOUT_S", 2.0)
     topic = cluster.topic(2)
     cluster.write(*numbered(topic, 5), *numbered(topic, 5, partition=1))
     cluster.commit(group, {TopicPartition(topic, 0): CommittedOffset(0)})
@@ -1399,7 +1400,7 @@ def test_outputs_that_no_broker_took_in_time_are_made_again(
     memory: Memory, group: str, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An outage longer than ``delivery.timeout.ms``."""
-    monkeypatch.setattr(assignment, "BACK_OFF", 0.01)
+    monkeypatch.setattr(partition_lifecycle, "RETRY_BACKOFF_S", 0.01)
     topic, target = memory.topic(), memory.topic()
     memory.write(*numbered(topic, 10, keys=10))
     running = Running(memory, options(topic, group, commit_interval_ms=50), lambda record: Output(target, record.value))

@@ -14,16 +14,17 @@ import wasmtime
 
 from wasmline.errors import SandboxViolation
 from wasmline.testing.sandbox import CONTEXT
-from wasmline.wasm import ResourceLimits, TransformInstance, TransformResult, check_abi, compiler
+from wasmline.wasm import ResourceLimits, TransformInstance, TransformResult, check_abi
 from wasmline.wasm.abi import FUNCTIONS
-from wasmline.wasm.declarations import declarations
+from wasmline.wasm.binary.module_types import declarations
+from wasmline.wasm.columns.control_block import BLOCKS, CLOCKS, INPUT, OUTPUT, OUTPUT_BYTES, STATE, WRITTEN, Block
+from wasmline.wasm.columns.shim_memory import MAX_TABLE_ELEMENTS, MAX_TABLES
+from wasmline.wasm.compilation import sandboxed_compile
 from wasmline.wasm.engine import new_engine
 from wasmline.wasm.guest import Code, Guest
-from wasmline.wasm.layout import BLOCKS, CLOCKS, INPUT, OUTPUT, OUTPUT_BYTES, STATE, WRITTEN, Block
 from wasmline.wasm.limits import HostLimits
-from wasmline.wasm.memory import MAX_TABLE_ELEMENTS, MAX_TABLES
-from wasmline.wasm.shim import shim
-from wasmline.wasm.trampoline import SHIM_EXPORT, trampoline, wiring
+from wasmline.wasm.shim.module import shim
+from wasmline.wasm.shim.trampoline import SHIM_EXPORT, trampoline, wiring
 
 EMPTY = b"\0asm\x01\0\0\0"
 
@@ -138,7 +139,7 @@ def observe(kind: type[Guest], wasm: bytes, batches: list[pa.RecordBatch], limit
     code = (
         bytes(wasmtime.Module(new_engine(), wasm).serialize())
         if kind is SeparateGuest
-        else compiler.compile_valid(wasm)
+        else sandboxed_compile.compile_valid(wasm)
     )
     engine = new_engine()
     guest, first, second = (wasmtime.Module.deserialize(engine, part) for part in (code, *host_code()[:2]))

@@ -18,7 +18,7 @@ from wasmline.errors import ModuleError, TransformError
 from wasmline.records import RECORD_SCHEMA
 from wasmline.testing.sandbox import Sandbox
 from wasmline.wasm import ResourceLimits
-from wasmline.wasm.binary import CODE, sections
+from wasmline.wasm.binary.reader import CODE, sections
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "60"))
 CALLS_PER_PROCESS = 2000

@@ -19,7 +19,7 @@ from wasmline.records import RECORD_SCHEMA
 from wasmline.testing import guests
 from wasmline.testing.sandbox import Sandbox
 from wasmline.wasm import ResourceLimits, check_abi
-from wasmline.wasm.inspection import inspect
+from wasmline.wasm.inspection.module_inspection import inspect
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "250"))
 CALLS_PER_PROCESS = 2000

@@ -10,9 +10,9 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wasmline.consumer.encodings import MAX_INCOMPLETES, Encoding
-from wasmline.consumer.offset_codec import decode, encode, encode_as, parse
 from wasmline.errors import InvalidOffsetMetadata
+from wasmline.offset_maps.codec import decode, encode, encode_as, parse
+from wasmline.offset_maps.encodings import MAX_INCOMPLETES, Encoding
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "500"))
 

@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stored_registry import DECLARED, PUBLICATIONS, WASM
-from wasmline.cli.trial import find
-from wasmline.deploy import DeploymentSpec
+from wasmline.cli.runnable import resolve_transform
+from wasmline.control import DeploymentSpec
 from wasmline.documents import decode, encode
 from wasmline.errors import DeployError, RegistryError, UnsupportedSpecVersion
 from wasmline.registry import FilesystemRegistry, Semver, digest_of
@@ -254,7 +254,7 @@ def test_a_forged_version_is_found_or_refused_by_the_command_line(stored: Stored
     try:
         stored.forge(dice)
         FilesystemRegistry(stored.url).provenance("a", "1.0.0")
-        name = find("a@1.0.0", stored.url).context.name
+        name = resolve_transform("a@1.0.0", stored.url).context.name
     except (RegistryError, DeployError):
         name = "a"
     finally:

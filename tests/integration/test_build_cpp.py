@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from wasmline.build import BuildReport, bless, build, load_project, run_samples, scaffold
+from wasmline.build import BuildReport, accept_samples, build, load_project, run_samples, scaffold
 from wasmline.build.inputs import digest
-from wasmline.build.source import sources
+from wasmline.build.source_files import sources
 from wasmline.build.toolchains import toolchain_for
 from wasmline.cache_folder import cache_root
 from wasmline.errors import BuildFailed, InvalidProject, SampleMismatch, UnsupportedAbi
@@ -401,11 +401,11 @@ def test_outputs_that_differ_from_the_samples_are_shown_as_a_diff(tmp_path: Path
     project = load_project(folder)
     expected = folder / "samples/expected.jsonl"
     expected.write_text(expected.read_text().replace("HELLO", "HELLO?"))
-    with pytest.raises(SampleMismatch, match="wasmline test --bless") as caught:
+    with pytest.raises(SampleMismatch, match="wasmline test --accept") as caught:
         run_samples(project, wasm)
     changed = [line for line in caught.value.diff.splitlines() if line[:2] in ("-{", "+{")]
     assert [line[0] + str("HELLO?" in line) for line in changed] == ["-True", "+False"]
-    assert bless(project, wasm).outputs == 2
+    assert accept_samples(project, wasm).outputs == 2
     assert run_samples(project, wasm).outputs == 2
 
 

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from stage import until
-from wasmline.deploy import BatchClaim, ClaimKeeper, JobDriver, JobLog
+from wasmline.control import ClaimWriter, DriverClaim, JobDriver, JobLog
 from wasmline.errors import Fenced
+from wasmline.job_offsets import offset_renewal
 from wasmline.kafka import KafkaConfig, read_to_end
 from wasmline.local import LocalKafka, settings
 from wasmline.local.process import wait_until
-from wasmline.pipeline import renewal
 from wasmline.testing.kafka import RunningKafka
 
-CLAIM = BatchClaim(run="r", driver="d", topic="in", topic_id="ID", checkpoint="c", batch_id=3, deployment=None)
+CLAIM = DriverClaim(run="r", driver="d", topic="in", topic_id="ID", checkpoint="c", batch_id=3, deployment=None)
 
 FORGETFUL = {
     "offsets.retention.minutes": "1",
@@ -52,7 +52,7 @@ def is_forgotten(config: KafkaConfig, name: str) -> bool:
 
 def test_a_driver_that_sleeps_past_its_producers_expiry_goes_on(forgetful: KafkaConfig) -> None:
     alone, kept = job(), job()
-    driver, keeper = JobDriver(forgetful, alone), ClaimKeeper(forgetful, kept, "d")
+    driver, keeper = JobDriver(forgetful, alone), ClaimWriter(forgetful, kept, "d")
     driver.claim(CLAIM)
     keeper.take_over(lambda last: CLAIM)
     until(lambda: is_forgotten(forgetful, alone) and is_forgotten(forgetful, kept))
@@ -82,7 +82,7 @@ def test_a_claim_is_recorded_once_a_broker_is_back_that_was_away_for_longer_than
     with LocalKafka(tmp_path) as local:
         config = KafkaConfig({"bootstrap.servers": local.bootstrap_servers, "delivery.timeout.ms": "1000"})
         name = job()
-        keeper = ClaimKeeper(config, name, "d")
+        keeper = ClaimWriter(config, name, "d")
         keeper.take_over(lambda _: CLAIM)
         with ThreadPoolExecutor(1) as thread:
             local.stop_node(1)
@@ -98,13 +98,13 @@ def test_a_claim_is_recorded_once_a_broker_is_back_that_was_away_for_longer_than
 
 
 def test_progress_is_renewed_within_the_brokers_own_retention(forgetful: KafkaConfig, kafka: RunningKafka) -> None:
-    assert renewal.Renewal(forgetful, "in").interval() == 60 / renewal.TIMES
-    assert renewal.Renewal(kafka.config, "in").interval() == renewal.EVERY
+    assert offset_renewal.OffsetRenewer(forgetful, "in").interval() == 60 / offset_renewal.RENEWALS_PER_RETENTION
+    assert offset_renewal.OffsetRenewer(kafka.config, "in").interval() == offset_renewal.MAX_RENEWAL_INTERVAL_S
 
 
 def test_a_driver_that_is_fenced_by_one_that_never_claims_goes_on(kafka: RunningKafka) -> None:
     name = job()
-    keeper = ClaimKeeper(kafka.config, name, "d")
+    keeper = ClaimWriter(kafka.config, name, "d")
     keeper.take_over(lambda last: CLAIM)
     JobDriver(kafka.config, name).close()
     keeper.claim(replace(CLAIM, batch_id=4))
@@ -115,10 +115,10 @@ def test_a_takeover_is_given_the_newest_claim_once_the_older_driver_is_fenced(ka
     name = job()
     older = JobDriver(kafka.config, name)
     older.claim(CLAIM)
-    keeper = ClaimKeeper(kafka.config, name, "new")
-    seen: list[BatchClaim | None] = []
+    keeper = ClaimWriter(kafka.config, name, "new")
+    seen: list[DriverClaim | None] = []
 
-    def taken(last: BatchClaim | None) -> BatchClaim:
+    def taken(last: DriverClaim | None) -> DriverClaim:
         if not seen:
             JobDriver(kafka.config, name).close()  # somebody comes in between, and it is tried again
         seen.append(last)
@@ -134,7 +134,7 @@ def test_a_takeover_is_given_the_newest_claim_once_the_older_driver_is_fenced(ka
 
 def test_the_last_claim_about_a_topic_is_kept_while_the_job_reads_another(kafka: RunningKafka) -> None:
     name = job()
-    keeper = ClaimKeeper(kafka.config, name, "d")
+    keeper = ClaimWriter(kafka.config, name, "d")
     keeper.take_over(lambda last: CLAIM)
     other = replace(CLAIM, topic="other", topic_id="OTHER")
     keeper.claim(other, CLAIM)

@@ -78,13 +78,13 @@ def test_a_project_in_another_language_goes_the_same_way(wasmline: Wasmline, lan
         pytest.skip(str(missing))
     assert wasmline("test", "shout").stdout == "shout: 3 records, 2 outputs, 0 failures as expected\n"
     expected = wasmline.folder / "shout/samples/expected.jsonl"
-    blessed = expected.read_text()
-    expected.write_text(blessed.replace("HELLO", "hello"))
+    accepted = expected.read_text()
+    expected.write_text(accepted.replace("HELLO", "hello"))
     failed = wasmline("test", "shout", status=1)
     assert '-{"output":0,"topic":"shout.output","key":"a","value":"hello"' in failed.stderr
     assert '+{"output":0,"topic":"shout.output","key":"a","value":"HELLO"' in failed.stderr
-    assert wasmline("test", "shout", "--bless").stdout.endswith("are now the expected ones\n")
-    assert expected.read_text() == blessed
+    assert wasmline("test", "shout", "--accept").stdout.endswith("are now the expected ones\n")
+    assert expected.read_text() == accepted
     assert wasmline("publish", "shout").stdout.startswith("shout@0.1.0  sha256:")
     printed = wasmline("run", "shout@0.1.0", lines='{"key":"k","value":"hey","headers":[["a",null]]}\n').stdout
     assert json.loads(printed) == {
@@ -97,7 +97,7 @@ def test_a_project_in_another_language_goes_the_same_way(wasmline: Wasmline, lan
     }
 
 
-def test_a_changed_transform_fails_its_samples_until_it_is_blessed_and_needs_a_new_version(wasmline: Wasmline) -> None:
+def test_a_changed_transform_fails_its_samples_until_it_is_accepted_and_needs_a_new_version(wasmline: Wasmline) -> None:
     wasmline("init", "shout")
     wasmline("publish", "shout")
     source = wasmline.folder / "shout/src/main.cc"

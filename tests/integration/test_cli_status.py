@@ -16,10 +16,10 @@ from click.testing import CliRunner
 
 from wasmline.cli import main
 from wasmline.clock import now_ms
-from wasmline.deploy import JobLog, StatusLog
+from wasmline.control import JobLog, StatusTopic
 from wasmline.jobs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import produce_all
-from wasmline.status import PartitionStatus
+from wasmline.partition_status import PartitionStatus
 from wasmline.testing.kafka import RunningKafka
 
 WASMLINE = str(Path(sys.executable).with_name("wasmline"))
@@ -33,7 +33,7 @@ class Driver:
         produce_all(kafka.config, self.topic, ((b"%d" % n, b"v", None, None) for n in range(20)))
         stream = StreamSpec(transform="t", mode="parallel", delivery="exactly_once", trigger_interval="1 second")
         self.spec = JobSpec(job=f"job-{uuid.uuid4()}", run="run-1", storage="s", stream=stream)
-        self.jobs, self.status = JobLog(kafka.config), StatusLog(kafka.config)
+        self.jobs, self.status = JobLog(kafka.config), StatusTopic(kafka.config)
         self.jobs.submit(self.spec)
 
     def report(self, state: JobState, message: str = "", error: str | None = None) -> None:

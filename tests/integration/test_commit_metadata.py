@@ -1,4 +1,4 @@
-"""Committed offsets and their metadata on a real Kafka, through the exact door and through the plain one."""
+"""Committed offsets and their metadata on a real Kafka, through the exact store and through that of offsets alone."""
 
 from __future__ import annotations
 
@@ -21,18 +21,24 @@ from confluent_kafka.admin import AdminClient
 
 from wasmline.errors import InexactMetadata, TopicNotFound
 from wasmline.kafka import KafkaConfig, producer
-from wasmline.kafka.commit_metadata import CommitDoor, ExactDoor, PlainDoor, open_door, self_test
 from wasmline.kafka.librdkafka import Entry, Librdkafka, entries_of
+from wasmline.kafka.offset_store import (
+    LibrdkafkaOffsetStore,
+    OffsetsOnlyStore,
+    OffsetStore,
+    select_offset_store,
+    self_test,
+)
 from wasmline.local import LocalKafka
 from wasmline.records import CommittedOffset, TopicPartition
 from wasmline.testing.kafka import RunningKafka
 
-DOORS = pytest.mark.parametrize("door", [ExactDoor(), PlainDoor()], ids=["exact", "plain"])
-EXACT = ExactDoor()
+STORES = pytest.mark.parametrize("offset_store", [LibrdkafkaOffsetStore(), OffsetsOnlyStore()], ids=["exact", "plain"])
+EXACT = LibrdkafkaOffsetStore()
 
 FIXED = (
-    "confluent-kafka carries commit metadata exactly now: let PlainDoor carry it, remove ExactDoor and "
-    "wasmline/kafka/librdkafka.py, and close docs/decisions/0005-exact-commit-metadata.md"
+    "confluent-kafka carries commit metadata exactly now: let OffsetsOnlyStore carry it, remove "
+    "LibrdkafkaOffsetStore and wasmline/kafka/librdkafka.py, and close docs/decisions/0005-exact-commit-metadata.md"
 )
 
 Consumers = Callable[..., Consumer]
@@ -70,8 +76,8 @@ def transactional(kafka: RunningKafka) -> Producers:
     return open_producer
 
 
-def kept(door: CommitDoor, metadata: str) -> str:
-    return metadata if door.keeps_metadata else ""
+def kept(offset_store: OffsetStore, metadata: str) -> str:
+    return metadata if offset_store.keeps_metadata else ""
 
 
 def error_of(raised: pytest.ExceptionInfo[KafkaException]) -> KafkaError:
@@ -106,31 +112,33 @@ def frozen(local: LocalKafka) -> Iterator[None]:
         os.killpg(node.pid, signal.SIGCONT)
 
 
-@DOORS
+@STORES
 def test_what_was_committed_is_read_by_another_consumer(
-    door: CommitDoor, kafka: RunningKafka, consumers: Consumers
+    offset_store: OffsetStore, kafka: RunningKafka, consumers: Consumers
 ) -> None:
     first, second = (TopicPartition(kafka.topic(partitions=3), index) for index in (1, 2))
-    door.commit(consumers(), {first: CommittedOffset(7, "map"), second: CommittedOffset(1 << 40)})
-    assert door.committed(consumers(), [second, first, first]) == {
-        first: CommittedOffset(7, kept(door, "map")),
+    offset_store.commit(consumers(), {first: CommittedOffset(7, "map"), second: CommittedOffset(1 << 40)})
+    assert offset_store.committed(consumers(), [second, first, first]) == {
+        first: CommittedOffset(7, kept(offset_store, "map")),
         second: CommittedOffset(1 << 40),
     }
 
 
-@DOORS
-def test_partitions_without_a_commit_are_absent(door: CommitDoor, kafka: RunningKafka, consumers: Consumers) -> None:
+@STORES
+def test_partitions_without_a_commit_are_absent(
+    offset_store: OffsetStore, kafka: RunningKafka, consumers: Consumers
+) -> None:
     topic = kafka.topic(partitions=2)
     consumer = consumers()
-    assert door.committed(consumer, [TopicPartition(topic, 0), TopicPartition(topic, 1)]) == {}
-    door.commit(consumer, {TopicPartition(topic, 1): CommittedOffset(0)})
-    found = door.committed(consumer, [TopicPartition(topic, 0), TopicPartition(topic, 1)])
+    assert offset_store.committed(consumer, [TopicPartition(topic, 0), TopicPartition(topic, 1)]) == {}
+    offset_store.commit(consumer, {TopicPartition(topic, 1): CommittedOffset(0)})
+    found = offset_store.committed(consumer, [TopicPartition(topic, 0), TopicPartition(topic, 1)])
     assert found == {TopicPartition(topic, 1): CommittedOffset(0)}
 
 
-@DOORS
+@STORES
 def test_every_length_that_a_broker_takes_is_kept_or_dropped_whole(
-    door: CommitDoor, kafka: RunningKafka, consumers: Consumers
+    offset_store: OffsetStore, kafka: RunningKafka, consumers: Consumers
 ) -> None:
     topic = kafka.topic(partitions=64)
     writer, reader = consumers(), consumers()
@@ -141,21 +149,24 @@ def test_every_length_that_a_broker_takes_is_kept_or_dropped_whole(
             TopicPartition(topic, length % 64): CommittedOffset(length, alphabet[length % 63 :][:length])
             for length in lengths
         }
-        # The exact door writes for both: a plain reader meets maps of others, too.
+        # The exact store writes for both: a plain reader meets maps of others, too.
         EXACT.commit(writer, written)
-        assert door.committed(reader, written) == {
-            partition: CommittedOffset(each.offset, kept(door, each.metadata)) for partition, each in written.items()
+        assert offset_store.committed(reader, written) == {
+            partition: CommittedOffset(each.offset, kept(offset_store, each.metadata))
+            for partition, each in written.items()
         }
 
 
-@DOORS
+@STORES
 @pytest.mark.parametrize("metadata", ["", "é", "смещение", "漢字", "𝄞 and 😀", "inner\0nul", " ", "\n"])
 def test_text_of_any_alphabet_is_kept_or_dropped_whole(
-    door: CommitDoor, metadata: str, kafka: RunningKafka, consumers: Consumers
+    offset_store: OffsetStore, metadata: str, kafka: RunningKafka, consumers: Consumers
 ) -> None:
     partition = TopicPartition(kafka.topic(), 0)
     EXACT.commit(consumers(), {partition: CommittedOffset(3, metadata)})
-    assert door.committed(consumers(), [partition]) == {partition: CommittedOffset(3, kept(door, metadata))}
+    assert offset_store.committed(consumers(), [partition]) == {
+        partition: CommittedOffset(3, kept(offset_store, metadata))
+    }
 
 
 def test_exact_metadata_has_no_terminator_on_the_broker(kafka: RunningKafka, consumers: Consumers) -> None:
@@ -169,7 +180,7 @@ def test_a_plain_commit_removes_the_map_that_was_there(kafka: RunningKafka, cons
     partition = TopicPartition(kafka.topic(), 0)
     consumer = consumers()
     EXACT.commit(consumer, {partition: CommittedOffset(3, "map of 3")})
-    PlainDoor().commit(consumer, {partition: CommittedOffset(4, "map of 4")})
+    OffsetsOnlyStore().commit(consumer, {partition: CommittedOffset(4, "map of 4")})
     assert EXACT.committed(consumer, [partition]) == {partition: CommittedOffset(4)}
 
 
@@ -190,106 +201,110 @@ def test_metadata_that_is_too_long_is_refused_and_the_offset_stays(kafka: Runnin
     assert EXACT.committed(consumer, [partition]) == {partition: CommittedOffset(3)}
 
 
-@DOORS
+@STORES
 def test_many_partitions_of_several_topics_go_in_one_request(
-    door: CommitDoor, kafka: RunningKafka, consumers: Consumers
+    offset_store: OffsetStore, kafka: RunningKafka, consumers: Consumers
 ) -> None:
     topics = [kafka.topic(partitions=100) for _ in range(2)]
     written = {
-        TopicPartition(topic, index): CommittedOffset(index, kept(door, f"{topic}/{index}"))
+        TopicPartition(topic, index): CommittedOffset(index, kept(offset_store, f"{topic}/{index}"))
         for topic in topics
         for index in range(100)
     }
-    door.commit(consumers(), written)
-    assert door.committed(consumers(), reversed(list(written))) == written
+    offset_store.commit(consumers(), written)
+    assert offset_store.committed(consumers(), reversed(list(written))) == written
 
 
-@DOORS
+@STORES
 def test_a_member_commits_and_a_stranger_is_refused_meanwhile(
-    door: CommitDoor, kafka: RunningKafka, consumers: Consumers
+    offset_store: OffsetStore, kafka: RunningKafka, consumers: Consumers
 ) -> None:
     partition = TopicPartition(kafka.topic(), 0)
     member, stranger = consumers(), consumers()
     join(member, partition.topic)
-    door.commit(member, {partition: CommittedOffset(5, "member's")})
+    offset_store.commit(member, {partition: CommittedOffset(5, "member's")})
     with pytest.raises(KafkaException) as refused:
-        door.commit(stranger, {partition: CommittedOffset(9, "stranger's")})
+        offset_store.commit(stranger, {partition: CommittedOffset(9, "stranger's")})
     assert error_of(refused).code() == KafkaError.UNKNOWN_MEMBER_ID
-    assert door.committed(stranger, [partition]) == {partition: CommittedOffset(5, kept(door, "member's"))}
+    assert offset_store.committed(stranger, [partition]) == {
+        partition: CommittedOffset(5, kept(offset_store, "member's"))
+    }
 
 
-@DOORS
+@STORES
 def test_a_transaction_carries_offsets_and_metadata(
-    door: CommitDoor, kafka: RunningKafka, consumers: Consumers, transactional: Producers
+    offset_store: OffsetStore, kafka: RunningKafka, consumers: Consumers, transactional: Producers
 ) -> None:
     topic = kafka.topic(partitions=2)
     consumer = consumers(isolation_level="read_committed")
     writer = transactional()
     for offset in (5, 6):
-        written = {TopicPartition(topic, index): CommittedOffset(offset, kept(door, "€" * 24)) for index in (0, 1)}
+        written = {
+            TopicPartition(topic, index): CommittedOffset(offset, kept(offset_store, "€" * 24)) for index in (0, 1)
+        }
         writer.begin_transaction()
         writer.produce(topic, b"output")
-        door.send_offsets(writer, consumer.consumer_group_metadata(), written)
+        offset_store.send_offsets(writer, consumer.consumer_group_metadata(), written)
         writer.commit_transaction(30)
-        assert door.committed(consumer, written) == written
+        assert offset_store.committed(consumer, written) == written
 
 
-@DOORS
+@STORES
 def test_a_member_s_transaction_carries_offsets_too(
-    door: CommitDoor, kafka: RunningKafka, consumers: Consumers, transactional: Producers
+    offset_store: OffsetStore, kafka: RunningKafka, consumers: Consumers, transactional: Producers
 ) -> None:
     partition = TopicPartition(kafka.topic(), 0)
     member = consumers(isolation_level="read_committed")
     join(member, partition.topic)
     writer = transactional()
     writer.begin_transaction()
-    door.send_offsets(writer, member.consumer_group_metadata(), {partition: CommittedOffset(5, "map")})
+    offset_store.send_offsets(writer, member.consumer_group_metadata(), {partition: CommittedOffset(5, "map")})
     writer.commit_transaction(30)
-    assert door.committed(member, [partition]) == {partition: CommittedOffset(5, kept(door, "map"))}
+    assert offset_store.committed(member, [partition]) == {partition: CommittedOffset(5, kept(offset_store, "map"))}
 
 
-@DOORS
+@STORES
 @pytest.mark.parametrize("committed", [True, False], ids=["committed", "aborted"])
 def test_a_read_committed_consumer_gets_no_older_offset_while_a_transaction_is_open(
-    door: CommitDoor, committed: bool, kafka: RunningKafka, consumers: Consumers, transactional: Producers
+    offset_store: OffsetStore, committed: bool, kafka: RunningKafka, consumers: Consumers, transactional: Producers
 ) -> None:
     partition = TopicPartition(kafka.topic(), 0)
     stable, hasty = consumers(isolation_level="read_committed"), consumers(isolation_level="read_uncommitted")
-    older, newer = CommittedOffset(5, kept(door, "older")), CommittedOffset(9, kept(door, "newer"))
-    door.commit(stable, {partition: older})
+    older, newer = CommittedOffset(5, kept(offset_store, "older")), CommittedOffset(9, kept(offset_store, "newer"))
+    offset_store.commit(stable, {partition: older})
     writer = transactional()
     writer.begin_transaction()
-    door.send_offsets(writer, stable.consumer_group_metadata(), {partition: newer})
+    offset_store.send_offsets(writer, stable.consumer_group_metadata(), {partition: newer})
     with pytest.raises(KafkaException) as waiting:
-        door.committed(stable, [partition], timeout=1)
+        offset_store.committed(stable, [partition], timeout=1)
     assert error_of(waiting).code() == KafkaError._TIMED_OUT
-    assert door.committed(hasty, [partition]) == {partition: older}
+    assert offset_store.committed(hasty, [partition]) == {partition: older}
     if committed:
         writer.commit_transaction(30)
     else:
         writer.abort_transaction(30)
-    assert door.committed(stable, [partition]) == {partition: newer if committed else older}
+    assert offset_store.committed(stable, [partition]) == {partition: newer if committed else older}
 
 
-@DOORS
+@STORES
 def test_a_waiting_read_returns_what_the_transaction_left(
-    door: CommitDoor, kafka: RunningKafka, consumers: Consumers, transactional: Producers
+    offset_store: OffsetStore, kafka: RunningKafka, consumers: Consumers, transactional: Producers
 ) -> None:
     partition = TopicPartition(kafka.topic(), 0)
     consumer = consumers(isolation_level="read_committed")
-    door.commit(consumer, {partition: CommittedOffset(5)})
+    offset_store.commit(consumer, {partition: CommittedOffset(5)})
     writer = transactional()
     writer.begin_transaction()
-    door.send_offsets(writer, consumer.consumer_group_metadata(), {partition: CommittedOffset(9)})
+    offset_store.send_offsets(writer, consumer.consumer_group_metadata(), {partition: CommittedOffset(9)})
     with ThreadPoolExecutor(1) as pool:
-        reading = pool.submit(door.committed, consumer, [partition], 30)
+        reading = pool.submit(offset_store.committed, consumer, [partition], 30)
         writer.commit_transaction(30)
         assert reading.result() == {partition: CommittedOffset(9)}
 
 
-@DOORS
+@STORES
 def test_a_fenced_producer_learns_that_it_is_fatal(
-    door: CommitDoor, kafka: RunningKafka, consumers: Consumers, transactional: Producers
+    offset_store: OffsetStore, kafka: RunningKafka, consumers: Consumers, transactional: Producers
 ) -> None:
     partition = TopicPartition(kafka.topic(), 0)
     group = consumers().consumer_group_metadata()
@@ -298,14 +313,14 @@ def test_a_fenced_producer_learns_that_it_is_fatal(
     older.begin_transaction()
     transactional(identity)
     with pytest.raises(KafkaException) as raised:
-        door.send_offsets(older, group, {partition: CommittedOffset(1)})
+        offset_store.send_offsets(older, group, {partition: CommittedOffset(1)})
     error = error_of(raised)
     assert (error.code(), error.fatal(), error.retriable()) == (KafkaError._FENCED, True, False)
 
 
-@DOORS
+@STORES
 def test_the_offsets_of_a_member_that_left_abort_the_transaction(
-    door: CommitDoor, kafka: RunningKafka, consumers: Consumers, transactional: Producers
+    offset_store: OffsetStore, kafka: RunningKafka, consumers: Consumers, transactional: Producers
 ) -> None:
     partition = TopicPartition(kafka.topic(), 0)
     member = consumers()
@@ -315,24 +330,26 @@ def test_the_offsets_of_a_member_that_left_abort_the_transaction(
     writer = transactional()
     writer.begin_transaction()
     with pytest.raises(KafkaException) as raised:
-        door.send_offsets(writer, metadata, {partition: CommittedOffset(1)})
+        offset_store.send_offsets(writer, metadata, {partition: CommittedOffset(1)})
     error = error_of(raised)
     assert (error.txn_requires_abort(), error.fatal(), error.retriable()) == (True, False, False)
     writer.abort_transaction(30)
 
 
-@DOORS
+@STORES
 def test_offsets_outside_a_transaction_are_refused(
-    door: CommitDoor, kafka: RunningKafka, consumers: Consumers, transactional: Producers
+    offset_store: OffsetStore, kafka: RunningKafka, consumers: Consumers, transactional: Producers
 ) -> None:
     partition = TopicPartition(kafka.topic(), 0)
     with pytest.raises(KafkaException) as raised:
-        door.send_offsets(transactional(), consumers().consumer_group_metadata(), {partition: CommittedOffset(1)})
+        offset_store.send_offsets(
+            transactional(), consumers().consumer_group_metadata(), {partition: CommittedOffset(1)}
+        )
     assert error_of(raised).code() == KafkaError._STATE
 
 
-@DOORS
-def test_two_threads_share_a_consumer(door: CommitDoor, kafka: RunningKafka, consumers: Consumers) -> None:
+@STORES
+def test_two_threads_share_a_consumer(offset_store: OffsetStore, kafka: RunningKafka, consumers: Consumers) -> None:
     topic = kafka.topic(partitions=2)
     consumer = consumers()
     together = threading.Barrier(2)
@@ -341,9 +358,9 @@ def test_two_threads_share_a_consumer(door: CommitDoor, kafka: RunningKafka, con
         partition = TopicPartition(topic, index)
         together.wait()
         for offset in range(200):
-            written = {partition: CommittedOffset(offset, kept(door, f"{index}" * (offset % 100)))}
-            door.commit(consumer, written)
-            assert door.committed(consumer, [partition]) == written
+            written = {partition: CommittedOffset(offset, kept(offset_store, f"{index}" * (offset % 100)))}
+            offset_store.commit(consumer, written)
+            assert offset_store.committed(consumer, [partition]) == written
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(go, (0, 1)))
@@ -411,20 +428,20 @@ def test_the_self_test_leaves_nothing_behind_and_the_group_alone(
 
 def test_the_self_test_fails_a_door_that_drops_metadata(kafka: RunningKafka, group: str) -> None:
     with pytest.raises(InexactMetadata, match="came back"):
-        self_test(PlainDoor(), kafka.config, group, TopicPartition(kafka.topic(), 0))
+        self_test(OffsetsOnlyStore(), kafka.config, group, TopicPartition(kafka.topic(), 0))
 
 
 def test_the_door_of_this_installation_is_exact(
     kafka: RunningKafka, group: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
-    assert open_door(kafka.config, group, TopicPartition(kafka.topic(), 0)).keeps_metadata
+    assert select_offset_store(kafka.config, group, TopicPartition(kafka.topic(), 0)).keeps_metadata
     assert caplog.text == ""
 
 
 def test_a_partition_that_is_not_there_says_nothing_about_the_client(kafka: RunningKafka, group: str) -> None:
     with pytest.raises(TopicNotFound, match="no-such-topic"):
-        open_door(kafka.config, group, TopicPartition("no-such-topic", 0))
+        select_offset_store(kafka.config, group, TopicPartition("no-such-topic", 0))
 
 
 def test_the_client_still_writes_a_terminator(kafka: RunningKafka, consumers: Consumers) -> None:

@@ -10,17 +10,17 @@ from click.testing import CliRunner
 from confluent_kafka import Producer
 
 from wasmline.cli import main
-from wasmline.deploy import (
-    BatchClaim,
+from wasmline.control import (
     Deployment,
     DeploymentLog,
     DeploymentSpec,
+    DriverClaim,
     JobDriver,
     JobLog,
     ModuleStore,
-    StatusLog,
+    StatusTopic,
+    control_topics,
     deploy,
-    topics,
 )
 from wasmline.errors import (
     BrokerUnavailable,
@@ -39,8 +39,8 @@ from wasmline.errors import (
 from wasmline.jobs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import CompactedTopic, Follower, KafkaConfig, TopicInfo, Topics, produce_all, producer
 from wasmline.local.process import wait_until
+from wasmline.partition_status import PartitionStatus
 from wasmline.registry import ArtifactMetadata, FilesystemRegistry
-from wasmline.status import PartitionStatus
 from wasmline.wasm import Schema
 
 MODULE = bytes(range(256)) * 8_000  # two megabytes: several chunks
@@ -57,10 +57,10 @@ def config(kafka) -> KafkaConfig:  # type: ignore[no-untyped-def]
 
 @pytest.fixture
 def spec(config: KafkaConfig) -> DeploymentSpec:
-    topics = Topics(config)
+    control_topics = Topics(config)
     source, target = unique("in"), unique("out")
-    topics.create(source, 3)
-    topics.create(target, 3)
+    control_topics.create(source, 3)
+    control_topics.create(target, 3)
     digest = ModuleStore(config).put(MODULE)
     return DeploymentSpec(name=unique("t"), version="1.0.0", digest=digest, input_topic=source, output_topics=(target,))
 
@@ -277,10 +277,10 @@ def test_a_control_topic_that_exists_with_settings_that_lose_records_is_refused(
 ) -> None:
     """Such as one that a consumer's first request for it has made, by the broker's defaults."""
     topic = unique("_control")
-    monkeypatch.setattr(topics, "POLICIES", {topic: topics.COMPACTED})
-    Topics(config).create(topic, partitions, config={**topics.COMPACTED, **settings})
+    monkeypatch.setattr(control_topics, "POLICIES", {topic: control_topics.COMPACTED})
+    Topics(config).create(topic, partitions, config={**control_topics.COMPACTED, **settings})
     with pytest.raises(TopicMisconfigured, match=told) as refused:
-        topics.ensure(config)
+        control_topics.ensure(config)
     assert (refused.value.topic, refused.value.setting) == (topic, setting)
     assert topic in str(refused.value)
 
@@ -288,25 +288,25 @@ def test_a_control_topic_that_exists_with_settings_that_lose_records_is_refused(
 def test_a_control_topic_needs_the_replicas_in_sync_that_it_can_have(caplog: pytest.LogCaptureFixture) -> None:
     """What one replica alone has acknowledged is lost with its broker."""
     config = KafkaConfig({"bootstrap.servers": "nowhere:1"})
-    alone, three = (TopicInfo(name=topics.JOBS, id="id", partitions=1, replication=each) for each in (1, 3))
+    alone, three = (TopicInfo(name=control_topics.JOBS, id="id", partitions=1, replication=each) for each in (1, 3))
     for settings in ({"cleanup.policy": "compact", "min.insync.replicas": "1"}, None):
-        topics._refuse_misconfigured(config, alone, settings)
+        control_topics._refuse_misconfigured(config, alone, settings)
     assert [record.getMessage() for record in caplog.records] == [
-        f"the settings of {topics.JOBS} are not for this client to read, and are not looked at"
+        f"the settings of {control_topics.JOBS} are not for this client to read, and are not looked at"
     ]
     with pytest.raises(TopicMisconfigured, match=r"has min.insync.replicas=1.*min.insync.replicas=2"):
-        topics._refuse_misconfigured(config, three, {"cleanup.policy": "compact", "min.insync.replicas": "1"})
+        control_topics._refuse_misconfigured(config, three, {"cleanup.policy": "compact", "min.insync.replicas": "1"})
 
 
 def test_a_table_whose_topic_is_made_anew_is_read_anew(config: KafkaConfig) -> None:
     name = unique("table")
     kafka = Topics(config)
-    kafka.create(name, 1, config=topics.COMPACTED)
+    kafka.create(name, 1, config=control_topics.COMPACTED)
     produce_all(config, name, [(b"%d" % number, b"old", None, None) for number in range(5)])
     table = CompactedTopic(config, name)
     assert len(table.read()) == 5
     kafka.delete([name])
-    kafka.create(name, 1, config=topics.COMPACTED)
+    kafka.create(name, 1, config=control_topics.COMPACTED)
     produce_all(config, name, [(b"0", b"new", None, None)])
     assert table.read() == {b"0": b"new"}
     table.close()
@@ -342,8 +342,8 @@ def test_a_newer_driver_fences_the_older_one(config: KafkaConfig, spec: Deployme
     name = unique("job")
     older, newer = JobDriver(config, name), None
 
-    def claim(batch_id: int) -> BatchClaim:
-        return BatchClaim(run="r", checkpoint="c", batch_id=batch_id, deployment=deployment)
+    def claim(batch_id: int) -> DriverClaim:
+        return DriverClaim(run="r", checkpoint="c", batch_id=batch_id, deployment=deployment)
 
     older.claim(claim(0))
     newer = JobDriver(config, name)
@@ -358,7 +358,7 @@ def test_a_newer_driver_fences_the_older_one(config: KafkaConfig, spec: Deployme
 
 
 def test_statuses_are_kept_by_job_and_partition(config: KafkaConfig) -> None:
-    name, log = unique("job"), StatusLog(config)
+    name, log = unique("job"), StatusTopic(config)
     status = PartitionStatus(
         job=name, transform="t", topic="in", partition=0, digest="d", generation=1, state="running",
         offset=5, lag=2, rate=1.5, since_offset=0, updated_ms=7,

@@ -6,10 +6,10 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from wasmline.deploy import StatusLog
+from wasmline.control import StatusTopic
 from wasmline.kafka import KafkaConfig
+from wasmline.partition_status import PartitionStatus
 from wasmline.spark.metrics import serving
-from wasmline.status import PartitionStatus
 from wasmline.testing.kafka import RunningKafka
 
 
@@ -36,7 +36,7 @@ def scraped(port: int | None) -> dict[tuple[str, str, str], float]:
 
 def test_each_scrape_shows_what_the_driver_said_last(kafka: RunningKafka) -> None:
     job = f"job-{uuid.uuid4()}"
-    log = StatusLog(kafka.config)
+    log = StatusTopic(kafka.config)
     log.write([partition(job, 0, 10), partition(job, 1, 20), partition(f"{job}-other", 0, 30)])
     with serving(kafka.config, job, 0) as port:
         assert scraped(port) == {

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from enriching.scene import Scene
+from enriching.benchmark import ConsumerComparison
 from enriching.service import SlowService
 from enrichment import with_customer
 from wasmline.consumer import ConsumedRecord, ConsumerOptions, Output, ParallelConsumer, RetryPolicy
@@ -25,7 +25,7 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowService]:
 
 
 @pytest.fixture
-def scene(kafka: RunningKafka, service: SlowService, monkeypatch: pytest.MonkeyPatch) -> Scene:
+def scene(kafka: RunningKafka, service: SlowService, monkeypatch: pytest.MonkeyPatch) -> ConsumerComparison:
     """Three topics, and mode parallel's consumer in this process."""
     topic, enriched, letters = (kafka.topic(partitions=PARTITIONS) for _ in range(3))
     monkeypatch.setenv("ENRICHED_TOPIC", enriched)
@@ -51,7 +51,7 @@ def scene(kafka: RunningKafka, service: SlowService, monkeypatch: pytest.MonkeyP
 
         consumer.run(handle)
 
-    return Scene(
+    return ConsumerComparison(
         kafka=kafka.config,
         service=service,
         topic=topic,
@@ -62,7 +62,7 @@ def scene(kafka: RunningKafka, service: SlowService, monkeypatch: pytest.MonkeyP
     )
 
 
-def test_mode_parallel_makes_more_calls_at_a_time_than_there_are_partitions(scene: Scene) -> None:
+def test_mode_parallel_makes_more_calls_at_a_time_than_there_are_partitions(scene: ConsumerComparison) -> None:
     told: list[str] = []
     found = scene.compare(ORDERS, told.append)
     assert (found.plain.calls, found.plain.at_once) == (ORDERS, PARTITIONS)
@@ -75,7 +75,7 @@ def test_mode_parallel_makes_more_calls_at_a_time_than_there_are_partitions(scen
     assert order["customer"]["id"].encode() == record.key()
 
 
-def test_an_order_that_never_comes_out_is_noticed(scene: Scene) -> None:
+def test_an_order_that_never_comes_out_is_noticed(scene: ConsumerComparison) -> None:
     with pytest.raises(VerificationFailed, match="5 orders never came out, first 0"):
         replace(scene, run_parallel=lambda: None).compare(5, lambda _: None)
 

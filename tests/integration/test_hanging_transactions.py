@@ -14,20 +14,20 @@ from confluent_kafka import Consumer, KafkaException, Producer
 import lost_markers
 from lost_markers import containing, every, last_marker
 from wasmline.consumer import ConsumedRecord, ConsumerOptions, Delivery, Output, ParallelConsumer, State
-from wasmline.consumer.backend import transactional_id
-from wasmline.consumer.confluent.assigned import GroupProgress
-from wasmline.consumer.confluent.batch_transactions import BatchTransactions
-from wasmline.consumer.confluent.transactions import written
+from wasmline.consumer.backends.kafka.transactions import output_topics
 from wasmline.errors import HangingTransaction, HangingTransactionEnded
+from wasmline.job_offsets.batch_transactions import BatchTransactions
+from wasmline.job_offsets.group_offsets import GroupOffsets
 from wasmline.kafka import KafkaConfig, produce_all, read_to_end
-from wasmline.kafka.commit_metadata import ExactDoor
-from wasmline.kafka.hanging_transactions import OVER, end_hanging, refuse_unowned
+from wasmline.kafka.hanging_transactions import ENDED_STATES, end_hanging, refuse_unowned
+from wasmline.kafka.offset_store import LibrdkafkaOffsetStore
 from wasmline.kafka.transaction_log import CONSUMER_OFFSETS, TRANSACTION_STATE, Decision
 from wasmline.kafka.transaction_requests import TransactionRequests
 from wasmline.local import LocalKafka
 from wasmline.local.process import wait_until
 from wasmline.records import CommittedOffset, TopicPartition
 from wasmline.testing.kafka import RunningKafka
+from wasmline.transactional_ids import transactional_id
 
 STABLE_S = 0.5
 """Seconds after which a stable read counts as one that waits for ever; nothing else writes on this broker."""
@@ -46,7 +46,7 @@ class Story:
         self.output = self.kafka.topic(2)
         self.input = TopicPartition(self.kafka.topic(), 0)
         self.name = transactional_id(self.group, self.input)
-        self.door = ExactDoor()
+        self.offset_store = LibrdkafkaOffsetStore()
         self.connect()
         self.reader = Consumer(
             self.kafka.config.client(
@@ -68,7 +68,7 @@ class Story:
         for partition in (0, 1):
             self.producer.produce(self.output, b"%d" % offset, partition=partition)
         progress = {self.input: CommittedOffset(offset)}
-        self.door.send_offsets(self.producer, self.reader.consumer_group_metadata(), progress)
+        self.offset_store.send_offsets(self.producer, self.reader.consumer_group_metadata(), progress)
         self.producer.flush(30)
 
     def undo_outputs(self) -> None:
@@ -88,7 +88,7 @@ class Story:
         state = requests.describe(self.name)
         assert state is not None
         self.producer_id = state.producer_id
-        return state.state in OVER
+        return state.state in ENDED_STATES
 
     def outputs(self) -> set[tuple[int | None, bytes | None]]:
         return {(each.partition(), each.value()) for each in read_to_end(self.kafka.config, self.output)}
@@ -96,7 +96,7 @@ class Story:
     def committed(self) -> int | None:
         """Return what a stable read of the group sees; None: it waits."""
         try:
-            found = self.door.committed(self.reader, [self.input], STABLE_S)
+            found = self.offset_store.committed(self.reader, [self.input], STABLE_S)
         except KafkaException:
             return None
         return found[self.input].offset if found else -1
@@ -284,7 +284,7 @@ def test_a_consumer_goes_on_where_the_lost_markers_would_have_led(
 ) -> None:
     """The next commit of its id would else publish what was aborted, beside what came of its records since."""
     story = stories(name)
-    written[story.group].add(story.output)  # as a consumer in this process did, before the broker went
+    output_topics[story.group].add(story.output)  # as a consumer in this process did, before the broker went
     produce_all(story.kafka.config, story.input.topic, [(b"key", b"%d" % each, None, None) for each in range(4)])
     consumer = ParallelConsumer(options(story))
 
@@ -325,7 +325,7 @@ def test_a_batch_begins_once_the_lost_markers_are_written(stories: Callable[[str
 
 def test_the_progress_of_leases_is_read_once_the_lost_markers_are_written(stories: Callable[[str], Story]) -> None:
     story = stories("leases")
-    progress = GroupProgress(story.kafka.config, story.group, story.group, keeps_maps=True)
+    progress = GroupOffsets(story.kafka.config, story.group, story.group, keeps_maps=True)
     with pytest.raises(HangingTransactionEnded) as caught:
         progress.committed([story.input])
     assert OFFSETS in caught.value.partitions

@@ -12,10 +12,10 @@ import pytest
 from confluent_kafka import Consumer
 
 from java_peer import JavaPeer
-from wasmline.consumer.encodings import Encoding
-from wasmline.consumer.offset_codec import MAX_LENGTH, PRESSURE, decode, encode, encode_as
 from wasmline.kafka import producer
-from wasmline.kafka.commit_metadata import ExactDoor
+from wasmline.kafka.offset_store import LibrdkafkaOffsetStore
+from wasmline.offset_maps.codec import BACK_PRESSURE_LENGTH, MAX_METADATA_LENGTH, decode, encode, encode_as
+from wasmline.offset_maps.encodings import Encoding
 from wasmline.records import CommittedOffset, TopicPartition
 from wasmline.testing.kafka import RunningKafka
 
@@ -78,7 +78,7 @@ SMALL = [
 
 
 class Topic:
-    """A topic with one partition for each of some Progresses, and a group's commits there through our door."""
+    """A topic with one partition for each of some Progresses, and a group's commits there through our offset store."""
 
     def __init__(self, kafka: RunningKafka, plan: Sequence[Progress]) -> None:
         self.plan = plan
@@ -101,18 +101,18 @@ class Topic:
         consumer = self._consumer(group)
         try:
             partitions = [TopicPartition(self.name, number) for number in range(len(self.plan))]
-            committed = ExactDoor().committed(consumer, partitions)
+            committed = LibrdkafkaOffsetStore().committed(consumer, partitions)
         finally:
             consumer.close()
         return {partition.partition: each for partition, each in committed.items()}
 
     def resumed_by_java(self, peer: JavaPeer, commits: Mapping[int, CommittedOffset]) -> dict[int, list[int]]:
-        """Commit through our door in a new group, and return by partition the offsets that Java is handed then."""
+        """Commit in a new group, and return by partition the offsets that Java is handed then."""
         group = str(uuid.uuid4())
         consumer = self._consumer(group)
         try:
             offsets = {TopicPartition(self.name, number): each for number, each in commits.items()}
-            ExactDoor().commit(consumer, offsets)
+            LibrdkafkaOffsetStore().commit(consumer, offsets)
         finally:
             consumer.close()
         with peer.consumer(self.name, group) as java:
@@ -163,7 +163,7 @@ def test_java_resumes_exactly_where_we_stopped(java_peer: JavaPeer, chosen: Topi
         number: CommittedOffset(each.base, encode(each.base, each.highest, each.incompletes))
         for number, each in enumerate(chosen.plan)
     }
-    assert max(len(each.metadata) for each in commits.values()) <= MAX_LENGTH
+    assert max(len(each.metadata) for each in commits.values()) <= MAX_METADATA_LENGTH
     assert chosen.resumed_by_java(java_peer, commits) == chosen.unfinished
 
 
@@ -184,5 +184,5 @@ def test_java_resumes_from_each_encoding_that_we_write(kafka: RunningKafka, java
         number: CommittedOffset(each.base, encode_as(encoding, each.base, each.highest, each.incompletes))
         for number, (each, encoding) in enumerate(zip(topic.plan, encodings, strict=True))
     }
-    assert max(len(each.metadata) for each in commits.values()) <= PRESSURE
+    assert max(len(each.metadata) for each in commits.values()) <= BACK_PRESSURE_LENGTH
     assert topic.resumed_by_java(java_peer, commits) == topic.unfinished

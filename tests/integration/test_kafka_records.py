@@ -22,7 +22,7 @@ from wasmline.kafka import (
     Topics,
     produce_all,
     producer,
-    read_slice,
+    read_range,
     read_to_end,
 )
 from wasmline.pipeline.record_sizes import batch_bytes
@@ -110,14 +110,14 @@ def test_a_slice_is_exactly_its_offsets(kafka: RunningKafka) -> None:
         client.produce(topic, b"%d" % index, partition=index % 2)
     client.flush()
     got: dict[int | None, list[int | None]] = defaultdict(list)
-    for message in read_slice(kafka.config, topic, {0: (10, 20), 1: (49, 50)}):
+    for message in read_range(kafka.config, topic, {0: (10, 20), 1: (49, 50)}):
         got[message.partition()].append(message.offset())
     assert got == {0: list(range(10, 20)), 1: [49]}
 
 
 def test_an_empty_slice_is_read_without_a_cluster() -> None:
     nowhere = KafkaConfig({"bootstrap.servers": "127.0.0.1:1"})
-    assert list(read_slice(nowhere, "any", {0: (5, 5)})) == []
+    assert list(read_range(nowhere, "any", {0: (5, 5)})) == []
 
 
 def test_offsets_of_transactions_are_passed_over(kafka: RunningKafka) -> None:
@@ -137,9 +137,9 @@ def test_offsets_of_transactions_are_passed_over(kafka: RunningKafka) -> None:
     assert end == 16  # four times three records and a marker
     kept = [b"kept %d" % index for index in range(3)]
     assert values(read_to_end(kafka.config, topic)) == kept * 2
-    assert values(read_slice(kafka.config, topic, {0: (0, 3)})) == kept
-    assert values(read_slice(kafka.config, topic, {0: (3, 8)})) == []
-    assert values(read_slice(kafka.config, topic, {0: (4, 16)})) == kept
+    assert values(read_range(kafka.config, topic, {0: (0, 3)})) == kept
+    assert values(read_range(kafka.config, topic, {0: (3, 8)})) == []
+    assert values(read_range(kafka.config, topic, {0: (4, 16)})) == kept
 
 
 def test_records_of_an_open_transaction_are_not_part_of_the_topic_yet(kafka: RunningKafka) -> None:
@@ -176,8 +176,8 @@ def test_a_slice_whose_beginning_was_removed_is_an_error(kafka: RunningKafka) ->
     for answer in admin.delete_records([ClientPartition(topic, 0, 4)]).values():
         answer.result()
     with pytest.raises(OffsetOutOfRange, match="retention removed"):
-        list(read_slice(kafka.config, topic, {0: (2, 10)}))
-    assert len(list(read_slice(kafka.config, topic, {0: (4, 10)}))) == 6
+        list(read_range(kafka.config, topic, {0: (2, 10)}))
+    assert len(list(read_range(kafka.config, topic, {0: (4, 10)}))) == 6
     assert len(list(read_to_end(kafka.config, topic))) == 6
 
 

@@ -17,10 +17,8 @@ import lease_handlers
 from lease_rig import EXACTLY_ONCE, NOTHING, PATIENCE, LeaseRig, Rigs
 from rounds import ROUNDS, rounds
 from wasmline.consumer import ConsumerOptions, Output, ParallelConsumer
-from wasmline.consumer.backend import VIRTUAL_SHARDS, virtual_shard
-from wasmline.consumer.confluent.assigned import AssignedBackend, AssignedSource, AssignedTransactions, Share
-from wasmline.consumer.confluent.door import GroupDoor
-from wasmline.deploy import DeploymentSpec, ModuleStore
+from wasmline.consumer.backends.kafka.lazy_offset_store import LazyOffsetStore
+from wasmline.control import DeploymentSpec, ModuleStore
 from wasmline.errors import (
     CommitFailed,
     Fenced,
@@ -31,18 +29,20 @@ from wasmline.errors import (
     ProducerFenced,
     ProgressLost,
 )
+from wasmline.job_offsets.end_offsets import snapshot_end_offsets
 from wasmline.kafka import ConsumerGroups
-from wasmline.kafka.commit_metadata import ExactDoor
-from wasmline.pipeline import lease_worker
-from wasmline.pipeline.ends import ends_now
-from wasmline.pipeline.handler import transform_handler
-from wasmline.pipeline.lease_worker import LeaseWorker
+from wasmline.kafka.offset_store import LibrdkafkaOffsetStore
+from wasmline.leases import lease_worker
+from wasmline.leases.lease_worker import LeaseWorker
+from wasmline.leases.manual_assignment import ManualBackend, ManualSource, ManualTransactions, PartitionAssignment
+from wasmline.pipeline.transform_handler import transform_handler
 from wasmline.records import CommittedOffset, TopicPartition
 from wasmline.testing.guests import guest
 from wasmline.testing.kafka import RunningKafka
+from wasmline.transactional_ids import VIRTUAL_SHARDS, virtual_shard
 
 
-class Silent(ExactDoor):
+class Silent(LibrdkafkaOffsetStore):
     """Offsets that are sent are not answered."""
 
     def __init__(self) -> None:
@@ -53,13 +53,15 @@ class Silent(ExactDoor):
         assert self.over.wait(PATIENCE)
 
 
-def taken(rig: LeaseRig, *partitions: TopicPartition, door: ExactDoor | None = None) -> AssignedTransactions:
+def taken(
+    rig: LeaseRig, *partitions: TopicPartition, offset_store: LibrdkafkaOffsetStore | None = None
+) -> ManualTransactions:
     """Return the transactions of one who has just become the owner of some partitions."""
     options = ConsumerOptions(topics=(rig.topic,), group_id=rig.job.group, kafka=rig.config.properties)
-    share = Share(progress=dict.fromkeys(partitions, 0), followed={}, follow=print, held=lambda: True)
-    group = GroupDoor(rig.config, rig.job.group, door or ExactDoor())
-    source = AssignedSource(options, rig.config, group, share)
-    transactions = AssignedTransactions(rig.config, rig.job.group, source, group, share)
+    share = PartitionAssignment(progress=dict.fromkeys(partitions, 0), followed={}, follow=print, held=lambda: True)
+    group = LazyOffsetStore(rig.config, rig.job.group, offset_store or LibrdkafkaOffsetStore())
+    source = ManualSource(options, rig.config, group, share)
+    transactions = ManualTransactions(rig.config, rig.job.group, source, group, share)
     transactions.open(partitions)
     return transactions
 
@@ -145,7 +147,7 @@ def test_an_owner_that_finds_the_progress_moved_when_it_replaces_a_client_has_lo
     rig = rigs(partitions=VIRTUAL_SHARDS + 1, **EXACTLY_ONCE)
     one, other = (TopicPartition(rig.topic, each) for each in (0, VIRTUAL_SHARDS))
     silent = Silent()
-    slow, absent = taken(rig, one, door=silent), taken(rig, one, other)
+    slow, absent = taken(rig, one, offset_store=silent), taken(rig, one, other)
     work = {one: ([Output(rig.output, b"done")], CommittedOffset(1))}
     assert taken(rig, one).begin(work)() == {}
     try:
@@ -166,7 +168,7 @@ def test_a_round_whose_partition_is_let_go_while_it_replaces_its_client_writes_n
     rig = rigs(**EXACTLY_ONCE)
     one = TopicPartition(rig.topic, 0)
     silent = Silent()
-    owner = taken(rig, one, door=silent)
+    owner = taken(rig, one, offset_store=silent)
     work = {one: ([Output(rig.output, b"late")], CommittedOffset(1))}
     fence = owner._fence
 
@@ -212,7 +214,7 @@ def test_a_job_that_is_to_catch_up_ends_its_leases_there(rigs: Rigs) -> None:
     rig = rigs(function="lease_handlers:fussy")
     rig.feed(300)
     rig.feed(2, value=b"poison")
-    ends = {each.partition: bounds for each, bounds in ends_now(rig.config, [rig.topic]).items()}
+    ends = {each.partition: bounds for each, bounds in snapshot_end_offsets(rig.config, [rig.topic]).items()}
     lessor = rig.lessor(ends=ends, slots=1)
     grant = lessor.next(NOTHING)
     (task,) = rig.work(lessor.leases(grant))
@@ -302,7 +304,7 @@ def test_a_clock_that_is_ahead_by_more_than_a_lease_costs_time_only(
     rigs: Rigs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By its clock the lease was over before it was given out: it is worked on all the same, if not for long."""
-    monkeypatch.setattr(lease_worker, "LEAST", 60.0)
+    monkeypatch.setattr(lease_worker, "MIN_LEASE_S", 60.0)
     rig = rigs(partitions=1, **EXACTLY_ONCE)
     rig.feed(50)
     lessor = rig.lessor(slots=1)
@@ -348,7 +350,7 @@ def test_a_handler_that_does_not_return_ends_its_lease_and_is_told_of(
     rigs: Rigs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its process takes no other lease: the error is for Spark, which tries the task again in another one."""
-    monkeypatch.setattr(lease_worker, "DRAIN", 0.5)
+    monkeypatch.setattr(lease_worker, "DRAIN_TIMEOUT_S", 0.5)
     rig = rigs(partitions=1, keys=1, function="lease_handlers:wait_for_ever")
     rig.feed(1)
     lessor = rig.lessor(slots=1)
@@ -394,7 +396,7 @@ def test_whose_time_is_over_commits_nothing(rigs: Rigs) -> None:
     )
     partition, groups = TopicPartition(rig.topic, 0), ConsumerGroups(rig.config)
     groups.commit_offsets(rig.job.group, {partition: 0})
-    share = Share(progress={partition: 0}, followed={}, follow=lambda record: None, held=lambda: held)
+    share = PartitionAssignment(progress={partition: 0}, followed={}, follow=lambda record: None, held=lambda: held)
     with pytest.raises(ProducerFenced):
-        ParallelConsumer(options, AssignedBackend(options, share)).run(work)
+        ParallelConsumer(options, ManualBackend(options, share)).run(work)
     assert groups.committed(rig.job.group, rig.topic) == {0: 0}

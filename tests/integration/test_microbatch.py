@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from stage import Stage, by_key, keyed, make_stage, unique, until
 from wasmline import dead_letters
-from wasmline.deploy import DeploymentLog, JobDriver, JobLog, StatusLog
+from wasmline.control import DeploymentLog, JobDriver, JobLog, StatusTopic
 from wasmline.errors import (
     DeploymentNotFound,
     DeploymentPaused,
@@ -68,7 +68,7 @@ def test_progress_is_seen_by_lag_tools_and_in_the_status_topic(stage: Stage) -> 
 
     ends = Topics(stage.config).end_offsets(stage.spec.input_topic)
     assert ConsumerGroups(stage.config).committed(f"wasmline.{stage.job}", stage.spec.input_topic) == ends
-    statuses = [status for status in StatusLog(stage.config).all() if status.job == stage.job]
+    statuses = [status for status in StatusTopic(stage.config).all() if status.job == stage.job]
     assert {status.partition: status.offset for status in statuses} == ends
     assert {(status.generation, status.lag, status.state) for status in statuses} == {(generation, 0, "stopped")}
     assert sum(status.records_in for status in statuses) == 1_000
@@ -125,7 +125,7 @@ def test_a_running_job_switches_to_the_next_generation_between_batches(stage: St
         second = stage.deploy(NEXT_IDENTITY)
         stage.produce(keyed(100, first=100))
         until(lambda: len(stage.out()) == 200)
-    statuses = [status for status in StatusLog(stage.config).all() if status.job == stage.job]
+    statuses = [status for status in StatusTopic(stage.config).all() if status.job == stage.job]
 
     assert {status.generation for status in statuses} == {second}
     assert sum(status.since_offset for status in statuses) == 100
@@ -202,12 +202,12 @@ def test_a_batch_after_an_idle_while_is_published_with_its_own_offsets(stage: St
     stage.deploy(IDENTITY)
     groups = ConsumerGroups(stage.config)
     with stage.running():
-        until(lambda: bool(StatusLog(stage.config).of(stage.job)))
+        until(lambda: bool(StatusTopic(stage.config).of(stage.job)))
         stage.produce(keyed(100))
         until(lambda: len(stage.out()) == 100)
         ends = Topics(stage.config).end_offsets(stage.spec.input_topic)
         until(lambda: groups.committed(f"wasmline.{stage.job}", stage.spec.input_topic) == ends)
-    assert sum(status.records_in for status in StatusLog(stage.config).of(stage.job)) == 100
+    assert sum(status.records_in for status in StatusTopic(stage.config).of(stage.job)) == 100
 
 
 def test_many_small_batches_of_failures_pause_the_deployment_too(stage: Stage) -> None:
@@ -237,7 +237,7 @@ def test_a_batch_that_cannot_be_written_fails_the_job_with_its_cause(stage: Stag
     stage.produce([(None, b"a compacted topic wants a key")] * 10)
     with pytest.raises(JobFailed, match=r"(?i)without key"):
         stage.run()
-    assert {status.state for status in StatusLog(stage.config).of(stage.job)} == {"failed"}
+    assert {status.state for status in StatusTopic(stage.config).of(stage.job)} == {"failed"}
 
 
 def test_a_topic_of_small_messages_is_written_in_batches_that_it_takes(stage: Stage) -> None:
@@ -257,7 +257,7 @@ def test_a_topic_that_is_gone_is_named_before_a_record_is_read(stage: Stage, gon
     with pytest.raises(TopicNotFound, match=topic):
         stage.run()
     assert DeploymentLog(stage.config).get(stage.spec.name).state == "running"
-    assert StatusLog(stage.config).of(stage.job) == []
+    assert StatusTopic(stage.config).of(stage.job) == []
 
 
 def test_a_running_job_ends_at_a_generation_whose_topic_is_gone_and_its_records_wait(stage: Stage) -> None:

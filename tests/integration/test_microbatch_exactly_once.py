@@ -14,12 +14,12 @@ from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[att
 from pyspark.sql import SparkSession
 
 from stage import Stage, by_key, keyed, make_stage, unique, until
-from wasmline.consumer.offset_codec import encode
-from wasmline.deploy import BatchClaim, DeploymentLog, JobDriver
+from wasmline.control import DeploymentLog, DriverClaim, JobDriver
 from wasmline.errors import DeploymentPaused, GroupInUse, JobFailed, ProgressLost
 from wasmline.jobs import JobState
 from wasmline.kafka import ConsumerGroups, Topics, produce_all, producer, read_to_end
-from wasmline.kafka.commit_metadata import ExactDoor
+from wasmline.kafka.offset_store import LibrdkafkaOffsetStore
+from wasmline.offset_maps.codec import encode
 from wasmline.records import CommittedOffset, TopicPartition
 from wasmline.testing.guests import TRAP, WRITE, guest, when_key
 from wasmline.testing.kafka import RunningKafka
@@ -56,7 +56,9 @@ def commit(stage: Stage, offsets: dict[int, CommittedOffset]) -> None:
     settings = {"group.id": f"wasmline.{stage.job}", "enable.auto.commit": "false"}
     consumer = Consumer(stage.config.client(**settings))
     topic = stage.spec.input_topic
-    ExactDoor().commit(consumer, {TopicPartition(topic, partition): each for partition, each in offsets.items()})
+    LibrdkafkaOffsetStore().commit(
+        consumer, {TopicPartition(topic, partition): each for partition, each in offsets.items()}
+    )
     consumer.close()
 
 
@@ -160,7 +162,7 @@ def test_a_run_after_the_parallel_mode_goes_on_from_the_groups_progress(stage: S
         {each: CommittedOffset(at, encode(at, at + 50, [at, *range(at + 3, at + 10)])) for each, at in begins.items()},
     )
     topic = Topics(stage.config).describe(stage.spec.input_topic)
-    claim = BatchClaim(
+    claim = DriverClaim(
         run=unique("run"), mode="parallel", checkpoint=f"{stage.folder}/{topic.id}-parallel", batch_id=3,
         deployment=DeploymentLog(stage.config).get(stage.spec.name), partitions=3,
     )  # fmt: skip

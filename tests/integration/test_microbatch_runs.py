@@ -17,16 +17,16 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from lease_driver import equip
 from stage import Stage, by_key, keyed, make_stage, until
-from wasmline.consumer.backend import shared_id
-from wasmline.deploy import DeploymentLog, JobDriver, JobLog, StatusLog
+from wasmline.control import DeploymentLog, JobDriver, JobLog, StatusTopic
 from wasmline.errors import DeploymentPaused, Fenced, GroupInUse, InvalidJob, ProgressLost
 from wasmline.jobs import JobState
 from wasmline.kafka import Topics, producer, read_to_end
 from wasmline.records import TopicPartition
-from wasmline.spark import stream
-from wasmline.spark.main import stream_job
+from wasmline.spark import stream_job
+from wasmline.spark.main import make_stream_job
 from wasmline.testing.guests import SPIN, WRITE, guest, when_key
 from wasmline.testing.kafka import RunningKafka
+from wasmline.transactional_ids import shared_id
 
 IDENTITY = guest()
 SPINS_ON_X = guest(when_key("x", SPIN) + WRITE)
@@ -116,7 +116,7 @@ def test_a_run_that_is_refused_leaves_the_living_driver_alone(stage: Stage) -> N
         until(lambda: len(stage.out()) == 100)
         assert order.stream is not None
         assert stage.spark is not None
-        refused = stream_job(stage.spark, stage.config, order, replace(order.stream, trigger_interval=None))
+        refused = make_stream_job(stage.spark, stage.config, order, replace(order.stream, trigger_interval=None))
         deployments.pause(stage.spec.name, "lunch")
         with pytest.raises(DeploymentPaused):
             refused.run()
@@ -133,10 +133,10 @@ def test_of_two_drivers_of_a_run_the_newer_one_goes_on_in_a_checkpoint_of_its_ow
     assert stage.spark is not None
     target = stage.spec.output_topics[0]
     with ThreadPoolExecutor(2) as threads:
-        first = threads.submit(stream_job(stage.spark, stage.config, order, order.stream).run)
+        first = threads.submit(make_stream_job(stage.spark, stage.config, order, order.stream).run)
         stage.produce(keyed(600))
         until(lambda: first.done() or next(read_to_end(stage.config, target), None) is not None)
-        second = threads.submit(stream_job(stage.spark, stage.config, order, order.stream).run)
+        second = threads.submit(make_stream_job(stage.spark, stage.config, order, order.stream).run)
         assert isinstance(first.exception(90), Fenced)
         until(lambda: second.done() or len(stage.out()) >= 600)
         JobLog(stage.config).stop(stage.job, order.run)
@@ -151,17 +151,17 @@ def test_a_driver_that_fell_silent_is_fenced_and_its_checkpoint_left_alone(
     order = stage.order(trigger_interval="200 milliseconds")
     assert order.stream is not None
     assert stage.spark is not None
-    silent = stream_job(stage.spark, stage.config, order, order.stream)
+    silent = make_stream_job(stage.spark, stage.config, order, order.stream)
     monkeypatch.setattr(silent, "_stop_wanted", lambda: False)  # it does not hear of the next order
     with ThreadPoolExecutor(1) as thread:
         first = thread.submit(silent.run)
         stage.produce(keyed(100))
         until(lambda: first.done() or len(stage.out()) == 100)
-        monkeypatch.setattr(stream, "SILENCE", 0.0)
+        monkeypatch.setattr(stream_job, "HEARTBEAT_TIMEOUT_S", 0.0)
         second = stage.order()
         assert second.stream is not None
         stage.produce(keyed(100, first=100))
-        stream_job(stage.spark, stage.config, second, second.stream).run()
+        make_stream_job(stage.spark, stage.config, second, second.stream).run()
         stage.produce(keyed(1, first=200))
         assert isinstance(first.exception(90), Fenced)
     claimed = JobLog(stage.config).last_batch(stage.job)
@@ -180,7 +180,7 @@ def test_partitions_that_are_added_while_a_run_starts_are_part_of_it(
     order, topic, topics = stage.order(delivery=delivery), stage.spec.input_topic, Topics(stage.config)
     assert order.stream is not None
     assert stage.spark is not None
-    job = stream_job(stage.spark, stage.config, order, order.stream)
+    job = make_stream_job(stage.spark, stage.config, order, order.stream)
     start, admin = job._start, AdminClient(stage.config.client())
 
     def start_late(deployment: Any) -> StreamingQuery:
@@ -215,8 +215,8 @@ def test_a_first_run_that_was_killed_in_its_first_commit_does_not_block_the_next
     stage: Stage, monkeypatch: pytest.MonkeyPatch, mode: str, delivery: str
 ) -> None:
     """Its transaction would be open for a quarter of an hour, and nobody could read the group's progress."""
-    monkeypatch.setattr(stream, "UNDECIDED", 1.0)
-    monkeypatch.setattr(stream, "COMMITTED", 5.0)
+    monkeypatch.setattr(stream_job, "OPEN_TRANSACTION_WAIT_S", 1.0)
+    monkeypatch.setattr(stream_job, "COMMITTED", 5.0)
     assert stage.spark is not None
     equip(stage.spark, stage.config)
     order, topic = stage.order(), stage.spec.input_topic
@@ -259,7 +259,7 @@ def test_of_a_batch_of_two_generations_each_is_reported_with_what_it_did(half_do
     ranges = [[tuple(each["offsets"][partition]) for partition in "01"] for each in batches]
     assert ranges == [[(0, 100), (0, 0)], [(100, 100), (0, 1)]]
     assert [(each["generation"], each["records_in"]) for each in batches] == [(1, 100), (2, 1)]
-    statuses = StatusLog(stage.config).of(stage.job)
+    statuses = StatusTopic(stage.config).of(stage.job)
     assert [(each.generation, each.since_offset, each.offset) for each in statuses] == [(2, 100, 100), (2, 0, 1)]
 
 

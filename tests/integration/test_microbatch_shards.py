@@ -10,11 +10,11 @@ from pyspark.sql import SparkSession
 
 import clustered
 from stage import by_key, keyed, make_stage
-from wasmline.consumer.backend import VIRTUAL_SHARDS
-from wasmline.deploy import StatusLog
+from wasmline.control import StatusTopic
 from wasmline.kafka import ConsumerGroups, Topics, producer
 from wasmline.testing.guests import TRAP, WRITE, guest, when_key
 from wasmline.testing.kafka import RunningKafka
+from wasmline.transactional_ids import VIRTUAL_SHARDS
 
 TRAPS_ON_X = guest(when_key("x", TRAP) + WRITE)
 
@@ -55,7 +55,7 @@ def test_shards_are_written_once_and_a_replay_repeats_nothing(
     assert by_key((key, value) for key, value, _ in stage.out()) == by_key(records)
     assert [value for value, _ in stage.letters()] == [b"poison"]
     assert all(headers == {"h": b"x"} for _, _, headers in stage.out())
-    assert {status.lag for status in StatusLog(kafka.config).of(stage.job)} == {0}
+    assert {status.lag for status in StatusTopic(kafka.config).of(stage.job)} == {0}
 
 
 def test_partitions_of_a_virtual_shard_share_transactions(

@@ -14,12 +14,12 @@ from lease_rig import EXACTLY_ONCE, Rigs
 from rounds import ROUNDS, rounds
 from stage import Stage, by_key, keyed, make_stage, unique, until
 from wasmline import dead_letters
-from wasmline.deploy import DeploymentLog, JobLog, StatusLog
+from wasmline.control import DeploymentLog, JobLog, StatusTopic
 from wasmline.errors import DeploymentPaused, Fenced, InvalidJob, ProgressLost
 from wasmline.jobs import JobState
 from wasmline.kafka import ConsumerGroups, Topics, read_to_end
 from wasmline.records import TopicPartition
-from wasmline.spark import parallel
+from wasmline.spark.parallel import job
 from wasmline.testing.guests import TRAP, WRITE, guest, when_key
 from wasmline.testing.guests import log as say
 from wasmline.testing.kafka import RunningKafka
@@ -61,7 +61,7 @@ def test_a_transform_is_run_until_caught_up_and_each_record_leaves_once_in_order
     assert counts == [3_001, 3_000, {"GuestTrap": 1}]
     ends = Topics(stage.config).end_offsets(stage.spec.input_topic)
     assert ConsumerGroups(stage.config).committed(f"wasmline.{stage.job}", stage.spec.input_topic) == ends
-    assert {status.partition: status.offset for status in StatusLog(stage.config).of(stage.job)} == ends
+    assert {status.partition: status.offset for status in StatusTopic(stage.config).of(stage.job)} == ends
 
 
 def test_the_modes_go_on_from_each_other_without_a_gap_or_an_overlap(stage: Stage) -> None:
@@ -80,13 +80,13 @@ def test_a_generation_ends_the_lease_and_one_that_is_at_fault_waits_for_a_better
         stage.deploy(TRAPS_ALWAYS)
         stage.produce(keyed(600, first=500))
         until(lambda: DeploymentLog(stage.config).get(stage.spec.name).state == "paused")
-        until(lambda: {status.state for status in StatusLog(stage.config).of(stage.job)} == {"paused"})
+        until(lambda: {status.state for status in StatusTopic(stage.config).of(stage.job)} == {"paused"})
         assert "share" in DeploymentLog(stage.config).get(stage.spec.name).reason
         letters = len(stage.letters())
         assert letters < 600
         third = stage.deploy(NEXT_IDENTITY)
         until(lambda: len(stage.out()) + letters == 1_100)
-    assert {status.generation for status in StatusLog(stage.config).of(stage.job)} == {third}
+    assert {status.generation for status in StatusTopic(stage.config).of(stage.job)} == {third}
     values = [value for _, value, _ in stage.out()] + [value for value, _ in stage.letters()]
     assert sorted(values) == sorted(value for _, value in keyed(1_100))
 
@@ -182,8 +182,8 @@ def test_a_task_that_gets_no_slot_is_refused_where_more_were_counted(
     parallel_spark: SparkSession, rigs: Rigs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its partitions would be read by nobody until the others' leases end, and then again by nobody."""
-    monkeypatch.setattr(parallel, "slots", lambda context: 3)
-    monkeypatch.setattr(parallel, "STARVED", 1.0)
+    monkeypatch.setattr(job, "slots", lambda context: 3)
+    monkeypatch.setattr(job, "TASK_START_TIMEOUT_S", 1.0)
     rig = rigs(tasks=3)
     with running(parallel_spark, rig) as ended:
         assert isinstance(error := ended.exception(90), InvalidJob)

@@ -12,13 +12,13 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer
 
-from wasmline.consumer.confluent.batch_transactions import BatchTransactions
-from wasmline.consumer.offset_codec import encode
 from wasmline.errors import JobError, OutputRefused, ProducerFenced
+from wasmline.job_offsets.batch_transactions import BatchTransactions
+from wasmline.job_offsets.transactional_batch import OffsetRange, process_and_commit
 from wasmline.kafka import KafkaConfig, read_to_end
-from wasmline.kafka.commit_metadata import ExactDoor
-from wasmline.pipeline.part import Part, carry_out
-from wasmline.pipeline.transform import PLACED_SCHEMA
+from wasmline.kafka.offset_store import LibrdkafkaOffsetStore
+from wasmline.offset_maps.codec import encode
+from wasmline.pipeline.transform_pipeline import PLACED_SCHEMA
 from wasmline.records import CommittedOffset, TopicPartition
 from wasmline.testing.kafka import RunningKafka
 
@@ -37,14 +37,14 @@ class Desk:
     def attempt(self, batches: Iterable[pa.RecordBatch], begin: int = 0, end: int = SIZE) -> int | None:
         transactions = BatchTransactions(self.config, self.group, self.group, {})
         try:
-            part = Part(source=self.source, begin=begin, end=end)
-            return carry_out([part], batches, transactions, self._transform)[self.source.partition].found
+            part = OffsetRange(source=self.source, begin=begin, end=end)
+            return process_and_commit([part], batches, transactions, self._transform)[self.source.partition].found
         finally:
             transactions.close()
 
     def commit(self, progress: CommittedOffset) -> None:
         consumer = Consumer(self.config.client(**{"group.id": self.group, "enable.auto.commit": "false"}))
-        ExactDoor().commit(consumer, {self.source: progress})
+        LibrdkafkaOffsetStore().commit(consumer, {self.source: progress})
         consumer.close()
 
     def seen(self) -> list[int]:

@@ -14,9 +14,9 @@ import pytest
 from airflow.sdk.execution_time.context import ConnectionAccessor
 
 import wasmline
-from enriching.scene import Scene
+from enriching.benchmark import ConsumerComparison
 from enriching.service import SlowService
-from wasmline.deploy import DeploymentLog, JobBoard, PartitionTotals
+from wasmline.control import DeploymentLog, JobStatusReader, PartitionTotals
 from wasmline.jobs import FunctionSpec
 from wasmline.kafka import Topics, read_to_end
 from wasmline.local.ports import HOST
@@ -153,7 +153,7 @@ def test_the_enrichment_calls_beyond_the_partitions_and_gives_each_order_once_an
     with SlowService(0.02) as service:
         customers = {"conn_type": "http", "host": HOST, "port": service.port}
         monkeypatch.setenv("AIRFLOW_CONN_CUSTOMERS", json.dumps(customers))
-        found = Scene(
+        found = ConsumerComparison(
             kafka=connected.config,
             service=service,
             topic="orders",
@@ -166,7 +166,7 @@ def test_the_enrichment_calls_beyond_the_partitions_and_gives_each_order_once_an
     assert 3 < found.parallel.at_once <= 32, "two tasks of sixteen calls each"
     assert found.parallel.calls >= 600
     assert (found.enriched, found.dead_letters) == (599, 1)
-    with closing(JobBoard(connected.config)) as board:
+    with closing(JobStatusReader(connected.config)) as board:
         standing = board.look("enrich-over-http")
     totals = PartitionTotals.of(standing.partitions)
     assert (totals.records_in, totals.records_out, totals.lag, totals.in_flight) == (600, 599, 0, 0)

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from airflow.triggers.base import TriggerEvent
 
-from wasmline.deploy import JobLog
+from demo_stack.job_messages import JobMessages
+from demo_stack.stack import close_orphans
+from wasmline.control import JobLog
 from wasmline.errors import BrokerUnavailable, Fenced, JobBusy, JobFailed
 from wasmline.jobs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.testing.kafka import RunningKafka
-from wasmline_provider.hooks.jobs import JobDesk, JobRun, RunWatch, owner_of, progress
+from wasmline_provider.job_client import JobClient, JobRun, RunMonitor, format_report, task_instance_key
 from wasmline_provider.local import TaskState
-from wasmline_provider.local.news import JobNews
-from wasmline_provider.local.stack import close_orphans
 from wasmline_provider.triggers.job import JobTrigger
 
 OWNER, STRANGER = "owner", "stranger"
@@ -29,7 +29,7 @@ class Desk:
 
     def __init__(self, kafka: RunningKafka, folder: Path) -> None:
         self.log = JobLog(kafka.config)
-        self.desk = JobDesk(self.log, heartbeat=60)
+        self.desk = JobClient(self.log, heartbeat=60)
         self.folder = folder
         self.spec = JobSpec(
             job=f"job-{uuid.uuid4()}", run="", storage=str(folder), stream=StreamSpec(transform="identity")
@@ -37,16 +37,16 @@ class Desk:
         self.launched: list[JobRun] = []
 
     def order(self, owner: str = OWNER, spec: JobSpec | None = None) -> JobRun:
-        return self.desk.order(spec or self.spec, owner, self.folder, self.launched.append)
+        return self.desk.submit_or_attach(spec or self.spec, owner, self.folder, self.launched.append)
 
     def tell(self, run: JobRun, state: JobState, updated_ms: int | None = None, **result: int) -> None:
         standing = self.desk.report(run)
         told = replace(standing, state=state, result=result, updated_ms=updated_ms or standing.updated_ms + 1)
         self.log.write_report(told)
 
-    def watch(self, run: JobRun, **options: object) -> tuple[RunWatch, list[str]]:
+    def watch(self, run: JobRun, **options: object) -> tuple[RunMonitor, list[str]]:
         lines: list[str] = []
-        return RunWatch(self.log, run, lines.append, **options), lines  # type: ignore[arg-type]
+        return RunMonitor(self.log, run, lines.append, **options), lines  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_another_tasks_living_run_is_left_alone(desk: Desk) -> None:
 def test_a_living_run_that_was_ordered_otherwise_is_stopped_before_the_new_one(desk: Desk) -> None:
     first = desk.order()
     changed = replace(desk.spec, stream=StreamSpec(transform="identity", max_offsets_per_trigger=7))
-    desk.desk = JobDesk(desk.log, heartbeat=1)  # the wait for the old run's end ends with its heartbeat
+    desk.desk = JobClient(desk.log, heartbeat=1)  # the wait for the old run's end ends with its heartbeat
     second = desk.order(spec=changed)
     assert second.run != first.run
     assert desk.log.order(desk.spec.job).spec.run == second.run
@@ -102,7 +102,7 @@ def test_a_launch_that_fails_is_reported_and_leaves_no_living_run(desk: Desk) ->
         raise OSError("no spark-submit here")
 
     with pytest.raises(OSError, match="no spark-submit"):
-        desk.desk.order(desk.spec, OWNER, desk.folder, fail)
+        desk.desk.submit_or_attach(desk.spec, OWNER, desk.folder, fail)
     run = desk.log.order(desk.spec.job).spec.run
     report = desk.log.report(desk.spec.job, run)
     assert report is not None
@@ -111,7 +111,7 @@ def test_a_launch_that_fails_is_reported_and_leaves_no_living_run(desk: Desk) ->
 
 def test_a_stop_is_a_record_and_waits_for_the_last_report(desk: Desk) -> None:
     run = desk.order()
-    assert desk.desk.stop(run, patience=0.5) is None
+    assert desk.desk.stop(run, timeout=0.5) is None
     assert desk.log.order(run.job).wanted == "stopped"
     desk.tell(run, JobState.STOPPED)
     stopped = desk.desk.stop(run)
@@ -136,12 +136,12 @@ def test_runs_that_a_killed_stack_left_are_closed_and_ended_ones_are_not_touched
 def test_a_watch_tells_of_each_change_once_and_returns_the_last_report(desk: Desk) -> None:
     run = desk.order()
     watch, lines = desk.watch(run)
-    assert watch.look() is None
+    assert watch.poll() is None
     desk.tell(run, JobState.RUNNING, records_in=1_000, records_out=990)
-    assert watch.look() is None
-    assert watch.look() is None
+    assert watch.poll() is None
+    assert watch.poll() is None
     desk.tell(run, JobState.SUCCEEDED, records_in=2_000, records_out=1_990)
-    last = watch.look()
+    last = watch.poll()
     assert last is not None
     assert last.state is JobState.SUCCEEDED
     assert [line.partition(" ")[2].partition(" ")[2] for line in lines] == [
@@ -154,7 +154,7 @@ def test_a_watch_tells_of_each_change_once_and_returns_the_last_report(desk: Des
 def test_the_news_of_a_task_are_what_its_job_reported_since_it_began(desk: Desk, kafka: RunningKafka) -> None:
     run = desk.order()
     now = datetime.now(UTC)
-    news = JobNews(kafka.config, {"stream": desk.spec.job, "train": "nobody-ordered-it"})
+    news = JobMessages(kafka.config, {"stream": desk.spec.job, "train": "nobody-ordered-it"})
 
     def of(state: str, began: datetime) -> dict[str, str]:
         tasks = [TaskState(task=name, state=state, started=began, ended=None, tries=1) for name in ("stream", "train")]
@@ -174,12 +174,12 @@ def test_a_watch_gives_up_a_run_without_heartbeat_and_names_the_drivers_log(desk
     run = desk.order()
     watch, _ = desk.watch(run, heartbeat=120, clock=lambda: now)
     now = 119
-    assert watch.look() is None
+    assert watch.poll() is None
     now = 238
-    assert watch.look() is None, "the first look saw a sign of life at 119"
+    assert watch.poll() is None, "the first look saw a sign of life at 119"
     now = 240
     with pytest.raises(JobFailed, match="no sign of life for 120 s") as lost:
-        watch.look()
+        watch.poll()
     assert run.log in str(lost.value)
 
 
@@ -189,7 +189,7 @@ def test_a_watch_learns_that_a_newer_run_took_over(desk: Desk) -> None:
     desk.tell(first, JobState.RUNNING, updated_ms=1)
     second = desk.order(STRANGER)
     with pytest.raises(Fenced, match=second.run):
-        watch.look()
+        watch.poll()
     assert desk.desk.report(first).state is JobState.RUNNING  # its own report is not the newer run's to overwrite
 
 
@@ -201,18 +201,18 @@ def test_an_unreachable_broker_is_no_sign_of_life_but_no_end_either() -> None:
     now = 0.0
     lines: list[str] = []
     run = JobRun(job="job", run="run", log="driver.log")
-    watch = RunWatch(Unreachable(), run, lines.append, heartbeat=10, clock=lambda: now)  # type: ignore[arg-type]
-    assert watch.look() is None
+    watch = RunMonitor(Unreachable(), run, lines.append, heartbeat=10, clock=lambda: now)  # type: ignore[arg-type]
+    assert watch.poll() is None
     assert lines == ["no news of job job: no broker answered"]
     now = 11
     with pytest.raises(JobFailed, match="no broker answered"):
-        watch.look()
+        watch.poll()
 
 
 def test_an_owner_is_the_same_for_every_try_and_for_no_other_task() -> None:
-    assert owner_of("dag", "run", "task", -1) == owner_of("dag", "run", "task", -1)
-    assert owner_of("dag", "run", "task", -1) != owner_of("dag", "run", "task", 1)
-    assert owner_of("a", "bc") != owner_of("ab", "c")
+    assert task_instance_key("dag", "run", "task", -1) == task_instance_key("dag", "run", "task", -1)
+    assert task_instance_key("dag", "run", "task", -1) != task_instance_key("dag", "run", "task", 1)
+    assert task_instance_key("a", "bc") != task_instance_key("ab", "c")
 
 
 def test_progress_names_the_most_frequent_reasons() -> None:
@@ -224,7 +224,7 @@ def test_progress_names_the_most_frequent_reasons() -> None:
         updated_ms=1,
         result={"records_in": 50, "records_out": 39, "dead_letters": dead},
     )
-    assert progress(report) == (
+    assert format_report(report) == (
         "job j running: 50 records in, 39 out, 11 dead letters (5 GuestTrap, 3 Rejected: negative, 2 GuestTimeout)"
     )
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from wasmline_provider.local import keeper
+from wasmline_provider.local import service_group
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux hands orphans to a child subreaper")
 
@@ -30,9 +30,9 @@ time.sleep(600)
 
 @pytest.fixture
 def plan(tmp_path: Path) -> Path:
-    service = keeper.ServicePlan(command=[sys.executable, "-c", SERVICE], log=str(tmp_path / "service.log"))
+    service = service_group.ServicePlan(command=[sys.executable, "-c", SERVICE], log=str(tmp_path / "service.log"))
     path = tmp_path / "plan.json"
-    path.write_text(json.dumps(keeper.Plan(environment=dict(os.environ), services=[service])))
+    path.write_text(json.dumps(service_group.Plan(environment=dict(os.environ), services=[service])))
     return path
 
 
@@ -55,7 +55,7 @@ def gone(process: psutil.Process) -> bool:
 
 
 def test_a_killed_owner_takes_everything_along(plan: Path) -> None:
-    owner = subprocess.Popen([sys.executable, "-c", OWNER, keeper.__file__, str(plan)])
+    owner = subprocess.Popen([sys.executable, "-c", OWNER, service_group.__file__, str(plan)])
     left = stray(plan)
     owner.kill()
     owner.wait()
@@ -64,7 +64,7 @@ def test_a_killed_owner_takes_everything_along(plan: Path) -> None:
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGUSR1, 0)])
 def test_a_keeper_that_is_told_to_end_leaves_nothing(plan: Path, number: signal.Signals, status: int) -> None:
-    kept = subprocess.Popen([sys.executable, keeper.__file__, str(plan), str(os.getpid())])
+    kept = subprocess.Popen([sys.executable, service_group.__file__, str(plan), str(os.getpid())])
     left = stray(plan)
     kept.send_signal(number)
     assert kept.wait(30) == status
@@ -75,5 +75,5 @@ def test_a_service_that_ends_by_itself_ends_the_others_with_a_failure(plan: Path
     written = json.loads(plan.read_text())
     written["services"].append({"command": [sys.executable, "-c", "input()"], "log": str(plan.with_suffix(".log"))})
     plan.write_text(json.dumps(written))
-    kept = subprocess.Popen([sys.executable, keeper.__file__, str(plan), str(os.getpid())])
+    kept = subprocess.Popen([sys.executable, service_group.__file__, str(plan), str(os.getpid())])
     assert kept.wait(30) == 1

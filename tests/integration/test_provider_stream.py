@@ -11,7 +11,7 @@ import pytest
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import TaskDeferred
 
-from wasmline.deploy import DeploymentSpec, JobLog, ModuleStore, deploy
+from wasmline.control import DeploymentSpec, JobLog, ModuleStore, deploy
 from wasmline.errors import DeploymentNotFound, JobFailed
 from wasmline.jobs import JobState
 from wasmline.kafka import produce_all, read_to_end

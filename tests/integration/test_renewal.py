@@ -10,12 +10,12 @@ from pyspark.sql import SparkSession
 
 from lease_rig import EXACTLY_ONCE, NOTHING, Rigs
 from stage import keyed, make_stage, until
-from wasmline.consumer import offset_codec
-from wasmline.consumer.confluent.batch_transactions import BatchTransactions
 from wasmline.errors import ProducerFenced
+from wasmline.job_offsets import offset_renewal
+from wasmline.job_offsets.batch_transactions import BatchTransactions
 from wasmline.kafka import ConsumerGroups, KafkaConfig, read_to_end
-from wasmline.kafka.groups import RENEWAL_CLIENT
-from wasmline.pipeline import renewal
+from wasmline.kafka.consumer_groups import RENEWAL_CLIENT
+from wasmline.offset_maps import codec
 from wasmline.records import CommittedOffset, TopicPartition
 from wasmline.testing.guests import guest
 from wasmline.testing.kafka import RunningKafka
@@ -24,7 +24,7 @@ VISITED = struct.Struct(">hh8si")
 """How the value of a consumer group begins in ``__consumer_offsets``: version, protocol type, generation. From
 GroupMetadataValue.json of Kafka, as of version 2; the protocol, the leader and the time of its state follow."""
 
-MAP = offset_codec.encode(5, 20, range(5, 20, 2))
+MAP = codec.encode(5, 20, range(5, 20, 2))
 
 
 def commits(config: KafkaConfig, group: str) -> int:
@@ -44,9 +44,9 @@ def test_progress_is_committed_as_it_is_at_once_and_then_when_it_is_time(rigs: R
             transaction.commit({source: progress})
     before = commits(rig.config, rig.job.group)
 
-    renewal.Renewal(rig.config, rig.topic, is_renewed=True).keep(rig.job, range(3))
+    offset_renewal.OffsetRenewer(rig.config, rig.topic, is_renewed=True).keep(rig.job, range(3))
     assert commits(rig.config, rig.job.group) == before
-    keeper = renewal.Renewal(rig.config, rig.topic)
+    keeper = offset_renewal.OffsetRenewer(rig.config, rig.topic)
     keeper.keep(rig.job, range(3))
     keeper.keep(rig.job, range(3))
 
@@ -66,7 +66,7 @@ def test_whoever_works_on_is_fenced_by_the_renewal_of_exactly_once(rigs: Rigs) -
 
     def overtaken() -> None:
         with transactions.open([source]) as transaction:
-            renewal.Renewal(rig.config, rig.topic).keep(rig.job, [0])
+            offset_renewal.OffsetRenewer(rig.config, rig.topic).keep(rig.job, [0])
             transaction.commit({source: CommittedOffset(4)})
 
     with pytest.raises(ProducerFenced):
@@ -79,7 +79,7 @@ def test_whoever_works_on_is_fenced_by_the_renewal_of_exactly_once(rigs: Rigs) -
 def test_leases_and_batches_renew_what_they_find(
     kafka: RunningKafka, spark: SparkSession, rigs: Rigs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(renewal, "EVERY", 0.5)
+    monkeypatch.setattr(offset_renewal, "MAX_RENEWAL_INTERVAL_S", 0.5)
     rig = rigs(**EXACTLY_ONCE)
     first = rig.lessor()
     grant = first.next(NOTHING)
@@ -141,7 +141,7 @@ def test_a_group_that_was_visited_is_joined_so_that_its_progress_does_not_expire
     rig = rigs(delivery=delivery)
     groups, source = ConsumerGroups(rig.config), TopicPartition(rig.topic, 0)
     groups.commit_offsets(rig.job.group, {source: 7})
-    renewal.renew(rig.config, rig.job, rig.topic, range(3))
+    offset_renewal.renew_offsets(rig.config, rig.job, rig.topic, range(3))
     assert not caplog.messages
 
     visitor = Consumer(rig.config.client(**{"group.id": rig.job.group, "enable.auto.commit": "false"}))
@@ -149,7 +149,7 @@ def test_a_group_that_was_visited_is_joined_so_that_its_progress_does_not_expire
     until(lambda: visitor.poll(0.1) is None and bool(visitor.assignment()))
     visitor.close()
     left = emptied_ms(rig.config, rig.job.group)
-    renewal.renew(rig.config, rig.job, rig.topic, range(3))
+    offset_renewal.renew_offsets(rig.config, rig.job, rig.topic, range(3))
     assert emptied_ms(rig.config, rig.job.group) > left
     assert "give it a group of its own" in caplog.text
     assert groups.committed(rig.job.group, rig.topic) == {0: 7}

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from lease_driver import equip
 from stage import Stage, make_stage
-from wasmline.deploy import StatusLog
+from wasmline.control import StatusTopic
 from wasmline.errors import OffsetOutOfRange
 from wasmline.testing.guests import guest
 from wasmline.testing.kafka import RunningKafka
@@ -53,7 +53,7 @@ def test_records_that_are_removed_before_they_are_read_end_the_job_or_are_counte
 
     report = stage.run(**job, fail_on_data_loss=False)
     assert report.result["lost_offsets"] == 15
-    assert [status.lost_offsets for status in StatusLog(stage.config).of(stage.job)] == [15]
+    assert [status.lost_offsets for status in StatusTopic(stage.config).of(stage.job)] == [15]
     cut(stage, 30)
     assert stage.run(**job).result["lost_offsets"] == 0
     assert [value for _, value, _ in stage.out()] == [b"%d" % number for number in range(20, 30)]

@@ -15,12 +15,12 @@ import pyspark
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from wasmline.deploy import DeploymentSpec, JobLog, ModuleStore, deploy
+from wasmline.control import DeploymentSpec, JobLog, ModuleStore, deploy
 from wasmline.jobs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import KafkaConfig, Topics, produce_all, read_to_end
 from wasmline.local.jars import connector_jars
-from wasmline.spark import launch, main
-from wasmline.spark.session import TRIES
+from wasmline.spark import main, submit_supervisor
+from wasmline.spark.session import TASK_ATTEMPTS
 from wasmline.testing.guests import guest
 
 SPARK_HOME = Path(pyspark.__file__).parent
@@ -71,7 +71,7 @@ def ordered(config: KafkaConfig, folder: Path, interval: str | None = None) -> t
 
 def launched(config: KafkaConfig, order: JobSpec, log: Path, command: list[str]) -> subprocess.Popen[bytes]:
     names = ["--job", order.job, "--run", order.run]
-    supervisor = [sys.executable, "-m", launch.__name__, *names, "--log", str(log), "--", *command, *names]
+    supervisor = [sys.executable, "-m", submit_supervisor.__name__, *names, "--log", str(log), "--", *command, *names]
     return subprocess.Popen(supervisor, env=environment(config), start_new_session=True)
 
 
@@ -143,7 +143,7 @@ def test_what_spark_submit_was_told_wins_but_for_what_is_needed(tmp_path: Path) 
     command = [COMMAND[0], "--master", "local[2]", "--conf", "spark.ui.enabled=false", *told, str(script)]
     plain = KafkaConfig({"bootstrap.servers": "unused:9092"})
     said = subprocess.run(command, env=environment(plain), capture_output=True, text=True, check=True, timeout=180)
-    assert said.stdout.splitlines()[-1] == str([f"local[2,{TRIES}]", "77s", "4", "false"])
+    assert said.stdout.splitlines()[-1] == str([f"local[2,{TASK_ATTEMPTS}]", "77s", "4", "false"])
 
 
 def test_a_killed_driver_is_reported_by_its_supervisor(kafka, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

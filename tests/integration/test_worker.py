@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 
 from wasmline import dead_letters
 from wasmline.cli import main
-from wasmline.cli.attendance import DRAINING, LEAVING
+from wasmline.cli.consumer_runner import DRAINING, LEAVING
 from wasmline.kafka import ConsumerGroups, produce_all, read_to_end
 from wasmline.local.ports import free_port
 from wasmline.registry import ArtifactMetadata, FilesystemRegistry, digest_of

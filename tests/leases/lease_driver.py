@@ -19,7 +19,7 @@ from lease_rig import FOLDER, ROOT, LeaseRig
 from wasmline.jobs import JobReport
 from wasmline.kafka import KafkaConfig
 from wasmline.spark import main
-from wasmline.spark.parallel import ParallelJob
+from wasmline.spark.parallel.job import ParallelJob
 
 
 def equip(spark: SparkSession, config: KafkaConfig) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import sys
 
-from wasmline.pipeline.lease_worker import LeaseWorker
+from wasmline.leases.lease_worker import LeaseWorker
 
 if __name__ == "__main__":
     config, lease = pickle.load(sys.stdin.buffer)

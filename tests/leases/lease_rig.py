@@ -20,14 +20,14 @@ from zlib import crc32
 
 import books
 from rounds import ROUNDS
-from wasmline.deploy import BatchClaim, JobDriver, JobLog, StatusLog
+from wasmline.control import DriverClaim, JobDriver, JobLog, StatusTopic
 from wasmline.jobs import FunctionSpec, JobSpec, StreamSpec
 from wasmline.kafka import ConsumerGroups, KafkaConfig, Topics, producer, read_to_end
+from wasmline.leases.lease import Lease
+from wasmline.leases.lease_planner import LeasePlanner, LeaseRound, PlannerConfig
+from wasmline.leases.lease_worker import LeaseWorker
 from wasmline.local.process import wait_until
-from wasmline.pipeline.lease import Lease
-from wasmline.pipeline.lease_worker import LeaseWorker
-from wasmline.pipeline.lessor import Grant, Lessor, Tenancy
-from wasmline.status import PartitionStatus
+from wasmline.partition_status import PartitionStatus
 
 PATIENCE = 180.0 + 10.0 * ROUNDS
 """Seconds after which something that has to happen counts as missing."""
@@ -91,7 +91,7 @@ class LeaseRig:
         self.job = JobSpec(job=f"job-{uuid.uuid4().hex[:8]}", run="run-1", storage=str(folder), stream=spec)
         self.jobs.submit(self.job)
         self.tasks: list[Task] = []
-        self._lessors: list[Lessor] = []
+        self._lessors: list[LeasePlanner] = []
 
     # -- the records --------------------------------------------------------------------------------------------------
 
@@ -141,29 +141,29 @@ class LeaseRig:
         return sum(ConsumerGroups(self.config).committed(self.job.group, self.topic).values())
 
     def statuses(self) -> list[PartitionStatus]:
-        log = StatusLog(self.config)
+        log = StatusTopic(self.config)
         found = log.of(self.job.job)
         log.close()
         return found
 
     # -- without Spark ------------------------------------------------------------------------------------------------
 
-    def lessor(self, driver: str = "driver", **tenancy: Any) -> Lessor:
+    def lessor(self, driver: str = "driver", **planned: Any) -> LeasePlanner:
         """Return who gives leases out for a driver that has claimed the job just now."""
-        tenancy = {"slots": 2, "checkpoint": "c", **tenancy}
-        claim = BatchClaim(
+        planned = {"slots": 2, "checkpoint": "c", **planned}
+        claim = DriverClaim(
             run=self.job.run, mode="parallel", driver=driver, checkpoint="c", batch_id=-1, deployment=None
         )
         claimant = JobDriver(self.config, self.job.job)
         claimant.claim(claim)
         claimant.close()
-        behalf = Tenancy(job=self.job.job, run=self.job.run, driver=driver, topic=self.topic, **tenancy)
+        behalf = PlannerConfig(job=self.job.job, run=self.job.run, driver=driver, topic=self.topic, **planned)
         assert self.job.stream is not None
-        self._lessors.append(Lessor(self.config, behalf, self.job.stream.transform))
+        self._lessors.append(LeasePlanner(self.config, behalf, self.job.stream.transform))
         return self._lessors[-1]
 
     @contextmanager
-    def letting(self, lessor: Lessor) -> Iterator[None]:
+    def letting(self, lessor: LeasePlanner) -> Iterator[None]:
         """Give leases out and work on them in this process, one at a time, until the job is stopped at the end."""
 
         def let() -> None:
@@ -224,4 +224,4 @@ def made(config: KafkaConfig, folder: Path) -> Iterator[Rigs]:
         yield lambda **options: stack.enter_context(LeaseRig(config, folder, **options))
 
 
-NOTHING = Grant()
+NOTHING = LeaseRound()

@@ -10,7 +10,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
-from wasmline.consumer.errand import Errand
+from wasmline.background_call import BackgroundCall
 from wasmline.kafka import KafkaConfig, Topics, producer
 
 PACE = 0.002
@@ -25,14 +25,14 @@ class _Loop:
 
     def __init__(self) -> None:
         self._over = threading.Event()
-        self._errand = Errand(self._run)
+        self._call = BackgroundCall(self._run)
 
     def _run(self) -> None:
         raise NotImplementedError
 
     def close(self) -> None:
         self._over.set()
-        self._errand.result()
+        self._call.result()
 
     def __enter__(self) -> Any:
         return self

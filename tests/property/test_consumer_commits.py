@@ -28,24 +28,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from wasmline import dead_letters
-from wasmline.consumer import (
-    ConsumerOptions,
-    Delivery,
-    Ordering,
-    Outcome,
-    Output,
-    RetryPolicy,
-    assignment,
-    offset_codec,
-)
-from wasmline.consumer import offsets as offsets_module
-from wasmline.consumer import owner as owner_module
-from wasmline.consumer import progress as progress_module
-from wasmline.consumer.backend import transactional_id
-from wasmline.consumer.memory import MemoryBackend, MemoryCluster, MemoryWriter
-from wasmline.consumer.owner import Owner
+from wasmline.consumer import ConsumerOptions, Delivery, Ordering, Outcome, Output, RetryPolicy
+from wasmline.consumer.backends.memory import MemoryBackend, MemoryCluster, MemoryTransactionalProducer
 from wasmline.consumer.records import ConsumedRecord
-from wasmline.consumer.work import Batch, PartitionWork
+from wasmline.consumer.runtime import committer as progress_module
+from wasmline.consumer.runtime import control_loop as owner_module
+from wasmline.consumer.runtime import partition_lifecycle
+from wasmline.consumer.runtime.control_loop import ControlLoop
+from wasmline.consumer.state import offsets as offsets_module
+from wasmline.consumer.state.work_manager import Batch, PartitionWork
 from wasmline.errors import (
     BrokerUnavailable,
     CommitFailed,
@@ -56,7 +47,9 @@ from wasmline.errors import (
     TerminalFailure,
     WasmlineError,
 )
+from wasmline.offset_maps import codec
 from wasmline.records import TopicPartition
+from wasmline.transactional_ids import transactional_id
 
 PARTITIONS = [TopicPartition("in", number) for number in range(2)]
 KEYS = [b"a", b"b", b"c", b"d", b"e", b"f", b"g", b"h", None]
@@ -78,17 +71,17 @@ FAILURES: list[tuple[WasmlineError | None, bool]] = [
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "100"))
 CHANCE = st.integers(0, 2**32).map(Random)
 INTERRUPTED: list[tuple[tuple[str, ...], str, int]] = [
-    (("progress.py",), "", 9),
-    (("exactly_once.py", "at_least_once.py"), "", 9),
-    (("exactly_once.py", "at_least_once.py"), "_finish", 4),
+    (("committer.py",), "", 9),
+    (("transactional_committer.py", "at_least_once_committer.py"), "", 9),
+    (("transactional_committer.py", "at_least_once_committer.py"), "_take_results", 4),
     (("offsets.py",), "", 9),
-    (("owner.py", "assignment.py", "work.py", "shards.py"), "", 9),
+    (("control_loop.py", "partition_lifecycle.py", "work_manager.py", "shards.py"), "", 9),
 ]
 """Modules, a function of theirs or all, and how many bits the number of the line has."""
 
 
 class Round:
-    """Stands for Errand: a call that is made when the test says, or never answered."""
+    """Stands for BackgroundCall: a call that is made when the test says, or never answered."""
 
     begun: Sequence[Round] = ()
     shortest_refused = sys.maxsize
@@ -138,7 +131,7 @@ class Round:
 
 
 class Reading:
-    """Stands for Errand: a call that is made when it is looked for the second time."""
+    """Stands for BackgroundCall: a call that is made when it is looked for the second time."""
 
     def __init__(self, call: Callable[[], Any]) -> None:
         self._call = call
@@ -253,7 +246,7 @@ class Commits(RuleBasedStateMachine):
         delivery=st.sampled_from([Delivery.EXACTLY_ONCE, Delivery.EXACTLY_ONCE, Delivery.AT_LEAST_ONCE]),
         batch_size=st.sampled_from([None, 1, 4]),
         letters=st.booleans(),
-        limits=st.sampled_from([(4, 8), (8, 8), (8, 12), (offset_codec.PRESSURE, offset_codec.MAX_LENGTH)]),
+        limits=st.sampled_from([(4, 8), (8, 8), (8, 12), (codec.BACK_PRESSURE_LENGTH, codec.MAX_METADATA_LENGTH)]),
         keeps=st.sampled_from([1, 1, 2, 100]),
         most=st.sampled_from([(8, 10**6), (1_000, 60), (1_000, 10**6)]),
         dead_bytes=st.sampled_from([MOST_BYTES, MOST_BYTES, 100]),
@@ -275,18 +268,23 @@ class Commits(RuleBasedStateMachine):
         room: int,
     ) -> None:
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(offset_codec, "PRESSURE", limits[0])
-        self.patch.setattr(offset_codec, "MAX_LENGTH", limits[1])
+        self.patch.setattr(codec, "BACK_PRESSURE_LENGTH", limits[0])
+        self.patch.setattr(codec, "MAX_METADATA_LENGTH", limits[1])
         self.patch.setattr(offsets_module, "MEASURED_CALLS", measured)
         self.patch.setattr(offsets_module, "LONG_RANGE_OFFSETS", 4)
-        self.patch.setattr(assignment, "BACK_OFF", 0.0)
-        for wait in ("LOOK", "IDLE", "LINGER", "AGAIN"):
+        self.patch.setattr(partition_lifecycle, "RETRY_BACKOFF_S", 0.0)
+        for wait in (
+            "BUSY_POLL_INTERVAL_S",
+            "IDLE_POLL_TIMEOUT_S",
+            "RESULT_LINGER_S",
+            "LAST_COMMIT_RETRY_INTERVAL_S",
+        ):
             self.patch.setattr(owner_module, wait, 0.0)
         self.clock = Clock()
         self.patch.setattr(owner_module, "time", self.clock)
-        self.patch.setattr(assignment, "time", self.clock)
-        self.patch.setattr(progress_module, "Errand", Round)
-        self.patch.setattr(assignment, "Errand", Reading)
+        self.patch.setattr(partition_lifecycle, "time", self.clock)
+        self.patch.setattr(progress_module, "BackgroundCall", Round)
+        self.patch.setattr(partition_lifecycle, "BackgroundCall", Reading)
         Round.begun, Round.interrupted = [], False
         self.options = ConsumerOptions(
             topics=("in",),
@@ -321,9 +319,11 @@ class Commits(RuleBasedStateMachine):
         self.sink = Sink(self.cluster)
         self.patch.setattr(self.backend, "sink", self.sink)
         Round.shortest_refused = sys.maxsize
-        self.owner = Owner(self.options, self.backend, self.handlers, self.mailbox)
-        self.patch.setattr(self.owner._assignment, "restart", partial(self.restart, self.owner._assignment.restart))
-        self.patch.setattr(self.owner._progress, "_replace", partial(self.replace, self.owner._progress._replace))
+        self.owner = ControlLoop(self.options, self.backend, self.handlers, self.mailbox)
+        self.patch.setattr(self.owner._lifecycle, "restart", partial(self.restart, self.owner._lifecycle.restart))
+        self.patch.setattr(
+            self.owner._committer, "_substitute", partial(self.replace, self.owner._committer._substitute)
+        )
         self.backend.source.open(self.owner)
 
     def restart(
@@ -382,19 +382,19 @@ class Commits(RuleBasedStateMachine):
         self.sink.chance, self.sink.trouble = chance, chance.choice([0.0, 0.0, 0.1])
         trouble, failing = chance.choice([0.0, 0.0, 0.5]), chance.choice([0.0, 0.0, 0.5])
         for _ in range(chance.randrange(1, 8)):
-            self.turn()
+            self.run_once()
             self.bring_back(haste, trouble, chance)
-            self.turn()
+            self.run_once()
             if chance.random() < haste:
                 self.commit()
-            self.turn()
+            self.run_once()
             if chance.random() < haste:
                 self.carry_out(chance.choice(FAILURES) if chance.random() < failing else (None, False), chance)
             self.what_is_committed_has_its_outputs()
 
-    def turn(self) -> None:
+    def run_once(self) -> None:
         with self.ending():
-            self.owner.turn()
+            self.owner.run_once()
 
     def bring_back(self, haste: float, trouble: float, chance: Random) -> None:
         """Some calls return, in any order."""
@@ -430,9 +430,11 @@ class Commits(RuleBasedStateMachine):
     def commit(self) -> None:
         """Begin a round; it is carried out later, or never."""
         with self.ending():
-            begins = not self.owner._progress.is_busy and self.owner._progress.commit() and self.owner._progress.is_busy
+            begins = (
+                not self.owner._committer.is_busy and self.owner._committer.commit() and self.owner._committer.is_busy
+            )
             if begins and Round.begun:
-                commits = self.owner._progress._commits
+                commits = self.owner._committer._commits
                 Round.begun[-1].lengths = {work.partition: len(commit.metadata) for work, commit in commits.items()}
                 assert max(Round.begun[-1].lengths.values(), default=-1) < Round.shortest_refused
 
@@ -456,9 +458,9 @@ class Commits(RuleBasedStateMachine):
 
     def begin_round(self, chance: Random) -> None:
         self.produce(chance.randrange(2), chance)
-        self.turn()
+        self.run_once()
         self.bring_back(1.0, 0.0, chance)
-        self.turn()
+        self.run_once()
         self.commit()
 
     @rule(chance=CHANCE)
@@ -467,9 +469,9 @@ class Commits(RuleBasedStateMachine):
         self.live(chance)
         self.begin_round(chance)
         for each in Round.begun:
-            each.age = progress_module.GIVE_UP
-        works, owner, self.hangs = list(self.owner._progress._commits), self.owner, True
-        self.turn()
+            each.age = progress_module.COMMIT_TIMEOUT_S
+        works, owner, self.hangs = list(self.owner._committer._commits), self.owner, True
+        self.run_once()
         assert self.owner is not owner or all(work.closed for work in works), "it begins anew"
         self.hangs = False
 
@@ -498,10 +500,10 @@ class Commits(RuleBasedStateMachine):
         while is_answered and Round.begun:
             self.carry_out((None, False), chance)
         self.backend.expel()
-        self.turn()
+        self.run_once()
         while Round.begun:
             self.carry_out((None, False), chance)
-        self.turn()
+        self.run_once()
 
     @rule(partition=st.sampled_from(PARTITIONS), chance=CHANCE)
     def compact(self, partition: TopicPartition, chance: Random) -> None:
@@ -513,7 +515,7 @@ class Commits(RuleBasedStateMachine):
     @rule(partition=st.sampled_from(PARTITIONS), chance=CHANCE)
     def fence(self, partition: TopicPartition, chance: Random) -> None:
         self.live(chance)
-        MemoryWriter(self.cluster, transactional_id("g", partition))
+        MemoryTransactionalProducer(self.cluster, transactional_id("g", partition))
 
     @rule(chance=CHANCE)
     def interrupt(self, chance: Random) -> None:
@@ -532,7 +534,7 @@ class Commits(RuleBasedStateMachine):
                     raise KeyboardInterrupt
             return trace
 
-        self.turn()
+        self.run_once()
         before = sys.gettrace()
         Round.interrupted = chance.random() < 0.3
         with self.ending():
@@ -540,10 +542,10 @@ class Commits(RuleBasedStateMachine):
             try:
                 for _ in range(3):
                     self.bring_back(0.8, 0.0, chance)
-                    self.owner.turn()
-                    self.owner._progress.commit()
+                    self.owner.run_once()
+                    self.owner._committer.commit()
                     self.carry_out((None, False), chance)
-                    self.owner.turn()
+                    self.owner.run_once()
             finally:
                 sys.settrace(before)
                 Round.interrupted = False
@@ -554,7 +556,7 @@ class Commits(RuleBasedStateMachine):
         """Return the records that are committed as done."""
         found = set()
         for partition, left in self.cluster.committed("g").items():
-            highest, incompletes = offset_codec.decode(left.metadata, left.offset)
+            highest, incompletes = codec.decode(left.metadata, left.offset)
             numbers = set(range(max(left.offset, highest + 1))) - set(incompletes)
             found |= {b"%d/%d" % (partition.partition, number) for number in numbers}
         return found
@@ -606,7 +608,7 @@ class Commits(RuleBasedStateMachine):
         if self.sink.is_full:
             assert all(batch.work.offsets.blocked for batch in batches)
         if self.once:
-            progress: Any = self.owner._progress
+            progress: Any = self.owner._committer
             outputs = [each.output for waiting in progress._outputs.values() for each in waiting.waiting]
             if len(outputs) >= self.options.buffer_records or (
                 sum(output.size for output in outputs) >= self.options.buffer_bytes
@@ -628,11 +630,11 @@ class Commits(RuleBasedStateMachine):
         ends = {partition: self.cluster.log(partition).end for partition in PARTITIONS}
         for _ in range(50 + 4 * len(self.cluster.records("in"))):
             self.bring_back(1.0, 0.0, chance)
-            self.turn()
+            self.run_once()
             self.commit()
             while Round.begun:
                 self.carry_out((None, False), chance)
-            self.turn()
+            self.run_once()
             if {each: left.offset for each, left in self.cluster.committed("g").items()} == ends:
                 break
         else:

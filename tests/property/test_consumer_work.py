@@ -12,12 +12,12 @@ from hypothesis import HealthCheck, note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from wasmline.consumer import offset_codec
-from wasmline.consumer.offsets import Commit, Start
 from wasmline.consumer.options import ConsumerOptions, NullKeys, Ordering, RetryPolicy
 from wasmline.consumer.records import ConsumedRecord
-from wasmline.consumer.work import Batch, GivenUp, PartitionWork, Work
+from wasmline.consumer.state.offsets import Commit, Start
+from wasmline.consumer.state.work_manager import Batch, GivenUp, PartitionWork, WorkManager
 from wasmline.errors import TerminalFailure
+from wasmline.offset_maps import codec
 from wasmline.records import TopicPartition
 
 PARTITIONS = [TopicPartition("orders", number) for number in range(2)]
@@ -96,17 +96,17 @@ class Consumer(RuleBasedStateMachine):
         ordering=st.sampled_from([Ordering.KEY, Ordering.KEY, *Ordering]),
         null_keys=st.sampled_from(NullKeys),
         batch_size=st.sampled_from([None, 1, 3, 50]),
-        limits=st.sampled_from([(8, 12), (16, 24), (offset_codec.PRESSURE, offset_codec.MAX_LENGTH)]),
+        limits=st.sampled_from([(8, 12), (16, 24), (codec.BACK_PRESSURE_LENGTH, codec.MAX_METADATA_LENGTH)]),
         first=st.sampled_from([0, 1000]),
     )
     def begin(
         self, ordering: Ordering, null_keys: NullKeys, batch_size: int | None, limits: tuple[int, int], first: int
     ) -> None:
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(offset_codec, "PRESSURE", limits[0])
-        self.patch.setattr(offset_codec, "MAX_LENGTH", limits[1])
+        self.patch.setattr(codec, "BACK_PRESSURE_LENGTH", limits[0])
+        self.patch.setattr(codec, "MAX_METADATA_LENGTH", limits[1])
         self.ordering, self.null_keys, self.most = ordering, null_keys, batch_size or 1
-        self.work = Work(
+        self.work = WorkManager(
             ConsumerOptions(
                 topics=("orders",),
                 group_id="group",
@@ -207,7 +207,7 @@ class Consumer(RuleBasedStateMachine):
     @rule(partition=st.sampled_from(PARTITIONS), limit=st.integers(1, 20), chance=CHANCE)
     def restart(self, partition: TopicPartition, limit: int, chance: Random) -> None:
         """What is done is committed, and somebody goes on from there."""
-        self.turn(rounds=2, trouble=0.3, haste=0.6, chance=chance)
+        self.run_once(rounds=2, trouble=0.3, haste=0.6, chance=chance)
         self.commit([partition], stored=True, acknowledged=True)
         self.give_up(partition)
         start = self.start(partition)
@@ -221,7 +221,7 @@ class Consumer(RuleBasedStateMachine):
         if not commits:
             return None
         commit = chance.choice(commits[-3:]) if chance else commits[-1]
-        highest, incompletes = offset_codec.decode(commit.text, commit.offset)
+        highest, incompletes = codec.decode(commit.text, commit.offset)
         assert (highest, incompletes) == (commit.highest, commit.incompletes)
         return Start(commit.offset, highest, incompletes)
 
@@ -263,7 +263,7 @@ class Consumer(RuleBasedStateMachine):
         haste=st.sampled_from([0.2, 0.6, 1.0]),
         chance=CHANCE,
     )
-    def turn(self, rounds: int, trouble: float, haste: float, chance: Random) -> None:
+    def run_once(self, rounds: int, trouble: float, haste: float, chance: Random) -> None:
         """Some records are read, some are handed out, some come back, and some of those are done."""
         for _ in range(rounds):
             self.now += chance.choice([0.0, 0.5, 1.0, 5.0])
@@ -495,15 +495,15 @@ class Consumer(RuleBasedStateMachine):
         """Of a moment whose map is too large nothing is committed, but of the last one whose map was not."""
         if view.changes and (view.fitting is None or view.changes > view.fitting[1]):
             snapshot = self.snapshot(view)
-            view.blocked = len(snapshot.text) > offset_codec.PRESSURE
-            if len(snapshot.text) <= offset_codec.MAX_LENGTH:
+            view.blocked = len(snapshot.text) > codec.BACK_PRESSURE_LENGTH
+            if len(snapshot.text) <= codec.MAX_METADATA_LENGTH:
                 view.fitting = snapshot, view.changes
 
     def snapshot(self, view: View) -> Snapshot:
         """What is to be committed: no incomplete offset lies below it, or counts as finished in the map."""
         assert view.base is not None
         incompletes = view.incompletes
-        text = offset_codec.encode(view.base, view.highest, incompletes)
+        text = codec.encode(view.base, view.highest, incompletes)
         if not text:
             return Snapshot(view.base, view.base - 1, (), "")
         return Snapshot(

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from delivery.accounting import DeadLetter, Feature, Raw, verify
 from delivery.contract import Violation
-from delivery.reference import transform
+from delivery.reference_transform import transform
+from delivery.verification import DeadLetter, Feature, Raw, verify
 from wasmline.dead_letters import ERROR, REASON, SOURCE_OFFSET, SOURCE_PARTITION
 from wasmline.errors import VerificationFailed
 

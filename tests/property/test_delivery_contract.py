@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delivery.contract import FEATURES, Violation, number, read
-from delivery.reference import transform
+from delivery.reference_transform import transform
 
 CELLS = st.one_of(
     st.sampled_from([b"12.5", b"-3", b"1e400", b"", b" 7 ", b"nan", b'"a,b"', b"\xa0x\xff"]), st.binary(max_size=6)

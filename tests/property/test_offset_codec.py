@@ -8,8 +8,8 @@ from itertools import groupby
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wasmline.consumer.encodings import Encoding
-from wasmline.consumer.offset_codec import decode, encode, encode_as, parse
+from wasmline.offset_maps.codec import decode, encode, encode_as, parse
+from wasmline.offset_maps.encodings import Encoding
 
 BASES = st.one_of(st.integers(0, 20), st.integers(0, 2**62))
 RUNS = st.lists(st.one_of(st.integers(1, 3), st.integers(1, 90)), min_size=1, max_size=40)

@@ -24,9 +24,9 @@ from confluent_kafka import (
 from confluent_kafka.admin import ConfigResource, OffsetSpec  # type: ignore[attr-defined]
 
 from virtual import OUTSIDE, Process, Runtime
-from wasmline.consumer.memory import MemoryCluster, MemoryWriter
-from wasmline.consumer.memory.group import Member
-from wasmline.consumer.memory.log import Log
+from wasmline.consumer.backends.memory import MemoryCluster, MemoryTransactionalProducer
+from wasmline.consumer.backends.memory.group import Member
+from wasmline.consumer.backends.memory.partition_log import Log
 from wasmline.consumer.records import Output
 from wasmline.errors import (
     BrokerUnavailable,
@@ -177,7 +177,7 @@ class MemoryProducer(Client):
     def __init__(self, settings: Mapping[str, Any]) -> None:
         super().__init__(settings)
         self._id = settings.get("transactional.id")
-        self._writer: MemoryWriter | None = None
+        self._writer: MemoryTransactionalProducer | None = None
         self._unsent: list[tuple[Output, Callable[[Any, Any], None] | None]] = []
         self._answers: list[tuple[Callable[[Any, Any], None], Any, Message]] = []
         self._failure: KafkaException | None = None
@@ -191,7 +191,7 @@ class MemoryProducer(Client):
     def init_transactions(self, timeout: float = -1) -> None:
         cluster = self.environment.request(timeout, "fence")
         timeout_s = float(self.settings.get("transaction.timeout.ms", 60_000)) / 1_000
-        self._writer = MemoryWriter(cluster, str(self._id), timeout_s=timeout_s)
+        self._writer = MemoryTransactionalProducer(cluster, str(self._id), timeout_s=timeout_s)
 
     def begin_transaction(self) -> None:
         if self._failure is not None and self._failure.args[0].fatal():
@@ -455,7 +455,7 @@ class MemoryConsumer(Client):
 
     def committed(self, partitions: Sequence[Any], timeout: float = REQUEST_S) -> Sequence[Any]:
         asked = [TopicPartition(each.topic, each.partition) for each in partitions]
-        found = MemoryDoor().committed(self, asked, timeout)
+        found = MemoryOffsetStore().committed(self, asked, timeout)
         offsets = {each: found[each].offset if each in found else OFFSET_INVALID for each in asked}
         return [confluent_kafka.TopicPartition(*each, offset) for each, offset in offsets.items()]
 
@@ -514,8 +514,8 @@ class MemoryConsumer(Client):
         return log.stable if self.committed_only else log.end
 
 
-class MemoryDoor:
-    """Committed offsets with their maps: see CommitDoor."""
+class MemoryOffsetStore:
+    """Committed offsets with their maps: see OffsetStore."""
 
     keeps_metadata = True
 

@@ -13,23 +13,24 @@ from zlib import crc32
 
 from clients import EVERYTHING
 from virtual import OUTSIDE, Actor, Process
-from wasmline.consumer import Output, backend
-from wasmline.consumer.backend import VIRTUAL_SHARDS
-from wasmline.consumer.memory import MemoryWriter
-from wasmline.consumer.memory.group import Member
-from wasmline.consumer.memory.log import Fate
-from wasmline.consumer.memory.writer import expire_ids, time_out
-from wasmline.deploy import BatchClaim, DeploymentLog, DeploymentSpec, JobLog, deploy
-from wasmline.deploy.topics import JOBS
+from wasmline import transactional_ids
+from wasmline.consumer import Output
+from wasmline.consumer.backends.memory import MemoryTransactionalProducer
+from wasmline.consumer.backends.memory.group import Member
+from wasmline.consumer.backends.memory.partition_log import Fate
+from wasmline.consumer.backends.memory.transactional_producer import expire_ids, time_out
+from wasmline.control import DeploymentLog, DeploymentSpec, DriverClaim, JobLog, deploy
+from wasmline.control.control_topics import JOBS
 from wasmline.errors import BrokerUnavailable
+from wasmline.job_offsets.run_plan import is_plain
 from wasmline.jobs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import KafkaConfig
 from wasmline.kafka.config import VARIABLE
-from wasmline.pipeline.lease import FROZEN
-from wasmline.pipeline.run_plan import is_plain
+from wasmline.leases.lease import RENEWAL_TIMEOUT_S
 from wasmline.records import CommittedOffset, TopicPartition
 from wasmline.registry import digest_of
 from wasmline.spark import main
+from wasmline.transactional_ids import VIRTUAL_SHARDS
 from world import SLOW, World
 
 CONFIG = KafkaConfig({"bootstrap.servers": "memory"})
@@ -229,7 +230,7 @@ class History:
         """Write records, plainly or in a transaction that is committed or aborted; some may take their time."""
         keys = SLOW_KEYS if is_slow else KEYS
         partition %= len(self.partitions)
-        writer = None if fate == "plain" else MemoryWriter(self.cluster, "producer")
+        writer = None if fate == "plain" else MemoryTransactionalProducer(self.cluster, "producer")
         for number in range(count):
             key = keys[number % len(keys)]
             output = Output(INPUT, b"%d" % self._topics, key, partition=partition)
@@ -340,7 +341,7 @@ class History:
     def _advance(self, runs: Sequence[Run], steps: int) -> None:
         """Let runs take so many steps; one that took none for a while has stood still."""
         for run in runs:
-            if self.runtime.seconds - run.seen_s > FROZEN:
+            if self.runtime.seconds - run.seen_s > RENEWAL_TIMEOUT_S:
                 self._tear(run)
                 for process in [each for each in self._processes(run) if not each.is_frozen]:
                     process.freeze(run.seen_s)
@@ -532,7 +533,7 @@ class History:
 
     def _install(self, shards: int) -> None:
         self._shards = shards
-        if shards == backend.VIRTUAL_SHARDS:
+        if shards == transactional_ids.VIRTUAL_SHARDS:
             return
         for name, module in list(sys.modules.items()):
             if name.startswith("wasmline.") and "VIRTUAL_SHARDS" in vars(module):
@@ -626,7 +627,7 @@ class History:
         spark = self.world.spark
         return run.name in spark.known - spark.batches and not run.is_torn
 
-    def _claim(self) -> BatchClaim | None:
+    def _claim(self) -> DriverClaim | None:
         """Return the newest claim that says something of the job's progress."""
         claim = self._jobs.last_batch(JOB, str(self.cluster.topic(INPUT).id))
         return claim if claim is not None and claim.checkpoint else None
@@ -725,7 +726,7 @@ class History:
             return
         run = next(each for each in self.runs if each.name == _run_of(process))
         if "worker" in process.name and wakes == process.wakes and not self._is_since(run, "outage"):
-            if process.slept_s > FROZEN:
+            if process.slept_s > RENEWAL_TIMEOUT_S:
                 self._violations.append(
                     f"{process.name} commits {offsets}, and stood still for {process.slept_s:.0f} s"
                 )

@@ -9,7 +9,7 @@ import pytest
 from bound_code import bound  # noqa: F401 - every test of this module uses it
 from history import CONFIG, GROUP, INPUT, JOB, History, Place
 from virtual import Process
-from wasmline.deploy import JobLog
+from wasmline.control import JobLog
 from wasmline.records import CommittedOffset, TopicPartition
 
 PLAIN = "microbatch", "at_least_once"

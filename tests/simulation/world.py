@@ -22,24 +22,34 @@ import pytest
 from confluent_kafka import admin
 
 import wasmline.consumer
-import wasmline.deploy
+import wasmline.control
+import wasmline.job_offsets
 import wasmline.kafka
+import wasmline.leases
 import wasmline.pipeline
 import wasmline.spark
 import wasmline.wasm
-from clients import Client, Environment, MemoryAdmin, MemoryConsumer, MemoryDoor, MemoryProducer
+from clients import Client, Environment, MemoryAdmin, MemoryConsumer, MemoryOffsetStore, MemoryProducer
 from spark_model import SLOTS, Checkpoint, Cluster, Spark
 from virtual import Future, Queue, Runtime, Threading, Time
-from wasmline.consumer.memory import MemoryCluster
-from wasmline.kafka import commit_metadata
+from wasmline.consumer.backends.memory import MemoryCluster
+from wasmline.kafka import offset_store
 from wasmline.kafka.transaction_requests import TransactionRequests
 from wasmline.records import OUTPUT_SCHEMA
 from wasmline.wasm import TransformResult, TransformRuntime
 
-PACKAGES = (wasmline.consumer, wasmline.deploy, wasmline.kafka, wasmline.pipeline, wasmline.spark)
+PACKAGES = (
+    wasmline.consumer,
+    wasmline.control,
+    wasmline.job_offsets,
+    wasmline.kafka,
+    wasmline.leases,
+    wasmline.pipeline,
+    wasmline.spark,
+)
 
 
-class PlainDoor(MemoryDoor):
+class OffsetsOnlyStore(MemoryOffsetStore):
     keeps_metadata = False
 
 
@@ -218,14 +228,14 @@ def checkpoint_state(spark: Spark, path: str) -> Any:
     """Stand for the reading of a checkpoint's files."""
     World.now().runtime.step()
     kept = spark.cluster.storage.get(path, Checkpoint())
-    kind = sys.modules["wasmline.pipeline.run_plan"].CheckpointState
+    kind = sys.modules["wasmline.job_offsets.run_plan"].CheckpointState
     return kind(planned=max(kept.offsets, default=-1), committed=max(kept.commits, default=-1))
 
 
 def bind_clocks(patch: pytest.MonkeyPatch) -> None:
     """Let the cluster in memory go by the time of the history under way."""
-    for name in ("cluster", "group", "writer"):
-        patch.setattr(importlib.import_module(f"wasmline.consumer.memory.{name}"), "time", Bound(time, "time"))
+    for name in ("cluster", "group", "transactional_producer"):
+        patch.setattr(importlib.import_module(f"wasmline.consumer.backends.memory.{name}"), "time", Bound(time, "time"))
 
 
 def install(patch: pytest.MonkeyPatch) -> None:
@@ -243,8 +253,8 @@ def install(patch: pytest.MonkeyPatch) -> None:
         id(confluent_kafka.Consumer): MemoryConsumer,
         id(confluent_kafka.Producer): MemoryProducer,
         id(admin.AdminClient): MemoryAdmin,
-        id(commit_metadata.ExactDoor): MemoryDoor,
-        id(commit_metadata.PlainDoor): PlainDoor,
+        id(offset_store.LibrdkafkaOffsetStore): MemoryOffsetStore,
+        id(offset_store.OffsetsOnlyStore): OffsetsOnlyStore,
         id(TransformRuntime): Guest,
         id(TransactionRequests): NothingHangs,
         id(pyspark.TaskContext): Context,
@@ -253,20 +263,26 @@ def install(patch: pytest.MonkeyPatch) -> None:
     if (checkpoint := sys.modules.get("wasmline.spark.checkpoint")) is not None:
         twins[id(checkpoint.checkpoint_state)] = checkpoint_state
     for name, module in list(sys.modules.items()):
-        if name == "wasmline.clock" or name.startswith(tuple(package.__name__ for package in PACKAGES)):
+        if name in ("wasmline.background_call", "wasmline.clock", "wasmline.transactional_ids") or name.startswith(
+            tuple(package.__name__ for package in PACKAGES)
+        ):
             for attribute, value in list(vars(module).items()):
                 if id(value) in twins or attribute == "VIRTUAL_SHARDS":  # which a history changes, and the patch resets
                     patch.setattr(module, attribute, twins.get(id(value), value))
     for name, attribute in (
-        ("wasmline.spark.task", "_idle"),
-        ("wasmline.spark.exactly_once", "_transactions"),
-        ("wasmline.pipeline.statuses", "_logs"),
-        ("wasmline.pipeline.handler", "_made"),
+        ("wasmline.spark.microbatch.task", "_idle"),
+        ("wasmline.spark.microbatch.exactly_once", "_transactions"),
+        ("wasmline.leases.lease_status", "_logs"),
+        ("wasmline.pipeline.transform_handler", "_made"),
     ):
         patch.setattr(sys.modules[name], attribute, ByProcess(name))
-    patch.setattr(sys.modules["wasmline.pipeline.handler"], "_making", LockByProcess())
-    patch.setattr(sys.modules["wasmline.pipeline.lease_worker"], "BATCH_SIZE", CALL)
-    patch.setattr(sys.modules["wasmline.spark.leases"], "watched", lambda _: nullcontext(lambda _: None))
-    patch.setattr(sys.modules["wasmline.spark.exactly_once"], "expr", lambda text: text)  # which asks the JVM
-    patch.setattr(sys.modules["wasmline.spark.parallel"], "slots", lambda _: SLOTS)
+    patch.setattr(sys.modules["wasmline.pipeline.transform_handler"], "_making", LockByProcess())
+    patch.setattr(sys.modules["wasmline.leases.lease_worker"], "MAX_CALL_RECORDS", CALL)
+    patch.setattr(
+        sys.modules["wasmline.spark.parallel.lease_source"], "under_watchdog", lambda _: nullcontext(lambda _: None)
+    )
+    patch.setattr(
+        sys.modules["wasmline.spark.microbatch.exactly_once"], "expr", lambda text: text
+    )  # which asks the JVM
+    patch.setattr(sys.modules["wasmline.spark.parallel.job"], "task_slots", lambda _: SLOTS)
     patch.setattr(sys.modules["wasmline.spark.main"], "session", lambda *given: World.now().session(*given))

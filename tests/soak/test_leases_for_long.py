@@ -15,7 +15,7 @@ from lease_rig import EXACTLY_ONCE, PATIENCE, ROOT, LeaseRig
 from memory import SETTINGS, Memory
 from rig import long
 from traffic import Feed, Record, Watch
-from wasmline.deploy import DeploymentSpec, deploy
+from wasmline.control import DeploymentSpec, deploy
 from wasmline.kafka import Topics, read_to_end
 from wasmline.local.process import wait_until
 from wasmline.registry import digest_of

@@ -13,10 +13,10 @@ from pathlib import Path
 import pyspark
 from pyspark.sql import SparkSession
 
-from wasmline.deploy import JobLog
+from wasmline.control import JobLog
 from wasmline.kafka import KafkaConfig
 from wasmline.local.jars import connector_jars
-from wasmline.spark.microbatch import MicrobatchJob
+from wasmline.spark.microbatch.job import MicrobatchJob
 from wasmline.spark.session import SETTINGS
 
 MASTER = "local-cluster[2,1,1024]"

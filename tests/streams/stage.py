@@ -14,10 +14,10 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from wasmline.deploy import DeploymentSpec, JobLog, ModuleStore, deploy
+from wasmline.control import DeploymentSpec, JobLog, ModuleStore, deploy
 from wasmline.jobs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import KafkaConfig, Topics, produce_all, read_to_end
-from wasmline.spark.main import stream_job
+from wasmline.spark.main import make_stream_job
 
 
 def unique(noun: str) -> str:
@@ -52,7 +52,7 @@ class Stage:
         order = self.order(**stream)
         assert self.spark is not None
         assert order.stream is not None
-        return stream_job(self.spark, self.config, order, order.stream).run()
+        return make_stream_job(self.spark, self.config, order, order.stream).run()
 
     @contextmanager
     def running(self, **stream: object) -> Iterator[JobSpec]:
@@ -60,7 +60,7 @@ class Stage:
         order = self.order(trigger_interval="200 milliseconds", **stream)
         assert self.spark is not None
         assert order.stream is not None
-        job = stream_job(self.spark, self.config, order, order.stream)
+        job = make_stream_job(self.spark, self.config, order, order.stream)
         with ThreadPoolExecutor(1) as thread:
             outcome = thread.submit(job.run)
             try:

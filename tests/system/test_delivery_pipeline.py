@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from delivery.report import DemoReport
-from wasmline.deploy import JobLog
+from wasmline.control import JobLog
 from wasmline.documents import decode
 from wasmline.local.process import wait_until
 from wasmline.testing.kafka import RunningKafka

@@ -4,17 +4,20 @@ from wasmline.build.builder import build
 from wasmline.build.project import TransformProject, load_project
 from wasmline.build.publish import publish_build
 from wasmline.build.report import BuildReport
-from wasmline.build.samples import SampleReport, bless, run_samples
+from wasmline.build.samples import SampleReport, accept_samples, run_samples
 from wasmline.build.scaffold import scaffold
+from wasmline.renames import renamed
 
 __all__ = [
     "BuildReport",
     "SampleReport",
     "TransformProject",
-    "bless",
+    "accept_samples",
     "build",
     "load_project",
     "publish_build",
     "run_samples",
     "scaffold",
 ]
+
+__getattr__ = renamed(__name__)

@@ -13,7 +13,7 @@ from wasmline.build.inputs import changed, digest
 from wasmline.build.project import FILE, TransformProject
 from wasmline.build.report import BuildReport
 from wasmline.build.revision import revision
-from wasmline.build.source import sources
+from wasmline.build.source_files import sources
 from wasmline.build.toolchains import toolchain_for
 from wasmline.cache_folder import cache_root, compiler_cache_folder
 from wasmline.errors import BuildFailed
@@ -90,6 +90,6 @@ def build(
 def _checked(wasm: bytes) -> tuple[int, tuple[str, ...]]:
     """Return the ABI version and the imports of a module that a transform host can run."""
     from wasmline.wasm import check_abi
-    from wasmline.wasm.declarations import declarations
+    from wasmline.wasm.binary import declarations
 
     return check_abi(wasm), tuple(sorted({str(item) for item in declarations(wasm).imports}))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from wasmline.build.sizes import parse_size
+from wasmline.build.memory_size import parse_size
 from wasmline.build.yaml_map import YamlMap
 from wasmline.errors import DeployError, InvalidProject, InvalidReference
 from wasmline.printable import bounded_line, printable

@@ -52,13 +52,13 @@ def run_samples(project: TransformProject, wasm: bytes) -> SampleReport:
         diff = "\n".join(line[:MAX_DIFF_LETTERS] for line in _difference(wanted, actual))
         raise SampleMismatch(
             f"{project.name}: the outputs of {INPUT} are not those of {EXPECTED}; if they are right, "
-            "`wasmline test --bless` makes them the expected ones",
+            "`wasmline test --accept` makes them the expected ones",
             diff=diff,
         )
     return report
 
 
-def bless(project: TransformProject, wasm: bytes) -> SampleReport:
+def accept_samples(project: TransformProject, wasm: bytes) -> SampleReport:
     """Make what the module does with the sample records the expected outcome."""
     actual, report = _run(project, wasm)
     path = project.output(EXPECTED)
@@ -97,7 +97,7 @@ def _run(project: TransformProject, wasm: bytes) -> tuple[list[str], SampleRepor
 
 
 def _expected(project: TransformProject) -> list[str]:
-    path, content = _file(project, EXPECTED, "`wasmline test --bless` writes it from what the module does now")
+    path, content = _file(project, EXPECTED, "`wasmline test --accept` writes it from what the module does now")
     lines = content.split(b"\n")  # a string of JSON may hold what else ends a line of text
     return [_canonical(line, path, number) for number, line in enumerate(lines, 1) if line.strip()]
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from wasmline.cli.columns import aligned
 from wasmline.cli.options import Variable, clock_option, kafka_config, kafka_option, registry_option, schemas_option
+from wasmline.cli.table import aligned
 from wasmline.printable import printable
 
 if TYPE_CHECKING:
-    from wasmline.deploy import Deployment
+    from wasmline.control import Deployment
     from wasmline.kafka import KafkaConfig
-    from wasmline.status import PartitionStatus
+    from wasmline.partition_status import PartitionStatus
     from wasmline.wasm import Schema
     from wasmline.wasm.context import Clock
 
@@ -52,8 +52,8 @@ def deploy(
     What its transform.yaml declares is taken unless an option says otherwise. FOLDER stands for the version that its
     transform.yaml names. A running job takes the new generation up at its next batch.
     """
-    from wasmline.deploy import DeploymentSpec
-    from wasmline.deploy import deploy as deploy_spec
+    from wasmline.control import DeploymentSpec
+    from wasmline.control import deploy as deploy_spec
     from wasmline.registry import FilesystemRegistry
 
     version, wasm = FilesystemRegistry(registry).load(*_named(reference))
@@ -77,7 +77,7 @@ def deploy(
 @click.option("--reason", default="paused from the command line", show_default=True, help="Shown to whoever looks.")
 def pause(name: str, settings: tuple[tuple[str, str], ...], reason: str) -> None:
     """Pause a deployment: its jobs begin no further batch."""
-    from wasmline.deploy import DeploymentLog
+    from wasmline.control import DeploymentLog
 
     DeploymentLog(kafka_config(settings)).pause(name, reason)
     click.echo("Transform paused!")
@@ -88,7 +88,7 @@ def pause(name: str, settings: tuple[tuple[str, str], ...], reason: str) -> None
 @kafka_option
 def resume(name: str, settings: tuple[tuple[str, str], ...]) -> None:
     """Let a paused deployment run again from where it stopped."""
-    from wasmline.deploy import DeploymentLog
+    from wasmline.control import DeploymentLog
 
     DeploymentLog(kafka_config(settings)).resume(name)
     click.echo("Transform resumed!")
@@ -100,11 +100,11 @@ def resume(name: str, settings: tuple[tuple[str, str], ...]) -> None:
 @click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def list_(settings: tuple[tuple[str, str], ...], detailed: bool, style: str) -> None:
     """List the deployed transforms with their progress."""
-    from wasmline.deploy import DeploymentLog, StatusLog
+    from wasmline.control import DeploymentLog, StatusTopic
 
     config = kafka_config(settings)
     deployments = DeploymentLog(config).all().values()
-    statuses = _living(config, StatusLog(config).all())
+    statuses = _living(config, StatusTopic(config).all())
     listed = [
         _summary(config, deployment, [each for each in statuses if each.transform == deployment.spec.name])
         for deployment in deployments
@@ -121,7 +121,7 @@ def _living(config: KafkaConfig, statuses: list[PartitionStatus]) -> list[Partit
     """Return the statuses oldest first, those of jobs whose run has ended as stopped: a killed driver says no more."""
     from dataclasses import replace
 
-    from wasmline.deploy import JobLog
+    from wasmline.control import JobLog
 
     jobs = JobLog(config)
     ended = set()

@@ -9,13 +9,13 @@ from typing import Any
 import click
 
 from wasmline.cli.options import registry_option
-from wasmline.cli.trial import Trial, find
+from wasmline.cli.runnable import RunnableTransform, resolve_transform
 from wasmline.documents import plain
 from wasmline.printable import printable
-from wasmline.wasm.inspection import Inspection, Item, MemorySize, Verdict
+from wasmline.wasm.inspection import Compatibility, Inspection, Item, MemorySize
 from wasmline.wasm.inspection import inspect as inspect_module
 
-LABEL = 15
+LABEL_COLUMNS = 15
 
 
 @click.command()
@@ -27,24 +27,24 @@ def inspect(transform: str, as_json: bool, registry: str) -> None:
 
     Nothing of it is run. A broker is judged by Redpanda's default settings, without asking one.
     """
-    trial = find(transform, registry)
+    trial = resolve_transform(transform, registry)
     found = inspect_module(trial.wasm, trial.limits)
     if as_json:
         click.echo(json.dumps(_document(trial, found), indent=2))
         return
     for label, lines in _table(trial, found):
         for line in lines:
-            click.echo(f"{label:{LABEL}}{printable(line)}")
+            click.echo(f"{label:{LABEL_COLUMNS}}{printable(line)}")
             label = ""
 
 
-def _document(trial: Trial, found: Inspection) -> dict[str, Any]:
+def _document(trial: RunnableTransform, found: Inspection) -> dict[str, Any]:
     """Return the inspection, with the name and the limits, which are null where nobody declared any."""
     limits = {"memory_bytes": trial.limits.memory_bytes, "timeout_ms": trial.limits.cpu_ms_per_record}
     return {"name": trial.context.name, **plain(found), "limits": limits if trial.declared else None}
 
 
-def _table(trial: Trial, found: Inspection) -> Iterator[tuple[str, Iterable[str]]]:
+def _table(trial: RunnableTransform, found: Inspection) -> Iterator[tuple[str, Iterable[str]]]:
     """Return labels and the lines that belong to each."""
     yield "name", [trial.context.name]
     yield "digest", [found.digest]
@@ -66,7 +66,7 @@ def _memory(memory: MemorySize) -> str:
     return f"{text}, at most {memory.maximum_pages:,} pages ({memory.maximum_bytes:,} bytes)"
 
 
-def _limits(trial: Trial) -> str:
+def _limits(trial: RunnableTransform) -> str:
     if not trial.declared:
         return "none declared"
     return f"{trial.limits.memory_bytes:,} bytes of memory, {trial.limits.cpu_ms_per_record:,} ms per record"
@@ -78,5 +78,5 @@ def _items(items: tuple[Item, ...]) -> list[str]:
     return [f"{name:{width}}  {item.kind} {item.type}" for name, item in zip(names, items, strict=True)] or ["none"]
 
 
-def _verdict(verdict: Verdict) -> list[str]:
+def _verdict(verdict: Compatibility) -> list[str]:
     return ["accepts it"] if verdict.accepted else ["refuses it", *(f"- {reason}" for reason in verdict.reasons)]

@@ -9,7 +9,7 @@ import click
 
 from wasmline.errors import LocalError
 
-DOWN = 3
+EXIT_NOT_RUNNING = 3
 
 folder_option = click.option(
     "--folder",
@@ -102,4 +102,4 @@ def status(folder: Path) -> None:
     for node in kafka.cluster.nodes if kafka.cluster.nodes[0].port else ():
         up = node.id in running
         click.echo(f"{node.id:<6}{'up' if up else 'down':<7}{node.port:<7}{node.pid if up else '-'}")
-    sys.exit(0 if len(running) == len(kafka.cluster.nodes) else DOWN)
+    sys.exit(0 if len(running) == len(kafka.cluster.nodes) else EXIT_NOT_RUNNING)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
 
-from wasmline.build.sizes import parse_size
+from wasmline.build.memory_size import parse_size
 from wasmline.cli.schema import SchemaFile
 from wasmline.wasm.context import Clock
 

@@ -31,7 +31,7 @@ def init(folder: Path, language: str, name: str | None) -> None:
 def build(folder: Path, output: Path | None, as_json: bool, allow_build_scripts: bool) -> None:
     """Build the project in FOLDER (default: here) to a WebAssembly module."""
     from wasmline.build import load_project
-    from wasmline.cli.building import built
+    from wasmline.cli.build_progress import built
     from wasmline.documents import encode
 
     report, _ = built(load_project(folder), output=output, allow_build_scripts=allow_build_scripts)
@@ -44,17 +44,18 @@ def build(folder: Path, output: Path | None, as_json: bool, allow_build_scripts:
 
 @click.command()
 @folder_argument
-@click.option("--bless", is_flag=True, help="Make what the transform does now the expected outcome.")
+@click.option("--accept", is_flag=True, help="Make what the transform does now the expected outcome.")
+@click.option("--bless", is_flag=True, hidden=True)  # the name of --accept until 0.2.0
 @build_scripts_option
-def test(folder: Path, bless: bool, allow_build_scripts: bool) -> None:
+def test(folder: Path, accept: bool, bless: bool, allow_build_scripts: bool) -> None:
     """Build the project in FOLDER and compare what it makes of its samples with what is expected."""
-    from wasmline.build import bless as make_expected
-    from wasmline.build import load_project, run_samples
-    from wasmline.cli.building import built
+    from wasmline.build import accept_samples, load_project, run_samples
+    from wasmline.cli.build_progress import built
 
+    accept = accept or bless
     project = load_project(folder)
     _, wasm = built(project, allow_build_scripts=allow_build_scripts)
-    report = make_expected(project, wasm) if bless else run_samples(project, wasm)
-    verdict = "are now the expected ones" if bless else "as expected"
+    report = accept_samples(project, wasm) if accept else run_samples(project, wasm)
+    verdict = "are now the expected ones" if accept else "as expected"
     counts = f"{report.records} records, {report.outputs} outputs, {report.failures} failures"
     click.echo(f"{project.name}: {counts} {verdict}")

@@ -19,7 +19,7 @@ def publish(folder: Path, registry: str, allow_build_scripts: bool) -> None:
     Publishing the same bytes again changes nothing; other bytes need another version.
     """
     from wasmline.build import load_project, publish_build
-    from wasmline.cli.building import built
+    from wasmline.cli.build_progress import built
     from wasmline.registry import FilesystemRegistry
 
     project = load_project(folder)

@@ -12,11 +12,11 @@ import click
 
 from wasmline.build.jsonl import output_lines, read_batches
 from wasmline.cli.options import guest_options, registry_option
-from wasmline.cli.trial import Trial, find
+from wasmline.cli.runnable import RunnableTransform, resolve_transform
 from wasmline.printable import printable
 from wasmline.wasm import TransformResult, TransformRuntime
 
-SOME_FAILED = 3
+EXIT_RECORDS_FAILED = 3
 
 
 @click.command()
@@ -44,13 +44,13 @@ def run(ctx: click.Context, /, transform: str, logs: str | None, registry: str, 
     Strings are UTF-8, other bytes {"base64": "..."}; only the value is required. A failing record does not end the
     run, but the exit status is 3.
     """
-    trial = find(transform, registry).adjusted(**guest)
+    trial = resolve_transform(transform, registry).adjusted(**guest)
     with _log_file(logs) as log_file:
         failed = _pipe(trial, log_file, shown=logs == "-")
-    ctx.exit(SOME_FAILED if failed else 0)
+    ctx.exit(EXIT_RECORDS_FAILED if failed else 0)
 
 
-def _pipe(trial: Trial, log_file: BinaryIO | None, *, shown: bool) -> int:
+def _pipe(trial: RunnableTransform, log_file: BinaryIO | None, *, shown: bool) -> int:
     """Transform stdin to stdout, batch by batch, and return how many records failed."""
     stdin, stdout = _bytes_of(sys.stdin, "stdin"), _bytes_of(sys.stdout, "stdout")
     failed = 0

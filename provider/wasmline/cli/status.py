@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wasmline.cli.columns import aligned
 from wasmline.cli.options import kafka_config, kafka_option
+from wasmline.cli.table import aligned
 from wasmline.clock import now_ms
 from wasmline.printable import printable
 
 if TYPE_CHECKING:
-    from wasmline.deploy import JobBoard, JobStanding, PartitionTotals
-    from wasmline.status import PartitionStatus
+    from wasmline.control import JobStatus, JobStatusReader, PartitionTotals
+    from wasmline.partition_status import PartitionStatus
 
-LOOK = 1.0
+POLL_INTERVAL_S = 1.0
 """Seconds between two looks."""
 
 COLUMNS = (
@@ -47,9 +47,9 @@ def status(job: str, settings: tuple[tuple[str, str], ...], watch: bool | None, 
     RATE is in records per second, SINCE the offset where the generation began, AGE how long ago the driver spoke. Lags
     are as of now.
     """
-    from wasmline.deploy import JobBoard
+    from wasmline.control import JobStatusReader
 
-    board = JobBoard(kafka_config(settings))
+    board = JobStatusReader(kafka_config(settings))
     terminal = sys.stdout.isatty() and not as_json
     try:
         if terminal and watch is not False:
@@ -64,7 +64,7 @@ def status(job: str, settings: tuple[tuple[str, str], ...], watch: bool | None, 
         board.close()
 
 
-def _live(board: JobBoard, job: str) -> None:
+def _live(board: JobStatusReader, job: str) -> None:
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
@@ -75,11 +75,11 @@ def _live(board: JobBoard, job: str) -> None:
             live.update(Text(text(standing, now_ms()), no_wrap=True, overflow="crop"), refresh=True)
             if standing.ended:
                 return
-            time.sleep(LOOK)
+            time.sleep(POLL_INTERVAL_S)
             standing = board.look(job)
 
 
-def _lines(board: JobBoard, job: str, as_json: bool) -> None:
+def _lines(board: JobStatusReader, job: str, as_json: bool) -> None:
     told = None
     while True:
         standing = board.look(job)
@@ -88,10 +88,10 @@ def _lines(board: JobBoard, job: str, as_json: bool) -> None:
             told = standing
         if standing.ended:
             return
-        time.sleep(LOOK)
+        time.sleep(POLL_INTERVAL_S)
 
 
-def _shown(standing: JobStanding, as_json: bool) -> str:
+def _shown(standing: JobStatus, as_json: bool) -> str:
     if not as_json:
         return text(standing, now_ms())
     from wasmline.documents import encode
@@ -99,9 +99,9 @@ def _shown(standing: JobStanding, as_json: bool) -> str:
     return encode(document(standing)).decode()
 
 
-def document(standing: JobStanding) -> dict[str, Any]:
+def document(standing: JobStatus) -> dict[str, Any]:
     """Return a standing for machines; ``partitions`` have the fields of PartitionStatus."""
-    from wasmline.deploy import PartitionTotals
+    from wasmline.control import PartitionTotals
     from wasmline.documents import plain
 
     order, report = standing.order, standing.report
@@ -121,9 +121,9 @@ def document(standing: JobStanding) -> dict[str, Any]:
     }
 
 
-def text(standing: JobStanding, now: int) -> str:
+def text(standing: JobStatus, now: int) -> str:
     """Return a standing for people at Unix time ``now`` in milliseconds."""
-    from wasmline.deploy import PartitionTotals
+    from wasmline.control import PartitionTotals
 
     lines = [printable(_run(standing, now))]
     if standing.partitions:
@@ -135,7 +135,7 @@ def text(standing: JobStanding, now: int) -> str:
     return printable("\n".join(lines), lines=True)
 
 
-def _run(standing: JobStanding, now: int) -> str:
+def _run(standing: JobStatus, now: int) -> str:
     spec, report = standing.order.spec, standing.report
     words = [spec.job, "ordered" if report is None else report.state.value]
     if standing.order.wanted == "stopped" and not standing.ended:

@@ -10,16 +10,16 @@ from typing import Any
 
 import click
 
-from wasmline.cli.attendance import attend
-from wasmline.cli.handler import load
+from wasmline.cli.consumer_runner import run_until_signalled
+from wasmline.cli.handler_option import load_handler
 from wasmline.cli.options import guest_options, kafka_option, registry_option
-from wasmline.cli.trial import Trial, find
+from wasmline.cli.runnable import RunnableTransform, resolve_transform
 from wasmline.consumer import ConsumerHealth, ConsumerOptions, Delivery, ParallelConsumer, PerThread, RetryPolicy
 from wasmline.consumer.handlers import Handler
-from wasmline.deploy import DeploymentSpec, require_topics
+from wasmline.control import DeploymentSpec, require_topics
+from wasmline.job_offsets.end_offsets import CatchUpTarget, snapshot_end_offsets
 from wasmline.kafka import KafkaConfig, Topics
-from wasmline.pipeline.ends import Ends, ends_now
-from wasmline.pipeline.handler import BATCH_SIZE, TransformHandler
+from wasmline.pipeline.transform_handler import MAX_CALL_RECORDS, TransformHandler
 from wasmline.registry import digest_of
 
 UNPUBLISHED = "unpublished"
@@ -58,7 +58,7 @@ GUEST = ("env", "output_topics", "memory", "clock", "schemas", "timeout_ms")
 @click.option(
     "--batch-size",
     type=click.IntRange(min=1),
-    help=f"Give the handler lists of up to so many records.  [default: one record; a module gets {BATCH_SIZE:,}]",
+    help=f"Give the handler lists of up to so many records.  [default: one record; a module gets {MAX_CALL_RECORDS:,}]",
 )
 @click.option(
     "--delivery",
@@ -110,11 +110,13 @@ def worker(
     config = KafkaConfig.completed(dict(settings))
     handler: Handler | PerThread
     if transform is not None:
-        handler, options = _transform(config, topics, chosen, find(transform, registry), guest, max_failure_share)
+        handler, options = _transform(
+            config, topics, chosen, resolve_transform(transform, registry), guest, max_failure_share
+        )
     elif any(value for name, value in guest.items() if name != "clock"):
         raise click.UsageError("--env, --output-topic, --memory, --schema and --timeout-ms are for --module")
     elif function is not None:
-        handler, options = load(function), _options(config, topics, chosen)
+        handler, options = load_handler(function), _options(config, topics, chosen)
     if stop_at_end and any(topic.startswith("^") for topic in options.topics):
         raise click.UsageError("--stop-at-end needs the topics by name")
     if stop_at_end and config.properties.get("auto.offset.reset", EARLIEST) != EARLIEST:
@@ -123,17 +125,17 @@ def worker(
     if stop_at_end:
         # Exactly once, what is done and not committed has no outputs yet.
         exact = options.delivery is Delivery.EXACTLY_ONCE
-        ended = partial(Ends(config, ends_now(config, options.topics)).reached, committed=exact)
+        ended = partial(CatchUpTarget(config, snapshot_end_offsets(config, options.topics)).reached, committed=exact)
     consumer = ParallelConsumer(options)
     with _metrics(consumer, metrics_port):
-        attend(consumer, handler, ended)
+        run_until_signalled(consumer, handler, ended)
 
 
 def _transform(
     config: KafkaConfig,
     topics: tuple[str, ...],
     chosen: dict[str, Any],
-    trial: Trial,
+    trial: RunnableTransform,
     guest: dict[str, Any],
     max_failure_share: float,
 ) -> tuple[TransformHandler, ConsumerOptions]:
@@ -160,7 +162,7 @@ def _transform(
     handler = TransformHandler(spec, trial.wasm)
     chosen["dead_letter_topic"] = spec.dead_letter_topic
     chosen["dead_letter_headers"] = handler.origin
-    chosen["batch_size"] = chosen["batch_size"] or BATCH_SIZE
+    chosen["batch_size"] = chosen["batch_size"] or MAX_CALL_RECORDS
     chosen["max_concurrency"] = chosen["max_concurrency"] or os.cpu_count()
     settings = {"compression.type": trial.compression, **config.properties}
     return handler, _options(KafkaConfig(settings), (spec.input_topic,), chosen)

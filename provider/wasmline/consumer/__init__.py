@@ -11,7 +11,7 @@ from __future__ import annotations
 from wasmline.consumer.handlers import PerThread
 from wasmline.consumer.health import ConsumerHealth, State
 from wasmline.consumer.options import ConsumerOptions, Delivery, NullKeys, Ordering, Retry, RetryPolicy
-from wasmline.consumer.parallel import ParallelConsumer
+from wasmline.consumer.parallel_consumer import ParallelConsumer
 from wasmline.consumer.records import ConsumedRecord, Outcome, Output
 
 __all__ = [

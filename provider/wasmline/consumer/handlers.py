@@ -7,9 +7,16 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
-from wasmline.consumer.engines import AsyncBatchHandler, AsyncioEngine, BatchHandler, Engine, Mailbox, ThreadEngine
 from wasmline.consumer.options import ConsumerOptions
 from wasmline.consumer.records import ConsumedRecord, Outcome, Output
+from wasmline.consumer.runtime.executors import (
+    AsyncBatchHandler,
+    AsyncioExecutor,
+    BatchHandler,
+    Executor,
+    Mailbox,
+    ThreadExecutor,
+)
 from wasmline.errors import HandlerBroken, InvalidConsumerOption, RecordsFailed
 
 Returned = Iterable[Output] | Output | None
@@ -20,7 +27,7 @@ Handler = Callable[[Any], Returned] | Callable[[Any], Awaitable[Returned]]
 event loop. An exception fails the record; of several, RecordsFailed says which."""
 
 
-AHEAD = 32
+MIN_QUEUED_RECORDS = 32
 """Records that wait in an engine at least, so that its workers need not wait for the owner after each."""
 
 NOTHING = Outcome()
@@ -37,21 +44,21 @@ class PerThread(Protocol):
         """
 
 
-def engine(handler: Handler | PerThread, options: ConsumerOptions, mailbox: Mailbox) -> Engine:
+def executor_for(handler: Handler | PerThread, options: ConsumerOptions, mailbox: Mailbox) -> Executor:
     """Return an engine that runs ``handler`` as ``options`` say. Raises InvalidConsumerOption for a class."""
     if isinstance(handler, type):
         text = f"the handler is the class {handler.__name__}: give an instance of it"
         raise InvalidConsumerOption(text, option="handler")
     workers = options.max_concurrency
     single = options.batch_size is None
-    room = max(2 * workers, workers + AHEAD) if single else 2 * workers
+    room = max(2 * workers, workers + MIN_QUEUED_RECORDS) if single else 2 * workers
     if isinstance(handler, PerThread):
-        return ThreadEngine(partial(_Made, handler), workers, room, mailbox)
+        return ThreadExecutor(partial(_Made, handler), workers, room, mailbox)
     if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__):
         limit = None if options.handler_timeout_ms is None else options.handler_timeout_ms / 1_000
-        return AsyncioEngine(_asynchronous(handler, single), workers, room, mailbox, limit)
+        return AsyncioExecutor(_asynchronous(handler, single), workers, room, mailbox, limit)
     handle = _synchronous(handler, single)
-    return ThreadEngine(lambda: handle, workers, room, mailbox)
+    return ThreadExecutor(lambda: handle, workers, room, mailbox)
 
 
 class _Made:

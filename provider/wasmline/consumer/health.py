@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from operator import attrgetter
 
-from wasmline.consumer.counts import PartitionCounts
-from wasmline.consumer.shards import Shard
-from wasmline.consumer.work import PartitionWork, Work
+from wasmline.consumer.partition_counts import PartitionCounts
+from wasmline.consumer.state.shards import Shard
+from wasmline.consumer.state.work_manager import PartitionWork, WorkManager
 from wasmline.dead_letters import reason_of
 from wasmline.records import TopicPartition
 
@@ -98,9 +98,9 @@ class ConsumerHealth:
     failure: BaseException | None = None
 
 
-MOST_WAITING = 20
+MAX_WAITING_KEYS = 20
 
-STUCK = 10.0
+STUCK_S = 10.0
 """Seconds in its handler after which a record holds its key up."""
 
 
@@ -125,7 +125,7 @@ def partition_health(
         blocked=work.offsets.blocked,
         failing_keys=sum(shard.error is not None for shard in work.shards),
         oldest_in_flight=max((batch.lasts(now) for batch in calls), default=0.0),
-        stuck_keys=sum(shard.error is not None or _seconds(shard, now) >= STUCK for shard in work.shards),
+        stuck_keys=sum(shard.error is not None or _seconds(shard, now) >= STUCK_S for shard in work.shards),
         timed_out_calls=0 if limit is None else sum(batch.lasts(now) >= limit for batch in calls),
         settled=work.offsets.settled,
         counts=replace(counts, dead_letters=counts.dead_letters.copy()),
@@ -136,7 +136,7 @@ def _seconds(shard: Shard, now: float) -> float:
     return 0.0 if shard.batch is None else shard.batch.lasts(now)
 
 
-def waiting_keys(work: Work, now: float) -> tuple[WaitingKey, ...]:
+def waiting_keys(work: WorkManager, now: float) -> tuple[WaitingKey, ...]:
     """Return the keys that are held up the longest: those that failed most often first, then by the time in flight."""
     found = [
         WaitingKey(
@@ -152,4 +152,4 @@ def waiting_keys(work: Work, now: float) -> tuple[WaitingKey, ...]:
         if (record := shard.head) is not None and (shard.out or shard.error is not None)
     ]
     found.sort(key=lambda key: (-key.attempt, -(key.seconds or 0.0)))
-    return tuple(found[:MOST_WAITING])
+    return tuple(found[:MAX_WAITING_KEYS])

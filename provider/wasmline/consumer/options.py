@@ -10,7 +10,7 @@ from typing import Protocol
 from wasmline.consumer.records import Headers
 from wasmline.errors import InvalidConsumerOption, TerminalFailure, TransformError
 
-MOST_BUFFERED = 2**20
+MAX_BUFFERED_RECORDS = 2**20
 """Records that an offset map may call incomplete: ``encodings.MAX_INCOMPLETES``, which is heavy to import."""
 
 
@@ -148,8 +148,8 @@ class ConsumerOptions:
         if not callable(getattr(self.retry, "after", None)):
             raise InvalidConsumerOption(f"retry is {self.retry!r}: it needs after(attempt, error)", option="retry")
         _at_least(1, max_concurrency=self.max_concurrency, buffer_records=self.buffer_records)
-        if self.buffer_records > MOST_BUFFERED:
-            text = f"buffer_records is {self.buffer_records}, and {MOST_BUFFERED} is the most that an offset map names"
+        if self.buffer_records > MAX_BUFFERED_RECORDS:
+            text = f"buffer_records must be at most {MAX_BUFFERED_RECORDS}, got {self.buffer_records}"
             raise InvalidConsumerOption(text, option="buffer_records")
         _at_least(1, buffer_bytes=self.buffer_bytes)
         _at_least(0, revoke_wait_ms=self.revoke_wait_ms, drain_wait_ms=self.drain_wait_ms)

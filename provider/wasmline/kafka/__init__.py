@@ -1,14 +1,15 @@
-"""The door to Kafka: one configuration for every client, topics and offsets, reading to an end, durable writing."""
+"""Clients of Kafka: one configuration for every client, topics and offsets, reading to an end, durable writing."""
 
 from __future__ import annotations
 
-from wasmline.kafka.admin import TopicInfo, Topics
-from wasmline.kafka.compacted import CompactedTopic, TransactionalWriter
+from wasmline.kafka.compacted_topic import CompactedTopic, TransactionalWriter
 from wasmline.kafka.config import KafkaConfig
-from wasmline.kafka.follower import Follower
-from wasmline.kafka.groups import ConsumerGroups
+from wasmline.kafka.consumer_groups import ConsumerGroups
 from wasmline.kafka.producer import RecordWriter, produce_all, producer
-from wasmline.kafka.reader import read_slice, read_to_end
+from wasmline.kafka.topic_follower import Follower
+from wasmline.kafka.topic_reader import read_range, read_to_end
+from wasmline.kafka.topics import TopicInfo, Topics
+from wasmline.renames import renamed
 
 __all__ = [
     "CompactedTopic",
@@ -21,6 +22,8 @@ __all__ = [
     "TransactionalWriter",
     "produce_all",
     "producer",
-    "read_slice",
+    "read_range",
     "read_to_end",
 ]
+
+__getattr__ = renamed(__name__)

@@ -21,13 +21,13 @@ from confluent_kafka import KafkaException
 
 from wasmline.errors import BrokerUnavailable, InvalidKafkaConfig, KafkaError
 from wasmline.kafka.config import KafkaConfig
-from wasmline.kafka.failures import mapped
+from wasmline.kafka.error_mapping import mapped
+from wasmline.kafka.protocol_types import NO_TAGGED_FIELDS, MalformedMessage, Reader, int16, int32, sized_bytes, string
 from wasmline.kafka.sasl import authenticate, mechanism_of
-from wasmline.kafka.wire import NO_TAGGED_FIELDS, MalformedMessage, Reader, int16, int32, sized_bytes, string
 
 CLIENT_ID = "wasmline"
 
-MOST_BYTES = 64 << 20
+MAX_RESPONSE_BYTES = 64 << 20
 """The largest answer that is read."""
 
 SASL_HANDSHAKE_KEY, SASL_AUTHENTICATE_KEY = 17, 36
@@ -134,7 +134,7 @@ class BrokerConnection:
 
     def _size(self) -> int:
         size = int.from_bytes(self._receive(4), "big", signed=True)
-        if not 0 <= size <= MOST_BYTES:
+        if not 0 <= size <= MAX_RESPONSE_BYTES:
             raise KafkaError(f"{self._where} answers with {size} bytes: is it a Kafka listener, and of this protocol?")
         return size
 

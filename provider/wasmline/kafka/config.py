@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from wasmline.errors import InvalidKafkaConfig
-from wasmline.kafka.java import java_properties
+from wasmline.kafka.java_properties import java_properties
 
 VARIABLE = "WASMLINE_KAFKA_CONFIG"
 FILE_VARIABLE = "WASMLINE_KAFKA_CONFIG_FILE"

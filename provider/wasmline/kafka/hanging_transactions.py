@@ -16,28 +16,28 @@ from typing import NamedTuple
 
 from wasmline.errors import BrokerUnavailable, HangingTransaction, KafkaError
 from wasmline.kafka.config import KafkaConfig
+from wasmline.kafka.protocol_types import MalformedMessage
 from wasmline.kafka.transaction_log import CONSUMER_OFFSETS, Decided, Decision, decisions, internal_partition
 from wasmline.kafka.transaction_requests import OpenTransaction, ProducerIdentity, TransactionRequests
-from wasmline.kafka.wire import MalformedMessage
 from wasmline.records import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-TIMEOUT_S = 15.0
+REQUESTS_TIMEOUT_S = 15.0
 """Seconds that the requests about one transactional id take at most."""
 
-MARKERS_S = 5.0
+MARKER_TIMEOUT_S = 5.0
 """Seconds in which the markers of a transaction that has been decided about are written."""
 
-LOOK_AGAIN_S = 0.05
+POLL_INTERVAL_S = 0.05
 
-UNOWNED_S = 5.0
+UNOWNED_DURATION_S = 5.0
 """Seconds for which a transaction has to be nobody's."""
 
-OVER = ("Empty", "CompleteCommit", "CompleteAbort", "Dead")
+ENDED_STATES = ("Empty", "CompleteCommit", "CompleteAbort", "Dead")
 """The states of a transactional id without a transaction under way."""
 
-ENDING = ("PrepareCommit", "PrepareAbort")
+ENDING_STATES = ("PrepareCommit", "PrepareAbort")
 """The states in which markers are about to be written, or to be lost."""
 
 AMBIGUOUS = "its last two transactions there were decided differently, and both may have lost their markers"
@@ -59,7 +59,7 @@ def end_hanging(
     group: str,
     topics: Collection[str] = (),
     *,
-    timeout: float = TIMEOUT_S,
+    timeout: float = REQUESTS_TIMEOUT_S,
 ) -> list[Ended]:
     """End the hanging transactions of these ids, which commit offsets of ``group``; return what was ended.
 
@@ -79,7 +79,7 @@ def end_hanging(
     return ended
 
 
-def refuse_unowned(config: KafkaConfig, group: str, *, timeout: float = TIMEOUT_S) -> None:
+def refuse_unowned(config: KafkaConfig, group: str, *, timeout: float = REQUESTS_TIMEOUT_S) -> None:
     """Raise HangingTransaction where a transaction hangs on the partition that keeps a group's offsets.
 
     For a group whose reads are refused for long, while nothing hangs of the ids that are known to write its offsets.
@@ -90,7 +90,9 @@ def refuse_unowned(config: KafkaConfig, group: str, *, timeout: float = TIMEOUT_
         if partition is None:
             return
         hanging = _over(requests, partition)
-        time.sleep(UNOWNED_S)  # a broker that has just become a coordinator lists nothing before it begins to load
+        time.sleep(
+            UNOWNED_DURATION_S
+        )  # a broker that has just become a coordinator lists nothing before it begins to load
         left = {each: hanging[each] for each in _over(requests, partition) if each in hanging}
     for each, owner in left.items():
         raise _doubt(config, owner, {partition: each}, "it is not one that this job writes its progress under")
@@ -135,11 +137,11 @@ class _Examination:
         else who owns the id has begun meanwhile is another transaction.
         """
         state = self._requests.describe(self._name)
-        deadline = time.monotonic() + MARKERS_S
-        while state is not None and state.state in ENDING and time.monotonic() < deadline:
-            time.sleep(LOOK_AGAIN_S)
+        deadline = time.monotonic() + MARKER_TIMEOUT_S
+        while state is not None and state.state in ENDING_STATES and time.monotonic() < deadline:
+            time.sleep(POLL_INTERVAL_S)
             state = self._requests.describe(self._name)
-        if state is None or state.state not in OVER:
+        if state is None or state.state not in ENDED_STATES:
             return []
         open_still = self._open(state.producer_id, opened)
         if not any(each in opened[where] for where, each in open_still.items()):
@@ -198,7 +200,7 @@ class _Examination:
         if len(written) < len(partitions):
             self._requests.add_offsets(producer, self._group)
         self._requests.end(producer, commit=decision is Decision.COMMIT)
-        deadline = time.monotonic() + MARKERS_S
+        deadline = time.monotonic() + MARKER_TIMEOUT_S
         while left := self._open(producer.producer_id, partitions):
             if time.monotonic() > deadline:
                 raise _doubt(
@@ -207,7 +209,7 @@ class _Examination:
                     left,
                     f"its markers ({decision}) were written again, and are missing again",
                 )
-            time.sleep(LOOK_AGAIN_S)
+            time.sleep(POLL_INTERVAL_S)
         text = "a broker had lost the markers of a transaction of %s on %s; they were written now, as decided: %s"
         logger.warning(text, self._name, _names(partitions), decision)
         return Ended(self._name, decision, tuple(partitions))
@@ -228,7 +230,7 @@ def _over(requests: TransactionRequests, partition: TopicPartition) -> dict[Open
     for each in opened:
         name = owners.get(each.producer_id, "")
         state = states.get(name)
-        if state is None or state.state in OVER:
+        if state is None or state.state in ENDED_STATES:
             found[each] = name
     return found
 

@@ -1,6 +1,6 @@
 """The librdkafka that confluent-kafka has loaded already, called through ctypes: for what its own methods cannot do.
 
-``wasmline.kafka.commit_metadata`` is its only user, and both go together once the client is fixed.
+``wasmline.kafka.offset_store`` is its only user, and both go together once the client is fixed.
 """
 
 from __future__ import annotations

@@ -5,15 +5,15 @@ from __future__ import annotations
 from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, TopicPartition
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # public, though not in its __all__
 
-from wasmline.kafka.administrator import Administrator, Codes
-from wasmline.kafka.failures import LEADERLESS
+from wasmline.kafka.admin_client import BoundedAdminClient, Codes
+from wasmline.kafka.error_mapping import LEADERLESS_CODES
 
-UNSETTLED = (*LEADERLESS, KafkaError._NOENT)
+UNSETTLED_CODES = (*LEADERLESS_CODES, KafkaError._NOENT)
 """_NOENT is what the client answers itself where no broker has told it of a leader."""
 
 
 def log_offsets(
-    admin: Administrator,
+    admin: BoundedAdminClient,
     wanted: dict[TopicPartition, OffsetSpec],
     isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
     codes: Codes | None = None,
@@ -32,4 +32,4 @@ def log_offsets(
         return found
 
     names = ", ".join(sorted({partition.topic for partition in wanted}))
-    return admin.settled(ask, UNSETTLED, f"a partition of {names} has no leader for now", learns=True)
+    return admin.settled(ask, UNSETTLED_CODES, f"a partition of {names} has no leader for now", learns=True)

@@ -1,4 +1,4 @@
-"""Producers with the settings that this house relies on, and the one loop that writes many records."""
+"""Producers with the settings that the engine relies on, and the one loop that writes many records."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from wasmline.errors import BrokerUnavailable, TopicNotFound, WasmlineError
 from wasmline.kafka.config import KafkaConfig
-from wasmline.kafka.failures import mapped
+from wasmline.kafka.error_mapping import mapped
 
 Headers = Sequence[tuple[str, bytes | None]]
 Record = tuple[bytes | None, bytes | None, Headers | None, int | None]
@@ -32,14 +32,14 @@ DEFAULTS = {
 TRANSACTION_TIMEOUT_MS = 60_000
 """librdkafka's own ``transaction.timeout.ms``."""
 
-TIMEOUTS = ("delivery.timeout.ms", "message.timeout.ms", "socket.timeout.ms")
+TIMEOUT_SETTINGS = ("delivery.timeout.ms", "message.timeout.ms", "socket.timeout.ms")
 """What may take no longer than a transaction; the first two are one setting."""
-BACK_PRESSURE = 0.05
+BACK_PRESSURE_WAIT_S = 0.05
 
-ANY = -1
+ANY_PARTITION = -1
 """The partition that follows from the key."""
 
-FLUSH = 90.0
+FLUSH_TIMEOUT_S = 90.0
 """Seconds to wait for the last acknowledgements: more than ``delivery.timeout.ms``, so every record's fate is known."""
 
 
@@ -60,7 +60,7 @@ def bounded(settings: Mapping[str, Any]) -> dict[str, Any]:
     if "transactional.id" not in settings:
         return dict(settings)
     most = int(settings.get("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS))
-    return {name: str(min(int(value), most)) if name in TIMEOUTS else value for name, value in settings.items()}
+    return {name: str(min(int(value), most)) if name in TIMEOUT_SETTINGS else value for name, value in settings.items()}
 
 
 def enqueue(
@@ -68,14 +68,14 @@ def enqueue(
     topic: str,
     record: Record,
     on_delivery: Callable[[KafkaError | None, Message], None] | None,
-    partition: int = ANY,
+    partition: int = ANY_PARTITION,
 ) -> None:
     """Hand a record to ``client``; while its queue is full, deliveries are told. Raises KafkaException.
 
     ``on_delivery`` None leaves it to the client's own.
     """
     while not offer(client, topic, record, on_delivery, partition):
-        client.poll(BACK_PRESSURE)
+        client.poll(BACK_PRESSURE_WAIT_S)
 
 
 def offer(
@@ -83,7 +83,7 @@ def offer(
     topic: str,
     record: Record,
     on_delivery: Callable[[KafkaError | None, Message], None] | None,
-    partition: int = ANY,
+    partition: int = ANY_PARTITION,
 ) -> bool:
     """Hand a record to ``client``, and say whether its queue had room. Raises as ``enqueue`` does."""
     key, value, headers, timestamp = record
@@ -137,11 +137,11 @@ class RecordWriter:
                 count += 1
                 if self._failed:
                     break
-            left = self._producer.flush(FLUSH)
+            left = self._producer.flush(FLUSH_TIMEOUT_S)
             if self._failed:
                 raise KafkaException(self._failed[0])
         if left:
-            message = f"{left} of {count} records for {topic} were not acknowledged within {FLUSH:.0f} s"
+            message = f"{left} of {count} records for {topic} were not acknowledged within {FLUSH_TIMEOUT_S:.0f} s"
             raise BrokerUnavailable(message, bootstrap_servers=self._servers)
         return count
 

@@ -10,7 +10,7 @@ HEADER = struct.Struct(">qiibIhiqqqhii")
 PREFIX_BYTES = 12
 """What comes before the part that a batch's length is of: its offset, and that length."""
 
-CONTROL = 1 << 5
+CONTROL_ATTRIBUTE = 1 << 5
 """The attribute of a batch that is a marker."""
 
 
@@ -34,5 +34,5 @@ def batches(data: bytes) -> Iterator[Batch]:
         end = begin + PREFIX_BYTES + length
         if length < HEADER.size - PREFIX_BYTES or end > len(data):
             return
-        yield Batch(offset, offset + last, epoch, producer_id, bool(attributes & CONTROL), begin, end)
+        yield Batch(offset, offset + last, epoch, producer_id, bool(attributes & CONTROL_ATTRIBUTE), begin, end)
         begin = end

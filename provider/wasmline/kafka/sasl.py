@@ -13,7 +13,7 @@ from wasmline.errors import InvalidKafkaConfig, KafkaError
 HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 MECHANISMS = ("PLAIN", *HASHES)
 
-MOST_ITERATIONS = 1_000_000
+MAX_ITERATIONS = 1_000_000
 """Rounds of PBKDF2 that a server may ask for: some seconds of CPU time."""
 
 Exchange = Callable[[bytes], bytes]
@@ -47,7 +47,7 @@ def _scram(algorithm: str, user: str, password: str, exchange: Exchange) -> None
         both, salt, iterations = fields["r"], base64.b64decode(fields["s"], validate=True), int(fields["i"])
     except (KeyError, ValueError) as error:
         raise KafkaError("the broker's SCRAM challenge lacks a nonce, a salt or a count") from error
-    if not both.startswith(nonce) or not 0 < iterations <= MOST_ITERATIONS:
+    if not both.startswith(nonce) or not 0 < iterations <= MAX_ITERATIONS:
         raise KafkaError("the broker's SCRAM challenge is not an answer to what was asked")
 
     def keyed(key: bytes, message: bytes) -> bytes:

@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple
 
-from wasmline.kafka.admin import Topics
 from wasmline.kafka.config import KafkaConfig
-from wasmline.kafka.reader import read_slice
-from wasmline.kafka.wire import MalformedMessage, Reader
+from wasmline.kafka.protocol_types import MalformedMessage, Reader
+from wasmline.kafka.topic_reader import read_range
+from wasmline.kafka.topics import Topics
 from wasmline.records import TopicPartition
 
 TRANSACTION_STATE = "__transaction_state"
@@ -54,7 +54,7 @@ def decisions(config: KafkaConfig, transactional_id: str) -> list[Decided]:
     topics = Topics(config)
     mine = internal_partition(transactional_id, topics.describe(TRANSACTION_STATE).partitions)
     bounds = topics.beginning_offsets(TRANSACTION_STATE)[mine], topics.written_offsets(TRANSACTION_STATE)[mine]
-    records = read_slice(config, TRANSACTION_STATE, {mine: bounds})
+    records = read_range(config, TRANSACTION_STATE, {mine: bounds})
     return list(decided(transactional_id, ((each.key(), each.value()) for each in records)))
 
 

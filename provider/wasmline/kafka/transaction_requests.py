@@ -19,9 +19,8 @@ from confluent_kafka import KafkaException
 from wasmline.errors import BrokerUnavailable, InvalidKafkaConfig, KafkaError
 from wasmline.kafka.broker_connection import Api, BrokerConnection
 from wasmline.kafka.config import BOOTSTRAP, KafkaConfig
-from wasmline.kafka.failures import mapped
-from wasmline.kafka.record_batches import batches
-from wasmline.kafka.wire import (
+from wasmline.kafka.error_mapping import mapped
+from wasmline.kafka.protocol_types import (
     NO_TAGGED_FIELDS,
     MalformedMessage,
     Reader,
@@ -34,6 +33,7 @@ from wasmline.kafka.wire import (
     int64,
     string,
 )
+from wasmline.kafka.record_batches import batches
 from wasmline.records import TopicPartition
 
 T = TypeVar("T")
@@ -54,7 +54,7 @@ TRANSACTION_KEY = 1
 
 TRANSACTIONAL_ID_NOT_FOUND = 105
 
-PASSING = (
+TRANSIENT_CODES = (
     ClientError.LEADER_NOT_AVAILABLE,
     ClientError.NOT_LEADER_FOR_PARTITION,
     ClientError.COORDINATOR_LOAD_IN_PROGRESS,
@@ -67,13 +67,13 @@ PASSING = (
 FETCH_BYTES = 4 << 20
 """The most that one Fetch asks for."""
 
-MOST_FETCHED_BYTES = 256 << 20
+MAX_FETCHED_BYTES = 256 << 20
 """The most of a partition that is looked through."""
 
-AGAIN = 0.05
+RETRY_INTERVAL_S = 0.05
 """Seconds until a request is made again."""
 
-TRANSACTION_MS = 30_000
+TRANSACTION_TIMEOUT_MS = 30_000
 """Milliseconds after which the coordinator aborts a transaction that its client left open."""
 
 SERVER = re.compile(r"(?:\w+://)?(?:\[(?P<v6>[^\]]+)\]|(?P<name>[^:\[\]]+)):(?P<port>\d{1,5})")
@@ -193,7 +193,7 @@ class TransactionRequests:
         while True:
             last, size = self._answered(ask)
             fetched += size
-            if len(epochs) > 1 or fetched > MOST_FETCHED_BYTES:
+            if len(epochs) > 1 or fetched > MAX_FETCHED_BYTES:
                 return False
             if last is None:
                 return True
@@ -238,7 +238,7 @@ class TransactionRequests:
 
     def fence(self, transactional_id: str) -> ProducerIdentity:
         """Become the newest producer of an id: those before are fenced, and what they left open is aborted."""
-        body = string(transactional_id) + int32(TRANSACTION_MS)
+        body = string(transactional_id) + int32(TRANSACTION_TIMEOUT_MS)
 
         def ask() -> ProducerIdentity:
             answer = self._coordinator(transactional_id).request(INIT_PRODUCER_ID, body)
@@ -330,17 +330,17 @@ class TransactionRequests:
                 text = f"{self._config.bootstrap_servers} answered with bytes that this client does not know: {error}"
                 raise KafkaError(text) from error
             except (BrokerUnavailable, _Passing) as error:
-                if time.monotonic() + AGAIN > self._deadline:
+                if time.monotonic() + RETRY_INTERVAL_S > self._deadline:
                     if isinstance(error, BrokerUnavailable):
                         raise
                     servers = self._config.bootstrap_servers
                     text = f"{servers} is not ready to answer for transactions ({ClientError(error.code).str()})"
                     raise BrokerUnavailable(text, bootstrap_servers=servers) from error
             self.close()
-            time.sleep(AGAIN)
+            time.sleep(RETRY_INTERVAL_S)
 
     def _check(self, code: int, text: str | None = None) -> None:
-        if code in PASSING:
+        if code in TRANSIENT_CODES:
             raise _Passing(code)
         if code:
             raise KafkaException(ClientError(code, text) if text else ClientError(code))

@@ -21,7 +21,7 @@ from wasmline.local.settings import JVM_OPTIONS, server_properties
 
 logger = logging.getLogger(__name__)
 
-ATTEMPTS = 5
+START_ATTEMPTS = 5
 
 
 class LocalKafka:
@@ -77,7 +77,7 @@ class LocalKafka:
             raise LocalError(f"a Kafka runs in {self.folder} ({len(running)} nodes): stop it, or name another folder")
         java = _java()
         state.own_folder(self.folder)
-        for _ in range(ATTEMPTS):
+        for _ in range(START_ATTEMPTS):
             protocol = "SASL_SSL" if self._security else "PLAINTEXT"
             self._cluster = replace(self._cluster, protocol=protocol, detached=detached)
             self._cluster = clusters.with_ports(self._cluster, self._ports)
@@ -89,7 +89,9 @@ class LocalKafka:
             except BaseException:
                 self.stop()
                 raise
-        raise ServiceFailed(f"the ports of the Kafka in {self.folder} were taken {ATTEMPTS} times in a row", log="")
+        raise ServiceFailed(
+            f"the ports of the Kafka in {self.folder} were taken {START_ATTEMPTS} times in a row", log=""
+        )
 
     def stop(self) -> None:
         """Stop every node; the data stays. Does nothing where none runs."""

@@ -1,4 +1,4 @@
-"""What a folder remembers about its cluster: identity, nodes, ports and running processes."""
+"""A cluster's file in its folder: identity, nodes, ports and running processes."""
 
 from __future__ import annotations
 

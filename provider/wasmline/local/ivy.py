@@ -18,7 +18,7 @@ from wasmline.local.lock import Jar
 logger = logging.getLogger(__name__)
 
 SETTINGS_VARIABLE = "WASMLINE_IVY_SETTINGS"
-TIMEOUT = 15 * 60
+DOWNLOAD_TIMEOUT_S = 15 * 60
 LOG_LINES = 15
 
 # Jars that Maven has already come first, then Ivy's default for a Maven repository. Without POMs, which exact
@@ -27,7 +27,7 @@ SETTINGS = """\
 <ivysettings>
   <settings defaultResolver="all"/>
   <timeout-constraints>
-    <timeout-constraint name="patience" connectionTimeout="10000" readTimeout="60000"/>
+    <timeout-constraint name="limits" connectionTimeout="10000" readTimeout="60000"/>
   </timeout-constraints>
   <resolvers>
     <chain name="all" returnFirst="true">
@@ -35,7 +35,7 @@ SETTINGS = """\
         <artifact pattern="${user.home}/.m2/repository/[organisation]/[module]/[revision]/[artifact]-[revision].[ext]"/>
       </filesystem>
       <ibiblio name="maven-central" m2compatible="true" usepoms="false" useMavenMetadata="false"
-               timeoutConstraint="patience"/>
+               timeoutConstraint="limits"/>
     </chain>
   </resolvers>
 </ivysettings>
@@ -75,7 +75,7 @@ def _run(command: list[str | Path], log: Path) -> None:
     with log.open("wb") as stream:
         try:
             status = subprocess.run(
-                command, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT, timeout=TIMEOUT
+                command, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT, timeout=DOWNLOAD_TIMEOUT_S
             ).returncode
         except subprocess.TimeoutExpired:
             status = -1

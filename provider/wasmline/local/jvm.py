@@ -11,7 +11,7 @@ from pathlib import Path
 
 from wasmline.errors import PrerequisiteMissing
 
-MINIMUM = 17
+MIN_JAVA_VERSION = 17
 """The oldest Java that Kafka 4 and Spark 4 run on."""
 
 INSTALL = {
@@ -35,8 +35,8 @@ class Java:
 def find_java() -> Java:
     """Return the Java of $JAVA_HOME, else of the PATH. Raises PrerequisiteMissing unless it is 17 or newer."""
     java = Java(path=(path := _locate()), version=_version(path))
-    if java.version < MINIMUM:
-        raise _missing(f"{path} is Java {java.version}, and Java {MINIMUM} or newer is needed")
+    if java.version < MIN_JAVA_VERSION:
+        raise _missing(f"{path} is Java {java.version}, and Java {MIN_JAVA_VERSION} or newer is needed")
     return java
 
 
@@ -63,5 +63,5 @@ def _version(path: Path) -> int:
 
 def _missing(what: str) -> PrerequisiteMissing:
     tool = next((tool for tool in INSTALL if shutil.which(tool)), None)
-    install = INSTALL[tool] if tool else f"install a JDK {MINIMUM} or newer and set JAVA_HOME to it"
+    install = INSTALL[tool] if tool else f"install a JDK {MIN_JAVA_VERSION} or newer and set JAVA_HOME to it"
     return PrerequisiteMissing(f"{what}. Install it with: {install}", install=install)

@@ -12,7 +12,7 @@ from wasmline.local.process import Service, wait_until
 READY = "Kafka Server started"
 PORT_TAKEN = "Address already in use"
 
-PATIENCE = 120.0
+START_TIMEOUT_S = 120.0
 """Seconds that a node gets to format its storage, and again to get ready. Here it takes one and two."""
 
 LOG_LINES = 30
@@ -67,7 +67,7 @@ class KafkaNode:
         log = self.folder / "format.log"
         tool = ["kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self._settings), *users]
         service = Service.start([*java, *tool], str(self._settings), log)
-        if not service.wait(PATIENCE):
+        if not service.wait(START_TIMEOUT_S):
             service.kill()
         if service.status() != 0:
             end = _end(log.read_text(errors="replace"))
@@ -82,7 +82,7 @@ class KafkaNode:
 
     def await_ready(self) -> None:
         """Return once the node serves clients. Raises PortTaken, or ServiceFailed with the end of its log."""
-        wait_until(lambda: READY in self._since_start() or not self.running(), PATIENCE)
+        wait_until(lambda: READY in self._since_start() or not self.running(), START_TIMEOUT_S)
         log = self._since_start()
         if READY in log and self.running():
             return

@@ -13,13 +13,13 @@ from pathlib import Path
 
 from wasmline.local import supervisor
 
-LOOK_AGAIN = 0.02
+POLL_INTERVAL_S = 0.02
 """Seconds between two looks at a process."""
 
-EXECUTED = 2.0
+EXEC_TIMEOUT_S = 2.0
 """Seconds until a program that was started has the command line by which it is known, or has ended."""
 
-GRACE = 15.0
+STOP_TIMEOUT_S = 15.0
 """Seconds that a service gets to end by itself before it is killed."""
 
 
@@ -52,7 +52,7 @@ class Service:
             _launcher(0, command, log), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=True
         )
         service = cls(int(answer.stdout), mark, detached=True)
-        wait_until(service.alive, EXECUTED)
+        wait_until(service.alive, EXEC_TIMEOUT_S)
         return service
 
     def alive(self) -> bool:
@@ -69,7 +69,7 @@ class Service:
         """Return the exit status of an owned service that has ended, else None."""
         return self._process.poll() if self._process is not None else None
 
-    def stop(self, grace: float = GRACE) -> None:
+    def stop(self, grace: float = STOP_TIMEOUT_S) -> None:
         """Ask the service to end, and kill it when it has not after ``grace`` seconds."""
         self._signal(signal.SIGTERM)
         if not self.wait(grace):
@@ -78,7 +78,7 @@ class Service:
     def kill(self) -> None:
         """End the service at once, as ``kill -9`` does, and return when it is gone."""
         self._signal(signal.SIGKILL if self.detached else signal.SIGUSR1)
-        self.wait(GRACE)
+        self.wait(STOP_TIMEOUT_S)
 
     def _signal(self, number: signal.Signals) -> None:
         if self.alive():
@@ -92,7 +92,7 @@ def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
     while not condition():
         if time.monotonic() > deadline:
             return False
-        time.sleep(LOOK_AGAIN)
+        time.sleep(POLL_INTERVAL_S)
     return True
 
 

@@ -20,7 +20,7 @@ LOGIN_MODULES = {
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
-ROUNDS = 4096
+SCRAM_ITERATIONS = 4096
 USER = re.compile(r"[A-Za-z0-9_]+")
 
 
@@ -88,10 +88,10 @@ def _salted(mechanism: str, password: str) -> str:
     """Return what RFC 5802 stores of a password, so that the password itself is on no command line."""
     salt = secrets.token_bytes(16)
     salted = hashlib.pbkdf2_hmac(
-        mechanism.removeprefix("SCRAM-").lower().replace("-", ""), password.encode(), salt, ROUNDS
+        mechanism.removeprefix("SCRAM-").lower().replace("-", ""), password.encode(), salt, SCRAM_ITERATIONS
     )
     fields = {"salt": base64.b64encode(salt).decode(), "saltedpassword": base64.b64encode(salted).decode()}
-    return ",".join([f"iterations={ROUNDS}", *(f'{name}="{value}"' for name, value in fields.items())])
+    return ",".join([f"iterations={SCRAM_ITERATIONS}", *(f'{name}="{value}"' for name, value in fields.items())])
 
 
 def _quoted(text: str) -> str:

@@ -1,4 +1,4 @@
-"""What a service keeps in its folder: a reader sees a file as it was or as it is, and git sees none of them."""
+"""Files in a service's folder: replaced as a whole, so that a reader sees the old or the new one; git ignores them."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ import subprocess
 import sys
 from functools import partial
 
-LOOK_AGAIN = 0.25
+POLL_INTERVAL_S = 0.25
 """Seconds between two looks at the owner."""
 
 HANDED_ON = (signal.SIGTERM, signal.SIGUSR1)
@@ -37,7 +37,7 @@ def supervise(owner: int, log: str, command: list[str]) -> int:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDED_ON)
     while os.getppid() == owner:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            status = service.wait(LOOK_AGAIN)
+            status = service.wait(POLL_INTERVAL_S)
             return status if status >= 0 else 128 - status
     service.kill()
     service.wait()

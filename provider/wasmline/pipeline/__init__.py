@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from wasmline.pipeline.tally import Tally
-from wasmline.pipeline.transform import TransformPipeline
-from wasmline.pipeline.window import FailureWindow
+from wasmline.pipeline.batch_stats import BatchStats
+from wasmline.pipeline.failure_window import FailureWindow
+from wasmline.pipeline.transform_pipeline import TransformPipeline
+from wasmline.renames import renamed
 
-__all__ = ["FailureWindow", "Tally", "TransformPipeline"]
+__all__ = ["BatchStats", "FailureWindow", "TransformPipeline"]
+
+__getattr__ = renamed(__name__)

@@ -7,14 +7,14 @@ import threading
 from collections.abc import Callable
 from types import TracebackType
 
-from wasmline.deploy import JobLog
+from wasmline.control import JobLog
 from wasmline.errors import KafkaError
 from wasmline.jobs import JobReport, JobSpec, JobState
 from wasmline.kafka import KafkaConfig
 
 log = logging.getLogger(__name__)
 
-INTERVAL = 5.0
+REPORT_INTERVAL_S = 5.0
 """Seconds between two reports."""
 
 
@@ -47,7 +47,7 @@ class Heartbeat:
                     self._look(jobs)
                 except KafkaError as error:
                     log.warning("no sign of life could be given: %s", error)
-                if self._closed.wait(INTERVAL):
+                if self._closed.wait(REPORT_INTERVAL_S):
                     return
         finally:
             jobs.close()

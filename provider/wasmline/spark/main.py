@@ -14,14 +14,14 @@ from contextlib import AbstractContextManager, nullcontext
 
 from pyspark.sql import SparkSession
 
-from wasmline.deploy import JobLog
+from wasmline.control import JobLog
 from wasmline.documents import plain
 from wasmline.errors import Fenced, JobError, PrerequisiteMissing, WasmlineError
 from wasmline.jobs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import KafkaConfig
 from wasmline.spark.heartbeat import Heartbeat
-from wasmline.spark.microbatch import MicrobatchJob
-from wasmline.spark.parallel import ParallelJob
+from wasmline.spark.microbatch.job import MicrobatchJob
+from wasmline.spark.parallel.job import ParallelJob
 from wasmline.spark.session import LEASE_SETTINGS, session
 
 log = logging.getLogger("wasmline")
@@ -33,7 +33,7 @@ def run(config: KafkaConfig, spec: JobSpec) -> JobReport:
     spark = session(f"wasmline {spec.job}", LEASE_SETTINGS if leases else {})
     try:
         if spec.stream is not None:
-            return stream_job(spark, config, spec, spec.stream).run()
+            return make_stream_job(spark, config, spec, spec.stream).run()
         if spec.train is not None:
             return _train(spark, config, spec)
         raise JobError(f"job {spec.job} asks for nothing: neither a stream nor a training")
@@ -41,7 +41,7 @@ def run(config: KafkaConfig, spec: JobSpec) -> JobReport:
         spark.stop()
 
 
-def stream_job(
+def make_stream_job(
     spark: SparkSession, config: KafkaConfig, spec: JobSpec, stream: StreamSpec
 ) -> MicrobatchJob | ParallelJob:
     """Return one run of a streaming job, in its mode."""

@@ -15,10 +15,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from wasmline.consumer.prometheus import serve_collector
-from wasmline.deploy import StatusLog
+from wasmline.control import StatusTopic
 from wasmline.errors import PortInUse
 from wasmline.kafka import KafkaConfig
-from wasmline.status import PartitionStatus
+from wasmline.partition_status import PartitionStatus
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class StatusCollector(Collector):
     def __init__(self, config: KafkaConfig, job: str) -> None:
         self._config = config
         self._job = job
-        self._log: StatusLog | None = None
+        self._log: StatusTopic | None = None
         self._one = threading.Lock()
 
     def collect(self) -> Iterator[Metric]:
@@ -94,7 +94,7 @@ class StatusCollector(Collector):
 
     def _read(self) -> list[PartitionStatus]:
         with self._one:
-            self._log = self._log or StatusLog(self._config)
+            self._log = self._log or StatusTopic(self._config)
             try:
                 return self._log.of(self._job)
             finally:

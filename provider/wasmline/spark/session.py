@@ -29,19 +29,19 @@ LEASE_SETTINGS = {
 }
 """What the tasks of leases need beside SETTINGS."""
 
-NEEDED = ("spark.sql.session.timeZone", "spark.speculation")
+REQUIRED_SETTINGS = ("spark.sql.session.timeZone", "spark.speculation")
 """What is set whatever spark-submit was told; of the rest, the user's own configuration wins."""
 
-LOCAL = re.compile(r"local(?:\[([\d*]+)\])?")
+LOCAL_MASTER = re.compile(r"local(?:\[([\d*]+)\])?")
 
-TRIES = 4
+TASK_ATTEMPTS = 4
 """How often Spark tries a task before it gives a job up, as it does on a cluster; a plain local master tries once."""
 
 
 def retrying(master: str) -> str:
     """Return a local master that tries failed tasks again, and any other as it is."""
-    local = LOCAL.fullmatch(master)
-    return f"local[{local[1] or 1},{TRIES}]" if local else master
+    local = LOCAL_MASTER.fullmatch(master)
+    return f"local[{local[1] or 1},{TASK_ATTEMPTS}]" if local else master
 
 
 def session(app_name: str, settings: Mapping[str, str]) -> SparkSession:
@@ -52,8 +52,19 @@ def session(app_name: str, settings: Mapping[str, str]) -> SparkSession:
     if master := told.get("spark.master"):
         builder = builder.master(retrying(master))
     for key, value in {**SETTINGS, **settings}.items():
-        if key in NEEDED or not told.contains(key):
+        if key in REQUIRED_SETTINGS or not told.contains(key):
             builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("WARN")
     return spark
+
+
+def task_slots(context: SparkContext) -> int:
+    """Return how many tasks the application's executors run at once, those included that it asked for and has not got.
+
+    An executor that comes later counts where its number is ordered: ``spark.executor.instances``, ``spark.cores.max``.
+    """
+    conf = context.getConf()
+    instances = int(conf.get("spark.executor.instances", "0"))
+    ordered = max(instances * int(conf.get("spark.executor.cores", "1")), int(conf.get("spark.cores.max", "0")))
+    return max(1, max(context.defaultParallelism, ordered) // int(conf.get("spark.task.cpus", "1")))

@@ -1,1 +1,1 @@
-"""What tests of transforms and pipelines need: guests, and fixtures over a real Kafka. The engine never loads it."""
+"""Guests and fixtures for tests of transforms and pipelines, over a real Kafka. The engine never loads it."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import wasmtime
 
 from wasmline.wasm.abi import FUNCTIONS
-from wasmline.wasm.wat import function_type
+from wasmline.wasm.shim import function_type
 
 RECORD_COUNT = 8
 TIMESTAMP = 72

@@ -1,4 +1,4 @@
-"""Gradient-boosted trees: the one door to XGBoost. The same rows and parameters give the same bytes."""
+"""Gradient-boosted trees by XGBoost, imported here only. The same rows and parameters give the same bytes."""
 
 from __future__ import annotations
 

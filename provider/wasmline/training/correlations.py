@@ -1,4 +1,4 @@
-"""What each feature alone says about the target."""
+"""Correlations of each feature with the target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How good predictions are, as numbers and as bounded material for plots."""
+"""Metrics of predictions, and bounded samples of them for plots."""
 
 from __future__ import annotations
 

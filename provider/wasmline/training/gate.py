@@ -1,4 +1,4 @@
-"""Whether a newly trained model may take the place of the live one."""
+"""The gate: decides whether a newly trained model may take the place of the live one."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SAMPLE = 1_500
+PLOT_ROWS = 1_500
 """Held-out rows kept for a plot: the result is one Kafka record and must stay well below a megabyte."""
 
 
@@ -138,7 +138,7 @@ def train_on(records: DataFrame, dataset: Dataset, spec: TrainSpec, *, run: str 
         champion_metrics=champion_metrics,
         decision=decision,
         correlations=_correlations(prepared, spec),
-        sample=sample(held_out.truth, predictions, size=SAMPLE, seed=spec.seed),
+        sample=sample(held_out.truth, predictions, size=PLOT_ROWS, seed=spec.seed),
         residuals=histogram(held_out.truth - predictions),
         seconds=clock.seconds,
         run=run,

@@ -2,7 +2,7 @@
 
 from wasmline.wasm.abi import check_abi
 from wasmline.wasm.context import TransformContext
-from wasmline.wasm.inspection import Inspection, inspect
+from wasmline.wasm.inspection.module_inspection import Inspection, inspect
 from wasmline.wasm.instance import TransformInstance
 from wasmline.wasm.limits import HostLimits, ResourceLimits
 from wasmline.wasm.result import LogLine, RecordFailure, TransformResult

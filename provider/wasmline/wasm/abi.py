@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from wasmline.errors import InvalidModule, MissingExport, UnknownImport, UnsupportedAbi
 from wasmline.printable import one_line
-from wasmline.wasm.declarations import Declarations, Export, FunctionType, Import, MemoryType, declarations
-from wasmline.wasm.validation import validate
+from wasmline.wasm.binary.module_types import Declarations, Export, FunctionType, Import, MemoryType, declarations
+from wasmline.wasm.compilation.validation import validate
 
 TRANSFORM = "redpanda_transform"
 SCHEMA_REGISTRY = "redpanda_schema_registry"

@@ -19,16 +19,16 @@ import wasmtime
 
 from wasmline.errors import TransformError
 from wasmline.wasm.abi import FUNCTIONS
+from wasmline.wasm.columns.guest_environment import read_logs, read_stderr, write_environment
+from wasmline.wasm.columns.input_columns import InputColumns
+from wasmline.wasm.columns.output_columns import OutputColumns
+from wasmline.wasm.columns.shim_memory import ShimMemory, limit_store, violation
 from wasmline.wasm.context import TransformContext
 from wasmline.wasm.engine import MAX_STACK_BYTES
-from wasmline.wasm.inbox import Inbox
 from wasmline.wasm.limits import HostLimits, ResourceLimits
-from wasmline.wasm.memory import ShimMemory, limit_store, violation
-from wasmline.wasm.outbox import Outbox
 from wasmline.wasm.result import LogLine
-from wasmline.wasm.setting import furnish, read_logs, read_stderr
-from wasmline.wasm.trampoline import GUEST_EXPORT, SHIM_EXPORT
-from wasmline.wasm.verdict import Death, refusal, trap_code, verdict
+from wasmline.wasm.shim.trampoline import GUEST_EXPORT, SHIM_EXPORT
+from wasmline.wasm.traps import GuestExitInfo, classify_exit, instantiation_error, trap_code
 from wasmline.wasm.watchdog import Watch, watchdog
 
 _I32 = wasmtime.ValType.i32
@@ -149,7 +149,7 @@ class Guest:
 
         That is if the watchdog interrupted a record that had only just begun, or if the host stopped the guest.
         """
-        return None if self.stopped or self._watch.innocent() else verdict(self._death())
+        return None if self.stopped or self._watch.innocent() else classify_exit(self._death())
 
     def allow_logs(self, size: int) -> None:
         """Let the guest log this many bytes before lines are dropped."""
@@ -220,14 +220,14 @@ class Guest:
             return self._end  # the host's own
         lines = read_logs(self._memory, self._static, 0) if self._born_with is not None else []
         death = self._death(stdout="".join(line.text for line in lines if line.level == "INFO"))
-        error = refusal(death) if isinstance(self._end, wasmtime.WasmtimeError) else verdict(death)
+        error = instantiation_error(death) if isinstance(self._end, wasmtime.WasmtimeError) else classify_exit(death)
         error.args = (f"{self._context.name} failed before its first record: {error}",)
         return error
 
-    def _death(self, *, stdout: str = "") -> Death:
+    def _death(self, *, stdout: str = "") -> GuestExitInfo:
         memory = None if self._born_with is None else self._memory
         size = self._guest_memory.data_len(self._store) if memory else 0
-        return Death(
+        return GuestExitInfo(
             end=self._end,
             ending=memory.get("ending") if memory else 0,
             exit_status=memory.get("exit_status") if memory else 0,
@@ -279,9 +279,9 @@ class Guest:
         self._memory = ShimMemory(
             self._store, shim_memory, limit=self._host.shim_bytes, guest_limit=self._limits.memory_bytes
         )
-        self._static = furnish(self._memory, self._context, self._limits)
-        self._inbox = Inbox(self._memory, self._static.end)
-        self._outbox = Outbox(self._memory, len(self._context.output_topics))
+        self._static = write_environment(self._memory, self._context, self._limits)
+        self._inbox = InputColumns(self._memory, self._static.end)
+        self._outbox = OutputColumns(self._memory, len(self._context.output_topics))
         self._watch.progress = lambda: self._memory.progress
         self._born_with = guest_memory.data_len(self._store)
 

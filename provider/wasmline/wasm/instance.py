@@ -12,12 +12,12 @@ from types import TracebackType
 import pyarrow as pa
 
 from wasmline.errors import GuestProtocolError, InstanceClosed, RecordTooLarge, SandboxViolation
+from wasmline.wasm.columns.input_columns import conform
 from wasmline.wasm.context import TransformContext
 from wasmline.wasm.guest import Code, Guest
-from wasmline.wasm.inbox import conform
-from wasmline.wasm.ledger import Ledger
 from wasmline.wasm.limits import HostLimits, ResourceLimits
 from wasmline.wasm.result import TransformResult
+from wasmline.wasm.result_builder import ResultBuilder
 
 _LEFT_RECORDS = "the guest asked for the next batch before it had read all records of this one"
 
@@ -90,7 +90,7 @@ class TransformInstance:
         """Serve rows until all are accounted for, or until the next ones may bring more than a part holds."""
         if self._process != os.getpid():  # before the lock, which another thread of the parent may hold for ever
             raise InstanceClosed(f"{self._context.name}: the instance is another process's; instantiate after the fork")
-        ledger, first, most = Ledger(), progress.row, self._host.part_bytes
+        ledger, first, most = ResultBuilder(), progress.row, self._host.part_bytes
         with self._busy:
             if self._closed:
                 raise InstanceClosed(f"{self._context.name}: the instance is closed")
@@ -107,7 +107,7 @@ class TransformInstance:
                 raise
         return ledger.close(batch, progress.row - first)
 
-    def _serve(self, batch: pa.RecordBatch, step: int, progress: _Progress, ledger: Ledger) -> None:
+    def _serve(self, batch: pa.RecordBatch, step: int, progress: _Progress, ledger: ResultBuilder) -> None:
         """Give some rows to a guest, a new one where the last is dead, and account for those that are decided.
 
         A guest that fails on a batch before it reads may have failed for any of its rows, because the header tells the
@@ -138,7 +138,7 @@ class TransformInstance:
         elif rows == self._rows_at_once and not guest.dead and 2 * written <= self._host.part_bytes:
             self._rows_at_once = min(2 * self._rows_at_once, SLICE_ROWS)
 
-    def _too_large(self, row: int, rows: int, error: RecordTooLarge, ledger: Ledger) -> int:
+    def _too_large(self, row: int, rows: int, error: RecordTooLarge, ledger: ResultBuilder) -> int:
         """Return how many rows are decided: one that is too large alone, or none of several."""
         if rows > 1:
             self._rows_at_once = rows // 2
@@ -146,7 +146,7 @@ class TransformInstance:
         ledger.fail(row, error)
         return 1
 
-    def _settle(self, guest: Guest, outputs: list[pa.RecordBatch], row: int, rows: int, ledger: Ledger) -> int:
+    def _settle(self, guest: Guest, outputs: list[pa.RecordBatch], row: int, rows: int, ledger: ResultBuilder) -> int:
         """Write down what a guest did with ``rows`` rows; return the first row that still needs a guest."""
         if not guest.dead and guest.delivered == rows:
             ledger.write(outputs)
@@ -162,7 +162,7 @@ class TransformInstance:
         ledger.fail(failed, error)
         return failed + 1
 
-    def _log(self, ledger: Ledger) -> int:
+    def _log(self, ledger: ResultBuilder) -> int:
         """Write down what the guest logged since the last time; return how many bytes of the log that was."""
         used = self._guest.log_bytes
         if used or self._guest.logs_dropped:

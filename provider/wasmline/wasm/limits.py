@@ -9,7 +9,7 @@ from wasmline.transform_limits import MAX_CPU_MS_PER_RECORD, MAX_MEMORY_BYTES, M
 
 PAGE = MIN_MEMORY_BYTES
 ADDRESS_SPACE = MAX_MEMORY_BYTES
-OUTPUT_OVERHEAD = 16
+OUTPUT_OVERHEAD_BYTES = 16
 """What a written record, and each header of it, counts beside its payload: about what it takes in the columns."""
 
 

@@ -8,19 +8,19 @@ from pathlib import Path
 import wasmtime
 
 from wasmline.wasm.abi import abi_version
-from wasmline.wasm.compiled import CompiledCache, Loaded, default_folder, digest_of
+from wasmline.wasm.binary.module_types import declarations
+from wasmline.wasm.compilation.code_cache import CodeCache, LoadedModule, default_folder, digest_of
 from wasmline.wasm.context import TransformContext
-from wasmline.wasm.declarations import declarations
 from wasmline.wasm.guest import Code
 from wasmline.wasm.instance import TransformInstance
 from wasmline.wasm.limits import HostLimits, ResourceLimits
-from wasmline.wasm.trampoline import trampoline, wiring
+from wasmline.wasm.shim.trampoline import trampoline, wiring
 
 
 class CompiledTransform:
     """A module that speaks the transform ABI, compiled. Instances share nothing but its code."""
 
-    def __init__(self, digest: str, version: int, guest: Loaded, host: tuple[bytes, bytes]) -> None:
+    def __init__(self, digest: str, version: int, guest: LoadedModule, host: tuple[bytes, bytes]) -> None:
         self.digest = digest
         self.abi_version = version
         self._guest = guest.code
@@ -38,7 +38,7 @@ class CompiledTransform:
         try:
             guest = self._unused.pop()
         except IndexError:
-            guest = Loaded.of(self._guest)  # an engine each: an engine's epoch stops every store on it
+            guest = LoadedModule.of(self._guest)  # an engine each: an engine's epoch stops every store on it
         trampoline, wiring = (wasmtime.Module.deserialize(guest.engine, code) for code in self._host)
         code = Code(engine=guest.engine, trampoline=trampoline, guest=guest.module, wiring=wiring)
         return TransformInstance(code, context, limits or ResourceLimits(), host or HostLimits())
@@ -55,13 +55,13 @@ class TransformRuntime:
 
         Raises InvalidModule, UnsupportedAbi, MissingExport or UnknownImport.
         """
-        guest = CompiledCache(self._folder).load(wasm)
+        guest = CodeCache(self._folder).load(wasm)
         return CompiledTransform(digest_of(wasm), abi_version(declarations(wasm)), guest, _host_code(self._folder))
 
 
 @functools.cache
 def _host_code(folder: Path | None) -> tuple[bytes, bytes]:
     """Return trampoline and wiring, compiled once per process, or not at all where the folder has them."""
-    cache = CompiledCache(folder)
+    cache = CodeCache(folder)
     first, second = (cache.load(text.encode(), wasmtime.Module) for text in (trampoline(), wiring()))
     return first.code, second.code

@@ -94,7 +94,7 @@ class SparkJobHook(SparkSubmitHook):
         supervisor = [
             sys.executable,
             "-m",
-            "wasmline.spark.launch",
+            "wasmline.spark.submit_supervisor",
             "--job",
             job,
             "--run",

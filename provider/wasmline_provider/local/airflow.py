@@ -15,14 +15,14 @@ from typing import Any
 from wasmline.errors import ServiceFailed
 from wasmline.local import state
 from wasmline.local.process import Service
-from wasmline_provider.local import keeper
-from wasmline_provider.local.rest import AirflowApi
+from wasmline_provider.local import service_group
+from wasmline_provider.local.api_client import AirflowApi
 from wasmline_provider.local.settings import Identity, environment, identity
 
-PATIENCE = 180.0
+START_TIMEOUT_S = 180.0
 """Seconds to wait for a start. On two idle cores it takes 15 to 20."""
 
-LOOK_AGAIN = 0.2
+POLL_INTERVAL_S = 0.2
 LOG_LINES = 30
 PLAN, RUNNING = "services.json", "keeper.json"
 HEALTH = {"scheduler": "scheduler", "triggerer": "triggerer", "dag-processor": "dag_processor"}
@@ -102,10 +102,12 @@ class LocalAirflow:
         if self.running():
             raise ServiceFailed(f"an Airflow runs in {self.home}: stop it, or name another folder", log="")
         plan = self.home / PLAN
-        services = [keeper.ServicePlan(command=_airflow(name), log=str(self._log(name))) for name in self._services]
-        content = keeper.Plan(environment=self._environment(), services=services)
+        services = [
+            service_group.ServicePlan(command=_airflow(name), log=str(self._log(name))) for name in self._services
+        ]
+        content = service_group.Plan(environment=self._environment(), services=services)
         state.write(plan, json.dumps(content), private=True)
-        command = [sys.executable, keeper.__file__, str(plan)]
+        command = [sys.executable, service_group.__file__, str(plan)]
         if detached:
             self._keeper = Service.detach([*command, "0"], str(plan), self._log("keeper"))
         else:
@@ -141,11 +143,11 @@ class LocalAirflow:
         api = AirflowApi(self.url)
         wanted = [HEALTH[name] for name in self._services if name in HEALTH]
         try:
-            deadline = time.monotonic() + PATIENCE
+            deadline = time.monotonic() + START_TIMEOUT_S
             while not api.healthy(wanted):
                 if not running.alive() or time.monotonic() > deadline:
                     raise self._failure("Airflow did not get healthy", *map(self._log, self._services))
-                time.sleep(LOOK_AGAIN)
+                time.sleep(POLL_INTERVAL_S)
         finally:
             api.close()
 

@@ -12,7 +12,7 @@ from wasmline_provider.hooks.kafka import KafkaHook
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from wasmline.deploy import DeploymentSpec
+    from wasmline.control import DeploymentSpec
     from wasmline.registry import Version
 
 
@@ -95,7 +95,7 @@ class WasmDeployOperator(BaseOperator):
         self.expected_generation = expected_generation
 
     def execute(self, context: Context) -> dict[str, Any]:
-        from wasmline.deploy import deploy
+        from wasmline.control import deploy
         from wasmline.registry import FilesystemRegistry
         from wasmline_provider.assets import record
 
@@ -124,7 +124,7 @@ class WasmDeployOperator(BaseOperator):
 
     def _spec(self, published: Version) -> DeploymentSpec:
         """Return what to deploy: the project's declaration, and over it whatever the operator was given."""
-        from wasmline.deploy import DeploymentSpec
+        from wasmline.control import DeploymentSpec
         from wasmline.wasm import Schema
 
         return DeploymentSpec.of(

@@ -1,4 +1,4 @@
-"""What every operator that runs a Spark job and waits for it has in common."""
+"""The base of operators that run a Spark job and wait for it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from wasmline.jobs import JobReport, JobSpec
-    from wasmline_provider.hooks.jobs import JobDesk, JobRun
+    from wasmline_provider.job_client import JobClient, JobRun
 
 DEFERRABLE = airflow_conf.getboolean("operators", "default_deferrable", fallback=False)
 
@@ -130,25 +130,25 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
     def on_kill(self) -> None:
         if self._running is None:
             return
-        with self._desk() as desk:
-            report = desk.stop(_run(self._running))
+        with self._client() as client:
+            report = client.stop(_run(self._running))
         ended = report.state.value if report else "told to stop, has not ended yet"
         self.log.info("job %s, run %s: %s", self.job, self._running["run"], ended)
 
     def submit_job(self, context: Context) -> Any:
         from wasmline.documents import plain
-        from wasmline_provider.hooks.jobs import owner_of
         from wasmline_provider.hooks.spark import SparkJobHook
+        from wasmline_provider.job_client import task_instance_key
 
         ti = context["ti"]
         spark = SparkJobHook(
             self.spark_conn_id, name=f"wasmline {self.job}", conf=self.conf, jars=self.jars, options=self.spark_options
         )
         kafka = KafkaHook(self.kafka_conn_id).get_conn()
-        with self._desk() as desk:
-            run = desk.order(
+        with self._client() as client:
+            run = client.submit_or_attach(
                 self.spec(context),
-                owner_of(ti.dag_id, ti.run_id, ti.task_id, ti.map_index),
+                task_instance_key(ti.dag_id, ti.run_id, ti.task_id, ti.map_index),
                 Path(airflow_conf.get("logging", "base_log_folder")) / "wasmline",
                 launch=lambda run: spark.launch(run.job, run.run, kafka, Path(run.log)),
             )
@@ -157,8 +157,8 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         return plain(run)
 
     def get_job_status(self, external_id: Any, context: Context) -> str:
-        with self._desk() as desk:
-            return str(desk.state(_run(external_id)))
+        with self._client() as client:
+            return str(client.state(_run(external_id)))
 
     def is_job_active(self, status: str) -> bool:
         return status in ("starting", "running")
@@ -167,15 +167,15 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         return status == "succeeded"
 
     def poll_until_complete(self, external_id: Any, context: Context) -> Any:
-        from wasmline.deploy import JobLog
-        from wasmline_provider.hooks.jobs import LOOK_AGAIN, RunWatch
+        from wasmline.control import JobLog
+        from wasmline_provider.job_client import POLL_INTERVAL_S, RunMonitor
 
         self._running = external_id
         jobs = JobLog(KafkaHook(self.kafka_conn_id).get_conn())
         try:
-            watch = RunWatch(jobs, _run(external_id), self.log.info, heartbeat=self.heartbeat_seconds)
-            while watch.look() is None:
-                time.sleep(LOOK_AGAIN)
+            watch = RunMonitor(jobs, _run(external_id), self.log.info, heartbeat=self.heartbeat_seconds)
+            while watch.poll() is None:
+                time.sleep(POLL_INTERVAL_S)
         finally:
             jobs.close()
         # A task that reconnects returns what this returns; one that submitted asks for the result afterwards.
@@ -185,8 +185,8 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         from wasmline.jobs import JobState
         from wasmline_provider.assets import record
 
-        with self._desk() as desk:
-            report = desk.report(_run(external_id))
+        with self._client() as client:
+            report = client.report(_run(external_id))
         good = report.state is JobState.SUCCEEDED or (report.state is JobState.STOPPED and self.may_be_stopped)
         if not good:
             raise _failure(report, external_id["log"])
@@ -195,11 +195,11 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         return result
 
     @contextmanager
-    def _desk(self) -> Iterator[JobDesk]:
-        from wasmline.deploy import JobLog
-        from wasmline_provider.hooks.jobs import JobDesk
+    def _client(self) -> Iterator[JobClient]:
+        from wasmline.control import JobLog
+        from wasmline_provider.job_client import JobClient
 
-        jobs = JobDesk(JobLog(KafkaHook(self.kafka_conn_id).get_conn()), heartbeat=self.heartbeat_seconds)
+        jobs = JobClient(JobLog(KafkaHook(self.kafka_conn_id).get_conn()), heartbeat=self.heartbeat_seconds)
         try:
             yield jobs
         finally:
@@ -207,7 +207,7 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
 
 
 def _run(external_id: Mapping[str, str]) -> JobRun:
-    from wasmline_provider.hooks.jobs import JobRun
+    from wasmline_provider.job_client import JobRun
 
     return JobRun(**external_id)
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from wasmline.errors import JobError
-from wasmline_provider.hooks.jobs import HEARTBEAT, LOOK_AGAIN, JobDesk, JobRun, RunWatch
 from wasmline_provider.hooks.kafka import KafkaHook
+from wasmline_provider.job_client import HEARTBEAT_TIMEOUT_S, POLL_INTERVAL_S, JobClient, JobRun, RunMonitor
 
 if TYPE_CHECKING:
-    from wasmline.deploy import JobLog
+    from wasmline.control import JobLog
 
 
 class JobTrigger(BaseTrigger):
@@ -37,8 +37,8 @@ class JobTrigger(BaseTrigger):
         run: str,
         log: str,
         kafka_conn_id: str = KafkaHook.default_conn_name,
-        poll_seconds: float = LOOK_AGAIN,
-        heartbeat_seconds: float = HEARTBEAT,
+        poll_seconds: float = POLL_INTERVAL_S,
+        heartbeat_seconds: float = HEARTBEAT_TIMEOUT_S,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.run_of = JobRun(job=job, run=run, log=log)
@@ -62,8 +62,8 @@ class JobTrigger(BaseTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         jobs = await self._jobs()
         try:
-            watch = RunWatch(jobs, self.run_of, self.log.info, heartbeat=self.heartbeat_seconds)
-            while (report := await asyncio.to_thread(watch.look)) is None:
+            watch = RunMonitor(jobs, self.run_of, self.log.info, heartbeat=self.heartbeat_seconds)
+            while (report := await asyncio.to_thread(watch.poll)) is None:
                 await asyncio.sleep(self.poll_seconds)
             yield self._event(report.state.value, report.message)
         except JobError as error:
@@ -74,14 +74,14 @@ class JobTrigger(BaseTrigger):
     async def on_kill(self) -> None:
         jobs = await self._jobs()
         try:
-            report = await asyncio.to_thread(JobDesk(jobs).stop, self.run_of)
+            report = await asyncio.to_thread(JobClient(jobs).stop, self.run_of)
         finally:
             jobs.close()
         ended = report.state.value if report else "told to stop, has not ended yet"
         self.log.info("job %s, run %s: %s", self.run_of.job, self.run_of.run, ended)
 
     async def _jobs(self) -> JobLog:
-        from wasmline.deploy import JobLog
+        from wasmline.control import JobLog
 
         config = await KafkaHook(self.kafka_conn_id).aget_conn()
         return await asyncio.to_thread(JobLog, config)

@@ -7,9 +7,10 @@ import uuid
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from wasmline.consumer import ConsumerOptions, Delivery, Output, offset_codec
-from wasmline.consumer.confluent import ConfluentBackend
+from wasmline.consumer import ConsumerOptions, Delivery, Output
+from wasmline.consumer.backends.kafka import KafkaBackend
 from wasmline.kafka import KafkaConfig, Topics, produce_all
+from wasmline.offset_maps import codec
 from wasmline.records import CommittedOffset, TopicPartition
 
 RECORDS = 500
@@ -43,7 +44,7 @@ class Assigned:
 def milliseconds(config: KafkaConfig, interval: float) -> list[float]:
     """Return what each of many commits took that follow each other after ``interval`` seconds.
 
-    A commit is ``ConfluentTransactions.commit`` for one partition: begin, write 500 records of 100 bytes, send the
+    A commit is ``KafkaTransactions.commit`` for one partition: begin, write 500 records of 100 bytes, send the
     offset with its map (every other of the next 500 records is done), commit; it returns when the broker has said yes.
     """
     source, target = (f"{noun}-{uuid.uuid4().hex[:6]}" for noun in ("source", "target"))
@@ -53,7 +54,7 @@ def milliseconds(config: KafkaConfig, interval: float) -> list[float]:
     options = ConsumerOptions(
         topics=(source,), group_id=f"bench-{source}", delivery=Delivery.EXACTLY_ONCE, kafka=config.properties
     )
-    backend, assigned = ConfluentBackend(options), Assigned()
+    backend, assigned = KafkaBackend(options), Assigned()
     outputs = [Output(target, VALUE, b"key-%d" % (number % 50)) for number in range(RECORDS)]
     taken: list[float] = []
     try:
@@ -63,9 +64,7 @@ def milliseconds(config: KafkaConfig, interval: float) -> list[float]:
         backend.transactions.open(assigned.partitions)
         for number in range(WARM_UP + TIMES):
             base = number * RECORDS
-            progress = CommittedOffset(
-                base, offset_codec.encode(base, base + RECORDS - 1, range(base, base + RECORDS, 2))
-            )
+            progress = CommittedOffset(base, codec.encode(base, base + RECORDS - 1, range(base, base + RECORDS, 2)))
             began = time.perf_counter()
             failures = backend.transactions.begin(dict.fromkeys(assigned.partitions, (outputs, progress)))()
             taken.append((time.perf_counter() - began) * 1_000)

@@ -16,9 +16,9 @@ from consumer.workload import PARTITIONS, Topic
 
 from wasmline.build import build, load_project
 from wasmline.consumer import ConsumedRecord, ConsumerOptions, Outcome, ParallelConsumer
-from wasmline.deploy import DeploymentSpec
+from wasmline.control import DeploymentSpec
 from wasmline.kafka import Topics
-from wasmline.pipeline.handler import ThreadHandler, TransformHandler
+from wasmline.pipeline.transform_handler import ThreadHandler, TransformHandler
 from wasmline.registry import digest_of
 
 SOURCES = Path(__file__).parent / "transforms" / "busy"

@@ -14,7 +14,7 @@ from stream.row import Row, share, spread
 from delivery.generator import generate
 from lease_rig import LeaseRig
 from traffic import Record
-from wasmline.deploy import DeploymentSpec, deploy
+from wasmline.control import DeploymentSpec, deploy
 from wasmline.registry import digest_of
 
 APART = 2.5

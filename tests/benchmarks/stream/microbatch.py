@@ -11,11 +11,11 @@ from stream.bench import Bench
 from stream.row import Row, spread
 
 from delivery.generator import generate
-from wasmline.deploy import DeploymentSpec, JobLog, deploy
+from wasmline.control import DeploymentSpec, JobLog, deploy
 from wasmline.jobs import JobSpec, StreamSpec
 from wasmline.kafka import produce_all, read_to_end
 from wasmline.registry import digest_of
-from wasmline.spark.microbatch import MicrobatchJob
+from wasmline.spark.microbatch.job import MicrobatchJob
 
 BATCH = 100_000
 ROWS = 50_000

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from delivery.contract import Violation
 from delivery.generator import generate
 from delivery.model import train_spec
-from delivery.reference import transform
+from delivery.reference_transform import transform
 from delivery.source import Source, read_file
 from wasmline.documents import decode, encode
 from wasmline.errors import NotEnoughData

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from wasmline.build import TransformProject, bless, load_project, run_samples
+from wasmline.build import TransformProject, accept_samples, load_project, run_samples
 from wasmline.build.samples import EXPECTED, INPUT
 from wasmline.errors import InvalidJsonLine, InvalidProject, SampleMismatch
 from wasmline.testing import guests
@@ -27,13 +27,13 @@ def project(tmp_path: Path) -> TransformProject:
 
 
 @pytest.mark.parametrize("value", ["\u2028", "\u2029", "\x85", "\r", "\x0b", "\x1c", "\0"])
-def test_what_was_blessed_passes_whatever_ends_a_line_inside_a_string(project: TransformProject, value: str) -> None:
+def test_what_was_accepted_passes_whatever_ends_a_line_inside_a_string(project: TransformProject, value: str) -> None:
     (project.folder / INPUT).write_text(json.dumps({"value": f"a{value}b"}))
-    assert bless(project, WASM) == run_samples(project, WASM)
+    assert accept_samples(project, WASM) == run_samples(project, WASM)
 
 
 def test_the_order_of_keys_does_not_count_at_any_depth(project: TransformProject) -> None:
-    bless(project, WASM)
+    accept_samples(project, WASM)
     expected = json.loads((project.folder / EXPECTED).read_text())
     expected["source"] = dict(reversed(expected["source"].items()))
     (project.folder / EXPECTED).write_text(json.dumps(dict(reversed(expected.items()))))
@@ -43,7 +43,7 @@ def test_the_order_of_keys_does_not_count_at_any_depth(project: TransformProject
 @pytest.mark.parametrize("name", [INPUT, EXPECTED])
 def test_samples_that_do_not_fit_into_memory_are_refused(project: TransformProject, name: Path) -> None:
     """A file with holes takes no room on the disk."""
-    bless(project, WASM)
+    accept_samples(project, WASM)
     with (project.folder / name).open("ab") as file:
         file.truncate(1 << 40)
     with pytest.raises(InvalidProject, match=r"\.jsonl cannot be read: it has more than 67108864 bytes"):
@@ -55,7 +55,7 @@ def test_samples_that_do_not_fit_into_memory_are_refused(project: TransformProje
 def test_samples_of_more_lines_than_can_be_compared_are_refused(
     project: TransformProject, name: Path, line: bytes
 ) -> None:
-    bless(project, WASM)
+    accept_samples(project, WASM)
     (project.folder / name).write_bytes(line * 1_000_000)
     with pytest.raises(InvalidProject, match="cannot be read: it has more than 1000000 lines: samples are a few"):
         run_samples(project, WASM)
@@ -68,7 +68,7 @@ def test_samples_outside_of_the_project_are_not_read(
 ) -> None:
     outside = tmp_path_factory.mktemp("outside")
     (outside / "outside.jsonl").write_text('{"value": "secret"}\n')
-    bless(project, WASM)
+    accept_samples(project, WASM)
     (project.folder / name).unlink()
     (project.folder / name).symlink_to(outside / target)
     with pytest.raises(InvalidProject, match="leads out of the project"):
@@ -78,13 +78,13 @@ def test_samples_outside_of_the_project_are_not_read(
 def test_outputs_that_do_not_fit_into_a_file_of_samples_are_refused(project: TransformProject) -> None:
     (project.folder / INPUT).write_text(json.dumps({"value": "\1" * 1_000_000}))
     with pytest.raises(InvalidProject, match="take more than 67108864 bytes"):
-        bless(project, guests.guest(guests.WRITE * 12))
+        accept_samples(project, guests.guest(guests.WRITE * 12))
     assert not (project.folder / EXPECTED).exists()
 
 
 def test_of_many_lines_the_first_different_ones_are_shown(project: TransformProject) -> None:
     (project.folder / INPUT).write_text('{"value": "a"}\n' * 5_000)
-    bless(project, WASM)
+    accept_samples(project, WASM)
     lines = (project.folder / EXPECTED).read_text().splitlines()
     changed = [line.replace('"a"', '"b"') if at >= 3_000 and at % 2 else line for at, line in enumerate(lines)]
     (project.folder / EXPECTED).write_text("\n".join(changed))
@@ -105,7 +105,7 @@ def test_of_a_long_line_the_beginning_is_shown(project: TransformProject) -> Non
 def test_what_is_in_the_way_of_the_expected_lines_is_named(project: TransformProject) -> None:
     (project.folder / EXPECTED).mkdir()
     with pytest.raises(InvalidProject, match=r"expected\.jsonl cannot be written: Is a directory: remove it"):
-        bless(project, WASM)
+        accept_samples(project, WASM)
 
 
 def test_an_expected_line_that_is_nested_too_deeply_is_named(project: TransformProject) -> None:

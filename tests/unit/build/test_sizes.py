@@ -1,6 +1,6 @@
 import pytest
 
-from wasmline.build.sizes import parse_size
+from wasmline.build.memory_size import parse_size
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from wasmline.build.project import TransformProject
-from wasmline.build.source import sources
+from wasmline.build.source_files import sources
 from wasmline.errors import InvalidProject
 
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from wasmline import __version__
 from wasmline.cli import COMMANDS, Failure, TerminalFormatter, main
-from wasmline.cli.columns import aligned
+from wasmline.cli.table import aligned
 from wasmline.errors import BuildFailed, SampleMismatch
 from wasmline.printable import printable
 

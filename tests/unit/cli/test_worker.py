@@ -10,8 +10,8 @@ from click import BadParameter
 from click.testing import CliRunner, Result
 
 from wasmline.cli import main
-from wasmline.cli.attendance import Progress, summary
-from wasmline.cli.handler import load
+from wasmline.cli.consumer_runner import ProgressLine, summary
+from wasmline.cli.handler_option import load_handler
 from wasmline.consumer import ConsumedRecord, ConsumerHealth, PerThread, State
 from wasmline.consumer.health import Counters, PartitionHealth, WaitingKey
 from wasmline.records import TopicPartition
@@ -42,14 +42,14 @@ def name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_a_function_of_the_current_folder_is_found(name: str) -> None:
-    handler = load(f"{name}:charge")
+    handler = load_handler(f"{name}:charge")
     assert callable(handler)
     assert handler(ConsumedRecord("t", 0, 0, None, None)) is None
 
 
 def test_a_class_is_instantiated_and_a_method_found(name: str) -> None:
-    assert isinstance(load(f"{name}:Till"), PerThread)
-    assert callable(load(f"{name}:till.ring"))
+    assert isinstance(load_handler(f"{name}:Till"), PerThread)
+    assert callable(load_handler(f"{name}:till.ring"))
 
 
 @pytest.mark.parametrize(
@@ -66,13 +66,13 @@ def test_a_class_is_instantiated_and_a_method_found(name: str) -> None:
 )
 def test_a_handler_that_is_none_is_named(name: str, reference: str, told: str) -> None:
     with pytest.raises(BadParameter) as raised:
-        load(reference.format(name=name))
+        load_handler(reference.format(name=name))
     assert told in raised.value.message
 
 
 def test_what_a_module_of_handlers_raises_is_its_own(name: str) -> None:
     with pytest.raises(ModuleNotFoundError, match="no_such_module_anywhere"):
-        load(f"{name}_broken:charge")
+        load_handler(f"{name}_broken:charge")
 
 
 @pytest.mark.parametrize(
@@ -126,15 +126,15 @@ def waiting(offset: int, seconds: float | None, error: str | None = None) -> Wai
 
 
 def test_a_line_has_the_rate_since_the_line_before() -> None:
-    progress = Progress(100.0)
+    progress = ProgressLine(100.0)
     assert progress.line(health(5_000), 102.0) == "running: 5,000 records, 2,500/s, lag 40, 3 in flight"
     assert progress.line(health(6_000), 112.0) == "running: 6,000 records, 100/s, lag 40, 3 in flight"
 
 
 def test_a_line_names_the_key_that_is_held_up_the_longest() -> None:
-    line = Progress(0.0).line(health(0, waiting(7, 12.4), waiting(9, 11.0), waiting(8, 9.9), lag=None), 1.0)
+    line = ProgressLine(0.0).line(health(0, waiting(7, 12.4), waiting(9, 11.0), waiting(8, 9.9), lag=None), 1.0)
     assert line.endswith("lag unknown, 3 in flight, 2 keys held up, first orders-0@7 in flight for 12 s")
-    line = Progress(0.0).line(health(0, waiting(7, None, "ValueError: no"), given_up=2), 1.0)
+    line = ProgressLine(0.0).line(health(0, waiting(7, None, "ValueError: no"), given_up=2), 1.0)
     assert line.endswith("2 dead letters, 1 keys held up, first orders-0@7 after ValueError: no")
 
 

@@ -17,12 +17,12 @@ from wasmline.consumer import (
     ParallelConsumer,
     RetryPolicy,
     State,
-    owner,
-    parallel,
+    parallel_consumer,
 )
-from wasmline.consumer.engines import Mailbox
-from wasmline.consumer.memory import MemoryBackend, MemoryCluster
-from wasmline.consumer.work import Batch
+from wasmline.consumer.backends.memory import MemoryBackend, MemoryCluster
+from wasmline.consumer.runtime import control_loop
+from wasmline.consumer.runtime.executors import Mailbox
+from wasmline.consumer.state.work_manager import Batch
 from wasmline.errors import CommitFailed, HandlerBroken
 from wasmline.records import TopicPartition
 
@@ -175,10 +175,10 @@ def test_all_that_a_consumer_waits_for_at_its_end_shares_one_deadline(
     options = replace(OPTIONS, drain_wait_ms=2_000, revoke_wait_ms=60_000, commit_interval_ms=3_600_000)
     backend = MemoryBackend(cluster, options)
     consumer = ParallelConsumer(options, backend)
-    monkeypatch.setattr(parallel, "engine", lambda handler, asked, mailbox: Hanging(mailbox))
-    monkeypatch.setattr(parallel, "time", Clock)
-    monkeypatch.setattr(owner, "time", Clock)
-    monkeypatch.setattr(owner, "IDLE", 0.0)
+    monkeypatch.setattr(parallel_consumer, "executor_for", lambda handler, asked, mailbox: Hanging(mailbox))
+    monkeypatch.setattr(parallel_consumer, "time", Clock)
+    monkeypatch.setattr(control_loop, "time", Clock)
+    monkeypatch.setattr(control_loop, "IDLE_POLL_TIMEOUT_S", 0.0)
     commit, close = backend.source.commit, backend.source.close
 
     def committing(offsets: Any) -> None:
@@ -191,16 +191,16 @@ def test_all_that_a_consumer_waits_for_at_its_end_shares_one_deadline(
 
     monkeypatch.setattr(backend.source, "commit", committing)
     monkeypatch.setattr(backend.source, "close", closing)
-    real = owner.Owner.turn
+    real = control_loop.ControlLoop.run_once
 
-    def turn(self: owner.Owner) -> None:
+    def run_once(self: control_loop.ControlLoop) -> None:
         real(self)
         if self.counters.records == len(KEYS) - 1 and not consumer._stopping:
             begun.append(now[0])
             consumer.stop()
 
     begun: list[float] = []
-    monkeypatch.setattr(owner.Owner, "turn", turn)
+    monkeypatch.setattr(control_loop.ControlLoop, "run_once", run_once)
     consumer.run(lambda record: None)
     assert ends[0] - begun[0] < 2.0 + 1.0
     assert committed_at[0] - begun[0] < 2.0 + 0.5

@@ -7,10 +7,10 @@ from queue import SimpleQueue
 
 import pytest
 
-from wasmline.consumer.engines import AsyncioEngine, Engine, Mailbox, ThreadEngine
 from wasmline.consumer.options import ConsumerOptions
 from wasmline.consumer.records import ConsumedRecord, Outcome
-from wasmline.consumer.work import Batch, Work
+from wasmline.consumer.runtime.executors import AsyncioExecutor, Executor, Mailbox, ThreadExecutor
+from wasmline.consumer.state.work_manager import Batch, WorkManager
 from wasmline.errors import HandlerCancelled
 from wasmline.records import TopicPartition
 
@@ -21,14 +21,14 @@ Handle = Callable[[Sequence[ConsumedRecord]], Outcome]
 
 
 @pytest.fixture
-def work() -> Work:
-    it = Work(ConsumerOptions(topics=("orders",), group_id="billing", ordering="unordered"))  # type: ignore[arg-type]
+def work() -> WorkManager:
+    it = WorkManager(ConsumerOptions(topics=("orders",), group_id="billing", ordering="unordered"))  # type: ignore[arg-type]
     it.assign({ORDERS: None})
     it.add(ConsumedRecord("orders", 0, offset, None, b"") for offset in range(50))
     return it
 
 
-def taken(work: Work, count: int) -> list[Batch]:
+def taken(work: WorkManager, count: int) -> list[Batch]:
     batches = [work.take(0.0) for _ in range(count)]
     assert all(batches)
     return [batch for batch in batches if batch]
@@ -45,18 +45,18 @@ def mailbox() -> Mailbox:
 
 
 @pytest.fixture(params=["threads", "asyncio"])
-def start(request: pytest.FixtureRequest, mailbox: Mailbox) -> Iterator[Callable[[Handle, int], Engine]]:
+def start(request: pytest.FixtureRequest, mailbox: Mailbox) -> Iterator[Callable[[Handle, int], Executor]]:
     """Starts an engine of either kind around a function, which on the event loop runs in one piece."""
-    engines: list[Engine] = []
+    engines: list[Executor] = []
 
-    def make(handle: Handle, workers: int) -> Engine:
+    def make(handle: Handle, workers: int) -> Executor:
         async def handle_async(records: Sequence[ConsumedRecord]) -> Outcome:
             return handle(records)
 
         if request.param == "threads":
-            engines.append(ThreadEngine(lambda: handle, workers, 2 * workers, mailbox))
+            engines.append(ThreadExecutor(lambda: handle, workers, 2 * workers, mailbox))
         else:
-            engines.append(AsyncioEngine(handle_async, workers, 2 * workers, mailbox))
+            engines.append(AsyncioExecutor(handle_async, workers, 2 * workers, mailbox))
         return engines[-1]
 
     yield make
@@ -64,7 +64,9 @@ def start(request: pytest.FixtureRequest, mailbox: Mailbox) -> Iterator[Callable
         engine.close(LONG)
 
 
-def test_every_batch_comes_back_once(start: Callable[[Handle, int], Engine], work: Work, mailbox: Mailbox) -> None:
+def test_every_batch_comes_back_once(
+    start: Callable[[Handle, int], Executor], work: WorkManager, mailbox: Mailbox
+) -> None:
     seen: list[int] = []
 
     def handle(records: Sequence[ConsumedRecord]) -> Outcome:
@@ -81,7 +83,7 @@ def test_every_batch_comes_back_once(start: Callable[[Handle, int], Engine], wor
 
 @pytest.mark.parametrize("error", [OSError("refused"), SystemExit(3), KeyboardInterrupt()])
 def test_whatever_a_handler_raises_comes_back_and_the_worker_lives_on(
-    start: Callable[[Handle, int], Engine], work: Work, mailbox: Mailbox, error: BaseException
+    start: Callable[[Handle, int], Executor], work: WorkManager, mailbox: Mailbox, error: BaseException
 ) -> None:
     errors = [error]
 
@@ -98,7 +100,7 @@ def test_whatever_a_handler_raises_comes_back_and_the_worker_lives_on(
 
 
 def test_a_batch_of_a_held_partition_is_not_begun(
-    start: Callable[[Handle, int], Engine], work: Work, mailbox: Mailbox
+    start: Callable[[Handle, int], Executor], work: WorkManager, mailbox: Mailbox
 ) -> None:
     calls: list[int] = []
 
@@ -113,14 +115,14 @@ def test_a_batch_of_a_held_partition_is_not_begun(
     assert not calls
 
 
-def test_threads_run_as_many_batches_at_once_as_there_are_workers(work: Work, mailbox: Mailbox) -> None:
+def test_threads_run_as_many_batches_at_once_as_there_are_workers(work: WorkManager, mailbox: Mailbox) -> None:
     meeting = threading.Barrier(3, timeout=LONG)
 
     def handle(records: Sequence[ConsumedRecord]) -> Outcome:
         meeting.wait()
         return Outcome()
 
-    engine = ThreadEngine(lambda: handle, 3, 6, mailbox)
+    engine = ThreadExecutor(lambda: handle, 3, 6, mailbox)
     engine.submit(taken(work, 6))
     assert [batch.outcome for batch in got(mailbox, 6)] == [Outcome()] * 6
     engine.close(LONG)
@@ -142,9 +144,9 @@ class Session:
         self.closed.append(self.thread)
 
 
-def test_each_thread_makes_its_own_handler_and_closes_it(work: Work, mailbox: Mailbox) -> None:
+def test_each_thread_makes_its_own_handler_and_closes_it(work: WorkManager, mailbox: Mailbox) -> None:
     closed: list[int] = []
-    engine = ThreadEngine(lambda: Session(closed), 3, 6, mailbox)
+    engine = ThreadExecutor(lambda: Session(closed), 3, 6, mailbox)
     engine.submit(taken(work, 20))
     assert {str(batch.outcome) for batch in got(mailbox, 20)} == {str(Outcome())}
     engine.close(LONG)
@@ -152,7 +154,7 @@ def test_each_thread_makes_its_own_handler_and_closes_it(work: Work, mailbox: Ma
 
 
 def test_a_thread_whose_handler_does_not_return_is_left_and_named(
-    work: Work, mailbox: Mailbox, caplog: pytest.LogCaptureFixture
+    work: WorkManager, mailbox: Mailbox, caplog: pytest.LogCaptureFixture
 ) -> None:
     begun, release = threading.Event(), threading.Event()
 
@@ -161,7 +163,7 @@ def test_a_thread_whose_handler_does_not_return_is_left_and_named(
         release.wait(LONG)
         return Outcome()
 
-    engine = ThreadEngine(lambda: handle, 1, 2, mailbox)
+    engine = ThreadExecutor(lambda: handle, 1, 2, mailbox)
     engine.submit(taken(work, 1))
     assert begun.wait(LONG)
     assert engine.close(0.0) == 1
@@ -170,21 +172,21 @@ def test_a_thread_whose_handler_does_not_return_is_left_and_named(
     got(mailbox, 1)
 
 
-def test_a_thread_that_ends_late_counts_as_no_call_that_lasts(work: Work, mailbox: Mailbox) -> None:
+def test_a_thread_that_ends_late_counts_as_no_call_that_lasts(work: WorkManager, mailbox: Mailbox) -> None:
     release = threading.Event()
 
     class Closing(Session):
         def close(self) -> None:
             release.wait(LONG)
 
-    engine = ThreadEngine(lambda: Closing([]), 1, 2, mailbox)
+    engine = ThreadExecutor(lambda: Closing([]), 1, 2, mailbox)
     engine.submit(taken(work, 1))
     got(mailbox, 1)
     assert engine.close(0.0) == 0
     release.set()
 
 
-def test_no_more_coroutines_run_at_once_than_there_are_workers(work: Work, mailbox: Mailbox) -> None:
+def test_no_more_coroutines_run_at_once_than_there_are_workers(work: WorkManager, mailbox: Mailbox) -> None:
     running: list[int] = []
     most: list[int] = []
 
@@ -196,7 +198,7 @@ def test_no_more_coroutines_run_at_once_than_there_are_workers(work: Work, mailb
         running.remove(records[0].offset)
         return Outcome()
 
-    engine = AsyncioEngine(handle, 4, 8, mailbox)
+    engine = AsyncioExecutor(handle, 4, 8, mailbox)
     for batch in taken(work, 20):
         engine.submit([batch])
     got(mailbox, 20)
@@ -204,11 +206,11 @@ def test_no_more_coroutines_run_at_once_than_there_are_workers(work: Work, mailb
     assert max(most) <= 4
 
 
-def test_a_handler_that_was_cancelled_by_somebody_else_failed(work: Work, mailbox: Mailbox) -> None:
+def test_a_handler_that_was_cancelled_by_somebody_else_failed(work: WorkManager, mailbox: Mailbox) -> None:
     async def handle(records: Sequence[ConsumedRecord]) -> Outcome:
         raise asyncio.CancelledError("by a time-out group")
 
-    engine = AsyncioEngine(handle, 1, 2, mailbox)
+    engine = AsyncioExecutor(handle, 1, 2, mailbox)
     engine.submit(taken(work, 2))
     first, second = got(mailbox, 2)
     assert isinstance(first.outcome, HandlerCancelled)
@@ -217,7 +219,7 @@ def test_a_handler_that_was_cancelled_by_somebody_else_failed(work: Work, mailbo
 
 
 def test_a_coroutine_that_does_not_return_is_cancelled_at_the_end(
-    work: Work, mailbox: Mailbox, caplog: pytest.LogCaptureFixture
+    work: WorkManager, mailbox: Mailbox, caplog: pytest.LogCaptureFixture
 ) -> None:
     begun, cancelled = threading.Event(), threading.Event()
 
@@ -229,7 +231,7 @@ def test_a_coroutine_that_does_not_return_is_cancelled_at_the_end(
             cancelled.set()
         return Outcome()
 
-    engine = AsyncioEngine(handle, 1, 2, mailbox)
+    engine = AsyncioExecutor(handle, 1, 2, mailbox)
     engine.submit(taken(work, 1))
     assert begun.wait(LONG)
     engine.close(0.0)
@@ -238,7 +240,7 @@ def test_a_coroutine_that_does_not_return_is_cancelled_at_the_end(
 
 
 def test_a_coroutine_that_returns_while_its_engine_ends_is_waited_for_and_no_longer(
-    work: Work, mailbox: Mailbox, caplog: pytest.LogCaptureFixture
+    work: WorkManager, mailbox: Mailbox, caplog: pytest.LogCaptureFixture
 ) -> None:
     begun = threading.Event()
 
@@ -250,7 +252,7 @@ def test_a_coroutine_that_returns_while_its_engine_ends_is_waited_for_and_no_lon
             await asyncio.sleep(0)
         return Outcome()
 
-    engine = AsyncioEngine(handle, 1, 2, mailbox)
+    engine = AsyncioExecutor(handle, 1, 2, mailbox)
     engine.submit(taken(work, 1))
     assert begun.wait(LONG)
     engine.close(5.0)
@@ -259,7 +261,7 @@ def test_a_coroutine_that_returns_while_its_engine_ends_is_waited_for_and_no_lon
 
 
 def test_a_handler_that_has_its_own_task_cancelled_costs_no_worker_and_no_other_record(
-    work: Work, mailbox: Mailbox
+    work: WorkManager, mailbox: Mailbox
 ) -> None:
     """A cancel scope that fires as its call returns."""
     handled: list[int] = []
@@ -272,7 +274,7 @@ def test_a_handler_that_has_its_own_task_cancelled_costs_no_worker_and_no_other_
             task.cancel()
         return Outcome()
 
-    engine = AsyncioEngine(handle, 2, 4, mailbox)
+    engine = AsyncioExecutor(handle, 2, 4, mailbox)
     for _ in range(6):
         engine.submit(taken(work, 2))
         assert [type(batch.outcome) for batch in got(mailbox, 2)] == [Outcome, Outcome]
@@ -286,7 +288,7 @@ VARIABLE: ContextVar[int] = ContextVar("VARIABLE", default=-1)
 
 
 def test_no_record_sees_the_context_variables_of_another(
-    start: Callable[[Handle, int], Engine], work: Work, mailbox: Mailbox
+    start: Callable[[Handle, int], Executor], work: WorkManager, mailbox: Mailbox
 ) -> None:
     seen: list[int] = []
 
@@ -309,7 +311,7 @@ class Incomparable:
     __hash__ = object.__hash__
 
 
-def test_values_of_context_variables_need_not_be_comparable(work: Work, mailbox: Mailbox) -> None:
+def test_values_of_context_variables_need_not_be_comparable(work: WorkManager, mailbox: Mailbox) -> None:
     variable: ContextVar[Incomparable] = ContextVar("variable")
     first, seen = Incomparable(), []
 
@@ -320,7 +322,7 @@ def test_values_of_context_variables_need_not_be_comparable(work: Work, mailbox:
 
     def run() -> None:
         variable.set(first)
-        engine = AsyncioEngine(handle, 1, 8, mailbox)
+        engine = AsyncioExecutor(handle, 1, 8, mailbox)
         engine.submit(taken(work, 3))
         got(mailbox, 3)
         assert engine.close(LONG) == 0
@@ -329,7 +331,7 @@ def test_values_of_context_variables_need_not_be_comparable(work: Work, mailbox:
     assert seen == [True] * 3
 
 
-def test_a_coroutine_keeps_its_context_variables_while_it_waits(work: Work, mailbox: Mailbox) -> None:
+def test_a_coroutine_keeps_its_context_variables_while_it_waits(work: WorkManager, mailbox: Mailbox) -> None:
     kept: list[bool] = []
 
     async def handle(records: Sequence[ConsumedRecord]) -> Outcome:
@@ -338,7 +340,7 @@ def test_a_coroutine_keeps_its_context_variables_while_it_waits(work: Work, mail
         kept.append(VARIABLE.get() == records[0].offset)
         return Outcome()
 
-    engine = AsyncioEngine(handle, 2, 8, mailbox)
+    engine = AsyncioExecutor(handle, 2, 8, mailbox)
     engine.submit(taken(work, 6))
     got(mailbox, 6)
     assert engine.close(LONG) == 0

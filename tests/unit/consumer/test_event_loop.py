@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from wasmline.consumer import event_loop
+from wasmline.consumer.runtime import event_loop
 from wasmline.local.process import wait_until
 
 
@@ -23,9 +23,9 @@ def end(loop: asyncio.AbstractEventLoop) -> None:
     loop.close()
 
 
-@pytest.mark.parametrize("highest", [event_loop.HIGHEST, 0])
+@pytest.mark.parametrize("highest", [event_loop.MAX_SELECT_FD, 0])
 def test_timers_and_other_threads_end_a_wait(monkeypatch: pytest.MonkeyPatch, highest: int) -> None:
-    monkeypatch.setattr(event_loop, "HIGHEST", highest)
+    monkeypatch.setattr(event_loop, "MAX_SELECT_FD", highest)
     loop, heard = event_loop.event_loop(), asyncio.Event()
 
     async def wait() -> str:

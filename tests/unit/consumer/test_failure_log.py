@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from wasmline.consumer import ConsumedRecord, ConsumerOptions, Output, ParallelConsumer, RetryPolicy, failure_log
-from wasmline.consumer.failure_log import FailureLog
-from wasmline.consumer.memory import MemoryBackend, MemoryCluster
+from wasmline.consumer import ConsumedRecord, ConsumerOptions, Output, ParallelConsumer, RetryPolicy
+from wasmline.consumer.backends.memory import MemoryBackend, MemoryCluster
+from wasmline.consumer.runtime import failure_log
+from wasmline.consumer.runtime.failure_log import FailureLog
 from wasmline.errors import RecordsFailed
 
 SECRET = b"the value of a record"
@@ -122,7 +123,7 @@ def test_a_handlers_own_frames_are_logged_and_ours_are_not(caplog: pytest.LogCap
     run(breaks)
     assert caplog.text.count("Traceback") == 1
     assert "in breaks\n" in caplog.text
-    assert "engines.py" not in caplog.text
+    assert "executors.py" not in caplog.text
     assert SECRET.decode() not in caplog.text
 
 

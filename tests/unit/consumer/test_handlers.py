@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from wasmline.consumer.engines import Engine, Mailbox
-from wasmline.consumer.handlers import engine
+from wasmline.consumer.handlers import executor_for
 from wasmline.consumer.options import ConsumerOptions
 from wasmline.consumer.records import ConsumedRecord, Outcome, Output
-from wasmline.consumer.work import Work
+from wasmline.consumer.runtime.executors import Executor, Mailbox
+from wasmline.consumer.state.work_manager import WorkManager
 from wasmline.errors import HandlerBroken, InvalidConsumerOption, RecordsFailed
 from wasmline.records import TopicPartition
 
@@ -19,13 +19,13 @@ FAULT = OSError("refused")
 def result(handler: Any, batch_size: int | None = None, records: int = 1) -> Outcome | BaseException | None:
     """What becomes of one batch of records without keys in the engine that runs the handler."""
     options = ConsumerOptions(topics=("orders",), group_id="billing", batch_size=batch_size)
-    work = Work(options)
+    work = WorkManager(options)
     work.assign({TopicPartition("orders", 0): None})
     work.add(ConsumedRecord("orders", 0, offset, None, b"%d" % offset) for offset in range(records))
     batch = work.take(0.0)
     assert batch is not None
     mailbox: Mailbox = SimpleQueue()
-    workers: Engine = engine(handler, options, mailbox)
+    workers: Executor = executor_for(handler, options, mailbox)
     try:
         workers.submit([batch])
         assert mailbox.get(timeout=30) is batch

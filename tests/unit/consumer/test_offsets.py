@@ -2,8 +2,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from wasmline.consumer.offset_codec import MAX_LENGTH, PRESSURE, decode
-from wasmline.consumer.offsets import Commit, PartitionOffsets, Start
+from wasmline.consumer.state.offsets import Commit, PartitionOffsets, Start
+from wasmline.offset_maps.codec import BACK_PRESSURE_LENGTH, MAX_METADATA_LENGTH, decode
 
 
 def read(offsets: PartitionOffsets, numbers: Iterable[int]) -> list[int]:
@@ -107,7 +107,7 @@ def scattered(count: int) -> PartitionOffsets:
 
 def test_a_map_above_the_pressure_is_committed_and_blocks_the_partition_until_it_is_smaller() -> None:
     offsets = scattered(20_000)
-    assert PRESSURE < len(committed(offsets).metadata) <= MAX_LENGTH
+    assert BACK_PRESSURE_LENGTH < len(committed(offsets).metadata) <= MAX_METADATA_LENGTH
     assert offsets.blocked
     offsets.done(0)
     for number in range(1, 20_000):
@@ -121,7 +121,7 @@ def test_a_map_that_no_broker_takes_holds_the_commit_back_to_a_moment_whose_map_
     offsets = scattered(30_000)
     first = committed(offsets)
     assert offsets.blocked
-    assert PRESSURE < len(first.metadata) <= MAX_LENGTH
+    assert BACK_PRESSURE_LENGTH < len(first.metadata) <= MAX_METADATA_LENGTH
     highest, incompletes = decode(first.metadata, first.offset)
     finished = [offset for offset in range(first.offset, highest + 1) if offset not in set(incompletes)]
     assert 18_000 < highest < 29_000

@@ -2,9 +2,9 @@ from typing import Any
 
 import pytest
 
-from wasmline.consumer import encodings
 from wasmline.consumer.options import ConsumerOptions, Delivery, NullKeys, Ordering, RetryPolicy
 from wasmline.errors import GuestTrap, InvalidConsumerOption, TerminalFailure
+from wasmline.offset_maps import encodings
 
 FAULT = OSError("refused")
 

@@ -5,10 +5,11 @@ from queue import SimpleQueue
 
 import pytest
 
-from wasmline.consumer import ConsumerOptions, Outcome, Output, owner
-from wasmline.consumer.engines import Mailbox
-from wasmline.consumer.memory import MemoryBackend, MemoryCluster
-from wasmline.consumer.work import Batch
+from wasmline.consumer import ConsumerOptions, Outcome, Output
+from wasmline.consumer.backends.memory import MemoryBackend, MemoryCluster
+from wasmline.consumer.runtime import control_loop
+from wasmline.consumer.runtime.executors import Mailbox
+from wasmline.consumer.state.work_manager import Batch
 
 RECORDS = 3_000
 OPTIONS = ConsumerOptions(topics=("in",), group_id="g", max_concurrency=2)
@@ -34,22 +35,27 @@ class Handlers:
 
 
 @pytest.mark.parametrize(
-    ("keys", "quick", "expected"), [(1, False, RECORDS), (100, False, owner.ENOUGH), (100, True, owner.ENOUGH)]
+    ("keys", "quick", "expected"),
+    [
+        (1, False, RECORDS),
+        (100, False, control_loop.QUEUED_RECORDS_TARGET),
+        (100, True, control_loop.QUEUED_RECORDS_TARGET),
+    ],
 )
 def test_it_reads_on_without_a_pause_while_its_keys_are_too_few_for_its_workers(
     monkeypatch: pytest.MonkeyPatch, keys: int, quick: bool, expected: int
 ) -> None:
-    monkeypatch.setattr(owner, "LOOK", 3_600.0)
+    monkeypatch.setattr(control_loop, "BUSY_POLL_INTERVAL_S", 3_600.0)
     cluster = MemoryCluster()
     mailbox: Mailbox = SimpleQueue()
     cluster.create("in")
     for number in range(RECORDS):
         cluster.write(Output("in", b"", key=b"%d" % (number % keys)))
     backend = MemoryBackend(cluster, OPTIONS)
-    ours = owner.Owner(OPTIONS, backend, Handlers(mailbox, quick=quick), mailbox)
+    ours = control_loop.ControlLoop(OPTIONS, backend, Handlers(mailbox, quick=quick), mailbox)
     backend.source.open(ours)
-    for _ in range(RECORDS // owner.SIP):
+    for _ in range(RECORDS // control_loop.BUSY_POLL_RECORDS):
         mailbox.put(None)  # it does not wait for a result
-        ours.turn()
+        ours.run_once()
     read = ours.work.queued + ours.work.out + ours.counters.records
-    assert expected <= read < expected + 3 * owner.SIP
+    assert expected <= read < expected + 3 * control_loop.BUSY_POLL_RECORDS

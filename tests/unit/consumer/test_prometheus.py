@@ -8,10 +8,10 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from wasmline.consumer import ConsumedRecord, ConsumerHealth, ConsumerOptions, State
-from wasmline.consumer.counts import PartitionCounts
 from wasmline.consumer.health import Counters, PartitionHealth, WaitingKey, partition_health
+from wasmline.consumer.partition_counts import PartitionCounts
 from wasmline.consumer.prometheus import ConsumerCollector, serve
-from wasmline.consumer.work import Work
+from wasmline.consumer.state.work_manager import WorkManager
 from wasmline.errors import PortInUse
 from wasmline.records import TopicPartition
 
@@ -130,7 +130,7 @@ def test_registering_asks_the_consumer_nothing() -> None:
 
 
 def test_however_many_keys_fail_all_are_counted_and_none_hides_what_is_in_flight() -> None:
-    work = Work(ConsumerOptions(topics=("orders",), group_id="g"))
+    work = WorkManager(ConsumerOptions(topics=("orders",), group_id="g"))
     work.assign({PARTITION: None})
     work.add(ConsumedRecord(*PARTITION, number, b"%d" % number, b"") for number in range(101))
     first = work.take(0.0)

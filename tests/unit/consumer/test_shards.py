@@ -1,5 +1,5 @@
 from wasmline.consumer.records import ConsumedRecord
-from wasmline.consumer.shards import Shard, Shards
+from wasmline.consumer.state.shards import Shard, Shards
 
 FAULT = OSError("refused")
 

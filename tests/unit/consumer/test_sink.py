@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka import KafkaError
 
 from wasmline.consumer import Output
-from wasmline.consumer.confluent.batches import TopicLimits
-from wasmline.consumer.confluent.sink import ConfluentSink
+from wasmline.consumer.backends.kafka.producer_batch_limit import TopicLimits
+from wasmline.consumer.backends.kafka.sink import KafkaSink
 from wasmline.kafka.config import KafkaConfig
 
 ROOM = 2
@@ -51,14 +51,14 @@ def client() -> Client:
 
 
 @pytest.fixture
-def sink(client: Client, monkeypatch: pytest.MonkeyPatch) -> ConfluentSink:
-    sink = ConfluentSink(KafkaConfig({"bootstrap.servers": "127.0.0.1:1"}))
+def sink(client: Client, monkeypatch: pytest.MonkeyPatch) -> KafkaSink:
+    sink = KafkaSink(KafkaConfig({"bootstrap.servers": "127.0.0.1:1"}))
     monkeypatch.setitem(vars(sink), "_producer", client)
     sink._batches._limits["out"] = TopicLimits(size=1_000_000)
     return sink
 
 
-def test_outputs_wait_in_their_order_for_room_and_their_writer_does_not(client: Client, sink: ConfluentSink) -> None:
+def test_outputs_wait_in_their_order_for_room_and_their_writer_does_not(client: Client, sink: KafkaSink) -> None:
     answers: list[Exception | None] = []
     for number in range(7):
         sink.write(Output("out", b"%d" % number), answers.append)
@@ -73,7 +73,7 @@ def test_outputs_wait_in_their_order_for_room_and_their_writer_does_not(client: 
     assert client.delivered == [b"%d" % number for number in range(7)]
 
 
-def test_a_flush_writes_what_waits_for_room_too(client: Client, sink: ConfluentSink) -> None:
+def test_a_flush_writes_what_waits_for_room_too(client: Client, sink: KafkaSink) -> None:
     answers: list[Exception | None] = []
     for number in range(7):
         sink.write(Output("out", b"%d" % number), answers.append)
@@ -82,7 +82,7 @@ def test_a_flush_writes_what_waits_for_room_too(client: Client, sink: ConfluentS
     assert answers == [None] * 7
 
 
-def test_a_batch_under_way_that_is_not_taken_keeps_the_next_output_waiting(client: Client, sink: ConfluentSink) -> None:
+def test_a_batch_under_way_that_is_not_taken_keeps_the_next_output_waiting(client: Client, sink: KafkaSink) -> None:
     """Topics that take less than a batch of the client's."""
     sink._batches._limits["out"] = TopicLimits(size=500)
     answers: list[Exception | None] = []
@@ -95,7 +95,7 @@ def test_a_batch_under_way_that_is_not_taken_keeps_the_next_output_waiting(clien
     assert answers == [None] * 3
 
 
-def test_an_output_that_no_topic_takes_is_answered_while_others_wait(client: Client, sink: ConfluentSink) -> None:
+def test_an_output_that_no_topic_takes_is_answered_while_others_wait(client: Client, sink: KafkaSink) -> None:
     answers: list[Exception | None] = []
     for number in range(ROOM + 1):
         sink.write(Output("out", b"%d" % number), answers.append)
@@ -116,7 +116,7 @@ def _checked(produce: Any) -> Any:
     return checked
 
 
-def test_a_delivery_that_fails_is_told_of(client: Client, sink: ConfluentSink) -> None:
+def test_a_delivery_that_fails_is_told_of(client: Client, sink: KafkaSink) -> None:
     answers: list[Exception | None] = []
     sink.write(Output("out", b""), answers.append)
     ((_, done),) = client.queue

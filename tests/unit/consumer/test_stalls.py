@@ -5,30 +5,32 @@ from __future__ import annotations
 import pytest
 
 from wasmline.consumer import ConsumedRecord, ConsumerOptions
-from wasmline.consumer.stalls import STALLED_S, Stalls
-from wasmline.consumer.work import PartitionWork, Work
+from wasmline.consumer.runtime.stalled_partitions import STALLED_S, StalledPartitions
+from wasmline.consumer.state.work_manager import PartitionWork, WorkManager
 from wasmline.records import TopicPartition
 
 PARTITION = TopicPartition("orders", 0)
 
 
 @pytest.fixture
-def work() -> Work:
+def work() -> WorkManager:
     """A partition whose buffer is full."""
-    work = Work(ConsumerOptions(topics=("orders",), group_id="group", buffer_records=4))
+    work = WorkManager(ConsumerOptions(topics=("orders",), group_id="group", buffer_records=4))
     work.assign({PARTITION: None})
     work.add([ConsumedRecord(*PARTITION, offset, b"%d" % offset, b"") for offset in range(4)])
     assert work.balance() == ([PARTITION], [])
     return work
 
 
-def of(work: Work) -> PartitionWork:
+def of(work: WorkManager) -> PartitionWork:
     (partition,) = work
     return partition
 
 
-def test_a_full_buffer_of_which_nothing_is_done_is_told_of_once(work: Work, caplog: pytest.LogCaptureFixture) -> None:
-    stalls = Stalls()
+def test_a_full_buffer_of_which_nothing_is_done_is_told_of_once(
+    work: WorkManager, caplog: pytest.LogCaptureFixture
+) -> None:
+    stalls = StalledPartitions()
     stalls.check(work, 100.0)
     assert stalls.seconds(of(work), 103.0) == 3.0
     stalls.check(work, 100.0 + STALLED_S - 0.1)
@@ -40,8 +42,8 @@ def test_a_full_buffer_of_which_nothing_is_done_is_told_of_once(work: Work, capl
     assert stalls.seconds(of(work), 500.0) == 400.0
 
 
-def test_a_record_that_is_done_and_room_end_a_stall(work: Work, caplog: pytest.LogCaptureFixture) -> None:
-    stalls = Stalls()
+def test_a_record_that_is_done_and_room_end_a_stall(work: WorkManager, caplog: pytest.LogCaptureFixture) -> None:
+    stalls = StalledPartitions()
     stalls.check(work, 100.0)
     first, second = work.take(105.0), work.take(105.0)
     assert first is not None

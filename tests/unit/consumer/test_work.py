@@ -3,20 +3,20 @@ from typing import Any
 
 import pytest
 
-from wasmline.consumer import offset_codec
-from wasmline.consumer.offsets import Start
 from wasmline.consumer.options import ConsumerOptions, NullKeys, Ordering, RetryPolicy
 from wasmline.consumer.records import ConsumedRecord
-from wasmline.consumer.work import Batch, Work
+from wasmline.consumer.state.offsets import Start
+from wasmline.consumer.state.work_manager import Batch, WorkManager
 from wasmline.errors import TerminalFailure
+from wasmline.offset_maps import codec
 from wasmline.records import TopicPartition
 
 ORDERS, OTHERS = TopicPartition("orders", 0), TopicPartition("orders", 1)
 FAULT = OSError("refused")
 
 
-def work(*partitions: TopicPartition, **options: Any) -> Work:
-    it = Work(ConsumerOptions(topics=("orders",), group_id="billing", **options))
+def work(*partitions: TopicPartition, **options: Any) -> WorkManager:
+    it = WorkManager(ConsumerOptions(topics=("orders",), group_id="billing", **options))
     it.assign(dict.fromkeys(partitions or (ORDERS,)))
     return it
 
@@ -29,7 +29,7 @@ def records(numbers: Iterable[int], key: bytes | None = b"a", partition: int = 0
     return [record(number, key, partition) for number in numbers]
 
 
-def taken(it: Work, now: float = 0.0) -> Batch:
+def taken(it: WorkManager, now: float = 0.0) -> Batch:
     batch = it.take(now)
     assert batch is not None
     return batch
@@ -39,12 +39,12 @@ def offsets(batch: Batch) -> list[int]:
     return [each.offset for each in batch.records]
 
 
-def finish(it: Work, batch: Batch) -> None:
+def finish(it: WorkManager, batch: Batch) -> None:
     assert it.release(batch, 0.0) == []
     it.complete(batch.work, batch.records)
 
 
-def drained(it: Work, now: float = 0.0) -> list[list[int]]:
+def drained(it: WorkManager, now: float = 0.0) -> list[list[int]]:
     found = []
     while batch := it.take(now):
         found.append(offsets(batch))
@@ -52,7 +52,7 @@ def drained(it: Work, now: float = 0.0) -> list[list[int]]:
     return found
 
 
-def bases(it: Work) -> dict[TopicPartition, int | None]:
+def bases(it: WorkManager) -> dict[TopicPartition, int | None]:
     return {each.partition: each.offsets.base for each in it}
 
 
@@ -258,7 +258,7 @@ def test_bytes_count_until_the_outputs_are_safe() -> None:
 
 
 def test_a_partition_whose_map_is_nearly_too_large_runs_only_what_shrinks_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offset_codec, "PRESSURE", 4)
+    monkeypatch.setattr(codec, "BACK_PRESSURE_LENGTH", 4)
     it = work(ordering="unordered")
     it.add(records(range(4)))
     first, second, third = taken(it), taken(it), taken(it)
@@ -277,7 +277,7 @@ def test_a_partition_whose_map_is_nearly_too_large_runs_only_what_shrinks_it(mon
 def test_what_the_highest_succeeded_offset_has_passed_may_run_although_it_was_passed_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(offset_codec, "PRESSURE", 4)
+    monkeypatch.setattr(codec, "BACK_PRESSURE_LENGTH", 4)
     it = work()
     it.add([record(0, b"a"), record(1, b"b"), record(2, b"c"), record(3, b"c"), record(4, b"d")])
     batches = [taken(it) for _ in range(4)]
@@ -345,7 +345,7 @@ def test_records_of_a_list_of_which_an_output_was_refused_run_alone_up_to_the_la
 
 
 def test_a_partition_is_starved_once_a_commit_would_let_more_of_it_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offset_codec, "PRESSURE", 3)
+    monkeypatch.setattr(codec, "BACK_PRESSURE_LENGTH", 3)
     it = work(ordering="unordered")
     it.add(records(range(4)))
     first, second = taken(it), taken(it)

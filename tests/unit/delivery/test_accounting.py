@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from delivery.accounting import DeadLetter, Feature, Raw, verify
 from delivery.contract import Violation
 from delivery.generator import Defects, generate
-from delivery.reference import transform
+from delivery.reference_transform import transform
+from delivery.verification import DeadLetter, Feature, Raw, verify
 from wasmline.dead_letters import ERROR, REASON, SOURCE_OFFSET, SOURCE_PARTITION
 from wasmline.errors import VerificationFailed
 

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from delivery.distance import EARTH_RADIUS_KM, haversine_km
+from delivery.great_circle import EARTH_RADIUS_KM, haversine_km
 
 
 def test_a_quarter_of_the_equator_is_a_quarter_of_the_circumference() -> None:

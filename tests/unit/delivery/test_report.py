@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from delivery.accounting import DeadLetter, Feature, Raw, verify
 from delivery.contract import Violation
+from delivery.correlations import signals
 from delivery.generator import generate
-from delivery.page import render, write_report
-from delivery.reference import transform
+from delivery.html_report import render, write_report
+from delivery.reference_transform import transform
 from delivery.report import BatchPoint, DemoReport, ModuleFacts, StreamFacts
-from delivery.signals import signals
 from delivery.summary import print_summary
+from delivery.verification import DeadLetter, Feature, Raw, verify
 from enriching.comparison import Comparison, Contender
 from wasmline.dead_letters import ERROR, REASON, SOURCE_OFFSET, SOURCE_PARTITION
 from wasmline.documents import decode

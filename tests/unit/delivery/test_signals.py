@@ -1,7 +1,7 @@
 import pytest
 
+from delivery.correlations import Signals, signals
 from delivery.generator import generate
-from delivery.signals import Signals, signals
 from wasmline.training import Correlation
 
 

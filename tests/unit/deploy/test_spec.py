@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from wasmline.deploy import DeploymentSpec
-from wasmline.deploy.spec import MAX_SCHEMA_BYTES
+from wasmline.control import DeploymentSpec
+from wasmline.control.deployment_spec import MAX_SCHEMA_BYTES
 from wasmline.documents import decode, encode
 from wasmline.errors import DeployError, LimitExceeded
 from wasmline.registry import ArtifactMetadata, Version

@@ -11,19 +11,19 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from wasmline.consumer import ConsumerOptions
-from wasmline.consumer.confluent.door import GroupDoor
-from wasmline.consumer.confluent.source import ConfluentSource
+from wasmline.consumer.backends.kafka.group_source import GroupSource
+from wasmline.consumer.backends.kafka.lazy_offset_store import LazyOffsetStore
 from wasmline.errors import BrokerUnavailable, ClientClosed, InexactMetadata
 from wasmline.kafka import librdkafka
-from wasmline.kafka.commit_metadata import CommitDoor, ExactDoor, PlainDoor, open_door
 from wasmline.kafka.config import KafkaConfig
-from wasmline.kafka.failures import mapped
+from wasmline.kafka.error_mapping import mapped
 from wasmline.kafka.librdkafka import Librdkafka
+from wasmline.kafka.offset_store import LibrdkafkaOffsetStore, OffsetsOnlyStore, OffsetStore, select_offset_store
 from wasmline.records import CommittedOffset, TopicPartition
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "log_level": "0", "session.timeout.ms": "1000"}
 PARTITION = TopicPartition("topic", 0)
-DOORS = pytest.mark.parametrize("door", [ExactDoor(), PlainDoor()], ids=["exact", "plain"])
+DOORS = pytest.mark.parametrize("offset_store", [LibrdkafkaOffsetStore(), OffsetsOnlyStore()], ids=["exact", "plain"])
 
 
 @pytest.fixture
@@ -37,63 +37,63 @@ def test_an_offset_below_zero_cannot_be_committed() -> None:
 
 
 @DOORS
-def test_a_closed_consumer_is_refused_by_name(door: CommitDoor, consumer: Consumer) -> None:
+def test_a_closed_consumer_is_refused_by_name(offset_store: OffsetStore, consumer: Consumer) -> None:
     consumer.close()
     with pytest.raises(ClientClosed, match="closed"):
-        door.committed(consumer, [PARTITION])
+        offset_store.committed(consumer, [PARTITION])
     with pytest.raises(ClientClosed, match="closed"):
-        door.commit(consumer, {PARTITION: CommittedOffset(1)})
+        offset_store.commit(consumer, {PARTITION: CommittedOffset(1)})
 
 
 @DOORS
-def test_a_closed_producer_is_refused_by_name(door: CommitDoor, consumer: Consumer) -> None:
+def test_a_closed_producer_is_refused_by_name(offset_store: OffsetStore, consumer: Consumer) -> None:
     producer = Producer({"log_level": "0"})
     producer.close()
     with pytest.raises(ClientClosed, match="closed"):
-        door.send_offsets(producer, consumer.consumer_group_metadata(), {PARTITION: CommittedOffset(1)})
+        offset_store.send_offsets(producer, consumer.consumer_group_metadata(), {PARTITION: CommittedOffset(1)})
 
 
 @DOORS
-def test_without_a_broker_a_commit_ends_and_says_so(door: CommitDoor, consumer: Consumer) -> None:
+def test_without_a_broker_a_commit_ends_and_says_so(offset_store: OffsetStore, consumer: Consumer) -> None:
     with pytest.raises(BrokerUnavailable, match="nowhere"), mapped("nowhere"):
-        door.commit(consumer, {PARTITION: CommittedOffset(1, "map")}, timeout=0.2)
+        offset_store.commit(consumer, {PARTITION: CommittedOffset(1, "map")}, timeout=0.2)
 
 
 def test_a_commit_that_nobody_answers_is_given_up_in_time(consumer: Consumer) -> None:
     with pytest.raises(KafkaException, match=r"not answered within 0\.2 s and may still be carried out"):
-        ExactDoor().commit(consumer, {PARTITION: CommittedOffset(1, "map")}, timeout=0.2)
+        LibrdkafkaOffsetStore().commit(consumer, {PARTITION: CommittedOffset(1, "map")}, timeout=0.2)
 
 
 def test_a_commit_that_the_client_gives_up_is_no_success(consumer: Consumer) -> None:
     with pytest.raises(KafkaException) as failed:
-        ExactDoor().commit(consumer, {PARTITION: CommittedOffset(1, "map")}, timeout=60)
+        LibrdkafkaOffsetStore().commit(consumer, {PARTITION: CommittedOffset(1, "map")}, timeout=60)
     assert failed.value.args[0].code() == KafkaError._WAIT_COORD
 
 
 @DOORS
-def test_without_a_broker_a_read_ends_and_says_so(door: CommitDoor, consumer: Consumer) -> None:
+def test_without_a_broker_a_read_ends_and_says_so(offset_store: OffsetStore, consumer: Consumer) -> None:
     with pytest.raises(BrokerUnavailable, match="nowhere"), mapped("nowhere"):
-        door.committed(consumer, [PARTITION], timeout=0.2)
+        offset_store.committed(consumer, [PARTITION], timeout=0.2)
 
 
 @DOORS
-def test_nothing_asked_for_needs_no_broker(door: CommitDoor, consumer: Consumer) -> None:
-    assert door.committed(consumer, [], timeout=60) == {}
-    door.commit(consumer, {}, timeout=60)
-    door.send_offsets(Producer({"log_level": "0"}), consumer.consumer_group_metadata(), {}, timeout=60)
+def test_nothing_asked_for_needs_no_broker(offset_store: OffsetStore, consumer: Consumer) -> None:
+    assert offset_store.committed(consumer, [], timeout=60) == {}
+    offset_store.commit(consumer, {}, timeout=60)
+    offset_store.send_offsets(Producer({"log_level": "0"}), consumer.consumer_group_metadata(), {}, timeout=60)
 
 
 @DOORS
-def test_offsets_of_a_producer_without_transactions_are_refused(door: CommitDoor, consumer: Consumer) -> None:
+def test_offsets_of_a_producer_without_transactions_are_refused(offset_store: OffsetStore, consumer: Consumer) -> None:
     group = consumer.consumer_group_metadata()
     with pytest.raises(KafkaException) as refused:
-        door.send_offsets(Producer({"log_level": "0"}), group, {PARTITION: CommittedOffset(1)})
+        offset_store.send_offsets(Producer({"log_level": "0"}), group, {PARTITION: CommittedOffset(1)})
     assert refused.value.args[0].code() == KafkaError._NOT_CONFIGURED
 
 
 def test_what_is_no_metadata_of_a_group_is_refused() -> None:
     with pytest.raises(KafkaException) as refused:
-        ExactDoor().send_offsets(Producer({"log_level": "0"}), b"no group", {PARTITION: CommittedOffset(1)})
+        LibrdkafkaOffsetStore().send_offsets(Producer({"log_level": "0"}), b"no group", {PARTITION: CommittedOffset(1)})
     assert refused.value.args[0].code() == KafkaError._BAD_MSG
 
 
@@ -119,15 +119,15 @@ def test_a_client_is_closed_once_no_read_of_offsets_uses_it(monkeypatch: pytest.
         return KafkaError._TIMED_OUT
 
     monkeypatch.setitem(library._functions, "committed", committed)
-    door = ExactDoor()
-    monkeypatch.setattr(door, "_library", library)
+    offset_store = LibrdkafkaOffsetStore()
+    monkeypatch.setattr(offset_store, "_library", library)
     options, config = ConsumerOptions(topics=("topic",), group_id="group", kafka=NOWHERE), KafkaConfig(NOWHERE)
-    source = ConfluentSource(options, config, GroupDoor(config, "group", door))
+    source = GroupSource(options, config, LazyOffsetStore(config, "group", offset_store))
     source._opened = consumer
 
     def read() -> None:
         with pytest.raises(KafkaException):
-            door.committed(consumer, [PARTITION])
+            offset_store.committed(consumer, [PARTITION])
 
     def close() -> None:
         closing.set()
@@ -141,14 +141,14 @@ def test_a_client_is_closed_once_no_read_of_offsets_uses_it(monkeypatch: pytest.
     while closer.is_alive() and id(consumer) not in librdkafka._closing:
         closer.join(0.001)
     with pytest.raises(ClientClosed, match="about to be closed"):
-        door.committed(consumer, [PARTITION])
+        offset_store.committed(consumer, [PARTITION])
     release.set()
     reader.join()
     closer.join()
     assert events == ["read", "closed"]
     assert not librdkafka._closing
     with pytest.raises(ClientClosed):
-        door.committed(consumer, [PARTITION])
+        offset_store.committed(consumer, [PARTITION])
 
 
 def test_other_objects_are_no_clients() -> None:
@@ -159,33 +159,33 @@ def test_other_objects_are_no_clients() -> None:
 def test_a_release_of_the_client_that_was_not_tried_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(confluent_kafka, "__version__", "2.99.0")
     with pytest.raises(InexactMetadata, match=r"confluent-kafka is 2\.99\.0"):
-        ExactDoor()
+        LibrdkafkaOffsetStore()
 
 
 def test_another_library_than_the_clients_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(confluent_kafka, "libversion", lambda: ("1.0.0", 0x010000FF))
     with pytest.raises(InexactMetadata, match=r"1\.0\.0, and another one"):
-        ExactDoor()
+        LibrdkafkaOffsetStore()
 
 
 def test_a_library_that_lacks_a_function_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(librdkafka.FUNCTIONS, "commit_and_forget", (ctypes.c_int,))
     with pytest.raises(InexactMetadata, match="rd_kafka_commit_and_forget"):
-        ExactDoor()
+        LibrdkafkaOffsetStore()
 
 
 def test_a_library_with_another_layout_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(librdkafka.Partition, "offset", librdkafka.Partition.opaque)
     with pytest.raises(InexactMetadata, match="another way"):
-        ExactDoor()
+        LibrdkafkaOffsetStore()
 
 
 def test_a_client_that_was_not_tried_gets_the_plain_door_and_a_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(confluent_kafka, "__version__", "2.99.0")
-    door = open_door(KafkaConfig({"bootstrap.servers": "127.0.0.1:1"}), "orders", PARTITION)
-    assert not door.keeps_metadata
+    offset_store = select_offset_store(KafkaConfig({"bootstrap.servers": "127.0.0.1:1"}), "orders", PARTITION)
+    assert not offset_store.keeps_metadata
     assert "group orders are committed without metadata" in caplog.text
     assert "confluent-kafka is 2.99.0" in caplog.text
     assert "github.com/confluentinc/confluent-kafka-python/issues" in caplog.text
@@ -193,4 +193,4 @@ def test_a_client_that_was_not_tried_gets_the_plain_door_and_a_warning(
 
 def test_a_broker_that_does_not_answer_says_nothing_about_the_client() -> None:
     with pytest.raises(BrokerUnavailable):
-        open_door(KafkaConfig({"bootstrap.servers": "127.0.0.1:1"}), "orders", PARTITION, timeout=0.2)
+        select_offset_store(KafkaConfig({"bootstrap.servers": "127.0.0.1:1"}), "orders", PARTITION, timeout=0.2)

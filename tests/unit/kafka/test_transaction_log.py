@@ -4,10 +4,10 @@ from functools import partial
 
 import pytest
 
-from wasmline.kafka import wire
+from wasmline.kafka import protocol_types
 from wasmline.kafka.hanging_transactions import AMBIGUOUS, CONTRADICTED, UNKNOWN, decision_about
+from wasmline.kafka.protocol_types import MalformedMessage
 from wasmline.kafka.transaction_log import Decided, Decision, decided, internal_partition
-from wasmline.kafka.wire import MalformedMessage
 from wasmline.records import TopicPartition
 
 ID = "job/orders/0"
@@ -17,14 +17,30 @@ EMPTY, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT = 0, 2, 3, 4
 
 def record(status: int, *, name: str = ID, version: int = 1, end: bytes = b"") -> tuple[bytes, bytes]:
     """Return a key and a value of __transaction_state, as Kafka 4 (version 1) or an earlier one (0) writes them."""
-    key = wire.int16(0) + wire.string(name)
-    value = wire.int16(version) + wire.int64(7) + wire.int16(3) + wire.int32(60_000) + wire.int8(status)
+    key = protocol_types.int16(0) + protocol_types.string(name)
+    value = (
+        protocol_types.int16(version)
+        + protocol_types.int64(7)
+        + protocol_types.int16(3)
+        + protocol_types.int32(60_000)
+        + protocol_types.int8(status)
+    )
     if version == 0:
-        value += wire.array([wire.string("out") + wire.array([wire.int32(1)])]) + wire.int64(1) + wire.int64(2)
+        value += (
+            protocol_types.array([protocol_types.string("out") + protocol_types.array([protocol_types.int32(1)])])
+            + protocol_types.int64(1)
+            + protocol_types.int64(2)
+        )
     else:
-        topic = wire.compact_string("out") + wire.compact_array([wire.int32(1)]) + wire.NO_TAGGED_FIELDS
-        value += wire.compact_array([topic]) + wire.int64(1) + wire.int64(2)
-        value += wire.uvarint(1) + wire.uvarint(2) + wire.uvarint(2) + wire.int16(2)  # a tagged field: the client's TV
+        topic = (
+            protocol_types.compact_string("out")
+            + protocol_types.compact_array([protocol_types.int32(1)])
+            + protocol_types.NO_TAGGED_FIELDS
+        )
+        value += protocol_types.compact_array([topic]) + protocol_types.int64(1) + protocol_types.int64(2)
+        value += (
+            protocol_types.uvarint(1) + protocol_types.uvarint(2) + protocol_types.uvarint(2) + protocol_types.int16(2)
+        )  # a tagged field: the client's TV
     return key, value + end
 
 

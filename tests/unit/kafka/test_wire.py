@@ -4,22 +4,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wasmline.kafka import wire
-from wasmline.kafka.wire import MalformedMessage, Reader
+from wasmline.kafka import protocol_types
+from wasmline.kafka.protocol_types import MalformedMessage, Reader
 
 INT32 = st.integers(-(1 << 31), (1 << 31) - 1)
 
 
 @given(st.text(max_size=20), INT32, st.integers(0, (1 << 32) - 1), st.lists(INT32, max_size=8))
 def test_what_is_written_is_read(text: str, number: int, count: int, numbers: list[int]) -> None:
-    encoded = [wire.int32(each) for each in numbers]
+    encoded = [protocol_types.int32(each) for each in numbers]
     reader = Reader(
-        wire.compact_string(text)
-        + wire.int32(number)
-        + wire.uvarint(count)
-        + wire.compact_array(encoded)
-        + wire.array(encoded)
-        + wire.sized_bytes(text.encode())
+        protocol_types.compact_string(text)
+        + protocol_types.int32(number)
+        + protocol_types.uvarint(count)
+        + protocol_types.compact_array(encoded)
+        + protocol_types.array(encoded)
+        + protocol_types.sized_bytes(text.encode())
     )
     assert reader.compact_string() == text
     assert (reader.int32(), reader.uvarint()) == (number, count)
@@ -46,12 +46,12 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
 @pytest.mark.parametrize(
     ("data", "read"),
     [
-        (wire.int16(5) + b"four", "string"),
-        (wire.int16(-1), "string"),
+        (protocol_types.int16(5) + b"four", "string"),
+        (protocol_types.int16(-1), "string"),
         (b"\0", "compact_string"),
-        (wire.int16(2) + b"\xff\xff", "string"),
+        (protocol_types.int16(2) + b"\xff\xff", "string"),
         (b"\x80\x80\x80\x80\x80\x01", "uvarint"),
-        (wire.int32(-2), "sized_bytes"),
+        (protocol_types.int32(-2), "sized_bytes"),
     ],
 )
 def test_a_length_that_is_none_and_text_that_is_none_are_refused(data: bytes, read: str) -> None:
@@ -61,7 +61,7 @@ def test_a_length_that_is_none_and_text_that_is_none_are_refused(data: bytes, re
 
 @pytest.mark.parametrize("count", [-1, 1 << 30])
 def test_an_array_is_not_longer_than_its_message(count: int) -> None:
-    reader = Reader(wire.int32(count) + b"abc")
+    reader = Reader(protocol_types.int32(count) + b"abc")
     with pytest.raises(MalformedMessage, match="an array of"):
         reader.array(reader.int8)
 

@@ -8,9 +8,9 @@ import pytest
 
 from wasmline import dead_letters
 from wasmline.consumer import ConsumedRecord, Outcome, PerThread
-from wasmline.deploy import DeploymentSpec
+from wasmline.control import DeploymentSpec
 from wasmline.errors import GuestTrap, HandlerBroken, InstanceClosed, InvalidBatch, InvalidModule, TooManyFailures
-from wasmline.pipeline.handler import TransformHandler
+from wasmline.pipeline.transform_handler import TransformHandler
 from wasmline.registry import digest_of
 from wasmline.testing import guests
 
@@ -147,7 +147,7 @@ def test_a_module_that_cannot_start_gets_no_record() -> None:
 
 
 def test_what_the_guest_says_is_logged_under_its_name(run: Run, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "wasmline.pipeline.handler")
+    caplog.set_level(logging.INFO, "wasmline.pipeline.transform_handler")
     run(guests.guest(guests.log("careful\n", 2) + guests.log("fine", 1)), records(b"a"))
     assert [(each.levelname, each.message) for each in caplog.records] == [
         ("WARNING", "t: careful"),

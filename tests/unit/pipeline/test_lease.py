@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from wasmline import clock
-from wasmline.deploy import BatchClaim, Deployment, DeploymentSpec, JobControl, JobOrder, Withdrawal
+from wasmline.control import Deployment, DeploymentSpec, DriverClaim, JobControlState, JobOrder, LeaseWithdrawal
 from wasmline.documents import encode
 from wasmline.jobs import JobSpec, StreamSpec
-from wasmline.pipeline import lease as leases
-from wasmline.pipeline.lease import Lease, Tenure
+from wasmline.leases import lease as leases
+from wasmline.leases.lease import Lease, LeaseValidity
 
 SPEC = DeploymentSpec(name="t", version="1.0.0", digest="sha256:" + "0" * 64, input_topic="in", output_topics=("out",))
 DEPLOYED = Deployment(spec=SPEC, generation=3, state="running", updated_ms=0)
 JOB = JobSpec(job="j", run="r", storage="s", stream=StreamSpec(transform="t", mode="parallel"))
-CLAIM = BatchClaim(run="r", mode="parallel", driver="d", checkpoint="c", batch_id=7, deployment=DEPLOYED)
+CLAIM = DriverClaim(run="r", mode="parallel", driver="d", checkpoint="c", batch_id=7, deployment=DEPLOYED)
 LEASE = Lease(
     job=JOB,
     deployment=DEPLOYED,
@@ -46,9 +46,9 @@ def stream(**changes: Any) -> JobOrder:
         ("_wasmline.jobs", "j/batch", CLAIM, None),
         ("_wasmline.jobs", "j/batch", replace(CLAIM, batch_id=8), "the job was claimed anew"),
         ("_wasmline.jobs", "j/batch", replace(CLAIM, driver="e", batch_id=-1), "the job was claimed anew"),
-        ("_wasmline.jobs", "j/withdrawn", Withdrawal(driver="d", epoch=7), "it was withdrawn"),
-        ("_wasmline.jobs", "j/withdrawn", Withdrawal(driver="d", epoch=6), None),
-        ("_wasmline.jobs", "j/withdrawn", Withdrawal(driver="e", epoch=9), None),
+        ("_wasmline.jobs", "j/withdrawn", LeaseWithdrawal(driver="d", epoch=7), "it was withdrawn"),
+        ("_wasmline.jobs", "j/withdrawn", LeaseWithdrawal(driver="d", epoch=6), None),
+        ("_wasmline.jobs", "j/withdrawn", LeaseWithdrawal(driver="e", epoch=9), None),
         ("_wasmline.deployments", "t", replace(DEPLOYED, generation=4), "generation 4 is deployed"),
         ("_wasmline.deployments", "t", replace(DEPLOYED, state="paused"), "the deployment is paused"),
         ("_wasmline.deployments", "t", DEPLOYED, None),
@@ -56,7 +56,7 @@ def stream(**changes: Any) -> JobOrder:
     ],
 )
 def test_a_control_record_ends_the_leases_that_it_is_about(topic: str, key: str, document: Any, ends: str) -> None:
-    control = JobControl("j", "t")
+    control = JobControlState("j", "t")
     control.apply(topic, key.encode(), encode(document))
     assert LEASE.superseded(control) == ends
 
@@ -66,23 +66,23 @@ def test_a_lease_travels() -> None:
 
 
 def test_the_work_on_a_lease_that_is_over_has_no_standing() -> None:
-    assert Tenure(time.time() + 60).held()
-    assert not Tenure(time.time() - 1).held()
+    assert LeaseValidity(time.time() + 60).held()
+    assert not LeaseValidity(time.time() - 1).held()
 
 
 def test_a_machine_that_was_suspended_was_frozen_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Python's steady clock stands still meanwhile."""
     assert clock.uptime() >= time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) - 1
-    tenure = Tenure(time.time() + 60)
+    tenure = LeaseValidity(time.time() + 60)
     up = clock.uptime()
-    monkeypatch.setattr(clock, "uptime", lambda: up + leases.FROZEN + 1)
+    monkeypatch.setattr(clock, "uptime", lambda: up + leases.RENEWAL_TIMEOUT_S + 1)
     assert not tenure.held()
 
 
 def test_whoever_was_frozen_for_long_does_not_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    tenure = Tenure(time.time() + 60)
-    monkeypatch.setattr(leases, "FROZEN", -1.0)  # as if so much time had passed
+    tenure = LeaseValidity(time.time() + 60)
+    monkeypatch.setattr(leases, "RENEWAL_TIMEOUT_S", -1.0)  # as if so much time had passed
     assert not tenure.held()
-    monkeypatch.setattr(leases, "FROZEN", 60.0)
+    monkeypatch.setattr(leases, "RENEWAL_TIMEOUT_S", 60.0)
     tenure.renew()
     assert not tenure.held()

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wasmline.consumer.offset_codec import encode, parse
 from wasmline.errors import InvalidOffsetMetadata, JobError
-from wasmline.pipeline.part import Remaining, undone
+from wasmline.job_offsets.transactional_batch import RemainingOffsets, filter_unprocessed
+from wasmline.offset_maps.codec import encode, parse
 from wasmline.records import CommittedOffset
 
 
@@ -19,7 +19,7 @@ def rows(partitions: Sequence[int], offsets: Sequence[int]) -> pa.RecordBatch:
 
 
 def done(progress: CommittedOffset, last: int) -> set[int]:
-    left = undone(rows([3] * last, range(last)), {3: Remaining(progress)})
+    left = filter_unprocessed(rows([3] * last, range(last)), {3: RemainingOffsets(progress)})
     return set(range(last)) - set(left.column("offset").to_pylist())
 
 
@@ -35,7 +35,7 @@ def test_what_was_done_stays_done_and_what_is_below_the_end_becomes_so(base: int
     progress = CommittedOffset(base, encode(base, highest, incompletes))
     assert done(progress, 40) == set(range(base)) | finished
 
-    after = Remaining(progress).after(end)
+    after = RemainingOffsets(progress).after(end)
 
     assert after.offset >= base
     assert done(after, 40) == set(range(max(base, end))) | finished
@@ -43,27 +43,27 @@ def test_what_was_done_stays_done_and_what_is_below_the_end_becomes_so(base: int
 
 def test_progress_without_a_change_is_the_same() -> None:
     progress = CommittedOffset(5, encode(5, 9, [5, 7]))
-    assert Remaining(progress).after(5) == progress
-    assert parse(Remaining(progress).after(6).metadata, 7) == (9, (7,))
+    assert RemainingOffsets(progress).after(5) == progress
+    assert parse(RemainingOffsets(progress).after(6).metadata, 7) == (9, (7,))
 
 
 def test_a_map_that_cannot_be_read_is_an_error_and_not_an_empty_one() -> None:
     with pytest.raises(InvalidOffsetMetadata):
-        Remaining(CommittedOffset(5, "!"))
+        RemainingOffsets(CommittedOffset(5, "!"))
 
 
 def test_the_rows_that_are_left_are_not_copied_where_all_are() -> None:
     batch = rows([0] * 10, range(10, 20))
-    assert undone(batch, {0: Remaining(CommittedOffset(10))}) is batch
-    assert undone(batch.slice(0, 0), {0: Remaining(CommittedOffset(10))}).num_rows == 0
+    assert filter_unprocessed(batch, {0: RemainingOffsets(CommittedOffset(10))}) is batch
+    assert filter_unprocessed(batch.slice(0, 0), {0: RemainingOffsets(CommittedOffset(10))}).num_rows == 0
 
 
 def test_each_partition_has_what_is_left_of_it_and_the_rows_keep_their_order() -> None:
     batch = rows([7, 71, 7, 71, 7, 71], [4, 4, 5, 5, 6, 6])
-    left = {7: Remaining(CommittedOffset(5)), 71: Remaining(CommittedOffset(4, encode(4, 6, [4])))}
-    assert undone(batch, left).to_pydict() == {"partition": [71, 7, 7], "offset": [4, 5, 6]}
+    left = {7: RemainingOffsets(CommittedOffset(5)), 71: RemainingOffsets(CommittedOffset(4, encode(4, 6, [4])))}
+    assert filter_unprocessed(batch, left).to_pydict() == {"partition": [71, 7, 7], "offset": [4, 5, 6]}
 
 
 def test_rows_of_another_partition_are_refused() -> None:
     with pytest.raises(JobError, match="each partition's range in one task"):
-        undone(rows([7, 8], [5, 5]), {7: Remaining(CommittedOffset(5))})
+        filter_unprocessed(rows([7, 8], [5, 5]), {7: RemainingOffsets(CommittedOffset(5))})

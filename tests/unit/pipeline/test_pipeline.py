@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from wasmline import dead_letters
-from wasmline.deploy import Deployment, DeploymentSpec
+from wasmline.control import Deployment, DeploymentSpec
 from wasmline.errors import GuestTrap, TooManyFailures
-from wasmline.pipeline import FailureWindow, Tally, TransformPipeline
+from wasmline.pipeline import BatchStats, FailureWindow, TransformPipeline
 from wasmline.records import OUTPUT_SCHEMA, RECORD_SCHEMA
 from wasmline.testing import guests
 from wasmline.wasm import HostLimits, LogLine, RecordFailure, TransformResult, TransformRuntime
@@ -60,8 +60,8 @@ def batch(*values: bytes, first: int = 100) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, schema=RECORD_SCHEMA)
 
 
-def run(*values: bytes, spec: DeploymentSpec = SPEC, **limits: int) -> tuple[list[dict], Tally]:  # type: ignore[type-arg]
-    tally = Tally()
+def run(*values: bytes, spec: DeploymentSpec = SPEC, **limits: int) -> tuple[list[dict], BatchStats]:  # type: ignore[type-arg]
+    tally = BatchStats()
     deployment = Deployment(spec=spec, generation=1, state="running", updated_ms=0)
     pipeline = TransformPipeline(deployment, Scripted(), tally, limits)  # type: ignore[arg-type]
     return [record for part in pipeline.run(batch(*values)) for record in part.to_pylist()], tally
@@ -162,7 +162,7 @@ def test_a_batch_of_large_outputs_is_run_in_parts(tmp_path: Path) -> None:
     again = "(br_if $again (local.tee $zero (i32.sub (local.get $zero) (i32.const 1))))"
     often = f"(local.set $zero (i32.const 1000)) (loop $again {guests.WRITE} {again})"
     module = TransformRuntime(tmp_path).compile(guests.guest(often + guests.when_key("p", guests.TRAP)))
-    tally = Tally()
+    tally = BatchStats()
     rows = batch(*[b"x" * 1000] * 40)
     keys = pa.array([b"p" if row in (3, 39) else b"k" for row in range(40)])
     rows = rows.set_column(0, rows.schema.field("key"), keys)
@@ -183,7 +183,7 @@ def test_rejections_by_the_guest_are_no_failures() -> None:
 
 
 def test_tallies_add_up() -> None:
-    total = Tally()
+    total = BatchStats()
     for _ in range(2):
         _, tally = run(b"a", b"reject", b"fail")
         total += tally
@@ -192,8 +192,8 @@ def test_tallies_add_up() -> None:
 
 
 def test_reasons_without_end_are_folded_together() -> None:
-    tally = Tally()
+    tally = BatchStats()
     for number in range(200):
-        tally.letter(0, dead_letters.REJECTED, f"reason {number}: x")
+        tally.count_dead_letter(0, dead_letters.REJECTED, f"reason {number}: x")
     assert len(tally.reasons()) == 51
     assert sum(tally.reasons().values()) == 200

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from wasmline.deploy import BatchClaim, Deployment, DeploymentSpec
+from wasmline.control import Deployment, DeploymentSpec, DriverClaim
 from wasmline.errors import InvalidJob, ProgressLost
+from wasmline.job_offsets.run_plan import CheckpointState, RunPlan, TopicState, is_plain, overlaps, plan_run
 from wasmline.jobs import JobSpec, StreamSpec
-from wasmline.pipeline.run_plan import CheckpointState, RunPlan, TopicState, is_plain, overlaps, plan_run
 
 SPEC = DeploymentSpec(name="t", version="1.0.0", digest="sha256:" + "0" * 64, input_topic="in", output_topics=("out",))
 TOPIC = TopicState(name="in", id="ID", begins={0: 5, 1: 5}, ends={0: 900, 1: 900})
-PLAIN = BatchClaim(
+PLAIN = DriverClaim(
     run="r1", driver="d1", topic="in", topic_id="ID", checkpoint="/s/checkpoints/j/ID", batch_id=4, partitions=2,
     offsets={0: 100, 1: 200}, ends={0: 150, 1: 250},
     deployment=Deployment(spec=SPEC, generation=1, state="running", updated_ms=0),
@@ -37,7 +37,7 @@ PLAIN_ORDER, EXACT_ORDER, LEASE_ORDER, EXACT_LEASE_ORDER = ORDERS
 
 
 def plan(
-    last: BatchClaim | None,
+    last: DriverClaim | None,
     order: dict[str, Any],
     committed: Mapping[int, int] = COMMITTED,
     *,
@@ -50,14 +50,14 @@ def plan(
     return plan_run(last, CheckpointState(planned=planned, committed=done), committed, topic, job, "d2")
 
 
-def ended(claim: BatchClaim) -> BatchClaim:
+def ended(claim: DriverClaim) -> DriverClaim:
     return replace(claim, offsets=claim.ends or claim.offsets, ended=True)
 
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize(("starting", "begin"), [("earliest", 5), ("latest", 900)])
 def test_the_first_run_begins_where_it_is_ordered_to(order: dict[str, Any], starting: str, begin: int) -> None:
-    for last in (None, BatchClaim(run="r0", driver="d0", checkpoint="", batch_id=-1, deployment=None)):
+    for last in (None, DriverClaim(run="r0", driver="d0", checkpoint="", batch_id=-1, deployment=None)):
         found = plan(last, {**order, "starting_offsets": starting}, {})
         assert found.offsets == {0: begin, 1: begin}
         assert found.checkpoint == "/s/checkpoints/j/ID" + ("-parallel" if order["mode"] == "parallel" else "")
@@ -73,7 +73,7 @@ def test_the_first_run_that_works_with_the_group_begins_where_that_is(order: dic
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("last", EVERY)
-def test_a_release_with_other_transactional_ids_is_not_followed(last: BatchClaim, order: dict[str, Any]) -> None:
+def test_a_release_with_other_transactional_ids_is_not_followed(last: DriverClaim, order: dict[str, Any]) -> None:
     """Its zombies would be fenced by nobody."""
     with pytest.raises(InvalidJob, match="among 32 transactional ids"):
         plan(ended(replace(last, virtual_shards=32)), order)
@@ -81,7 +81,9 @@ def test_a_release_with_other_transactional_ids_is_not_followed(last: BatchClaim
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("last", EVERY)
-def test_a_run_goes_on_in_the_checkpoint_of_one_like_it_that_has_ended(last: BatchClaim, order: dict[str, Any]) -> None:
+def test_a_run_goes_on_in_the_checkpoint_of_one_like_it_that_has_ended(
+    last: DriverClaim, order: dict[str, Any]
+) -> None:
     is_alike = (last.mode, last.delivery) == (order["mode"], order["delivery"])
     own = "/s/checkpoints/j/ID" + ("-parallel" if order["mode"] == "parallel" else "") + ".d2"
     assert plan(ended(last), order).checkpoint == (last.checkpoint if is_alike else own)
@@ -112,7 +114,7 @@ def test_after_batches_at_least_once_what_they_claimed_is_known_whatever_the_gro
 @pytest.mark.parametrize("order", [{**each, "starting_offsets": "latest"} for each in ORDERS])
 @pytest.mark.parametrize("last", [EXACT, LEASE, EXACT_LEASE])
 def test_after_all_other_runs_it_is_the_group_that_knows_or_progress_is_lost(
-    last: BatchClaim, order: dict[str, Any]
+    last: DriverClaim, order: dict[str, Any]
 ) -> None:
     found = plan(last, order)
     assert (found.offsets, found.corrections) == (COMMITTED, {})
@@ -129,7 +131,7 @@ def test_after_all_other_runs_it_is_the_group_that_knows_or_progress_is_lost(
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("last", [EXACT, LEASE, EXACT_LEASE])
 def test_progress_that_was_moved_after_a_run_ended_is_lost_in_both_directions(
-    last: BatchClaim, order: dict[str, Any]
+    last: DriverClaim, order: dict[str, Any]
 ) -> None:
     last = replace(last, offsets=COMMITTED, left=COMMITTED, ended=True)
     assert plan(last, order).offsets == COMMITTED
@@ -156,7 +158,7 @@ def test_progress_after_a_batch_exactly_once_that_was_killed_or_failed_is_where_
 @pytest.mark.parametrize("last", EVERY)
 @pytest.mark.parametrize("found", [{0: 7, 1: 250}, {0: 880, 1: 250}, STRANGE], ids=["back", "ahead", "all"])
 def test_a_run_that_takes_moved_progress_goes_on_where_the_group_is_and_in_no_older_checkpoint(
-    last: BatchClaim, order: dict[str, Any], found: dict[int, int]
+    last: DriverClaim, order: dict[str, Any], found: dict[int, int]
 ) -> None:
     last = replace(last, offsets=COMMITTED, left={} if last is PLAIN else COMMITTED, ended=True)
     takes = {**order, "fail_on_moved_progress": False}
@@ -189,7 +191,7 @@ def test_a_batch_exactly_once_that_is_not_done_is_no_part_of_the_next_run_but_it
 
 @pytest.mark.parametrize("order", [{**each, "starting_offsets": "latest"} for each in ORDERS])
 @pytest.mark.parametrize("last", EVERY)
-def test_a_partition_that_was_added_begins_at_its_beginning(last: BatchClaim, order: dict[str, Any]) -> None:
+def test_a_partition_that_was_added_begins_at_its_beginning(last: DriverClaim, order: dict[str, Any]) -> None:
     grown = replace(TOPIC, begins={**TOPIC.begins, 2: 0}, ends={**TOPIC.ends, 2: 70})
     found = plan(ended(last), order, topic=grown)
     assert found.offsets == {**COMMITTED, 2: 0}
@@ -198,7 +200,7 @@ def test_a_partition_that_was_added_begins_at_its_beginning(last: BatchClaim, or
 
 @pytest.mark.parametrize("order", [{**each, "starting_offsets": "latest"} for each in ORDERS])
 @pytest.mark.parametrize("last", [*EVERY, replace(LEASE, deployment=None)])
-def test_a_topic_made_anew_is_read_from_its_beginning(last: BatchClaim, order: dict[str, Any]) -> None:
+def test_a_topic_made_anew_is_read_from_its_beginning(last: DriverClaim, order: dict[str, Any]) -> None:
     anew = replace(TOPIC, id="NEW", begins={0: 0, 1: 0})
     found = plan(ended(last), order, topic=anew)
     assert found.offsets == found.corrections == {0: 0, 1: 0}

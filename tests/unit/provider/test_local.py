@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from demo_stack.run_progress import RunProgress
+from demo_stack.stack import repository
 from wasmline.errors import LocalError
-from wasmline_provider.local.progress import RunProgress
-from wasmline_provider.local.rest import TaskState
+from wasmline_provider.local.api_client import TaskState
 from wasmline_provider.local.settings import environment, identity
-from wasmline_provider.local.stack import repository
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -11,7 +11,7 @@ from typing import Any
 import fsspec
 import pytest
 
-from wasmline.deploy import DeploymentSpec
+from wasmline.control import DeploymentSpec
 from wasmline.errors import (
     DeployError,
     DigestMismatch,

@@ -12,7 +12,7 @@ PROVIDER = Path(__file__).parents[3] / "provider"
 
 BEGIN = """
 import ctypes, os, signal, threading, time
-from wasmline.spark.deadman import watched
+from wasmline.spark.parallel.process_watchdog import under_watchdog
 
 def beats(beat, work):
     until = time.monotonic() + work
@@ -24,16 +24,16 @@ def beats(beat, work):
 FOR_EVER = 60
 
 KILLED = {
-    "says nothing": "with watched(1.0) as beat: beat(60); time.sleep(60)",
-    "takes too long": "with watched(20.0) as beat: beats(beat, 1.0)",
+    "says nothing": "with under_watchdog(1.0) as beat: beat(60); time.sleep(60)",
+    "takes too long": "with under_watchdog(20.0) as beat: beats(beat, 1.0)",
     "is frozen": """
-with watched(1.0) as beat:
+with under_watchdog(1.0) as beat:
     beat(60)
     threading.Thread(target=beats, args=(beat, 60), daemon=True).start()
     os.kill(os.getpid(), signal.SIGSTOP)
 """,
     "holds the lock of the interpreter": """
-with watched(1.0) as beat:
+with under_watchdog(1.0) as beat:
     beat(60)
     threading.Thread(target=beats, args=(beat, 60), daemon=True).start()
     ctypes.PyDLL(None).sleep(60)
@@ -55,4 +55,7 @@ def test_a_process_that_gives_no_sign_of_life_or_takes_too_long_is_killed(code: 
 
 
 def test_a_process_is_watched_only_while_it_works() -> None:
-    assert run("with watched(1.0) as beat: beat(60)\ntime.sleep(2)\nwith watched(1.0) as beat: beat(60)") == 0
+    assert (
+        run("with under_watchdog(1.0) as beat: beat(60)\ntime.sleep(2)\nwith under_watchdog(1.0) as beat: beat(60)")
+        == 0
+    )

@@ -3,8 +3,8 @@
 import pytest
 
 from wasmline.errors import InvalidJob
-from wasmline.pipeline.run_plan import TopicState
-from wasmline.spark.parallel import ParallelJob
+from wasmline.job_offsets.run_plan import TopicState
+from wasmline.spark.parallel.job import ParallelJob
 
 
 def test_a_topic_of_another_id_ends_the_run() -> None:

@@ -7,8 +7,8 @@ import pyarrow as pa
 
 from wasmline.errors import HangingTransaction
 from wasmline.records import RECORD_SCHEMA
-from wasmline.spark.failures import cause, guest_failure, refusal
-from wasmline.spark.task import record_batch
+from wasmline.spark.error_parsing import cause, guest_failure, refusal
+from wasmline.spark.microbatch.task import record_batch
 
 
 def rows(*headers: list[tuple[str, bytes | None]] | None) -> pa.RecordBatch:

@@ -7,7 +7,7 @@ from wasmline.errors import InvalidModule, MissingExport, UnknownImport, Unsuppo
 from wasmline.testing import guests
 from wasmline.wasm import check_abi
 from wasmline.wasm.abi import FUNCTIONS
-from wasmline.wasm.wat import function_type
+from wasmline.wasm.shim.wat import function_type
 
 MARKER = '(import "redpanda_transform" "check_abi_version_1" (func))'
 EXPORTS = '(memory (export "memory") 1) (func (export "_start"))'

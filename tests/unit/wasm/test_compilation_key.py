@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import wasmtime
 
-from wasmline.wasm import compiled
-from wasmline.wasm.compilation_key import KEY, compilation_key
+from wasmline import wasm
+from wasmline.wasm.compilation.cache_key import CACHE_KEY, compilation_key
 
-PACKAGE = Path(compiled.__file__).parent
+PACKAGE = Path(wasm.__file__).parent
 LIBRARY = Path(wasmtime._ffi.filename)
 
 
@@ -29,13 +29,13 @@ def library(tmp_path: Path) -> Path:
 
 
 def test_the_key_is_of_the_package_and_the_runtime_that_are_loaded(package: Path) -> None:
-    assert compilation_key(package, LIBRARY) == KEY
-    assert len(str(KEY)) == 32
+    assert compilation_key(package, LIBRARY) == CACHE_KEY
+    assert len(str(CACHE_KEY)) == 32
 
 
 def test_every_file_of_the_package_shapes_the_key(package: Path) -> None:
     keys = {compilation_key(package, LIBRARY)}
-    files = sorted(package.glob("*.py"))
+    files = sorted(package.rglob("*.py"))
     for path in files:
         path.write_text(path.read_text() + "\n")
         keys.add(compilation_key(package, LIBRARY))
@@ -43,14 +43,16 @@ def test_every_file_of_the_package_shapes_the_key(package: Path) -> None:
     keys.add(compilation_key(package, LIBRARY))
     (package / "another.py").rename(package / "another_name.py")
     keys.add(compilation_key(package, LIBRARY))
+    (package / "another_name.py").rename(package / "shim" / "another_name.py")
+    keys.add(compilation_key(package, LIBRARY))
     assert len(files) > 30
-    assert len(keys) == 3 + len(files)
+    assert len(keys) == 4 + len(files)
 
 
 def test_what_python_does_not_import_does_not(package: Path) -> None:
     (package / ".shim.py.swp").touch()
     (package / "__pycache__").mkdir()
-    assert compilation_key(package, LIBRARY) == KEY
+    assert compilation_key(package, LIBRARY) == CACHE_KEY
 
 
 @pytest.mark.parametrize(
@@ -80,19 +82,19 @@ def test_another_version_has_another_key(package: Path, library: Path, monkeypat
 def test_a_package_in_an_archive_has_the_same_key(package: Path, tmp_path: Path) -> None:
     archive = tmp_path / "wasmline.zip"
     with zipfile.ZipFile(archive, "w") as file:
-        for path in package.iterdir():
-            file.write(path, f"wasm/{path.name}")
+        for path in package.rglob("*.py"):
+            file.write(path, Path("wasm", path.relative_to(package)))
     with archive.open("rb") as stream:
-        assert compilation_key(zipfile.Path(stream, "wasm/"), LIBRARY) == KEY
+        assert compilation_key(zipfile.Path(stream, "wasm/"), LIBRARY) == CACHE_KEY
 
 
 def test_a_package_without_its_sources_has_a_key_too(package: Path) -> None:
     compileall.compile_dir(package, legacy=True, quiet=1)
-    for path in package.glob("*.py"):
+    for path in package.rglob("*.py"):
         path.unlink()
     key = compilation_key(package, LIBRARY)
     assert key
-    path = package / "joined.pyc"
+    path = package / "compilation" / "link.pyc"
     path.write_bytes(path.read_bytes() + b"\0")
     assert compilation_key(package, LIBRARY) not in (key, None)
 

@@ -13,10 +13,11 @@ import pytest
 from wasmline.cache_folder import CacheFolder
 from wasmline.errors import InvalidModule, UnsupportedAbi
 from wasmline.testing import guests
-from wasmline.wasm import TransformContext, TransformRuntime, compiled, compiler
-from wasmline.wasm.compiled import CompiledCache, default_folder
-from wasmline.wasm.compiler import is_demanding
-from wasmline.wasm.declarations import declarations
+from wasmline.wasm import TransformContext, TransformRuntime
+from wasmline.wasm.binary.module_types import declarations
+from wasmline.wasm.compilation import code_cache, sandboxed_compile
+from wasmline.wasm.compilation.code_cache import CodeCache, default_folder
+from wasmline.wasm.compilation.sandboxed_compile import is_expensive
 
 CONTEXT = TransformContext(name="t", input_topic="in", output_topics=("out",))
 WASM = guests.guest()
@@ -33,9 +34,9 @@ def compilations(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 
     def compile_transform(wasm: bytes) -> bytes:
         seen.append(wasm)
-        return compiler.compile_transform(wasm)
+        return sandboxed_compile.compile_transform(wasm)
 
-    monkeypatch.setattr(compiled, "compile_transform", compile_transform)
+    monkeypatch.setattr(code_cache, "compile_transform", compile_transform)
     return seen
 
 
@@ -46,7 +47,7 @@ def test_a_transform_is_named_by_the_digest_of_its_bytes(tmp_path: Path) -> None
 
 
 def test_a_module_is_compiled_once(tmp_path: Path, compilations: list[bytes]) -> None:
-    first, second = (CompiledCache(tmp_path).load(WASM).code for _ in range(2))
+    first, second = (CodeCache(tmp_path).load(WASM).code for _ in range(2))
     assert compilations == [WASM]
     assert first == second
     assert [path.suffix for path in tmp_path.iterdir()] == [".cwasm"]
@@ -56,49 +57,49 @@ def test_a_module_is_compiled_once(tmp_path: Path, compilations: list[bytes]) ->
     "damage", [lambda data: data[:-1], lambda data: data[:40], lambda data: b"", lambda data: b"x" * 99]
 )
 def test_a_damaged_entry_is_compiled_again(tmp_path: Path, compilations: list[bytes], damage: Any) -> None:
-    whole = CompiledCache(tmp_path).load(WASM).code
+    whole = CodeCache(tmp_path).load(WASM).code
     entry(tmp_path).write_bytes(damage(entry(tmp_path).read_bytes()))
-    assert CompiledCache(tmp_path).load(WASM).code == whole
-    assert CompiledCache(tmp_path).load(WASM).code == whole
+    assert CodeCache(tmp_path).load(WASM).code == whole
+    assert CodeCache(tmp_path).load(WASM).code == whole
     assert compilations == [WASM] * 2
 
 
 def test_an_entry_of_another_processor_is_compiled_again(tmp_path: Path, compilations: list[bytes]) -> None:
-    code = CompiledCache(tmp_path).load(WASM).code
+    code = CodeCache(tmp_path).load(WASM).code
     foreign = code.replace(b"has_", b"had_")  # as features of a processor that this one does not have
     assert foreign != code
     CacheFolder(tmp_path).put(entry(tmp_path).name, foreign)
-    assert [CompiledCache(tmp_path).load(WASM).code for _ in range(2)] == [code] * 2
+    assert [CodeCache(tmp_path).load(WASM).code for _ in range(2)] == [code] * 2
     assert compilations == [WASM] * 2
 
 
 def test_an_entry_of_another_version_is_compiled_again(
     tmp_path: Path, compilations: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    CompiledCache(tmp_path).load(WASM)
-    monkeypatch.setattr(compiled, "KEY", "0" * 32)
-    CompiledCache(tmp_path).load(WASM)
+    CodeCache(tmp_path).load(WASM)
+    monkeypatch.setattr(code_cache, "CACHE_KEY", "0" * 32)
+    CodeCache(tmp_path).load(WASM)
     assert compilations == [WASM] * 2
 
 
 def test_where_the_version_is_not_known_nothing_is_kept(
     tmp_path: Path, compilations: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compiled, "KEY", None)
+    monkeypatch.setattr(code_cache, "CACHE_KEY", None)
     for _ in range(2):
-        CompiledCache(tmp_path).load(WASM)
+        CodeCache(tmp_path).load(WASM)
     assert compilations == [WASM] * 2
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_entry_of_another_module_under_this_ones_name_is_compiled_again(tmp_path: Path) -> None:
-    code = CompiledCache(tmp_path).load(WASM).code
+    code = CodeCache(tmp_path).load(WASM).code
     own = entry(tmp_path)
     own.rename(tmp_path / "own")
-    CompiledCache(tmp_path).load(guests.guest("(unreachable)"))
+    CodeCache(tmp_path).load(guests.guest("(unreachable)"))
     (other,) = tmp_path.glob("*.cwasm")
     other.rename(own)
-    assert CompiledCache(tmp_path).load(WASM).code == code
+    assert CodeCache(tmp_path).load(WASM).code == code
 
 
 def shared(path: Path) -> None:
@@ -122,8 +123,8 @@ def test_code_that_another_user_may_have_planted_is_not_run(
 ) -> None:
     root = tmp_path / "cache"
     folder = root / "compiled"
-    planted = CompiledCache(folder).load(guests.guest("(unreachable)")).code
-    CompiledCache(folder).load(WASM)
+    planted = CodeCache(folder).load(guests.guest("(unreachable)")).code
+    CodeCache(folder).load(WASM)
     CacheFolder(folder).put(entry(folder).name, planted)
     flaw(entry(folder) if place == "compiled/entry" else root / place)
     with TransformRuntime(folder).compile(WASM).instantiate(CONTEXT) as instance:
@@ -176,7 +177,7 @@ def test_the_default_folder_follows_the_environment(monkeypatch: pytest.MonkeyPa
 
 
 def demands(wasm: bytes) -> bool:
-    return is_demanding(wasm, declarations(wasm))
+    return is_expensive(wasm, declarations(wasm))
 
 
 def demanding(locals_: int, loops: int) -> bytes:
@@ -191,8 +192,8 @@ def test_a_demanding_function_compiles_in_a_process_of_its_own_to_the_same_code(
     wasm = demanding(400, 1_000)
     assert demands(wasm)
     assert not demands(WASM)
-    code = CompiledCache(tmp_path).load(wasm).code
-    assert code == compiler.compile_valid(wasm)
+    code = CodeCache(tmp_path).load(wasm).code
+    assert code == sandboxed_compile.compile_valid(wasm)
 
 
 MANY_LOCALS = f"(func (local {'i32 ' * 8_000}))"
@@ -223,13 +224,14 @@ def test_what_may_take_for_ever_to_compile_is_demanding(section: str) -> None:
 
 def test_a_limit_that_the_process_already_has_does_not_keep_a_module_from_compiling() -> None:
     limited = "import resource; resource.setrlimit(resource.RLIMIT_AS, (7 << 30, 7 << 30))"
-    own = "import sys; from wasmline.wasm import compiler; from wasmline.wasm.limited_process import call_limited"
-    call = "call_limited(compiler.__name__ + ':compile_valid', sys.stdin.buffer.read(), cpu_s=9)"
+    own = "import sys; from wasmline.wasm.compilation import limited_process, sandboxed_compile"
+    name = "sandboxed_compile.__name__ + ':compile_valid'"
+    call = f"limited_process.call_limited({name}, sys.stdin.buffer.read(), cpu_s=9)"
     subprocess.run([sys.executable, "-c", f"{limited}; {own}; {call}"], input=WASM, check=True)
 
 
 def test_a_module_that_takes_too_long_to_compile_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiler, "COMPILE_CPU_S", 2)
+    monkeypatch.setattr(sandboxed_compile, "COMPILE_CPU_S", 2)
     with pytest.raises(InvalidModule, match="more than 2 s of CPU time"):
-        CompiledCache(tmp_path).load(demanding(3_000, 5_000))
+        CodeCache(tmp_path).load(demanding(3_000, 5_000))
     assert not list(tmp_path.iterdir())

@@ -11,7 +11,7 @@ from wasmline.errors import InvalidModule, WasmlineError
 from wasmline.testing import guests
 from wasmline.wasm import Inspection, ResourceLimits, inspect
 from wasmline.wasm.abi import FUNCTIONS
-from wasmline.wasm.wat import function_type
+from wasmline.wasm.shim.wat import function_type
 
 MARKER = '(import "redpanda_transform" "check_abi_version_1" (func))'
 START = '(func (export "_start"))'

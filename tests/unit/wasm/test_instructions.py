@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import pytest
 import wasmtime
 
-from wasmline.wasm.binary import CODE, PREAMBLE_BYTES, Reader, number, sections, vector
+from wasmline.wasm.binary.call_rewriting import rewrite_calls
+from wasmline.wasm.binary.reader import CODE, PREAMBLE_BYTES, Reader, number, sections, vector
 from wasmline.wasm.engine import new_engine
-from wasmline.wasm.instructions import with_callees
 
 NO_LOCALS, ONE_LOCAL = b"\x00", b"\x01\x01\x7f"
 UNREACHABLE, CALL_0, CALL_7, END = b"\x00", b"\x10\x00", b"\x10\x07", b"\x0b"
@@ -28,7 +28,7 @@ MODULE = bytes(
 
 def redirected(code: bytes) -> bytes:
     """Return what becomes of code if function 7 is called instead of function 0."""
-    return with_callees(NO_LOCALS + code, {0: 7}).removeprefix(NO_LOCALS)
+    return rewrite_calls(NO_LOCALS + code, {0: 7}).removeprefix(NO_LOCALS)
 
 
 def is_taken(code: bytes) -> bool:
@@ -95,7 +95,7 @@ def test_a_number_of_any_length_names_the_function(call: bytes, callee: bytes) -
 
 def test_the_types_of_locals_are_no_instructions() -> None:
     body = b"\x02\x10\x7f\x90\x00\x7e" + CALL_0 + END
-    assert with_callees(body, {0: 300}) == body.replace(CALL_0, b"\x10" + number(300))
+    assert rewrite_calls(body, {0: 300}) == body.replace(CALL_0, b"\x10" + number(300))
 
 
 def test_code_with_an_unknown_instruction_stays() -> None:

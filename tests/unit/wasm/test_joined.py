@@ -9,11 +9,11 @@ import wasmtime
 
 from wasmline.errors import InvalidModule
 from wasmline.testing import guests
-from wasmline.wasm import joined as joining
-from wasmline.wasm.binary import CODE, Reader, number, sections
-from wasmline.wasm.declarations import declarations
-from wasmline.wasm.joined import joined
-from wasmline.wasm.shim import DIRECT
+from wasmline.wasm.binary.module_types import declarations
+from wasmline.wasm.binary.reader import CODE, Reader, number, sections
+from wasmline.wasm.compilation import link as joining
+from wasmline.wasm.compilation.link import link_shim
+from wasmline.wasm.shim.module import DIRECT
 
 WRITE_TYPE = "(type $write (func (param i32 i32) (result i32)))"
 PAYLOAD = f"(i32.const {guests.PAYLOAD}) (local.get $size)"
@@ -30,7 +30,7 @@ def test_the_calls_of_every_record_are_direct() -> None:
     wasm = guests.guest(guests.WRITE + guests.write_to(b""), abi=2)
     imported = {item.name: index for index, item in enumerate(declarations(wasm).imports)}
     assert {imported[name] for name in DIRECT} <= calls(wasm)
-    assert not {imported[name] for name in DIRECT} & calls(joined(wasm))
+    assert not {imported[name] for name in DIRECT} & calls(link_shim(wasm))
 
 
 @pytest.mark.parametrize(
@@ -95,9 +95,9 @@ def test_a_guest_that_names_what_is_the_shims_once_it_is_rewritten_is_refused(
     code.number()
     body = code.vector()
     wasm = guests.guest(section="(table 1 funcref)")
-    monkeypatch.setattr(joining, "with_callees", lambda original, _: body)
+    monkeypatch.setattr(joining, "rewrite_calls", lambda original, _: body)
     with pytest.raises(InvalidModule, match=r"unknown memory 1|unknown table 1"):
-        joined(wasm)
+        link_shim(wasm)
 
 
 @pytest.mark.parametrize("beyond", range(5))
@@ -107,6 +107,6 @@ def test_a_guest_that_calls_a_private_function_of_the_shim_once_it_is_rewritten_
     wasm = guests.guest()
     guest = declarations(wasm)
     first = len(guest.imports) + guest.functions + len(DIRECT)
-    monkeypatch.setattr(joining, "with_callees", lambda body, _: b"\x00\x10" + number(first + beyond) + b"\x0b")
+    monkeypatch.setattr(joining, "rewrite_calls", lambda body, _: b"\x00\x10" + number(first + beyond) + b"\x0b")
     with pytest.raises(InvalidModule, match="unknown function"):
-        joined(wasm)
+        link_shim(wasm)

@@ -11,13 +11,14 @@ import pytest
 
 from wasmline.errors import InvalidModule, WasmlineError
 from wasmline.testing import guests
-from wasmline.wasm import TransformRuntime, check_abi, compiler, inspect, limited_process, validation
-from wasmline.wasm.binary import ELEMENT, PREAMBLE_BYTES, sections, vector
-from wasmline.wasm.binary import number as leb
-from wasmline.wasm.limited_process import call_limited
-from wasmline.wasm.validation import MAX_ARITY, may_take_long
+from wasmline.wasm import TransformRuntime, check_abi, inspect
+from wasmline.wasm.binary.reader import ELEMENT, PREAMBLE_BYTES, sections, vector
+from wasmline.wasm.binary.reader import number as leb
+from wasmline.wasm.compilation import limited_process, sandboxed_compile, validation
+from wasmline.wasm.compilation.limited_process import call_limited
+from wasmline.wasm.compilation.validation import MAX_ARITY, may_take_long
 
-PROVIDER = Path(limited_process.__file__).parents[2]
+PROVIDER = Path(limited_process.__file__).parents[3]
 TWO_RESULTS = guests.guest(section="(type (func (result i32 i32)))")
 """Compiled in a process of its own, as its blocks may have many results."""
 
@@ -75,11 +76,13 @@ IMPORTED = ("resource", "json", "wasmtime", "wasmline", "numpy", "sitecustomize"
 def test_nothing_of_the_current_folder_is_imported(tmp_path: Path, python_path: str | None) -> None:
     for name in IMPORTED:
         (tmp_path / f"{name}.py").write_text(f'open({str(tmp_path / "planted")!r}, "a").write("{name} ")')
-    code = "import sys; from wasmline.wasm.compiler import compile_transform as c; c(sys.stdin.buffer.read())"
+    code = "import sys; from wasmline.wasm.compilation import sandboxed_compile as compiler; "
+    code += "compiler.compile_transform(sys.stdin.buffer.read())"
     path = f"import sys; sys.path.insert(0, {str(PROVIDER)!r});"
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     # The caller looks for its modules first, as -P makes it, and gets the current folder's on its path afterwards.
-    late = f"{path} from wasmline.wasm import compiler; sys.path.insert(0, ''); sys.path.insert(0, {str(tmp_path)!r});"
+    late = f"{path} from wasmline.wasm.compilation import sandboxed_compile; "
+    late += f"sys.path.insert(0, ''); sys.path.insert(0, {str(tmp_path)!r});"
     late += f"import os; os.environ['PYTHONPATH'] = {python_path!r};" if python_path is not None else ""
     subprocess.run(
         [sys.executable, "-P", "-c", f"{late} {code}"], input=TWO_RESULTS, check=True, cwd=tmp_path, env=environment
@@ -104,13 +107,13 @@ REFERENCES = 3_000_000
 
 
 def test_a_module_that_compiles_to_too_much_is_refused_and_the_caller_lives(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiler, "COMPILE_CPU_S", 3)
+    monkeypatch.setattr(sandboxed_compile, "COMPILE_CPU_S", 3)
     before = guests.guest()
     kinds = [kind for kind in sections(before) if kind < ELEMENT]
     elements = b"\x09" + vector(b"\x01\x01\x00" + leb(REFERENCES) + bytes(REFERENCES))
     at = sum(len(_section(kind, sections(before)[kind])) for kind in kinds) + PREAMBLE_BYTES
     with pytest.raises(InvalidModule, match=r"more than 3 s of CPU time"):
-        compiler.compile_transform(before[:at] + elements + before[at:])
+        sandboxed_compile.compile_transform(before[:at] + elements + before[at:])
 
 
 def _section(kind: int, content: bytes) -> bytes:

@@ -10,9 +10,9 @@ import pytest
 
 from wasmline.errors import InstanceClosed, SandboxViolation
 from wasmline.testing import guests
+from wasmline.wasm.columns.control_block import OUTPUT, WRITTEN
+from wasmline.wasm.columns.shim_memory import ShimMemory
 from wasmline.wasm.guest import Guest
-from wasmline.wasm.layout import OUTPUT, WRITTEN
-from wasmline.wasm.memory import ShimMemory
 
 Corruption = Callable[[ShimMemory], None]
 

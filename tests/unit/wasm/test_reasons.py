@@ -9,7 +9,7 @@ import pytest
 from wasmline.errors import GuestExit, GuestOutOfMemory, GuestTrap, TransformError
 from wasmline.testing import guests
 from wasmline.wasm.backtrace import is_rust
-from wasmline.wasm.panic import panic_and_rest, tells_out_of_memory
+from wasmline.wasm.panic_message import panic_and_rest, tells_out_of_memory
 
 MIB = 2**20
 TAKE_34_MIB = guests.require(f"(memory.grow (i32.const {34 * 16}))", 3)

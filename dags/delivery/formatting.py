@@ -1,0 +1,51 @@
+"""Formats numbers and correlations, for the terminal and the page alike."""
+
+from __future__ import annotations
+
+from wasmline.training import Correlation
+
+
+def count(number: float) -> str:
+    """Return a whole number with thin groups: ``45,600``."""
+    return f"{number:,.0f}"
+
+
+def size(octets: int) -> str:
+    """Return a size in the unit that suits it."""
+    return f"{octets} B" if octets < 1024 else f"{octets / 1024:,.1f} KiB"
+
+
+def seconds(time: float) -> str:
+    """Return a duration: ``0.4 s``, ``2 min 05 s``."""
+    return f"{time:.1f} s" if time < 60 else f"{int(time // 60)} min {int(time % 60):02d} s"
+
+
+def digest(text: str) -> str:
+    """Return the beginning of a digest, enough to recognise it by."""
+    return f"{text[:19]}…" if len(text) > 20 else text
+
+
+def precision(deviation: float) -> str:
+    """Return how well numbers agree, from their largest relative deviation."""
+    return f"to {deviation:.0e} of their value" if deviation else "to the last bit"
+
+
+def coefficient(number: float | None, digits: int = 2) -> str:
+    """Return a correlation with its sign, or a dash where it is not defined."""
+    if number is None:
+        return "–"
+    return f"{number:+.{digits}f}".replace("-", "−")  # noqa: RUF001 - a real minus sign
+
+
+def strength(correlation: Correlation) -> str:
+    """Return Pearson's r with its sign, or eta squared, or a dash where neither is defined."""
+    if correlation.eta_squared is not None:
+        return f"η² = {correlation.eta_squared:.3f}"
+    shown = coefficient(correlation.pearson, 3)
+    return shown if correlation.pearson is None else f"r = {shown}"
+
+
+def groups(correlation: Correlation) -> str:
+    """Return the mean per value of a text feature, the largest first."""
+    ordered = sorted(correlation.means.items(), key=lambda item: -item[1])
+    return ", ".join(f"{value.replace('_', ' ')} {mean:.1f}" for value, mean in ordered)

@@ -1,0 +1,28 @@
+"""Settings of the example DAGs: topics, connections, folders below ``$WASMLINE_HOME`` (by default ``build/demo``)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+HOME = Path(os.environ.get("WASMLINE_HOME") or REPOSITORY / "build" / "demo")
+
+PROJECT = str(REPOSITORY / "wasm_modules" / "delivery_distance")
+REGISTRY = os.environ.get("WASMLINE_REGISTRY") or str(HOME / "registry")
+MODELS = os.environ.get("WASMLINE_MODELS") or str(HOME / "models")
+STORAGE = os.environ.get("WASMLINE_STORAGE") or str(HOME / "storage")
+
+KAFKA = os.environ.get("WASMLINE_KAFKA_CONN_ID") or "kafka_default"
+SPARK = os.environ.get("WASMLINE_SPARK_CONN_ID") or "spark_default"
+
+TRANSFORM = "delivery-distance"
+TRAIN_JOB = "delivery-eta"
+RAW = "deliveries.raw"
+FEATURES = "deliveries.features"
+DEAD_LETTERS = "deliveries.features.dlq"
+
+ENRICH_JOB = "enrich-over-http"
+ORDERS = "orders"
+ENRICHED = "orders.enriched"
+UNENRICHED = "orders.dlq"

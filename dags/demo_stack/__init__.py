@@ -1,0 +1,1 @@
+"""Kafka and Airflow of the demo on this machine: start, stop and progress."""

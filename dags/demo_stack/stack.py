@@ -1,0 +1,119 @@
+"""The demo's Kafka and Airflow, side by side in one folder of the repository."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import Any
+
+from wasmline.errors import LocalError
+from wasmline.kafka import KafkaConfig
+from wasmline.local import LocalKafka, connector_jars, find_java
+from wasmline_provider.local.airflow import LocalAirflow
+
+log = logging.getLogger(__name__)
+
+MARK = "pyproject.toml"
+FOLDER = Path("build", "demo")
+
+
+def repository() -> Path:
+    """Return the checkout that this process was started in. Raises LocalError elsewhere."""
+    for folder in (Path.cwd(), *Path.cwd().parents):
+        if (folder / "dags" / "delivery_pipeline.py").exists() and (folder / MARK).exists():
+            return folder
+    raise LocalError("the demo runs in a checkout of the repository: change into one")
+
+
+def close_orphans(kafka: KafkaConfig) -> None:
+    """Write the last report of every run that has none: no driver outlives the Airflow that started it here.
+
+    A stack that was killed cannot say so itself, and whoever waits for such a run would do so until it counts as lost.
+    """
+    from wasmline.control import JobLog
+    from wasmline.jobs import JobState
+
+    jobs = JobLog(kafka)
+    try:
+        for order in jobs.orders():
+            report = jobs.report(order.spec.job, order.spec.run)
+            if report is not None and not report.state.final:
+                ended = "its driver ended with the Airflow that had started it"
+                jobs.write_report(replace(report, state=JobState.FAILED, message=ended))
+    finally:
+        jobs.close()
+
+
+class Stack:
+    """A Kafka and an Airflow that know each other. Both keep their data in ``folder`` between two starts.
+
+    With ``watch_dags`` Airflow reads DAG files again when they change, and lists them for its forms. ``connections``
+    are Airflow's, besides those to this Kafka and to a Spark of this machine.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        watch_dags: bool = False,
+        connections: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    ) -> None:
+        self._connections = connections
+        self.folder = root / FOLDER
+        self.kafka = LocalKafka(self.folder / "kafka")
+        self.airflow = LocalAirflow(
+            self.folder / "airflow",
+            root / "dags",
+            variables={},
+            watch_dags=watch_dags,
+        )
+
+    def running(self) -> bool:
+        """Say whether any of the two runs."""
+        return bool(self.kafka.running()) or self.airflow.running()
+
+    def start(self, *, detached: bool = False, tell: Callable[[str], None] = log.info) -> None:
+        """Start both, at the same time as far as they do not need each other; if one fails, stop the other."""
+        find_java()
+        with ExitStack() as undo, ThreadPoolExecutor(1) as pool:
+            preparing = pool.submit(self.airflow.prepare)
+            undo.callback(preparing.exception)
+            tell("starting Kafka (its jars are downloaded once) and preparing Airflow")
+            undo.callback(self.kafka.stop)
+            self.kafka.start(detached=detached)
+            close_orphans(KafkaConfig({"bootstrap.servers": self.kafka.bootstrap_servers}))
+            connector_jars()
+            preparing.result()
+            self.airflow.connections = {
+                **self._connections,
+                "kafka_default": {
+                    "conn_type": "kafka",
+                    "extra": {"bootstrap.servers": self.kafka.bootstrap_servers},
+                },
+                "spark_default": {"conn_type": "spark", "host": "local[2]"},
+            }
+            tell(f"Kafka is up at {self.kafka.bootstrap_servers}; starting Airflow")
+            self.airflow.start(detached=detached)
+            tell(f"Airflow is up at {self.airflow.url}")
+            undo.pop_all()
+
+    def stop(self) -> None:
+        """Stop both, Airflow first: its tasks and drivers speak to Kafka."""
+        try:
+            self.airflow.stop()
+        finally:
+            self.kafka.stop()
+
+    def __enter__(self) -> Stack:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()

@@ -1,0 +1,45 @@
+"""Calls in daemon threads, which may never return."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class BackgroundCall(Generic[T]):
+    """A call in a daemon thread of its own. One that hangs holds up neither its caller nor the end of the process."""
+
+    def __init__(self, call: Callable[[], T]) -> None:
+        self._call = call
+        self._began = time.monotonic()
+        self._done = threading.Event()
+        self._error: BaseException | None = None
+        threading.Thread(target=self._run, name="wasmline-background-call", daemon=True).start()
+
+    @property
+    def age(self) -> float:
+        """Seconds since it began."""
+        return time.monotonic() - self._began
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it is done, ``timeout`` seconds at most, and say whether it is."""
+        return self._done.wait(timeout)
+
+    def result(self) -> T:
+        """Return what the call returned, or raise what it raised, once it is done."""
+        self._done.wait()
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+    def _run(self) -> None:
+        try:
+            self._result = self._call()
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._done.set()

@@ -1,0 +1,52 @@
+"""The real cluster behind the consumer: confluent-kafka, and exact commit metadata beside it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from wasmline.consumer.backends.kafka.exactly_once_probe import require_exactly_once
+from wasmline.consumer.backends.kafka.group_source import REQUEST_TIMEOUT_S, RESET, GroupSource, topic_partitions
+from wasmline.consumer.backends.kafka.lazy_offset_store import LazyOffsetStore
+from wasmline.consumer.backends.kafka.sink import KafkaSink, delivery_failure
+from wasmline.consumer.backends.kafka.stable_reads import stable_read
+from wasmline.consumer.backends.kafka.transaction_settings import OPEN_TIMEOUT_S, PRODUCER_SETTINGS
+from wasmline.consumer.backends.kafka.transactions import (
+    CommitContents,
+    KafkaTransactions,
+    ProducerClaim,
+    output_topics,
+)
+from wasmline.consumer.options import ConsumerOptions
+from wasmline.kafka.config import KafkaConfig
+
+__all__ = [
+    "OPEN_TIMEOUT_S",
+    "PRODUCER_SETTINGS",
+    "REQUEST_TIMEOUT_S",
+    "RESET",
+    "CommitContents",
+    "GroupSource",
+    "KafkaBackend",
+    "KafkaSink",
+    "KafkaTransactions",
+    "LazyOffsetStore",
+    "ProducerClaim",
+    "delivery_failure",
+    "output_topics",
+    "require_exactly_once",
+    "stable_read",
+    "topic_partitions",
+]
+
+
+class KafkaBackend:
+    """One member of a group on a Kafka cluster. Nothing is connected before the consumer begins."""
+
+    def __init__(self, options: ConsumerOptions) -> None:
+        config = KafkaConfig.completed(options.kafka)
+        options = replace(options, kafka=config.properties)  # what the environment adds is checked, too
+        offset_store = LazyOffsetStore(config, options.group_id)
+        self.source = GroupSource(options, config, offset_store)
+        self.sink = KafkaSink(config)
+        prefix = options.transactional_id or options.group_id
+        self.transactions = KafkaTransactions(config, prefix, self.source, offset_store)

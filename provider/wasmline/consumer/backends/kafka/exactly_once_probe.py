@@ -1,0 +1,74 @@
+"""Tests whether a cluster keeps what exactly-once needs: reads of offsets that wait for open transactions."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+
+from confluent_kafka import Consumer, KafkaError, KafkaException
+
+from wasmline.consumer.backends.kafka.lazy_offset_store import LazyOffsetStore
+from wasmline.consumer.backends.kafka.transaction_settings import OPEN_TIMEOUT_S, PRODUCER_SETTINGS
+from wasmline.errors import NotAuthorized, UnsafeBroker
+from wasmline.kafka.config import KafkaConfig
+from wasmline.kafka.error_mapping import mapped
+from wasmline.kafka.transactional_producer import fence
+from wasmline.records import CommittedOffset, TopicPartition
+
+SLOW_STABLE_READ_S = 0.3
+"""Seconds after which a stable read counts as one that waits."""
+
+
+def require_exactly_once(
+    config: KafkaConfig, prefix: str, partition: TopicPartition, offset_store: LazyOffsetStore
+) -> None:
+    """Raise UnsafeBroker as ``probe_exactly_once`` does, and where the cluster does not permit that test."""
+    try:
+        probe_exactly_once(config, prefix, partition, offset_store)
+    except NotAuthorized as error:
+        text = f"whether {config.bootstrap_servers} shows offsets of open transactions could not be tested: {error}. "
+        text += (
+            f"Permit this client the groups and the transactional ids that begin with {prefix}, or use at_least_once"
+        )
+        raise UnsafeBroker(text) from error
+
+
+def probe_exactly_once(
+    config: KafkaConfig, prefix: str, partition: TopicPartition, offset_store: LazyOffsetStore
+) -> None:
+    """Raise UnsafeBroker unless a stable read waits for an open transaction, as exactly-once needs.
+
+    A transaction with an offset of a scratch group is left open while the offset is read, and aborted then.
+    """
+    exact = offset_store.on(partition)
+    if not exact.keeps_metadata:
+        raise UnsafeBroker("offset maps cannot be kept, and without them what finished out of order would run again")
+    name = f"{prefix}.self-test.{uuid.uuid4().hex}"
+    with mapped(config.bootstrap_servers):
+        settings = {"group.id": name, "enable.auto.commit": "false", "isolation.level": "read_committed"}
+        reader = Consumer(config.client(**settings))
+        try:
+            writer = fence(config, name, PRODUCER_SETTINGS, time.monotonic() + OPEN_TIMEOUT_S)
+            exact.committed(reader, [partition], OPEN_TIMEOUT_S)  # the first read of a group waits for its coordinator
+            writer.begin_transaction()
+            exact.send_offsets(
+                writer, reader.consumer_group_metadata(), {partition: CommittedOffset(0)}, OPEN_TIMEOUT_S
+            )
+            waits = _waits(lambda: exact.committed(reader, [partition], SLOW_STABLE_READ_S))
+            writer.abort_transaction(OPEN_TIMEOUT_S)
+        finally:
+            reader.close()
+    if not waits:
+        servers = config.bootstrap_servers
+        raise UnsafeBroker(f"{servers} shows offsets while their transaction is open: use at_least_once there")
+
+
+def _waits(read: Callable[[], object]) -> bool:
+    try:
+        read()
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError._TIMED_OUT:
+            raise
+        return True
+    return False

@@ -1,0 +1,386 @@
+"""Reading as a member of a group, with librdkafka."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import operator
+import re
+import time
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    OFFSET_INVALID,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+)
+
+from wasmline.consumer.backends.base import Listener
+from wasmline.consumer.backends.kafka.lazy_offset_store import LazyOffsetStore
+from wasmline.consumer.backends.kafka.stable_reads import stable_read
+from wasmline.consumer.options import ConsumerOptions
+from wasmline.consumer.records import ConsumedRecord, Headers
+from wasmline.errors import CommitFailed, MetadataTooLarge
+from wasmline.kafka import librdkafka
+from wasmline.kafka.config import KafkaConfig
+from wasmline.kafka.error_mapping import mapped
+from wasmline.kafka.topics import Topics
+from wasmline.records import CommittedOffset, TopicPartition
+from wasmline.transactional_ids import transactional_id
+
+logger = logging.getLogger(__name__)
+
+STRATEGY = "partition.assignment.strategy"
+COOPERATIVE = "cooperative-sticky"
+
+RESET = "auto.offset.reset"
+RESETS = {
+    **dict.fromkeys(("earliest", "smallest", "beginning"), OFFSET_BEGINNING),
+    **dict.fromkeys(("latest", "largest", "end"), OFFSET_END),
+}
+"""Where a partition begins that nothing was committed of, by librdkafka's names."""
+
+DEFAULTS = {
+    RESET: "earliest",
+    STRATEGY: COOPERATIVE,
+    # A pause throws away what was fetched and not read, so little is fetched ahead, and fetching goes on soon.
+    "queued.min.messages": "10000",
+    "queued.max.messages.kbytes": "16384",
+    "fetch.queue.backoff.ms": "20",
+    # A partition that is read again waits until the broker has answered for those of its others that have nothing new.
+    "fetch.wait.max.ms": "100",
+}
+FIXED = {"enable.auto.commit": "false", "enable.auto.offset.store": "false"}
+
+REQUEST_TIMEOUT_S = 10.0
+"""Seconds that one request may take."""
+
+ASSIGNMENT_TIMEOUT_S = 5.0
+"""Seconds that a new assignment may take until it can be told where to go on."""
+
+LEAVE_TIMEOUT_S = 5.0
+"""Seconds in which a member that goes gets to leave its group."""
+
+RETRY_INTERVAL_S = 0.01
+"""Seconds between two tries."""
+
+TRUNCATED = re.compile(r"truncation detected.* end offset is (\d+)")
+"""What librdkafka says once a new leader's log ends below what was read (KIP-320)."""
+
+ASSIGNMENT_PENDING_CODES = (KafkaError._STATE, KafkaError._OUTDATED)
+"""What it answers until then, and for good where it has given a partition up."""
+
+PLACEHOLDER_OFFSET = 0
+"""Where a partition is assigned that has to wait. For OFFSET_BEGINNING and OFFSET_END librdkafka asks the broker, and
+begins where the answer says, whatever was sought meanwhile."""
+
+REBALANCED_CODES = (
+    KafkaError.ILLEGAL_GENERATION,
+    KafkaError.UNKNOWN_MEMBER_ID,
+    KafkaError.REBALANCE_IN_PROGRESS,
+    KafkaError.FENCED_INSTANCE_ID,
+    KafkaError.STALE_MEMBER_EPOCH,
+)
+"""What a commit fails with when the group has another generation than this member."""
+
+PARTITION_GONE_CODES = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC)
+"""What a commit fails with when a topic of a regular expression was deleted, until the group hears of it."""
+
+METADATA_TOO_LARGE_CODES = (KafkaError.OFFSET_METADATA_TOO_LARGE, KafkaError.INVALID_COMMIT_OFFSET_SIZE)
+"""What a commit fails with whose metadata are longer than the broker keeps."""
+
+HEADERS_OF = operator.methodcaller("headers")
+"""Calls ``headers`` by way of C, which looks whether it failed. A call that Python has specialized does not: then the
+exception came up at the next call."""
+
+TRANSIENT_CODES = (
+    KafkaError._MAX_POLL_EXCEEDED,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TRANSPORT,
+    KafkaError._TIMED_OUT,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_PARTITION,
+)
+"""Reports that are no reason to end: the client goes on by itself, and a topic that was there may come back."""
+
+
+class GroupSource:
+    """One member of the group. See Source for what its methods promise."""
+
+    def __init__(
+        self,
+        options: ConsumerOptions,
+        config: KafkaConfig,
+        offset_store: LazyOffsetStore,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        self.group = options.group_id
+        self._prefix = options.transactional_id or options.group_id
+        self._topics = options.topics
+        self._config = config
+        self._offset_store = offset_store
+        self._settings = {**_settings(options, config), **(settings or {})}
+        self._begin = RESETS.get(self._settings[RESET], OFFSET_INVALID)
+        if self._begin != OFFSET_INVALID:
+            self._settings[RESET] = "error"  # an offset that the log has no longer is for the listener to deal with
+        self._incremental = self._settings.get("group.protocol") == "consumer" or (
+            self._settings.get(STRATEGY) == COOPERATIVE
+        )
+        self._opened: Consumer | None = None
+        self._joins = self._has_joined = False
+        self._listener: Listener | None = None
+        self._stranded: set[TopicPartition] = set()
+        """What the client fetches no more, because its log does not have the next offset."""
+
+    @property
+    def consumer(self) -> Consumer:
+        """The client, which is made at the first use."""
+        if self._opened is None:
+            with mapped(self._config.bootstrap_servers):
+                self._opened = Consumer(self._settings)
+        return self._opened
+
+    def open(self, listener: Listener) -> None:
+        topics = Topics(self._config)
+        for topic in self._topics:
+            if not topic.startswith("^"):
+                topics.describe(topic)
+
+        def on_assign(_: Consumer, assigned: list[confluent_kafka.TopicPartition]) -> None:
+            self._has_joined = True
+            self._assign(listener, [TopicPartition(each.topic, each.partition) for each in assigned])
+
+        def on_revoke(_: Consumer, revoked: list[confluent_kafka.TopicPartition]) -> None:
+            listener.revoked([TopicPartition(each.topic, each.partition) for each in revoked])
+
+        def on_lost(_: Consumer, lost: list[confluent_kafka.TopicPartition]) -> None:
+            listener.lost([TopicPartition(each.topic, each.partition) for each in lost])
+
+        self._joins, self._listener = True, listener
+        with mapped(self._config.bootstrap_servers):
+            self.consumer.subscribe(list(self._topics), on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
+
+    def poll(self, limit: int, timeout: float) -> Sequence[ConsumedRecord]:
+        with mapped(self._config.bootstrap_servers):
+            # ``consume`` with a time-out would wait until it has all it may return.
+            first = self.consumer.poll(timeout) if timeout > 0 else None
+            messages = self.consumer.consume(limit - (first is not None), 0)
+            # A message without a value is falsy.
+            polled = messages if first is None else [first, *messages]
+            return [_record(each) for each in polled if self._is_record(each)]
+
+    def pause(self, partitions: Collection[TopicPartition]) -> None:
+        with mapped(self._config.bootstrap_servers):
+            self.consumer.pause(topic_partitions(partitions))
+
+    def resume(self, partitions: Collection[TopicPartition]) -> None:
+        with mapped(self._config.bootstrap_servers):
+            self.consumer.resume(topic_partitions(partitions))
+
+    def seek(self, offsets: Mapping[TopicPartition, int]) -> None:
+        with mapped(self._config.bootstrap_servers):
+            for partition, offset in offsets.items():
+                place = confluent_kafka.TopicPartition(*partition, offset)
+                if partition in self._stranded or not self._has_sought(place):
+                    self._reassign(place)
+                self._stranded.discard(partition)
+
+    def committed(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, CommittedOffset]:
+        if not partitions:
+            return {}
+        ids = {self.transactional_id(partition) for partition in partitions}
+        with mapped(self._config.bootstrap_servers):
+            read = partial(self._offset_store.on(next(iter(partitions))).committed, self.consumer, partitions)
+            return stable_read(self._config, self.group, ids, read, time.monotonic() + REQUEST_TIMEOUT_S)
+
+    def begins(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        if not partitions:
+            return {}
+        asked = self._places(dict.fromkeys(partitions, OFFSET_BEGINNING))
+        with mapped(self._config.bootstrap_servers):
+            # ListOffsets takes the number that stands for a log's beginning in the place of a timestamp.
+            found = self.consumer.offsets_for_times(asked, timeout=REQUEST_TIMEOUT_S)
+            for each in found:
+                if each.error is not None:
+                    raise KafkaException(each.error)
+        return {TopicPartition(each.topic, each.partition): each.offset for each in found}
+
+    def ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        ends = {}
+        with mapped(self._config.bootstrap_servers):
+            for partition in partitions:
+                _, ends[partition] = self.consumer.get_watermark_offsets(
+                    confluent_kafka.TopicPartition(*partition), timeout=REQUEST_TIMEOUT_S
+                )
+        return ends
+
+    def known_ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        ends = {}
+        for partition in partitions:
+            known = self.consumer.get_watermark_offsets(confluent_kafka.TopicPartition(*partition), cached=True)
+            if known and known[1] >= 0:
+                ends[partition] = known[1]
+        return ends
+
+    def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        moved_on = CommitFailed("the group has moved on, so its next assignment says what is left to do")
+        gone = CommitFailed("a topic is gone, and what else there is was committed")
+        codes = {**dict.fromkeys(REBALANCED_CODES, moved_on), **dict.fromkeys(PARTITION_GONE_CODES, gone)}
+        codes |= dict.fromkeys(METADATA_TOO_LARGE_CODES, too_large(offsets))
+        with mapped(self._config.bootstrap_servers, codes):
+            self._offset_store.on(next(iter(offsets))).commit(self.consumer, offsets, REQUEST_TIMEOUT_S)
+
+    def transactional_id(self, partition: TopicPartition) -> str:
+        """Return the id under which the progress of a partition is written where it is written exactly once."""
+        return transactional_id(self._prefix, partition)
+
+    def close(self) -> None:
+        if self._opened is None:
+            return
+        if self._joins:
+            self._leave(self._opened)
+        librdkafka.close(self._opened)
+
+    def _leave(self, consumer: Consumer) -> None:
+        """Leave the group, and wait until the broker knows.
+
+        A client that is closed in the middle of a rebalance is gone before it has said so. The group waits for it as
+        long as its session lasts, and meanwhile commits of the others are not even answered.
+        """
+        deadline = time.monotonic() + LEAVE_TIMEOUT_S
+        while not self._has_joined and time.monotonic() < deadline:
+            consumer.poll(RETRY_INTERVAL_S)
+        consumer.unsubscribe()
+        while consumer.assignment() and time.monotonic() < deadline:
+            consumer.poll(RETRY_INTERVAL_S)
+        with suppress(KafkaException):  # an answer says that the coordinator has read what was sent before
+            consumer.committed(
+                [confluent_kafka.TopicPartition(self._topics[0], 0)], max(0.0, deadline - time.monotonic())
+            )
+
+    def _is_record(self, message: Message) -> bool:
+        """Say whether a message is a record; raise what it reports instead, if that is a reason to end."""
+        error = message.error()
+        if error is None:
+            return True
+        if error.code() == KafkaError._PARTITION_EOF:
+            return False
+        if error.code() == KafkaError._AUTO_OFFSET_RESET and self._begin != OFFSET_INVALID and self._listener:
+            self._out_of_range(self._listener, message, TRUNCATED.search(error.str()))
+            return False
+        if error.fatal() or error.code() not in TRANSIENT_CODES:
+            raise KafkaException(error)
+        logger.warning("%s", error.str())
+        return False
+
+    def _out_of_range(self, listener: Listener, message: Message, truncated: re.Match[str] | None) -> None:
+        partition = TopicPartition(message.topic() or "", message.partition() or 0)
+        offset = message.offset()
+        self._stranded.add(partition)
+        known = None if offset is None or offset < 0 else offset
+        listener.out_of_range(partition, known, int(truncated[1]) if truncated else None)
+
+    def _reassign(self, place: confluent_kafka.TopicPartition) -> None:
+        """Go on at a place in a partition that the client has given up: it refuses to seek there."""
+        if self._incremental:
+            self.consumer.incremental_unassign([place])
+            self.consumer.incremental_assign([place])
+            return
+        assigned = self.consumer.assignment()
+        places = {
+            TopicPartition(each.topic, each.partition): at.offset if at.offset >= 0 else each.offset
+            for each, at in zip(assigned, self.consumer.position(assigned), strict=True)
+        }
+        places[TopicPartition(place.topic, place.partition)] = place.offset
+        self.consumer.assign([confluent_kafka.TopicPartition(*each, offset) for each, offset in places.items()])
+
+    def _has_sought(self, place: confluent_kafka.TopicPartition) -> bool:
+        deadline = time.monotonic() + ASSIGNMENT_TIMEOUT_S
+        while time.monotonic() < deadline:
+            try:
+                self.consumer.seek(place)
+            except KafkaException as error:
+                if error.args[0].code() not in ASSIGNMENT_PENDING_CODES:
+                    raise
+                time.sleep(RETRY_INTERVAL_S)
+            else:
+                return True
+        return False
+
+    def _places(self, begins: Mapping[TopicPartition, int | None]) -> list[confluent_kafka.TopicPartition]:
+        """Return where to begin as the client takes it; None is where the reset policy says."""
+        return [
+            confluent_kafka.TopicPartition(*partition, self._begin if begin is None else begin)
+            for partition, begin in begins.items()
+        ]
+
+    def _assign(self, listener: Listener, partitions: Collection[TopicPartition]) -> None:
+        starts = listener.assigned(partitions)
+        self._stranded.difference_update(partitions)
+        wanted = self._places({partition: starts.get(partition, PLACEHOLDER_OFFSET) for partition in partitions})
+        if self._incremental:
+            self.consumer.incremental_assign(wanted)
+        else:
+            self.consumer.assign(wanted)
+        self.consumer.resume(topic_partitions(starts))  # a pause outlives an assignment
+        if waiting := [partition for partition in partitions if partition not in starts]:
+            self.consumer.pause(topic_partitions(waiting))
+
+
+def _settings(options: ConsumerOptions, config: KafkaConfig) -> dict[str, str]:
+    settings = {**DEFAULTS, **config.client(), **FIXED, "group.id": options.group_id}
+    if settings.get("group.protocol") == "consumer":
+        settings.pop(STRATEGY)  # the broker assigns, and the client refuses to be told how
+    return settings
+
+
+def too_large(offsets: Mapping[TopicPartition, CommittedOffset]) -> MetadataTooLarge:
+    """Return our error for a code of TOO_LARGE."""
+    longest = max(len(each.metadata) for each in offsets.values())
+    return MetadataTooLarge(f"the broker keeps less than {longest} characters of metadata beside an offset")
+
+
+def topic_partitions(partitions: Collection[TopicPartition]) -> list[confluent_kafka.TopicPartition]:
+    """Return partitions as the client takes them."""
+    return [confluent_kafka.TopicPartition(*partition) for partition in partitions]
+
+
+def _record(message: Any) -> ConsumedRecord:
+    return ConsumedRecord(
+        message.topic(),
+        message.partition(),
+        message.offset(),
+        message.key(),
+        message.value(),
+        _headers(message),
+        message.timestamp()[1],
+    )
+
+
+def _headers(message: Any) -> Headers:
+    """Return the headers of a record; ``\ufffd`` stands for what is no UTF-8 in a name, or for a name.
+
+    Where one is not, confluent-kafka 2.16.1 fails, and keeps a list of pairs that have nothing in the name's place.
+    """
+    try:
+        return HEADERS_OF(message) or ()
+    except (SystemError, UnicodeDecodeError) as error:
+        cause = error.__cause__ or error
+    where = (message.topic(), message.partition(), message.offset())
+    logger.warning("%s-%d@%d has a header whose name is no UTF-8", *where)
+    pairs = HEADERS_OF(message)
+    item = ctypes.pythonapi.PyTuple_GetItem
+    item.restype, item.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_ssize_t]
+    named = [item(pair, 0) is not None for pair in pairs]
+    name = "\ufffd"
+    if named.count(False) == 1 and isinstance(cause, UnicodeDecodeError):
+        name = cause.object.decode(errors="replace")
+    return [(pair[0] if has_name else name, pair[1]) for pair, has_name in zip(pairs, named, strict=True)]

@@ -1,0 +1,29 @@
+"""The offset store of a group, selected when the first partition is known."""
+
+from __future__ import annotations
+
+import threading
+
+from wasmline.kafka.config import KafkaConfig
+from wasmline.kafka.offset_store import OffsetStore, select_offset_store
+from wasmline.records import TopicPartition
+
+
+class LazyOffsetStore:
+    """Opens once, on the first partition that the group reads: the self-test needs one.
+
+    With ``offset_store`` it is that one, without a self-test.
+    """
+
+    def __init__(self, config: KafkaConfig, group: str, offset_store: OffsetStore | None = None) -> None:
+        self._config = config
+        self._group = group
+        self._offset_store = offset_store
+        self._testing = threading.Lock()
+
+    def on(self, partition: TopicPartition) -> OffsetStore:
+        """Return the offset store. Raises BrokerUnavailable, and TopicNotFound for a partition that is not there."""
+        with self._testing:
+            if self._offset_store is None:
+                self._offset_store = select_offset_store(self._config, self._group, partition)
+            return self._offset_store

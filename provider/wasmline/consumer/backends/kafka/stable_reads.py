@@ -1,0 +1,88 @@
+"""Reads what a group has committed once no transaction can change it, and ends those that would be open for ever.
+
+A broker can lose the markers of a transaction; then it refuses such reads for ever (``docs/decisions/0008``).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection
+from typing import TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
+
+from wasmline.errors import HangingTransaction, HangingTransactionEnded, WasmlineError
+from wasmline.kafka.config import KafkaConfig
+from wasmline.kafka.hanging_transactions import end_hanging, refuse_unowned
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+HANG_CHECK_DELAY_S = 1.0
+"""Seconds that a read waits until it is looked for what holds it up."""
+
+OUTPUT_CHECK_TIMEOUT_S = 3.0
+"""Seconds that it may take to look at the outputs."""
+
+
+def stable_read(
+    config: KafkaConfig,
+    group: str,
+    names: Collection[str],
+    read: Callable[[float], T],
+    deadline: float,
+    topics: Collection[str] = (),
+) -> T:
+    """Return what ``read`` does, which is told the seconds it has and raises _TIMED_OUT while it is refused.
+
+    ``names`` are the transactional ids under which the group's offsets are committed, all of them the caller's. Where
+    one hangs and is ended, HangingTransactionEnded says so: its producers are fenced, and have to be made anew. So does
+    one that hangs on ``topics`` alone: what the next transaction comes to would decide about it. Raises
+    HangingTransaction where an operator has to decide, and what ``read`` raised once ``deadline`` is over.
+    """
+    end_on_outputs(config, group, names, topics)
+    while True:
+        try:
+            return read(min(HANG_CHECK_DELAY_S, max(0.0, deadline - time.monotonic())))
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._TIMED_OUT:
+                raise
+            is_late = time.monotonic() >= deadline
+            _look(config, group, names, max(HANG_CHECK_DELAY_S, deadline - time.monotonic()), topics, is_late=is_late)
+            if is_late:
+                raise
+
+
+def end_on_outputs(config: KafkaConfig, group: str, names: Collection[str], topics: Collection[str]) -> None:
+    """End what hangs on these topics, as ``stable_read`` does; where that cannot be seen in time, do nothing."""
+    if topics:
+        _look(config, group, names, OUTPUT_CHECK_TIMEOUT_S, topics, level=logging.DEBUG)
+
+
+def _look(
+    config: KafkaConfig,
+    group: str,
+    names: Collection[str],
+    timeout: float,
+    topics: Collection[str],
+    *,
+    is_late: bool = False,
+    level: int = logging.WARNING,
+) -> None:
+    try:
+        ended = end_hanging(config, names, group, topics, timeout=timeout)
+        if is_late and not ended:
+            refuse_unowned(config, group, timeout=timeout)
+    except HangingTransaction:
+        raise
+    except WasmlineError as error:
+        text = "whether a transaction without its markers holds up group %s cannot be seen: %s"
+        logger.log(level, text, group, error)
+        return
+    if ended:
+        partitions = tuple(dict.fromkeys(partition for each in ended for partition in each.partitions))
+        where = ", ".join(f"{topic}-{number}" for topic, number in partitions)
+        text = f"a broker had lost markers of transactions of group {group} on {where}; they were ended as decided"
+        raise HangingTransactionEnded(text, bootstrap_servers=config.bootstrap_servers, partitions=partitions)

@@ -1,0 +1,443 @@
+"""One transaction per input partition, or per virtual shard of them, with librdkafka.
+
+The transactional id is a function of the partition, so whoever takes a partition over fences the one who had it, and
+ends what he left open, before he reads how far it came. The protocol: docs/protocols/exactly_once.md.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from wasmline.background_call import BackgroundCall
+from wasmline.consumer.backends.kafka.exactly_once_probe import require_exactly_once
+from wasmline.consumer.backends.kafka.group_source import METADATA_TOO_LARGE_CODES, GroupSource, too_large
+from wasmline.consumer.backends.kafka.lazy_offset_store import LazyOffsetStore
+from wasmline.consumer.backends.kafka.open_file_limit import require_file_descriptors
+from wasmline.consumer.backends.kafka.producer_batch_limit import ProducerBatchLimiter
+from wasmline.consumer.backends.kafka.sink import delivery_failure, produce
+from wasmline.consumer.backends.kafka.stable_reads import end_on_outputs, stable_read
+from wasmline.consumer.backends.kafka.transaction_settings import OPEN_TIMEOUT_S, PRODUCER_SETTINGS
+from wasmline.consumer.records import Output
+from wasmline.errors import (
+    BrokerUnavailable,
+    CommitFailed,
+    HangingTransactionEnded,
+    OutputRefused,
+    ProducerFenced,
+    WasmlineError,
+)
+from wasmline.kafka.config import KafkaConfig
+from wasmline.kafka.error_mapping import mapped
+from wasmline.kafka.transactional_producer import FENCED_CODES, init_transactions, retry, transactional_producer
+from wasmline.records import CommittedOffset, TopicPartition, partition_names
+from wasmline.transactional_ids import transactional_id
+
+T = TypeVar("T")
+
+PartitionResult = tuple[Sequence[Output], CommittedOffset]
+CommitContents = Mapping[TopicPartition, PartitionResult]
+"""What a transaction holds of each partition."""
+
+TRANSACTION_TIMEOUT_S = 15.0
+"""Seconds that a transaction may take. One that takes longer is given up with its client: whatever holds the client up,
+the next one of its id ends the transaction."""
+
+OFFSETS_TIMEOUT_S = 3.0
+"""Seconds that offsets which were sent are waited for. librdkafka may wait for ever for a coordinator of the group that
+has left the cluster (its issue 5511), whatever its time limit (5456), and a new client finds the next one. Where the
+cluster merely takes its time, no more than a client is lost."""
+
+DELIVERY_POLL_INTERVAL_S = 0.1
+"""Seconds between two looks whether an output was refused, while others are waited for."""
+
+OFFSETS_TIMEOUT_MARGIN_S = 0.5
+"""Seconds after that in which the client says itself that it got no answer, or why it would go on asking."""
+
+BISECTION_BATCHES = 8
+"""Batches into which outputs that were refused together are divided, again and again, until one is found."""
+
+output_topics: dict[str, set[str]] = defaultdict(set)
+"""The topics that this process writes to in transactions, by the prefix of their ids."""
+
+
+class ProducerClaim:
+    """A transactional id that is open: its producer, and what is committed of each partition that shares it.
+
+    Whoever opens one of them makes another claim of it, so that a round which was given up works on the old one, whose
+    producer is fenced.
+    """
+
+    __slots__ = ("client", "doubted", "is_over", "progress")
+
+    def __init__(self, client: Producer, progress: dict[TopicPartition, CommittedOffset | None]) -> None:
+        self.client: Producer | None = client
+        """None where the last one was given up."""
+        self.progress = progress
+        self.is_over = False
+        """Whether a partition has to be opened anew before the others can go on."""
+        self.doubted: Sequence[Output] = ()
+        """Of a batch that was refused: at least one for what it is. The next transaction has them in smaller ones."""
+
+    def give_up(self) -> None:
+        """Use the producer no more: the ``init_transactions`` of the next one aborts what is open."""
+        if self.client is not None:
+            self.client.purge()
+            self.client = None
+
+
+class KafkaTransactions:
+    """A producer for each transactional id. See Transactions for what its methods promise."""
+
+    def __init__(
+        self,
+        config: KafkaConfig,
+        prefix: str,
+        source: GroupSource,
+        offset_store: LazyOffsetStore,
+        *,
+        is_safe: bool = False,
+    ) -> None:
+        """``is_safe``: somebody has seen ``require_exactly_once`` pass."""
+        self._config = config
+        self._prefix = prefix
+        self._source = source
+        self._offset_store = offset_store
+        self._claims: dict[str, ProducerClaim] = {}
+        """By transactional id."""
+        self._disconnects: dict[str, list[KafkaError]] = {}
+        """By transactional id: what its newest producer reported since it was ready."""
+        self._is_safe = is_safe
+        self._testing = threading.Lock()
+        self._batches = ProducerBatchLimiter(config)
+
+    def open(self, partitions: Collection[TopicPartition]) -> None:
+        if not partitions:
+            return
+        with self._testing:
+            if not self._is_safe:
+                require_exactly_once(self._config, self._prefix, next(iter(partitions)), self._offset_store)
+                self._is_safe = True
+        self.close(partitions)
+        names = list(dict.fromkeys(map(self._id, partitions)))
+        require_file_descriptors(len(names))
+        shared = {
+            partition: at
+            for name in names
+            if name in self._claims
+            for partition, at in list(self._claims[name].progress.items())
+        }
+        deadline = time.monotonic() + OPEN_TIMEOUT_S
+        with mapped(self._config.bootstrap_servers):
+            clients = _each(names, lambda name: self._fence(name, deadline))
+            found = self._read([*partitions, *shared], shared, deadline)
+        claims = {name: ProducerClaim(client, {}) for name, client in clients.items()}
+        for partition in [*partitions, *shared]:
+            claims[self._id(partition)].progress[partition] = found.get(partition)
+        self._claims |= claims
+
+    def begin(self, work: CommitContents) -> Callable[[], Mapping[TopicPartition, WasmlineError]]:
+        # In another thread the client does not answer this while the owner is in a callback of the assignment.
+        with mapped(self._config.bootstrap_servers):
+            member = self._source.consumer.consumer_group_metadata()
+        transactions: dict[str, dict[TopicPartition, PartitionResult]] = defaultdict(dict)
+        for partition, each in work.items():
+            transactions[self._id(partition)][partition] = each
+        claims = {name: self._claims.get(name) for name in transactions}
+
+        def carry_out() -> Mapping[TopicPartition, WasmlineError]:
+            answers = _each(transactions, lambda name: self._commit(name, claims[name], transactions[name], member))
+            return {
+                partition: failure
+                for name, error in answers.items()
+                if error is not None
+                for partition, failure in _blamed(error, transactions[name]).items()
+            }
+
+        return carry_out
+
+    def close(self, partitions: Collection[TopicPartition] | None = None) -> None:
+        for name, claim in list(self._claims.items()):
+            gone = [partition for partition in list(claim.progress) if partitions is None or partition in partitions]
+            if gone:
+                claim.is_over = True  # before the progress goes: a round that is late looks at both
+                claim.give_up()
+            for partition in gone:
+                claim.progress.pop(partition, None)
+            if not claim.progress:
+                self._claims.pop(name, None)
+
+    def _id(self, partition: TopicPartition) -> str:
+        """Return the transactional id of a partition; those that share one have one transaction."""
+        return transactional_id(self._prefix, partition)
+
+    def _fence(self, name: str, deadline: float) -> Producer:
+        reports: list[KafkaError] = []
+        self._disconnects[name] = reports
+        client = transactional_producer(self._config, name, {**PRODUCER_SETTINGS, "error_cb": reports.append})
+        client.list_topics(timeout=max(0.0, deadline - time.monotonic()))
+        # Before the fence, too: it aborts what a producer that was given up has begun, and what hangs with that.
+        end_on_outputs(self._config, self._source.group, [name], output_topics[self._prefix])
+        init_transactions(client, deadline)
+        reports.clear()
+        return client
+
+    def _read(
+        self,
+        partitions: Collection[TopicPartition],
+        left: Mapping[TopicPartition, CommittedOffset | None],
+        deadline: float,
+    ) -> Mapping[TopicPartition, CommittedOffset]:
+        """Return what is committed, once nobody else can change it.
+
+        Raises ProducerFenced where it is not as it was ``left``: somebody else has been the owner meanwhile, and work
+        that goes on would do again what he has done.
+        """
+        offset_store = self._offset_store.on(next(iter(partitions)))
+        ids = {self._id(partition) for partition in partitions}
+        read = partial(offset_store.committed, self._source.consumer, partitions)
+        found = stable_read(self._config, self._source.group, ids, read, deadline, output_topics[self._prefix])
+        self._refuse_moved(left, found)
+        return found
+
+    def _refuse_moved(
+        self, left: Mapping[TopicPartition, CommittedOffset | None], found: Mapping[TopicPartition, CommittedOffset]
+    ) -> None:
+        if moved := [partition for partition, at in left.items() if found.get(partition) != at]:
+            raise _fenced(moved)
+
+    def _commit(
+        self, name: str, claim: ProducerClaim | None, work: CommitContents, member: Any
+    ) -> WasmlineError | None:
+        """Run one transaction, and return what it failed with.
+
+        A client that cannot be used any more is given up, and the next transaction has another.
+        """
+        deadline = time.monotonic() + TRANSACTION_TIMEOUT_S
+        if claim is None or claim.is_over:
+            return CommitFailed(
+                f"{partition_names(work)} cannot be written before all that shares its producer is opened anew"
+            )
+        try:
+            with mapped(self._config.bootstrap_servers):
+                self._look_after_disconnect(name, claim)
+                client = claim.client or self._replaced(name, claim, deadline)
+        except WasmlineError as failure:
+            # Nothing was begun, so that the same can be tried again.
+            return (
+                CommitFailed(f"{partition_names(work)} has no producer yet: {failure}")
+                if failure.retryable
+                else failure
+            )
+        error, is_usable = self._carry_out(client, claim, work, member, deadline)
+        if error is None:
+            claim.doubted = ()
+            claim.progress |= {partition: progress for partition, (_, progress) in work.items()}
+        elif not isinstance(error, CommitFailed | OutputRefused):
+            claim.is_over = True
+            for partition in work:  # it may have been committed or not
+                claim.progress.pop(partition, None)
+        if not is_usable:
+            claim.give_up()
+        return error
+
+    def _look_after_disconnect(self, name: str, claim: ProducerClaim) -> None:
+        """End what hangs of a claim's last transaction if a broker went since: the next one would decide about it.
+
+        Nobody is fenced but where something hangs: this may be an owner of yesterday.
+        """
+        if claim.client is None:
+            return
+        claim.client.poll(0)
+        if self._disconnects[name]:
+            try:
+                end_on_outputs(self._config, self._source.group, [name], output_topics[self._prefix])
+            except HangingTransactionEnded:
+                claim.give_up()
+                raise
+            self._disconnects[name].clear()
+
+    def _replaced(self, name: str, claim: ProducerClaim, deadline: float) -> Producer:
+        """Return another producer for a claim that has given its own up."""
+        client = self._fence(name, deadline)
+        if left := dict(claim.progress):
+            self._read(left, left, deadline)
+        if claim.is_over:  # let go of meanwhile, and perhaps opened anew: that is fenced, so that nobody writes twice
+            raise CommitFailed("it is somebody else's to do by now")
+        claim.client = client
+        return client
+
+    def _carry_out(
+        self, client: Producer, claim: ProducerClaim, work: CommitContents, member: Any, deadline: float
+    ) -> tuple[WasmlineError | None, bool]:
+        """Run one transaction; return what it failed with, and whether the client can be used for another one."""
+        undelivered: list[WasmlineError] = []
+        outputs = [output for outputs, _ in work.values() for output in outputs]
+        offsets = {partition: progress for partition, (_, progress) in work.items()}
+        try:
+            with mapped(self._config.bootstrap_servers, dict.fromkeys(FENCED_CODES, _fenced(work))):
+                client.begin_transaction()
+                try:
+                    # The offsets are on their way while the outputs are handed over: it is the end that joins them.
+                    with self._sending(client, offsets, member, deadline):
+                        self._fill(client, outputs, claim.doubted, undelivered, deadline)
+                    retry(client.commit_transaction, deadline)
+                except (KafkaException, WasmlineError) as error:
+                    late = time.monotonic() > deadline
+                    is_fatal = isinstance(error, KafkaException) and error.args[0].fatal()
+                    if late or is_fatal or isinstance(error, CommitFailed):
+                        raise
+                    # Refused where a commit is under way, so that what was aborted was not committed.
+                    retry(client.abort_transaction, deadline)
+                    client.poll(0)  # what became of the outputs may be told only now
+                    if undelivered and not undelivered[0].retryable:
+                        return self._judge(claim, outputs, undelivered), False
+                    if isinstance(error, WasmlineError) and not error.retryable:
+                        return error, isinstance(error, OutputRefused)
+                    text = f"the transaction of {partition_names(work)} was aborted: {error}"
+                    # The client counts what was not sent, and would fail the next transaction over the gap.
+                    return CommitFailed(text), not undelivered
+        except WasmlineError as error:
+            return error, False
+        return None, True
+
+    @contextmanager
+    def _sending(
+        self, client: Producer, offsets: Mapping[TopicPartition, CommittedOffset], member: Any, deadline: float
+    ) -> Iterator[None]:
+        """Make the progress part of the transaction meanwhile, and wait for that at the end, also of a failure.
+
+        CommitFailed leaves a client that must not be used any more.
+        """
+        offset_store = self._offset_store.on(next(iter(offsets)))
+        limit = min(deadline, time.monotonic() + OFFSETS_TIMEOUT_S)
+        sending = BackgroundCall(partial(retry, partial(offset_store.send_offsets, client, member, offsets), limit))
+        try:
+            yield
+        finally:
+            late = CommitFailed(
+                f"the offsets of {partition_names(offsets)} were not answered within {OFFSETS_TIMEOUT_S:.0f} s"
+            )
+            if not sending.wait(OFFSETS_TIMEOUT_S + OFFSETS_TIMEOUT_MARGIN_S):
+                raise late
+            try:
+                sending.result()
+            except KafkaException as error:
+                code = error.args[0].code()
+                if code == KafkaError._TIMED_OUT:
+                    raise late from error
+                if code in METADATA_TOO_LARGE_CODES:
+                    raise too_large(offsets) from error
+                raise
+
+    def _judge(
+        self, claim: ProducerClaim, outputs: Sequence[Output], undelivered: Sequence[WasmlineError]
+    ) -> WasmlineError:
+        """Return what an aborted transaction failed with. One of many that were refused together is to be found yet."""
+        refused = [error.place for error in undelivered if isinstance(error, OutputRefused)]
+        if len(refused) < 2:
+            return undelivered[0]
+        claim.doubted = [outputs[place] for place in refused]
+        return CommitFailed(f"of {len(refused)} outputs one is refused, which smaller batches tell: {undelivered[0]}")
+
+    def _fill(
+        self,
+        client: Producer,
+        outputs: Sequence[Output],
+        doubted: Sequence[Output],
+        undelivered: list[WasmlineError],
+        deadline: float,
+    ) -> None:
+        """Write the outputs of a transaction; what cannot be written is raised, or joins ``undelivered``.
+
+        Once something is refused, the client sends nothing more of the transaction, and nothing more is waited for.
+        """
+        waiting: dict[str, int] = {}
+        size = math.ceil(len(doubted) / BISECTION_BATCHES)
+        groups = {id(output): number // size for number, output in enumerate(doubted)}
+        last: int | None = None
+        output_topics[self._prefix].update(output.topic for output in outputs)
+
+        def delivered(error: KafkaError | None, _: Message, place: int) -> None:
+            if error is not None and error.code() != KafkaError._PURGE_QUEUE:
+                output = outputs[place]
+                self._batches.refused(output, error)
+                failed = self._batches.misplaced(output, error) or delivery_failure(self._config, output.topic, error)
+                undelivered.append(_placed(failed, place))
+
+        for place, output in enumerate(outputs):
+            try:
+                while (
+                    not self._batches.make_room(client, output, waiting, DELIVERY_POLL_INTERVAL_S) and not undelivered
+                ):
+                    if time.monotonic() > deadline:
+                        servers = self._config.bootstrap_servers
+                        text = f"{output.topic} on {servers} did not take its records in time"
+                        raise BrokerUnavailable(text, bootstrap_servers=servers)
+                if (group := groups.get(id(output))) != last:
+                    _flush(client, undelivered, deadline)
+                    last = group
+                if undelivered:
+                    break
+                self._produce(client, output, partial(delivered, place=place))
+            except OutputRefused as error:
+                raise _placed(error, place) from error
+        if waiting:
+            _flush(client, undelivered, deadline)
+
+    def _produce(
+        self, client: Producer, output: Output, delivered: Callable[[KafkaError | None, Message], None]
+    ) -> None:
+        try:
+            produce(client, output, delivered)
+        except KafkaException as error:
+            if misplaced := self._batches.misplaced(output, error.args[0]):
+                raise misplaced from error
+            raise
+
+
+def _flush(client: Producer, undelivered: Sequence[WasmlineError], deadline: float) -> None:
+    """Wait for all answers, or for the first refusal."""
+    while client.flush(DELIVERY_POLL_INTERVAL_S) and not undelivered and time.monotonic() < deadline:
+        pass
+
+
+def _each(names: Collection[str], call: Callable[[str], T]) -> dict[str, T]:
+    """Call for all names at the same time."""
+    if len(names) == 1:
+        return {name: call(name) for name in names}
+    calls = {name: BackgroundCall(partial(call, name)) for name in names}
+    return {name: each.result() for name, each in calls.items()}
+
+
+def _blamed(error: WasmlineError, work: CommitContents) -> dict[TopicPartition, WasmlineError]:
+    """Return what each partition of a failed transaction failed with: an output that is refused is one partition's."""
+    if not isinstance(error, OutputRefused):
+        return dict.fromkeys(work, error)
+    failures: dict[TopicPartition, WasmlineError] = {}
+    place = error.place
+    for partition, (outputs, _) in work.items():
+        if 0 <= place < len(outputs):
+            failures[partition] = _placed(error, place)
+        else:
+            failures[partition] = CommitFailed(f"the transaction of {partition_names(work)} was aborted: {error}")
+        place -= len(outputs)
+    return failures
+
+
+def _fenced(partitions: Iterable[TopicPartition]) -> ProducerFenced:
+    return ProducerFenced(f"somebody else has taken over {partition_names(partitions)}")
+
+
+def _placed(error: WasmlineError, place: int) -> WasmlineError:
+    if isinstance(error, OutputRefused):
+        error.place = place
+    return error

@@ -1,0 +1,37 @@
+"""A cluster in memory behind the consumer, for tests of handlers and of the consumer itself.
+
+cluster = MemoryCluster()
+cluster.create("orders", partitions=3)
+cluster.write(Output("orders", b"42", key=b"alice"))
+options = ConsumerOptions(topics=("orders",), group_id="billing")
+ParallelConsumer(options, MemoryBackend(cluster, options)).run(charge)
+"""
+
+from __future__ import annotations
+
+from wasmline.consumer.backends.memory.cluster import MemoryCluster
+from wasmline.consumer.backends.memory.group import Member
+from wasmline.consumer.backends.memory.sink import MemorySink
+from wasmline.consumer.backends.memory.source import MemorySource
+from wasmline.consumer.backends.memory.transactional_producer import MemoryTransactionalProducer
+from wasmline.consumer.backends.memory.transactions import MemoryTransactions
+from wasmline.consumer.options import ConsumerOptions
+
+__all__ = ["MemoryBackend", "MemoryCluster", "MemoryTransactionalProducer"]
+
+
+class MemoryBackend:
+    """One member of a group on a cluster in memory. It keeps the promises of ``Backend`` as the real one does."""
+
+    def __init__(self, cluster: MemoryCluster, options: ConsumerOptions) -> None:
+        self._cluster = cluster
+        self._group = options.group_id
+        member = Member(options.topics)
+        prefix = options.transactional_id or options.group_id
+        self.source = MemorySource(cluster, options, member)
+        self.sink = MemorySink(cluster)
+        self.transactions = MemoryTransactions(cluster, options.group_id, prefix, member)
+
+    def expel(self) -> None:
+        """Throw this member out of its group, as a broker does that has not heard of it for a session's time."""
+        self._cluster.expel(self._group, self.source.member)

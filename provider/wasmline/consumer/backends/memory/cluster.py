@@ -1,0 +1,239 @@
+"""A cluster of topics and groups in memory, and the faults that a test may ask of it."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from threading import Condition
+
+from wasmline.consumer.backends.memory.group import Group, Member
+from wasmline.consumer.backends.memory.output_bytes import serialized
+from wasmline.consumer.backends.memory.partition_log import Log, Transaction
+from wasmline.consumer.backends.memory.partitioner import partition_of
+from wasmline.consumer.records import ConsumedRecord, Output
+from wasmline.errors import BrokerUnavailable, OutputRefused, TopicNotFound, WasmlineError
+from wasmline.offset_maps import codec
+from wasmline.records import CommittedOffset, TopicPartition
+
+EVERYTHING = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """The logs of a topic, and the bytes of key, value and headers that one of its records may have.
+
+    id: another one each time a topic is created, also under the name of one that was deleted.
+    settings: those that were given, by the names that Kafka has for them.
+    """
+
+    logs: tuple[Log, ...]
+    max_message_bytes: int
+    id: uuid.UUID
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+class MemoryCluster:
+    """Topics, groups and transactional ids, for any number of members in any threads.
+
+    Each method takes effect at once, and wakes whoever waits for records or for an assignment.
+    ``max_metadata_bytes`` is a broker's ``offset.metadata.max.bytes``.
+    """
+
+    def __init__(self, *, max_metadata_bytes: int | None = None) -> None:
+        self.changed = Condition()
+        """Guards everything here; notified of each change."""
+        self.version = 0
+        """How many changes there were."""
+        self.away = False
+        """No broker answers."""
+        self.writers: dict[str, object] = {}
+        """Who has a transactional id."""
+        self._created = 0
+        """Topics that were ever created."""
+        self._topics: dict[str, Topic] = {}
+        self._groups: dict[str, Group] = {}
+        self._max_metadata_bytes = codec.MAX_METADATA_LENGTH if max_metadata_bytes is None else max_metadata_bytes
+        self._failing: list[tuple[WasmlineError, bool]] = []
+
+    # -- topics ------------------------------------------------------------------------------------------------------
+
+    def create(
+        self,
+        topic: str,
+        partitions: int = 1,
+        *,
+        max_message_bytes: int = 1_048_588,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        """Make a topic; a larger record is refused."""
+        with self.change():
+            self._created += 1
+            logs, identity = tuple(Log() for _ in range(partitions)), uuid.UUID(int=self._created)
+            self._topics[topic] = Topic(logs, max_message_bytes, identity, dict(settings or {}))
+            for group in self._groups.values():
+                group.share(self.partitions)
+
+    def delete(self, topic: str) -> None:
+        """Remove a topic, and what groups have committed of it. Raises TopicNotFound."""
+        with self.change():
+            gone = [TopicPartition(topic, number) for number in range(len(self.topic(topic).logs))]
+            del self._topics[topic]
+            for group in self._groups.values():
+                group.forget(gone)
+                group.share(self.partitions)
+
+    def extend(self, topic: str, partitions: int) -> None:
+        """Give a topic more partitions, so that it has ``partitions``. Raises TopicNotFound."""
+        with self.change():
+            known = self.topic(topic)
+            more = tuple(Log() for _ in range(partitions - len(known.logs)))
+            self._topics[topic] = replace(known, logs=known.logs + more)
+            for group in self._groups.values():
+                group.share(self.partitions)
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        """All partitions of all topics."""
+        return [TopicPartition(name, each) for name, topic in self._topics.items() for each in range(len(topic.logs))]
+
+    def write(self, output: Output, transaction: Transaction | None = None) -> tuple[TopicPartition, int]:
+        """Write a record and return where it is. Raises TopicNotFound and OutputRefused."""
+        with self.change():
+            topic = self.topic(output.topic)
+            output = serialized(output)
+            if output.size > topic.max_message_bytes:
+                raise OutputRefused(f"{output.topic} refuses an output: it has more than {topic.max_message_bytes} B")
+            number = output.partition
+            if number is None:
+                number = partition_of(output.key, len(topic.logs), sum(log.end for log in topic.logs))
+            elif number >= len(topic.logs):
+                raise OutputRefused(f"{output.topic} refuses an output: it has no partition {number}")
+            partition = TopicPartition(output.topic, number)
+            timestamp = time.time_ns() // 1_000_000 if output.timestamp is None else output.timestamp
+            return partition, self.log(partition).append(output, timestamp, transaction)
+
+    def records(self, topic: str, *, committed: bool = True) -> list[ConsumedRecord]:
+        """Return the records of a topic by partition, as a read_committed reader gets them, or all."""
+        with self.changed:
+            return [
+                record
+                for number, log in enumerate(self.topic(topic).logs)
+                for record in self.fetch(TopicPartition(topic, number), log.start, EVERYTHING, committed=committed)[0]
+            ]
+
+    def fetch(
+        self, partition: TopicPartition, position: int, limit: int, *, committed: bool
+    ) -> tuple[list[ConsumedRecord], int]:
+        """Return records of a partition from ``position`` on, and where to go on."""
+        entries, position = self.log(partition).read(position, limit, committed=committed)
+        records = [
+            ConsumedRecord(*partition, entry.offset, output.key, output.value, output.headers, entry.timestamp)
+            for entry in entries
+            if (output := entry.output) is not None
+        ]
+        return records, position
+
+    def compact(self, partition: TopicPartition, offsets: Collection[int]) -> None:
+        """Remove these records of a partition."""
+        with self.change():
+            self.log(partition).compact(offsets)
+
+    def cut(self, partition: TopicPartition, before: int) -> None:
+        """Remove the records of a partition below an offset, as retention does."""
+        with self.change():
+            self.log(partition).cut(before)
+
+    def truncate(self, partition: TopicPartition, end: int) -> None:
+        """Remove the records of a partition from an offset on; others will get their offsets."""
+        with self.change():
+            self.log(partition).truncate(end)
+
+    def log(self, partition: TopicPartition) -> Log:
+        """Return the log of a partition. Raises TopicNotFound."""
+        logs = self.topic(partition.topic).logs
+        if not 0 <= partition.partition < len(logs):
+            text = f"{partition.topic} has {len(logs)} partitions, and no {partition.partition}"
+            raise TopicNotFound(text, topic=partition.topic)
+        return logs[partition.partition]
+
+    # -- groups ------------------------------------------------------------------------------------------------------
+
+    def group(self, name: str) -> Group:
+        """Return a group, which exists once it is named."""
+        return self._groups.setdefault(name, Group(self._max_metadata_bytes))
+
+    def committed(self, group: str) -> dict[TopicPartition, CommittedOffset]:
+        """Return what a group has committed."""
+        with self.changed:
+            return dict(self.group(group).committed)
+
+    def commit(
+        self, group: str, offsets: Mapping[TopicPartition, CommittedOffset], member: Member | None = None
+    ) -> None:
+        """Commit as a member, or as a tool does while the group is empty. Raises CommitFailed and KafkaError."""
+        with self.change():
+            self.group(group).check(member, offsets)
+            self.group(group).record(offsets)
+
+    def expel(self, group: str, member: Member) -> None:
+        """Throw a member out: others get its partitions, and it learns of that when it polls or commits."""
+        with self.change():
+            self.group(group).leave(member, self.partitions)
+
+    def expire_offsets(self, retention_s: float) -> None:
+        """Drop the committed offsets that a broker drops which keeps them for ``retention_s`` seconds."""
+        with self.change():
+            for group in self._groups.values():
+                group.expire(retention_s)
+
+    # -- faults ------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def unavailable(self) -> Iterator[None]:
+        """Let no broker answer within the block: requests raise BrokerUnavailable, and outputs wait."""
+        with self.change():
+            self.away = True
+        try:
+            yield
+        finally:
+            with self.change():
+                self.away = False
+
+    def fail_next_commit(self, error: WasmlineError, *, carried_out: bool = False) -> None:
+        """Let the next commit, in a transaction or not, fail; ``carried_out``: only its answer is lost."""
+        with self.change():
+            self._failing.append((error, carried_out))
+
+    @contextmanager
+    def committing(self) -> Iterator[None]:
+        """Let a commit within the block fail if that was asked for."""
+        error, carried_out = self._failing.pop(0) if self._failing else (None, True)
+        if error is not None and not carried_out:
+            raise error
+        yield
+        if error is not None:
+            raise error
+
+    def reach(self) -> None:
+        """Raise BrokerUnavailable while no broker answers."""
+        if self.away:
+            raise BrokerUnavailable("no broker of the cluster in memory answers", bootstrap_servers="memory")
+
+    @contextmanager
+    def change(self) -> Iterator[None]:
+        """Hold the lock, and wake whoever waits when the block is done."""
+        with self.changed:
+            try:
+                yield
+            finally:
+                self.version += 1
+                self.changed.notify_all()
+
+    def topic(self, name: str) -> Topic:
+        """Return a topic. Raises TopicNotFound."""
+        if name not in self._topics:
+            raise TopicNotFound(f"there is no topic {name} in this cluster: create it first", topic=name)
+        return self._topics[name]

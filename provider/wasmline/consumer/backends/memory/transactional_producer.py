@@ -1,0 +1,122 @@
+"""A producer with a transactional id, in memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from wasmline.consumer.backends.memory.cluster import MemoryCluster
+from wasmline.consumer.backends.memory.group import Group, Member
+from wasmline.consumer.backends.memory.partition_log import Fate, Transaction
+from wasmline.consumer.records import Output
+from wasmline.errors import KafkaError, ProducerFenced
+from wasmline.records import CommittedOffset, TopicPartition
+
+
+class MemoryTransactionalProducer:
+    """Making one fences whoever had the id before, and aborts what he left open.
+
+    A transaction begins with the first ``write`` or ``send_offsets``, and ends with ``commit`` or ``abort``. All four
+    raise ProducerFenced, and KafkaError once the cluster has forgotten the id.
+    """
+
+    def __init__(self, cluster: MemoryCluster, transactional_id: str, *, timeout_s: float = 60.0) -> None:
+        """``timeout_s``: seconds after which the cluster aborts an open transaction, and fences this writer."""
+        self.timeout_s = timeout_s
+        self.used_at = time.time()
+        """When a transaction began or ended last, in Unix seconds."""
+        self._cluster = cluster
+        self._id = transactional_id
+        self._transaction: Transaction | None = None
+        self._offsets: list[tuple[Group, TopicPartition, CommittedOffset]] = []
+        with cluster.change():
+            cluster.reach()
+            before = cluster.writers.get(transactional_id)
+            if isinstance(before, MemoryTransactionalProducer):
+                before._end(Fate.ABORTED)
+            cluster.writers[transactional_id] = self
+
+    def write(self, output: Output) -> tuple[TopicPartition, int]:
+        """Write a record and return where it is. Raises TopicNotFound and OutputRefused."""
+        with self._cluster.change():
+            return self._cluster.write(output, self._begun())
+
+    def send_offsets(
+        self, group: str, offsets: Mapping[TopicPartition, CommittedOffset], member: Member | None = None
+    ) -> None:
+        """Make offsets of a group part of the transaction; who reads them meanwhile waits. Raises as a commit does."""
+        with self._cluster.change():
+            self._begun()
+            target = self._cluster.group(group)
+            if member is None:
+                target.check_metadata(offsets)  # a transaction that names no member is taken beside those of the group
+            else:
+                target.check(member, offsets)
+            for partition, committed in offsets.items():
+                self._offsets.append((target, partition, committed))
+                target.pending[partition] = target.pending.get(partition, 0) + 1
+
+    def commit(self) -> None:
+        """Let readers have all of it."""
+        with self._cluster.change():
+            self._begun()
+            for group, partition, committed in self._offsets:
+                group.record({partition: committed})
+            self._end(Fate.COMMITTED)
+
+    def abort(self) -> None:
+        """Let readers have none of it."""
+        with self._cluster.change():
+            self._begun()
+            self._end(Fate.ABORTED)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a transaction has begun and not ended."""
+        return self._transaction is not None
+
+    def time_out(self) -> None:
+        """Abort what is open, and let this writer write nothing any more."""
+        with self._cluster.change():
+            self._end(Fate.ABORTED)
+            self._cluster.writers[self._id] = None
+
+    def _begun(self) -> Transaction:
+        if self._id not in self._cluster.writers:
+            raise KafkaError(f"{self._id} is not known any more: the producer's id is assigned to nobody")
+        if self._cluster.writers[self._id] is not self:
+            raise ProducerFenced(f"somebody else has taken over {self._id}")
+        if self._transaction is None:
+            self._transaction = Transaction()
+            self.used_at = time.time()
+        return self._transaction
+
+    def _end(self, fate: Fate) -> None:
+        self.used_at = time.time()
+        if self._transaction is not None:
+            self._transaction.end(fate)
+            self._transaction = None
+        for group, partition, _ in self._offsets:
+            group.pending[partition] -= 1
+        self._offsets.clear()
+
+
+def time_out(cluster: MemoryCluster) -> None:
+    """Abort the transactions that are open for longer than their writers allowed."""
+    for writer in _writers(cluster):
+        if writer.is_open and writer.used_at + writer.timeout_s <= time.time():
+            writer.time_out()
+
+
+def expire_ids(cluster: MemoryCluster, idle_s: float) -> None:
+    """Forget the transactional ids without a transaction for ``idle_s`` seconds."""
+    for name, writer in list(cluster.writers.items()):
+        if not isinstance(writer, MemoryTransactionalProducer) or (
+            not writer.is_open and writer.used_at + idle_s <= time.time()
+        ):
+            with cluster.change():
+                del cluster.writers[name]
+
+
+def _writers(cluster: MemoryCluster) -> list[MemoryTransactionalProducer]:
+    return [each for each in cluster.writers.values() if isinstance(each, MemoryTransactionalProducer)]

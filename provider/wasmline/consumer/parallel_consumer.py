@@ -1,0 +1,158 @@
+"""The key-parallel consumer: more work at once than a topic has partitions, and each key in order."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import Future
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from queue import SimpleQueue
+
+from wasmline.consumer.backends.base import Backend
+from wasmline.consumer.handlers import Handler, PerThread, executor_for
+from wasmline.consumer.health import ConsumerHealth, Counters, State
+from wasmline.consumer.options import ConsumerOptions
+from wasmline.consumer.runtime.control_loop import ControlLoop
+from wasmline.consumer.runtime.executors import Executor, Mailbox
+from wasmline.errors import ConsumerError
+
+HEALTH_TIMEOUT_S = 1.0
+"""Seconds that whoever asks for the health waits for it."""
+
+HANDLER_SHUTDOWN_S = 2.0
+"""Seconds that handlers have to return once nobody waits for their results any more."""
+
+
+class ParallelConsumer:
+    """Runs a handler on the records of some topics: many at a time, those of one key in order, each at least once.
+
+    ``backend`` is the cluster; None is the one that the options name. ``run`` makes the calling thread the owner of all
+    work; every other method may be called from any thread, a signal handler included.
+    """
+
+    def __init__(self, options: ConsumerOptions, backend: Backend | None = None) -> None:
+        self._options = options
+        self._backend = backend
+        self._mailbox: Mailbox = SimpleQueue()
+        self._lock = threading.Lock()
+        self._state = State.NEW
+        self.stuck = 0
+        """Calls of the handler that had not returned some time after the end. They still work on their records."""
+        self._thread: int | None = None
+        """The owner, while it runs."""
+        self._paused = self._stopping = self._drain = False
+        self._ends_at: float | None = None
+        self._asked: SimpleQueue[Future[ConsumerHealth]] = SimpleQueue()
+        self._last = ConsumerHealth(state=State.NEW, counters=Counters())
+
+    def run(self, handler: Handler | PerThread) -> None:
+        """Run until ``stop``, or until something goes wrong that trying again does not mend, which is raised.
+
+        ``handler`` is a function of one record, or of several with a ``batch_size``; a coroutine function runs on an
+        event loop, any other in ``max_concurrency`` threads. Whichever way this ends, what is done is committed.
+        """
+        with self._lock:
+            if self._state is not State.NEW:
+                raise ConsumerError("a consumer runs once: make another one")
+            self._state = State.RUNNING
+        self._thread = threading.get_ident()
+        try:
+            self._run(handler)
+        except BaseException as error:
+            self._end(State.FAILED, error)
+            raise
+        self._end(State.CLOSED, None)
+
+    def stop(self, *, drain: bool = True) -> None:
+        """End ``run``: with ``drain``, once all that was read is done; without, once all that is in flight is.
+
+        Both wait ``drain_wait_ms`` at most for handlers, and then commit. What is not done by then is done by whoever
+        continues the group. A second call without ``drain`` ends the draining that the first began.
+        """
+        self._drain = drain
+        self._stopping = True
+        self._mailbox.put(None)
+
+    def pause(self) -> None:
+        """Hand out nothing new until ``resume``; the consumer stays a member of its group, and commits."""
+        self._paused = True
+
+    def resume(self) -> None:
+        """Hand out records again."""
+        self._paused = False
+        self._mailbox.put(None)
+
+    def health(self) -> ConsumerHealth:
+        """Describe the consumer as it is now; as it was, where it has ended or is too busy to answer for a second."""
+        if self._thread in (None, threading.get_ident()):
+            return self._last
+        asked: Future[ConsumerHealth] = Future()
+        self._asked.put(asked)
+        self._mailbox.put(None)
+        with suppress(TimeoutError):
+            return asked.result(timeout=HEALTH_TIMEOUT_S)
+        return self._last
+
+    def _run(self, handler: Handler | PerThread) -> None:
+        backend = self._backend or _cluster(self._options)
+        workers = executor_for(handler, self._options, self._mailbox)
+        owner = ControlLoop(self._options, backend, workers, self._mailbox)
+        try:
+            backend.source.open(owner)
+            try:
+                self._serve(owner)
+            finally:
+                owner.finish(self._deadline())
+        finally:
+            with ExitStack() as stack:
+                stack.callback(self._close, workers)
+                stack.callback(backend.transactions.close)
+                stack.callback(backend.sink.close)
+                stack.callback(backend.source.close)
+                self._last = owner.health(self._state)
+
+    def _close(self, workers: Executor) -> None:
+        self.stuck = workers.close(HANDLER_SHUTDOWN_S)
+
+    def _serve(self, owner: ControlLoop) -> None:
+        while not self._stopping:
+            owner.paused = self._paused
+            owner.run_once()
+            self._answer(owner)
+        if not self._drain:
+            return
+        self._state = State.DRAINING
+        owner.paused = False
+        owner.drain()
+        deadline = self._deadline()
+        while self._drain and not owner.is_idle and time.monotonic() < deadline:
+            owner.run_once()
+            self._answer(owner)
+
+    def _deadline(self) -> float:
+        """Return until when handlers are waited for: one moment, from the first call on."""
+        if self._ends_at is None:
+            self._ends_at = time.monotonic() + self._options.drain_wait_ms / 1_000
+        return self._ends_at
+
+    def _answer(self, owner: ControlLoop) -> None:
+        if self._asked.empty():
+            return
+        state = State.PAUSED if self._paused else self._state
+        self._last = owner.health(state)
+        while not self._asked.empty():
+            self._asked.get().set_result(self._last)
+
+    def _end(self, state: State, failure: BaseException | None) -> None:
+        self._state = state
+        self._last = replace(self._last, state=state, failure=failure)
+        self._thread = None
+        while not self._asked.empty():
+            self._asked.get().set_result(self._last)
+
+
+def _cluster(options: ConsumerOptions) -> Backend:
+    from wasmline.consumer.backends.kafka import KafkaBackend
+
+    return KafkaBackend(options)

@@ -1,0 +1,35 @@
+"""Counts of what a consumer did on one partition."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from wasmline import dead_letters
+from wasmline.consumer.records import Output
+
+
+@dataclass(slots=True)
+class PartitionCounts:
+    """What was done on a partition since the consumer began, whether or not it is committed yet.
+
+    ``records`` are those that will not be tried again, ``outputs`` what was made of them, ``dead_letters`` among them
+    by label, and ``retries`` the tries that are to be tried again. ``hangs`` is how often it was held up by
+    transactions whose markers a broker had lost. ``lost_offsets`` are those that the log had no longer when they were
+    to be read; transaction markers may be among them. ``committed_at`` is when a commit of it succeeded last, in Unix
+    seconds; None where none has.
+    """
+
+    records: int = 0
+    outputs: int = 0
+    retries: int = 0
+    hangs: int = 0
+    lost_offsets: int = 0
+    committed_at: float | None = field(default=None, compare=False)
+    dead_letters: Counter[str] = field(default_factory=Counter)
+
+    def count_dead_letter(self, output: Output) -> None:
+        """Count a dead letter."""
+        texts = {name: (value or b"").decode(errors="replace") for name, value in output.headers}
+        error, reason = (texts.get(name, "") for name in (dead_letters.ERROR, dead_letters.REASON))
+        self.dead_letters[dead_letters.label(error, reason, self.dead_letters)] += 1

@@ -1,0 +1,1 @@
+"""Threads and clocks of a consumer: the control loop, its executors and its committers."""

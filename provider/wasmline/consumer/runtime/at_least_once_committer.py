@@ -1,0 +1,156 @@
+"""Progress at least once: outputs are written as they come, and offsets are committed after them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+
+from wasmline.consumer.backends.base import Sink, Source
+from wasmline.consumer.records import ConsumedRecord, Output
+from wasmline.consumer.runtime.committer import Committer, Failures, Origin, committed_offset, unanswered
+from wasmline.consumer.runtime.dead_letter_builder import DeadLetterBuilder
+from wasmline.consumer.state.offsets import Commit
+from wasmline.consumer.state.work_manager import PartitionWork, WorkManager
+from wasmline.errors import BrokerUnavailable, OutputRefused, RecordGivenUp, WasmlineError
+from wasmline.records import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+
+class AtLeastOnceCommitter(Committer):
+    """Writes outputs as they come. Their records are done when every in-sync replica has all of them."""
+
+    def __init__(self, work: WorkManager, source: Source, sink: Sink, letters: DeadLetterBuilder) -> None:
+        super().__init__(work, letters)
+        self._source = source
+        self._sink = sink
+        self._unwritten: dict[PartitionWork, WasmlineError] = {}
+        """Work of which outputs were not written, and why."""
+        self._instead: list[tuple[Output, Callable[[Exception | None], None]]] = []
+        """Letters of records of which an output was refused."""
+        self._fatal: Exception | None = None
+        """Why no output can be written in the place of one that was refused."""
+
+    @property
+    def is_full(self) -> bool:
+        return self._sink.is_full
+
+    def open(self, partitions: Collection[TopicPartition]) -> None:
+        pass
+
+    def _take_results(
+        self, work: PartitionWork, records: Sequence[ConsumedRecord], outputs: Sequence[tuple[Output, Origin]]
+    ) -> None:
+        if not outputs:
+            self.work.complete(work, records)
+            return
+        delivery = _Delivery(self, work, records, len(outputs))
+        alone = self.work.is_alone(work)
+        for output, origin in outputs:
+            self._sink.write(output, partial(delivery.answer, origin), alone=alone)
+
+    def unwritten(
+        self,
+        work: PartitionWork,
+        origin: Origin,
+        error: Exception,
+        answer: Callable[[Origin, Exception | None], None],
+    ) -> bool:
+        """Write something else instead of an output that was not written, and say whether that can be done.
+
+        Else its work begins anew, or the consumer ends. Called by the client while it answers, so it is done later.
+        """
+        if work.closed:  # somebody else's to do
+            return False
+        try:
+            if isinstance(error, OutputRefused) and (instead := self._instead_of(work, origin, error)):
+                output, of = instead
+                self._instead.append((output, partial(answer, of)))
+                return True
+        except (RecordGivenUp, OutputRefused) as failure:
+            self._fatal = failure
+            return False
+        if isinstance(error, BrokerUnavailable | OutputRefused):
+            self._unwritten[work] = error
+        else:
+            self._fatal = error
+        return False
+
+    def _instead_of(self, work: PartitionWork, origin: Origin, refusal: OutputRefused) -> tuple[Output, Origin] | None:
+        """Do as ``_substitute`` does; where the refusal may be another output's, its record runs again, alone."""
+        if refusal.with_others and origin.records:
+            self.work.run_alone(work, max(record.offset for record in origin.records))
+            return None
+        return self._substitute(work, origin, refusal)
+
+    def collect(self, timeout: float = 0.0) -> Failures:
+        self._answers(timeout)
+        while self._instead:
+            written, self._instead = self._instead, []
+            for output, done in written:
+                self._sink.write(output, done, alone=True)
+            self._answers(timeout)
+        failed = super().collect(timeout)
+        fatal, self._fatal = self._fatal, None
+        if fatal is not None:
+            raise fatal
+        unwritten, self._unwritten = self._unwritten, {}
+        return {**failed, **unwritten}
+
+    def _answers(self, timeout: float) -> None:
+        if timeout > 0:
+            self._sink.flush(timeout)
+        else:
+            self._sink.poll()
+
+    def _handle_failures(self, failures: Failures) -> Failures:
+        return failures
+
+    def _handle_timeout(self, commits: Mapping[PartitionWork, Commit]) -> Failures:
+        return dict.fromkeys(commits, unanswered())
+
+    def _handle_error(self, commits: Mapping[PartitionWork, Commit], error: BaseException) -> Failures:
+        if not isinstance(error, WasmlineError) or not error.retryable:
+            raise error
+        logger.warning("not committed yet: %s", error)  # the next round commits the same
+        return {}
+
+    def close(self, partitions: Collection[TopicPartition]) -> None:
+        pass
+
+    def _commit_call(
+        self, commits: Mapping[PartitionWork, Commit]
+    ) -> Callable[[], Mapping[TopicPartition, WasmlineError]]:
+        offsets = {work.partition: committed_offset(commit) for work, commit in commits.items()}
+
+        def commit_call() -> Mapping[TopicPartition, WasmlineError]:
+            self._source.commit(offsets)
+            return {}
+
+        return commit_call
+
+
+class _Delivery:
+    """Waits for the answers to the outputs of one call. A record with an output that is refused is a dead letter."""
+
+    __slots__ = ("_committer", "_lettered", "_records", "_waiting", "_work")
+
+    def __init__(
+        self, progress: AtLeastOnceCommitter, work: PartitionWork, records: Sequence[ConsumedRecord], outputs: int
+    ) -> None:
+        self._committer = progress
+        self._work = work
+        self._records = records
+        self._lettered: list[Origin] = []
+        self._waiting = outputs
+
+    def answer(self, origin: Origin, error: Exception | None) -> None:
+        if error is not None and not any(origin is each for each in self._lettered):
+            if not self._committer.unwritten(self._work, origin, error, self.answer):
+                return  # nor are its records ever done
+            self._lettered.append(origin)
+            self._waiting += 1
+        self._waiting -= 1
+        if not self._waiting:
+            self._committer.work.complete(self._work, self._records)

@@ -1,0 +1,229 @@
+"""Turns finished work into progress: takes results, begins commits, and settles what became of them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from wasmline.background_call import BackgroundCall
+from wasmline.consumer.partition_counts import PartitionCounts
+from wasmline.consumer.records import ConsumedRecord, Outcome, Output
+from wasmline.consumer.runtime.dead_letter_builder import DeadLetterBuilder
+from wasmline.consumer.state.offsets import Commit
+from wasmline.consumer.state.work_manager import PartitionWork, WorkManager
+from wasmline.errors import BrokerUnavailable, MetadataTooLarge, OutputRefused, WasmlineError
+from wasmline.offset_maps import codec
+from wasmline.records import CommittedOffset, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+COMMIT_TIMEOUT_S = 20.0
+"""Seconds after which a round counts as lost: clients were seen to hang on a broker that was restarted."""
+
+Failures = Mapping[PartitionWork, WasmlineError]
+"""Work that has to begin anew, and why."""
+
+
+class Origin(NamedTuple):
+    """The records that an output may come from; for a dead letter, the record and why it was given up."""
+
+    records: Sequence[ConsumedRecord]
+    error: Exception | None = None
+    is_cut: bool = False
+    """The letter has been cut because its topic did not take it whole."""
+
+
+class Committer(ABC):
+    """Takes finished records and their outputs, and commits: a round at a time, beside the owner's other work."""
+
+    def __init__(self, work: WorkManager, letters: DeadLetterBuilder) -> None:
+        self.work = work
+        self.counts: dict[TopicPartition, PartitionCounts] = defaultdict(PartitionCounts)
+        self._dead_letters = letters
+        self._commits: dict[PartitionWork, Commit] = {}
+        """Those of the round that runs. Set before the round begins, and reset once its answer is dealt with, so that
+        an exception between any two steps leaves a round that is known to be in doubt."""
+        self._held_back: set[TopicPartition] = set()
+        self._running: BackgroundCall[Mapping[TopicPartition, WasmlineError]] | None = None
+
+    def commit(self, partitions: Collection[TopicPartition] | None = None) -> bool:
+        """Begin to commit what is done of these partitions, or of all; say whether there is nothing left to begin."""
+        if self._commits:
+            return False
+        if commits := self.work.commits(partitions):
+            commit_call = self._commit_call(commits)
+            self._commits = commits
+            self._running = BackgroundCall(commit_call)
+        self._warn()
+        return True
+
+    def _warn(self) -> None:
+        """Log where the map of what is done is too large, once until it fits again."""
+        held_back = {work.partition for work in self.work if work.offsets.is_held_back}
+        for partition in held_back - self._held_back:
+            logger.warning(
+                "%s-%d: the map of what finished out of order is longer than a broker keeps, so that a part is not "
+                "committed yet; it is when records that are slow or fail are done",
+                *partition,
+            )
+        self._held_back = held_back
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a round runs."""
+        return bool(self._commits)
+
+    def collect(self, timeout: float = 0.0) -> Failures:
+        """Take the answers of the cluster, and wait up to ``timeout`` seconds for those that are missing.
+
+        Return the work that has to begin anew, because it is unknown what became of its commit, and why.
+        """
+        commits, running = self._commits, self._running
+        if not commits:
+            return {}
+        if running is not None and not running.wait(timeout):
+            if running.age < COMMIT_TIMEOUT_S:
+                return {}
+            self._running, self._commits = None, {}
+            return self._handle_timeout(commits)
+        try:
+            if running is None:
+                raise BrokerUnavailable("a commit was interrupted as it began")
+            answers = running.result()
+        except BaseException as error:
+            self._running, self._commits = None, {}
+            self._limit_maps(dict.fromkeys(commits, error), commits)
+            return self._handle_error(commits, error)
+        for work, commit in commits.items():
+            if work.partition not in answers:
+                self._mark_committed(work, commit)
+        failures = {work: answers[work.partition] for work in commits if work.partition in answers}
+        self._limit_maps(failures, commits)
+        try:
+            failed = self._handle_failures(failures)
+        except WasmlineError:
+            self._running, self._commits = None, {}
+            raise
+        self._running, self._commits = None, {}
+        return failed
+
+    def _limit_maps(
+        self, failures: Mapping[PartitionWork, BaseException], commits: Mapping[PartitionWork, Commit]
+    ) -> None:
+        """Make maps half as large from now on where the broker did not take one."""
+        refused = [commits[work] for work, error in failures.items() if isinstance(error, MetadataTooLarge)]
+        if refused:
+            longest = max(len(commit.metadata) for commit in refused)
+            self.work.limit_maps(longest // 2)
+            logger.warning(
+                "the broker refused an offset map of %d characters, and gets shorter ones: more waits for records that "
+                "are slow or fail; its offset.metadata.max.bytes should be %d",
+                longest,
+                codec.MAX_METADATA_LENGTH,
+            )
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so many outputs wait for a commit that no more should be made."""
+        return False
+
+    @abstractmethod
+    def open(self, partitions: Collection[TopicPartition]) -> None:
+        """Prepare to write the progress of these partitions, before it is read."""
+
+    def add_results(self, work: PartitionWork, records: Sequence[ConsumedRecord], outcome: Outcome) -> None:
+        """Take records that are released and will not be tried again; they are done once their outputs are safe."""
+        counts = self.counts[work.partition]
+        counts.records += len(records)
+        if not outcome.outputs:
+            self._take_results(work, records, ())
+            return
+        counts.outputs += len(outcome.outputs)
+        for output in outcome.outputs:
+            if output.topic == self._dead_letters.topic:
+                counts.count_dead_letter(output)
+        self._take_results(work, records, list(zip(outcome.outputs, _origins(records, outcome), strict=True)))
+
+    def add_dead_letter(self, work: PartitionWork, record: ConsumedRecord, error: Exception) -> None:
+        """Take a record that is released and given up: it is done once its letter is safe. Raises RecordGivenUp."""
+        letter = self._dead_letters.build(record, error)
+        counts = self.counts[work.partition]
+        counts.records += 1
+        counts.outputs += 1
+        counts.count_dead_letter(letter)
+        self._take_results(work, [record], [(letter, Origin((record,), error))])
+
+    @abstractmethod
+    def _take_results(
+        self, work: PartitionWork, records: Sequence[ConsumedRecord], outputs: Sequence[tuple[Output, Origin]]
+    ) -> None: ...
+
+    def _substitute(self, work: PartitionWork, origin: Origin, refusal: OutputRefused) -> tuple[Output, Origin] | None:
+        """Return what is written instead of an output that was refused, and of all others of its record.
+
+        That is a dead letter, and a cut one instead of a letter. None where the output may be of one of several
+        records: they run again, one by one. Raises RecordGivenUp without a dead-letter topic, and ``refusal`` where
+        nothing smaller can be written.
+        """
+        if origin.is_cut or not origin.records:
+            raise refusal
+        record = origin.records[0]
+        if origin.error is not None:
+            return self._dead_letters.cut(record, origin.error), origin._replace(is_cut=True)
+        if len(origin.records) > 1:
+            self.work.run_alone(work, max(record.offset for record in origin.records))
+            return None
+        letter = self._dead_letters.build(record, refusal)
+        self.counts[work.partition].count_dead_letter(letter)
+        return letter, Origin((record,), refusal)
+
+    def _mark_committed(self, work: PartitionWork, commit: Commit) -> None:
+        """Note that the cluster has ``commit``; a second time changes nothing."""
+        work.offsets.committed(commit)
+        self.counts[work.partition].committed_at = time.time()
+
+    @abstractmethod
+    def _handle_failures(self, failures: Failures) -> Failures:
+        """Take what some commits of a round failed with; return which work has to begin anew."""
+
+    @abstractmethod
+    def _handle_timeout(self, commits: Mapping[PartitionWork, Commit]) -> Failures:
+        """Return what of a round that was not answered has to begin anew."""
+
+    @abstractmethod
+    def _handle_error(self, commits: Mapping[PartitionWork, Commit], error: BaseException) -> Failures:
+        """Return what of a round that ended with ``error`` has to begin anew, or raise ``error``."""
+
+    @abstractmethod
+    def close(self, partitions: Collection[TopicPartition]) -> None:
+        """Let go of these partitions; what is not committed is somebody else's to do."""
+
+    @abstractmethod
+    def _commit_call(
+        self, commits: Mapping[PartitionWork, Commit]
+    ) -> Callable[[], Mapping[TopicPartition, WasmlineError]]:
+        """Return what carries these commits out, for another thread to call."""
+
+
+def _origins(records: Sequence[ConsumedRecord], outcome: Outcome) -> Iterator[Origin]:
+    """Return where each output of a call comes from; those of one record share an Origin."""
+    known: dict[int | None, Origin] = {}
+    for number in range(len(outcome.outputs)):
+        row = outcome.row(number, len(records))
+        if row not in known:
+            known[row] = Origin(records if row is None else (records[row],))
+        yield known[row]
+
+
+def unanswered() -> BrokerUnavailable:
+    """Return why a round counts as lost."""
+    return BrokerUnavailable(f"a commit was not answered for {COMMIT_TIMEOUT_S:.0f} s")
+
+
+def committed_offset(commit: Commit) -> CommittedOffset:
+    """Return a commit as a cluster keeps it."""
+    return CommittedOffset(commit.offset, commit.metadata)

@@ -1,0 +1,359 @@
+"""The thread that owns a consumer's work: it reads, hands out, takes back and commits. Nobody else touches the work."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from queue import Empty
+
+from wasmline.consumer.backends.base import Backend
+from wasmline.consumer.health import ConsumerHealth, Counters, State, partition_health, waiting_keys
+from wasmline.consumer.options import ConsumerOptions, Delivery
+from wasmline.consumer.records import ConsumedRecord, Outcome
+from wasmline.consumer.runtime.at_least_once_committer import AtLeastOnceCommitter
+from wasmline.consumer.runtime.committer import Committer
+from wasmline.consumer.runtime.dead_letter_builder import DeadLetterBuilder
+from wasmline.consumer.runtime.executors import Executor, Mailbox
+from wasmline.consumer.runtime.failure_log import FailureLog, forget_frames
+from wasmline.consumer.runtime.partition_lifecycle import PartitionLifecycle
+from wasmline.consumer.runtime.stalled_partitions import StalledPartitions
+from wasmline.consumer.runtime.transactional_committer import TransactionalCommitter
+from wasmline.consumer.state.work_manager import Batch, WorkManager
+from wasmline.errors import HandlerBroken, WasmlineError
+from wasmline.records import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+MAX_POLL_RECORDS = 500
+"""Records that one poll returns at most."""
+
+BUSY_POLL_RECORDS = 100
+"""The same where each is a call by itself and no worker starves: those that are done wait while more are taken in."""
+
+QUEUED_RECORDS_TARGET = 1_000
+"""Records that wait until no more are read without a pause, if there is something for each worker among them."""
+
+MAX_KEY_RUN_RECORDS = 15
+"""Records that follow one of the same key, where there are fewer keys than workers: none waits for this thread."""
+
+RESULT_LINGER_S = 0.001
+"""Seconds in which results collect while no worker waits for them."""
+
+BUSY_POLL_INTERVAL_S = 0.01
+"""Seconds between two looks for records while results are awaited."""
+
+IDLE_POLL_TIMEOUT_S = 0.2
+"""Seconds that a consumer without any work waits for records; it answers nobody else meanwhile."""
+
+LAST_COMMIT_TIMEOUT_S = 30.0
+"""Seconds that the last commit of a partition may take."""
+
+LAST_COMMIT_RETRY_S = 5.0
+"""Seconds in which the last commit of a partition is tried again: a group that is just moving on refuses it."""
+
+LAST_COMMIT_RETRY_INTERVAL_S = 0.05
+"""Seconds between two such tries."""
+
+CHECK_INTERVAL_S = 0.25
+"""Seconds between two looks for calls that have timed out and partitions that have stalled, and that a call has to end
+once it is cancelled."""
+
+
+class ControlLoop:
+    """One run of a consumer. ``run_once`` is one round of its loop; all methods are for one thread."""
+
+    def __init__(self, options: ConsumerOptions, backend: Backend, engine: Executor, mailbox: Mailbox) -> None:
+        self.work = WorkManager(options)
+        self.counters = Counters()
+        self.paused = False
+        """Nothing new is handed out."""
+        self._options = options
+        self._source = backend.source
+        self._executor = engine
+        self._queue_margin = (engine.room - engine.workers) // 2
+        self._busy_poll_records = BUSY_POLL_RECORDS if options.batch_size is None else MAX_POLL_RECORDS
+        self._queue_target = max(QUEUED_RECORDS_TARGET, engine.room * (options.batch_size or 1))
+        self._mailbox = mailbox
+        letters = DeadLetterBuilder(options, self.counters)
+        self._committer: Committer
+        if options.delivery is Delivery.EXACTLY_ONCE:
+            self._committer = TransactionalCommitter(
+                self.work, backend.transactions, letters, options.buffer_records, options.buffer_bytes
+            )
+        else:
+            self._committer = AtLeastOnceCommitter(self.work, self._source, backend.sink, letters)
+        self._lifecycle = PartitionLifecycle(
+            self.work,
+            self._source,
+            self._committer,
+            self.counters,
+            fails_on_loss=options.fail_on_data_loss,
+            is_exact=options.delivery is Delivery.EXACTLY_ONCE,
+        )
+        self._failures = FailureLog()
+        self._stalled = StalledPartitions()
+        self._limit = None if options.handler_timeout_ms is None else options.handler_timeout_ms / 1_000
+        self._timed_out: set[Batch] = set()
+        """Calls that were told of as timed out, and have not come back."""
+        self._next_check = 0.0
+        self._next_poll = 0.0
+        self._next_commit = time.monotonic() + options.commit_interval
+        self._draining = False
+        self._ending = False
+        self._failure: BaseException | None = None
+
+    # -- the loop ---------------------------------------------------------------------------------------------------
+
+    def run_once(self) -> None:
+        """Do what there is to do, and wait a little where there is nothing."""
+        now = time.monotonic()
+        self._dispatch(now)
+        if (now >= self._next_commit or self.work.is_starved) and self._committer.commit():
+            self._next_commit = now + self._options.commit_interval
+        if not self._draining:
+            self._lifecycle.retry(now)
+            if self._lifecycle.is_opening:
+                time.sleep(
+                    RESULT_LINGER_S
+                )  # a client lets one call in at a time, and polls without a pause keep others out
+        if self.work.out:
+            if self.work.out > self._executor.workers + self._queue_margin:
+                time.sleep(
+                    RESULT_LINGER_S
+                )  # the workers have enough to do, and a wake-up for each result would cost them time
+            self._collect_results(self._wait_timeout(now, BUSY_POLL_INTERVAL_S))
+            if time.monotonic() >= self._next_poll:
+                self._poll_source(0.0)
+        else:
+            self._poll_source(self._wait_timeout(now, IDLE_POLL_TIMEOUT_S))
+            self._collect_results(0.0)
+        self._collect_commits()
+        if now >= self._next_check:
+            self._next_check = now + CHECK_INTERVAL_S
+            self._stalled.check(self.work, now)
+            if self._limit is not None:
+                self._check_timeouts(self._limit, now)
+
+    def drain(self) -> None:
+        """Read nothing more from now on."""
+        self._draining = True
+        self._source.pause([work.partition for work in self.work])
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing that was read is left to do."""
+        return not (self.work.out or self.work.queued)
+
+    def finish(self, deadline: float) -> None:
+        """Hand out nothing more, wait for what is out, and commit; then raise what came up in between.
+
+        What is done is committed before the wait, too: a process that ends may be killed meanwhile.
+        """
+        self._ending = True
+        self._finish_partitions([work.partition for work in self.work], deadline)
+        if self._failure is not None:
+            raise self._failure
+
+    def health(self, state: State) -> ConsumerHealth:
+        """Describe this moment."""
+        now = time.monotonic()
+        ends = self._source.known_ends([work.partition for work in self.work])
+        counts = self._committer.counts
+        return ConsumerHealth(
+            state=state,
+            counters=replace(self.counters),
+            partitions=tuple(
+                replace(
+                    partition_health(work, ends.get(work.partition), counts[work.partition], now, self._limit),
+                    stalled_seconds=self._stalled.seconds(work, now),
+                )
+                for work in self.work
+            ),
+            waiting=waiting_keys(self.work, now),
+        )
+
+    # -- the assignment ----------------------------------------------------------------------------------------------
+
+    def assigned(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int | None]:
+        """Take these partitions over where they were left; none, once the consumer is about to end."""
+        return {} if self._draining or self._ending else self._lifecycle.open(partitions)
+
+    def revoked(self, partitions: Collection[TopicPartition]) -> None:
+        """Wait for what is out of these partitions, commit it, and let them go; one that ends has waited before."""
+        self._finish_partitions(
+            partitions, time.monotonic() + (0.0 if self._ending else self._options.revoke_wait_ms / 1_000)
+        )
+        self.lost(partitions)
+
+    def lost(self, partitions: Collection[TopicPartition]) -> None:
+        """Let these partitions go."""
+        self._lifecycle.close(partitions)
+
+    def out_of_range(self, partition: TopicPartition, offset: int | None, end: int | None) -> None:
+        """Go on where the log begins, or raise OffsetOutOfRange."""
+        self._lifecycle.out_of_range(partition, offset, end)
+
+    # -- progress -----------------------------------------------------------------------------------------------------
+
+    def _collect_commits(self, timeout: float = 0.0) -> None:
+        try:
+            for work, failure in self._committer.collect(timeout).items():
+                if not work.closed:
+                    self._lifecycle.restart(work, failure)
+        except WasmlineError as error:
+            self._fail(error)
+
+    def _finish_partitions(self, partitions: Collection[TopicPartition], deadline: float) -> None:
+        """Hand out nothing more of these partitions, give what is out some time, and commit what is done."""
+        self.work.hold(partitions)
+        if self.work.out_of(partitions):
+            self._committer.commit()
+        while self._has_calls(partitions) and (left := deadline - time.monotonic()) > 0:
+            self._collect_results(min(left, BUSY_POLL_INTERVAL_S))
+            self._dispatch(time.monotonic())
+            self._collect_commits()
+        self._collect_commits(max(LAST_COMMIT_TIMEOUT_S, deadline - time.monotonic()))
+        deadline = time.monotonic() + LAST_COMMIT_RETRY_S
+        while self._committer.commit(partitions) and self._committer.is_busy:
+            self._collect_commits(LAST_COMMIT_TIMEOUT_S)
+            if not self.work.commits(partitions) or time.monotonic() > deadline:
+                return
+            time.sleep(LAST_COMMIT_RETRY_INTERVAL_S)
+
+    def _has_calls(self, partitions: Collection[TopicPartition]) -> bool:
+        """Say whether something is out of these partitions, other than calls that have timed out."""
+        if self._limit is None:
+            return self.work.out_of(partitions) > 0
+        latest, now = self._limit + CHECK_INTERVAL_S, time.monotonic()
+        return any(batch.lasts(now) < latest for batch in self.work.calls(partitions))
+
+    # -- records ------------------------------------------------------------------------------------------------------
+
+    def _check_timeouts(self, limit: float, now: float) -> None:
+        """Tell once of each call that has timed out: a thread, or a coroutine that does not end when cancelled."""
+        timed_out = {batch for batch in self.work.calls() if batch.lasts(now) > limit + CHECK_INTERVAL_S}
+        for batch in timed_out - self._timed_out:
+            first = batch.records[0]
+            logger.warning(
+                "%s-%d@%d: its handler has not returned for %.1f s, and handler_timeout_ms is %.0f: its key waits for "
+                "it, and so does its worker; give what it calls a time-out of its own",
+                *batch.work.partition,
+                first.offset,
+                batch.lasts(now),
+                limit * 1_000,
+            )
+        self._timed_out = timed_out
+
+    def _poll_source(self, timeout: float) -> None:
+        """Read what there is, and pause or resume partitions as their buffers ask for."""
+        starving = self.work.out + self.work.ready < self._executor.workers
+        most = MAX_POLL_RECORDS if starving and self.work.queued else self._busy_poll_records
+        records = self._source.poll(min(most, self.work.room), timeout)
+        if again := self.work.add(records):
+            self._lifecycle.reread(again)
+        goes_on = records and (starving or self.work.queued < self._queue_target)
+        self._next_poll = time.monotonic() + (0.0 if goes_on else BUSY_POLL_INTERVAL_S)
+        pause, resume = self.work.balance()
+        if pause:
+            self._source.pause(pause)
+        if resume and not self._draining:
+            self._source.resume(resume)
+
+    def _dispatch(self, now: float) -> None:
+        if self.paused:
+            return
+        is_full = self._committer.is_full
+        batches: list[Batch] = []
+        room = self._executor.room - self.work.out
+        ahead = MAX_KEY_RUN_RECORDS if self.work.ready < self._executor.workers else 0
+        # What shrinks a map that is too large lets outputs go, so that it runs however many wait.
+        while len(batches) < room and (batch := self.work.take(now, ahead, shrinking=is_full)):
+            batches.append(batch)
+        if batches:
+            self._executor.submit(batches)
+
+    def _collect_results(self, timeout: float) -> None:
+        """Take back the batches that are there, and wait ``timeout`` seconds for the first."""
+        try:
+            batch = self._mailbox.get(timeout=timeout) if timeout > 0 else self._mailbox.get_nowait()
+            now = time.monotonic()
+            while True:
+                if batch is not None:
+                    self._handle(batch, now)
+                batch = self._mailbox.get_nowait()
+        except Empty:
+            return
+
+    def _handle(self, batch: Batch, now: float) -> None:
+        try:
+            self._handle_result(batch, now)
+        except BaseException as error:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        """Raise what ends the consumer; while it ends, that waits until what else is done is committed."""
+        if not self._ending:
+            raise error
+        self._failure = self._failure or error
+
+    def _handle_result(self, batch: Batch, now: float) -> None:
+        outcome = batch.outcome
+        if outcome is None:
+            self.work.abandon(batch)
+            return
+        self.counters.batches += 1
+        self.counters.handler_seconds += batch.seconds
+        if isinstance(outcome, Outcome):
+            failed = len(outcome.failures)
+            given_up = self.work.release(batch, now, outcome.failures)
+            self.counters.records += len(batch.records) - failed
+            if not batch.work.closed:
+                self._committer.add_results(batch.work, *_succeeded(batch, outcome))
+            if not failed:
+                return
+            self.counters.failures += failed
+            errors = {batch.records[place].offset: error for place, error in outcome.failures.items()}
+        elif isinstance(outcome, Exception) and not isinstance(outcome, HandlerBroken):
+            failed = len(batch.records)
+            given_up = self.work.fail(batch, now, outcome)
+            self.counters.failures += 1
+            errors = {batch.records[0].offset: outcome}
+        else:
+            self.work.abandon(batch)
+            raise outcome
+        if failed > len(given_up):
+            self._committer.counts[batch.work.partition].retries += failed - len(given_up)
+        for record, error in given_up:
+            self._failures.given_up(record, error, now)
+            self._committer.add_dead_letter(batch.work, record, error)
+            errors.pop(record.offset, None)
+            forget_frames(error)
+        for record in batch.records:
+            if retried := errors.get(record.offset):
+                self._failures.retried(record, retried, now)
+                forget_frames(retried)
+
+    def _wait_timeout(self, now: float, most: float) -> float:
+        """Return how long nothing has to be done by itself, in seconds, ``most`` at most."""
+        if self._committer.is_busy or self._lifecycle.is_opening:
+            most = min(most, BUSY_POLL_INTERVAL_S)
+        else:
+            most = min(most, self._next_commit - now)
+        hands_out = self.work.out < self._executor.room and not self.paused and not self._committer.is_full
+        due = self.work.due if hands_out else None
+        return max(0.0, most if due is None else min(most, due - now))
+
+
+def _succeeded(batch: Batch, outcome: Outcome) -> tuple[Sequence[ConsumedRecord], Outcome]:
+    """Return the records of a batch that did not fail, and what came of them."""
+    if not outcome.failures:
+        return batch.records, outcome
+    places = [place for place in range(len(batch.records)) if place not in outcome.failures]
+    records = [batch.records[place] for place in places]
+    if outcome.rows is None:
+        return records, Outcome(outcome.outputs)
+    new = {place: row for row, place in enumerate(places)}
+    kept = [(output, new[row]) for output, row in zip(outcome.outputs, outcome.rows, strict=True) if row in new]
+    return records, Outcome([output for output, _ in kept], rows=[row for _, row in kept])

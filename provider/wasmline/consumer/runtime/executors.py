@@ -1,0 +1,237 @@
+"""Runs handlers in threads or in one asyncio loop. Records go in as batches, and come out through one mailbox.
+
+An engine never touches the work itself: of a batch it reads the records, and whether its partition is ``held``, and it
+puts every batch back, with its outcome. What follows one is run where that one was, unless something of it failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Coroutine, Sequence
+from contextlib import suppress
+from contextvars import Context, copy_context
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, Protocol, cast
+
+from wasmline.consumer.records import ConsumedRecord, Outcome
+from wasmline.consumer.runtime import event_loop
+from wasmline.consumer.state.work_manager import Batch
+from wasmline.errors import HandlerCancelled, HandlerTimeout
+
+logger = logging.getLogger(__name__)
+
+CANCEL_TIMEOUT_S = 1.0
+"""Seconds that a coroutine has to end once it is cancelled."""
+
+
+Mailbox = SimpleQueue[Batch | None]
+"""What the owner thread gets back; None only wakes it."""
+
+BatchHandler = Callable[[Sequence[ConsumedRecord]], Outcome]
+AsyncBatchHandler = Callable[[Sequence[ConsumedRecord]], Coroutine[Any, Any, Outcome]]
+
+
+class Executor(Protocol):
+    """Runs batches. All calls come from the owner thread."""
+
+    workers: int
+    """Batches that run at the same time at most."""
+
+    room: int
+    """Batches that it holds at most, those that run among them."""
+
+    def submit(self, batches: Sequence[Batch]) -> None:
+        """Run these, in this order as far as workers are free."""
+
+    def close(self, timeout: float) -> int:
+        """End the workers once they are done with what they have; return how many calls last beyond ``timeout`` s."""
+
+
+class ThreadExecutor:
+    """Runs each batch in one of up to ``workers`` threads. Each thread makes its own handler, once, and closes it."""
+
+    def __init__(self, make: Callable[[], BatchHandler], workers: int, room: int, mailbox: Mailbox) -> None:
+        self.workers = workers
+        self.room = room
+        self._make = make
+        self._mailbox = mailbox
+        self._batches: SimpleQueue[Batch | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._latest: dict[str, Batch] = {}
+        """What each thread began last, by its name."""
+
+    def submit(self, batches: Sequence[Batch]) -> None:
+        for batch in batches:
+            self._batches.put(batch)
+        for number in range(len(self._threads), min(self.workers, len(self._threads) + len(batches))):
+            thread = threading.Thread(target=self._work, name=f"wasmline-handler-{number}", daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def close(self, timeout: float) -> int:
+        for _ in self._threads:
+            self._batches.put(None)
+        deadline = time.monotonic() + timeout
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        # A thread that has nothing to do may still be about to end.
+        if left := [name for name, batch in list(self._latest.items()) if batch.outcome is None]:
+            logger.warning("left running, because their handlers do not return: %s", ", ".join(left))
+        return len(left)
+
+    def _work(self) -> None:
+        handle: BatchHandler | None = None
+        batches, mailbox, clock = self._batches, self._mailbox, time.monotonic
+        following: Batch | None = None
+        latest, name = self._latest, threading.current_thread().name
+        while (batch := following or batches.get()) is not None:
+            if not batch.work.held:
+                latest[name] = batch
+                batch.began = begin = clock()
+                try:
+                    if handle is None:
+                        handle = self._make()
+                    batch.outcome = copy_context().run(handle, batch.records)
+                except BaseException as error:
+                    batch.outcome = error
+                batch.seconds = clock() - begin
+            following = batch.following
+            mailbox.put(batch)
+        if handle is not None and (close := getattr(handle, "close", None)):
+            close()
+
+
+class AsyncioExecutor:
+    """Runs up to ``workers`` batches at a time on the event loop that all such engines of a process share.
+
+    A call that takes longer than ``limit`` seconds is cancelled, and fails with HandlerTimeout if it ends by that.
+    """
+
+    def __init__(
+        self, handle: AsyncBatchHandler, workers: int, room: int, mailbox: Mailbox, limit: float | None = None
+    ) -> None:
+        self.workers = workers
+        self.room = room
+        self._limit = limit
+        self._handle = handle
+        self._mailbox = mailbox
+        self._batches: deque[Batch] = deque()
+        self._idle: list[asyncio.Future[None]] = []
+        self._ending = False
+        self._loop = event_loop.event_loop()
+        self._context = copy_context()
+        """The context variables that each record's handler begins with."""
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def submit(self, batches: Sequence[Batch]) -> None:
+        self._batches.extend(batches)
+        self._loop.call_soon_threadsafe(self._wake)
+
+    def close(self, timeout: float) -> int:
+        try:
+            return asyncio.run_coroutine_threadsafe(self._finish(timeout), self._loop).result(
+                timeout + CANCEL_TIMEOUT_S + 1
+            )
+        except TimeoutError:
+            logger.warning("left running, because a handler holds the event loop: %d handlers", len(self._tasks))
+            event_loop.abandon()
+            return len(self._tasks)
+
+    def _wake(self) -> None:
+        """Let idle workers look for batches, and start one more where all that there are have work."""
+        waiting = len(self._batches)
+        while waiting and self._idle:
+            future = self._idle.pop()
+            if not future.done():
+                future.set_result(None)
+                waiting -= 1
+        for _ in range(min(waiting, self.workers - len(self._tasks))):
+            self._tasks.append(self._begin())
+
+    def _begin(self, batch: Batch | None = None) -> asyncio.Task[None]:
+        context = self._context.copy()
+        return self._loop.create_task(self._work(context, batch), context=context)
+
+    async def _finish(self, timeout: float) -> int:
+        self._ending = True
+        for future in self._idle:
+            future.cancel()
+        pending = await _done(self._tasks, timeout)
+        for task in pending:
+            task.cancel()
+        if pending:
+            logger.warning("cancelled, because they do not return: %d handlers", len(pending))
+        return len(await _done(pending, CANCEL_TIMEOUT_S))
+
+    async def _work(self, context: Context, following: Batch | None) -> None:
+        batches, mailbox, clock, clean = self._batches, self._mailbox, time.monotonic, self._context
+        call = self._handle if self._limit is None else partial(_limited, self._handle, self._limit)
+        task = cast("asyncio.Task[None]", asyncio.current_task())
+        while True:
+            if following is None and not batches:
+                if self._ending:
+                    return
+                future = self._loop.create_future()
+                self._idle.append(future)
+                await future  # cancelled by nobody but the consumer: see ``_absorb``
+                continue
+            batch = following or batches.popleft()
+            if not batch.work.held:
+                batch.began = begin = clock()
+                try:
+                    batch.outcome = await call(batch.records)
+                except BaseException as error:
+                    if self._ending and isinstance(error, asyncio.CancelledError):
+                        raise
+                    batch.outcome = _told(error)
+                batch.seconds = clock() - begin
+                if task.cancelling() and not self._ending:
+                    await _absorb(task)
+            following = batch.following
+            mailbox.put(batch)
+            try:
+                is_clean = context == clean
+            except Exception:  # values that cannot be compared are others
+                is_clean = False
+            if not is_clean and not self._ending:
+                # No record sees the context variables of another, and they cannot be unset.
+                self._tasks[self._tasks.index(task)] = self._begin(following)
+                return
+
+
+def _told(error: BaseException) -> BaseException:
+    """Return what a call failed with; a cancellation of its own is an error like others."""
+    if isinstance(error, asyncio.CancelledError):
+        return HandlerCancelled(f"the handler was cancelled, and not by the consumer: {error}")
+    return error
+
+
+async def _limited(handle: AsyncBatchHandler, limit: float, records: Sequence[ConsumedRecord]) -> Outcome:
+    """Make a call, and cancel it after ``limit`` seconds. Raises HandlerTimeout."""
+    try:
+        async with asyncio.timeout(limit) as scope:
+            return await handle(records)
+    except TimeoutError as error:
+        if not scope.expired():
+            raise
+        limit_ms = limit * 1_000
+        text = f"the handler took longer than {limit_ms:g} ms, its handler_timeout_ms, and was cancelled"
+        raise HandlerTimeout(text, limit_ms=limit_ms) from error
+
+
+async def _absorb(task: asyncio.Task[Any]) -> None:
+    """Forget that a handler had its own task cancelled: the next record's handler runs in that task, too."""
+    with suppress(asyncio.CancelledError):
+        await asyncio.sleep(0)  # where a cancellation that was not delivered yet is
+    while task.cancelling():
+        task.uncancel()
+
+
+async def _done(tasks: Collection[asyncio.Task[None]], timeout: float) -> set[asyncio.Task[None]]:
+    """Wait for tasks; return those that are not done after ``timeout`` seconds."""
+    return (await asyncio.wait(tasks, timeout=timeout))[1] if tasks else set()

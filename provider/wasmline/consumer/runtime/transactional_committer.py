@@ -1,0 +1,181 @@
+"""Progress exactly once: outputs, offset and map of a partition are committed in one transaction."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from wasmline.consumer.backends.base import Transactions
+from wasmline.consumer.records import ConsumedRecord, Output
+from wasmline.consumer.runtime.committer import Committer, Failures, Origin, committed_offset, unanswered
+from wasmline.consumer.runtime.dead_letter_builder import DeadLetterBuilder
+from wasmline.consumer.state.offsets import Commit
+from wasmline.consumer.state.work_manager import PartitionWork, WorkManager
+from wasmline.errors import CommitFailed, NotAuthorized, OutputRefused, RecordGivenUp, TopicNotFound, WasmlineError
+from wasmline.records import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+
+class TransactionalCommitter(Committer):
+    """Keeps outputs until they are committed, in a transaction for each partition with its offset and its map.
+
+    The outputs that a transaction writes are those of the moment whose offset and map it commits. They are kept until
+    the cluster has said that it has them; where it is unknown whether it has, nothing more of the work is committed.
+    """
+
+    def __init__(
+        self,
+        work: WorkManager,
+        transactions: Transactions,
+        letters: DeadLetterBuilder,
+        most_outputs: int,
+        most_bytes: int,
+    ) -> None:
+        super().__init__(work, letters)
+        self._transactions = transactions
+        self._most_outputs = most_outputs
+        self._most_bytes = most_bytes
+        self._outputs: dict[PartitionWork, _Outputs] = defaultdict(_Outputs)
+        self._sent: dict[PartitionWork, list[_Waiting]] = {}
+        """What the last round sent."""
+
+    @property
+    def is_full(self) -> bool:
+        outputs = self._outputs.values()
+        return (
+            sum(len(each.waiting) for each in outputs) >= self._most_outputs
+            or sum(each.bytes for each in outputs) >= self._most_bytes
+        )
+
+    def open(self, partitions: Collection[TopicPartition]) -> None:
+        self._transactions.open(partitions)
+
+    def _take_results(
+        self, work: PartitionWork, records: Sequence[ConsumedRecord], outputs: Sequence[tuple[Output, Origin]]
+    ) -> None:
+        if work.closed or work.uncertain:
+            return
+        work.uncertain = True  # an exception in here would part the records from their outputs
+        self.work.complete(work, records)
+        if outputs:
+            self._outputs[work].add(outputs, work.offsets.moment)
+        work.uncertain = False
+
+    def _handle_failures(self, failures: Failures) -> Failures:
+        again: dict[PartitionWork, WasmlineError] = {}
+        fatal: WasmlineError | None = None
+        for work, error in failures.items():
+            if work.closed or isinstance(error, CommitFailed):
+                logger.info("tried again with the next commit: %s", error)
+                continue
+            try:
+                if isinstance(error, OutputRefused) and self._put_instead(work, error):
+                    continue
+            except RecordGivenUp as failure:
+                fatal = failure
+                continue
+            except OutputRefused as failure:
+                fatal = failure
+            work.uncertain = True
+            if isinstance(error, TopicNotFound | NotAuthorized):
+                fatal = error
+            again[work] = error
+        if fatal is not None:
+            raise fatal
+        return again
+
+    def _put_instead(self, work: PartitionWork, error: OutputRefused) -> bool:
+        """Put something else in the place of an output that was refused; False: its work has to begin anew.
+
+        Without a dead-letter topic its record is not done any more, and RecordGivenUp is raised: the transaction was
+        aborted, and so was every one that said otherwise.
+        """
+        refused = self._sent[work][error.place]
+        try:
+            instead = self._substitute(work, refused.origin, error)
+        except RecordGivenUp:
+            self._outputs[work].replace(refused, None)
+            work.offsets.undo(refused.origin.records[0].offset)
+            raise
+        if instead is not None:
+            self._outputs[work].replace(refused, _Waiting(*instead, refused.moment))
+        return instead is not None
+
+    def _handle_timeout(self, commits: Mapping[PartitionWork, Commit]) -> Failures:
+        return self._handle_error(commits, unanswered())
+
+    def _handle_error(self, commits: Mapping[PartitionWork, Commit], error: BaseException) -> Failures:
+        for work in commits:
+            work.uncertain = True  # another round might commit its outputs once more, or not at all
+        if not isinstance(error, WasmlineError) or not error.retryable:
+            raise error
+        return dict.fromkeys(commits, error)
+
+    def _mark_committed(self, work: PartitionWork, commit: Commit) -> None:
+        super()._mark_committed(work, commit)
+        if work in self._outputs:
+            self._outputs[work].drop(commit.moment)
+
+    def close(self, partitions: Collection[TopicPartition]) -> None:
+        for work in [work for work in self._outputs if work.partition in partitions]:
+            del self._outputs[work]
+        self._transactions.close(partitions)
+
+    def _commit_call(
+        self, commits: Mapping[PartitionWork, Commit]
+    ) -> Callable[[], Mapping[TopicPartition, WasmlineError]]:
+        self._sent = {work: list(self._outputs[work].until(commit.moment)) for work, commit in commits.items()}
+        transactions = {
+            work.partition: ([waiting.output for waiting in self._sent[work]], committed_offset(commit))
+            for work, commit in commits.items()
+        }
+        return self._transactions.begin(transactions)
+
+
+class _Waiting(NamedTuple):
+    """An output that waits for a commit of its moment or a later one."""
+
+    output: Output
+    origin: Origin
+    moment: int
+
+
+class _Outputs:
+    """The outputs of one partition that are not known to be committed, by their moments."""
+
+    __slots__ = ("bytes", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting: list[_Waiting] = []
+        self.bytes = 0
+
+    def add(self, outputs: Sequence[tuple[Output, Origin]], moment: int) -> None:
+        """Keep the outputs of what was done at ``moment``, the latest."""
+        for output, origin in outputs:
+            self.waiting.append(_Waiting(output, origin, moment))
+            self.bytes += output.size
+
+    def until(self, moment: int) -> Iterator[_Waiting]:
+        """Return what belongs to a commit of ``moment``."""
+        return (each for each in self.waiting if each.moment <= moment)
+
+    def drop(self, moment: int) -> None:
+        """Forget what was committed with ``moment``; a second time changes nothing."""
+        self._keep([each for each in self.waiting if each.moment > moment])
+
+    def replace(self, refused: _Waiting, instead: _Waiting | None) -> None:
+        """Write ``instead`` in the place of an output, and nothing else of its record."""
+        kept: list[_Waiting] = []
+        for each in self.waiting:
+            if each is refused and instead is not None:
+                kept.append(instead)
+            elif each.origin is not refused.origin:
+                kept.append(each)
+        self._keep(kept)
+
+    def _keep(self, waiting: list[_Waiting]) -> None:
+        self.waiting = waiting
+        self.bytes = sum(each.output.size for each in waiting)

@@ -1,0 +1,211 @@
+"""Tracks the completed offsets of one partition, and the commit that follows from them. Pure.
+
+The rules: docs/protocols/offset_maps.md.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from wasmline.offset_maps import codec
+
+MEASURED_CALLS = 512
+"""Calls whose records are done between two measures of a map that may be large."""
+
+LONG_RANGE_OFFSETS = 18_000
+"""The map of fewer offsets is below ``offset_codec.PRESSURE``, however scattered: a bitmap of them is."""
+
+
+class Start(NamedTuple):
+    """Where a partition was left: ``offset`` is what was committed, beside the map that was committed with it."""
+
+    offset: int
+    highest_succeeded: int
+    incompletes: tuple[int, ...] = ()
+
+    def below(self, offset: int) -> Start:
+        """Return what of it holds for a log that was cut, and has other records from ``offset`` on."""
+        begin = min(self.offset, offset)
+        highest = max(begin, min(self.highest_succeeded + 1, offset)) - 1
+        return Start(begin, highest, tuple(each for each in self.incompletes if each < offset))
+
+
+class Commit(NamedTuple):
+    """An offset and the map of what is done above it, taken from one moment.
+
+    ``moment`` counts the calls of ``PartitionOffsets.done`` until then: of those that came later it says nothing.
+    """
+
+    offset: int
+    metadata: str
+    moment: int
+
+
+class PartitionOffsets:
+    """Follows the offsets of one partition in one assignment.
+
+    Only offsets that were read are followed, so gaps in the log (transaction markers, compacted records) hold nothing
+    up. The commit offset is the lowest incomplete one, or the one after the highest that succeeded. The rules are those
+    of the Java library.
+    """
+
+    __slots__ = (
+        "_acknowledged",
+        "_awaited",
+        "_committed",
+        "_fits",
+        "_fitting",
+        "_incompletes",
+        "_look",
+        "_measured",
+        "_share",
+        "blocked",
+        "first",
+        "highest_succeeded",
+        "moment",
+        "next",
+    )
+
+    def __init__(self, start: Start | None = None) -> None:
+        self.next = start.offset if start else None
+        """The lowest offset that the next record can have; None where nothing was committed or read yet."""
+        self.first = self.next
+        """The first offset of this assignment, committed or read."""
+        self.highest_succeeded = start.highest_succeeded if start else -1
+        self.blocked = False
+        """The map is nearly too large: only records below ``highest_succeeded``, which shrink it, may start."""
+        self._awaited = deque(start.incompletes if start else ())
+        self._incompletes = dict.fromkeys(self._awaited)
+        self.moment = 0
+        """How often something was done in this assignment."""
+        self._look = MEASURED_CALLS
+        """The moment at which the map is measured if it may be large."""
+        self._measured = self._committed = 0
+        self._acknowledged = self.next
+        self._fitting: Commit | None = None
+        """The newest commit whose map fits."""
+        self._fits = True
+        """Whether the map fitted at the last measure."""
+        self._share = 1.0
+        """How much of ``offset_codec.MAX_LENGTH`` the broker takes."""
+
+    @property
+    def base(self) -> int | None:
+        """The offset to commit: all below it are done. None before the first record of a partition without a commit."""
+        if self.first is None:
+            return None
+        return next(iter(self._incompletes), self.highest_succeeded + 1)
+
+    @property
+    def incompletes(self) -> int:
+        """How many offsets are read, or known from the map, and not done."""
+        return len(self._incompletes)
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether ``blocked`` takes account of all that is done."""
+        return self.moment == self._measured
+
+    @property
+    def is_held_back(self) -> bool:
+        """Whether the map of what is done was too large at the last measure, so that only a part is committed."""
+        return not self._fits
+
+    def admit(self, offset: int) -> bool:
+        """Follow a record that was read, and say whether it is still to be done. Offsets ascend from call to call."""
+        if self.first is None:
+            self.first, self.highest_succeeded = offset, offset - 1
+        self.next = offset + 1
+        while self._awaited and self._awaited[0] <= offset:
+            awaited = self._awaited.popleft()
+            if awaited == offset:
+                return True
+            self.done(awaited)  # the log no longer has it
+        if offset <= self.highest_succeeded:
+            return False
+        self._incompletes[offset] = None
+        return True
+
+    def pass_over(self, start: int, read: int) -> int:
+        """Go on at ``start``, where the log begins, and return how many offsets below it are neither done nor read.
+
+        ``read`` is the offset that was to be read next.
+        """
+        lost = 0
+        while self._awaited and self._awaited[0] < start:
+            self.done(self._awaited.popleft())
+            lost += 1
+        lost += max(0, start - max(read, self.highest_succeeded + 1))
+        self.highest_succeeded = max(self.highest_succeeded, start - 1)
+        self.next = start
+        self.moment += 1
+        return lost
+
+    def done(self, *offsets: int) -> None:
+        """Note that records are done, together: no commit has some of them without the others."""
+        for offset in offsets:
+            del self._incompletes[offset]
+            if offset > self.highest_succeeded:
+                self.highest_succeeded = offset
+        self.moment += 1
+        if self.moment >= self._look:
+            self._look = self.moment + MEASURED_CALLS
+            if self._range > LONG_RANGE_OFFSETS * self._share:
+                self._measure()
+
+    def undo(self, offset: int) -> None:
+        """Note that a record is not done after all. No commit that said so has reached the broker."""
+        self._incompletes = dict.fromkeys(sorted([*self._incompletes, offset]))
+        self.moment += 1
+        self._fitting = None
+
+    def limit(self, characters: int) -> None:
+        """Note that the broker takes no map of more than so many characters."""
+        self._share = characters / codec.MAX_METADATA_LENGTH
+        if self._fitting is not None and len(self._fitting.metadata) > characters:
+            self._fitting = None
+        self._measure()
+
+    def commit(self) -> Commit | None:
+        """Return what is to be committed now, or None where that is nothing new since what ``committed`` was told.
+
+        Where the map of all that is done is larger than a broker takes, this is the newest moment whose map was not.
+        ``blocked`` follows from the size of the map.
+        """
+        if not self.is_measured:
+            self._measure()
+        fitting = self._fitting
+        return fitting if fitting is not None and fitting.moment > self._committed else None
+
+    def committed(self, commit: Commit) -> None:
+        """Note that the broker has ``commit``."""
+        if commit.moment > self._committed:
+            self._committed, self._acknowledged = commit.moment, commit.offset
+
+    @property
+    def has_committed(self) -> bool:
+        """Whether the broker has a commit of this assignment."""
+        return self._committed > 0
+
+    @property
+    def settled(self) -> int | None:
+        """The offset that stands committed, once the broker has said that it has all that is done; None before."""
+        return self._acknowledged if self.moment == self._committed else None
+
+    @property
+    def _range(self) -> int:
+        """How many offsets the map is about."""
+        return self.highest_succeeded - next(iter(self._incompletes), self.highest_succeeded)
+
+    def _measure(self) -> None:
+        """Encode the map, to learn its size."""
+        base = next(iter(self._incompletes), self.highest_succeeded + 1)
+        metadata = codec.encode(base, self.highest_succeeded, self._incompletes)
+        if base > self.highest_succeeded and len(metadata) > codec.BACK_PRESSURE_LENGTH * self._share:
+            metadata = ""  # it says nothing that its absence does not, and a broker may keep no map at all
+        self.blocked = len(metadata) > codec.BACK_PRESSURE_LENGTH * self._share
+        self._fits = len(metadata) <= codec.MAX_METADATA_LENGTH * self._share
+        self._measured = self.moment
+        if self._fits:
+            self._fitting = Commit(base, metadata, self.moment)

@@ -1,0 +1,172 @@
+"""Queues of one partition, by key: each has one run of records out at a time. Pure: no clocks, no clients."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Hashable, Iterator, Sequence
+from itertools import count, islice, takewhile
+from typing import TYPE_CHECKING
+
+from wasmline.consumer.records import ConsumedRecord
+
+if TYPE_CHECKING:
+    from wasmline.consumer.state.work_manager import Batch
+
+MAX_SPARE_SHARDS = 1_000
+"""Empty shards that are kept for keys to come: to make one for each record would cost more than all else here."""
+
+
+class Shard:
+    """Records that wait for each other. It is locked while some are ``out``, and rests while a retry is not due."""
+
+    __slots__ = ("alone", "batch", "error", "head", "key", "out", "records")
+
+    def __init__(self) -> None:
+        self.key: Hashable = None
+        self.records: deque[ConsumedRecord] = deque()
+        self.out = 0
+        """Records of the run that is handed out."""
+        self.batch: Batch | None = None
+        """What that is a part of."""
+        self.head: ConsumedRecord | None = None
+        """The first record that was handed out last."""
+        self.error: Exception | None = None
+        """Why the first record failed the last time."""
+        self.alone = 0
+        """How many of the first records go out one by one, because a run of them failed as a whole."""
+
+
+class Shards:
+    """The shards of one partition, in one assignment. Those that may run are served in turn.
+
+    A shard that is locked when its partition is taken away stays locked until its run comes back: ``succeed`` hands it
+    to the partition's next assignment, so that no key is ever in two hands.
+    """
+
+    __slots__ = ("_delayed", "_floor", "_numbers", "_ready", "_shards", "_spare", "size")
+
+    def __init__(self, locked: Sequence[Shard] = ()) -> None:
+        self._shards: dict[Hashable, Shard] = {shard.key: shard for shard in locked}
+        self._spare: list[Shard] = []
+        self._ready: deque[Shard] = deque()
+        self._delayed: list[tuple[float, int, Shard]] = []
+        self._numbers = count()
+        self._floor = 0
+        """No shard that is ready begins below this offset."""
+        self.size = 0
+        """Records that are not handed out."""
+
+    def __iter__(self) -> Iterator[Shard]:
+        return iter(self._shards.values())
+
+    def __len__(self) -> int:
+        return len(self._shards)
+
+    @property
+    def ready(self) -> int:
+        """How many shards may run."""
+        return len(self._ready)
+
+    @property
+    def due(self) -> float | None:
+        """When the next retry is due, if one is waiting."""
+        return self._delayed[0][0] if self._delayed else None
+
+    def add(self, key: Hashable, record: ConsumedRecord) -> None:
+        """Queue a record behind those of its shard."""
+        shard = self._shards.get(key)
+        if shard is None:
+            shard = self._shards[key] = self._spare.pop() if self._spare else Shard()
+            shard.key = key
+        shard.records.append(record)
+        self.size += 1
+        if len(shard.records) == 1 and not shard.out:
+            self._enable(shard)
+
+    def take(self, limit: int, now: float, below: int | None = None) -> tuple[list[Shard], list[ConsumedRecord]]:
+        """Lock the shards that may run, in turn, and return them and up to ``limit`` of their records, shard by shard.
+
+        ``below`` lets only records with a lower offset run.
+        """
+        shards: list[Shard] = []
+        taken: list[ConsumedRecord] = []
+        while self._delayed and self._delayed[0][0] <= now:
+            self._enable(heapq.heappop(self._delayed)[2])
+        ready = self._ready
+        if not ready or (below is not None and below <= self._floor):
+            return shards, taken
+        for _ in range(len(ready)):
+            shard = ready.popleft()
+            if below is not None and shard.records[0].offset >= below:
+                ready.append(shard)
+                continue
+            if shard.alone:
+                if shards:
+                    ready.appendleft(shard)
+                    break
+                shard.alone -= 1
+                limit = 1
+            records = _run(shard.records, limit, below)
+            shard.out, shard.head = len(records), records[0]
+            shards.append(shard)
+            taken += records
+            limit -= shard.out
+            if not limit:
+                break
+        if not shards:
+            self._floor = min(shard.records[0].offset for shard in ready)
+        self.size -= len(taken)
+        return shards, taken
+
+    def follow(self, shard: Shard, limit: int, below: int | None = None) -> list[ConsumedRecord]:
+        """Return up to ``limit`` more records of a shard that was just handed out, to be run one after the other."""
+        records = _run(shard.records, limit, below)
+        self.size -= len(records)
+        return records
+
+    def advance(self, shard: Shard, batch: Batch) -> None:
+        """Note that ``batch``, of one record, is what is out of a locked shard now."""
+        shard.batch, shard.head, shard.error = batch, batch.records[0], None
+
+    def unlock(self, shard: Shard) -> None:
+        """Let a shard run again: what was out is done. Without more records it may be another key's from now on."""
+        shard.out = 0
+        shard.error = shard.batch = None
+        if shard.records:
+            self._enable(shard)
+        else:
+            del self._shards[shard.key]
+            shard.key = shard.head = None
+            if len(self._spare) < MAX_SPARE_SHARDS:
+                self._spare.append(shard)
+
+    def put_back(self, shard: Shard, records: Sequence[ConsumedRecord], *, due: float, error: Exception) -> None:
+        """Queue records that were out before all others of their shard; they may run again when ``due``."""
+        self.give_back(shard, records)
+        shard.out, shard.error, shard.head, shard.batch = 0, error, records[0], None
+        heapq.heappush(self._delayed, (due, next(self._numbers), shard))
+
+    def give_back(self, shard: Shard, records: Sequence[ConsumedRecord]) -> None:
+        """Queue records that were not begun before all others of their shard, which stays locked."""
+        shard.records.extendleft(reversed(records))
+        self.size += len(records)
+
+    def succeed(self) -> Shards:
+        """Return the shards of the partition's next assignment: empty, but for the locks of what is still out."""
+        locked = [shard for shard in self if shard.out]
+        for shard in locked:
+            shard.records.clear()
+            shard.alone = 0
+        return Shards(locked)
+
+    def _enable(self, shard: Shard) -> None:
+        self._ready.append(shard)
+        self._floor = min(self._floor, shard.records[0].offset)
+
+
+def _run(records: deque[ConsumedRecord], limit: int, below: int | None) -> list[ConsumedRecord]:
+    """Take up to ``limit`` records off the front, as far as they are ``below``."""
+    if below is not None:
+        limit = sum(1 for _ in takewhile(lambda record: record.offset < below, islice(records, limit)))
+    return [records.popleft() for _ in range(min(limit, len(records)))]

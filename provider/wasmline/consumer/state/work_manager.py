@@ -1,0 +1,419 @@
+"""The work of a consumer: what was read, what is out, what is done, and what may be committed. Pure.
+
+Nothing here waits, reads a clock or knows of threads: ``now`` is an argument, in seconds of any steady clock, and one
+owner makes all calls. A batch that is out is its engine's until it comes back. Every assignment of a partition is a
+``PartitionWork`` of its own, so a batch that comes back after its partition was taken away finds it ``closed`` and
+changes no offset, wherever the partition is by then.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from wasmline.consumer.options import ConsumerOptions, NullKeys, Ordering
+from wasmline.consumer.records import ConsumedRecord, Outcome
+from wasmline.consumer.state.offsets import Commit, PartitionOffsets, Start
+from wasmline.consumer.state.shards import Shard, Shards
+from wasmline.records import TopicPartition
+
+RESUME_FILL_RATIO = 0.5
+"""The share of its buffer that a paused partition may fill before it is read again: each pause costs a fetch."""
+
+IDLE_RESUME_FILL_RATIO = 0.875
+"""The same while there is not something for each worker, or nothing of the partition may run: what fills the buffer
+waits for retries or for slow keys."""
+
+
+class PartitionWork:
+    """One partition in one assignment."""
+
+    __slots__ = ("bytes", "closed", "following", "held", "offsets", "out", "partition", "paused", "shards", "uncertain")
+
+    def __init__(self, partition: TopicPartition, start: Start | None, shards: Shards) -> None:
+        self.partition = partition
+        self.offsets = PartitionOffsets(start)
+        self.shards = shards
+        self.out = 0
+        """Records that are handed out."""
+        self.following = 0
+        """Records that follow those."""
+        self.bytes = 0
+        """Bytes of the records that are queued or out."""
+        self.held = False
+        """Nothing is handed out any more, because the partition is about to go."""
+        self.closed = False
+        """This assignment is over."""
+        self.paused = False
+        self.uncertain = False
+        """It is unknown what of it is committed, or what of it is done: nothing more of it is committed."""
+
+    @property
+    def queued(self) -> int:
+        """Records that wait, for their turn or to follow what is out."""
+        return self.shards.size + self.following
+
+    @property
+    def buffered(self) -> int:
+        """Records that are queued or out."""
+        return self.queued + self.out
+
+
+class Batch:
+    """What one call of the handler gets: records of one partition, in runs of ``shards`` that are locked meanwhile."""
+
+    __slots__ = ("began", "next", "outcome", "records", "seconds", "shards", "work")
+
+    def __init__(self, work: PartitionWork, shards: list[Shard], records: list[ConsumedRecord]) -> None:
+        self.work = work
+        self.shards = shards
+        self.records = records
+        self.next: Batch | None = None
+        """What whoever has this one goes on with if nothing of it failed: the next record of its shard."""
+        self.outcome: Outcome | BaseException | None = None
+        """What became of it: None where it was not begun, an exception where it failed as a whole."""
+        self.began: float | None = None
+        """When its handler was called, by ``time.monotonic``."""
+        self.seconds = 0.0
+        """How long that took."""
+
+    def lasts(self, now: float) -> float:
+        """Return for how many seconds its handler has been at it."""
+        return 0.0 if self.began is None else max(0.0, now - self.began)
+
+    @property
+    def runs(self) -> Iterator[tuple[Shard, list[ConsumedRecord]]]:
+        """The records of each shard, while it is locked."""
+        first = 0
+        for shard in self.shards:
+            last = first + shard.out
+            yield shard, self.records[first:last]
+            first = last
+
+    @property
+    def following(self) -> Batch | None:
+        """What whoever ran this one runs next."""
+        return self.next if isinstance(self.outcome, Outcome) and not self.outcome.failures else None
+
+    @property
+    def rest(self) -> Iterator[Batch]:
+        """All batches that wait for this one."""
+        following = self.next
+        while following is not None:
+            yield following
+            following = following.next
+
+
+class GivenUp(NamedTuple):
+    """A record that will not be tried again. Its offset is incomplete until ``Work.complete``."""
+
+    record: ConsumedRecord
+    error: Exception
+
+
+class WorkManager:
+    """All partitions of one consumer."""
+
+    def __init__(self, options: ConsumerOptions) -> None:
+        self._options = options
+        self._shard_of = _shard_of(options.ordering, options.null_keys)
+        self._batch_size = options.batch_size or 1
+        self._partitions: dict[tuple[str, int], PartitionWork] = {}
+        self._rotation: deque[PartitionWork] = deque()
+        self._departed: dict[TopicPartition, Shards] = {}
+        self._most_characters: int | None = None
+        """What the broker takes of an offset map, where that is less than usual."""
+        self._alone: dict[TopicPartition, int] = {}
+        """Up to which offset the records of a partition run one by one."""
+        self.out = 0
+        """Batches that are handed out, those of partitions that are gone among them; one that others follow is one."""
+
+    def __iter__(self) -> Iterator[PartitionWork]:
+        return iter(self._partitions.values())
+
+    # -- partitions come and go ------------------------------------------------------------------------------------
+
+    def assign(self, starts: Mapping[TopicPartition, Start | None]) -> None:
+        """Begin an assignment of each partition where it was left; None: nothing was ever committed."""
+        for partition, start in starts.items():
+            shards = self._departed.pop(partition, None) or Shards()
+            work = self._partitions[partition] = PartitionWork(partition, start, shards)
+            if self._most_characters is not None:
+                work.offsets.limit(self._most_characters)
+            self._rotation.append(work)
+
+    def hold(self, partitions: Iterable[TopicPartition]) -> None:
+        """Hand out nothing more of these partitions; what is out may finish and count."""
+        for work in self.of(partitions):
+            work.held = True
+
+    def revoke(self, partitions: Iterable[TopicPartition]) -> None:
+        """End the assignment of each partition. What is still out keeps its locks, and its results are ignored."""
+        for work in self.of(partitions):
+            work.held = work.closed = True
+            del self._partitions[work.partition]
+            if locked := work.shards.succeed():
+                self._departed[work.partition] = locked
+        self._rotation = deque(work for work in self._rotation if not work.closed)
+
+    # -- records ---------------------------------------------------------------------------------------------------
+
+    def add(self, records: Iterable[ConsumedRecord]) -> dict[TopicPartition, int]:
+        """Queue records that were read, in offset order within a partition, but those that are done already.
+
+        Records below what was read before are left out: the client returned them twice, or the log was cut and written
+        anew, which is for the caller to find out. Return the first such offset of each partition.
+        """
+        again: dict[TopicPartition, int] = {}
+        for record in records:
+            work = self._partitions.get((record.topic, record.partition))
+            if work is None:
+                continue  # it was fetched before the partition was taken away
+            if work.offsets.next is not None and record.offset < work.offsets.next:
+                again.setdefault(work.partition, record.offset)
+            elif work.offsets.admit(record.offset):
+                work.bytes += record.size
+                work.shards.add(self._shard_of(record), record)
+        return again
+
+    def take(self, now: float, ahead: int = 0, *, shrinking: bool = False) -> Batch | None:
+        """Hand out the next records that may run, if there are any; partitions are served in turn.
+
+        Where the handler gets one record at a time, up to ``ahead`` records of the same shard follow. ``shrinking``:
+        only what shrinks a map that is nearly too large.
+        """
+        for turn, work in enumerate(self._rotation, 1):
+            if work.held or not work.shards.size or (shrinking and not work.offsets.blocked):
+                continue
+            below = work.offsets.highest_succeeded if work.offsets.blocked else None
+            limit = self._limit(work) if self._alone else self._batch_size
+            shards, records = work.shards.take(limit, now, below)
+            if records:
+                batch = Batch(work, shards, records)
+                for shard in shards:
+                    shard.batch = batch
+                work.out += len(records)
+                self.out += 1
+                self._rotation.rotate(-turn)
+                if ahead and self._options.batch_size is None and shards[0].records:
+                    self._lengthen(batch, ahead, below)
+                return batch
+        return None
+
+    def run_alone(self, work: PartitionWork, offset: int) -> None:
+        """Hand out the records of a partition one by one, up to ``offset``, in this assignment and the next ones."""
+        self._alone[work.partition] = max(offset, self._alone.get(work.partition, offset))
+
+    def is_alone(self, work: PartitionWork) -> bool:
+        """Say whether the records of a partition run one by one."""
+        return work.partition in self._alone
+
+    def _limit(self, work: PartitionWork) -> int:
+        """Return how many records one call gets."""
+        last = self._alone.get(work.partition)
+        if last is None:
+            return self._batch_size
+        if work.offsets.base is not None and work.offsets.base <= last:
+            return 1
+        del self._alone[work.partition]
+        return self._batch_size
+
+    def _lengthen(self, batch: Batch, ahead: int, below: int | None) -> None:
+        work, shards = batch.work, batch.shards
+        for record in work.shards.follow(shards[0], ahead, below):
+            following = Batch(work, shards, [record])
+            batch.next, batch = following, following
+            work.following += 1
+
+    def release(self, batch: Batch, now: float, failures: Mapping[int, Exception] | None = None) -> list[GivenUp]:
+        """Take a batch back from its handler and unlock its shards; nothing of it counts as done before ``complete``.
+
+        Where another follows, that is what is out now; of what follows a failure, nothing was begun.
+
+        ``failures`` are the records that failed, by their place in the batch. Those that the retry policy keeps are
+        queued again before the others of their shard; those that it gives up are returned.
+        """
+        if batch.next is not None and not failures:
+            batch.work.following -= 1
+            batch.work.shards.advance(batch.shards[0], batch.next)
+            return []
+        if not failures or batch.work.closed:
+            self._unlock(batch)
+            return []
+        shards = self._returned(batch)
+        given_up: list[GivenUp] = []
+        first = 0
+        for shard, records in batch.runs:
+            shards.give_back(shard, [record for each in batch.rest for record in each.records])
+            failed = [(record, failures[place]) for place, record in enumerate(records, first) if place in failures]
+            first += len(records)
+            if not self._keep(shards, shard, failed, now, given_up):
+                shards.unlock(shard)
+        return given_up
+
+    def abandon(self, batch: Batch) -> None:
+        """Take back a batch that was not begun, and what follows it, because its partition is about to go."""
+        self._unlock(batch)
+
+    def fail(self, batch: Batch, now: float, error: Exception) -> list[GivenUp]:
+        """Take back a batch that failed as a whole, as ``release`` does.
+
+        Which record of several is to blame is unknown: they are tried again one by one, and this try does not count.
+        A record that failed by itself is tried again by itself.
+        """
+        if len(batch.records) == 1:
+            given_up = self.release(batch, now, {0: error})
+            if not given_up and not batch.work.closed:
+                batch.shards[0].alone += 1
+            return given_up
+        if batch.work.closed:
+            self._unlock(batch)
+            return []
+        shards = self._returned(batch)
+        for shard, records in batch.runs:
+            shard.alone = len(records)
+            shards.put_back(shard, records, due=now + (self._options.retry.after(1, error) or 0), error=error)
+        return []
+
+    def complete(self, work: PartitionWork, records: Sequence[ConsumedRecord]) -> None:
+        """Note that records which were released are done, together, unless their assignment is over."""
+        if work.closed:
+            return
+        if len(records) == 1:
+            work.bytes -= records[0].size
+            work.offsets.done(records[0].offset)
+            return
+        for record in records:
+            work.bytes -= record.size
+        work.offsets.done(*[record.offset for record in records])
+
+    # -- what follows from it ---------------------------------------------------------------------------------------
+
+    def commits(self, partitions: Iterable[TopicPartition] | None = None) -> dict[PartitionWork, Commit]:
+        """Return what is to be committed of these partitions, or of all."""
+        chosen = self if partitions is None else self.of(partitions)
+        return {work: commit for work in chosen if not work.uncertain and (commit := work.offsets.commit())}
+
+    def limit_maps(self, characters: int) -> None:
+        """Commit no offset map of more than so many characters, in this assignment and the next ones."""
+        self._most_characters = characters
+        for work in self:
+            work.offsets.limit(characters)
+
+    def balance(self) -> tuple[list[TopicPartition], list[TopicPartition]]:
+        """Return the partitions to pause, whose share of the buffers is full, and those to read again."""
+        pause, resume = [], []
+        most_records, most_bytes = self._shares
+        is_idle = self.out + self.ready < self._options.max_concurrency
+        for work in self:
+            if work.paused:
+                share = IDLE_RESUME_FILL_RATIO if is_idle or not work.shards.ready else RESUME_FILL_RATIO
+                if work.buffered <= most_records * share and work.bytes <= most_bytes * share:
+                    work.paused = False
+                    resume.append(work.partition)
+            elif work.buffered >= most_records or work.bytes >= most_bytes:
+                work.paused = True
+                pause.append(work.partition)
+        return pause, resume
+
+    @property
+    def room(self) -> int:
+        """How many records one partition may get without exceeding its share, as large as those before; 1 at least."""
+        reading = [work for work in self if not work.paused]
+        if not reading:
+            return 1
+        most_records, most_bytes = self._shares
+        room = most_records - max(work.buffered for work in reading)
+        records, size = sum(work.buffered for work in self), sum(work.bytes for work in self)
+        if records and size:
+            room = min(room, (most_bytes - max(work.bytes for work in reading)) * records // size)
+        return max(1, room)
+
+    @property
+    def is_starved(self) -> bool:
+        """Whether a partition waits for a commit: what is done would shrink its map, and nothing else of it may run."""
+        return any(work.offsets.blocked and not work.offsets.is_measured and not work.out for work in self)
+
+    @property
+    def due(self) -> float | None:
+        """When the next retry is due, if one is waiting."""
+        return min((work.shards.due for work in self if work.shards.due is not None), default=None)
+
+    @property
+    def queued(self) -> int:
+        """Records that wait."""
+        return sum(work.queued for work in self)
+
+    @property
+    def ready(self) -> int:
+        """Shards that may run; those of partitions that are held are among them."""
+        return sum(work.shards.ready for work in self)
+
+    def out_of(self, partitions: Iterable[TopicPartition]) -> int:
+        """Return how many records of these partitions are handed out."""
+        return sum(work.out for work in self.of(partitions))
+
+    def calls(self, partitions: Iterable[TopicPartition] | None = None) -> set[Batch]:
+        """Return what is out of these partitions, or of all: of batches that follow each other, the first."""
+        chosen = self if partitions is None else self.of(partitions)
+        return {shard.batch for work in chosen for shard in work.shards if shard.batch is not None}
+
+    def of(self, partitions: Iterable[TopicPartition]) -> list[PartitionWork]:
+        """Return the current assignments of these partitions, as far as there are any."""
+        return [self._partitions[partition] for partition in partitions if partition in self._partitions]
+
+    @property
+    def _shares(self) -> tuple[int, int]:
+        """Records and bytes that each partition may have."""
+        parts = len(self._partitions) or 1
+        return max(1, self._options.buffer_records // parts), max(1, self._options.buffer_bytes // parts)
+
+    def _unlock(self, batch: Batch) -> None:
+        shards = self._returned(batch)
+        for shard in batch.shards:
+            shards.unlock(shard)
+
+    def _returned(self, batch: Batch) -> Shards:
+        """Note that a batch, and what follows it, is no longer out; return where its shards are by now."""
+        self.out -= 1
+        work = batch.work
+        work.out -= len(batch.records)
+        if batch.next is not None:
+            work.following -= sum(1 for _ in batch.rest)
+        if not work.closed:
+            return work.shards
+        now = self._partitions.get(work.partition)
+        return now.shards if now else self._departed[work.partition]
+
+    def _keep(
+        self,
+        shards: Shards,
+        shard: Shard,
+        failed: Sequence[tuple[ConsumedRecord, Exception]],
+        now: float,
+        given_up: list[GivenUp],
+    ) -> list[ConsumedRecord]:
+        """Queue again what is to be tried again; what is not joins ``given_up``."""
+        kept, due, last = [], now, None
+        for record, error in failed:
+            delay = self._options.retry.after(record.attempt, error)
+            if delay is None:
+                given_up.append(GivenUp(record, error))
+            else:
+                kept.append(record._replace(attempt=record.attempt + 1))
+                due, last = max(due, now + delay), last or error
+        if last is not None:
+            shards.put_back(shard, kept, due=due, error=last)
+        return kept
+
+
+def _shard_of(ordering: Ordering, null_keys: NullKeys) -> Callable[[ConsumedRecord], Hashable]:
+    """Return what names a record's shard within its partition. Offsets are ints, so they meet no key."""
+    if ordering is Ordering.PARTITION:
+        return lambda record: None
+    if ordering is Ordering.UNORDERED:
+        return lambda record: record.offset
+    if null_keys is NullKeys.UNORDERED:
+        return lambda record: record.offset if record.key is None else record.key
+    return lambda record: record.key

@@ -1,0 +1,151 @@
+"""Deployments by compare-and-set: whoever writes one has fenced every other writer of that name and read it anew."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+from wasmline.clock import now_ms
+from wasmline.control import control_topics
+from wasmline.control.deployment_spec import Deployment, DeploymentSpec
+from wasmline.control.module_store import ModuleStore
+from wasmline.documents import decode, encode
+from wasmline.errors import Conflict, DeploymentNotFound, DigestMismatch, TopicNotFound
+from wasmline.kafka import CompactedTopic, KafkaConfig, Topics
+from wasmline.registry import digest_of
+
+logger = logging.getLogger(__name__)
+
+PAUSE_ATTEMPTS = 5
+"""Attempts while others write the same deployment."""
+
+
+class DeploymentLog:
+    """The deployments of a cluster: one record per transform name, the last one counts."""
+
+    def __init__(self, config: KafkaConfig) -> None:
+        control_topics.ensure(config)
+        self._topic = CompactedTopic(config, control_topics.DEPLOYMENTS)
+
+    def all(self) -> dict[str, Deployment]:
+        """Return every deployment by name, as of now."""
+        return {key.decode(): decode(Deployment, value) for key, value in sorted(self._topic.read().items())}
+
+    def get(self, name: str) -> Deployment:
+        """Return the deployment of ``name`` as of now, or raise DeploymentNotFound."""
+        return _standing(name, _decoded(self._topic.read(), name))
+
+    def deploy(self, spec: DeploymentSpec, *, expected_generation: int | None = None) -> Deployment:
+        """Write the next generation of ``spec.name`` and return it.
+
+        ``expected_generation`` is the generation the caller decided on (0 = none yet); None means: whatever stands now.
+        Raises Conflict when it is another one, or when somebody else writes at the same time.
+        """
+
+        def following(current: Deployment | None) -> Deployment:
+            generation = current.generation if current else 0
+            if expected_generation not in (None, generation):
+                raise Conflict(
+                    f"{spec.name} is at generation {generation}, not {expected_generation}: "
+                    "somebody deployed in between; look at it and decide again",
+                    name=spec.name,
+                    generation=generation,
+                )
+            return Deployment(spec=spec, generation=generation + 1, state="running", updated_ms=now_ms())
+
+        return self._set(spec.name, following)
+
+    def pause(self, name: str, reason: str, *, generation: int | None = None) -> Deployment:
+        """Pause ``name``, and say why. With ``generation``, only if that one still stands: else Conflict."""
+
+        def paused(current: Deployment | None) -> Deployment:
+            standing = _standing(name, current)
+            if generation not in (None, standing.generation):
+                message = f"{name} moved on to generation {standing.generation}; generation {generation} was not paused"
+                raise Conflict(message, name=name, generation=standing.generation)
+            return replace(standing, state="paused", reason=reason, updated_ms=now_ms())
+
+        return self._set(name, paused)
+
+    def pause_generation(self, deployment: Deployment, reason: str) -> bool:
+        """Pause this generation, whoever else writes meanwhile, and return True; leave a newer one alone, and return
+        False."""
+        name = deployment.spec.name
+        for _ in range(PAUSE_ATTEMPTS):
+            try:
+                self.pause(name, reason, generation=deployment.generation)
+            except Conflict as conflict:
+                logger.info("%s", conflict)
+                if self.get(name).generation != deployment.generation:
+                    return False
+            else:
+                return True
+        return False
+
+    def resume(self, name: str) -> Deployment:
+        """Let a paused ``name`` run again from where it stopped."""
+        return self._set(
+            name, lambda current: replace(_standing(name, current), state="running", reason="", updated_ms=now_ms())
+        )
+
+    def close(self) -> None:
+        """Close the Kafka clients."""
+        self._topic.close()
+
+    def _set(self, name: str, following: Callable[[Deployment | None], Deployment]) -> Deployment:
+        made: list[Deployment] = []
+
+        def decide(view: dict[bytes, bytes]) -> dict[bytes, bytes]:
+            made.append(following(_decoded(view, name)))
+            return {name.encode(): encode(made[-1])}
+
+        try:
+            self._topic.compare_and_set(f"wasmline.deployment.{name}", decide)
+        except Conflict as conflict:
+            if made:  # the decision stood, but another writer came before it was written
+                text = f"somebody else is deploying {name} at this moment: look at what stands and decide again"
+                raise Conflict(text, name=name, generation=None) from conflict
+            raise
+        return made[-1]
+
+
+def deploy(
+    config: KafkaConfig, spec: DeploymentSpec, wasm: bytes, *, expected_generation: int | None = None
+) -> Deployment:
+    """Deploy ``wasm`` as ``spec``: check the topics, store and verify the module, then write the next generation.
+
+    Raises TopicNotFound for a topic that does not exist, DigestMismatch when ``wasm`` is not what ``spec`` names,
+    Conflict when another deployer was first, and BrokerUnavailable.
+    """
+    require_topics(config, spec)
+    digest = digest_of(wasm)
+    if digest != spec.digest:
+        raise DigestMismatch(f"{spec.name}@{spec.version} names another module", expected=spec.digest, actual=digest)
+    ModuleStore(config).put(wasm)
+    log = DeploymentLog(config)
+    try:
+        return log.deploy(spec, expected_generation=expected_generation)
+    finally:
+        log.close()
+
+
+def require_topics(config: KafkaConfig, spec: DeploymentSpec) -> None:
+    """Raise TopicNotFound for a topic that ``spec`` reads or writes and that does not exist."""
+    known = Topics(config)
+    for topic in spec.topics:
+        if not known.exists(topic):
+            raise TopicNotFound(
+                f"{spec.name} needs topic {topic!r}, which does not exist: create it first", topic=topic
+            )
+
+
+def _decoded(view: dict[bytes, bytes], name: str) -> Deployment | None:
+    data = view.get(name.encode())
+    return decode(Deployment, data) if data else None
+
+
+def _standing(name: str, current: Deployment | None) -> Deployment:
+    if current is None:
+        raise DeploymentNotFound(f"nothing is deployed as {name!r}", name=name)
+    return current

@@ -1,0 +1,121 @@
+"""The specification of a deployment: its module, its topics, its limits."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from wasmline.documents import encode
+from wasmline.errors import DeployError, LimitExceeded
+from wasmline.registry import Version
+from wasmline.wasm import ResourceLimits, Schema, TransformContext
+from wasmline.wasm.context import Clock
+
+DECLARED = {
+    "input_topic": "input-topic",
+    "output_topics": "output-topics",
+    "dead_letter_topic": "dead-letter-topic",
+    "env": "env",
+    "memory_bytes": "memory-bytes",
+    "cpu_ms_per_record": "timeout-ms",
+    "compression": "compression",
+}
+"""Our fields, and the keys under which a published version keeps what its ``transform.yaml`` says."""
+
+DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+MAX_SCHEMA_BYTES = 256 * 1024
+"""Of the schemas as JSON: the deployment is written down again with every batch, in a record of at most a megabyte."""
+
+NAME = re.compile(r"[A-Za-z0-9._-]{1,128}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeploymentSpec:
+    """Run version ``version`` of ``name``, whose module has ``digest``, from one topic to one or more.
+
+    ``dead_letter_topic`` receives what the host gives up and, if an output topic too, what the guest rejects.
+    ``max_failure_share`` is the share of failed records in a window above which the deployment is paused (1.0 = never).
+    ``schemas`` are what the guest finds in its schema registry, ``clock`` the rule by which its monotonic clock moves.
+
+    Raises LimitExceeded for a name or digest that cannot be one and for too many bytes of schemas, and what
+    TransformContext raises for its part.
+    """
+
+    name: str
+    version: str
+    digest: str
+    input_topic: str
+    output_topics: tuple[str, ...]
+    dead_letter_topic: str | None = None
+    env: dict[str, str] = field(default_factory=dict)
+    memory_bytes: int = ResourceLimits().memory_bytes
+    cpu_ms_per_record: int = ResourceLimits().cpu_ms_per_record
+    max_failure_share: float = 0.5
+    compression: str = "none"
+    schemas: tuple[Schema, ...] = ()
+    clock: Clock = "wasmline"
+
+    @classmethod
+    def of(cls, version: Version, **chosen: Any) -> DeploymentSpec:
+        """Return the deployment that a published version declares; what is ``chosen`` (and not None) wins.
+
+        Raises DeployError where neither names a topic that is needed.
+        """
+        declared = version.metadata.transform
+        fields = {field: declared[key] for field, key in DECLARED.items() if declared.get(key) is not None}
+        fields |= {field: value for field, value in chosen.items() if value is not None}
+        for needed in ("input_topic", "output_topics"):
+            if not fields.get(needed):
+                raise DeployError(f"{version} declares no {DECLARED[needed]}: name it")
+        fields["output_topics"] = tuple(fields["output_topics"])
+        return cls(name=version.name, version=version.version, digest=version.digest, **fields)
+
+    def __post_init__(self) -> None:
+        if not NAME.fullmatch(self.name):
+            raise LimitExceeded(f"{self.name!r} is no transform name: use 1 to 128 letters, digits, '.', '_' or '-'")
+        if not DIGEST.fullmatch(self.digest):
+            raise LimitExceeded(f"{self.digest!r} is no module digest: expected sha256: and 64 hexadecimal digits")
+        if not 0 < self.max_failure_share <= 1:
+            raise LimitExceeded(f"max_failure_share is {self.max_failure_share}: choose a share above 0, up to 1")
+        if self.input_topic == self.dead_letter_topic:
+            raise LimitExceeded(f"{self.name}: {self.input_topic} is both input and dead-letter topic")
+        if (size := len(encode(self.schemas))) > MAX_SCHEMA_BYTES:
+            raise LimitExceeded(
+                f"{self.name}: its schemas take {size} bytes as JSON; at most {MAX_SCHEMA_BYTES} can be deployed"
+            )
+        self.context()
+        self.limits()
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """Every topic the deployment touches, the input first."""
+        letters = (self.dead_letter_topic,) if self.dead_letter_topic not in (None, *self.output_topics) else ()
+        return (self.input_topic, *self.output_topics, *(topic for topic in letters if topic))
+
+    def context(self) -> TransformContext:
+        """Return what the guest is told of its deployment."""
+        return TransformContext(
+            name=self.name,
+            input_topic=self.input_topic,
+            output_topics=self.output_topics,
+            env=self.env,
+            clock=self.clock,
+            schemas=self.schemas,
+        )
+
+    def limits(self) -> ResourceLimits:
+        """Return the limits the guest runs under."""
+        return ResourceLimits(memory_bytes=self.memory_bytes, cpu_ms_per_record=self.cpu_ms_per_record)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployment:
+    """One generation of a deployment. ``reason`` says why it is paused."""
+
+    spec: DeploymentSpec
+    generation: int
+    state: Literal["running", "paused"]
+    updated_ms: int
+    reason: str = ""
+    spec_version: Literal[1] = 1

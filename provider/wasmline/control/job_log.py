@@ -1,0 +1,311 @@
+"""Jobs as they stand in their control topic: what is wanted, who drives, what each batch ran, how the run stands.
+
+Keys, for a job named ``j``: ``j`` holds the JobOrder, ``j/batch`` the last DriverClaim, ``j/batch/t`` the last one
+about topic id ``t`` where the job has read another topic since, ``j/withdrawn`` the last LeaseWithdrawal,
+``j/report/r`` the last JobReport of run ``r``. The reports of a job's last two runs are kept.
+The fields: docs/protocols/control_topics.md.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from wasmline.control import control_topics
+from wasmline.control.deployment_spec import Deployment
+from wasmline.documents import decode, encode
+from wasmline.errors import Conflict, Fenced, JobNotFound, KafkaError, ProducerIdExpired
+from wasmline.jobs import JobReport, JobSpec
+from wasmline.kafka import CompactedTopic, KafkaConfig, RecordWriter, TransactionalWriter
+
+TAKEOVER_ATTEMPTS = 5
+"""How often a new driver fences the older one that claims at the same moment."""
+
+CLAIM_TIMEOUT_S = 30.0
+"""Seconds for which a claim is tried again: more than it takes to replace a broker."""
+
+ORDER_ATTEMPTS = 5
+"""How often an order is made anew because another one was written at the same moment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobOrder:
+    """What the orchestrator wants of a job."""
+
+    spec: JobSpec
+    wanted: Literal["running", "stopped"]
+    spec_version: Literal[1] = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverClaim:
+    """One micro-batch or lease, recorded before it runs, so that a replay of the batch runs the same generation.
+
+    batch_id: -1 is the driver's claim of the job, made before its query starts, or frees a batch that failed.
+    checkpoint: where the batch ids count. Empty in the first claim of a job: it has no progress yet.
+    driver: tells the drivers of one run apart; several processes may claim for one.
+    partitions: so many of the input have progress, which must be there from then on.
+    topic, topic_id: the input.
+    virtual_shards: among so many transactional ids the topic's partitions are shared out; releases that did not say so
+        had 64.
+    offsets, ends: the next offset to read of each partition, before the batch and after it.
+    left: what the group has of a partition once the batch is done; ``offsets`` until then. Absent: any from there on.
+    late: above ``offsets``, where tasks of earlier batches may still bring the group, which nobody has seen end.
+    ended: the driver has left the checkpoint, and ``offsets`` are where it came to.
+    deployment: None where a function runs.
+    """
+
+    run: str
+    mode: Literal["microbatch", "parallel"] = "microbatch"
+    delivery: Literal["at_least_once", "exactly_once"] = "at_least_once"
+    driver: str = ""
+    partitions: int = 0
+    topic: str = ""
+    topic_id: str = ""
+    offsets: dict[int, int] = field(default_factory=dict)
+    ends: dict[int, int] = field(default_factory=dict)
+    left: dict[int, int] = field(default_factory=dict)
+    late: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    ended: bool = False
+    checkpoint: str
+    batch_id: int
+    deployment: Deployment | None
+    virtual_shards: int = 64
+    spec_version: Literal[1] = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseWithdrawal:
+    """The end of a driver's leases up to number ``epoch``, before their time: the next one begins at once."""
+
+    driver: str
+    epoch: int
+    spec_version: Literal[1] = 1
+
+
+class JobLog:
+    """The orchestrator's side of the job topic."""
+
+    def __init__(self, config: KafkaConfig) -> None:
+        control_topics.ensure(config)
+        self._topic = CompactedTopic(config, control_topics.JOBS)
+        self._writer = RecordWriter(config)
+
+    def submit(self, spec: JobSpec) -> JobOrder:
+        """Order a run. The order stands before anything is started, so that whoever finds it can take the run up."""
+        return self._order(spec.job, lambda _: JobOrder(spec=spec, wanted="running"))
+
+    def stop(self, job: str, run: str) -> None:
+        """Ask ``run`` to end at its next safe point. A run that was replaced by a newer one is left alone."""
+
+        def stopped(current: JobOrder | None) -> JobOrder:
+            standing = self._known(job, current)
+            return replace(standing, wanted="stopped") if standing.spec.run == run else standing
+
+        self._order(job, stopped)
+
+    def order(self, job: str) -> JobOrder:
+        """Return what is wanted of ``job`` as of now, or raise JobNotFound."""
+        data = self._topic.read().get(job.encode())
+        return self._known(job, decode(JobOrder, data) if data else None)
+
+    def orders(self) -> list[JobOrder]:
+        """Return what is wanted of every job as of now."""
+        return [decode(JobOrder, value) for key, value in sorted(self._topic.read().items()) if b"/" not in key]
+
+    def last_batch(self, job: str, topic_id: str = "") -> DriverClaim | None:
+        """Return the newest batch that a driver of ``job`` began, as of now.
+
+        With ``topic_id`` it is the newest about that topic, or if there is none, the newest of all.
+        """
+        view, newest = self._topic.read(), f"{job}/batch"
+        data = view.get(newest.encode())
+        claim = decode(DriverClaim, data) if data else None
+        if claim is not None and topic_id and claim.topic_id != topic_id:
+            earlier = view.get(f"{newest}/{topic_id}".encode())
+            return decode(DriverClaim, earlier) if earlier else claim
+        return claim
+
+    def withdraw(self, job: str) -> None:
+        """End the lease that ``job`` runs in parallel mode, if it does; its driver begins the next one."""
+        claim = self.last_batch(job)
+        if claim is not None:
+            self.write_withdrawal(job, LeaseWithdrawal(driver=claim.driver, epoch=claim.batch_id))
+
+    def write_withdrawal(self, job: str, withdrawal: LeaseWithdrawal) -> None:
+        """Write ``withdrawal``; returns when every in-sync replica has it."""
+        self._writer.write(control_topics.JOBS, [(f"{job}/withdrawn".encode(), encode(withdrawal), [], None)])
+
+    def report(self, job: str, run: str) -> JobReport | None:
+        """Return the last report of ``run``, or None while it has not reported."""
+        data = self._topic.read().get(f"{job}/report/{run}".encode())
+        return decode(JobReport, data) if data else None
+
+    def write_report(self, report: JobReport) -> None:
+        """Write how a run stands; returns when every in-sync replica has it."""
+        self._writer.write(
+            control_topics.JOBS, [(f"{report.job}/report/{report.run}".encode(), encode(report), [], None)]
+        )
+
+    def close(self) -> None:
+        """Close the Kafka clients."""
+        self._writer.close()
+        self._topic.close()
+
+    def _order(self, job: str, following: Callable[[JobOrder | None], JobOrder]) -> JobOrder:
+        key = job.encode()
+        made: list[JobOrder] = []
+
+        def decide(view: dict[bytes, bytes]) -> dict[bytes, bytes | None]:
+            current = decode(JobOrder, view[key]) if key in view else None
+            made.append(following(current))
+            written: dict[bytes, bytes | None] = {key: encode(made[-1])}
+            if current is not None and current.spec.run != made[-1].spec.run:
+                kept = {f"{job}/report/{order.spec.run}".encode() for order in (current, made[-1])}
+                stale = {name for name in view if name.startswith(f"{job}/report/".encode())} - kept
+                written |= dict.fromkeys(sorted(stale))
+            return written
+
+        for attempt in range(ORDER_ATTEMPTS):
+            try:
+                self._topic.compare_and_set(f"wasmline.order.{job}", decide)
+                break
+            except Conflict:
+                if attempt == ORDER_ATTEMPTS - 1:
+                    raise
+        return made[-1]
+
+    @staticmethod
+    def _known(job: str, order: JobOrder | None) -> JobOrder:
+        if order is None:
+            raise JobNotFound(f"no job {job!r} was ever submitted to this cluster", job=job)
+        return order
+
+
+class JobDriver:
+    """The driver's side: the claim that makes it the one live driver of its job.
+
+    Its transactional.id is a function of the job's name, so that a newer driver fences the older one, which learns it
+    at its next claim: every claim is a real record in a transaction of that id.
+    """
+
+    def __init__(self, config: KafkaConfig, job: str) -> None:
+        self._config = config
+        self._job = job
+        self._claimed: DriverClaim | None = None
+        self._writer = self._open()
+
+    def claim(self, claim: DriverClaim, earlier: DriverClaim | None = None) -> None:
+        """Record ``claim`` durably. Raises Fenced when a newer driver has claimed the job.
+
+        ``earlier`` is kept beside it as the last claim about another topic. The cluster forgets the producer of a
+        driver that has claimed nothing for ``transactional.id.expiration.ms``, a week by default; another takes its
+        place if the newest claim is still this driver's.
+        """
+        records: dict[bytes, bytes | None] = {f"{self._job}/batch".encode(): encode(claim)}
+        if earlier is not None:
+            records[f"{self._job}/batch/{earlier.topic_id}".encode()] = encode(earlier)
+        try:
+            try:
+                self._writer.write(records)
+            except ProducerIdExpired:
+                self._refuse_others()  # first: the newer driver would be fenced in vain
+                self._writer.close()
+                self._writer = self._open()
+                self._refuse_others()
+                self._writer.write(records)
+        except Conflict as conflict:
+            raise _fenced(self._job) from conflict
+        self._claimed = claim
+
+    def close(self) -> None:
+        """Close the Kafka client."""
+        self._writer.close()
+
+    def _open(self) -> TransactionalWriter:
+        return TransactionalWriter(self._config, control_topics.JOBS, f"wasmline.job.{self._job}")
+
+    def _refuse_others(self) -> None:
+        jobs = JobLog(self._config)
+        try:
+            if jobs.last_batch(self._job) != self._claimed:
+                raise _fenced(self._job)
+        finally:
+            jobs.close()
+
+
+class ClaimWriter:
+    """Claims for a driver, which may be several processes.
+
+    Who takes a job over is decided by the newest claim, and not by who fenced whom: a process of an older driver may
+    come late to its first claim, and fence those of the newer one, which then goes on.
+    """
+
+    def __init__(self, config: KafkaConfig, job: str, driver: str) -> None:
+        self._config = config
+        self._job = job
+        self._name = driver
+        self._jobs = JobLog(config)
+        self._driver: JobDriver | None = None
+
+    def take_over(self, claim: Callable[[DriverClaim | None], DriverClaim]) -> None:
+        """Make the driver the job's, by what ``claim`` makes of the newest claim once all other drivers are fenced.
+
+        Raises Fenced when others that claim at this very moment come in between again and again.
+        """
+        for attempt in range(TAKEOVER_ATTEMPTS):
+            self._forget()
+            self._driver = JobDriver(self._config, self._job)
+            try:
+                self._driver.claim(claim(self._jobs.last_batch(self._job)))
+            except Fenced:
+                if attempt == TAKEOVER_ATTEMPTS - 1:
+                    raise
+            else:
+                self._jobs.close()
+                return
+
+    def claim(self, claim: DriverClaim, earlier: DriverClaim | None = None) -> None:
+        """Record ``claim`` durably, and ``earlier`` as JobDriver does. Raises Fenced when another driver claimed.
+
+        Where the cluster does not take it, or it is unknown whether it did, it is recorded once more, for CLAIM_S.
+        """
+        deadline = time.monotonic() + CLAIM_TIMEOUT_S
+        while True:
+            if self._driver is None:
+                self.refuse_others()  # first: it would be fenced in vain
+                self._driver = JobDriver(self._config, self._job)
+                self.refuse_others()
+                self._jobs.close()  # or its client would keep whatever is written until somebody reads again
+            try:
+                self._driver.claim(claim, earlier)
+            except Fenced:
+                self._forget()
+            except KafkaError as error:
+                self._forget()  # a transaction that failed is left to the next client to end
+                if not error.retryable or time.monotonic() > deadline:
+                    raise
+            else:
+                return
+
+    def close(self) -> None:
+        """Close the Kafka clients."""
+        self._jobs.close()
+        self._forget()
+
+    def refuse_others(self) -> None:
+        """Raise Fenced when another driver has claimed the job."""
+        newest = self._jobs.last_batch(self._job)
+        if newest is None or newest.driver != self._name:
+            raise _fenced(self._job)
+
+    def _forget(self) -> None:
+        if self._driver is not None:
+            self._driver.close()
+            self._driver = None
+
+
+def _fenced(job: str) -> Fenced:
+    return Fenced(f"a newer driver claimed job {job}; this one ends", job=job)

@@ -1,0 +1,40 @@
+"""The state of one job, folded from the records of the control topics."""
+
+from __future__ import annotations
+
+from wasmline.control import control_topics
+from wasmline.control.deployment_spec import Deployment
+from wasmline.control.job_log import DriverClaim, JobOrder, LeaseWithdrawal
+from wasmline.documents import decode
+
+CONTROL_TOPICS = (control_topics.DEPLOYMENTS, control_topics.JOBS)
+"""The topics to follow; each has one partition."""
+
+
+class JobControlState:
+    """The newest order, claim, withdrawal and deployment among the records that it was told of. Pure."""
+
+    def __init__(self, job: str, transform: str) -> None:
+        self.order: JobOrder | None = None
+        self.claim: DriverClaim | None = None
+        self.withdrawal: LeaseWithdrawal | None = None
+        self.deployment: Deployment | None = None
+        self._job = job
+        self._transform = transform
+
+    def apply(self, topic: str, key: bytes | None, value: bytes | None) -> bool:
+        """Take note of a record, and say whether it is about this job. Raises UnsupportedSpecVersion."""
+        if key is None or value is None:
+            return False
+        match topic, key.decode(errors="replace"):
+            case control_topics.DEPLOYMENTS, name if name == self._transform:
+                self.deployment = decode(Deployment, value)
+            case control_topics.JOBS, name if name == self._job:
+                self.order = decode(JobOrder, value)
+            case control_topics.JOBS, name if name == f"{self._job}/batch":
+                self.claim = decode(DriverClaim, value)
+            case control_topics.JOBS, name if name == f"{self._job}/withdrawn":
+                self.withdrawal = decode(LeaseWithdrawal, value)
+            case _:
+                return False
+        return True

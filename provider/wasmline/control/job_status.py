@@ -1,0 +1,92 @@
+"""The state of a job: what is wanted of it, the last report of its run, and the status of its partitions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from wasmline.control.job_log import JobLog, JobOrder
+from wasmline.control.status_topic import StatusTopic
+from wasmline.errors import TopicNotFound
+from wasmline.jobs import JobReport
+from wasmline.kafka import KafkaConfig, Topics
+from wasmline.partition_status import PartitionStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionTotals:
+    """What the partitions of a job come to together; ``rate`` is in records per second."""
+
+    lag: int = 0
+    rate: float = 0.0
+    in_flight: int = 0
+    stuck_keys: int = 0
+    retries: int = 0
+    records_in: int = 0
+    records_out: int = 0
+    lost_offsets: int = 0
+    dead_letters: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, partitions: Iterable[PartitionStatus]) -> PartitionTotals:
+        """Return the sums over some partitions, the most frequent reason of dead letters first."""
+        known = list(partitions)
+        names = ("lag", "rate", "in_flight", "stuck_keys", "retries", "records_in", "records_out", "lost_offsets")
+        sums: dict[str, Any] = {name: sum(getattr(each, name) for each in known) for name in names}
+        letters: Counter[str] = Counter()
+        for each in known:
+            letters.update(each.dead_letters)
+        return cls(**sums, dead_letters=dict(letters.most_common()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobStatus:
+    """A job at one moment. ``report`` is None before its run's first; a training has no ``partitions``.
+
+    Of each partition it has what its driver said last, the lag as of now, and ``stopped`` where the run is over.
+    """
+
+    order: JobOrder
+    report: JobReport | None
+    partitions: tuple[PartitionStatus, ...]
+
+    @property
+    def ended(self) -> bool:
+        return self.report is not None and self.report.state.final
+
+
+class JobStatusReader:
+    """Reads how jobs stand. Not safe to share between threads; close it."""
+
+    def __init__(self, config: KafkaConfig) -> None:
+        self._jobs = JobLog(config)
+        self._status = StatusTopic(config)
+        self._topics = Topics(config)
+
+    def look(self, job: str) -> JobStatus:
+        """Return how ``job`` stands now. Raises JobNotFound."""
+        order = self._jobs.order(job)
+        report = self._jobs.report(job, order.spec.run)
+        standing = JobStatus(order=order, report=report, partitions=())
+        return replace(standing, partitions=tuple(self._partitions(job, over=standing.ended)))
+
+    def _partitions(self, job: str, *, over: bool) -> Iterable[PartitionStatus]:
+        known = self._status.of(job)
+        if not known:
+            return
+        try:
+            ends = self._topics.end_offsets(known[0].topic)
+        except TopicNotFound:
+            return
+        for each in known:
+            if each.partition in ends:
+                # What a driver that was killed said last is not so any more.
+                state = "stopped" if over and each.state in ("running", "paused") else each.state
+                yield replace(each, state=state, lag=max(0, ends[each.partition] - each.offset))
+
+    def close(self) -> None:
+        """Close the Kafka clients."""
+        self._jobs.close()
+        self._status.close()

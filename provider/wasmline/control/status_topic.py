@@ -1,0 +1,55 @@
+"""Reads and writes the status topic: partitions' statuses, and the log lines of guests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from operator import attrgetter
+
+from wasmline.control import control_topics
+from wasmline.documents import decode, encode
+from wasmline.kafka import CompactedTopic, KafkaConfig, RecordWriter
+from wasmline.partition_status import PartitionStatus
+
+
+class StatusTopic:
+    """Partition statuses by job and partition, and guest log lines by transform."""
+
+    def __init__(self, config: KafkaConfig) -> None:
+        control_topics.ensure(config)
+        self._topic = CompactedTopic(config, control_topics.STATUS)
+        self._writer = RecordWriter(config)
+
+    def write(self, statuses: Iterable[PartitionStatus]) -> None:
+        """Write one status a partition; returns when every in-sync replica has them."""
+        self._writer.write(
+            control_topics.STATUS,
+            ((f"{status.job}/{status.partition}".encode(), encode(status), [], None) for status in statuses),
+        )
+
+    def all(self) -> list[PartitionStatus]:
+        """Return the last status of every partition of every job, as of now, by job and partition."""
+        return self._decoded(b"")
+
+    def of(self, job: str) -> list[PartitionStatus]:
+        """Return the last status of every partition of the topic that one job read last, as of now, by partition."""
+        known = self._decoded(f"{job}/".encode())
+        topic = max(known, key=attrgetter("updated_ms")).topic if known else ""
+        return [status for status in known if status.topic == topic]
+
+    def write_logs(self, transform: str, lines: Iterable[str]) -> None:
+        """Append guest log lines of ``transform``."""
+        self._writer.write(control_topics.LOGS, ((transform.encode(), line.encode(), [], None) for line in lines))
+
+    def _decoded(self, prefix: bytes) -> list[PartitionStatus]:
+        table = self._topic.read()
+        statuses = [decode(PartitionStatus, value) for key, value in table.items() if key.startswith(prefix)]
+        return sorted(statuses, key=lambda status: (status.job, status.partition))
+
+    def rest(self) -> None:
+        """Let the connection for reading go, which polls; the next reading makes another."""
+        self._topic.close()
+
+    def close(self) -> None:
+        """Close the Kafka clients."""
+        self._writer.close()
+        self._topic.close()

@@ -1,0 +1,19 @@
+"""The error of a consumer that would lose records, or repeat them, by going on."""
+
+from __future__ import annotations
+
+from wasmline.errors import OffsetOutOfRange
+from wasmline.records import TopicPartition
+
+
+def removed_by_retention(partition: TopicPartition, offset: int, begin: int) -> OffsetOutOfRange:
+    """Return the error for records from ``offset`` on that retention has removed: the log begins at ``begin``."""
+    where = f"{partition.topic}-{partition.partition}"
+    text = f"{where} begins at {begin}, and is to be read from {offset} on: retention removed the records between"
+    return out_of_range(partition, offset, begin, text)
+
+
+def out_of_range(partition: TopicPartition, offset: int, start: int, text: str) -> OffsetOutOfRange:
+    """Return an error whose message, after ``text``, names the option that goes on all the same."""
+    text += ". To go on all the same, set fail_on_data_loss to false for a run: what is lost is counted as lost_offsets"
+    return OffsetOutOfRange(text, topic=partition.topic, partition=partition.partition, offset=offset, start=start)

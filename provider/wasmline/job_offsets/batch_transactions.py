@@ -1,0 +1,241 @@
+"""Transactions of batches: all that is written of a part of a batch, and how far its partition came, in one.
+
+The transactional id is that of the partition's virtual shard, whoever works on it, in either mode:
+an id that is a task's or an attempt's would fence nobody. The protocol: docs/protocols/exactly_once.md.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from types import TracebackType
+from typing import NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+
+from wasmline.consumer.backends.kafka import OPEN_TIMEOUT_S, delivery_failure, stable_read
+from wasmline.errors import BrokerUnavailable, HangingTransactionEnded, InvalidKafkaConfig, ProducerFenced
+from wasmline.kafka import librdkafka
+from wasmline.kafka.config import KafkaConfig
+from wasmline.kafka.error_mapping import mapped
+from wasmline.kafka.offset_store import LibrdkafkaOffsetStore
+from wasmline.kafka.producer import Record, enqueue
+from wasmline.kafka.transactional_producer import (
+    CLIENT_WARM_UP_S,
+    FENCED_CODES,
+    init_transactions,
+    retry,
+    transactional_producer,
+)
+from wasmline.records import CommittedOffset, TopicPartition, partition_names
+from wasmline.transactional_ids import shared_id
+
+PRODUCER_SETTINGS = {
+    "transaction.timeout.ms": "900000",  # the most that brokers allow by default: a batch has to end within it
+    "retry.backoff.ms": "1",
+    "retry.backoff.max.ms": "20",
+    "linger.ms": "5",
+    "message.max.bytes": str(32 << 20),  # the topic's own limit is the one that counts
+    "queue.buffering.max.messages": "1000000",
+    "queue.buffering.max.kbytes": "65536",
+    "socket.nagle.disable": "true",
+}
+
+COMMIT_TIMEOUT_S = 120.0
+"""Seconds that the end of a transaction may take: the last deliveries, the offsets, the commit."""
+
+ABORT_TIMEOUT_S = 5.0
+"""Seconds that are spent on ending a failed transaction, so that nobody waits for its time-out."""
+
+CLIENT_ENDED_CODES = (KafkaError._STATE, KafkaError._FATAL)
+"""What a producer answers once its transaction has failed, or it is fenced."""
+
+MAX_SPARE_PRODUCERS = 8
+"""Producers that a process keeps connected for the next batch; each has a few threads."""
+
+
+class BatchTransactions:
+    """Opens transactions for one group, one at a time; for one thread.
+
+    It keeps what is costly to make and safe to keep: a producer that is connected and has fenced nobody, for each
+    virtual shard lately worked on. ``settings`` are librdkafka's, for the producers.
+    """
+
+    def __init__(
+        self,
+        config: KafkaConfig,
+        group: str,
+        prefix: str,
+        settings: Mapping[str, str],
+        topics: Collection[str] = (),
+    ) -> None:
+        """``topics`` are those that are written to."""
+        self._config = config
+        self._group = group
+        self._prefix = prefix
+        self._settings = {**PRODUCER_SETTINGS, **settings}
+        self._topics = topics
+        self._offset_store = LibrdkafkaOffsetStore()
+        self._reader: Consumer | None = None
+        self._spares: dict[str, _Spare] = {}
+        """By transactional id."""
+        self.hangs: Counter[int] = Counter()
+        """By partition: how often it was held up by transactions whose markers a broker had lost."""
+
+    def open(self, partitions: Sequence[TopicPartition]) -> BatchTransaction:
+        """Fence whoever worked on their virtual shard before, and return the transaction of their next batch.
+
+        Leaving the transaction's context with an error throws every client away: the next attempt finds out from the
+        broker how things stand.
+        """
+        fenced = ProducerFenced(
+            f"another attempt works on {partition_names(partitions)} by now; this one has written nothing"
+        )
+        too_long = InvalidKafkaConfig(
+            "the brokers do not allow transactions of 15 minutes: set transaction.timeout.ms in your configuration "
+            "to no more than their transaction.max.timeout.ms, and to more than a batch takes",
+            key="transaction.timeout.ms",
+        )
+        codes = {**dict.fromkeys(FENCED_CODES, fenced), KafkaError.INVALID_TRANSACTION_TIMEOUT: too_long}
+        with mapped(self._config.bootstrap_servers, codes):
+            name = self._id(partitions)
+            reader = self._reader = self._reader or self._make_reader()
+            try:
+                client, progress = self._claim(name, partitions, reader)
+            except HangingTransactionEnded:
+                self.hangs.update(each.partition for each in partitions)
+                client, progress = self._claim(name, partitions, reader)
+            client.begin_transaction()
+        return BatchTransaction(self, self._config, partitions, progress, client, reader, self._offset_store)
+
+    def ready(self, partitions: Sequence[TopicPartition]) -> None:
+        """Connect a producer for the next batch of these partitions."""
+        while len(self._spares) >= MAX_SPARE_PRODUCERS:
+            self._spares.pop(next(iter(self._spares)))
+        name = self._id(partitions)
+        self._spares[name] = self._connect(name)
+
+    def close(self) -> None:
+        """Throw every client away."""
+        self._spares.clear()
+        if self._reader is not None:
+            librdkafka.close(self._reader)
+            self._reader = None
+
+    def _id(self, partitions: Sequence[TopicPartition]) -> str:
+        [name] = {shared_id(self._prefix, partition) for partition in partitions}
+        return name
+
+    def _claim(
+        self, name: str, partitions: Sequence[TopicPartition], reader: Consumer
+    ) -> tuple[Producer, Mapping[TopicPartition, CommittedOffset]]:
+        """Fence whoever had this id before, and return its newest producer and what the group has committed."""
+        spare = self._spares.pop(name, None) or self._connect(name)
+        deadline = time.monotonic() + OPEN_TIMEOUT_S
+        init_transactions(spare.client, deadline, max(0.0, spare.made + CLIENT_WARM_UP_S - time.monotonic()))
+
+        def read(timeout: float) -> Mapping[TopicPartition, CommittedOffset]:
+            return retry(partial(self._offset_store.committed, reader, partitions), time.monotonic() + timeout)
+
+        return spare.client, stable_read(self._config, self._group, [name], read, deadline, self._topics)
+
+    def _connect(self, name: str) -> _Spare:
+        # No delivery reports: a transaction fails with what a delivery failed with. And a callback that is under way
+        # when a fence is learnt of trips over the client's own exception.
+        return _Spare(transactional_producer(self._config, name, self._settings), time.monotonic())
+
+    def _make_reader(self) -> Consumer:
+        """Return a consumer that never joins the group: for its committed offsets, and as who sends them."""
+        fixed = {"group.id": self._group, "enable.auto.commit": "false", "isolation.level": "read_committed"}
+        return Consumer(self._config.client(**fixed))
+
+
+class _Spare(NamedTuple):
+    client: Producer
+    made: float
+
+
+class BatchTransaction:
+    """The open transaction of some partitions. ``progress`` is what the group had committed before; absent: nothing.
+
+    Methods raise ProducerFenced once another attempt has opened the partitions, OutputRefused or TopicNotFound for what
+    can never be written, BrokerUnavailable or KafkaError for an outcome that may be unknown.
+    """
+
+    def __init__(
+        self,
+        transactions: BatchTransactions,
+        config: KafkaConfig,
+        partitions: Sequence[TopicPartition],
+        progress: Mapping[TopicPartition, CommittedOffset],
+        client: Producer,
+        reader: Consumer,
+        offset_store: LibrdkafkaOffsetStore,
+    ) -> None:
+        self.progress = progress
+        self._transactions = transactions
+        self._config = config
+        self._partitions = partitions
+        self._client = client
+        self._reader = reader
+        self._offset_store = offset_store
+
+    def write(self, records: Iterable[tuple[str, Record]]) -> None:
+        """Hand records of topics to the producer, in order; waits while its queue is full."""
+        with self._explained():
+            try:
+                for topic, record in records:
+                    enqueue(self._client, topic, record, None)
+                self._client.poll(0)
+            except KafkaException as error:
+                if error.args[0].code() in CLIENT_ENDED_CODES:
+                    self._send(dict.fromkeys(self._partitions, CommittedOffset(0)), time.monotonic())  # raises why
+                raise
+
+    def commit(self, progress: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """Commit what was written together with ``progress``."""
+        deadline = time.monotonic() + COMMIT_TIMEOUT_S
+        with self._explained():
+            if left := self._client.flush(COMMIT_TIMEOUT_S):
+                servers = self._config.bootstrap_servers
+                text = f"{left} records of a batch of {self._name} were not taken by {servers} "
+                text += f"within {COMMIT_TIMEOUT_S:.0f} s"
+                raise BrokerUnavailable(text, bootstrap_servers=servers)
+            self._send(progress, deadline)
+            retry(self._client.commit_transaction, deadline)
+
+    def __enter__(self) -> BatchTransaction:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self._transactions.ready(self._partitions)
+            return
+        self._client.purge()
+        with suppress(KafkaException):  # it was fenced, or nobody answers: the next attempt's fence ends it
+            self._client.abort_transaction(ABORT_TIMEOUT_S)
+        self._transactions.close()
+
+    @property
+    def _name(self) -> str:
+        return partition_names(self._partitions)
+
+    def _send(self, progress: Mapping[TopicPartition, CommittedOffset], deadline: float) -> None:
+        member = self._reader.consumer_group_metadata()
+        retry(partial(self._offset_store.send_offsets, self._client, member, progress), deadline)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except KafkaException as exception:
+            error = exception.args[0]
+            if error.code() in FENCED_CODES:
+                text = f"another attempt has taken {self._name} over; nothing of this one was committed"
+                raise ProducerFenced(text) from exception
+            raise delivery_failure(self._config, f"a topic that {self._name} is written to", error) from exception

@@ -1,0 +1,75 @@
+"""The ends of topics at one moment, and a check whether a consumer has come that far."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from wasmline.consumer import ConsumerHealth
+from wasmline.errors import OffsetOutOfRange
+from wasmline.kafka import KafkaConfig, Topics, read_range
+from wasmline.records import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+
+def snapshot_end_offsets(
+    config: KafkaConfig, topics: Sequence[str], progress: Mapping[TopicPartition, int] | None = None
+) -> dict[TopicPartition, tuple[int, int]]:
+    """Return begin and end of each partition that holds anything, or whose log has lost what follows its ``progress``.
+
+    Raises TopicNotFound, BrokerUnavailable.
+    """
+    known = Topics(config)
+    ends = {}
+    for topic in topics:
+        begins = known.beginning_offsets(topic)
+        for partition, end in known.end_offsets(topic).items():
+            place = TopicPartition(topic, partition)
+            if min(begins[partition], (progress or {}).get(place, end)) < end:
+                ends[place] = (begins[partition], end)
+    return ends
+
+
+class CatchUpTarget:
+    """The committed records between begin and end of some partitions; told how far a consumer came by and by."""
+
+    def __init__(self, config: KafkaConfig, ends: Mapping[TopicPartition, tuple[int, int]]) -> None:
+        self._config = config
+        self._left = dict(ends)
+
+    def reached(self, health: ConsumerHealth, *, committed: bool = False) -> bool:
+        """Say whether all of them are done, of which a consumer tells by and by, as it is the only one of its group.
+
+        ``committed``: and whether the broker has all of it.
+        """
+        for each in health.partitions:
+            if not committed or each.settled == each.next_commit:
+                self._look(each.partition, each.next_commit, busy=each.incompletes > 0)
+        return not self._left
+
+    def passed(self, committed: Mapping[TopicPartition, int]) -> bool:
+        """Say whether all of them are done, as the committed offsets of the group tell."""
+        for partition, offset in committed.items():
+            self._look(partition, offset)
+        return not self._left
+
+    def _look(self, partition: TopicPartition, offset: int | None, *, busy: bool = False) -> None:
+        """Strike a partition off if nothing is left from an offset on but markers, which nobody is given.
+
+        Where the log does not have that offset any more, this is for whoever reads to find out.
+        """
+        if partition not in self._left:
+            return
+        begin, end = self._left[partition]
+        if offset is not None and offset < begin:
+            return
+        begin = begin if offset is None else offset
+        topic, number = partition
+        try:
+            if begin >= end or (
+                not busy and next(read_range(self._config, topic, {number: (begin, end)}), None) is None
+            ):
+                del self._left[partition]
+        except OffsetOutOfRange as error:
+            logger.warning("whether %s-%d is done is not known yet: %s", topic, number, error)

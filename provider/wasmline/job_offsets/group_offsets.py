@@ -1,0 +1,88 @@
+"""Reads the committed offsets of a job's group, which has no members, and names those that are lost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping
+from functools import partial
+
+from confluent_kafka import Consumer, KafkaError
+
+from wasmline.consumer.backends.kafka import REQUEST_TIMEOUT_S, stable_read
+from wasmline.errors import ProgressLost
+from wasmline.kafka import librdkafka
+from wasmline.kafka.config import KafkaConfig
+from wasmline.kafka.consumer_groups import group_in_use
+from wasmline.kafka.error_mapping import mapped
+from wasmline.kafka.offset_store import LibrdkafkaOffsetStore, OffsetsOnlyStore
+from wasmline.records import CommittedOffset, TopicPartition
+from wasmline.transactional_ids import shared_id
+
+
+class GroupOffsets:
+    """Reads the progress of a group without members as it is once every transaction that holds some is decided."""
+
+    def __init__(self, config: KafkaConfig, group: str, prefix: str, *, keeps_maps: bool) -> None:
+        """``prefix`` is that of the transactional ids under which the progress is written, all of them the caller's."""
+        self._config = config
+        self._group = group
+        self._prefix = prefix
+        self._offset_store = LibrdkafkaOffsetStore() if keeps_maps else OffsetsOnlyStore()
+        settings = {"group.id": group, "enable.auto.commit": "false", "isolation.level": "read_committed"}
+        with mapped(config.bootstrap_servers):
+            self._reader = Consumer(config.client(**settings))
+
+    def committed(
+        self, partitions: Collection[TopicPartition], limit: float = REQUEST_TIMEOUT_S
+    ) -> dict[TopicPartition, int]:
+        """Return the next offsets to read; partitions without a commit are absent.
+
+        Raises BrokerUnavailable where that is not decided within ``limit`` seconds.
+        """
+        return {partition: each.offset for partition, each in self.read(partitions, limit).items()}
+
+    def renew(self, partitions: Collection[TopicPartition]) -> None:
+        """Commit what is committed once more, as it is. Raises GroupInUse."""
+        found = self.read(partitions)
+        with mapped(self._config.bootstrap_servers, {KafkaError.UNKNOWN_MEMBER_ID: group_in_use(self._group)}):
+            self._offset_store.commit(self._reader, found, REQUEST_TIMEOUT_S)
+
+    def close(self) -> None:
+        """Close the client."""
+        librdkafka.close(self._reader)
+
+    def read(
+        self, partitions: Collection[TopicPartition], limit: float = REQUEST_TIMEOUT_S
+    ) -> Mapping[TopicPartition, CommittedOffset]:
+        """Return what ``committed`` does, with the maps."""
+        ids = {shared_id(self._prefix, partition) for partition in partitions}
+        with mapped(self._config.bootstrap_servers):
+            read = partial(self._offset_store.committed, self._reader, partitions)
+            return stable_read(self._config, self._group, ids, read, time.monotonic() + limit)
+
+
+def require_committed(
+    group: str, found: Mapping[TopicPartition, int | None], least: Mapping[TopicPartition, int]
+) -> None:
+    """Raise ProgressLost where what is committed is gone, or less than a job made of it."""
+    for (topic, partition), before in least.items():
+        offset = found.get(TopicPartition(topic, partition))
+        if offset is None or offset < before:
+            raise progress_lost(group, topic, partition, offset, before)
+
+
+def progress_lost(group: str, topic: str, partition: int, found: int | None, *before: int) -> ProgressLost:
+    """Return what a job ends with that ``found`` other progress than it made; None is none.
+
+    ``before`` is where it got to, where that is known: one offset, or one of two.
+    """
+    text = f"group {group} has {'nothing' if found is None else found} committed for {topic}-{partition}, "
+    text += f"and the job got to {' or '.join(map(str, before))}" if before else "where the job has been before"
+    text += (
+        ". Its offsets were moved, deleted, or expired, so that going on would repeat or lose records. Set them to "
+        "where the outputs end (kafka-consumer-groups --bootstrap-server HOST:PORT --execute --reset-offsets "
+        f"--group {group} --topic {topic}:{partition} --to-offset {before[0] if len(before) == 1 else 'N'}). "
+        "What parallel mode had finished above that offset runs again. To go on where the group is, whatever the job "
+        "has done, set fail_on_moved_progress to false for a run"
+    )
+    return ProgressLost(text, group=group, topic=topic, partition=partition, offset=found)

@@ -1,0 +1,115 @@
+"""Progress that is committed again now and then, so that it is not forgotten while nothing is read.
+
+Of a group without members a broker drops what was committed longer ago than ``offsets.retention.minutes``, a week by
+default, partition by partition.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable
+
+from wasmline.errors import WasmlineError
+from wasmline.job_offsets.group_offsets import GroupOffsets
+from wasmline.job_offsets.initial_offsets import offset_transactions
+from wasmline.jobs import JobSpec
+from wasmline.kafka import ConsumerGroups, KafkaConfig
+from wasmline.records import TopicPartition
+from wasmline.transactional_ids import virtual_shards
+
+logger = logging.getLogger(__name__)
+
+MAX_RENEWAL_INTERVAL_S = 12 * 3_600.0
+"""Seconds from one renewal to the next, at most."""
+
+RENEWALS_PER_RETENTION = 4
+"""How often progress is renewed at least before it would expire."""
+
+RETRY_INTERVAL_S = 600.0
+"""Seconds until one that failed is tried again."""
+
+
+class OffsetRenewer:
+    """Renews a streaming job's progress in its topic, for one driver. For one thread at a time."""
+
+    def __init__(self, config: KafkaConfig, topic: str, *, keeps_maps: bool = True, is_renewed: bool = False) -> None:
+        """``is_renewed``: it was done just now. Otherwise it is time at once: a driver may work for a minute a day."""
+        self._config = config
+        self._topic = topic
+        self._keeps_maps = keeps_maps
+        self._groups = ConsumerGroups(config)
+        self._renewed = time.monotonic() if is_renewed else None
+        self._due = 0.0
+
+    def keep(self, job: JobSpec, partitions: Iterable[int]) -> None:
+        """If it is time, commit what is committed of these partitions once more, as it is.
+
+        Call this while nobody works on them. With exactly-once, whoever does is fenced.
+        """
+        if time.monotonic() < self._due:
+            return
+        try:
+            if self._renewed is None:
+                renew_offsets(self._config, job, self._topic, partitions, keeps_maps=self._keeps_maps)
+                self._renewed = time.monotonic()
+            self._due, self._renewed = self._renewed + self.interval(), None
+        except WasmlineError as error:
+            logger.warning("the progress of job %s is renewed later, not now: %s", job.job, error)
+            self._due = time.monotonic() + RETRY_INTERVAL_S
+
+    def interval(self) -> float:
+        """Return the seconds from one renewal to the next."""
+        retention = self._groups.retention_s()
+        return (
+            MAX_RENEWAL_INTERVAL_S
+            if retention is None
+            else min(MAX_RENEWAL_INTERVAL_S, retention / RENEWALS_PER_RETENTION)
+        )
+
+
+def renew_offsets(
+    config: KafkaConfig,
+    job: JobSpec,
+    topic: str,
+    partitions: Iterable[int],
+    *,
+    keeps_maps: bool = True,
+    fences: bool | None = None,
+) -> None:
+    """Commit what is committed of these partitions once more, as it is; join a group that had members for a moment.
+
+    Which of both a broker asks for: see ``ConsumerGroups.had_members``. ``fences``, which None leaves to the job's
+    delivery: in transactions, so that what others left open is aborted and they commit nothing after it. Raises
+    GroupInUse.
+    """
+    groups = ConsumerGroups(config)
+    if groups.had_members(job.group):
+        logger.warning(
+            "a consumer has been subscribed with group %s, which keeps the progress of job %s: give it a group of its "
+            "own. That progress would expire however often it is committed, and is kept by joining the group at times",
+            job.group,
+            job.job,
+        )
+        groups.refuse_members(job.group)
+        groups.touch(job.group, topic)
+    is_exact = job.stream is not None and job.stream.delivery == "exactly_once"
+    if is_exact if fences is None else fences:
+        _transact(config, job, topic, partitions)
+    else:
+        progress = GroupOffsets(config, job.group, job.transactional_id, keeps_maps=keeps_maps)
+        try:
+            progress.renew([TopicPartition(topic, each) for each in partitions])
+        finally:
+            progress.close()
+
+
+def _transact(config: KafkaConfig, job: JobSpec, topic: str, partitions: Iterable[int]) -> None:
+    transactions = offset_transactions(config, job)
+    try:
+        for shard in virtual_shards(partitions):
+            with transactions.open([TopicPartition(topic, each) for each in shard]) as transaction:
+                if transaction.progress:
+                    transaction.commit(transaction.progress)
+    finally:
+        transactions.close()

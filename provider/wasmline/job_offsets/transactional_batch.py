@@ -1,0 +1,117 @@
+"""The parts of a batch, exactly once: what is left of them to do is run, and written in one transaction.
+
+Progress is compared and set in the transaction that holds the outputs, so it does not matter how many attempts there
+are, or whether the batch was done before. The protocol: docs/protocols/exactly_once.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from wasmline.errors import JobError
+from wasmline.job_offsets.batch_transactions import BatchTransactions
+from wasmline.kafka.producer import Record
+from wasmline.offset_maps import encode, parse
+from wasmline.records import CommittedOffset, TopicPartition, header_pairs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetRange:
+    """The offsets of a batch in one partition; ``end`` is excluded."""
+
+    source: TopicPartition
+    begin: int
+    end: int
+
+
+class CommittedRange(NamedTuple):
+    """What the group had committed of a partition before its part was carried out, and what it has now."""
+
+    found: int | None
+    left: int | None
+
+
+def process_and_commit(
+    parts: Sequence[OffsetRange],
+    batches: Iterable[pa.RecordBatch],
+    transactions: BatchTransactions,
+    transform: Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]],
+) -> dict[int, CommittedRange]:
+    """Do what is left of some parts and commit that they are done, outputs and progress together.
+
+    ``batches`` have a ``partition`` and an ``offset`` column and are the whole of these parts, which are of one virtual
+    shard; ``transform`` makes batches of PLACED_SCHEMA of each. Returns by partition what the group had committed and
+    has now; where one is gone, or was moved to before its part, nothing was done.
+
+    Raises JobError for records of other partitions, InvalidOffsetMetadata for progress that cannot be read, and what
+    ``transform`` and the transaction raise; then nothing was committed, or what was is found by the next run.
+    """
+    with transactions.open([part.source for part in parts]) as transaction:
+        progress = transaction.progress
+        found = {part.source.partition: each.offset if (each := progress.get(part.source)) else None for part in parts}
+        if any((at := found[part.source.partition]) is None or at < part.begin for part in parts):
+            return {partition: CommittedRange(at, at) for partition, at in found.items()}
+        left = {part.source.partition: RemainingOffsets(progress[part.source]) for part in parts}
+        for batch in batches:
+            todo = filter_unprocessed(batch, left)
+            if todo.num_rows:
+                for rows in transform(todo):
+                    transaction.write(_records(rows))
+        after = {part.source: left[part.source.partition].after(part.end) for part in parts}
+        if after != progress:
+            transaction.commit(after)
+        return {
+            part.source.partition: CommittedRange(found[part.source.partition], after[part.source].offset)
+            for part in parts
+        }
+
+
+class RemainingOffsets:
+    """What is not done of a partition, by the offset and the map that its group has committed.
+
+    The map is there when a key-parallel consumer worked on the partition before. Raises InvalidOffsetMetadata.
+    """
+
+    def __init__(self, progress: CommittedOffset) -> None:
+        self._highest, self._incompletes = parse(progress.metadata, progress.offset)
+
+    def among(self, offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Say which offsets are not done."""
+        todo = offsets > self._highest
+        return todo if todo.all() else todo | np.isin(offsets, np.array(self._incompletes, np.int64))
+
+    def after(self, end: int) -> CommittedOffset:
+        """Return the progress once everything below ``end`` is done; what was done above it stays done."""
+        if self._highest < end:
+            return CommittedOffset(end)
+        left = [offset for offset in self._incompletes if offset >= end]
+        base = left[0] if left else self._highest + 1
+        return CommittedOffset(base, encode(base, self._highest, left))
+
+
+def filter_unprocessed(batch: pa.RecordBatch, left: Mapping[int, RemainingOffsets]) -> pa.RecordBatch:
+    """Return the rows that are not done, by what remains of each partition. Raises JobError for another partition."""
+    partitions, offsets = (batch.column(name).to_numpy() for name in ("partition", "offset"))
+    todo = np.zeros(batch.num_rows, np.bool_)
+    for partition in np.unique(partitions).tolist():
+        if partition not in left:
+            raise JobError(
+                f"a task for partitions {list(left)} was given records of {partition}: exactly-once needs each "
+                "partition's range in one task, as the Kafka source plans it"
+            )
+        todo |= (partitions == partition) & left[partition].among(offsets)
+    return batch if todo.all() else batch.filter(pa.array(todo))
+
+
+def _records(rows: pa.RecordBatch) -> Iterator[tuple[str, Record]]:
+    names = ("topic", "key", "value", "timestamp")
+    topics, keys, values, timestamps = (rows.column(name).to_pylist() for name in names)
+    headers = header_pairs(rows.column("headers"))
+    for topic, key, value, pairs, timestamp in zip(topics, keys, values, headers, timestamps, strict=True):
+        yield topic, (key, value, pairs, timestamp)

@@ -1,0 +1,151 @@
+"""An admin client whose requests end in bounded time, with the reason why where there is one."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from wasmline.errors import BrokerUnavailable, WasmlineError
+from wasmline.errors import KafkaError as KafkaFailed
+from wasmline.kafka.config import KafkaConfig
+from wasmline.kafka.error_mapping import mapped
+
+T = TypeVar("T")
+
+Codes = Mapping[int, WasmlineError]
+"""What an error code means here."""
+
+REQUEST_TIMEOUT_S = 15.0
+"""Seconds that one request may take: more than a cluster needs to replace a lost node."""
+
+ATTEMPT_TIMEOUT_S = 3.0
+"""Seconds after which a request is made once more: one to a broker that has died is not answered, and not given up."""
+
+POLL_INTERVAL_S = 0.1
+
+RETRY_INTERVAL_S = 0.02
+"""Seconds until a cluster that is between two states is asked again."""
+
+COORDINATOR_REQUEST_TIMEOUT_S = 3_600.0
+"""Request timeout of what a group's coordinator is asked, longer than its client is kept. Once a request has timed out
+in librdkafka, the next connection to the coordinator aborts the process (its issue 4605), so that we wait ourselves."""
+
+PERMANENT_CODES = (KafkaError._AUTHENTICATION, KafkaError._SSL)
+"""Troubles that do not pass by waiting: wrong credentials, an unknown certificate."""
+
+
+class BoundedAdminClient:
+    """Waits for the client's answers. ``client`` is the admin client, alive for as long as this object."""
+
+    def __init__(self, config: KafkaConfig, timeout: float) -> None:
+        self.servers = config.bootstrap_servers
+        self.timeout = timeout
+        self._config = config
+        self._troubles: list[KafkaError] = []
+        self.client = self._connect()
+
+    def result(self, answer: Future[T], codes: Codes | None = None, *, limit: float = math.inf) -> T:
+        """Return what ``answer`` comes to; ``codes`` says what a particular error code means here.
+
+        Raises BrokerUnavailable when nobody answers in time, the client's or ``limit`` seconds, and KafkaError as soon
+        as the cluster refuses the connection.
+        """
+        deadline = time.monotonic() + limit
+        while True:
+            try:
+                with mapped(self.servers, codes):
+                    return answer.result(POLL_INTERVAL_S)
+            except BrokerUnavailable as error:
+                if error not in (codes or {}).values() and (trouble := self._trouble()):
+                    message = f"{error} Last trouble: {trouble.str()}"
+                    raise BrokerUnavailable(message, bootstrap_servers=self.servers) from error
+                raise
+            except TimeoutError:
+                trouble = self._passing_trouble()
+                if time.monotonic() > deadline:
+                    text = f"{self.servers} did not answer within {limit:.0f} s"
+                    text += f". Last trouble: {trouble.str()}" if trouble else ""
+                    raise BrokerUnavailable(text, bootstrap_servers=self.servers) from None
+
+    @property
+    def attempt(self) -> float:
+        """Seconds that one of several requests may take."""
+        return min(ATTEMPT_TIMEOUT_S, self.timeout)
+
+    def settled(
+        self,
+        ask: Callable[[Codes], T],
+        passing: Collection[int],
+        state: str,
+        *,
+        learns: bool = False,
+        renews: bool = False,
+    ) -> T:
+        """Ask again for as long as the answer is one of the ``passing`` codes, and return the one that is not.
+
+        ``ask`` is told what these codes mean. Raises BrokerUnavailable with ``state``, what the cluster is in, when
+        that has not passed in time. With ``learns`` no answer is asked again, too, and the client learns before who
+        leads by now: by itself it keeps to a leader or a controller that is gone. With ``renews`` so is it, by a new
+        client: the old one might carry out late what it was asked.
+        """
+        unsettled = BrokerUnavailable(state, bootstrap_servers=self.servers)
+        deadline = time.monotonic() + self.timeout
+        while True:
+            try:
+                return ask(dict.fromkeys(passing, unsettled))
+            except BrokerUnavailable as error:
+                if renews and error is not unsettled:
+                    self.client = self._connect()
+                if not (error is unsettled or learns or renews) or time.monotonic() > deadline:
+                    raise
+                time.sleep(RETRY_INTERVAL_S)
+            if learns:
+                with suppress(KafkaException):  # who does not answer this either is asked again
+                    self.client.list_topics(timeout=self.attempt)
+
+    def brokers(self) -> list[int]:
+        """Return the numbers of the brokers that are up. Raises BrokerUnavailable.
+
+        DescribeCluster is not asked: librdkafka aborts the process over its answer while every broker is fenced, as the
+        only one is for a while after it was killed.
+        """
+
+        def ask(codes: Codes) -> list[int]:
+            try:
+                with mapped(self.servers, codes):
+                    found = sorted(self.client.list_topics(timeout=self.attempt).brokers)
+            except BrokerUnavailable:
+                self._passing_trouble()
+                raise
+            if not found:
+                raise codes[KafkaError._PARTIAL]
+            return found
+
+        return self.settled(ask, (KafkaError._PARTIAL,), f"no broker of {self.servers} is ready", learns=True)
+
+    def _connect(self) -> AdminClient:
+        with mapped(self.servers):
+            # The list's own method and not one of ours: no cycle keeps the client's threads alive after us.
+            return AdminClient(self._config.client(error_cb=self._troubles.append))
+
+    def _passing_trouble(self) -> KafkaError | None:
+        """Return what ``_trouble`` does. Raises KafkaError where the cluster refuses the connection."""
+        trouble = self._trouble()
+        if trouble is not None and trouble.code() in PERMANENT_CODES:
+            raise KafkaFailed(f"{self.servers} refused the connection: {trouble.str()}") from None
+        return trouble
+
+    def _trouble(self) -> KafkaError | None:
+        """Return the last thing that went wrong with a connection; the client reports it when it is polled."""
+        self.client.poll(0)
+        told = [error for error in self._troubles if error.code() != KafkaError._ALL_BROKERS_DOWN]
+        self._troubles.clear()
+        self._troubles += told[-1:]
+        return told[-1] if told else None

@@ -1,0 +1,203 @@
+"""A compacted topic of one partition as a small replicated table: read to its end, write by compare-and-set."""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
+
+from wasmline.errors import BrokerUnavailable, Conflict, ProducerIdExpired
+from wasmline.kafka.admin_client import BoundedAdminClient
+from wasmline.kafka.config import KafkaConfig
+from wasmline.kafka.error_mapping import mapped
+from wasmline.kafka.log_offsets import log_offsets
+from wasmline.kafka.producer import bounded
+
+logger = logging.getLogger(__name__)
+
+REQUEST_TIMEOUT_S = 30.0
+"""Seconds that one read or write may take before the cluster counts as unavailable."""
+
+POLL_INTERVAL_S = 0.05
+
+FENCED_CODES = (
+    KafkaError._FENCED,
+    KafkaError.PRODUCER_FENCED,
+    KafkaError.INVALID_PRODUCER_EPOCH,
+    KafkaError.CONCURRENT_TRANSACTIONS,
+)
+
+PRODUCER_ID_EXPIRED_CODES = (KafkaError.INVALID_PRODUCER_ID_MAPPING, KafkaError.UNKNOWN_PRODUCER_ID)
+"""What a coordinator answers for a transactional.id that has expired."""
+
+
+class TransactionalWriter:
+    """Writes records atomically under one transactional.id; the newest writer of an id fences all earlier ones."""
+
+    def __init__(self, config: KafkaConfig, topic: str, transactional_id: str) -> None:
+        self._topic = topic
+        self._id = transactional_id
+        self._bootstrap = config.bootstrap_servers
+        # Low back-offs: a transaction that follows another waits one back-off for the first to end (100 ms by default).
+        settings = config.client(
+            **{
+                "transactional.id": transactional_id,
+                "transaction.timeout.ms": "10000",  # a writer that died holds everybody's reads up no longer
+                "retry.backoff.ms": "5",
+                "retry.backoff.max.ms": "50",
+                "linger.ms": "0",
+            }
+        )
+        with self._fencing():
+            self._producer = Producer(bounded(settings))
+            self._producer.init_transactions(REQUEST_TIMEOUT_S)
+
+    def write(self, records: Mapping[bytes, bytes | None]) -> None:
+        """Write ``records`` in one transaction. After a failure this writer cannot be used any more.
+
+        Raises Conflict when a newer writer took the id over, ProducerIdExpired when the cluster forgot this one, and
+        BrokerUnavailable when the cluster did not take them in time.
+        """
+        undelivered: list[KafkaError] = []
+
+        def delivered(error: KafkaError | None, _: Message) -> None:
+            if error is not None:
+                undelivered.append(error)
+
+        with self._fencing():
+            self._producer.begin_transaction()
+            for key, value in records.items():
+                self._producer.produce(self._topic, key=key, value=value, on_delivery=delivered)
+            try:
+                self._producer.commit_transaction(REQUEST_TIMEOUT_S)
+            except KafkaException as error:
+                self._producer.poll(0)
+                if undelivered and error.args[0].code() == KafkaError._INCONSISTENT:
+                    raise KafkaException(undelivered[0]) from error
+                raise
+
+    def close(self) -> None:
+        """End the client; a transaction left open is aborted by the id's next writer."""
+        self._producer.purge()
+
+    def _fencing(self) -> AbstractContextManager[None]:
+        conflict = Conflict(f"another writer took {self._id} over in {self._topic}", name=self._id, generation=None)
+        expired = ProducerIdExpired(f"{self._bootstrap} has forgotten the producer {self._id}: make another")
+        return mapped(
+            self._bootstrap,
+            {**dict.fromkeys(FENCED_CODES, conflict), **dict.fromkeys(PRODUCER_ID_EXPIRED_CODES, expired)},
+        )
+
+
+class CompactedTopic:
+    """The latest value of each key, read_committed. Not safe to share between threads.
+
+    With ``keep``, only keys for which it returns true are held in memory.
+    """
+
+    def __init__(self, config: KafkaConfig, topic: str, *, keep: Callable[[bytes], bool] | None = None) -> None:
+        self._config = config
+        self._topic = topic
+        self._keep = keep
+        self._view: dict[bytes, bytes] = {}
+        self._end = -1
+        self._clients: tuple[Consumer, BoundedAdminClient] | None = None
+
+    def read(self) -> dict[bytes, bytes]:
+        """Return the table with every write that was acknowledged before this call. A deleted key is absent.
+
+        A transaction is acknowledged before its records can be read, and another's open one hides what follows it: so
+        this reads to the last record written, and waits for what is open there to be decided.
+        """
+        with mapped(self._config.bootstrap_servers):
+            consumer, admin = self._clients or self._open()
+            partition = TopicPartition(self._topic, 0)
+            latest = {partition: OffsetSpec.latest()}  # type: ignore[no-untyped-call]
+            end = log_offsets(admin, latest, IsolationLevel.READ_UNCOMMITTED)[0]
+            if end < self._end:  # the topic was deleted and made anew
+                self.close()
+                consumer, admin = self._open()
+            self._follow(consumer, end)
+            return dict(self._view)
+
+    def compare_and_set(
+        self, transactional_id: str, decide: Callable[[dict[bytes, bytes]], Mapping[bytes, bytes | None]]
+    ) -> Mapping[bytes, bytes | None]:
+        """Fence every other writer of ``transactional_id``, read the table, and write what ``decide`` makes of it.
+
+        Returns what was written. ``decide`` may raise to leave things as they are. Raises Conflict when another writer
+        of the id came in between.
+        """
+        writer = TransactionalWriter(self._config, self._topic, transactional_id)
+        try:
+            written = decide(self.read())
+            writer.write(written)
+            return written
+        finally:
+            writer.close()
+
+    def close(self) -> None:
+        """Close the client; a later read opens another."""
+        if self._clients is not None:
+            self._clients[0].close()
+            self._clients = None
+
+    def _open(self) -> tuple[Consumer, BoundedAdminClient]:
+        consumer = Consumer(
+            self._config.client(
+                **{
+                    "group.id": f"wasmline.table.{uuid.uuid4()}",  # demanded by the client, never joined
+                    "enable.auto.commit": "false",
+                    "isolation.level": "read_committed",
+                    "enable.partition.eof": "true",
+                    "auto.offset.reset": "earliest",
+                    "fetch.wait.max.ms": "50",
+                }
+            )
+        )
+        admin = BoundedAdminClient(self._config, REQUEST_TIMEOUT_S)
+        for client in (admin.client, consumer):  # one that has not found its brokers may keep who asks for seconds
+            client.list_topics(self._topic, timeout=REQUEST_TIMEOUT_S)
+        self._view, self._end = {}, -1
+        consumer.assign([TopicPartition(self._topic, 0, 0)])
+        self._clients = consumer, admin
+        return self._clients
+
+    def _follow(self, consumer: Consumer, end: int) -> None:
+        """Consume up to ``end``, as the end-of-partition event tells it: markers take offsets without being records."""
+        deadline = time.monotonic() + REQUEST_TIMEOUT_S
+        while self._end < end:
+            if time.monotonic() > deadline:
+                servers = self._config.bootstrap_servers
+                text = f"{servers} did not let {self._topic} be read to offset {end} within {REQUEST_TIMEOUT_S:.0f} s"
+                raise BrokerUnavailable(text, bootstrap_servers=servers)
+            for message in consumer.consume(500, timeout=POLL_INTERVAL_S):
+                self._apply(message)
+
+    def _apply(self, message: Message) -> None:
+        error, key, value = message.error(), message.key(), message.value()
+        if error is not None and error.code() != KafkaError._PARTITION_EOF:
+            raise KafkaException(error)
+        if error is not None:
+            self._end = message.offset() or 0
+        elif key is None:
+            logger.warning("%s holds a record without a key at offset %s", self._topic, message.offset())
+        elif self._keep is not None and not self._keep(key):
+            return
+        elif value is None:
+            self._view.pop(key, None)
+        else:
+            self._view[key] = value

@@ -1,0 +1,174 @@
+"""Committed offsets of consumer groups, read and written from outside the group."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+import confluent_kafka
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException
+from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]  # public, though not in its __all__
+
+from wasmline.errors import BrokerUnavailable, GroupInUse, NotAuthorized
+from wasmline.kafka.admin_client import COORDINATOR_REQUEST_TIMEOUT_S, REQUEST_TIMEOUT_S, BoundedAdminClient, Codes
+from wasmline.kafka.config import KafkaConfig
+from wasmline.kafka.error_mapping import mapped
+from wasmline.kafka.offset_store import OffsetsOnlyStore
+from wasmline.kafka.topics import Topics
+from wasmline.records import CommittedOffset, TopicPartition
+
+T = TypeVar("T")
+
+LOADING_CODES = (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.NOT_COORDINATOR)
+"""What a broker answers that has just become the group's coordinator."""
+
+
+RENEWAL_CLIENT = "wasmline-renewal"
+"""The client.id of ``touch``, by which it is told from others that subscribe with a job's group."""
+
+POLL_INTERVAL_S = 0.05
+
+
+class ConsumerGroups:
+    """What groups have committed. For one thread; methods raise BrokerUnavailable when no broker answers in time."""
+
+    def __init__(self, config: KafkaConfig, *, timeout: float = REQUEST_TIMEOUT_S) -> None:
+        self._config = config
+        self._timeout = timeout
+        self._topics = Topics(config, timeout=timeout)
+        self._admin = BoundedAdminClient(config, timeout)
+        self._readers: dict[str, Consumer] = {}
+        """By group."""
+
+    def committed(self, group: str, topic: str) -> dict[int, int]:
+        """Return the next offset to read by partition; partitions without a commit are absent. Raises TopicNotFound."""
+        asked = [TopicPartition(topic, each) for each in range(self._topics.describe(topic).partitions)]
+        reader = self._reader(group)
+
+        def ask(codes: Codes) -> dict[TopicPartition, CommittedOffset]:
+            with mapped(self._admin.servers, codes):
+                return OffsetsOnlyStore().committed(reader, asked, self._admin.attempt)
+
+        return {partition.partition: each.offset for partition, each in self._once_loaded(group, ask).items()}
+
+    def _reader(self, group: str) -> Consumer:
+        """Return a consumer that never joins: librdkafka's ListConsumerGroupOffsets reads memory that is not its own
+        where a broker is not the coordinator any more (its issue 5040)."""
+        if group not in self._readers:
+            settings = {"group.id": group, "enable.auto.commit": "false", "isolation.level": "read_uncommitted"}
+            with mapped(self._admin.servers):
+                self._readers[group] = Consumer(self._config.client(**settings))
+        return self._readers[group]
+
+    def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit the next offsets to read for a group without members; the group need not exist yet.
+
+        Raises GroupInUse while consumers are subscribed with this group: they own its offsets.
+        """
+        wanted = [
+            confluent_kafka.TopicPartition(partition.topic, partition.partition, offset)
+            for partition, offset in offsets.items()
+        ]
+        request = [ConsumerGroupTopicPartitions(group, wanted)]
+
+        def ask(codes: Codes) -> None:
+            answers = self._admin.client.alter_consumer_group_offsets(
+                request, request_timeout=COORDINATOR_REQUEST_TIMEOUT_S
+            )
+            self._check(answers[group], {**codes, KafkaError.UNKNOWN_MEMBER_ID: group_in_use(group)})
+
+        self._once_loaded(group, ask)
+
+    def refuse_members(self, group: str) -> None:
+        """Raise GroupInUse if consumers are subscribed with this group. A group that is not there has none.
+
+        The broker takes a transaction's offsets for a group beside those of its members, so whoever commits without
+        being a member looks first.
+        """
+        found = [each for each in self._describe(group).members or () if each.client_id != RENEWAL_CLIENT]
+        if members := tuple(f"{member.client_id} on {member.host}" for member in found):
+            raise group_in_use(group, members)
+
+    def had_members(self, group: str) -> bool:
+        """Return whether consumers have been subscribed with this group.
+
+        All offsets of a classic group that had members expire together, counted from when the last one left, whatever
+        was committed since. Offsets of one that never had any expire by themselves, each counted from its commit:
+        https://cwiki.apache.org/confluence/display/KAFKA/KIP-211%3A+Revise+Expiration+Semantics+of+Consumer+Group+Offsets
+        """
+        described = self._describe(group)
+        is_classic = getattr(described.type, "name", "CLASSIC") == "CLASSIC"
+        return is_classic and not described.is_simple_consumer_group
+
+    def touch(self, group: str, topic: str) -> None:
+        """Join a group that had members and leave it, so that the time until its offsets expire begins anew.
+
+        Nothing is read or committed. Meanwhile only transactions can commit offsets for the group. Raises
+        BrokerUnavailable.
+        """
+        joined: list[object] = []
+
+        def assigned(consumer: Consumer, partitions: object) -> None:
+            consumer.assign([])
+            joined.append(partitions)
+
+        settings = {"group.id": group, "client.id": RENEWAL_CLIENT, "enable.auto.commit": "false"}
+        with mapped(self._admin.servers):
+            consumer = Consumer(self._config.client(**settings))
+            try:
+                consumer.subscribe([topic], on_assign=assigned)
+                deadline = time.monotonic() + self._timeout
+                while not joined:
+                    consumer.poll(POLL_INTERVAL_S)
+                    if time.monotonic() > deadline:
+                        text = f"{self._admin.servers} did not let group {group} be joined in {self._timeout:.0f} s"
+                        raise BrokerUnavailable(text, bootstrap_servers=self._admin.servers)
+            finally:
+                consumer.close()
+
+    def retention_s(self) -> float | None:
+        """Return for how many seconds committed offsets are kept; None where this client may not ask for it.
+
+        It is ``offsets.retention.minutes`` of one broker: a cluster whose brokers differ in it has no answer.
+        """
+
+        def ask(_: Codes) -> float:
+            broker = ConfigResource(ConfigResource.Type.BROKER, str(self._admin.brokers()[0]))
+            answers = self._admin.client.describe_configs([broker], request_timeout=self._admin.attempt)
+            return 60.0 * float(self._admin.result(answers[broker])["offsets.retention.minutes"].value)
+
+        try:
+            return self._admin.settled(ask, (), "", learns=True)
+        except NotAuthorized:
+            return None
+
+    def _describe(self, group: str) -> Any:
+        def ask(codes: Codes) -> Any:
+            answers = self._admin.client.describe_consumer_groups(
+                [group], request_timeout=COORDINATOR_REQUEST_TIMEOUT_S
+            )
+            return self._admin.result(answers[group], codes, limit=self._admin.attempt)
+
+        return self._once_loaded(group, ask)
+
+    def _once_loaded(self, group: str, ask: Callable[[Codes], T]) -> T:
+        return self._admin.settled(
+            ask, LOADING_CODES, f"{self._admin.servers} has not loaded group {group}", renews=True
+        )
+
+    def _check(self, answer: Future[ConsumerGroupTopicPartitions], codes: Codes) -> None:
+        partitions = self._admin.result(answer, codes, limit=self._admin.attempt).topic_partitions or []
+        with mapped(self._admin.servers, codes):
+            for partition in partitions:
+                if partition.error is not None:
+                    raise KafkaException(partition.error)
+
+
+def group_in_use(group: str, members: tuple[str, ...] = ()) -> GroupInUse:
+    """Return what a job ends with whose group somebody is subscribed with."""
+    who = f": {', '.join(members)}" if members else ""
+    text = f"group {group} keeps a job's progress, and somebody reads with it{who}. "
+    text += "Stop these consumers, or let them use a group of their own"
+    return GroupInUse(text, group=group, members=members)

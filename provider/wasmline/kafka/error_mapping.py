@@ -1,0 +1,85 @@
+"""The one place where the Kafka client's errors become ours."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from confluent_kafka import KafkaError, KafkaException
+
+from wasmline.errors import BrokerUnavailable, InvalidKafkaConfig, NotAuthorized, WasmlineError
+from wasmline.errors import KafkaError as KafkaFailed
+
+UNREACHABLE_CODES = (
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TRANSPORT,
+    KafkaError._DESTROY_BROKER,
+    KafkaError._RESOLVE,
+    KafkaError._TIMED_OUT,
+    KafkaError._TIMED_OUT_QUEUE,
+    KafkaError._WAIT_COORD,
+    KafkaError._MSG_TIMED_OUT,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+)
+
+LEADERLESS_CODES = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+)
+"""What is answered for a partition that is new, or whose leader has just gone: for a moment."""
+
+CHANGING_CODES = (
+    *LEADERLESS_CODES,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.BROKER_NOT_AVAILABLE,
+    KafkaError.REPLICA_NOT_AVAILABLE,
+    KafkaError.NOT_CONTROLLER,
+    KafkaError.NETWORK_EXCEPTION,
+    KafkaError.NOT_ENOUGH_REPLICAS,
+    KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    KafkaError.CONCURRENT_TRANSACTIONS,
+    KafkaError.UNSTABLE_OFFSET_COMMIT,
+)
+"""What a cluster answers while it replaces a broker."""
+
+DENIED_CODES = (
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+)
+
+SETTING = re.compile(r"\b([a-z_]+(?:\.[a-z_]+)+)\b")
+"""Where librdkafka names the setting that it objects to."""
+
+
+@contextmanager
+def mapped(bootstrap_servers: str, codes: Mapping[int, WasmlineError] | None = None) -> Iterator[None]:
+    """Raise the client's exceptions as errors of our tree; ``codes`` says what a particular code means here."""
+    try:
+        yield
+    except KafkaException as exception:
+        error = exception.args[0]
+        known = (codes or {}).get(error.code())
+        if known is not None:
+            raise known from exception
+        if error.code() in UNREACHABLE_CODES:
+            message = f"no broker of {bootstrap_servers} answered ({error.str()}): is Kafka up, is the address right?"
+            raise BrokerUnavailable(message, bootstrap_servers=bootstrap_servers) from exception
+        if error.code() in CHANGING_CODES:
+            message = f"{bootstrap_servers} has a broker too few for now ({error.str()})"
+            raise BrokerUnavailable(message, bootstrap_servers=bootstrap_servers) from exception
+        if error.code() in DENIED_CODES:
+            raise NotAuthorized(f"{bootstrap_servers} does not permit this: {error.str()}") from exception
+        if error.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+            message = f"{bootstrap_servers} allows no transaction of that length ({error.str()}): lower it"
+            raise InvalidKafkaConfig(message, key="transaction.timeout.ms") from exception
+        if error.code() == KafkaError._INVALID_ARG and (setting := SETTING.search(error.str())):
+            raise InvalidKafkaConfig(f"{error.str()}: correct the Kafka configuration", key=setting[1]) from exception
+        raise KafkaFailed(f"{bootstrap_servers} refused: {error.str()} ({error.name()})") from exception

@@ -1,0 +1,315 @@
+"""Committed offsets with their metadata, byte for byte: what confluent-kafka's own methods cannot carry.
+
+confluent-kafka 2.16.1 sends metadata with the terminator of its C string and reads it past its end, so that a map of
+finished records neither reaches the Java library whole nor comes back from it. ``LibrdkafkaOffsetStore`` calls the
+librdkafka which that package has loaded already; ``OffsetsOnlyStore`` keeps offsets and drops metadata. The fifth of
+docs/decisions says why, and when this module goes.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import confluent_kafka
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+
+from wasmline.errors import BrokerUnavailable, ClientClosed, InexactMetadata, NotAuthorized, TopicNotFound
+from wasmline.errors import KafkaError as KafkaFailed
+from wasmline.kafka.admin_client import COORDINATOR_REQUEST_TIMEOUT_S, BoundedAdminClient
+from wasmline.kafka.config import KafkaConfig
+from wasmline.kafka.error_mapping import mapped
+from wasmline.kafka.librdkafka import NO_CALLBACK, Entry, Librdkafka, entries_of
+from wasmline.records import CommittedOffset, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+REQUEST_TIMEOUT_S = 15.0
+"""Seconds that one request may take."""
+
+ISSUE_URL = "https://github.com/confluentinc/confluent-kafka-python/issues"
+
+SELF_TEST_LENGTH = 24
+"""A length at which the client's own methods never gave metadata back as it was."""
+
+
+class OffsetStore(Protocol):
+    """Reads and writes what a group has committed.
+
+    Errors are the client's KafkaException, with the code and the flags ``retriable``, ``txn_requires_abort`` and
+    ``fatal`` that librdkafka gave; ``wasmline.kafka.error_mapping.mapped`` makes them ours. A closed client raises
+    ClientClosed. Times are in seconds. Several threads may call at once; ``wasmline.kafka.librdkafka.close`` ends a
+    client that they may be using.
+    """
+
+    keeps_metadata: bool
+    """Whether metadata is kept exactly. If not it is neither written nor read, and without a map exactly-once cannot be
+    promised for what finished out of order."""
+
+    def committed(
+        self, consumer: Consumer, partitions: Iterable[TopicPartition], timeout: float = REQUEST_TIMEOUT_S
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """Return what the consumer's group has committed; partitions without a commit are absent.
+
+        Under ``isolation.level=read_committed`` this waits for the transactions that hold offsets of the group, and
+        raises _TIMED_OUT rather than return what was there before them. One NUL at the end of metadata is dropped:
+        clients with the defect wrote it.
+        """
+        ...
+
+    def commit(
+        self, consumer: Consumer, offsets: Mapping[TopicPartition, CommittedOffset], timeout: float = REQUEST_TIMEOUT_S
+    ) -> None:
+        """Commit for the consumer's group, as the member it is or as none, and return when the broker has it.
+
+        When a partition is refused, the others may be committed. After _TIMED_OUT the commit may still be carried out,
+        and the end of the consumer waits for that for up to ``session.timeout.ms``.
+        """
+        ...
+
+    def send_offsets(
+        self,
+        producer: Producer,
+        group_metadata: Any,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        timeout: float = REQUEST_TIMEOUT_S,
+    ) -> None:
+        """Make offsets part of the producer's open transaction.
+
+        ``group_metadata`` is what ``Consumer.consumer_group_metadata()`` returned. A broker that is connected and does
+        not answer is waited for during the producer's ``socket.timeout.ms`` (a minute by default), however short
+        ``timeout`` is.
+        """
+        ...
+
+
+def select_offset_store(
+    config: KafkaConfig, group: str, partition: TopicPartition, *, timeout: float = REQUEST_TIMEOUT_S
+) -> OffsetStore:
+    """Return the exact store once the self-test passed on this cluster, else that of offsets alone, with a warning.
+
+    Where the cluster does not permit the scratch group of the self test, the client's own release has to do.
+    ``partition`` is one that the group will read. Raises BrokerUnavailable when no broker answers and TopicNotFound for
+    a partition that is not there: these say nothing about the client.
+    """
+    try:
+        offset_store = LibrdkafkaOffsetStore()
+        self_test(offset_store, config, group, partition, timeout=timeout)
+    except BrokerUnavailable:
+        raise
+    except NotAuthorized as error:
+        logger.info("exact commit metadata is not tested on this cluster: %s", error)
+        return offset_store
+    except KafkaFailed as error:
+        logger.warning(
+            "offsets of group %s are committed without metadata, because: %s. What finished out of order runs again "
+            "after a restart, and maps of other clients are not read. If there is nothing to correct, report it at %s",
+            group,
+            error,
+            ISSUE_URL,
+        )
+        return OffsetsOnlyStore()
+    return offset_store
+
+
+def self_test(
+    offset_store: OffsetStore,
+    config: KafkaConfig,
+    group: str,
+    partition: TopicPartition,
+    *,
+    timeout: float = REQUEST_TIMEOUT_S,
+) -> None:
+    """Commit metadata to a scratch group and read it back; raise InexactMetadata when it is not the same.
+
+    Raises TopicNotFound, BrokerUnavailable or KafkaError when that cannot be done. The group's name is new and begins
+    with ``<group>.self-test.``, so that permissions by prefix cover it; it is deleted afterwards where that is
+    permitted, and else expires. No record is read, and ``group`` is not touched.
+    """
+    scratch = f"{group}.self-test.{uuid.uuid4().hex}"
+    written = CommittedOffset(0, secrets.token_hex(SELF_TEST_LENGTH // 2))
+    missing = TopicNotFound(f"there is no {partition} on {config.bootstrap_servers}", topic=partition.topic)
+    with mapped(config.bootstrap_servers, {KafkaError.UNKNOWN_TOPIC_OR_PART: missing}):
+        consumer = Consumer(config.client(**{"group.id": scratch, "enable.auto.commit": "false"}))
+        try:
+            # A read ends in time where nobody answers; a commit under way would hold the close up.
+            offset_store.committed(consumer, [partition], timeout)
+            offset_store.commit(consumer, {partition: written}, timeout)
+            read = offset_store.committed(consumer, [partition], timeout).get(partition)
+        finally:
+            consumer.close()
+    _delete_group(config, scratch, timeout)
+    if read != written:
+        servers = config.bootstrap_servers
+        raise InexactMetadata(f"{written} was committed to {partition} on {servers}, and {read} came back")
+
+
+def _delete_group(config: KafkaConfig, group: str, timeout: float) -> None:
+    admin = BoundedAdminClient(config, timeout)
+    try:
+        admin.result(
+            admin.client.delete_consumer_groups([group], request_timeout=COORDINATOR_REQUEST_TIMEOUT_S)[group],
+            limit=timeout,
+        )
+    except KafkaFailed as error:
+        logger.debug("group %s is left to expire: %s", group, error)
+
+
+class LibrdkafkaOffsetStore:
+    """Calls librdkafka itself. Making one raises InexactMetadata where that is not known to be safe."""
+
+    keeps_metadata = True
+
+    def __init__(self) -> None:
+        self._library = Librdkafka()
+
+    def committed(
+        self, consumer: Consumer, partitions: Iterable[TopicPartition], timeout: float = REQUEST_TIMEOUT_S
+    ) -> dict[TopicPartition, CommittedOffset]:
+        asked = [Entry(*partition) for partition in dict.fromkeys(partitions)]
+        with self._library.lent(consumer) as handle, self._library.partitions(asked) as made:
+            if not asked:
+                return {}
+            code = self._library["committed"](handle, made, _milliseconds(timeout))
+            if code == KafkaError._TIMED_OUT:
+                message = f"no committed offsets within {timeout:g} s: no broker answered, or a transaction holds them"
+                raise KafkaException(KafkaError(code, message))
+            if code:
+                raise KafkaException(KafkaError(code))
+            answers = entries_of(made)
+        _raise_first(answers)
+        return {
+            TopicPartition(each.topic, each.partition): CommittedOffset(each.offset, _text(each.metadata))
+            for each in answers
+            if each.offset >= 0
+        }
+
+    def commit(
+        self, consumer: Consumer, offsets: Mapping[TopicPartition, CommittedOffset], timeout: float = REQUEST_TIMEOUT_S
+    ) -> None:
+        with self._library.lent(consumer, is_last=True) as handle:
+            if offsets:
+                self._commit(handle, offsets, timeout)
+
+    def _commit(self, handle: int, offsets: Mapping[TopicPartition, CommittedOffset], timeout: float) -> None:
+        # rd_kafka_commit waits without limit; a late answer goes down with this queue.
+        queue = self._library["queue_new"](handle)
+        try:
+            with self._library.partitions(_entries(offsets)) as made:
+                if code := self._library["commit_queue"](handle, made, queue, NO_CALLBACK, None):
+                    raise KafkaException(KafkaError(code))
+            event = self._library["queue_poll"](queue, _milliseconds(timeout))
+            if not event:
+                message = f"the commit was not answered within {timeout:g} s and may still be carried out"
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, message))
+            code = self._library["event_error"](event)
+            answers = entries_of(self._library["event_topic_partition_list"](event))
+            self._library["event_destroy"](event)
+        finally:
+            self._library["queue_destroy"](queue)
+        _raise_first(answers)
+        if code:
+            raise KafkaException(KafkaError(code))
+
+    def send_offsets(
+        self,
+        producer: Producer,
+        group_metadata: Any,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        timeout: float = REQUEST_TIMEOUT_S,
+    ) -> None:
+        with self._library.lent(producer) as handle:
+            if offsets:
+                self._send(handle, group_metadata, offsets, timeout)
+
+    def _send(
+        self, handle: int, group_metadata: Any, offsets: Mapping[TopicPartition, CommittedOffset], timeout: float
+    ) -> None:
+        with self._library.group(group_metadata) as group, self._library.partitions(_entries(offsets)) as made:
+            error = self._library["send_offsets_to_transaction"](handle, made, group, _milliseconds(timeout))
+            self._library.check(error)
+
+
+class OffsetsOnlyStore:
+    """The client's own methods, with offsets only.
+
+    They give ``commit`` no time limit: the client gives up after ``session.timeout.ms`` without a coordinator.
+    """
+
+    keeps_metadata = False
+
+    def committed(
+        self, consumer: Consumer, partitions: Iterable[TopicPartition], timeout: float = REQUEST_TIMEOUT_S
+    ) -> dict[TopicPartition, CommittedOffset]:
+        asked = [confluent_kafka.TopicPartition(*partition) for partition in partitions]
+        if not asked:
+            return {}
+        with _open_client():
+            answers = _answers(consumer.committed(asked, timeout=timeout))
+        _raise_first(answers)
+        return {
+            TopicPartition(each.topic, each.partition): CommittedOffset(each.offset)
+            for each in answers
+            if each.offset >= 0
+        }
+
+    def commit(
+        self, consumer: Consumer, offsets: Mapping[TopicPartition, CommittedOffset], timeout: float = REQUEST_TIMEOUT_S
+    ) -> None:
+        if offsets:
+            with _open_client():
+                answers = consumer.commit(offsets=_without_metadata(offsets), asynchronous=False)
+            _raise_first(_answers(answers))
+
+    def send_offsets(
+        self,
+        producer: Producer,
+        group_metadata: Any,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        timeout: float = REQUEST_TIMEOUT_S,
+    ) -> None:
+        if offsets:
+            with _open_client():
+                producer.send_offsets_to_transaction(_without_metadata(offsets), group_metadata, timeout)
+
+
+@contextmanager
+def _open_client() -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:  # the client's way to say that it is closed
+        raise ClientClosed(f"{error}: commit before the client is closed") from error
+
+
+def _without_metadata(offsets: Mapping[TopicPartition, CommittedOffset]) -> list[confluent_kafka.TopicPartition]:
+    return [confluent_kafka.TopicPartition(*partition, each.offset) for partition, each in offsets.items()]
+
+
+def _answers(partitions: Iterable[confluent_kafka.TopicPartition] | None) -> list[Entry]:
+    errors = ((each, 0 if each.error is None else each.error.code()) for each in partitions or ())
+    return [Entry(each.topic, each.partition, each.offset, error=error) for each, error in errors]
+
+
+def _entries(offsets: Mapping[TopicPartition, CommittedOffset]) -> list[Entry]:
+    return [Entry(*partition, each.offset, each.metadata.encode()) for partition, each in offsets.items()]
+
+
+def _raise_first(answers: Iterable[Entry]) -> None:
+    for each in answers:
+        if each.error:
+            raise KafkaException(
+                KafkaError(each.error, f"{each.topic} [{each.partition}]: {KafkaError(each.error).str()}")
+            )
+
+
+def _text(metadata: bytes) -> str:
+    """Return metadata as text. Brokers keep it as UTF-8; whatever else a foreign broker kept is no reason to stop."""
+    return metadata.removesuffix(b"\0").decode(errors="replace")
+
+
+def _milliseconds(timeout: float) -> int:
+    return max(int(timeout * 1000), 0)

@@ -1,0 +1,77 @@
+"""Following topics of one partition, without waiting for what is not there."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Collection, Iterator
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from wasmline.errors import BrokerUnavailable
+from wasmline.errors import KafkaError as KafkaFailed
+from wasmline.kafka.config import KafkaConfig
+from wasmline.kafka.error_mapping import mapped
+
+FIRST_READ_TIMEOUT_S = 30.0
+"""Seconds that the first reading may take."""
+
+
+class Follower:
+    """Reads the committed records of some topics from their beginning on, each once. For one thread; close it."""
+
+    def __init__(self, config: KafkaConfig, topics: Collection[str]) -> None:
+        self._config = config
+        self._next = dict.fromkeys(topics, 0)
+        self._behind = set(topics)
+        with mapped(config.bootstrap_servers):
+            self._consumer = Consumer(
+                config.client(
+                    **{
+                        "group.id": f"wasmline.follower.{uuid.uuid4()}",  # demanded by the client, never joined
+                        "enable.auto.commit": "false",
+                        "isolation.level": "read_committed",
+                        "auto.offset.reset": "error",
+                        "enable.partition.eof": "true",
+                    }
+                )
+            )
+            self._consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING) for topic in topics])
+
+    @property
+    def positions(self) -> dict[str, int]:
+        """The offset of the next record of each topic."""
+        return dict(self._next)
+
+    def poll(self) -> Iterator[Message]:
+        """Yield what has come by now; the first time, all that is there. Raises BrokerUnavailable, KafkaError."""
+        with mapped(self._config.bootstrap_servers):
+            deadline = time.monotonic() + FIRST_READ_TIMEOUT_S
+            while self._behind and time.monotonic() < deadline:
+                yield from self._take(self._consumer.poll(0.1))
+            if self._behind:
+                servers = self._config.bootstrap_servers
+                text = f"{servers} did not let {', '.join(sorted(self._behind))} be read "
+                text += f"within {FIRST_READ_TIMEOUT_S:.0f} s"
+                raise BrokerUnavailable(text, bootstrap_servers=servers)
+            while (message := self._consumer.poll(0)) is not None:
+                yield from self._take(message)
+
+    def close(self) -> None:
+        """Close the client."""
+        self._consumer.close()
+
+    def _take(self, message: Message | None) -> Iterator[Message]:
+        if message is None:
+            return
+        error, topic, offset = message.error(), message.topic() or "", message.offset() or 0
+        if error is None:
+            self._next[topic] = offset + 1
+            yield message
+        elif error.code() == KafkaError._PARTITION_EOF:
+            self._next[topic] = max(self._next[topic], offset)
+            self._behind.discard(topic)
+        elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+            raise KafkaFailed(f"{topic} was deleted and made anew: what was read of it is not known there any more")
+        elif not error.retriable():
+            raise KafkaException(error)

@@ -1,0 +1,119 @@
+"""Records of a topic between two offsets, or all that there are: without a consumer group, and with an end."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from wasmline.errors import BrokerUnavailable, OffsetOutOfRange
+from wasmline.errors import KafkaError as KafkaFailed
+from wasmline.kafka.config import KafkaConfig
+from wasmline.kafka.error_mapping import mapped
+from wasmline.kafka.topics import Topics
+
+IDLE_TIMEOUT_S = 30.0
+"""Seconds without any news after which the cluster counts as unavailable."""
+
+OPEN_TRANSACTION_WAIT_S = 5.0
+"""Seconds to wait for open transactions to be decided."""
+
+MAX_POLL_RECORDS = 1000
+POLL_INTERVAL_S = 0.05
+"""Seconds that the client waits to fill a batch."""
+
+
+def read_range(config: KafkaConfig, topic: str, ranges: Mapping[int, tuple[int, int]]) -> Iterator[Message]:
+    """Yield the committed records of ``{partition: (from, to)}``, ``to`` excluded, in order within a partition.
+
+    Offsets without a record (transaction markers, aborted or compacted records) are passed over. Raises
+    OffsetOutOfRange where the cluster no longer keeps the beginning of a range, BrokerUnavailable when nothing comes
+    for 30 seconds.
+    """
+    wanted = {partition: bounds for partition, bounds in ranges.items() if bounds[0] < bounds[1]}
+    with mapped(config.bootstrap_servers):
+        yield from _read(config, topic, wanted, reset="error")
+
+
+def read_to_end(config: KafkaConfig, topic: str) -> Iterator[Message]:
+    """Yield every committed record that the topic held when this began. Raises TopicNotFound, BrokerUnavailable.
+
+    A transaction is acknowledged before its records can be read, so this waits, five seconds at most, for what is open
+    to be decided.
+    """
+    topics = Topics(config)
+    begins, ends = topics.beginning_offsets(topic), _decided(topics, topic)
+    ranges = {partition: (begins[partition], end) for partition, end in ends.items() if begins[partition] < end}
+    with mapped(config.bootstrap_servers):
+        yield from _read(config, topic, ranges, reset="earliest")
+
+
+def _decided(topics: Topics, topic: str) -> dict[int, int]:
+    """Return where the topic ends for a read_committed reader, once that is what is written by now."""
+    written = topics.written_offsets(topic)
+    deadline = time.monotonic() + OPEN_TRANSACTION_WAIT_S
+    while True:
+        ends = topics.end_offsets(topic)
+        if time.monotonic() > deadline or all(ends[partition] >= end for partition, end in written.items()):
+            return ends
+
+
+def _read(config: KafkaConfig, topic: str, ranges: Mapping[int, tuple[int, int]], *, reset: str) -> Iterator[Message]:
+    if not ranges:
+        return
+    consumer = Consumer(
+        config.client(
+            **{
+                "group.id": f"wasmline.reader.{uuid.uuid4()}",  # demanded by the client, never joined
+                "enable.auto.commit": "false",
+                "isolation.level": "read_committed",
+                "auto.offset.reset": reset,
+                "enable.partition.eof": "true",
+                "fetch.wait.max.ms": "50",
+            }
+        )
+    )
+    try:
+        consumer.assign([TopicPartition(topic, partition, bounds[0]) for partition, bounds in ranges.items()])
+        yield from _until(consumer, topic, {partition: bounds[1] for partition, bounds in ranges.items()}, config)
+    finally:
+        consumer.close()
+
+
+def _until(consumer: Consumer, topic: str, ends: dict[int, int], config: KafkaConfig) -> Iterator[Message]:
+    """Yield the messages below ``ends``; what passes an end is a record or the end-of-partition event."""
+    deadline = time.monotonic() + IDLE_TIMEOUT_S
+    while ends:
+        messages = consumer.consume(MAX_POLL_RECORDS, timeout=POLL_INTERVAL_S)
+        if messages:
+            deadline = time.monotonic() + IDLE_TIMEOUT_S
+        elif time.monotonic() > deadline:
+            servers = config.bootstrap_servers
+            text = f"nothing came from {topic} on {servers} for {IDLE_TIMEOUT_S:.0f} s; still to read, up to: {ends}"
+            raise BrokerUnavailable(text, bootstrap_servers=servers)
+        for message in messages:
+            partition, offset = _position(message)
+            if partition not in ends:
+                continue
+            if message.error() is None and offset < ends[partition]:
+                yield message
+                offset += 1
+            if offset >= ends[partition]:
+                del ends[partition]
+                consumer.pause([TopicPartition(topic, partition)])
+
+
+def _position(message: Message) -> tuple[int, int]:
+    """Return the partition and offset of a record or of the end of a partition; raise what else the client reports."""
+    error, partition, offset = message.error(), message.partition(), message.offset()
+    if error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET and partition is not None:
+        where = f"{message.topic()}-{partition}"
+        text = f"{where} no longer keeps offset {offset}: its retention removed it"
+        raise OffsetOutOfRange(text, topic=message.topic(), partition=partition, offset=offset or 0, start=None)
+    if error is not None and error.code() != KafkaError._PARTITION_EOF:
+        raise KafkaException(error)
+    if partition is None or offset is None:
+        raise KafkaFailed(f"a message of {message.topic()} has no coordinates")
+    return partition, offset

@@ -1,0 +1,178 @@
+"""Topics: make them, describe them, ask for their offsets."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from confluent_kafka import IsolationLevel, KafkaError, TopicCollection, TopicPartition
+from confluent_kafka.admin import ConfigResource, NewTopic, OffsetSpec, TopicDescription  # type: ignore[attr-defined]  # public, though not in its __all__
+
+from wasmline.errors import BrokerUnavailable, TopicNotFound, WasmlineError
+from wasmline.errors import KafkaError as KafkaFailed
+from wasmline.kafka.admin_client import REQUEST_TIMEOUT_S, RETRY_INTERVAL_S, BoundedAdminClient, Codes
+from wasmline.kafka.config import KafkaConfig
+from wasmline.kafka.log_offsets import log_offsets
+
+URL_SAFE = str.maketrans("+/", "-_")
+"""From the alphabet of Base64 that the client uses to the other one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicInfo:
+    """A topic as the cluster describes it. ``id`` changes when a topic is deleted and made again under its name.
+
+    It is in the alphabet that Kafka's own tools write it in, which fits into a path.
+    """
+
+    name: str
+    id: str
+    partitions: int
+    replication: int
+
+
+class Topics:
+    """The topics of a cluster. A method raises BrokerUnavailable when none answers within ``timeout`` seconds."""
+
+    def __init__(self, config: KafkaConfig, *, timeout: float = REQUEST_TIMEOUT_S) -> None:
+        self._servers = config.bootstrap_servers
+        self._timeout = timeout
+        self._admin = BoundedAdminClient(config, timeout)
+
+    def create(
+        self,
+        name: str,
+        partitions: int,
+        *,
+        config: Mapping[str, str] | None = None,
+        replication: int | None = None,
+        exist_ok: bool = False,
+    ) -> None:
+        """Make a topic and return once it can be used; ``replication`` None is the cluster's default.
+
+        A topic that exists raises KafkaError, or with ``exist_ok`` is left as it is.
+        """
+        factor = -1 if replication is None else replication
+        topic = NewTopic(name, num_partitions=partitions, replication_factor=factor, config=dict(config or {}))
+        exists = KafkaFailed(f"topic {name} exists already on {self._servers}")
+
+        def ask(codes: Codes) -> None:
+            answers = self._admin.client.create_topics([topic], request_timeout=self._timeout)
+            self._admin.result(answers[name], {KafkaError.TOPIC_ALREADY_EXISTS: exists, **codes})
+
+        # A broker counts for replicas a while after it is up only.
+        too_few = f"{self._servers} has fewer brokers up than {name} has replicas"
+        try:
+            self._admin.settled(ask, (KafkaError.INVALID_REPLICATION_FACTOR,), too_few, learns=True)
+        except KafkaFailed as error:
+            if not (exist_ok and error is exists):
+                raise
+        self._until(lambda: self.exists(name), f"topic {name} is not there yet")
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete topics with their records and return once they are gone. Raises TopicNotFound."""
+        answers = self._admin.client.delete_topics(list(names), request_timeout=self._timeout)
+        for name, answer in answers.items():
+            self._admin.result(answer, self._missing(name))
+            self._until(partial(self._is_gone, name), f"topic {name} is still there")
+
+    def exists(self, name: str) -> bool:
+        """Say whether there is a topic of that name."""
+        try:
+            self.describe(name)
+        except TopicNotFound:
+            return False
+        return True
+
+    def describe(self, name: str) -> TopicInfo:
+        """Return what the cluster knows of a topic. Raises TopicNotFound."""
+
+        def ask(_: Codes) -> TopicDescription:
+            answers = self._admin.client.describe_topics(TopicCollection([name]), request_timeout=self._admin.attempt)
+            described: TopicDescription = self._admin.result(answers[name], self._missing(name))
+            return described
+
+        topic = self._admin.settled(ask, (), "", learns=True)
+        replication = min(len(partition.replicas) for partition in topic.partitions)
+        identity = str(topic.topic_id).translate(URL_SAFE)
+        return TopicInfo(name=name, id=identity, partitions=len(topic.partitions), replication=replication)
+
+    def max_message_bytes(self, name: str) -> int | None:
+        """Return how large a batch of records the topic takes; None where this client may not ask for its settings.
+
+        Raises TopicNotFound.
+        """
+        settings = self.settings([name])[name]
+        return None if settings is None else int(settings["max.message.bytes"])
+
+    def settings(self, names: Collection[str]) -> dict[str, dict[str, str] | None]:
+        """Return the settings of topics, defaults among them; None where this client may not ask for them.
+
+        Raises TopicNotFound.
+        """
+        resources = {name: ConfigResource(ConfigResource.Type.TOPIC, name) for name in names}
+        if not resources:
+            return {}
+
+        def ask(_: Codes) -> dict[str, dict[str, str] | None]:
+            asked = list(resources.values())
+            answers = self._admin.client.describe_configs(asked, request_timeout=self._admin.attempt)
+            return {name: self._settings(name, answers[resource]) for name, resource in resources.items()}
+
+        return self._admin.settled(ask, (), "", learns=True)
+
+    def _settings(self, name: str, answer: Future[Any]) -> dict[str, str] | None:
+        hidden = KafkaFailed(f"the settings of topic {name} are not for this client to read")
+        codes = {**self._missing(name), KafkaError.TOPIC_AUTHORIZATION_FAILED: hidden}
+        try:
+            return {key: each.value for key, each in self._admin.result(answer, codes).items()}
+        except KafkaFailed as error:
+            if error is not hidden:
+                raise
+            return None
+
+    def brokers(self) -> int:
+        """Return how many brokers are up."""
+        return len(self._admin.brokers())
+
+    def beginning_offsets(self, name: str) -> dict[int, int]:
+        """Return the first offset that is kept, by partition. Raises TopicNotFound."""
+        return self._offsets(name, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+
+    def end_offsets(self, name: str) -> dict[int, int]:
+        """Return the offset after the last that a read_committed reader may see, by partition. Raises TopicNotFound."""
+        return self._offsets(name, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+
+    def written_offsets(self, name: str) -> dict[int, int]:
+        """Return the offset after the last record that was written, committed or not, by partition."""
+        return self._offsets(name, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)  # type: ignore[no-untyped-call]
+
+    def offsets_for_time(self, name: str, ms: int) -> dict[int, int]:
+        """Return the first offset of Unix time ``ms`` or later, by partition; the end where there is none yet."""
+        found, ends = self._offsets(name, OffsetSpec.for_timestamp(ms)), self.end_offsets(name)
+        return {partition: offset if offset >= 0 else ends[partition] for partition, offset in found.items()}
+
+    def _offsets(
+        self, name: str, spec: OffsetSpec, isolation: IsolationLevel = IsolationLevel.READ_COMMITTED
+    ) -> dict[int, int]:
+        wanted = {TopicPartition(name, partition): spec for partition in range(self.describe(name).partitions)}
+        return log_offsets(self._admin, wanted, isolation, self._missing(name))
+
+    def _is_gone(self, name: str) -> bool:
+        return not self.exists(name)
+
+    def _missing(self, name: str) -> dict[int, WasmlineError]:
+        missing = TopicNotFound(f"there is no topic {name} on {self._servers}: create it, or name another", topic=name)
+        return {KafkaError.UNKNOWN_TOPIC_OR_PART: missing, KafkaError.TOPIC_EXCEPTION: missing}
+
+    def _until(self, condition: Callable[[], bool], otherwise: str) -> None:
+        """Wait for the brokers to learn what the controller decided: they do so a moment later."""
+        deadline = time.monotonic() + self._timeout
+        while not condition():
+            if time.monotonic() > deadline:
+                raise BrokerUnavailable(f"{otherwise}, {self._timeout:.0f} s later", bootstrap_servers=self._servers)
+            time.sleep(RETRY_INTERVAL_S)

@@ -1,0 +1,49 @@
+"""Producers with a transactional id: made, and initialized so that they fence the earlier ones."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from wasmline.kafka.config import KafkaConfig
+from wasmline.kafka.producer import producer
+
+T = TypeVar("T")
+
+CLIENT_WARM_UP_S = 0.08
+"""Seconds a client has to exist before ``init_transactions``, which otherwise sleeps half a second."""
+
+FENCED_CODES = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
+
+
+def fence(config: KafkaConfig, transactional_id: str, settings: Mapping[str, Any], deadline: float) -> Producer:
+    """Return a producer of this id. Earlier ones are fenced, and the transaction that one left open is aborted."""
+    client = transactional_producer(config, transactional_id, settings)
+    init_transactions(client, deadline)
+    return client
+
+
+def transactional_producer(config: KafkaConfig, transactional_id: str, settings: Mapping[str, Any]) -> Producer:
+    """Return a producer of this id that has fenced no other yet. The configuration takes precedence of ``settings``."""
+    missing = {name: value for name, value in settings.items() if name not in config.properties}
+    return producer(config, **missing, **{"transactional.id": transactional_id})
+
+
+def init_transactions(client: Producer, deadline: float, warm_up: float = CLIENT_WARM_UP_S) -> None:
+    """Fence the earlier producers of the id, and abort what they left open. ``warm_up``: seconds to wait before."""
+    client.list_topics(timeout=max(0.0, deadline - time.monotonic()))
+    client.poll(warm_up)
+    retry(client.init_transactions, deadline)
+
+
+def retry(call: Callable[[float], T], deadline: float) -> T:
+    """Make a call, with the seconds that are left, until it succeeds or fails with an error that is not retriable."""
+    while True:
+        try:
+            return call(max(0.0, deadline - time.monotonic()))
+        except KafkaException as error:
+            if not error.args[0].retriable() or time.monotonic() > deadline:
+                raise

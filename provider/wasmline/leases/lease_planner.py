@@ -1,0 +1,250 @@
+"""Gives leases out, one after the other, for as long as a driver holds its job and the job is wanted. No Spark."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import chain
+
+from wasmline.control import (
+    CONTROL_TOPICS,
+    ClaimWriter,
+    Deployment,
+    DriverClaim,
+    JobControlState,
+    StatusTopic,
+    require_topics,
+)
+from wasmline.errors import DeploymentNotFound, InvalidJob, WasmlineError
+from wasmline.job_offsets.end_offsets import CatchUpTarget
+from wasmline.job_offsets.group_offsets import GroupOffsets, progress_lost, require_committed
+from wasmline.job_offsets.offset_renewal import OffsetRenewer
+from wasmline.jobs import JobSpec, StreamSpec, stream_of
+from wasmline.kafka import ConsumerGroups, Follower, KafkaConfig, Topics
+from wasmline.leases.lease import Lease, lease_name
+from wasmline.records import TopicPartition
+from wasmline.transactional_ids import VIRTUAL_SHARDS, virtual_shards
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseRound:
+    """One round of leases, as a driver that goes on later finds it again: it follows another, or none.
+
+    control: the next offsets of the control topics. progress: the next offsets of the group, by partition.
+    """
+
+    epoch: int = 0
+    generation: int = 0
+    tasks: int = 0
+    control: dict[str, int] = field(default_factory=dict)
+    progress: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannerConfig:
+    """On whose behalf leases are given out, and of what.
+
+    driver: the driver's name in its claim. slots: how many tasks can run at once. ends: where the topic's partitions
+    begin and end, for a job that ends when it has caught up. keeps_maps: whether the cluster keeps offset maps.
+    is_renewed: whether the driver has renewed the group's progress just now. late: see DriverClaim.
+    """
+
+    job: str
+    run: str
+    driver: str
+    checkpoint: str
+    topic: str
+    topic_id: str = ""
+    slots: int
+    ends: dict[int, tuple[int, int]] | None = None
+    keeps_maps: bool = True
+    is_renewed: bool = False
+    late: dict[int, tuple[int, ...]] = field(default_factory=dict)
+
+
+class LeasePlanner:
+    """Gives out the leases of one driver. For one thread; close it."""
+
+    def __init__(self, config: KafkaConfig, planned: PlannerConfig, transform: str) -> None:
+        self._config = config
+        self._planned = planned
+        self._control = JobControlState(planned.job, transform)
+        self._follower = Follower(config, CONTROL_TOPICS)
+        self._claims = ClaimWriter(config, planned.job, planned.driver)
+        self._topics = Topics(config)
+        self._groups = ConsumerGroups(config)
+        self._statuses = StatusTopic(config)
+        self._progress: GroupOffsets | None = None
+        self._renewal = OffsetRenewer(
+            config, planned.topic, keeps_maps=planned.keeps_maps, is_renewed=planned.is_renewed
+        )
+        self._ends: CatchUpTarget | None = None
+        if planned.ends is not None:
+            ends = {TopicPartition(planned.topic, each): bounds for each, bounds in planned.ends.items()}
+            self._ends = CatchUpTarget(config, ends)
+        self._checked = 0
+        self._granted: tuple[LeaseRound, JobSpec, Deployment | None] | None = None
+
+    def next(self, last: LeaseRound) -> LeaseRound:
+        """Return the grant that follows ``last``, having claimed it, or ``last`` while nothing is to be done.
+
+        That is so once a stop is wanted or all is done, while the deployment is paused, and while the cluster is not to
+        be reached. Raises Fenced when another driver has claimed the job; GroupInUse and ProgressLost where the group
+        is not the job's alone; InvalidJob, TopicNotFound and DeploymentNotFound for what cannot be run.
+        """
+        try:
+            return self._next(last) or last
+        except WasmlineError as error:
+            if not error.retryable:
+                raise
+            logger.warning("no lease can be given out yet: %s", error)
+            return last
+
+    def leases(self, grant: LeaseRound) -> list[Lease]:
+        """Return the leases of a grant: one for each task; from now on, for the ordered time.
+
+        There are none where this is not the grant that ``next`` returned last: it is one of an earlier driver, all of
+        whose work is in Kafka. Raises InvalidJob where there are more tasks than can run at once: one would wait for
+        another's end.
+        """
+        if self._granted is None or self._granted[0] != grant:
+            return []
+        _, job, deployment = self._granted
+        require_task_limit(len(grant.progress), grant.tasks, self._planned.slots, self._planned.topic)
+        until = time.time() + stream_of(job).lease_seconds
+        ends = self._planned.ends
+        shards = virtual_shards(grant.progress)
+        shares = [sorted(chain(*shards[task :: grant.tasks])) for task in range(grant.tasks)]
+        return [
+            Lease(
+                job=job,
+                deployment=deployment,
+                driver=self._planned.driver,
+                epoch=grant.epoch,
+                topic=self._planned.topic,
+                until=until,
+                control=grant.control,
+                progress={each: grant.progress[each] for each in share},
+                ends=None if ends is None else {each: ends[each] for each in share if each in ends},
+                keeps_maps=self._planned.keeps_maps,
+            )
+            for share in shares
+        ]
+
+    def close(self) -> None:
+        """Close the Kafka clients."""
+        self._follower.close()
+        self._claims.close()
+        self._statuses.close()
+        if self._progress is not None:
+            self._progress.close()
+
+    def _next(self, last: LeaseRound) -> LeaseRound | None:
+        for message in self._follower.poll():
+            self._control.apply(message.topic() or "", message.key(), message.value())
+        order = self._control.order
+        if order is None or order.wanted == "stopped" or order.spec.run != self._planned.run:
+            return None
+        deployment = self._deployment(stream_of(order.spec))
+        if deployment is not None and deployment.state == "paused":
+            return None
+        progress = self._read(order.spec, last)
+        if self._ends is not None and self._ends.passed(_named(self._planned.topic, progress)):
+            return None
+        asked = stream_of(order.spec).tasks or self._planned.slots
+        grant = LeaseRound(
+            epoch=last.epoch + 1,
+            generation=deployment.generation if deployment else 0,
+            tasks=min(asked, len(virtual_shards(progress))),
+            control=self._follower.positions,
+            progress=progress,
+        )
+        self._claims.claim(
+            DriverClaim(
+                run=self._planned.run,
+                virtual_shards=VIRTUAL_SHARDS,
+                mode="parallel",
+                delivery=stream_of(order.spec).delivery,
+                driver=self._planned.driver,
+                partitions=len(progress),
+                topic=self._planned.topic,
+                topic_id=self._planned.topic_id,
+                offsets=progress,
+                late=self._planned.late,
+                checkpoint=self._planned.checkpoint,
+                batch_id=grant.epoch,
+                deployment=deployment,
+            )
+        )
+        self._renewal.keep(order.spec, progress)
+        self._granted = grant, order.spec, deployment
+        return grant
+
+    def _deployment(self, stream: StreamSpec) -> Deployment | None:
+        """Return what is deployed, or None where a function is run; look at a generation before its first lease."""
+        if not stream.transform:
+            return None
+        deployment = self._control.deployment
+        if deployment is None:
+            raise DeploymentNotFound(f"nothing is deployed as {stream.transform!r}", name=stream.transform)
+        spec = deployment.spec
+        if deployment.generation != self._checked and deployment.state == "running":
+            if spec.input_topic != self._planned.topic:
+                raise InvalidJob(
+                    f"generation {deployment.generation} of {spec.name} reads {spec.input_topic}, and this run reads "
+                    f"{self._planned.topic}: run the job again"
+                )
+            require_topics(self._config, spec)
+            self._checked = deployment.generation
+        return deployment
+
+    def _read(self, job: JobSpec, last: LeaseRound) -> dict[int, int]:
+        """Return the group's progress for every partition of the topic; a new one begins where it does.
+
+        Raises GroupInUse; ProgressLost where it is not at least what it was at the last grant, or not what the last
+        leases left: somebody else has moved it.
+        """
+        topic = self._planned.topic
+        group = job.group
+        self._groups.refuse_members(group)
+        begins = self._topics.beginning_offsets(topic)
+        if self._progress is None:
+            self._progress = GroupOffsets(
+                self._config, group, job.transactional_id, keeps_maps=self._planned.keeps_maps
+            )
+        committed = self._progress.committed([TopicPartition(topic, each) for each in begins])
+        require_committed(group, committed, _named(topic, last.progress))
+        self._refuse_moved(group, committed, last)
+        found = {each.partition: offset for each, offset in committed.items()}
+        if new := {each: begin for each, begin in begins.items() if each not in found}:
+            self._groups.commit_offsets(group, _named(topic, new))
+        return found | new
+
+    def _refuse_moved(self, group: str, committed: Mapping[TopicPartition, int], last: LeaseRound) -> None:
+        name = lease_name(self._planned.driver, last.epoch)
+        try:
+            left = [each for each in self._statuses.of(self._planned.job) if each.lease == name]
+        finally:
+            self._statuses.rest()
+        for each in left:
+            found = committed.get(TopicPartition(each.topic, each.partition))
+            if each.committed is not None and found != each.committed:
+                raise progress_lost(group, each.topic, each.partition, found, each.committed)
+
+
+def require_task_limit(partitions: int, asked: int | None, slots: int, topic: str) -> None:
+    """Raise InvalidJob where more tasks share a topic than can run at once."""
+    tasks = min(asked or slots, len(virtual_shards(range(partitions))))
+    if tasks > slots:
+        raise InvalidJob(
+            f"{tasks} tasks share {topic}, and only {slots} can run at once: set tasks to {slots} or less, or give "
+            "Spark more cores"
+        )
+
+
+def _named(topic: str, offsets: Mapping[int, int]) -> dict[TopicPartition, int]:
+    return {TopicPartition(topic, partition): offset for partition, offset in offsets.items()}

@@ -1,0 +1,168 @@
+"""Statuses of a lease's partitions, told while they are worked on."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from types import MappingProxyType
+from typing import NamedTuple
+
+from wasmline.background_call import BackgroundCall
+from wasmline.clock import now_ms
+from wasmline.consumer import ConsumerHealth
+from wasmline.consumer.health import PartitionHealth
+from wasmline.control import Deployment, StatusTopic
+from wasmline.errors import KafkaError
+from wasmline.jobs import JobSpec
+from wasmline.kafka import KafkaConfig
+from wasmline.leases.lease import Lease
+from wasmline.partition_status import PartitionStatus
+from wasmline.pipeline.batch_stats import BatchStats
+
+logger = logging.getLogger(__name__)
+
+CLOSE_TIMEOUT_S = 5.0
+"""Seconds that the last statuses may take to be written; after that they are left behind."""
+
+NOTHING: Mapping[int, int] = MappingProxyType({})
+
+_logs: dict[str, StatusTopic] = {}
+"""The log that this process writes to, by its cluster: a new connection would take half a second for its identity."""
+
+
+def unread(job: JobSpec, deployment: Deployment | None, topic: str, partition: int) -> PartitionStatus:
+    """Return the status of a partition of which nothing was read yet."""
+    stream = job.stream
+    return PartitionStatus(
+        job=job.job,
+        transform=stream.function.function if stream and stream.function else stream.transform if stream else "",
+        topic=topic,
+        partition=partition,
+        digest=deployment.spec.digest if deployment else "",
+        generation=deployment.generation if deployment else 0,
+        state="running",
+        offset=0,
+        lag=0,
+        rate=0.0,
+        since_offset=0,
+        updated_ms=now_ms(),
+    )
+
+
+class LeaseRow(NamedTuple):
+    """How a lease stands: a hint for onlookers, because what an attempt that failed told is gone."""
+
+    epoch: int
+    partitions: str
+    records: int
+    in_flight: int
+
+
+class LeaseStatusReporter:
+    """Writes partition statuses to the status topic, in a thread of its own: nobody's work waits for it.
+
+    The counts of a run go on from lease to lease. What cannot be written is logged.
+    """
+
+    def __init__(self, config: KafkaConfig, lease: Lease) -> None:
+        self._config = config
+        self._lease = lease
+        self._log: StatusTopic | None = None
+        self._base: dict[int, PartitionStatus] = {}
+        """As it stood when the consumer began to count."""
+        self._last: dict[int, PartitionStatus] = {}
+        self._lines = BatchStats()
+        self._hearing = threading.Lock()
+        self._writing = BackgroundCall(self._open)
+
+    def hear(self, lines: BatchStats) -> None:
+        """Take log lines of a guest, to be written with the next statuses. Any thread may call this."""
+        with self._hearing:
+            self._lines += lines
+
+    def begin(self) -> None:
+        """Expect a consumer that counts from nought."""
+        self._base |= self._last
+
+    def tell(self, health: ConsumerHealth) -> LeaseRow:
+        """Write what changed since the last call, unless that is still being written; return it in short."""
+        if self._writing.wait(0):
+            self._write(health)
+        return LeaseRow(
+            self._lease.epoch,
+            ",".join(map(str, self._lease.partitions)),
+            sum(each.counts.records for each in health.partitions),
+            sum(each.in_flight for each in health.partitions),
+        )
+
+    def close(self, health: ConsumerHealth | None, left: Mapping[int, int]) -> None:
+        """Write the last statuses, and end. ``left``: where partitions are left, as far as that is known."""
+        self._writing.wait(CLOSE_TIMEOUT_S)
+        if health is not None:
+            self._write(health, left)
+            self._writing.wait(CLOSE_TIMEOUT_S)
+
+    def _open(self) -> None:
+        cluster = self._config.to_json()
+        try:
+            log = _logs[cluster] = _logs.get(cluster) or StatusTopic(self._config)
+            self._base |= {each.partition: each for each in log.of(self._lease.job.job)}
+            log.rest()
+            self._log = log
+        except KafkaError as error:
+            self._warn(error)
+
+    def _write(self, health: ConsumerHealth, left: Mapping[int, int] = NOTHING) -> None:
+        statuses = self._last | {each.partition.partition: self._status(each) for each in health.partitions}
+        told = [replace(status, committed=left.get(number)) for number, status in statuses.items()]
+        changed = [status for status in told if not _same(status, self._last.get(status.partition))]
+        self._last |= {status.partition: status for status in changed}
+        with self._hearing:
+            lines, self._lines = self._lines.lines, BatchStats()
+        if (changed or lines) and self._log is not None:
+            self._writing = BackgroundCall(partial(self._carry_out, self._log, changed, lines))
+
+    def _carry_out(self, log: StatusTopic, statuses: Collection[PartitionStatus], lines: Sequence[str]) -> None:
+        try:
+            log.write(statuses)
+            if lines:
+                log.write_logs(self._lease.stream.transform, lines)
+        except KafkaError as error:
+            self._warn(error)
+
+    def _status(self, health: PartitionHealth) -> PartitionStatus:
+        number, counts = health.partition.partition, health.counts
+        fresh = unread(self._lease.job, self._lease.deployment, self._lease.topic, number)
+        base = self._base.get(number, fresh)
+        last = self._last.get(number, base)
+        offset = last.offset if health.next_commit is None else health.next_commit
+        letters = base.dead_letters.keys() | counts.dead_letters.keys()
+        records_in = base.records_in + counts.records
+        now = now_ms()
+        return replace(
+            fresh,
+            offset=offset,
+            lag=last.lag if health.lag is None else health.lag,
+            rate=round(max(0, records_in - last.records_in) * 1_000 / max(1, now - last.updated_ms), 1),
+            since_offset=last.since_offset if last.generation == fresh.generation else offset,
+            updated_ms=now,
+            records_in=records_in,
+            records_out=base.records_out + counts.outputs - counts.dead_letters.total(),
+            dead_letters={each: base.dead_letters.get(each, 0) + counts.dead_letters[each] for each in sorted(letters)},
+            in_flight=health.in_flight,
+            retries=base.retries + counts.retries,
+            hangs=base.hangs + counts.hangs,
+            stuck_keys=health.stuck_keys,
+            lost_offsets=base.lost_offsets + counts.lost_offsets,
+            lease=self._lease.name,
+        )
+
+    def _warn(self, error: KafkaError) -> None:
+        logger.warning("the partition statuses of job %s are behind: %s", self._lease.job.job, error)
+
+
+def _same(status: PartitionStatus, last: PartitionStatus | None) -> bool:
+    return last is not None and replace(status, updated_ms=0) == replace(last, updated_ms=0)

@@ -1,0 +1,286 @@
+"""The work on a lease: the key-parallel consumer on some partitions, until the lease is over. It knows no Spark."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from wasmline.background_call import BackgroundCall
+from wasmline.consumer import ConsumedRecord, ConsumerHealth, ConsumerOptions, ParallelConsumer, PerThread, RetryPolicy
+from wasmline.consumer.handlers import Handler
+from wasmline.control import Deployment, DeploymentLog, JobControlState, JobLog, LeaseWithdrawal
+from wasmline.errors import (
+    HandlerBroken,
+    HandlerStuck,
+    InvalidJob,
+    KafkaError,
+    ModuleError,
+    ProducerFenced,
+    ProgressLost,
+    RecordGivenUp,
+    TransformError,
+    WasmlineError,
+)
+from wasmline.job_offsets.end_offsets import CatchUpTarget
+from wasmline.jobs import FunctionSpec
+from wasmline.kafka import KafkaConfig
+from wasmline.leases.lease import Lease, LeaseValidity
+from wasmline.leases.lease_status import LeaseRow, LeaseStatusReporter
+from wasmline.leases.manual_assignment import ManualBackend, PartitionAssignment
+from wasmline.pipeline import handler_loader
+from wasmline.pipeline.transform_handler import MAX_CALL_RECORDS, forget, transform_handler
+from wasmline.records import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+DRAIN_TIMEOUT_S = 30.0
+"""Seconds that records in flight may take to be done once a lease is over."""
+
+LAST_COMMIT_TIMEOUT_S = 30.0
+"""Seconds after that in which the last commits are made."""
+
+POLL_INTERVAL_S = 0.25
+"""Seconds between two looks at the consumer and the clock."""
+
+STATUS_INTERVAL_S = 1.0
+"""Seconds between two statuses."""
+
+MIN_LEASE_S = 5.0
+"""Seconds that a lease is worked on, however little of it this machine's clock says is left: where that is ahead of the
+planner's, no lease would ever be worked on."""
+
+RETRY_BACKOFF_S = 1.0
+"""Seconds until work that a broker interrupted is begun anew."""
+
+DEPLOYMENT_ERRORS = (HandlerBroken, RecordGivenUp, ModuleError, TransformError)
+"""What a deployment is paused for: running it again would end in the same way."""
+
+
+class LeaseWorker:
+    """Works on a lease until it is over."""
+
+    def __init__(self, config: KafkaConfig, lease: Lease, beat: Callable[[float], None] = lambda seconds: None) -> None:
+        """``beat`` is called as a sign of life, with the seconds in which the work must have ended."""
+        self._config = config
+        self._lease = lease
+        self._beat = beat
+        left = min(max(MIN_LEASE_S, lease.until - time.time()), lease.stream.lease_seconds)
+        self._until = time.time() + left
+        self._tenure = LeaseValidity(self._until + DRAIN_TIMEOUT_S + LAST_COMMIT_TIMEOUT_S)
+        self._control = JobControlState(lease.job.job, lease.stream.transform)
+        self._over = threading.Event()
+        self._deadline = self._until + DRAIN_TIMEOUT_S + LAST_COMMIT_TIMEOUT_S
+        self._ended = threading.Event()
+        self._consumer: ParallelConsumer | None = None
+        self._statuses = LeaseStatusReporter(config, lease)
+        self._progress = {TopicPartition(lease.topic, each): at for each, at in lease.progress.items()}
+        """What the group has at least: where the lease began, or what was committed since."""
+        self._left: dict[int, int] = {}
+        """Where the lease leaves those partitions of which that is known."""
+        self._ends: CatchUpTarget | None = None
+        if lease.ends is not None:
+            mine = {
+                TopicPartition(lease.topic, each): lease.ends[each] for each in lease.partitions if each in lease.ends
+            }
+            self._ends = CatchUpTarget(config, mine)
+        self.reason = "its time is over"
+        """Why it is over, once it is."""
+
+    def run(self) -> Iterator[LeaseRow]:
+        """Work until the lease is over, all that was in flight is committed, and tell how it stands now and then.
+
+        When somebody else has taken partitions over this ends, too. Raises what no other try can mend, and HandlerStuck
+        where a handler does not return: its process must not work on another lease.
+        """
+        living = BackgroundCall(self._live)
+        try:
+            while not self._over.is_set() and time.time() < self._until:
+                try:
+                    yield from self._attempt()
+                except ProducerFenced as error:
+                    self._withdraw()
+                    self._end(str(error))
+                except ProgressLost as error:  # for the planner to tell: a task that is tried again knows less
+                    self._left = {error.partition: self._progress[TopicPartition(error.topic, error.partition)]}
+                    self._withdraw()
+                    self._end(str(error))
+                except WasmlineError as error:
+                    self._settle(error)
+        finally:
+            self._statuses.close(self._consumer.health() if self._consumer else None, self._left)
+            self._ended.set()
+            living.result()
+        where = f"{self._lease.topic} {list(self._lease.partitions)}"
+        logger.info("lease %d of job %s on %s is over: %s", self._lease.epoch, self._lease.job.job, where, self.reason)
+
+    def _attempt(self) -> Iterator[LeaseRow]:
+        handler, options = self._work()
+        share = PartitionAssignment(
+            progress=self._progress,
+            followed={TopicPartition(topic, 0): offset for topic, offset in self._lease.control.items()},
+            follow=self._follow,
+            held=self._tenure.held,
+            keeps_maps=self._lease.keeps_maps,
+            outputs=self._lease.deployment.spec.topics[1:] if self._lease.deployment else (),
+        )
+        backend = ManualBackend(options, share)
+        consumer = self._consumer = ParallelConsumer(options, backend)
+        if self._over.is_set():
+            return
+        self._statuses.begin()
+        running = BackgroundCall(partial(consumer.run, handler))
+        told = 0.0
+        try:
+            while not running.wait(self._pause):
+                health = consumer.health()
+                if backend.transactions.fenced is not None:
+                    consumer.stop(drain=False)  # the lease is withdrawn once it has ended
+                    continue
+                self._judge(health)
+                if time.monotonic() - told >= STATUS_INTERVAL_S:
+                    told = time.monotonic()
+                    yield self._statuses.tell(health)
+        finally:
+            consumer.stop(drain=False)
+            running.wait()
+        yield self._statuses.tell(consumer.health())
+        if backend.transactions.fenced is not None:
+            raise backend.transactions.fenced
+        if consumer.stuck:
+            raise HandlerStuck(
+                f"{consumer.stuck} handlers did not return within {DRAIN_TIMEOUT_S:.0f} s: give them time-outs"
+            )
+        running.result()
+        settled = {each.partition.partition: each.settled for each in consumer.health().partitions}
+        self._left = {partition: at for partition, at in settled.items() if at is not None}
+
+    @property
+    def _pause(self) -> float:
+        """Seconds until the next look."""
+        return POLL_INTERVAL_S if self._over.is_set() else max(0.0, min(POLL_INTERVAL_S, self._until - time.time()))
+
+    def _live(self) -> None:
+        """Give signs of life, whatever the work waits for: who takes its rows, such as a JVM, may pause."""
+        while not self._ended.wait(POLL_INTERVAL_S):
+            self._tenure.renew()
+            self._beat(self._deadline - time.time())
+
+    def _work(self) -> tuple[Handler | PerThread, ConsumerOptions]:
+        """Return what is run, and how."""
+        if self._lease.deployment is not None:
+            return self._transform(self._lease.deployment)
+        if self._lease.stream.function is not None:
+            return self._function(self._lease.stream.function)
+        raise InvalidJob(f"job {self._lease.job.job} runs neither a transform nor a function")
+
+    def _transform(self, deployment: Deployment) -> tuple[PerThread, ConsumerOptions]:
+        spec = deployment.spec
+        handler = transform_handler(self._config, spec)
+        handler.listener = self._statuses.hear
+        return handler, self._options(
+            batch_size=MAX_CALL_RECORDS,
+            max_concurrency=self._lease.stream.max_concurrency or os.cpu_count() or 1,
+            dead_letter_topic=spec.dead_letter_topic,
+            dead_letter_headers=tuple(handler.origin),
+            kafka={"compression.type": spec.compression, **self._config.properties},
+        )
+
+    def _function(self, spec: FunctionSpec) -> tuple[Handler | PerThread, ConsumerOptions]:
+        return handler_loader.load_handler(spec.function), self._options(
+            batch_size=spec.batch_size,
+            max_concurrency=self._lease.stream.max_concurrency,
+            retry=RetryPolicy(delay_ms=spec.retry_delay_ms, max_attempts=spec.max_attempts),
+            dead_letter_topic=spec.dead_letter_topic,
+            kafka=self._config.properties,
+        )
+
+    def _options(self, **chosen: Any) -> ConsumerOptions:
+        stream = self._lease.stream
+        chosen |= {"ordering": stream.ordering, "delivery": stream.delivery}
+        chosen |= {"fail_on_data_loss": stream.fail_on_data_loss}
+        chosen |= {"commit_interval_ms": stream.commit_interval_ms, "drain_wait_ms": int(DRAIN_TIMEOUT_S * 1_000)}
+        job = self._lease.job
+        return ConsumerOptions(
+            topics=(self._lease.topic,),
+            group_id=job.group,
+            transactional_id=job.transactional_id,
+            revoke_wait_ms=0,
+            **{name: value for name, value in chosen.items() if value is not None},
+        )
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    def _follow(self, record: ConsumedRecord) -> None:
+        """Hear of what is written about the job; on the consumer's own thread, so that nothing comes in between."""
+        if self._control.apply(record.topic, record.key, record.value):
+            claim = self._control.claim
+            if claim is not None and self._lease.is_taken_by(claim):
+                self._tenure.lose()
+            reason = self._lease.superseded(self._control)
+            if reason is not None and not self._over.is_set():
+                self._end(reason)
+                self._look_ahead()
+
+    def _look_ahead(self) -> None:
+        """Begin to make what the next lease runs, if that is another generation; what goes wrong is for it to find."""
+        mine, deployed = self._lease.deployment, self._control.deployment
+        if mine and deployed and deployed.generation != mine.generation and deployed.state == "running":
+            BackgroundCall(partial(transform_handler, self._config, deployed.spec))
+
+    def _judge(self, health: ConsumerHealth) -> None:
+        """End the lease where its time is over, or all is done that was to be done."""
+        if self._ends is not None and self._has_caught_up(self._ends, health):
+            self._end("it has caught up")
+        elif time.time() >= self._until:
+            self._end(self.reason)
+
+    def _has_caught_up(self, ends: CatchUpTarget, health: ConsumerHealth) -> bool:
+        try:
+            return ends.reached(health)
+        except KafkaError as error:
+            logger.warning("whether all is done is not known for now: %s", error)
+            return False
+
+    def _end(self, reason: str) -> None:
+        if self._over.is_set():
+            return
+        self.reason = reason
+        self._deadline = min(self._deadline, time.time() + DRAIN_TIMEOUT_S + LAST_COMMIT_TIMEOUT_S)
+        self._over.set()
+        if self._consumer is not None:
+            self._consumer.stop(drain=False)
+
+    def _settle(self, error: WasmlineError) -> None:
+        """Pause a deployment that is at fault; begin anew where that may help; raise the error otherwise."""
+        deployment = self._lease.deployment
+        if deployment is not None and isinstance(error, DEPLOYMENT_ERRORS):
+            forget()
+            begun = not isinstance(error, ModuleError | TransformError)
+            reason = str(error) if begun else f"failed before its first record: {error}"
+            log = DeploymentLog(self._config)
+            try:
+                log.pause_generation(deployment, reason)
+            finally:
+                log.close()
+            self._end(reason)
+        elif error.retryable:
+            logger.warning("tried again in %.0f s: %s", RETRY_BACKOFF_S, error)
+            self._over.wait(RETRY_BACKOFF_S)
+        else:
+            raise error
+
+    def _withdraw(self) -> None:
+        """See to it that nobody waits for this lease's end: its partitions may have no owner until then."""
+        if self._over.is_set():
+            return
+        jobs = JobLog(self._config)
+        try:
+            withdrawal = LeaseWithdrawal(driver=self._lease.driver, epoch=self._lease.epoch)
+            jobs.write_withdrawal(self._lease.job.job, withdrawal)
+        finally:
+            jobs.close()

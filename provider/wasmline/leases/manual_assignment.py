@@ -1,0 +1,240 @@
+"""Reading partitions that somebody else has shared out, for a group that has no members.
+
+The progress is the group's, and lag tools see it, but the group protects nothing: a commit of whoever is no member is
+taken as long as there are none. Who may write is for the transactional ids to say, and where outputs are written at
+least once, for ``held``: docs/protocols/leases.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from confluent_kafka import Message, Producer
+
+from wasmline.background_call import BackgroundCall
+from wasmline.consumer.backends import Listener
+from wasmline.consumer.backends.kafka import (
+    REQUEST_TIMEOUT_S,
+    RESET,
+    CommitContents,
+    GroupSource,
+    KafkaSink,
+    KafkaTransactions,
+    LazyOffsetStore,
+    ProducerClaim,
+    output_topics,
+    require_exactly_once,
+    topic_partitions,
+)
+from wasmline.consumer.options import ConsumerOptions, Delivery
+from wasmline.consumer.records import ConsumedRecord
+from wasmline.errors import KafkaError as KafkaFailed
+from wasmline.errors import ProducerFenced, WasmlineError
+from wasmline.job_offsets.group_offsets import require_committed
+from wasmline.kafka.config import KafkaConfig
+from wasmline.kafka.error_mapping import mapped
+from wasmline.kafka.offset_store import LibrdkafkaOffsetStore, OffsetsOnlyStore
+from wasmline.records import CommittedOffset, TopicPartition
+from wasmline.transactional_ids import shared_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionAssignment:
+    """What a consumer is given.
+
+    progress: the partitions that it reads and whose progress it writes, as nobody else does for as long as it is
+        ``held``, virtual shards of their topic as a whole; of each what is committed at least, kept up to date.
+    followed: partitions of other topics and where to begin; each record of theirs is told to ``follow``, once.
+    keeps_maps: whether this cluster and client keep offset maps, as ``examine`` found.
+    outputs: topics that are written to, as far as they are known beforehand.
+    """
+
+    progress: dict[TopicPartition, int]
+    followed: Mapping[TopicPartition, int]
+    follow: Callable[[ConsumedRecord], None]
+    held: Callable[[], bool]
+    keeps_maps: bool = True
+    outputs: tuple[str, ...] = ()
+
+    @property
+    def partitions(self) -> Collection[TopicPartition]:
+        """Which they are."""
+        return self.progress.keys()
+
+    def require_committed(
+        self, group: str, partitions: Collection[TopicPartition], found: Mapping[TopicPartition, CommittedOffset]
+    ) -> None:
+        """Raise ProgressLost where less is committed than there was: no other owner sets progress back."""
+        offsets = {partition: each.offset for partition, each in found.items()}
+        require_committed(group, offsets, {partition: self.progress[partition] for partition in partitions})
+
+    def committed(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """Note what is committed by now."""
+        self.progress.update({partition: each.offset for partition, each in offsets.items()})
+
+
+class ManualBackend:
+    """One consumer of a share. Once somebody else has taken a partition of it over, it writes nothing any more."""
+
+    def __init__(self, options: ConsumerOptions, share: PartitionAssignment) -> None:
+        config = KafkaConfig.completed(options.kafka)
+        offset_store = LazyOffsetStore(
+            config, options.group_id, LibrdkafkaOffsetStore() if share.keeps_maps else OffsetsOnlyStore()
+        )
+        self.source = ManualSource(options, config, offset_store, share)
+        self.sink = KafkaSink(config)
+        prefix = options.transactional_id or options.group_id
+        output_topics[prefix].update(share.outputs)
+        self.transactions = ManualTransactions(config, prefix, self.source, offset_store, share)
+
+
+def probe_cluster(options: ConsumerOptions, partition: TopicPartition) -> bool:
+    """Return whether offset maps can be kept on this cluster; raise UnsafeBroker if exactly-once cannot be promised."""
+    config = KafkaConfig.completed(options.kafka)
+    offset_store = LazyOffsetStore(config, options.group_id)
+    if options.delivery is Delivery.EXACTLY_ONCE:
+        require_exactly_once(config, options.transactional_id or options.group_id, partition, offset_store)
+    return offset_store.on(partition).keeps_metadata
+
+
+class ManualSource(GroupSource):
+    """Reads a share. See Source for what its methods promise.
+
+    ``commit`` raises ProducerFenced when the share is not held, ``committed`` ProgressLost below what it begins with.
+    """
+
+    def __init__(
+        self, options: ConsumerOptions, config: KafkaConfig, offset_store: LazyOffsetStore, share: PartitionAssignment
+    ) -> None:
+        # Where to begin without a commit must not depend on when that is asked: the next who asks would skip records.
+        super().__init__(options, config, offset_store, {RESET: "earliest", "isolation.level": "read_committed"})
+        self._share = share
+        self._topics_followed = {partition.topic for partition in share.followed}
+
+    def open(self, listener: Listener) -> None:
+        self._listener = listener
+        with mapped(self._config.bootstrap_servers):
+            # It finds its brokers while the listener opens transactions: a client that knows none waits up to a second.
+            warm = BackgroundCall(partial(self.consumer.list_topics, timeout=REQUEST_TIMEOUT_S))
+            if not self._share.held():
+                raise lease_expired()
+            starts = listener.assigned(self._share.partitions)
+            warm.result()
+            self.consumer.assign(
+                [
+                    *self._places({partition: starts.get(partition) for partition in self._share.partitions}),
+                    *self._places(self._share.followed),
+                ]
+            )
+            if waiting := [partition for partition in self._share.partitions if partition not in starts]:
+                self.consumer.pause(topic_partitions(waiting))
+
+    def poll(self, limit: int, timeout: float) -> Sequence[ConsumedRecord]:
+        records = super().poll(limit, timeout)
+        followed = [record for record in records if record.topic in self._topics_followed]
+        if not followed:
+            return records
+        for record in followed:
+            self._share.follow(record)
+        return [record for record in records if record.topic not in self._topics_followed]
+
+    def _out_of_range(self, listener: Listener, message: Message, truncated: re.Match[str] | None) -> None:
+        if message.topic() in self._topics_followed:
+            text = f"{message.topic()} was made anew, so that what it said of this job is not known any more"
+            raise KafkaFailed(text)
+        super()._out_of_range(listener, message, truncated)
+
+    def committed(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, CommittedOffset]:
+        found = super().committed(partitions)
+        self._share.require_committed(self.group, partitions, found)
+        return found
+
+    def transactional_id(self, partition: TopicPartition) -> str:
+        return shared_id(self._prefix, partition)
+
+    def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        if not self._share.held():
+            raise lease_expired()
+        super().commit(offsets)
+        self._share.committed(offsets)
+
+    def close(self) -> None:
+        try:
+            if self._listener is not None:
+                self._listener.revoked(self._share.partitions)
+        finally:
+            super().close()
+
+
+class ManualTransactions(KafkaTransactions):
+    """A producer for each virtual shard of a share, until one is fenced: then the share is somebody else's."""
+
+    def __init__(
+        self,
+        config: KafkaConfig,
+        prefix: str,
+        source: GroupSource,
+        offset_store: LazyOffsetStore,
+        share: PartitionAssignment,
+    ) -> None:
+        super().__init__(config, prefix, source, offset_store, is_safe=True)
+        self._share = share
+        self.fenced: ProducerFenced | None = None
+        """Why nothing is written any more."""
+
+    def open(self, partitions: Collection[TopicPartition]) -> None:
+        try:
+            super().open(partitions)
+        except ProducerFenced as error:
+            self.fenced = error
+            raise
+
+    def begin(self, work: CommitContents) -> Callable[[], Mapping[TopicPartition, WasmlineError]]:
+        begun = super().begin(work)
+
+        def carry_out() -> Mapping[TopicPartition, WasmlineError]:
+            self._refuse()
+            failures = begun()
+            fences = (error for error in failures.values() if isinstance(error, ProducerFenced))
+            self.fenced = self.fenced or next(fences, None)
+            # Raised at once: what else of this round failed may not be tried again by the last commit.
+            self._refuse()
+            return failures
+
+        return carry_out
+
+    def _id(self, partition: TopicPartition) -> str:
+        return shared_id(self._prefix, partition)
+
+    def _fence(self, name: str, deadline: float) -> Producer:
+        self._refuse()
+        return super()._fence(name, deadline)
+
+    def _refuse_moved(
+        self, left: Mapping[TopicPartition, CommittedOffset | None], found: Mapping[TopicPartition, CommittedOffset]
+    ) -> None:
+        self._share.require_committed(self._source.group, left.keys(), found)
+        super()._refuse_moved(left, found)
+
+    def _commit(
+        self, name: str, claim: ProducerClaim | None, work: CommitContents, member: Any
+    ) -> WasmlineError | None:
+        error = super()._commit(name, claim, work, member)
+        if error is None:
+            self._share.committed({partition: progress for partition, (_, progress) in work.items()})
+        return error
+
+    def _refuse(self) -> None:
+        if self.fenced is None and not self._share.held():
+            self.fenced = lease_expired()
+        if self.fenced is not None:
+            raise self.fenced
+
+
+def lease_expired() -> ProducerFenced:
+    """Return why a consumer whose time is over writes nothing."""
+    return ProducerFenced("this consumer's time with its partitions is over: they may be somebody else's")

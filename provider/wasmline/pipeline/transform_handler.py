@@ -1,0 +1,174 @@
+"""A deployment as a handler of the key-parallel consumer: a guest for each thread, and many keys in each call."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+
+from wasmline import dead_letters
+from wasmline.consumer import ConsumedRecord, Outcome, Output
+from wasmline.control import DeploymentSpec, ModuleStore
+from wasmline.documents import encode
+from wasmline.errors import HandlerBroken, InvalidBatch, TooManyFailures, TransformError
+from wasmline.kafka import KafkaConfig
+from wasmline.pipeline.batch_stats import BatchStats, log_batch_stats
+from wasmline.pipeline.failure_window import FailureWindow
+from wasmline.printable import printable
+from wasmline.records import TopicPartition, header_pairs, record_batch
+from wasmline.wasm import TransformInstance, TransformResult, TransformRuntime
+
+logger = logging.getLogger(__name__)
+
+MAX_CALL_RECORDS = 1_000
+"""Records that a call of a module carries at most: one for each record would cost tens of microseconds."""
+
+MAX_OUTPUT_BYTES = 2**30
+"""The most that the outputs of a call of several records take; above it, each record has a call of its own."""
+
+LOG_LEVELS = {"INFO": logging.INFO, "WARN": logging.WARNING}
+
+
+_made: dict[bytes, TransformHandler] = {}
+_making = threading.Lock()
+
+
+def transform_handler(config: KafkaConfig, spec: DeploymentSpec) -> TransformHandler:
+    """Return the handler of a deployment: the same one in this process, until another deployment's is asked for.
+
+    Any thread may ask; whoever asks while it is being made waits for it. Raises what TransformHandler raises,
+    VersionNotFound and BrokerUnavailable.
+    """
+    key = encode(spec)
+    with _making:
+        handler = _made.get(key)
+        if handler is None:
+            forget()
+            handler = _made[key] = TransformHandler(spec, ModuleStore(config).get(spec.digest))
+        return handler
+
+
+def forget() -> None:
+    """Let ``transform_handler`` make the next one anew: nothing of what failed counts any more."""
+    _made.clear()
+
+
+class TransformHandler:
+    """Runs the module of one deployment; a PerThread handler, for consumers with a ``batch_size`` of one topic.
+
+    An output is written with the time of its input. A record that the guest fails on fails with its TransformError; one
+    that it rejects is written to its dead-letter topic, with the headers that say where it came from. What the guest
+    logs goes to this module's logger. The consumer ends with HandlerBroken where the module is at fault and not its
+    records: more than ``max_failure_share`` of a window of all threads failed, or a new guest cannot start.
+    """
+
+    def __init__(self, spec: DeploymentSpec, wasm: bytes, *, max_output_bytes: int = MAX_OUTPUT_BYTES) -> None:
+        """Compile the module and start it once. Raises its ModuleError or TransformError."""
+        self.spec = spec
+        self.max_output_bytes = max_output_bytes
+        self.listener: Callable[[BatchStats], None] | None = None
+        """Is told of log lines in place of the logger; any thread may call it."""
+        self._module = TransformRuntime().compile(wasm)
+        self._instantiate().close()
+        self._window = FailureWindow(spec.max_failure_share)
+        self._lock = threading.Lock()
+
+    @property
+    def origin(self) -> list[dead_letters.Header]:
+        """The headers that name the module: ``dead_letter_headers`` of the consumer."""
+        return dead_letters.origin(transform=f"{self.spec.name}@{self.spec.version}", digest=self.spec.digest)
+
+    def make(self) -> ThreadHandler:
+        """Return the handler of one thread. Raises HandlerBroken."""
+        try:
+            return ThreadHandler(self, self._instantiate())
+        except TransformError as error:
+            raise self.broken(error) from error
+
+    def judge(self, records: int, failures: int) -> None:
+        """Count what became of a call. Raises TooManyFailures."""
+        with self._lock:
+            self._window.add(records, failures)
+
+    def broken(self, error: Exception) -> HandlerBroken:
+        """Return what the consumer ends with because of an error."""
+        return HandlerBroken(f"{self.spec.name}@{self.spec.version} is at fault, and not its records: {error}")
+
+    def _instantiate(self) -> TransformInstance:
+        return self._module.instantiate(self.spec.context(), self.spec.limits())
+
+
+class ThreadHandler:
+    """One guest and the records that are given to it, those of one partition in each call."""
+
+    def __init__(self, handler: TransformHandler, instance: TransformInstance) -> None:
+        self._handler = handler
+        self._instance = instance
+        self._topics = handler.spec.output_topics
+
+    def __call__(self, records: Sequence[ConsumedRecord]) -> Outcome:
+        topics, partitions, offsets, keys, values, headers, timestamps, _ = zip(*records, strict=True)
+        batch = record_batch(
+            keys=keys, values=values, headers=headers, timestamps=timestamps, partitions=partitions, offsets=offsets
+        )
+        try:
+            result = self._result(batch)
+            self._handler.judge(len(records), len(result.failures))
+        except InvalidBatch:  # too much for one call: the records are tried again one by one
+            raise
+        except (TransformError, TooManyFailures) as error:
+            raise self._handler.broken(error) from error
+        self._log(result)
+        rows, outputs = self._outputs(TopicPartition(topics[0], partitions[0]), offsets, timestamps, result.outputs)
+        return Outcome(outputs, {failure.row: failure.error for failure in result.failures}, rows)
+
+    def close(self) -> None:
+        """Free the guest."""
+        self._instance.close()
+
+    def _result(self, batch: pa.RecordBatch) -> TransformResult:
+        """Return what the module makes of a batch. Raises InvalidBatch where several records make too much."""
+        parts: list[TransformResult] = []
+        most, size = self._handler.max_output_bytes, 0
+        for part in self._instance.parts(batch):
+            parts.append(part)
+            size += part.outputs.get_total_buffer_size()
+            if size > most and batch.num_rows > 1:
+                raise InvalidBatch(f"the outputs of {batch.num_rows} records take more than {most} bytes")
+        return TransformResult.joined(parts)
+
+    def _outputs(
+        self, source: TopicPartition, offsets: Sequence[int], timestamps: Sequence[int], written: pa.RecordBatch
+    ) -> tuple[list[int], list[Output]]:
+        """Return what a guest wrote, and the row that each of it came from."""
+        rows, places, keys, values = (written.column(name).to_pylist() for name in ("row", "output", "key", "value"))
+        headers = header_pairs(written.column("headers"))
+        letters = self._handler.spec.dead_letter_topic
+        if letters in self._topics:
+            rejected = self._topics.index(letters)
+            for number, place in enumerate(places):
+                if place == rejected:
+                    headers[number] = self._rejected(headers[number], source, offsets[rows[number]])
+        outputs = [
+            Output(self._topics[place], value, key, each, timestamps[row])
+            for row, place, key, value, each in zip(rows, places, keys, values, headers, strict=True)
+        ]
+        return rows, outputs
+
+    def _rejected(
+        self, headers: Sequence[dead_letters.Header], source: TopicPartition, offset: int
+    ) -> list[dead_letters.Header]:
+        return [*dead_letters.rejection(headers), *self._handler.origin, *dead_letters.coordinates(source, offset)]
+
+    def _log(self, result: TransformResult) -> None:
+        name, listener = self._handler.spec.name, self._handler.listener
+        if listener is not None:
+            if result.logs or result.logs_dropped:
+                listener(log_batch_stats(result))
+            return
+        for line in result.logs:
+            logger.log(LOG_LEVELS[line.level], "%s: %s", name, printable(line.text.removesuffix("\n"), lines=True))
+        if result.logs_dropped:
+            logger.warning("%s: %d more lines were over the log limit", name, result.logs_dropped)

@@ -1,0 +1,191 @@
+"""One deployment as a function from input records to records of its topics: outputs, and dead letters with reasons."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from wasmline import dead_letters
+from wasmline.control import Deployment
+from wasmline.errors import RecordTooLarge, TransformError
+from wasmline.pipeline.batch_stats import BatchStats, log_batch_stats
+from wasmline.pipeline.failure_window import FailureWindow
+from wasmline.pipeline.record_sizes import Limits, batch_bytes, too_large
+from wasmline.records import HEADERS, TopicPartition
+from wasmline.wasm import RecordFailure, TransformInstance, TransformResult
+
+SINK_SCHEMA = pa.schema(
+    [
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("headers", HEADERS),
+    ]
+)
+"""Records on their way to a topic; their partition follows from the key."""
+
+PLACED_SCHEMA = pa.schema(
+    [
+        *SINK_SCHEMA,
+        pa.field("timestamp", pa.int64(), nullable=False),
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+    ]
+)
+"""The same, with the time (Unix milliseconds) and the place of the input record that each came from."""
+
+
+class TransformPipeline:
+    """Runs batches of one input topic through one instance.
+
+    ``run`` yields the outputs of a batch in input order and then its dead letters in input order; where the outputs are
+    many, in parts: those of the first rows, then those of the next. Without a dead-letter topic a failing record raises
+    its TransformError, with the record's place: nothing is dropped silently.
+
+    A record with an output that its topic does not take by ``limits`` is a dead letter, and a letter that its topic
+    does not take is cut.
+    """
+
+    def __init__(
+        self, deployment: Deployment, instance: TransformInstance, tally: BatchStats, limits: Limits | None = None
+    ) -> None:
+        self._spec = deployment.spec
+        self._instance = instance
+        self._stats = tally
+        self._window = FailureWindow(deployment.spec.max_failure_share)
+        self._topics = pa.array(self._spec.output_topics, pa.string())
+        known = limits or {}
+        plain = [topic if topic != self._spec.dead_letter_topic else "" for topic in self._spec.output_topics]
+        self._limits = [known.get(topic) for topic in plain]
+        self._letter_limit = known.get(self._spec.dead_letter_topic or "")
+
+    def run(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Transform a batch of RECORD_SCHEMA into some of SINK_SCHEMA. Raises TooManyFailures to protect the topic."""
+        for placed in self.run_placed(batch):
+            yield placed.select(SINK_SCHEMA.names)
+
+    def run_placed(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Do what ``run`` does, and yield batches of PLACED_SCHEMA."""
+        self._count(self._stats.records_in, batch.column("partition"))
+        for part in map(partial(self._fitting, batch), self._instance.parts(batch)):
+            self._window.add(part.rows, len(part.failures))
+            self._stats += log_batch_stats(part)
+            yield from self._sorted(batch, part)
+
+    def _fitting(self, batch: pa.RecordBatch, part: TransformResult) -> TransformResult:
+        """Return a part without the records of which an output is too large: they have failed."""
+        if not any(self._limits):
+            return part
+        rows: dict[int, RecordFailure] = {}
+        for place, size in too_large(part.outputs, self._limits, self._spec.compression).items():
+            row, number = (part.outputs.column(name)[place].as_py() for name in ("row", "output"))
+            text = f"an output takes {size} bytes, and {self._spec.output_topics[number]} takes {self._limits[number]}"
+            where = {name: batch[name][row].as_py() for name in ("partition", "offset")}
+            rows.setdefault(row, RecordFailure(row=row, error=RecordTooLarge(text, **where)))
+        if not rows:
+            return part
+        kept = pc.invert(
+            pc.is_in(part.outputs.column("row"), value_set=pa.array(list(rows), part.outputs.column("row").type))
+        )
+        failures = sorted([*part.failures, *rows.values()], key=lambda failure: failure.row)
+        return replace(part, outputs=part.outputs.filter(kept), failures=tuple(failures))
+
+    def _sorted(self, batch: pa.RecordBatch, part: TransformResult) -> Iterator[pa.RecordBatch]:
+        outputs = part.outputs
+        rejected = self._rejected(outputs)
+        letters = [*self._rejections(batch, outputs.filter(rejected)), *self._failures(batch, part.failures)]
+        letters.sort(key=lambda letter: letter[0])
+        plain = outputs.filter(pc.invert(rejected)) if letters else outputs
+        self._count(self._stats.records_out, batch.column("partition").take(plain.column("row")))
+        yield self._plain(batch, plain)
+        if letters:
+            yield pa.RecordBatch.from_pylist([letter for _, letter in letters], schema=PLACED_SCHEMA)
+
+    def _rejected(self, outputs: pa.RecordBatch) -> pa.Array:
+        letters = [i for i, topic in enumerate(self._spec.output_topics) if topic == self._spec.dead_letter_topic]
+        return pc.is_in(outputs.column("output"), value_set=pa.array(letters, pa.int32()))
+
+    def _plain(self, batch: pa.RecordBatch, outputs: pa.RecordBatch) -> pa.RecordBatch:
+        topics = self._topics.take(outputs.column("output"))
+        times = batch.column("timestamp").cast(pa.int64())
+        places = [each.take(outputs.column("row")) for each in (times, batch["partition"], batch["offset"])]
+        columns = [topics, outputs.column("key"), outputs.column("value"), outputs.column("headers"), *places]
+        return pa.RecordBatch.from_arrays(columns, schema=PLACED_SCHEMA)
+
+    def _rejections(self, batch: pa.RecordBatch, letters: pa.RecordBatch) -> Iterable[tuple[int, dict[str, Any]]]:
+        for letter in letters.to_pylist():
+            headers = [(header["key"], header["value"]) for header in letter["headers"] or []]
+            reason = next((value or b"" for key, value in headers if key == dead_letters.REASON), b"")
+            row = letter["row"]
+            self._stats.count_dead_letter(
+                batch["partition"][row].as_py(), dead_letters.REJECTED, reason.decode(errors="replace")
+            )
+            yield row, self._letter(batch, row, letter["key"], letter["value"], dead_letters.rejection(headers))
+
+    def _failures(
+        self, batch: pa.RecordBatch, failures: tuple[RecordFailure, ...]
+    ) -> Iterable[tuple[int, dict[str, Any]]]:
+        for failure in failures:
+            if self._spec.dead_letter_topic is None:
+                raise self._placed(failure.error)
+            record = batch.slice(failure.row, 1).to_pylist()[0]
+            error, reason = type(failure.error).__name__, str(failure.error)
+            self._stats.count_dead_letter(record["partition"], error, reason)
+            headers = [(header["key"], header["value"]) for header in record["headers"] or []]
+            headers += dead_letters.failure(error=error, reason=reason)
+            yield failure.row, self._letter(batch, failure.row, record["key"], record["value"], headers)
+
+    def _placed(self, error: TransformError) -> TransformError:
+        """Return the error with the record's place in its message, which nothing else will tell."""
+        error.args = (f"{self._spec.input_topic}, partition {error.partition}, offset {error.offset}: {error}",)
+        return error
+
+    def _letter(
+        self,
+        batch: pa.RecordBatch,
+        row: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: list[dead_letters.Header],
+    ) -> dict[str, Any]:
+        source = TopicPartition(self._spec.input_topic, batch["partition"][row].as_py())
+        offset = batch["offset"][row].as_py()
+        provenance = dead_letters.provenance(
+            transform=f"{self._spec.name}@{self._spec.version}",
+            digest=self._spec.digest,
+            source=source,
+            offset=offset,
+        )
+        key, value, headers = self._cut(key, value, [*headers, *provenance])
+        return {
+            "topic": self._spec.dead_letter_topic,
+            "key": key,
+            "value": value,
+            "headers": [{"key": name, "value": text} for name, text in headers],
+            "timestamp": batch["timestamp"].cast(pa.int64())[row].as_py(),
+            "partition": source.partition,
+            "offset": offset,
+        }
+
+    def _cut(
+        self, key: bytes | None, value: bytes | None, headers: list[dead_letters.Header]
+    ) -> tuple[bytes | None, bytes | None, list[dead_letters.Header]]:
+        """Return what is written of a letter: less than all where its topic would not take that."""
+        limit = self._letter_limit
+        if limit is None or batch_bytes(key, value, headers, self._spec.compression) <= limit:
+            return key, value, headers
+        size = len(key or b"") + len(value or b"")
+        key = key if len(key or b"") <= dead_letters.MAX_REASON_BYTES else None
+        ours = [header for header in headers if header[0] in dead_letters.OURS]
+        return key, None, [*ours, *dead_letters.truncation(size)]
+
+    @staticmethod
+    def _count(counter: Counter[int], partitions: pa.Array) -> None:
+        for count in partitions.value_counts().to_pylist():
+            counter[count["values"]] += count["counts"]

@@ -1,0 +1,83 @@
+"""Chooses the generation of a deployment that a batch runs, and refuses one that cannot run."""
+
+from __future__ import annotations
+
+from wasmline.control import Deployment, DeploymentLog, ModuleStore, require_topics
+from wasmline.errors import ModuleError, TransformError
+from wasmline.kafka import KafkaConfig, Topics
+from wasmline.pipeline import FailureWindow
+from wasmline.wasm import TransformRuntime
+
+
+class DeploymentTracker:
+    """Follows one deployment for a driver. Used from one thread at a time."""
+
+    def __init__(self, config: KafkaConfig, name: str) -> None:
+        self._name = name
+        self._config = config
+        self._log = DeploymentLog(config)
+        self._modules = ModuleStore(config)
+        self._bytes: tuple[str, bytes] = ("", b"")
+        self._checked = 0
+        self._window = (0, FailureWindow(1.0))
+        self._limits: tuple[int, dict[str, int]] = (0, {})
+
+    def current(self) -> Deployment:
+        """Return what is deployed now. Raises DeploymentNotFound."""
+        return self._log.get(self._name)
+
+    def module(self, deployment: Deployment) -> bytes:
+        """Return the module's bytes, verified; the last one asked for is kept."""
+        digest = deployment.spec.digest
+        if self._bytes[0] != digest:
+            self._bytes = (digest, self._modules.get(digest))
+        return self._bytes[1]
+
+    def check(self, deployment: Deployment) -> None:
+        """Look for the topics, and start the module once before its first record; one that fails here is paused.
+
+        Raises what was wrong, so that no record is given to it. A missing topic (TopicNotFound) is nothing to pause
+        for: a producer would wait a minute for it, and then fail the batch.
+        """
+        if deployment.generation == self._checked:
+            return
+        spec = deployment.spec
+        require_topics(self._config, spec)
+        try:
+            compiled = TransformRuntime().compile(self.module(deployment))
+            compiled.instantiate(spec.context(), spec.limits()).close()
+        except (ModuleError, TransformError) as error:
+            self.pause(deployment, f"failed before its first record: {error}")
+            raise
+        self._checked = deployment.generation
+
+    def window(self, deployment: Deployment) -> FailureWindow:
+        """Return the window over the batches of this generation; a newer one begins anew."""
+        if self._window[0] != deployment.generation:
+            self._window = (deployment.generation, FailureWindow(deployment.spec.max_failure_share))
+        return self._window[1]
+
+    def batch_bytes(self, deployment: Deployment, usual: int) -> int:
+        """Return the producer's batch.size: ``usual``, or less where a topic that is written takes only less.
+
+        A refused batch is split into batches of that size. Were they refused as well, that would go on for the two
+        minutes of delivery.timeout.ms, and end with a word about time.
+        """
+        return min([usual, *self.limits(deployment).values()])
+
+    def limits(self, deployment: Deployment) -> dict[str, int]:
+        """Return ``max.message.bytes`` of the topics that are written, but for those whose settings are hidden."""
+        if self._limits[0] != deployment.generation:
+            topics = Topics(self._config)
+            limits = {topic: topics.max_message_bytes(topic) for topic in deployment.spec.topics[1:]}
+            known = {topic: limit for topic, limit in limits.items() if limit is not None}
+            self._limits = (deployment.generation, known)
+        return self._limits[1]
+
+    def pause(self, deployment: Deployment, reason: str) -> bool:
+        """Pause this generation and return True; leave a newer one alone and return False."""
+        return self._log.pause_generation(deployment, reason)
+
+    def close(self) -> None:
+        """Close the Kafka clients."""
+        self._log.close()

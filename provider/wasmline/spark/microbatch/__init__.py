@@ -1,0 +1,1 @@
+"""Deployments as Structured Streaming queries, a generation for each micro-batch."""

@@ -1,0 +1,276 @@
+"""Micro-batches exactly once: a transaction for each task of a batch, and the group's progress as the truth.
+
+Spark plans the ranges and tries tasks again; what is done is decided by the progress that each task reads after it has
+fenced those before it. A batch that is replayed, a checkpoint that is rolled back or lost, and a second driver repeat
+nothing. The protocol: docs/protocols/exactly_once.md.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass, field, replace
+from itertools import chain
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+from pyspark.sql.functions import expr
+
+from wasmline.consumer.backends.kafka import LazyOffsetStore, require_exactly_once
+from wasmline.control import DriverClaim
+from wasmline.errors import InvalidJob, JobError
+from wasmline.job_offsets.batch_transactions import BatchTransactions
+from wasmline.job_offsets.group_offsets import progress_lost, require_committed
+from wasmline.job_offsets.initial_offsets import ensure_committed_offsets, reset_offsets, stable_offsets
+from wasmline.job_offsets.offset_renewal import OffsetRenewer, renew_offsets
+from wasmline.job_offsets.run_plan import RunPlan, may_have
+from wasmline.job_offsets.transactional_batch import CommittedRange, OffsetRange, process_and_commit
+from wasmline.jobs import JobSpec
+from wasmline.kafka import ConsumerGroups, KafkaConfig
+from wasmline.pipeline import BatchStats, TransformPipeline
+from wasmline.records import TopicPartition
+from wasmline.spark.microbatch.task import PLACED_COLUMNS, TransformTask, record_batch, warm_instance
+from wasmline.transactional_ids import VIRTUAL_SHARDS, virtual_shard
+
+PRODUCER_BATCH_BYTES = 1_000_000
+"""The most that a batch of records may have: what the C client has by default."""
+
+DONE_COLUMNS = "partition int, found bigint, left bigint, hangs int"
+"""What the group had committed for each part before and has after, and how often lost markers held that up."""
+
+# Spark reuses its Python workers, and a worker process runs one task at a time.
+_transactions: dict[TaskTransactions, BatchTransactions] = {}
+
+
+class TransactionalBatches:
+    """The driver's side: a group of the job's own that holds its progress, for every partition, from its start on."""
+
+    def __init__(self, config: KafkaConfig, job: JobSpec) -> None:
+        self._config = config
+        self._job = job
+        self._topic = ""
+        self._groups = ConsumerGroups(config)
+        self._renewal: OffsetRenewer | None = None
+        self._working = threading.Lock()
+        self.partitions = 0
+        """How many partitions have their progress in the group. It must be found there from then on."""
+        self.hangs: dict[int, int] = {}
+        """How often lost transaction markers held the partitions of the last batch up."""
+        self.left: dict[int, int] = {}
+        """What is committed of the partitions that no batch is at work on."""
+        self._mapped: set[int] = set()
+        """Partitions of which the group may have an offset map."""
+        self._late: dict[int, tuple[int, ...]] = {}
+        """Where tasks of earlier drivers may still bring partitions, until one of ours has fenced them."""
+        self.progress: dict[int, int] = {}
+        """The group's, when the last batch was looked at."""
+
+    def prepare(self, topic: str) -> None:
+        """Make sure that exactly-once can be promised for ``topic``. Raises UnsafeBroker, GroupInUse."""
+        self._topic = topic
+        self._groups.refuse_members(self._job.group)
+        offset_store = LazyOffsetStore(self._config, self._job.group)
+        require_exactly_once(self._config, self._job.transactional_id, TopicPartition(topic, 0), offset_store)
+
+    def begin(self, plan: RunPlan, mapped: Set[int], refuse_others: Callable[[], None], *, is_renewed: bool) -> None:
+        """Commit the plan's offsets where the group has others; ``is_renewed``: all others were committed just now.
+
+        ``mapped`` are partitions that have an offset map where the plan leaves them as they are.
+        """
+        reset_offsets(self._config, self._job, self._topic, plan.corrections, refuse_others)
+        self.partitions = len(plan.offsets)
+        self.left = dict(plan.offsets)
+        self._mapped = mapped - plan.corrections.keys()
+        self._late = dict(plan.late)
+        is_renewed = is_renewed or plan.corrections.keys() == plan.offsets.keys()
+        self._renewal = OffsetRenewer(self._config, self._topic, is_renewed=is_renewed)
+
+    def look_after(self, parts: Sequence[OffsetRange]) -> None:
+        """Look at a batch before it is claimed: who uses the group, and what is new among its partitions.
+
+        Raises GroupInUse; InvalidJob where a partition is split over tasks; ProgressLost where the progress is not what
+        the last batch left.
+        """
+        self._groups.refuse_members(self._job.group)
+        if len({part.source for part in parts}) < len(parts):
+            text = "a partition's range is split over tasks, and exactly-once needs it whole: "
+            raise InvalidJob(text + "set neither minPartitions nor maxRecordsPerPartition")
+        if any(part.source.partition >= self.partitions for part in parts):
+            self.partitions = len(
+                ensure_committed_offsets(self._config, self._job.group, self._topic, known=self.partitions)
+            )
+        self.progress = self._groups.committed(self._job.group, self._topic)
+        if self.left.items() <= self.progress.items():
+            return
+        # The markers of the last batch's transactions may not be written yet.
+        self.progress = self._stable(range(self.partitions))
+        for partition, before in self.left.items():
+            found = self.progress.get(partition)
+            if found is None or found not in (before, *self._late.get(partition, ())):
+                raise progress_lost(self._job.group, self._topic, partition, found, before)
+            self.left[partition] = found
+
+    def write(self, frame: DataFrame, parts: tuple[OffsetRange, ...], work: TransformTask, batch_bytes: int) -> None:
+        """Run a batch as the Kafka source planned it; partitions of one virtual shard come together in one task.
+
+        Raises ProgressLost where the progress is not where it was.
+        """
+        if len({virtual_shard(part.source.partition) for part in parts}) == len(parts):
+            self._run(frame, tuple((part,) for part in parts), self._writing(work, batch_bytes), work)
+        else:
+            self._run_gathered(frame, parts, self._writing(work, batch_bytes), work)
+
+    def write_sharded(
+        self, shards: DataFrame, parts: tuple[OffsetRange, ...], work: TransformTask, batch_bytes: int
+    ) -> None:
+        """Run a batch that was spread over tasks by key, as ``write`` does.
+
+        What the tasks made comes together again by the virtual shard of its input, whose transaction it is. Outputs of
+        one key come from one task, so that they stay in order. What was done before is run, and left out then.
+        """
+        made = shards.mapInArrow(replace(work, placed=True), PLACED_COLUMNS)
+        self._run_gathered(made, parts, self._writing(work, batch_bytes), None)
+
+    def leaves(self, parts: Sequence[OffsetRange]) -> dict[int, int]:
+        """Return what is committed once a batch is done, where that is known: an offset map may lead above its end."""
+        ends = {part.source.partition: max(part.end, self.progress.get(part.source.partition, 0)) for part in parts}
+        return {each: at for each, at in (self.left | ends).items() if each not in ends or each not in self._mapped}
+
+    def look_again(self, claim: DriverClaim) -> None:
+        """Take note of what the tasks of a batch that failed have left. They commit nothing any more."""
+        partitions = claim.offsets.keys() - self.left.keys()
+        renew_offsets(self._config, self._job, self._topic, partitions, fences=True)
+        found = self._stable(partitions)
+        self.left |= {partition: at for partition, at in found.items() if may_have(claim, partition, at)}
+
+    def keep(self) -> None:
+        """Renew the progress if it is time and no batch is written; any thread may ask for it."""
+        if self._renewal is not None and self._working.acquire(blocking=False):
+            try:
+                self._renewal.keep(self._job, range(self.partitions))
+            finally:
+                self._working.release()
+
+    def _writing(self, work: TransformTask, batch_bytes: int) -> TaskTransactions:
+        return TaskTransactions(
+            config=self._config.to_json(),
+            group=self._job.group,
+            transactional_id=self._job.transactional_id,
+            compression=work.deployment.spec.compression,
+            topics=work.deployment.spec.topics[1:],
+            batch_bytes=batch_bytes,
+        )
+
+    def _run_gathered(
+        self, frame: DataFrame, parts: tuple[OffsetRange, ...], writing: TaskTransactions, work: TransformTask | None
+    ) -> None:
+        """Run each virtual shard in the task of its number, to which the rows of one task come in their order."""
+        shards: list[list[OffsetRange]] = [[] for _ in range(min(self.partitions, VIRTUAL_SHARDS))]
+        for part in parts:
+            shards[virtual_shard(part.source.partition)].append(part)
+        shard = expr(f"partition % {VIRTUAL_SHARDS}")
+        self._run(frame.repartitionById(len(shards), shard), tuple(map(tuple, shards)), writing, work)
+
+    def _run(
+        self,
+        frame: DataFrame,
+        tasks: tuple[tuple[OffsetRange, ...], ...],
+        writing: TaskTransactions,
+        work: TransformTask | None,
+    ) -> None:
+        for part in chain.from_iterable(tasks):
+            self.left.pop(part.source.partition, None)
+            self._late.pop(part.source.partition, None)
+        with self._working:
+            rows = frame.mapInArrow(TransactionalTask(tasks=tasks, writing=writing, work=work), DONE_COLUMNS).collect()
+        found = {TopicPartition(self._topic, row.partition): row.found for row in rows}
+        self.hangs = {row.partition: row.hangs for row in rows}
+        require_committed(self._job.group, found, {part.source: part.begin for parts in tasks for part in parts})
+        self.left |= {row.partition: row.left for row in rows}
+        ends = {part.source.partition: part.end for parts in tasks for part in parts}
+        self._mapped -= {partition for partition, end in ends.items() if self.left[partition] == end}
+
+    def _stable(self, partitions: Iterable[int]) -> dict[int, int]:
+        found = stable_offsets(self._config, self._job, self._topic, partitions)
+        return {partition: each.offset for partition, each in found.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskTransactions:
+    """Who writes, and how: what the clients of a task are made of."""
+
+    config: str = field(repr=False)
+    group: str
+    transactional_id: str
+    compression: str
+    batch_bytes: int
+    topics: tuple[str, ...]
+
+    def transactions(self) -> BatchTransactions:
+        """Return this process's, and let go of those of an earlier deployment."""
+        if self not in _transactions:
+            while _transactions:
+                _transactions.popitem()[1].close()
+            settings = {"compression.type": self.compression, "batch.size": str(self.batch_bytes)}
+            config = KafkaConfig.from_json(self.config)
+            _transactions[self] = BatchTransactions(config, self.group, self.transactional_id, settings, self.topics)
+        return _transactions[self]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionalTask:
+    """The function that Spark's mapInArrow runs: the records of some parts in, DONE_COLUMNS out.
+
+    ``tasks`` has the parts of each task, by its number. ``work`` None means that the work is done: the records are
+    PLACED_COLUMNS.
+    """
+
+    tasks: tuple[tuple[OffsetRange, ...], ...]
+    writing: TaskTransactions
+    work: TransformTask | None
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        parts = self.tasks[context.partitionId()]
+        if parts:
+            done = self._run(parts, batches, self.work) if self.work else self._write(parts, batches)
+            hangs = self.writing.transactions().hangs
+            rows = [
+                {"partition": partition, **each._asdict(), "hangs": hangs.pop(partition, 0)}
+                for partition, each in done.items()
+            ]
+            yield pa.RecordBatch.from_pylist(rows, schema=_DONE)
+        elif any(batch.num_rows for batch in batches):  # a worker that has not read to the end is not used again
+            raise JobError("a task without a part of the batch was given records")
+
+    def _run(
+        self, parts: tuple[OffsetRange, ...], batches: Iterator[pa.RecordBatch], work: TransformTask
+    ) -> dict[int, CommittedRange]:
+        tally = BatchStats()
+        with warm_instance(work.deployment.spec, work.module) as instance:
+            pipeline = TransformPipeline(work.deployment, instance, tally, work.limits)
+            records = (record_batch(batch) for batch in batches)
+            done = process_and_commit(parts, records, self.writing.transactions(), pipeline.run_placed)
+        work.tally.add(tally)
+        return done
+
+    def _write(self, parts: tuple[OffsetRange, ...], batches: Iterator[pa.RecordBatch]) -> dict[int, CommittedRange]:
+        return process_and_commit(parts, batches, self.writing.transactions(), lambda rows: [rows])
+
+
+_DONE = pa.schema([("partition", pa.int32()), ("found", pa.int64()), ("left", pa.int64()), ("hangs", pa.int32())])
+
+
+def planned(frame: DataFrame) -> tuple[OffsetRange, ...]:
+    """Return the ranges that the Kafka source planned for the tasks of a batch, which only its plan tells.
+
+    The records do not: a range may end with offsets that are none, and a task without records would not know its own.
+    """
+    parts = []
+    for task in frame._jdf.queryExecution().toRdd().partitions():
+        planned = task.inputPartition().get().offsetRange()
+        source = TopicPartition(planned.topic(), planned.partition())
+        parts.append(OffsetRange(source=source, begin=planned.fromOffset(), end=planned.untilOffset()))
+    return tuple(parts)

@@ -1,0 +1,1 @@
+"""Deployments and handlers in parallel mode: Spark tasks that work on leases."""

@@ -1,0 +1,112 @@
+"""Leases as a streaming source of Spark: a batch is a round of leases, and its rows say how they stand.
+
+No data crosses Spark. It places the tasks, tries those again that fail, shows them, and keeps in the checkpoint which
+round was given out last. Settings of Kafka are in no option and no plan: whoever plans takes them from the environment,
+and each task gets them with its lease.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from wasmline.documents import decode, plain
+from wasmline.kafka import KafkaConfig
+from wasmline.leases.lease import RENEWAL_TIMEOUT_S, Lease
+from wasmline.leases.lease_planner import LeasePlanner, LeaseRound, PlannerConfig
+from wasmline.leases.lease_worker import LeaseWorker
+from wasmline.spark.parallel.process_watchdog import under_watchdog
+
+PLANNER_CONFIG = "planned"
+TRANSFORM = "transform"
+
+
+@dataclass(frozen=True, slots=True)
+class LeasePartition(InputPartition):
+    """A task's lease, and how it reaches the cluster."""
+
+    lease: Lease
+    config: KafkaConfig
+
+
+class LeaseReader(DataSourceStreamReader):
+    """Plans rounds of leases in a process of the driver's, and works on one in each task."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        self._options = options
+        self._made: LeasePlanner | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_options": self._options, "_made": None}
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        return _offset(LeaseRound())
+
+    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        last = _grant(start)
+        following = self._lessor.next(last)
+        return start if following == last else _offset(following)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        config = KafkaConfig.from_environment()
+        return [LeasePartition(lease, config) for lease in self._lessor.leases(_grant(end))]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        assert isinstance(partition, LeasePartition)
+        _spare_the_collector()
+        with under_watchdog(RENEWAL_TIMEOUT_S) as beat:
+            yield from LeaseWorker(partition.config, partition.lease, beat).run()
+
+    def stop(self) -> None:
+        if self._made is not None:
+            self._made.close()
+
+    @property
+    def _lessor(self) -> LeasePlanner:
+        if self._made is None:
+            planned = decode(PlannerConfig, self._options[PLANNER_CONFIG])
+            self._made = LeasePlanner(KafkaConfig.from_environment(), planned, self._options[TRANSFORM])
+        return self._made
+
+
+class LeaseSource(DataSource):
+    """``spark.readStream.format("wasmline-leases")``, options: a PlannerConfig as JSON, a transform's name."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "wasmline-leases"
+
+    def schema(self) -> str:
+        return "epoch long, partitions string, records long, in_flight long"
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        return LeaseReader(dict(self.options))
+
+
+_leases = itertools.count(1)
+"""Those of this process, by which it is known whether all that a lease needs has been imported."""
+
+
+def _spare_the_collector() -> None:
+    """Leave what the first lease needed out of the garbage collection that Spark makes between any two tasks.
+
+    It looks at all that was ever imported, for 30 ms of CPU and more while other partitions wait for their next lease.
+    """
+    if next(_leases) == 2:
+        gc.freeze()
+
+
+def _offset(grant: LeaseRound) -> dict[str, Any]:
+    found: dict[str, Any] = plain(grant)
+    return found
+
+
+def _grant(offset: dict[str, Any]) -> LeaseRound:
+    return decode(LeaseRound, json.dumps(offset))

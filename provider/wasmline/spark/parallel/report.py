@@ -1,0 +1,94 @@
+"""Reports of a parallel run, made by its driver of the partition statuses that the tasks of its leases write."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Literal
+
+from wasmline.clock import now_ms
+from wasmline.control import Deployment, JobLog, PartitionTotals, StatusTopic
+from wasmline.documents import plain
+from wasmline.errors import KafkaError
+from wasmline.jobs import JobReport, JobSpec, JobState, StreamTotals
+from wasmline.leases.lease_status import unread
+from wasmline.partition_status import PartitionStatus
+
+log = logging.getLogger(__name__)
+
+
+class LeaseReporter:
+    """Follows the partition statuses of one run, which begin at nought. For one thread."""
+
+    def __init__(self, job: JobSpec, topic: str, jobs: JobLog, status: StatusTopic) -> None:
+        self._job = job
+        self._topic = topic
+        self._jobs = jobs
+        self._log = status
+        self._statuses: dict[int, PartitionStatus] = {}
+
+    def begin(self, deployment: Deployment | None, progress: Mapping[int, int], ends: Mapping[int, int]) -> None:
+        """Write where each partition stands before the first lease; tasks count from there."""
+        before = {each.partition: each for each in self._log.of(self._job.job) if each.topic == self._topic}
+        for partition, offset in progress.items():
+            fresh = unread(self._job, deployment, self._topic, partition)
+            known = before.get(partition)
+            same = known is not None and known.generation == fresh.generation and known.since_offset <= offset
+            self._statuses[partition] = replace(
+                fresh,
+                offset=offset,
+                lag=max(0, ends[partition] - offset),
+                since_offset=known.since_offset if known is not None and same else offset,
+            )
+        self._write()
+
+    def follow(self, *, paused: bool) -> bool:
+        """Read what the tasks wrote, and say whether there is anything to tell.
+
+        ``paused`` says that no lease is given out and none is left: the tasks of the next one write ``running`` again.
+        """
+        told = self._statuses | {each.partition: each for each in self._log.of(self._job.job)}
+        moved = told != self._statuses
+        self._statuses = told
+        if paused and any(each.state != "paused" for each in told.values()):
+            self._put("paused")
+            return True
+        return moved
+
+    def report(self, state: JobState, message: str = "", error: str | None = None) -> JobReport:
+        """Write and return the report as of now; a final state is put on every partition too."""
+        if state.final:
+            self._put("failed" if state is JobState.FAILED else "stopped")
+        totals = plain(self._totals())
+        report = JobReport.now(self._job.job, self._job.run, state, message, error=error, result=totals)
+        self._jobs.write_report(report)
+        return report
+
+    def _totals(self) -> StreamTotals:
+        known = list(self._statuses.values())
+        newest = max(known, key=lambda each: each.generation)
+        totals = PartitionTotals.of(known)
+        return StreamTotals(
+            transform=newest.transform,
+            digest=newest.digest,
+            generation=newest.generation,
+            partitions=len(known),
+            records_in=totals.records_in,
+            records_out=totals.records_out,
+            dead_letters=totals.dead_letters,
+            lost_offsets=totals.lost_offsets,
+            batches=[],
+        )
+
+    def _put(self, state: Literal["paused", "stopped", "failed"]) -> None:
+        """Write a state to all partitions, on which nobody works now."""
+        idle = {"state": state, "rate": 0.0, "in_flight": 0, "updated_ms": now_ms()}
+        self._statuses = {each: replace(status, **idle) for each, status in self._statuses.items()}  # type: ignore[arg-type]
+        self._write()
+
+    def _write(self) -> None:
+        try:
+            self._log.write(self._statuses.values())
+        except KafkaError as error:
+            log.warning("the partition statuses of job %s are behind: %s", self._job.job, error)

@@ -1,0 +1,409 @@
+"""One run of a streaming job, whatever its mode: the claim, the watch over its query, the stop, the final report."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Set
+from contextlib import suppress
+from dataclasses import replace
+from typing import Generic, TypeVar
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from wasmline.clock import now_ms
+from wasmline.consumer.backends.kafka import REQUEST_TIMEOUT_S as COMMITTED
+from wasmline.control import ClaimWriter, Deployment, DriverClaim, JobLog, StatusTopic
+from wasmline.errors import (
+    BrokerUnavailable,
+    DeploymentPaused,
+    Fenced,
+    InvalidJob,
+    KafkaError,
+    ProducerFenced,
+    ProgressLost,
+    WasmlineError,
+)
+from wasmline.job_offsets.initial_offsets import stable_offsets
+from wasmline.job_offsets.log_retention import LogRetention
+from wasmline.job_offsets.offset_renewal import renew_offsets
+from wasmline.job_offsets.run_plan import CheckpointState, RunPlan, TopicState, is_about, is_plain, late, plan_run
+from wasmline.jobs import JobReport, JobSpec, JobState, StreamSpec
+from wasmline.kafka import ConsumerGroups, KafkaConfig, Topics
+from wasmline.spark.checkpoint import checkpoint_state
+from wasmline.spark.deployment_tracker import DeploymentTracker
+from wasmline.transactional_ids import VIRTUAL_SHARDS
+
+log = logging.getLogger(__name__)
+
+POLL_INTERVAL_S = 0.5
+"""Seconds between two looks at the query and at what is wanted of the job."""
+
+HEARTBEAT_INTERVAL_S = 5.0
+"""Seconds between two reports while nothing happens."""
+
+QUERY_STOP_TIMEOUT_S = 60.0
+"""Seconds to wait for a query to come to rest."""
+
+HEARTBEAT_TIMEOUT_S = 3 * HEARTBEAT_INTERVAL_S
+"""Seconds without a report after which the driver of an earlier run is not waited for."""
+
+START_ATTEMPTS = 5
+"""How often a run is planned that an older driver fences meanwhile."""
+
+OPEN_TRANSACTION_WAIT_S = 10.0
+"""Seconds that the progress of transactions which may be a dead driver's is waited for, before they are ended."""
+
+MAX_REPORT_AGE_MS = 600_000
+"""Age of a report whose driver is not waited for at all: more than clocks differ."""
+
+D = TypeVar("D", bound=Deployment | None)
+"""What a mode runs: a deployment, or where it runs functions too, perhaps none."""
+
+
+class _Undecided(Exception):
+    """Where the progress is cannot be told while another driver may be at work."""
+
+
+class _Unwanted(Exception):
+    """The run is to stop before it has taken the job over."""
+
+
+class Outgrown(Exception):
+    """The topic has got partitions since the run was planned."""
+
+
+class StreamJob(ABC, Generic[D]):
+    """One run of a streaming job, from the claim to the final report. Its mode says what the query is."""
+
+    boundary: str
+    """Where a stop takes effect."""
+
+    def __init__(self, spark: SparkSession, config: KafkaConfig, job: JobSpec, stream: StreamSpec) -> None:
+        self._spark = spark
+        self._config = config
+        self._job = job
+        self._stream = stream
+        self._name = uuid.uuid4().hex
+        """This driver's."""
+        self._jobs = JobLog(config)
+        self._claims = ClaimWriter(config, job.job, self._name)
+        self._status = StatusTopic(config)
+        self._generations = DeploymentTracker(config, stream.transform)
+        self._reported = time.monotonic()
+        self._stopping = threading.Event()
+        self._is_plain = (stream.mode, stream.delivery) == ("microbatch", "at_least_once")
+        self._is_renewed = False
+        self._is_undecided = False
+        """Progress is in transactions which nobody seems to end."""
+        self._mapped: Set[int] = frozenset()
+        """Partitions of which the group had an offset map when this run began."""
+        self._keeps_maps = True
+
+    def run(self) -> JobReport:
+        """Run until caught up, stopped or failed; write the report of what happened, and return it if it ended well.
+
+        Raises DeploymentNotFound, DeploymentPaused, TopicNotFound, ProgressLost and what else speaks against a start
+        before any other driver is fenced; Fenced when a newer driver came, JobFailed with the cause for a query that
+        failed. Where the next run goes on changes with the first claim of a checkpoint only, once all is ready.
+        """
+        try:
+            deployment = self._current()
+            self._retention = LogRetention(self._config, self._topic, fails=self._stream.fail_on_data_loss)
+            self._prepare(deployment)
+            self._await_earlier()
+            if self._stop_wanted():
+                return self._stopped_early()
+            with suppress(_Undecided):
+                self._make_plan()
+            self._claims.take_over(self._takeover)
+            while True:
+                with suppress(Outgrown):
+                    return self._carry_out(deployment)
+        except _Unwanted:
+            return self._stopped_early()
+        finally:
+            for client in (self._generations, self._claims, self._status, self._jobs):
+                client.close()
+
+    # -- what the mode says ------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _current(self) -> D:
+        """Return what is deployed, having noted the topic that is read. Raises what speaks against running it."""
+
+    @abstractmethod
+    def _prepare(self, deployment: D) -> None:
+        """Raise what speaks against a start. Nothing is written that another driver works with."""
+
+    @abstractmethod
+    def _begin(self, deployment: D) -> None:
+        """Get ready, once the job is taken over: what the group keeps are then the plan's offsets."""
+
+    @abstractmethod
+    def _start(self, deployment: D) -> StreamingQuery:
+        """Start the query."""
+
+    @abstractmethod
+    def _follow(self, query: StreamingQuery) -> bool:
+        """Take note of what the query did since the last call, and say whether there is anything to report."""
+
+    @abstractmethod
+    def _report(self, state: JobState, message: str = "", error: str | None = None) -> JobReport:
+        """Write and return a report."""
+
+    @abstractmethod
+    def _explain(self, exception: StreamingQueryException) -> None:
+        """Raise what ended the query, unless it was the stop; Outgrown where the run is to be planned again."""
+
+    @abstractmethod
+    def _came_to(self, newest: DriverClaim) -> Mapping[int, int]:
+        """Return the progress of this driver, whose newest claim this is, as far as it is known for sure."""
+
+    # -- the driver's thread -----------------------------------------------------------------------------------------
+
+    def _carry_out(self, deployment: D) -> JobReport:
+        self._plan_and_begin(deployment)
+        self._claims.claim(self._first_claim(deployment), self._earlier)
+        self._report(JobState.RUNNING, "started")
+        try:
+            return self._supervise(self._start(deployment))
+        except WasmlineError as error:
+            self._report(JobState.FAILED, str(error), type(error).__name__)
+            raise
+
+    def _plan_and_begin(self, deployment: D) -> None:
+        """Plan the run and commit where it begins; anew where an older driver that starts fenced this one."""
+        for attempt in range(START_ATTEMPTS):
+            try:
+                self._make_plan(fences=True)
+                self._begin(deployment)
+                break
+            except ProducerFenced:
+                if attempt == START_ATTEMPTS - 1:
+                    raise
+                self._claims.refuse_others()
+
+    def _supervise(self, query: StreamingQuery) -> JobReport:
+        """Watch the query until it ends; stop it at a boundary when that is wanted."""
+        try:
+            while not query.awaitTermination(POLL_INTERVAL_S):  # type: ignore[arg-type]  # a part of a second does
+                try:
+                    self._look_after(query)
+                except KafkaError as error:
+                    if not error.retryable:
+                        raise
+                    log.warning("job %s is not looked after for now: %s", self._job.job, error)
+        except StreamingQueryException as exception:
+            newest = self._jobs.last_batch(self._job.job)
+            if newest is not None and newest.driver != self._name:
+                raise self._fenced() from exception
+            self._refuse_made_anew(Topics(self._config).describe(self._topic).id)
+            self._explain(exception)
+        finally:
+            self._bring_to_rest(query)
+            self._conclude()  # before the last report, for which the next run waits
+        self._follow(query)
+        if self._stopping.is_set():
+            return self._report(JobState.STOPPED, f"stopped at {self.boundary}")
+        return self._report(JobState.SUCCEEDED, "caught up")
+
+    def _look_after(self, query: StreamingQuery) -> None:
+        if self._follow(query) or time.monotonic() - self._reported > HEARTBEAT_INTERVAL_S:
+            self._report(JobState.RUNNING)
+            self._reported = time.monotonic()
+        if self._stop_wanted() and not query.status["isTriggerActive"]:
+            query.stop()
+
+    def _fenced(self) -> Fenced:
+        return Fenced(f"a newer driver claimed job {self._job.job}; this one ends", job=self._job.job)
+
+    def _stop_wanted(self) -> bool:
+        if not self._stopping.is_set():
+            order = self._jobs.order(self._job.job)
+            if order.spec.run != self._job.run or order.wanted == "stopped":
+                log.info("a stop is wanted: ending at %s", self.boundary)
+                self._stopping.set()
+        return self._stopping.is_set()
+
+    def _bring_to_rest(self, query: StreamingQuery) -> None:
+        """Leave no query behind, whatever ended the watch: let a batch that runs end, then stop."""
+        if not query.isActive:
+            return
+        self._stopping.set()
+        deadline = time.monotonic() + QUERY_STOP_TIMEOUT_S
+        while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
+            time.sleep(POLL_INTERVAL_S)
+        query.stop()
+
+    # -- the start and the end ---------------------------------------------------------------------------------------
+
+    def _await_earlier(self) -> None:
+        """Wait while the driver of an earlier run, which the order of this one has told to stop, shows signs of life.
+
+        What is left behind without a word is left alone: this run then begins a checkpoint of its own.
+        """
+        seen, since, waited = -1, time.monotonic(), False
+        while not self._stop_wanted():
+            last = self._jobs.last_batch(self._job.job)
+            if last is None or last.ended or last.run == self._job.run:
+                break
+            report = self._jobs.report(self._job.job, last.run)
+            if report is None or report.state.final or now_ms() - report.updated_ms > MAX_REPORT_AGE_MS:
+                break
+            if report.updated_ms != seen:
+                seen, since = report.updated_ms, time.monotonic()
+            if time.monotonic() - since > HEARTBEAT_TIMEOUT_S:
+                log.warning("run %s of job %s has fallen silent: it is fenced", last.run, self._job.job)
+                break
+            if not waited or time.monotonic() - self._reported > HEARTBEAT_INTERVAL_S:
+                waiting = f"waiting for run {last.run} to end at {self.boundary}"
+                self._jobs.write_report(JobReport.now(self._job.job, self._job.run, JobState.STARTING, waiting))
+                self._reported, waited = time.monotonic(), True
+            time.sleep(POLL_INTERVAL_S)
+
+    def _make_plan(self, *, fences: bool = False) -> None:
+        """Decide where the run goes on, by all that is known. Raises ProgressLost, OffsetOutOfRange.
+
+        ``fences``: nobody else commits progress any more, or a newer driver does: Fenced. Without it, raises _Undecided
+        while somebody may.
+        """
+        self._input = TopicState.now(self._config, self._topic)
+        newest = self._jobs.last_batch(self._job.job)
+        last = self._jobs.last_batch(self._job.job, self._input.id)
+        self._earlier = None if newest is None or not newest.topic_id or is_about(newest, self._input) else newest
+        state = CheckpointState()
+        if last is not None and last.mode == "microbatch" and last.checkpoint.startswith(f"{self._job.storage}/"):
+            state = checkpoint_state(self._spark, last.checkpoint)
+        committed = self._committed(last, fences=fences)
+        try:
+            self._plan: RunPlan = plan_run(last, state, committed, self._input, self._job, self._name)
+        except ProgressLost as error:
+            if self._jobs.last_batch(self._job.job) != newest:  # it was moved by a driver that is at work
+                raise (self._fenced() if fences else _Undecided()) from error
+            raise
+        self._retention.refuse_loss(self._plan.offsets, self._input.begins)
+
+    def _committed(self, last: DriverClaim | None, *, fences: bool) -> Mapping[int, int]:
+        """Return what the group has committed, renewed once others are to be fenced, as far as the plan needs it."""
+        known = last if last is not None and is_about(last, self._input) else None
+        is_claimed = known is not None and is_plain(known) and bool(known.offsets)
+        if self._is_plain and (known is None or (is_claimed and self._stream.fail_on_moved_progress)):
+            return {}
+        partitions = self._input.begins
+        if not fences:
+            ConsumerGroups(self._config).refuse_members(self._job.group)
+            try:
+                return self._stable(partitions, OPEN_TRANSACTION_WAIT_S)
+            except BrokerUnavailable as error:
+                log.warning("a transaction of job %s may be open, and is ended first: %s", self._job.job, error)
+                self._is_undecided = True
+                raise _Undecided from error
+        deliveries = self._stream.delivery, known.delivery if known is not None else None
+        # A run that was killed at its start may have left a transaction open without having claimed any progress.
+        is_fenced = self._is_undecided or "exactly_once" in deliveries
+        if is_fenced or not (known is None or self._is_plain):
+            arguments = self._config, self._job, self._topic, partitions
+            renew_offsets(*arguments, keeps_maps=self._keeps_maps, fences=is_fenced)
+            self._is_renewed = True
+        return self._stable(partitions)
+
+    def _stable(self, partitions: Iterable[int], limit: float = COMMITTED) -> Mapping[int, int]:
+        arguments = self._config, self._job, self._topic, partitions, limit
+        found = stable_offsets(*arguments, keeps_maps=self._keeps_maps)
+        self._mapped = {partition for partition, each in found.items() if each.metadata}
+        return {partition: each.offset for partition, each in found.items()}
+
+    def _takeover(self, last: DriverClaim | None) -> DriverClaim:
+        """Return the claim that makes this the job's driver, and does not change where the job goes on.
+
+        Raises _Unwanted where a newer run was ordered by the time that all other drivers are fenced: one that stood
+        still until now would take the job from that.
+        """
+        if self._stop_wanted():
+            raise _Unwanted
+        if last is not None:
+            return replace(last, driver=self._name)
+        return DriverClaim(
+            run=self._job.run,
+            driver=self._name,
+            checkpoint="",
+            batch_id=-1,
+            deployment=None,
+            virtual_shards=VIRTUAL_SHARDS,
+        )
+
+    def _first_claim(self, deployment: D) -> DriverClaim:
+        """Return the claim of the checkpoint, before the query starts."""
+        if self._plan.replayed is not None:
+            replayed = self._plan.replayed
+            claim = self._claim(replayed.batch_id, deployment, self._plan.offsets, replayed.ends)
+            claim = replace(claim, deployment=replayed.deployment)
+        else:
+            claim = self._claim(-1, deployment, self._plan.offsets, self._plan.offsets)
+        return replace(claim, left=self._plan.offsets) if self._stream.delivery == "exactly_once" else claim
+
+    def _stopped_early(self) -> JobReport:
+        report = JobReport.now(self._job.job, self._job.run, JobState.STOPPED, "stopped before it began")
+        self._jobs.write_report(report)
+        return report
+
+    def _conclude(self) -> None:
+        """Record where the query came to, and that its checkpoint is left. Without it the next run begins its own."""
+        try:
+            newest = self._jobs.last_batch(self._job.job)
+            if newest is not None and newest.driver == self._name:
+                reached = dict(self._came_to(newest))
+                offsets, left = newest.offsets | reached, newest.left | reached
+                ended = replace(newest, offsets=offsets, left=left, late=late(newest, offsets), ended=True)
+                self._claims.claim(ended)
+        except (KafkaError, Fenced) as error:
+            log.warning("the next run of job %s does not go on in %s: %s", self._job.job, self._plan.checkpoint, error)
+
+    def _deployed(self) -> Deployment:
+        """Return what is deployed as the stream's transform, whose topic is the one that is read."""
+        deployment = self._generations.current()
+        self._refuse_paused(deployment)
+        self._topic = deployment.spec.input_topic
+        return deployment
+
+    def _refuse_paused(self, deployment: Deployment) -> None:
+        if deployment.state == "paused":
+            name = deployment.spec.name
+            raise DeploymentPaused(f"{name} is paused ({deployment.reason}): resume it or deploy again", name=name)
+
+    def _refuse_made_anew(self, topic_id: str) -> None:
+        """Raise InvalidJob where the topic is another than the one that this run began with."""
+        if topic_id != self._input.id:
+            raise InvalidJob(f"{self._topic} was deleted and made anew while this run read it: run the job again")
+
+    def _refuse_other_topic(self, deployment: Deployment) -> None:
+        spec = deployment.spec
+        if spec.input_topic != self._topic:
+            raise InvalidJob(
+                f"generation {deployment.generation} of {spec.name} reads {spec.input_topic}, and this run reads "
+                f"{self._topic}: run the job again"
+            )
+
+    def _claim(self, batch_id: int, deployment: D, offsets: Mapping[int, int], ends: Mapping[int, int]) -> DriverClaim:
+        return DriverClaim(
+            run=self._job.run,
+            virtual_shards=VIRTUAL_SHARDS,
+            mode=self._stream.mode,
+            delivery=self._stream.delivery,
+            driver=self._name,
+            partitions=len(offsets),
+            topic=self._topic,
+            topic_id=self._input.id,
+            offsets=dict(offsets),
+            ends=dict(ends),
+            late=self._plan.late,
+            checkpoint=self._plan.checkpoint,
+            batch_id=batch_id,
+            deployment=deployment,
+        )

@@ -1,0 +1,76 @@
+"""Supervises one spark-submit.
+
+``python -m wasmline.spark.submit_supervisor --job J --run R --log FILE -- spark-submit …``
+
+It outlives the task that started it. If the command ends without a final report (Spark is missing, the JVM was killed,
+the machine ran out of memory), it writes one, so that nobody waits for a driver that is gone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from wasmline.control import JobLog
+from wasmline.jobs import JobReport, JobState
+from wasmline.kafka import KafkaConfig
+
+LOG_TAIL = 4_000
+
+
+def supervise(config: KafkaConfig, job: str, run: str, command: list[str], log: Path) -> int:
+    """Run ``command`` with its output in ``log``; return its exit status, having made sure of a final report.
+
+    Whatever the command leaves running in its session is ended first: no part of a driver outlives its end.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as output:
+        try:
+            status = _run(command, output)
+        except OSError as error:
+            output.write(f"{command[0]}: {error}\n".encode())
+            status = 127
+    jobs = JobLog(config)
+    try:
+        report = jobs.report(job, run)
+        if report is None or not report.state.final:
+            jobs.write_report(_lost(job, run, status, log))
+    finally:
+        jobs.close()
+    return status
+
+
+def _run(command: list[str], output: BinaryIO) -> int:
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)
+    status = process.wait()
+    with suppress(ProcessLookupError, PermissionError):  # macOS: the group of a process that is gone
+        os.killpg(process.pid, signal.SIGKILL)
+    return status
+
+
+def _lost(job: str, run: str, status: int, log: Path) -> JobReport:
+    tail = log.read_bytes()[-LOG_TAIL:].decode(errors="replace")
+    message = f"spark-submit ended with status {status} and no final report; {log} ends with:\n{tail}"
+    return JobReport.now(job, run, JobState.FAILED, message, error="JobFailed")
+
+
+def main() -> int:
+    """Parse the command line and supervise."""
+    parser = argparse.ArgumentParser(prog="wasmline-launch")
+    parser.add_argument("--job", required=True)
+    parser.add_argument("--run", required=True)
+    parser.add_argument("--log", required=True, type=Path)
+    parser.add_argument("command", nargs="+")
+    arguments = parser.parse_args()
+    config = KafkaConfig.from_environment()
+    return supervise(config, arguments.job, arguments.run, arguments.command, arguments.log)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

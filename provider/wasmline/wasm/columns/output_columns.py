@@ -1,0 +1,215 @@
+"""The way out: columns in the shim's memory that the guest's writes fill, collected as Arrow record batches.
+
+What is read back is checked before Arrow sees it: places and capacities are those that were laid out, counts lie within
+them, offsets rise from 0 to the number of bytes, rows rise within the batch, outputs exist. A guest cannot write
+there. Should one ever do, its instance ends with SandboxViolation, not the process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import operator
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from wasmline.errors import RecordTooLarge
+from wasmline.records import HEADERS, OUTPUT_SCHEMA
+from wasmline.wasm.columns.control_block import OUTPUT, WRITTEN, align
+from wasmline.wasm.columns.input_columns import BatchExtent
+from wasmline.wasm.columns.shim_memory import ShimMemory, violation
+
+SLACK_ROWS = 256
+SLACK_BYTES = 64 * 1024
+MAX_SCALE = 16
+MAX_COLUMN_BYTES = 64 * 2**20
+"""The most that a column of byte strings is made for, unless a payload takes more."""
+
+
+class OutputColumns:
+    """Lays the output columns out behind a batch's input columns, and empties them.
+
+    Outputs are expected to be about the size of the inputs; a guest that writes more makes the shim ask for a flush,
+    and the columns of later batches are made larger.
+    """
+
+    def __init__(self, memory: ShimMemory, outputs: int) -> None:
+        """``outputs`` is the number of output topics."""
+        self._memory = memory
+        self._outputs = outputs
+        self._loaded = BatchExtent(end=0, rows=0)
+        self._cells: dict[str, int] = {}
+        self._capacities: tuple[int, ...] = ()
+        self._laid_out = b""
+        self._scale = 1
+
+    def open(self, loaded: BatchExtent) -> None:
+        """Offer empty columns for the outputs of the batch that was loaded. Raises RecordTooLarge."""
+        self._loaded = loaded
+        self._lay_out(0)
+
+    def empty(self) -> pa.RecordBatch | None:
+        """Return what the columns hold, as ``collect`` does; then they hold nothing."""
+        collected = self.collect()
+        self._memory.write(WRITTEN.start, _NOTHING)
+        return collected
+
+    def widen(self, need: int) -> None:
+        """Offer larger columns in place of empty ones, with room for a payload of ``need`` bytes.
+
+        Raises RecordTooLarge.
+        """
+        self._scale = min(self._scale * 2, MAX_SCALE)
+        self._lay_out(need)
+
+    def _lay_out(self, need: int) -> None:
+        try:
+            self._reserve_columns(self._scale, need)
+        except RecordTooLarge:
+            self._scale = 1
+            self._reserve_columns(1, need)
+
+    def _reserve_columns(self, scale: int, need: int) -> None:
+        loaded = self._loaded
+        rows = (loaded.rows + SLACK_ROWS) * scale
+        headers = max((loaded.headers + SLACK_ROWS) * scale, need // 2)
+        sizes = (loaded.key_bytes, loaded.value_bytes, loaded.header_bytes, loaded.header_bytes)
+        capacities = [max(min((size + SLACK_BYTES) * scale, MAX_COLUMN_BYTES), need) for size in sizes]
+        takes = [4 * rows, 4 * rows, 4 * (rows + 1)]
+        for length, capacity in zip((rows, rows, headers, headers), capacities, strict=True):
+            takes += (4 * (length + 1), length, capacity)
+        *places, end = accumulate(map(align, takes), initial=loaded.end)
+        self._memory.reserve(end)
+        self._capacities = (rows, headers, *capacities)
+        self._cells = dict(zip(OUTPUT.names, (*places, *self._capacities), strict=True))
+        for cell in _OFFSETS:
+            ctypes.c_int32.from_address(self._memory.address + self._cells[cell]).value = 0
+        self._laid_out = OUTPUT.pack(*self._cells.values())
+        self._memory.write(OUTPUT.start, self._laid_out)
+        self._memory.write(WRITTEN.start, _NOTHING)
+
+    def collect(self) -> pa.RecordBatch | None:
+        """Return a copy of what the columns hold, in OUTPUT_SCHEMA, or None. Header keys may not be UTF-8."""
+        written = self._written()
+        rows = written["rows"]
+        if not rows:
+            return None
+        columns = [
+            self._rows(rows),
+            self._topics(rows),
+            self._binary("out_key", rows, written),
+            self._binary("out_value", rows, written),
+            self._headers(rows, written),
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=OUTPUT_SCHEMA)
+
+    def _written(self) -> dict[str, int]:
+        if self._memory.read(OUTPUT.start, OUTPUT.size) != self._laid_out:
+            raise violation("a column is not where it was laid out")
+        written = WRITTEN.unpack(self._memory.read(WRITTEN.start, WRITTEN.size))
+        if any(map(operator.gt, written.values(), self._capacities)):  # the nulls, behind them, are Arrow's to check
+            raise violation("a count is more than its capacity")
+        return written
+
+    def _rows(self, length: int) -> pa.Array:
+        buffer = self._copy("row_index", 4 * length)
+        (first, last), base = _ends(buffer), self._loaded.row_base
+        rows = np.frombuffer(buffer, np.int32)
+        if first < base or last >= base + self._loaded.rows or np.count_nonzero(rows[1:] < rows[:-1]):
+            raise violation("the rows of the outputs are not those of the batch, in order")
+        return pa.Array.from_buffers(pa.int32(), length, [None, buffer], 0)
+
+    def _topics(self, length: int) -> pa.Array:
+        if self._outputs == 1:
+            return pa.Array.from_buffers(pa.int32(), length, [None, _zeros(length)], 0)
+        buffer = self._copy("topic_index", 4 * length)
+        if np.frombuffer(buffer, np.uint32).max() >= self._outputs:
+            raise violation(f"an output is for none of the {self._outputs} output topics")
+        return pa.Array.from_buffers(pa.int32(), length, [None, buffer], 0)
+
+    def _binary(self, column: str, length: int, written: dict[str, int]) -> pa.Array:
+        size, nulls = written[f"{column}_bytes"], written[f"{column}_nulls"]
+        bitmap = self._bitmap(column, length) if nulls else None
+        offsets, data = self._offsets(column, length, size), self._copy(f"{column}_data", size)
+        return _checked(column, pa.binary(), length, [bitmap, offsets, data], nulls)
+
+    def _headers(self, rows: int, written: dict[str, int]) -> pa.Array:
+        length = written["out_headers"]
+        buffers = [None, self._offsets("out_headers", rows, length)]
+        if not length:
+            return pa.Array.from_buffers(HEADERS, rows, buffers, 0, children=[_NO_HEADERS])
+        _checked("out_headers", _LISTS, rows, buffers, 0, children=[pa.nulls(length)])
+        key = self._binary("out_header_key", length, written).view(pa.string())
+        value = self._binary("out_header_value", length, written)
+        headers = pa.StructArray.from_arrays([key, value], fields=list(HEADERS.value_type))
+        return pa.Array.from_buffers(HEADERS, rows, buffers, 0, children=[headers])
+
+    def _offsets(self, column: str, length: int, end: int) -> pa.Buffer:
+        """Return the offsets of a column, whose first and last are right; the others ``_checked`` looks at."""
+        if end == 0:
+            return _zeros(length + 1)
+        buffer = self._copy(f"{column}_offsets", 4 * (length + 1))
+        if _ends(buffer) != (0, end):
+            raise violation(f"the offsets of {column} are not from 0 to {end}")
+        return buffer
+
+    def _bitmap(self, column: str, length: int) -> pa.Buffer:
+        marks = np.frombuffer(self._memory.read(self._cells[f"{column}_valid"], length), dtype=np.uint8)
+        return pa.py_buffer(np.packbits(marks, bitorder="little"))
+
+    def _copy(self, place: str, size: int) -> pa.Buffer:
+        buffer = pa.allocate_buffer(size)
+        ctypes.memmove(buffer.address, self._memory.address + self._cells[place], size)
+        return buffer
+
+
+def _checked(column: str, *layout: Any, children: Sequence[pa.Array] | None = None) -> pa.Array:
+    """Return what ``pa.Array.from_buffers`` makes, once its offsets are seen to rise and its nulls are counted."""
+    try:
+        array = pa.Array.from_buffers(*layout, children=children)
+        array.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise violation(f"{column}: {error}") from error
+    return array
+
+
+def _ends(buffer: pa.Buffer) -> tuple[int, int]:
+    """Return the first and the last of some 32-bit numbers."""
+    numbers = memoryview(buffer).cast("i")
+    return numbers[0], numbers[-1]
+
+
+def _zeros(length: int) -> pa.Buffer:
+    """Return 32-bit numbers that need not be read, as they can be nothing else."""
+    return pa.py_buffer(bytes(4 * length))
+
+
+_OFFSETS = [name for name in OUTPUT.names if name.endswith("_offsets")]
+_NOTHING = bytes(WRITTEN.size)
+
+_LISTS = pa.list_(pa.null())
+_NO_HEADERS = pa.nulls(0, HEADERS.value_type)
+
+
+def rows_with_unfit_keys(batch: pa.RecordBatch) -> set[int]:
+    """Return the rows that wrote a header whose key is null or not UTF-8: Arrow and Kafka both need text there."""
+    headers = batch.column("headers")
+    keys = headers.values.field(0)
+    if _is_text(keys):
+        return set()
+    rows = batch.column("row").to_numpy()
+    firsts = np.flatnonzero(np.diff(rows, prepend=-1)).tolist()
+    edges = headers.offsets.to_numpy()[[*firsts, len(rows)]].tolist()
+    spans = zip(firsts, edges, edges[1:], strict=False)
+    return {int(rows[first]) for first, start, end in spans if not _is_text(keys.slice(start, end - start))}
+
+
+def _is_text(keys: pa.StringArray) -> bool:
+    try:
+        keys.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True

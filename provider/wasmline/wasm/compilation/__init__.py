@@ -1,0 +1,1 @@
+"""From a guest's bytes to compiled code: validation, linking, compilation and its cache."""

@@ -1,0 +1,155 @@
+"""Describes a module without running any of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from wasmline.errors import InvalidModule, ModuleError
+from wasmline.wasm.abi import MARKER, TRANSFORM, abi_version, is_provided
+from wasmline.wasm.binary.module_types import (
+    Declarations,
+    Export,
+    FunctionType,
+    Import,
+    Kind,
+    MemoryType,
+    TableType,
+    declarations,
+)
+from wasmline.wasm.columns.shim_memory import MAX_TABLE_ELEMENTS, MAX_TABLES
+from wasmline.wasm.compilation.code_cache import digest_of
+from wasmline.wasm.compilation.validation import validate
+from wasmline.wasm.inspection.redpanda_compat import incompatibilities
+from wasmline.wasm.limits import PAGE, ResourceLimits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """An import, or an export, which has no ``module``. ``type`` is in words: ``(i32, i32) -> i32``, ``17 pages``."""
+
+    module: str | None
+    name: str
+    kind: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemorySize:
+    """The exported memory, in pages of 64 KiB and in bytes; without a declared maximum that is None."""
+
+    initial_pages: int
+    initial_bytes: int
+    maximum_pages: int | None
+    maximum_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compatibility:
+    """Whether a host would run the module, and every reason why not."""
+
+    accepted: bool
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inspection:
+    """A module at rest. ``abi`` is None where it speaks no version of the transform ABI; ``functions`` are its own.
+
+    ``wasmline`` is this host's verdict under the limits that were given, ``redpanda`` that of a broker's defaults.
+    """
+
+    digest: str
+    size_bytes: int
+    abi: int | None
+    memory: MemorySize | None
+    functions: int
+    start_section: bool
+    imports: tuple[Item, ...]
+    exports: tuple[Item, ...]
+    wasmline: Compatibility
+    redpanda: Compatibility
+
+
+def inspect(wasm: bytes, limits: ResourceLimits | None = None) -> Inspection:
+    """Return what there is to say about a module, a transform or not. Raises InvalidModule for what is no module.
+
+    Nothing of it runs, and none of its code is compiled.
+    """
+    invalid = _invalid_here(wasm)
+    declared = declarations(wasm)
+    return Inspection(
+        digest=digest_of(wasm),
+        size_bytes=len(wasm),
+        abi=_abi(declared),
+        memory=_memory(declared),
+        functions=declared.functions,
+        start_section=declared.start_section,
+        imports=tuple(_item(item, item.module) for item in declared.imports),
+        exports=tuple(_item(item, None) for item in declared.exports),
+        wasmline=_verdict(_refusals_here(invalid, declared, limits or ResourceLimits())),
+        redpanda=_verdict(incompatibilities(wasm, declared)),
+    )
+
+
+def _invalid_here(wasm: bytes) -> InvalidModule | None:
+    """Return why this host does not take a module whose memory is wide or shared: there is more to say about these."""
+    try:
+        validate(wasm)
+    except InvalidModule as error:
+        validate(wasm, wasm_memory64=True, wasm_threads=True)
+        return error
+    return None
+
+
+def _abi(declared: Declarations) -> int | None:
+    markers = [item for item in declared.imports if item.module == TRANSFORM and item.name.startswith(MARKER)]
+    return max((int(item.name.removeprefix(MARKER)) for item in markers if is_provided(item)), default=None)
+
+
+def _memory(declared: Declarations) -> MemorySize | None:
+    for item in declared.exports:
+        if item.name == "memory" and isinstance(item.type, MemoryType):
+            least, most = item.type.least, item.type.most
+            return MemorySize(
+                initial_pages=least,
+                initial_bytes=least * PAGE,
+                maximum_pages=most,
+                maximum_bytes=None if most is None else most * PAGE,
+            )
+    return None
+
+
+def _item(item: Import | Export, module: str | None) -> Item:
+    return Item(module=module, name=item.name, kind=_kind(item.type), type=str(item.type))
+
+
+def _kind(kind: Kind) -> str:
+    if isinstance(kind, FunctionType):
+        return "function"
+    if isinstance(kind, MemoryType):
+        return "memory"
+    return "table" if isinstance(kind, TableType) else "global"
+
+
+def _verdict(reasons: tuple[str, ...]) -> Compatibility:
+    return Compatibility(accepted=not reasons, reasons=reasons)
+
+
+def _refusals_here(invalid: InvalidModule | None, declared: Declarations, limits: ResourceLimits) -> tuple[str, ...]:
+    reasons = []
+    if invalid is not None:
+        reasons.append(str(invalid))
+    else:
+        try:
+            abi_version(declared)
+        except ModuleError as error:
+            reasons.append(str(error))
+    if len(declared.memories) > 1:
+        reasons.append(f"it has {len(declared.memories)} memories; one is the most")
+    if len(declared.tables) > MAX_TABLES:
+        reasons.append(f"it has {len(declared.tables)} tables; {MAX_TABLES} are the most")
+    if (begins := sum(memory.least for memory in declared.memories) * PAGE) > limits.memory_bytes:
+        reasons.append(f"its memory begins with {begins:,} bytes, more than its limit of {limits.memory_bytes:,}")
+    if (elements := max((table.least for table in declared.tables), default=0)) > MAX_TABLE_ELEMENTS:
+        reasons.append(f"a table begins with {elements:,} elements; {MAX_TABLE_ELEMENTS:,} are the most")
+    return tuple(reasons)

@@ -1,0 +1,165 @@
+"""Maps the end of a guest, a trap or an exit, to an error: the only place where the runtime's traps are mapped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import wasmtime
+
+from wasmline.errors import (
+    GuestExit,
+    GuestOutOfMemory,
+    GuestProtocolError,
+    GuestTimeout,
+    GuestTrap,
+    InvalidModule,
+    TransformError,
+    WasmlineError,
+)
+from wasmline.printable import one_line
+from wasmline.wasm.backtrace import function_names
+from wasmline.wasm.columns.control_block import ENDING_EXIT, ENDING_OUTPUT
+from wasmline.wasm.limits import PAGE, ResourceLimits
+from wasmline.wasm.panic_message import panic_and_rest, tells_out_of_memory
+
+_CODES = {
+    wasmtime.TrapCode.STACK_OVERFLOW: "call stack exhausted",
+    wasmtime.TrapCode.MEMORY_OUT_OF_BOUNDS: "out of bounds memory access",
+    wasmtime.TrapCode.TABLE_OUT_OF_BOUNDS: "undefined element",
+    wasmtime.TrapCode.INDIRECT_CALL_TO_NULL: "uninitialized element",
+    wasmtime.TrapCode.BAD_SIGNATURE: "indirect call type mismatch",
+    wasmtime.TrapCode.INTEGER_OVERFLOW: "integer overflow",
+    wasmtime.TrapCode.INTEGER_DIVISION_BY_ZERO: "integer divide by zero",
+    wasmtime.TrapCode.BAD_CONVERSION_TO_INTEGER: "invalid conversion to integer",
+    wasmtime.TrapCode.UNREACHABLE: "unreachable",
+    wasmtime.TrapCode.NULL_REFERENCE: "null reference",
+    wasmtime.TrapCode.UNCAUGHT_EXCEPTION: "uncaught exception",
+    wasmtime.TrapCode.INTERRUPT: "interrupt",
+}
+"""The specification's own words for its traps, and the watchdog's."""
+
+_REFUSED_AT_START = ("memory minimum size", "exceeds memory limits")
+_OF_THE_SYSTEM = "(os error "
+_MAX_TEXT_LETTERS = 500
+_STDOUT_LETTERS = 512
+"""Of the head, and of the tail."""
+_SMALL_GROWTH_BYTES = 16 * PAGE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuestExitInfo:
+    """The facts about a dead guest.
+
+    ``end`` is None if ``_start`` returned; ``born_with`` is its first memory size; ``unread_bytes`` the size of the
+    greatest record of a batch that it was offered and died on before it read any. ``stderr`` is the record's, or that
+    of the start; ``stdout`` is that of the start, "" after it.
+    """
+
+    end: BaseException | None
+    ending: int
+    exit_status: int
+    stderr: str
+    stdout: str
+    interrupted: bool
+    born_with: int
+    memory_bytes: int
+    unread_bytes: int
+    limits: ResourceLimits
+
+    @property
+    def short_of_memory(self) -> bool:
+        """True if there is evidence that the guest ended because an allocation failed.
+
+        The runtime does not report a refused growth. The evidence is that the guest's language says so; or that the
+        guest said nothing, and had grown until less was left than a small growth takes (1 MiB, or a quarter of a small
+        limit); or that it said nothing, read nothing, and was to read a record for which there is no room beside what
+        it started with.
+        """
+        if self.stderr:
+            return tells_out_of_memory(self.stderr)
+        limit = self.limits.memory_bytes
+        growth = min(_SMALL_GROWTH_BYTES, limit // 4)
+        full = self.memory_bytes > self.born_with and self.memory_bytes + growth > limit
+        return full or self.born_with + self.unread_bytes > limit
+
+    @property
+    def memory(self) -> str:
+        """How far the memory had grown, where that was more than half of the limit."""
+        grown, limit = self.memory_bytes, self.limits.memory_bytes
+        if grown == self.born_with or 2 * grown <= limit:
+            return ""
+        return f"; its memory had grown to {grown} of memory_bytes={limit}"
+
+
+def classify_exit(death: GuestExitInfo) -> TransformError:
+    """Return the error that explains a death, as one printable line.
+
+    The message of an end that is the guest's own begins with its panic. All messages end with what else it wrote: the
+    whole of it, or its head and its tail.
+    """
+    limits, wrote = death.limits, _wrote(death, one_line(death.stderr))
+    if death.end is None:
+        return GuestProtocolError(f"the guest returned from _start, which must wait for records for ever{wrote}")
+    if death.ending == ENDING_OUTPUT:
+        limit = limits.output_bytes_per_record
+        return GuestProtocolError(
+            f"the guest wrote more than output_bytes_per_record={limit} bytes for one record{wrote}"
+        )
+    if death.interrupted:
+        limit = limits.cpu_ms_per_record
+        return GuestTimeout(
+            f"the guest used more than cpu_ms_per_record={limit} of CPU time on one record{wrote}", limit_ms=limit
+        )
+    return _own_end(death, death.end)
+
+
+def _own_end(death: GuestExitInfo, end: BaseException) -> TransformError:
+    panic, rest = panic_and_rest(death.stderr)
+    begin, wrote = f"{panic}; " if panic else "", _wrote(death, rest)
+    exited, code = death.ending == ENDING_EXIT, trap_code(end)
+    if death.short_of_memory and (exited or code == "unreachable"):
+        limit = death.limits.memory_bytes
+        text = f"the guest ended when its memory had grown to {death.memory_bytes} of memory_bytes={limit}"
+        return GuestOutOfMemory(f"{begin}{text}{wrote}", limit_bytes=limit)
+    if exited:
+        status = death.exit_status
+        text = f"the guest exited with status {status}; a transform never exits"
+        return GuestExit(f"{begin}{text}{death.memory}{wrote}", status=status)
+    return GuestTrap(f"{begin}the guest trapped: {code}{_where(end)}{death.memory}{wrote}", code=code)
+
+
+def _wrote(death: GuestExitInfo, stderr: str) -> str:
+    stdout = _shortened(one_line(death.stdout))
+    return (f"; it wrote to stdout: {stdout}" if stdout else "") + (f"; it wrote to stderr: {stderr}" if stderr else "")
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 2 * _STDOUT_LETTERS else f"{text[:_STDOUT_LETTERS]} [...] {text[-_STDOUT_LETTERS:]}"
+
+
+def instantiation_error(death: GuestExitInfo) -> WasmlineError | MemoryError:
+    """Return why the runtime would not instantiate a module. Its errors have no codes, only texts, and none of a guest.
+
+    MemoryError stands for what the operating system refuses, which is nothing that a module could be blamed for.
+    """
+    limit, text = death.limits.memory_bytes, one_line(str(death.end)[:_MAX_TEXT_LETTERS])
+    if _OF_THE_SYSTEM in text:
+        return MemoryError(f"the system has no room for a guest and its records: {text}")
+    if all(words in text for words in _REFUSED_AT_START):
+        return GuestOutOfMemory(
+            f"the module starts with more memory than memory_bytes={limit}: {text}", limit_bytes=limit
+        )
+    return InvalidModule(f"the module cannot be instantiated: {text}")
+
+
+def trap_code(end: BaseException | None) -> str:
+    """Return the specification's name for a trap; "trap" for what has none."""
+    code = end.trap_code if isinstance(end, wasmtime.Trap) else None
+    return _CODES.get(code, "trap") if code is not None else "trap"
+
+
+def _where(end: BaseException) -> str:
+    if not isinstance(end, wasmtime.Trap):
+        return f": {one_line(str(end)[:_MAX_TEXT_LETTERS])}"
+    names = function_names(end)
+    return f" in {' < '.join(names)}" if names else ""

@@ -1,0 +1,216 @@
+"""Runs of jobs as a task sees them: ordered once, followed, stopped; a task that starts again finds its living run."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from wasmline.clock import now_ms
+from wasmline.errors import BrokerUnavailable, Fenced, JobBusy, JobFailed, JobNotFound
+from wasmline.jobs import JobReport, JobSpec, JobState
+
+if TYPE_CHECKING:
+    from wasmline.control import JobLog, JobOrder
+
+POLL_INTERVAL_S = 1.0
+"""Seconds between two looks at a run."""
+
+HEARTBEAT_TIMEOUT_S = 120.0
+"""Seconds without a sign of life after which a run counts as lost. Drivers give one every few seconds."""
+
+STOP_TIMEOUT_S = 25.0
+"""Seconds to wait for a stopped run's last report: a little less than Airflow gives the ``on_kill`` of a trigger."""
+
+
+MAX_REASONS = 3
+"""How many reasons of dead letters a line of progress names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRun:
+    """What a task must remember to find its run again. ``log`` is the driver's output, where it was started."""
+
+    job: str
+    run: str
+    log: str
+
+
+class JobClient:
+    """The orders and reports of jobs on one cluster, for tasks. Not safe to share between threads; close it."""
+
+    def __init__(self, jobs: JobLog, *, heartbeat: float = HEARTBEAT_TIMEOUT_S) -> None:
+        self._jobs = jobs
+        self._heartbeat = heartbeat
+
+    def submit_or_attach(self, spec: JobSpec, owner: str, log_folder: Path, launch: Callable[[JobRun], Any]) -> JobRun:
+        """Return a living run of ``spec``: the owner's own if there is one, else a new one that ``launch`` starts.
+
+        ``spec.run`` is chosen here; it begins with ``owner``. A living run of the owner that was told to stop, or was
+        ordered otherwise, is waited for first. Raises JobBusy where somebody else's run of the job lives.
+        """
+        standing = self._living(spec.job)
+        if standing is not None:
+            if not standing.spec.run.startswith(f"{owner}-"):
+                run = standing.spec.run
+                raise JobBusy(
+                    f"job {spec.job} runs already, as {run}, ordered by another task: stop that run, wait for it, or "
+                    "give this job another name (jobs of one name share a checkpoint)",
+                    job=spec.job,
+                    run=run,
+                )
+            found = JobRun(job=spec.job, run=standing.spec.run, log=str(_log(log_folder, standing.spec)))
+            if standing.wanted == "running" and replace(standing.spec, run="") == replace(spec, run=""):
+                return found
+            self.stop(found, timeout=self._heartbeat)
+        return self._start(replace(spec, run=f"{owner}-{uuid.uuid4().hex[:8]}"), log_folder, launch)
+
+    def _start(self, spec: JobSpec, log_folder: Path, launch: Callable[[JobRun], Any]) -> JobRun:
+        run = JobRun(job=spec.job, run=spec.run, log=str(_log(log_folder, spec)))
+        self._jobs.submit(spec)
+        # Before the launch, so that the driver's own reports come after it.
+        self._jobs.write_report(JobReport.now(run.job, run.run, JobState.STARTING))
+        try:
+            launch(run)
+        except BaseException as error:
+            failed = JobReport.now(run.job, run.run, JobState.FAILED, str(error), error=type(error).__name__)
+            self._jobs.write_report(failed)
+            raise
+        return run
+
+    def state(self, run: JobRun) -> JobState | Literal["lost"]:
+        """Return how a run stands; one that is not known, or shows no sign of life, is lost."""
+        report = self._jobs.report(run.job, run.run)
+        if report is None or not (report.state.final or self._fresh(report)):
+            return "lost"
+        return report.state
+
+    def report(self, run: JobRun) -> JobReport:
+        """Return the last report of a run. Raises JobNotFound."""
+        report = self._jobs.report(run.job, run.run)
+        if report is None:
+            raise JobNotFound(
+                f"no report of run {run.run} of job {run.job} is left: a newer run replaced it", job=run.job
+            )
+        return report
+
+    def stop(self, run: JobRun, *, timeout: float = STOP_TIMEOUT_S) -> JobReport | None:
+        """Ask a run to end at its next safe point and return its last report, None if it did not end in time."""
+        with suppress(JobNotFound):
+            self._jobs.stop(run.job, run.run)
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            report = self._jobs.report(run.job, run.run)
+            if report is None or report.state.final:
+                return report
+            time.sleep(POLL_INTERVAL_S / 4)
+        return None
+
+    def close(self) -> None:
+        """Close the Kafka clients."""
+        self._jobs.close()
+
+    def _living(self, job: str) -> JobOrder | None:
+        try:
+            order = self._jobs.order(job)
+        except JobNotFound:
+            return None
+        report = self._jobs.report(job, order.spec.run)
+        return order if report and not report.state.final and self._fresh(report) else None
+
+    def _fresh(self, report: JobReport) -> bool:
+        return now_ms() - report.updated_ms < self._heartbeat * 1000
+
+
+class RunMonitor:
+    """Follows one run to its end, saying how it goes in one line whenever that changes."""
+
+    def __init__(
+        self,
+        jobs: JobLog,
+        run: JobRun,
+        tell: Callable[[str], object],
+        *,
+        heartbeat: float = HEARTBEAT_TIMEOUT_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._jobs = jobs
+        self._run = run
+        self._say = tell
+        self._heartbeat = heartbeat
+        self._clock = clock
+        self._alive = clock()
+        self._seen = 0
+        self._told = ""
+
+    def poll(self) -> JobReport | None:
+        """Return the run's last report once it has ended, None while it goes on.
+
+        Raises JobFailed when there was no sign of life for the heartbeat's time, Fenced when the job was ordered anew.
+        An unreachable broker is no sign of life.
+        """
+        try:
+            report = self._jobs.report(self._run.job, self._run.run)
+            if report is None or not report.state.final:
+                self._check_order()
+        except BrokerUnavailable as error:
+            self._tell(f"no news of job {self._run.job}: {error}")
+            report = None
+        if report is not None:
+            self._tell(format_report(report))
+            if report.state.final:
+                return report
+            # A changed time, not a recent one: the driver's clock may be another machine's.
+            if report.updated_ms != self._seen:
+                self._seen, self._alive = report.updated_ms, self._clock()
+        if self._clock() - self._alive > self._heartbeat:
+            raise self._lost()
+        return None
+
+    def _check_order(self) -> None:
+        current = self._jobs.order(self._run.job).spec.run
+        if current != self._run.run:
+            raise Fenced(
+                f"job {self._run.job} was ordered anew, as run {current}; run {self._run.run} ends without a result",
+                job=self._run.job,
+            )
+
+    def _tell(self, line: str) -> None:
+        if line != self._told:
+            self._say(line)
+            self._told = line
+
+    def _lost(self) -> JobFailed:
+        return JobFailed(
+            f"job {self._run.job} gave no sign of life for {self._heartbeat:.0f} s (run {self._run.run}, last heard: "
+            f"{self._told or 'nothing'}). Its driver's output is in {self._run.log}",
+            report={"job": self._run.job, "run": self._run.run, "state": "lost"},
+        )
+
+
+def task_instance_key(*identity: object) -> str:
+    """Return a short name that is the same for every try of the same task instance, and for no other."""
+    return hashlib.sha256("\0".join(map(str, identity)).encode()).hexdigest()[:12]
+
+
+def format_report(report: JobReport) -> str:
+    """Return one line on how a run stands."""
+    facts = [f"job {report.job} {report.state.value}"]
+    totals = report.result
+    if "records_in" in totals:
+        facts.append(f"{totals['records_in']:,} records in, {totals['records_out']:,} out")
+        dead = totals.get("dead_letters") or {}
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in list(dead.items())[:MAX_REASONS])
+        facts.append(f"{sum(dead.values()):,} dead letters" + (f" ({reasons})" if reasons else ""))
+    if report.message:
+        facts.append(report.message)
+    return ": ".join([facts[0], ", ".join(facts[1:])]) if facts[1:] else facts[0]
+
+
+def _log(folder: Path, spec: JobSpec) -> Path:
+    return folder / spec.job / f"{spec.run}.log"

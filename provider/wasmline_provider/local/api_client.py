@@ -1,0 +1,147 @@
+"""A small client of Airflow's REST API: what starting, following and explaining a run takes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import httpx
+
+POLL_INTERVAL_S = 0.5
+"""Seconds between two looks at a run."""
+
+FINAL = frozenset({"success", "failed"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskState:
+    """One task instance of a run. Times are None before they are known; ``tries`` counts from 1."""
+
+    task: str
+    state: str
+    started: datetime | None
+    ended: datetime | None
+    tries: int
+
+    @property
+    def seconds(self) -> float | None:
+        return (self.ended - self.started).total_seconds() if self.started and self.ended else None
+
+
+class AirflowApi:
+    """Speaks to one Airflow. Raises httpx.HTTPError where it does not answer or refuses."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._client = httpx.Client(base_url=url, timeout=30, trust_env=False)
+
+    def healthy(self, components: Iterable[str]) -> bool:
+        """Say whether the server answers and all of ``components`` gave a sign of life lately."""
+        try:
+            health = self._client.get("/api/v2/monitor/health").raise_for_status().json()
+        except (httpx.HTTPError, ValueError):
+            return False
+        return all((health.get(name) or {}).get("status") == "healthy" for name in components)
+
+    def login(self) -> None:
+        """Get a token, as every visitor of an Airflow whose users are all administrators may."""
+        token = self._client.get("/auth/token").raise_for_status().json()["access_token"]
+        self._client.headers["Authorization"] = f"Bearer {token}"
+
+    def knows(self, dag: str) -> bool:
+        """Say whether a DAG can be triggered."""
+        answer = self._client.get(f"/api/v2/dags/{dag}")
+        return answer.status_code == httpx.codes.OK
+
+    def import_errors(self) -> dict[str, str]:
+        """Return the DAG files that cannot be loaded, with their tracebacks."""
+        errors = self.get("/importErrors")["import_errors"]
+        return {error["filename"]: error["stack_trace"] for error in errors}
+
+    def trigger(self, dag: str, conf: Mapping[str, Any] | None = None) -> str:
+        """Start a run and return its id."""
+        run: str = self.request("POST", f"/dags/{dag}/dagRuns", {"logical_date": None, "conf": dict(conf or {})})[
+            "dag_run_id"
+        ]
+        return run
+
+    def unpause(self, dag: str) -> None:
+        """Let a DAG's runs start."""
+        self.request("PATCH", f"/dags/{dag}", {"is_paused": False})
+
+    def abandon(self, dag: str) -> None:
+        """Fail the runs of a DAG that a killed Airflow left unfinished: the next run would wait for them."""
+        for state in ("running", "queued"):
+            for run in self.get(f"/dags/{dag}/dagRuns?state={state}")["dag_runs"]:
+                self.request("PATCH", f"/dags/{dag}/dagRuns/{run['dag_run_id']}", {"state": "failed"})
+
+    def wait(
+        self, dag: str, run: str, *, timeout: float, look: Callable[[list[TaskState]], None] = lambda _: None
+    ) -> str:
+        """Return the state in which a run ends; ``look`` is shown its tasks again and again. Raises TimeoutError."""
+        deadline = time.monotonic() + timeout
+        while True:
+            state: str = self.get(f"/dags/{dag}/dagRuns/{run}")["state"]
+            look(self.tasks(dag, run))
+            if state in FINAL:
+                return state
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"run {run} of {dag} is still {state} after {timeout:.0f} s")
+            time.sleep(POLL_INTERVAL_S)
+
+    def tasks(self, dag: str, run: str) -> list[TaskState]:
+        """Return the tasks of a run."""
+        found = self.get(f"/dags/{dag}/dagRuns/{run}/taskInstances?limit=100")["task_instances"]
+        return [
+            TaskState(
+                task=one["task_id"],
+                state=one["state"] or "waiting",
+                started=_time(one["start_date"]),
+                ended=_time(one["end_date"]),
+                tries=one["try_number"],
+            )
+            for one in found
+        ]
+
+    def xcom(self, dag: str, run: str, task: str) -> Any:
+        """Return what a task returned."""
+        return self.get(f"/dags/{dag}/dagRuns/{run}/taskInstances/{task}/xcomEntries/return_value?deserialize=true")[
+            "value"
+        ]
+
+    def log(self, dag: str, run: str, task: TaskState) -> list[str]:
+        """Return the lines of a task's last try."""
+        path = f"/dags/{dag}/dagRuns/{run}/taskInstances/{task.task}/logs/{max(task.tries, 1)}?full_content=true"
+        content = self.get(path)["content"]
+        lines = content if isinstance(content, list) else str(content).splitlines()
+        return [text for line in lines for text in _lines(line)]
+
+    def get(self, path: str) -> Any:
+        """Return the JSON answer of a path below the API's root."""
+        return self.request("GET", path)
+
+    def request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """Send JSON and return the JSON answer."""
+        answer = self._client.request(method, f"/api/v2{path}", json=body)
+        return answer.raise_for_status().json()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._client.close()
+
+
+def _time(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text) if text else None
+
+
+def _lines(entry: Any) -> list[str]:
+    """Return one structured log entry as lines: its event, and the errors that came with it."""
+    if not isinstance(entry, Mapping):
+        return str(entry).splitlines()
+    lines = str(entry.get("event", "")).splitlines()
+    for error in entry.get("error_detail") or []:
+        lines.append(f"{error.get('exc_type')}: {error.get('exc_value')}")
+    return lines
