@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-import rounds
+from support import rounds
 
 pytest_plugins = ["wasmline.testing.kafka", "wasmline.testing.spark", "wasmline_provider.testing"]
 

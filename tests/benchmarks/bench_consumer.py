@@ -28,7 +28,7 @@ from rich.console import Console
 from rich.progress import track
 
 REPOSITORY = Path(__file__).parents[2]
-sys.path[:0] = [str(Path(__file__).parent), str(REPOSITORY / "tests" / "java")]
+sys.path[:0] = [str(Path(__file__).parent), str(REPOSITORY / "tests")]
 
 from consumer import transactions, wasm, workload  # noqa: E402
 from consumer.cell import OURS, Cell  # noqa: E402

@@ -20,13 +20,13 @@ from pathlib import Path
 from rich.console import Console
 
 REPOSITORY = Path(__file__).parents[2]
-sys.path[:0] = [str(REPOSITORY / folder) for folder in ("dags", "tests/leases", "tests/streams")]
+sys.path[:0] = [str(REPOSITORY / folder) for folder in ("dags", "tests", "tests/benchmarks")]
 
 from stream import control, leases, microbatch  # noqa: E402
 from stream.bench import Bench  # noqa: E402
 from stream.row import Row, table  # noqa: E402
 
-from lease_driver import equip  # noqa: E402
+from support.leases.lease_driver import equip  # noqa: E402
 from wasmline.kafka import KafkaConfig  # noqa: E402
 from wasmline.local import LocalKafka  # noqa: E402
 from wasmline.testing.spark import local_spark  # noqa: E402

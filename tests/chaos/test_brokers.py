@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from rig import ENDS, EXACTLY_ONCE, PATIENCE, Rig, long
-from rounds import resuming, rounds
+from support.chaos.consumer_group import ENDS, EXACTLY_ONCE, PATIENCE, Rig, long
+from support.rounds import resuming, rounds
 from wasmline.kafka import read_to_end
 from wasmline.kafka.hanging_transactions import Ended, end_hanging
 from wasmline.kafka.transaction_log import TRANSACTION_STATE, Decision

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-import rounds
-from ledger import Journal, Ledger, Left
-from rig import LONG_SESSION_MS, Rig
+from support import rounds
+from support.chaos.call_ledger import Journal, Ledger, Left
+from support.chaos.consumer_group import LONG_SESSION_MS, Rig
 from wasmline.testing.kafka import RunningKafka
 
 NOTHING = {0: Left(0, -1, frozenset())}

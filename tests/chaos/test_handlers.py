@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from rig import EXACTLY_ONCE, LONG_SESSION_MS, SESSION_MS, Rig, long
-from rounds import ROUNDS, rounds
+from support.chaos.consumer_group import EXACTLY_ONCE, LONG_SESSION_MS, SESSION_MS, Rig, long
+from support.chaos.consumer_process import POISON
+from support.rounds import ROUNDS, rounds
 from wasmline.offset_maps.codec import BACK_PRESSURE_LENGTH
 from wasmline.testing.kafka import RunningKafka
-from worker import POISON
 
 
 @pytest.mark.parametrize(

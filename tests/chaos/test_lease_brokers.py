@@ -11,10 +11,10 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from lease_rig import EXACTLY_ONCE, LeaseRig
-from rig import ENDS, long
-from rounds import rounds
-from stalls import Stalls, at_work
+from support.chaos.consumer_group import ENDS, long
+from support.chaos.outages import Stalls, at_work
+from support.leases.lease_harness import EXACTLY_ONCE, LeaseRig
+from support.rounds import rounds
 from wasmline.local import LocalKafka
 from wasmline.testing.kafka import RunningKafka
 

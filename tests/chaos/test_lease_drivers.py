@@ -6,10 +6,10 @@ import os
 import signal
 from pathlib import Path
 
-from lease_driver import driver
-from lease_rig import EXACTLY_ONCE, PATIENCE, LeaseRig
-from rig import long
-from rounds import ROUNDS, rounds
+from support.chaos.consumer_group import long
+from support.leases.lease_driver import driver
+from support.leases.lease_harness import EXACTLY_ONCE, PATIENCE, LeaseRig
+from support.rounds import ROUNDS, rounds
 from wasmline.spark.session import TASK_ATTEMPTS
 from wasmline.testing.kafka import RunningKafka
 

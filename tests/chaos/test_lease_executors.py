@@ -8,11 +8,11 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from clustered import MASTER, spark_home
-from lease_driver import driver
-from lease_rig import EXACTLY_ONCE, PATIENCE, LeaseRig
-from rounds import rounds
-from stalls import at_work
+from support.chaos.outages import at_work
+from support.leases.lease_driver import driver
+from support.leases.lease_harness import EXACTLY_ONCE, PATIENCE, LeaseRig
+from support.rounds import rounds
+from support.streams.local_cluster import MASTER, spark_home
 from wasmline.local.process import wait_until
 from wasmline.testing.kafka import RunningKafka
 

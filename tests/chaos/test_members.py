@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rig import EXACTLY_ONCE, LONG_SESSION_MS, SESSION_MS, Rig, long
-from rounds import ROUNDS, rounds
+from support.chaos.consumer_group import EXACTLY_ONCE, LONG_SESSION_MS, SESSION_MS, Rig, long
+from support.rounds import ROUNDS, rounds
 from wasmline.testing.kafka import RunningKafka
 
 

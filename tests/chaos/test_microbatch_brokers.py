@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from rig import ENDS, PATIENCE, long
-from rounds import resuming, rounds
-from stage import by_key, make_stage, until
-from traffic import Feed, Record
+from support.chaos.consumer_group import ENDS, PATIENCE, long
+from support.leases.lease_traffic import Feed, Record
+from support.rounds import resuming, rounds
+from support.streams.stream_stage import by_key, make_stage, until
 from wasmline.testing.guests import guest
 from wasmline.testing.kafka import RunningKafka
 

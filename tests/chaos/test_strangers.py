@@ -8,8 +8,8 @@ from pathlib import Path
 
 from confluent_kafka import Consumer
 
-from rig import LONG_SESSION_MS, QUICK, Rig
-from rounds import ROUNDS, rounds
+from support.chaos.consumer_group import LONG_SESSION_MS, QUICK, Rig
+from support.rounds import ROUNDS, rounds
 from wasmline.testing.kafka import RunningKafka
 
 FOREIGN = [

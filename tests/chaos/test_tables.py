@@ -7,8 +7,8 @@ from functools import partial
 
 from confluent_kafka.admin import AdminClient
 
-from rig import long
-from rounds import rounds
+from support.chaos.consumer_group import long
+from support.rounds import rounds
 from wasmline.kafka import CompactedTopic, Topics
 from wasmline.testing.kafka import RunningKafka
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from clusters import Cluster, Kafka, Memory
-from running import Ledger
+from support.consumers.clusters import Cluster, Kafka, Memory
+from support.consumers.running_consumer import Ledger
 from wasmline.consumer.runtime import control_loop
 
 

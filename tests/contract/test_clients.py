@@ -26,14 +26,14 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
 
-from clients import MemoryAdmin, MemoryConsumer, MemoryOffsetStore, MemoryProducer
+from support.simulation.clients import MemoryAdmin, MemoryConsumer, MemoryOffsetStore, MemoryProducer
+from support.simulation.world import World, bind_clocks
 from wasmline.consumer.backends.memory.group import Member
 from wasmline.consumer.backends.memory.transactional_producer import expire_ids, time_out
 from wasmline.kafka.offset_store import LibrdkafkaOffsetStore
 from wasmline.local import LocalKafka, settings
 from wasmline.records import CommittedOffset, TopicPartition
 from wasmline.testing.kafka import RunningKafka
-from world import World, bind_clocks
 
 PATIENCE_S = 30.0
 """Seconds after which something that has to happen counts as missing."""

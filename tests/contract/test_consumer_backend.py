@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from clusters import Cluster, Kafka, numbered
+from support.consumers.clusters import Cluster, Kafka, numbered
 from wasmline.consumer import ConsumedRecord, ConsumerOptions, Output
 from wasmline.consumer.backends.base import Backend, Source
 from wasmline.errors import CommitFailed, MetadataTooLarge, OutputRefused, ProducerFenced, TopicNotFound

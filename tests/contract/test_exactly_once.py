@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from clusters import Cluster, Kafka, Memory, numbered
-from running import PATIENCE, Ledger, Running, drained, ended
+from support.consumers.clusters import Cluster, Kafka, Memory, numbered
+from support.consumers.running_consumer import PATIENCE, Ledger, Running, drained, ended
 from wasmline.background_call import BackgroundCall
 from wasmline.consumer import ConsumedRecord, ConsumerOptions, Ordering, Output, RetryPolicy
 from wasmline.consumer.backends.kafka.producer_batch_limit import ProducerBatchLimiter

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from clusters import Cluster, Memory, numbered
-from running import PATIENCE, Ledger, Running
+from support.consumers.clusters import Cluster, Memory, numbered
+from support.consumers.running_consumer import PATIENCE, Ledger, Running
 from wasmline.consumer import ConsumedRecord, ConsumerOptions, Output, RetryPolicy, parallel_consumer
 from wasmline.records import TopicPartition
 

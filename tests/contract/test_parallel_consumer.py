@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from clusters import Cluster, Kafka, Memory, numbered
-from running import PATIENCE, Ledger, Running, drained, ended
+from support.consumers.clusters import Cluster, Kafka, Memory, numbered
+from support.consumers.running_consumer import PATIENCE, Ledger, Running, drained, ended
 from wasmline.consumer import (
     ConsumedRecord,
     ConsumerHealth,

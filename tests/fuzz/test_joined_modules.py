@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from module_writer import ModuleWriter
-from separate_guest import SeparateGuest, WatchedGuest, observe
+from support.fuzz.module_writer import ModuleWriter
+from support.fuzz.separate_guest import SeparateGuest, WatchedGuest, observe
 from wasmline.errors import ModuleError, TransformError
 from wasmline.records import RECORD_SCHEMA
 from wasmline.testing.sandbox import Sandbox

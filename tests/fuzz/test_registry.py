@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stored_registry import DECLARED, PUBLICATIONS, WASM
+from support.fuzz.stored_registry import DECLARED, PUBLICATIONS, WASM
 from wasmline.cli.runnable import resolve_transform
 from wasmline.control import DeploymentSpec
 from wasmline.documents import decode, encode

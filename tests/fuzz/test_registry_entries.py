@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stored_registry import PUBLICATIONS, RECORD
+from support.fuzz.stored_registry import PUBLICATIONS, RECORD
 from wasmline.documents import encode
 from wasmline.errors import DigestMismatch, InvalidLayout, RegistryError, VersionExists
 from wasmline.registry import FilesystemRegistry

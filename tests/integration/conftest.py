@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from java_peer import JavaPeer
-from lease_rig import Rigs, made
+from support.java_peer.java_peer import JavaPeer
+from support.leases.lease_harness import Rigs, made
 from wasmline.build import build, load_project
 from wasmline.errors import ToolchainMissing
 from wasmline.testing.kafka import RunningKafka

@@ -11,8 +11,8 @@ from functools import partial
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 
-import lost_markers
-from lost_markers import containing, every, last_marker
+from support import lost_markers
+from support.lost_markers import containing, every, last_marker
 from wasmline.consumer import ConsumedRecord, ConsumerOptions, Delivery, Output, ParallelConsumer, State
 from wasmline.consumer.backends.kafka.transactions import output_topics
 from wasmline.errors import HangingTransaction, HangingTransactionEnded

@@ -12,7 +12,7 @@ from random import Random
 
 import pytest
 
-from java_peer import Coordinates, JavaPeer, Order
+from support.java_peer.java_peer import Coordinates, JavaPeer, Order
 from wasmline.consumer import ConsumedRecord, ConsumerOptions, Delivery, Ordering, ParallelConsumer, RetryPolicy
 from wasmline.kafka import producer
 from wasmline.testing.kafka import RunningKafka

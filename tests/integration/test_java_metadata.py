@@ -11,7 +11,7 @@ from random import Random
 import pytest
 from confluent_kafka import Consumer
 
-from java_peer import JavaPeer
+from support.java_peer.java_peer import JavaPeer
 from wasmline.kafka import producer
 from wasmline.kafka.offset_store import LibrdkafkaOffsetStore
 from wasmline.offset_maps.codec import BACK_PRESSURE_LENGTH, MAX_METADATA_LENGTH, decode, encode, encode_as

@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from java_peer import LOCK, JavaPeer, Order, PeerFailed, micros
+from support.java_peer.java_peer import LOCK, JavaPeer, Order, PeerFailed, micros
 from wasmline.kafka import produce_all
 from wasmline.local import lock
 from wasmline.testing.kafka import RunningKafka

@@ -10,7 +10,7 @@ import pytest
 import trustme
 from cryptography.hazmat.primitives import serialization
 
-from lease_rig import EXACTLY_ONCE, LeaseRig
+from support.leases.lease_harness import EXACTLY_ONCE, LeaseRig
 from wasmline.errors import BrokerUnavailable, InvalidKafkaConfig, KafkaError
 from wasmline.kafka import KafkaConfig, Topics, produce_all, read_to_end
 from wasmline.kafka.transaction_requests import TransactionRequests

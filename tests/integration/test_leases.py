@@ -14,8 +14,8 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
 import lease_handlers
-from lease_rig import EXACTLY_ONCE, NOTHING, PATIENCE, LeaseRig, Rigs
-from rounds import ROUNDS, rounds
+from support.leases.lease_harness import EXACTLY_ONCE, NOTHING, PATIENCE, LeaseRig, Rigs
+from support.rounds import ROUNDS, rounds
 from wasmline.consumer import ConsumerOptions, Output, ParallelConsumer
 from wasmline.consumer.backends.kafka.lazy_offset_store import LazyOffsetStore
 from wasmline.control import DeploymentSpec, ModuleStore

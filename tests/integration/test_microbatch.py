@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from stage import Stage, by_key, keyed, make_stage, unique, until
+from support.streams.stream_stage import Stage, by_key, keyed, make_stage, unique, until
 from wasmline import dead_letters
 from wasmline.control import DeploymentLog, JobDriver, JobLog, StatusTopic
 from wasmline.errors import (

@@ -13,7 +13,7 @@ from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 from pyspark.sql import SparkSession
 
-from stage import Stage, by_key, keyed, make_stage, unique, until
+from support.streams.stream_stage import Stage, by_key, keyed, make_stage, unique, until
 from wasmline.control import DeploymentLog, DriverClaim, JobDriver
 from wasmline.errors import DeploymentPaused, GroupInUse, JobFailed, ProgressLost
 from wasmline.jobs import JobState

@@ -15,8 +15,8 @@ from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[att
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from lease_driver import equip
-from stage import Stage, by_key, keyed, make_stage, until
+from support.leases.lease_driver import equip
+from support.streams.stream_stage import Stage, by_key, keyed, make_stage, until
 from wasmline.control import DeploymentLog, JobDriver, JobLog, StatusTopic
 from wasmline.errors import DeploymentPaused, Fenced, GroupInUse, InvalidJob, ProgressLost
 from wasmline.jobs import JobState

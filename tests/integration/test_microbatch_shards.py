@@ -8,8 +8,8 @@ from zlib import crc32
 
 from pyspark.sql import SparkSession
 
-import clustered
-from stage import by_key, keyed, make_stage
+from support.streams import local_cluster
+from support.streams.stream_stage import by_key, keyed, make_stage
 from wasmline.control import StatusTopic
 from wasmline.kafka import ConsumerGroups, Topics, producer
 from wasmline.testing.guests import TRAP, WRITE, guest, when_key
@@ -28,12 +28,12 @@ def test_records_of_a_key_stay_in_order_where_shards_come_over_the_network(kafka
         stage.order(delivery=delivery, shards=5)
     environment = {
         **os.environ,
-        "SPARK_HOME": str(clustered.spark_home(tmp_path / "spark")),
+        "SPARK_HOME": str(local_cluster.spark_home(tmp_path / "spark")),
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
         "WASMLINE_KAFKA_CONFIG": kafka.config.to_json(),
     }
-    command = [sys.executable, clustered.__file__, *(stage.job for stage in stages.values())]
+    command = [sys.executable, local_cluster.__file__, *(stage.job for stage in stages.values())]
     subprocess.run(command, env=environment, check=True, timeout=400)
     for stage in stages.values():
         assert by_key((key, value) for key, value, _ in stage.out()) == by_key(records)

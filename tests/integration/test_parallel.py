@@ -9,10 +9,10 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
-from lease_driver import equip, running
-from lease_rig import EXACTLY_ONCE, Rigs
-from rounds import ROUNDS, rounds
-from stage import Stage, by_key, keyed, make_stage, unique, until
+from support.leases.lease_driver import equip, running
+from support.leases.lease_harness import EXACTLY_ONCE, Rigs
+from support.rounds import ROUNDS, rounds
+from support.streams.stream_stage import Stage, by_key, keyed, make_stage, unique, until
 from wasmline import dead_letters
 from wasmline.control import DeploymentLog, JobLog, StatusTopic
 from wasmline.errors import DeploymentPaused, Fenced, InvalidJob, ProgressLost

@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka import Consumer
 from pyspark.sql import SparkSession
 
-from lease_rig import EXACTLY_ONCE, NOTHING, Rigs
-from stage import keyed, make_stage, until
+from support.leases.lease_harness import EXACTLY_ONCE, NOTHING, Rigs
+from support.streams.stream_stage import keyed, make_stage, until
 from wasmline.errors import ProducerFenced
 from wasmline.job_offsets import offset_renewal
 from wasmline.job_offsets.batch_transactions import BatchTransactions

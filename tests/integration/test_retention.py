@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
-from lease_driver import equip
-from stage import Stage, make_stage
+from support.leases.lease_driver import equip
+from support.streams.stream_stage import Stage, make_stage
 from wasmline.control import StatusTopic
 from wasmline.errors import OffsetOutOfRange
 from wasmline.testing.guests import guest

@@ -12,14 +12,17 @@ import logging
 import sys
 import time
 import traceback
+from pathlib import Path
 
 import pytest
 from hypothesis import Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from history import COUNTS
-from test_jobs import Jobs
-from world import install
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from simulation.test_jobs import Jobs
+from support.simulation.history import COUNTS
+from support.simulation.world import install
 
 HISTORIES = 25
 """Histories of one seed."""

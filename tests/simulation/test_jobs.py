@@ -6,9 +6,9 @@ from hypothesis import HealthCheck, Phase, note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from bound_code import bound  # noqa: F401 - every test of this module uses it
-from clients import MOMENTS
-from history import History, Run, Violation
+from support.simulation.bound_code import bound  # noqa: F401 - every test of this module uses it
+from support.simulation.clients import MOMENTS
+from support.simulation.history import History, Run, Violation
 
 MODES = [(m, d) for m in ("microbatch", "parallel") for d in ("exactly_once", "at_least_once")]
 BEFALLS = ["crash", "stop", "lose_worker", "freeze_worker", "freeze_driver"]

@@ -6,9 +6,9 @@ from itertools import product
 
 import pytest
 
-from bound_code import bound  # noqa: F401 - every test of this module uses it
-from history import CONFIG, GROUP, INPUT, JOB, History, Place
-from virtual import Process
+from support.simulation.bound_code import bound  # noqa: F401 - every test of this module uses it
+from support.simulation.history import CONFIG, GROUP, INPUT, JOB, History, Place
+from support.simulation.virtual import Process
 from wasmline.control import JobLog
 from wasmline.records import CommittedOffset, TopicPartition
 

@@ -6,8 +6,8 @@ from itertools import product
 
 import pytest
 
-from bound_code import bound  # noqa: F401 - every test of this module uses it
-from history import History, Place
+from support.simulation.bound_code import bound  # noqa: F401 - every test of this module uses it
+from support.simulation.history import History, Place
 
 MODES = list(product(("microbatch", "parallel"), ("at_least_once", "exactly_once")))
 PLAIN = MODES[0]

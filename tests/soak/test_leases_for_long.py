@@ -9,12 +9,12 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from account import Account
-from lease_driver import driver
-from lease_rig import EXACTLY_ONCE, PATIENCE, ROOT, LeaseRig
-from memory import SETTINGS, Memory
-from rig import long
-from traffic import Feed, Record, Watch
+from support.chaos.consumer_group import long
+from support.leases.lease_driver import driver
+from support.leases.lease_harness import EXACTLY_ONCE, PATIENCE, ROOT, LeaseRig
+from support.leases.lease_traffic import Feed, Record, Watch
+from support.soak.account import Account
+from support.soak.memory import SETTINGS, Memory
 from wasmline.control import DeploymentSpec, deploy
 from wasmline.kafka import Topics, read_to_end
 from wasmline.local.process import wait_until

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from java_peer import micros
+from support.java_peer.java_peer import micros
 
 Work = Callable[[int, int], None]
 AsyncWork = Callable[[int, int], Awaitable[None]]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from consumer.calls import Call
 
-from java_peer import Coordinates, Outcome
+from support.java_peer.java_peer import Coordinates, Outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,11 +14,11 @@ from consumer.contestant import Job
 from consumer.ledger import Run
 from consumer.workload import Topic, Work
 
-from java_peer import JavaPeer
+from support.java_peer.java_peer import JavaPeer
 
 REPOSITORY = Path(__file__).parents[3]
 CONTESTANT = Path(__file__).parent / "contestant.py"
-PATH = [str(REPOSITORY / folder) for folder in ("tests/benchmarks", "tests/java", "provider")]
+PATH = [str(REPOSITORY / folder) for folder in ("tests/benchmarks", "tests", "provider")]
 
 
 class Rival(Protocol):

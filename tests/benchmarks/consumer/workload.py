@@ -10,7 +10,7 @@ from typing import Any
 
 from consumer.ledger import Ledger
 
-from java_peer import Coordinates, micros
+from support.java_peer.java_peer import Coordinates, micros
 from wasmline.kafka import KafkaConfig, Topics, produce_all, read_to_end
 
 PARTITIONS = 3

@@ -16,9 +16,9 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from lease_driver import running
-from lease_rig import EXACTLY_ONCE, NOTHING, PATIENCE, LeaseRig
-from traffic import Feed, Record, Watch
+from support.leases.lease_driver import running
+from support.leases.lease_harness import EXACTLY_ONCE, NOTHING, PATIENCE, LeaseRig
+from support.leases.lease_traffic import Feed, Record, Watch
 from wasmline.build import build, load_project
 from wasmline.jobs import JobReport
 from wasmline.kafka import KafkaConfig, Topics

@@ -12,8 +12,8 @@ from stream.bench import Bench, traffic
 from stream.row import Row, share, spread
 
 from delivery.generator import generate
-from lease_rig import LeaseRig
-from traffic import Record
+from support.leases.lease_harness import LeaseRig
+from support.leases.lease_traffic import Record
 from wasmline.control import DeploymentSpec, deploy
 from wasmline.registry import digest_of
 

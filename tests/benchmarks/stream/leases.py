@@ -13,7 +13,7 @@ from rich.progress import track
 from stream.bench import Bench, traffic
 from stream.row import Row, share, spread
 
-from lease_rig import LeaseRig
+from support.leases.lease_harness import LeaseRig
 from wasmline.kafka import read_to_end
 
 THREADS = 32

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from lease_rig import LeaseRig
-from rounds import resumed_after
-from traffic import Feed, Record, Watch
+from support.leases.lease_harness import LeaseRig
+from support.leases.lease_traffic import Feed, Record, Watch
+from support.rounds import resumed_after
 
 RATE = 300
 """Records that are written in a second, whatever happens."""

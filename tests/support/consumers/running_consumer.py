@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-from clusters import Cluster
+from support.consumers.clusters import Cluster
 from wasmline.consumer import ConsumedRecord, ConsumerHealth, ConsumerOptions, ParallelConsumer
 from wasmline.consumer.handlers import Handler
 

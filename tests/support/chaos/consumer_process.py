@@ -1,4 +1,4 @@
-"""A member of the group, as a process: ``worker.py ORDERS``, a JSON object. SIGTERM ends it in order.
+"""A member of the group, as a process: ``consumer_process.py ORDERS``, a JSON object. SIGTERM ends it in order.
 
 It writes every handler's beginning and end into the journal. It dies with whoever holds the other end of its input.
 """
@@ -19,7 +19,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from ledger import Journal
+from support.chaos.call_ledger import Journal
 from wasmline.consumer import ConsumedRecord, ConsumerOptions, Outcome, Output, ParallelConsumer, RetryPolicy
 from wasmline.control import DeploymentSpec
 from wasmline.errors import HandlerBroken, TerminalFailure

@@ -19,8 +19,8 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
 from pyspark.errors import StreamingQueryException
 
-from clients import EVERYTHING, Environment, MemoryProducer
-from virtual import EPOCH_S, Actor, Killed, Process
+from support.simulation.clients import EVERYTHING, Environment, MemoryProducer
+from support.simulation.virtual import EPOCH_S, Actor, Killed, Process
 from wasmline.records import TIMESTAMP, TopicPartition
 
 MAX_FAILURES = 2

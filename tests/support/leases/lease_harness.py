@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-import books
-from rounds import ROUNDS
+from support import outputs
+from support.rounds import ROUNDS
 from wasmline.control import DriverClaim, JobDriver, JobLog, StatusTopic
 from wasmline.jobs import FunctionSpec, JobSpec, StreamSpec
 from wasmline.kafka import ConsumerGroups, KafkaConfig, Topics, producer, read_to_end
@@ -33,7 +33,10 @@ PATIENCE = 180.0 + 10.0 * ROUNDS
 """Seconds after which something that has to happen counts as missing."""
 
 FOLDER = Path(__file__).parent
-ROOT = FOLDER.parents[1]
+ROOT = FOLDER.parents[2]
+HANDLERS = FOLDER.parent / "handlers"
+"""On the import path, as the modules of a user's handlers are."""
+
 
 EXACTLY_ONCE: dict[str, Any] = {"delivery": "exactly_once", "commit_interval_ms": 50}
 
@@ -47,7 +50,7 @@ class Task:
             [sys.executable, str(FOLDER / "lease_process.py")],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "provider"), str(FOLDER)))},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "provider"), str(HANDLERS)))},
         )
         assert self.process.stdin is not None
         self.process.stdin.write(pickle.dumps((config, lease)))
@@ -112,11 +115,11 @@ class LeaseRig:
 
     def outputs(self) -> dict[bytes, list[str]]:
         """Return by key what a read_committed reader sees, in order."""
-        return books.outputs(self.config, self.output)
+        return outputs.outputs(self.config, self.output)
 
     def expected(self) -> dict[bytes, list[str]]:
         """Return what ``outputs`` is if each record's output is there once and those of a key are in order."""
-        return books.expected(self.written)
+        return outputs.expected(self.written)
 
     def workers(self) -> list[int]:
         """Return the processes that wrote, whoever wrote last first."""

@@ -11,8 +11,9 @@ from functools import wraps
 from typing import NamedTuple, ParamSpec, TypeVar
 from zlib import crc32
 
-from clients import EVERYTHING
-from virtual import OUTSIDE, Actor, Process
+from support.simulation.clients import EVERYTHING
+from support.simulation.virtual import OUTSIDE, Actor, Process
+from support.simulation.world import SLOW, World
 from wasmline import transactional_ids
 from wasmline.consumer import Output
 from wasmline.consumer.backends.memory import MemoryTransactionalProducer
@@ -31,7 +32,6 @@ from wasmline.records import CommittedOffset, TopicPartition
 from wasmline.registry import digest_of
 from wasmline.spark import main
 from wasmline.transactional_ids import VIRTUAL_SHARDS
-from world import SLOW, World
 
 CONFIG = KafkaConfig({"bootstrap.servers": "memory"})
 JOB = "j"

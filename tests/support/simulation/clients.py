@@ -23,7 +23,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import ConfigResource, OffsetSpec  # type: ignore[attr-defined]
 
-from virtual import OUTSIDE, Process, Runtime
+from support.simulation.virtual import OUTSIDE, Process, Runtime
 from wasmline.consumer.backends.memory import MemoryCluster, MemoryTransactionalProducer
 from wasmline.consumer.backends.memory.group import Member
 from wasmline.consumer.backends.memory.partition_log import Log

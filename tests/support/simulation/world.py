@@ -29,9 +29,16 @@ import wasmline.leases
 import wasmline.pipeline
 import wasmline.spark
 import wasmline.wasm
-from clients import Client, Environment, MemoryAdmin, MemoryConsumer, MemoryOffsetStore, MemoryProducer
-from spark_model import SLOTS, Checkpoint, Cluster, Spark
-from virtual import Future, Queue, Runtime, Threading, Time
+from support.simulation.clients import (
+    Client,
+    Environment,
+    MemoryAdmin,
+    MemoryConsumer,
+    MemoryOffsetStore,
+    MemoryProducer,
+)
+from support.simulation.spark_model import SLOTS, Checkpoint, Cluster, Spark
+from support.simulation.virtual import Future, Queue, Runtime, Threading, Time
 from wasmline.consumer.backends.memory import MemoryCluster
 from wasmline.kafka import offset_store
 from wasmline.kafka.transaction_requests import TransactionRequests

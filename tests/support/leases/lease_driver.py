@@ -15,7 +15,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from lease_rig import FOLDER, ROOT, LeaseRig
+from support.leases.lease_harness import HANDLERS, ROOT, LeaseRig
 from wasmline.jobs import JobReport
 from wasmline.kafka import KafkaConfig
 from wasmline.spark import main
@@ -25,7 +25,7 @@ from wasmline.spark.parallel.job import ParallelJob
 def equip(spark: SparkSession, config: KafkaConfig) -> None:
     """Let a session's Python processes know the cluster and the handlers of ``lease_handlers``."""
     spark.sparkContext.environment["WASMLINE_KAFKA_CONFIG"] = config.to_json()
-    spark.sparkContext.addPyFile(str(FOLDER / "lease_handlers.py"))
+    spark.sparkContext.addPyFile(str(HANDLERS / "lease_handlers.py"))
 
 
 @contextmanager
@@ -53,7 +53,7 @@ def driver(
     """
     environment = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join((str(ROOT / "provider"), str(FOLDER))),
+        "PYTHONPATH": os.pathsep.join((str(ROOT / "provider"), str(HANDLERS))),
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_SUBMIT_ARGS": f"--master {master} --conf spark.ui.enabled=false {settings} pyspark-shell",
         "SPARK_LOCAL_IP": "127.0.0.1",

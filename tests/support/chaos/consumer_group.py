@@ -21,8 +21,9 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupState, KafkaException
 from confluent_kafka.admin import AdminClient
 
-import books
-from ledger import Ledger, Left
+from support import outputs
+from support.chaos.call_ledger import Ledger, Left
+from support.chaos.consumer_process import POISON
 from wasmline.kafka import producer, read_to_end
 from wasmline.kafka.offset_store import LibrdkafkaOffsetStore
 from wasmline.local import LocalKafka
@@ -30,12 +31,11 @@ from wasmline.local.process import wait_until
 from wasmline.offset_maps.codec import decode
 from wasmline.records import CommittedOffset, TopicPartition
 from wasmline.testing.kafka import RunningKafka
-from worker import POISON
 
 long = pytest.mark.skipif("WASMLINE_LONG" not in os.environ, reason="a scenario of the long form: make chaos")
 
-WORKER = Path(__file__).with_name("worker.py")
-ROOT = Path(__file__).parents[2]
+WORKER = Path(__file__).with_name("consumer_process.py")
+ROOT = Path(__file__).parents[3]
 
 ENDS = (LocalKafka.kill_node, LocalKafka.stop_node)
 """How a broker ends, by turns."""
@@ -72,7 +72,7 @@ class Member:
 
 
 class Rig:
-    """``options`` are those of every member's consumer; ``orders`` go to its handler (see worker.py).
+    """``options`` are those of every member's consumer; ``orders`` go to its handler (see consumer_process.py).
 
     ``settings`` are librdkafka's, in place of QUICK and ``session_ms``. Where nobody dies, that may be LONG_SESSION_MS:
     then nobody who is merely slow is taken for dead.
@@ -163,7 +163,7 @@ class Rig:
         """Start a member."""
         self._count += 1
         log = self._folder / f"member-{self._count}.log"
-        path = os.pathsep.join(str(ROOT / each) for each in ("provider", "tests/chaos"))
+        path = os.pathsep.join(str(ROOT / each) for each in ("provider", "tests"))
         with log.open("wb") as file:
             process = subprocess.Popen(
                 [sys.executable, str(WORKER), json.dumps({**self._orders, **orders})],
@@ -275,11 +275,11 @@ class Rig:
     def outputs(self) -> dict[bytes, list[str]]:
         """Return by key what a read_committed reader sees, in order."""
         assert self.output is not None
-        return books.outputs(self.kafka.config, self.output)
+        return outputs.outputs(self.kafka.config, self.output)
 
     def expected(self) -> dict[bytes, list[str]]:
         """Return what ``outputs`` is if each record's output is there once and those of a key are in order."""
-        return books.expected(self.written)
+        return outputs.expected(self.written)
 
     def letters(self) -> Counter[tuple[int, int]]:
         """Return how often each record is among the dead letters."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from world import install
+from support.simulation.world import install
 
 
 @pytest.fixture(scope="module", autouse=True)

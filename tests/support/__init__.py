@@ -1,0 +1,1 @@
+"""Harnesses, processes and data that several kinds of tests share."""

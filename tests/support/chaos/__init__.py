@@ -1,0 +1,1 @@
+"""Groups of consumer processes that are killed, frozen and restarted, and their records."""

@@ -1,0 +1,1 @@
+"""Consumers under test, in memory and on Kafka."""

@@ -1,0 +1,1 @@
+"""Random modules, guests and registries."""

@@ -1,0 +1,1 @@
+"""Jobs in parallel mode under test: drivers, workers, handlers and their load."""

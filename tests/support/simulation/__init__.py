@@ -1,0 +1,1 @@
+"""The engine's own code on simulated clients, threads and clocks."""

@@ -1,0 +1,1 @@
+"""Memory and outputs of jobs that run for long."""
