@@ -5,6 +5,7 @@ import os
 import pytest
 
 from support import rounds
+from support.machine_stalls import MachineStalls, rerun_after_stalls
 
 pytest_plugins = ["wasmline.testing.kafka", "wasmline.testing.spark", "wasmline_provider.testing"]
 
@@ -12,8 +13,17 @@ pytest_plugins = ["wasmline.testing.kafka", "wasmline.testing.spark", "wasmline_
 KAFKA_FIXTURES = {"kafka", "kafka_cluster", "secured_kafka", "stoppable_kafka", "real_cluster", "spark"}
 
 
+STALLS = MachineStalls()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    STALLS.begin()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that start a Kafka or a Spark."""
+    """Mark the tests that start a Kafka or a Spark; let those that fail while the machine stands still run again."""
+    rerun_after_stalls(items, STALLS)
     for item in items:
         if isinstance(item, pytest.Function):
             callspec = getattr(item, "callspec", None)
