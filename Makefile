@@ -55,12 +55,12 @@ lock: $(INSTALLED) ## resolve the dependencies anew into requirements.lock
 
 fuzz: $(INSTALLED) ## random records and modules, soaks, two million records in Go (EXAMPLES=20000 BATCHES=1000000; about half an hour)
 	@FUZZ_EXAMPLES=$(EXAMPLES) FUZZ_BATCHES=$(BATCHES) WASMLINE_LONG=1 \
-	  $(BIN)/python -m pytest --timeout=0 tests/fuzz tests/integration/test_go_memory.py
+	  $(BIN)/python -m pytest --timeout=0 tests/fuzz tests/integration/wasm/test_go_memory.py
 
 chaos: $(INSTALLED) ## consumers and brokers die, freeze and come back, beside outside books (ROUNDS=10; about half an hour)
 	@CHAOS_ROUNDS=$(ROUNDS) WASMLINE_LONG=1 $(BIN)/python -m pytest --timeout=0 tests/chaos \
-	  tests/contract/test_clients.py tests/integration/test_commit_metadata.py tests/integration/test_java_interop.py \
-	  tests/integration/test_leases.py tests/integration/test_parallel.py
+	  tests/contract/test_clients.py tests/integration/kafka/test_offset_store.py tests/integration/java/test_interop.py \
+	  tests/integration/leases/test_leases.py tests/integration/spark/test_parallel.py
 
 soak: $(INSTALLED) ## a job in parallel mode for long: nothing lost or doubled, its memory flat (MINUTES=60; see build/soak/memory.tsv)
 	@SOAK_MINUTES=$(MINUTES) WASMLINE_LONG=1 $(BIN)/python -m pytest --timeout=0 tests/soak

@@ -11,7 +11,7 @@ import time
 import pytest
 
 STALL_S = 3.0
-"""Seconds by which a short sleep of a thread has to be late. Processors that are merely busy delay it by less than one."""
+"""Seconds by which a short sleep has to be late. Where processors are merely busy, it is less than one."""
 
 INTERVAL_S = 0.25
 

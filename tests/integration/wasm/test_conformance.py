@@ -21,7 +21,7 @@ from wasmline.pipeline import BatchStats
 from wasmline.spark.microbatch.task import INPUT_COLUMNS, SINK_COLUMNS, TallyParam, TransformTask
 from wasmline.wasm import CompiledTransform, ResourceLimits, TransformContext
 
-FOLDER = Path(__file__).parents[2] / "wasm_modules" / "guests" / "conformance"
+FOLDER = Path(__file__).parents[3] / "wasm_modules" / "guests" / "conformance"
 CORPUS = (FOLDER / "corpus.jsonl").read_bytes()
 EXPECTED = [json.loads(line) for line in (FOLDER / "expected.jsonl").read_text().splitlines()]
 LOGGED = (FOLDER / "logs.txt").read_text()

@@ -11,7 +11,7 @@ from wasmline.build import load_project
 from wasmline.build.toolchains import toolchain_for
 from wasmline.errors import ToolchainMissing
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture

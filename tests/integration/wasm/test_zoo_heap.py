@@ -14,7 +14,7 @@ from wasmline.build import build, load_project
 from wasmline.records import RECORD_SCHEMA
 from wasmline.testing.sandbox import Sandbox
 
-PROJECT = Path(__file__).parents[2] / "wasm_modules/guests/heap/cpp"
+PROJECT = Path(__file__).parents[3] / "wasm_modules/guests/heap/cpp"
 ENDINGS = {
     "p-take-and-check": (errors.GuestOutOfMemory, "memory_bytes=8388608"),
     "p-take-and-trust": (errors.GuestTrap, "out of bounds memory access"),

@@ -182,7 +182,7 @@ def test_a_task_that_gets_no_slot_is_refused_where_more_were_counted(
     parallel_spark: SparkSession, rigs: Rigs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its partitions would be read by nobody until the others' leases end, and then again by nobody."""
-    monkeypatch.setattr(job, "slots", lambda context: 3)
+    monkeypatch.setattr(job, "task_slots", lambda context: 3)
     monkeypatch.setattr(job, "TASK_START_TIMEOUT_S", 1.0)
     rig = rigs(tasks=3)
     with running(parallel_spark, rig) as ended:

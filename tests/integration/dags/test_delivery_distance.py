@@ -14,7 +14,7 @@ from wasmline.build import TransformProject, build, load_project, run_samples
 from wasmline.records import RECORD_SCHEMA
 from wasmline.wasm import TransformInstance, TransformRuntime
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 REAL_FILE = ROOT.parent / "shared/data/food_delivery.csv"
 EARTH_RADIUS_KM = 6371.0088
 
