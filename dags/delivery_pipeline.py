@@ -217,14 +217,14 @@ def _report(context: dict[str, Any]) -> DemoReport:
     from delivery.correlations import signals
     from delivery.report import DemoReport, ModuleFacts
     from delivery.verification import Accounting
-    from wasmline.control import JobLog
+    from wasmline.control import JobTopic
     from wasmline.kafka import read_to_end
     from wasmline.training import TrainResult
 
     ti = context["ti"]
     found = {name: ti.xcom_pull(name) for name in STEPS}
     kafka = KafkaHook(demo_settings.KAFKA).get_conn()
-    jobs = JobLog(kafka)
+    jobs = JobTopic(kafka)
     try:
         streamed, trained = (jobs.report(found[name]["job"], found[name]["run"]) for name in ("stream", "train"))
     finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from wasmline.control import JobLog
+from wasmline.control import JobTopic
 from wasmline.errors import BrokerUnavailable, JobNotFound
 from wasmline.jobs import JobReport
 from wasmline.kafka import KafkaConfig
@@ -19,7 +19,7 @@ class JobMessages:
     """The last reports of some jobs. ``jobs`` names the job that each task runs; close it."""
 
     def __init__(self, kafka: KafkaConfig, jobs: Mapping[str, str]) -> None:
-        self._log = JobLog(kafka)
+        self._log = JobTopic(kafka)
         self._jobs = dict(jobs)
 
     def of(self, tasks: Sequence[TaskState]) -> dict[str, str]:

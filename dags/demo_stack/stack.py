@@ -35,10 +35,10 @@ def close_orphans(kafka: KafkaConfig) -> None:
 
     A stack that was killed cannot say so itself, and whoever waits for such a run would do so until it counts as lost.
     """
-    from wasmline.control import JobLog
+    from wasmline.control import JobTopic
     from wasmline.jobs import JobState
 
-    jobs = JobLog(kafka)
+    jobs = JobTopic(kafka)
     try:
         for order in jobs.orders():
             report = jobs.report(order.spec.job, order.spec.run)

@@ -16,7 +16,7 @@ from wasmline.errors import BrokerUnavailable, Fenced, JobBusy, JobFailed, JobNo
 from wasmline.jobs import JobReport, JobSpec, JobState
 
 if TYPE_CHECKING:
-    from wasmline.control import JobLog, JobOrder
+    from wasmline.control import JobOrder, JobTopic
 
 POLL_INTERVAL_S = 1.0
 """Seconds between two looks at a run."""
@@ -44,7 +44,7 @@ class JobRun:
 class JobClient:
     """The orders and reports of jobs on one cluster, for tasks. Not safe to share between threads; close it."""
 
-    def __init__(self, jobs: JobLog, *, heartbeat: float = HEARTBEAT_TIMEOUT_S) -> None:
+    def __init__(self, jobs: JobTopic, *, heartbeat: float = HEARTBEAT_TIMEOUT_S) -> None:
         self._jobs = jobs
         self._heartbeat = heartbeat
 
@@ -132,7 +132,7 @@ class RunMonitor:
 
     def __init__(
         self,
-        jobs: JobLog,
+        jobs: JobTopic,
         run: JobRun,
         tell: Callable[[str], object],
         *,

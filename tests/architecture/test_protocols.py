@@ -19,7 +19,7 @@ from wasmline.consumer import ConsumerOptions
 from wasmline.consumer.backends.kafka import (
     exactly_once_probe,
     group_source,
-    stable_reads,
+    stable_offset_fetch,
     transaction_settings,
     transactions,
 )
@@ -32,12 +32,12 @@ from wasmline.control import (
     JobOrder,
     LeaseWithdrawal,
     control_topics,
-    job_log,
+    job_topic,
     module_store,
 )
 from wasmline.documents import decode, encode
 from wasmline.errors import InvalidOffsetMetadata
-from wasmline.job_offsets import batch_transactions, offset_renewal
+from wasmline.job_offsets import offset_renewal, shard_transactions
 from wasmline.jobs import (
     BatchReport,
     FunctionSpec,
@@ -177,7 +177,7 @@ TIMES = {
             transaction_settings.PRODUCER_SETTINGS["transaction.timeout.ms"]
         )
         / 1e3,
-        "transaction time-out of a micro-batch": int(batch_transactions.PRODUCER_SETTINGS["transaction.timeout.ms"])
+        "transaction time-out of a micro-batch": int(shard_transactions.PRODUCER_SETTINGS["transaction.timeout.ms"])
         / 1e3,
         "delivery time-out of a consumer and of a lease": int(
             transaction_settings.PRODUCER_SETTINGS["delivery.timeout.ms"]
@@ -188,11 +188,11 @@ TIMES = {
         "a commit as a whole": committer.COMMIT_TIMEOUT_S,
         "opening: fence and read": transaction_settings.OPEN_TIMEOUT_S,
         "reading progress, each request": group_source.REQUEST_TIMEOUT_S,
-        "a stable read that is refused": stable_reads.HANG_CHECK_DELAY_S,
-        "a look for lost markers on outputs": stable_reads.OUTPUT_CHECK_TIMEOUT_S,
+        "a stable read that is refused": stable_offset_fetch.HANG_CHECK_DELAY_S,
+        "a look for lost markers on outputs": stable_offset_fetch.OUTPUT_CHECK_TIMEOUT_S,
         "a partition that could not be opened": partition_lifecycle.RETRY_BACKOFF_S,
-        "the end of a micro-batch's transaction": batch_transactions.COMMIT_TIMEOUT_S,
-        "aborting a failed micro-batch transaction": batch_transactions.ABORT_TIMEOUT_S,
+        "the end of a micro-batch's transaction": shard_transactions.COMMIT_TIMEOUT_S,
+        "aborting a failed micro-batch transaction": shard_transactions.ABORT_TIMEOUT_S,
         "last commit of a partition that goes": control_loop.LAST_COMMIT_TIMEOUT_S,
         "commit interval": EXACT.commit_interval,
     },
@@ -219,8 +219,8 @@ TIMES = {
 def test_the_times_of_a_page_are_those_of_the_code(page: str) -> None:
     shown = {row["time"]: row["value"] for row in table(page, "Times")}
     assert (
-        shown.pop("takeovers that are fenced", f"{job_log.TAKEOVER_ATTEMPTS} tries")
-        == f"{job_log.TAKEOVER_ATTEMPTS} tries"
+        shown.pop("takeovers that are fenced", f"{job_topic.TAKEOVER_ATTEMPTS} tries")
+        == f"{job_topic.TAKEOVER_ATTEMPTS} tries"
     )
     assert {time: seconds(value) for time, value in shown.items()} == TIMES[page]
 

@@ -38,7 +38,7 @@ from wasmline.control import Deployment, DeploymentSpec  # noqa: E402
 from wasmline.kafka import KafkaConfig, Topics, produce_all  # noqa: E402
 from wasmline.local import LocalKafka  # noqa: E402
 from wasmline.pipeline import BatchStats  # noqa: E402
-from wasmline.spark.microbatch.task import INPUT_COLUMNS, SINK_COLUMNS, TallyParam, TransformTask  # noqa: E402
+from wasmline.spark.microbatch.task import INPUT_COLUMNS, SINK_COLUMNS, BatchStatsParam, TransformTask  # noqa: E402
 from wasmline.testing.spark import local_spark  # noqa: E402
 
 ROWS = int(os.environ.get("ROWS", "45600"))
@@ -99,7 +99,7 @@ def wasm(spark: SparkSession, topic: str, letters: str) -> Stage:
     task = TransformTask(
         deployment=Deployment(spec=spec, generation=1, state="running", updated_ms=0),
         module=spark.sparkContext.broadcast(module),
-        tally=spark.sparkContext.accumulator(BatchStats(), TallyParam()),
+        tally=spark.sparkContext.accumulator(BatchStats(), BatchStatsParam()),
     )
     return lambda frame: frame.selectExpr(*INPUT_COLUMNS).mapInArrow(task, SINK_COLUMNS)
 

@@ -185,7 +185,7 @@ def test_latest_begins_at_the_end_where_nothing_is_committed(cluster: Cluster, g
     partition = TopicPartition(topic, 0)
     cluster.write(*numbered(topic, 3))
     with member(cluster, options(topic, group, auto_offset_reset="latest")) as backend:
-        until(lambda: backend.source.known_ends([partition]), backend.source)
+        until(lambda: backend.source.cached_end_offsets([partition]), backend.source)
         cluster.write(Output(topic, b"new"))
         assert offsets(read(backend.source, 1)) == [3]
 
@@ -227,7 +227,7 @@ def test_an_offset_that_the_log_does_not_have_is_told_and_sought(
     with member(cluster, asked, listener) as backend:
         before = until(lambda: listener.gone, backend.source)
         assert listener.gone == {partition: start}
-        assert backend.source.begins([partition, other]) == {partition: 4, other: 0}
+        assert backend.source.beginning_offsets([partition, other]) == {partition: 4, other: 0}
         backend.source.seek({partition: 4})
         records = before + read(backend.source, 4 - len(before))
         assert sorted((record.partition, record.offset) for record in records) == [(0, 4), (0, 5), (1, 1), (1, 2)]
@@ -238,10 +238,10 @@ def test_ends_are_asked_for_or_learnt_from_fetches(cluster: Cluster, group: str)
     first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
     cluster.write(*numbered(topic, 4))
     with member(cluster, options(topic, group)) as backend:
-        assert backend.source.ends([first, second]) == {first: 4, second: 0}
+        assert backend.source.end_offsets([first, second]) == {first: 4, second: 0}
         read(backend.source, 4)
-        assert backend.source.known_ends([first])[first] == 4
-        assert backend.source.known_ends([TopicPartition(topic, 9)]) == {}
+        assert backend.source.cached_end_offsets([first])[first] == 4
+        assert backend.source.cached_end_offsets([TopicPartition(topic, 9)]) == {}
 
 
 def test_aborted_records_and_markers_leave_gaps_and_an_open_transaction_holds_the_end(
@@ -257,7 +257,7 @@ def test_aborted_records_and_markers_leave_gaps_and_an_open_transaction_holds_th
     writer.write(Output(topic, b"open"))
     with member(cluster, options(topic, group)) as backend:
         assert offsets(read(backend.source, 2)) == [3, 4]
-        assert backend.source.ends([partition]) == {partition: 6}
+        assert backend.source.end_offsets([partition]) == {partition: 6}
         writer.commit()
         assert offsets(read(backend.source, 1)) == [6]
 

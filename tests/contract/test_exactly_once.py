@@ -15,7 +15,7 @@ from support.consumers.clusters import Cluster, Kafka, Memory, numbered
 from support.consumers.running_consumer import PATIENCE, Ledger, Running, drained, ended
 from wasmline.background_call import BackgroundCall
 from wasmline.consumer import ConsumedRecord, ConsumerOptions, Ordering, Output, RetryPolicy
-from wasmline.consumer.backends.kafka.producer_batch_limit import ProducerBatchLimiter
+from wasmline.consumer.backends.kafka.topic_limits import ProducerBatchLimiter
 from wasmline.consumer.runtime import committer, partition_lifecycle
 from wasmline.consumer.state import offsets
 from wasmline.errors import BrokerUnavailable, OutputRefused, RecordGivenUp, TopicNotFound

@@ -28,9 +28,9 @@ from wasmline.consumer import (
 )
 from wasmline.consumer.backends.kafka import group_source as confluent_source
 from wasmline.consumer.backends.kafka import transactions
-from wasmline.consumer.backends.kafka.open_file_limit import DESCRIPTORS
+from wasmline.consumer.backends.kafka.file_descriptor_check import DESCRIPTORS
 from wasmline.consumer.backends.memory import source as memory_source
-from wasmline.consumer.partition_counts import PartitionCounts
+from wasmline.consumer.partition_counters import PartitionCounters
 from wasmline.consumer.runtime import partition_lifecycle
 from wasmline.consumer.runtime.control_loop import MAX_KEY_RUN_RECORDS
 from wasmline.errors import (
@@ -271,7 +271,7 @@ def test_a_record_that_is_given_up_goes_to_the_dead_letters_as_it_came(
     health = running.consumer.health()
     assert health.counters.given_up == 1
     assert [each.counts for each in health.partitions] == [
-        PartitionCounts(records=5, outputs=1, retries=1, dead_letters=Counter({"ValueError": 1}))
+        PartitionCounters(records=5, outputs=1, retries=1, dead_letters=Counter({"ValueError": 1}))
     ]
     assert cluster.committed(group, topic) == {TopicPartition(topic, 0): CommittedOffset(5, "")}
 
@@ -1381,7 +1381,7 @@ def test_exactly_once_is_refused_where_the_client_cannot_carry_maps(
     real_cluster: Kafka, group: str, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = real_cluster.topic()
-    monkeypatch.setattr("wasmline.kafka.librdkafka.KNOWN_CLIENTS", ("0.0.0",))
+    monkeypatch.setattr("wasmline.kafka.librdkafka_ctypes.KNOWN_CLIENTS", ("0.0.0",))
     running = ended(real_cluster, options(topic, group, delivery="exactly_once"), ledger.note)
     assert isinstance(running.failure, UnsafeBroker)
 

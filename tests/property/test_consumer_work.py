@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from wasmline.consumer.options import ConsumerOptions, NullKeys, Ordering, RetryPolicy
 from wasmline.consumer.records import ConsumedRecord
 from wasmline.consumer.state.offsets import Commit, Start
-from wasmline.consumer.state.work_manager import Batch, GivenUp, PartitionWork, WorkManager
+from wasmline.consumer.state.work_manager import Batch, FailedRecord, PartitionWork, WorkManager
 from wasmline.errors import TerminalFailure
 from wasmline.offset_maps import codec
 from wasmline.records import TopicPartition
@@ -122,7 +122,7 @@ class Consumer(RuleBasedStateMachine):
         self.now = 0.0
         self.serial = 0
         self.logs: dict[TopicPartition, dict[int, ConsumedRecord]] = {partition: {} for partition in PARTITIONS}
-        self.ends = dict.fromkeys(PARTITIONS, first)
+        self.end_offsets = dict.fromkeys(PARTITIONS, first)
         self.commits: dict[TopicPartition, list[Snapshot]] = {partition: [] for partition in PARTITIONS}
         self.views: dict[TopicPartition, View] = {}
         self.held: set[TopicPartition] = set()
@@ -149,13 +149,13 @@ class Consumer(RuleBasedStateMachine):
     @rule(partition=st.sampled_from(PARTITIONS), count=st.integers(1, 40), chance=CHANCE)
     def produce(self, partition: TopicPartition, count: int, chance: Random) -> None:
         for _ in range(count):
-            self.append(partition, self.ends[partition] + chance.choice([0, 0, 0, 1, 7]), chance)
+            self.append(partition, self.end_offsets[partition] + chance.choice([0, 0, 0, 1, 7]), chance)
 
     def append(self, partition: TopicPartition, offset: int, chance: Random) -> None:
         self.serial += 1
         value = b"%d" % self.serial + b"." * chance.randrange(10)
         self.logs[partition][offset] = ConsumedRecord(*partition, offset, chance.choice(KEYS), value, [("h", None)])
-        self.ends[partition] = offset + 1
+        self.end_offsets[partition] = offset + 1
 
     @rule(partition=st.sampled_from(PARTITIONS), share=st.sampled_from([0.1, 0.5]), chance=CHANCE)
     def compact(self, partition: TopicPartition, share: float, chance: Random) -> None:
@@ -424,11 +424,11 @@ class Consumer(RuleBasedStateMachine):
         view: View,
         batch: Batch,
         errors: dict[int, Exception],
-        given_up: list[GivenUp],
+        given_up: list[FailedRecord],
         alone: bool,
     ) -> None:
         lost = [
-            GivenUp(record, errors[place])
+            FailedRecord(record, errors[place])
             for place, record in enumerate(batch.records)
             if place in errors and (record.attempt >= MOST_ATTEMPTS or isinstance(errors[place], TerminalFailure))
         ]
@@ -586,11 +586,15 @@ class Consumer(RuleBasedStateMachine):
             self.balance()
             self.the_books_agree()
             self.now += 5
-            if all(view.base == self.ends[partition] for partition, view in self.views.items() if self.logs[partition]):
+            if all(
+                view.base == self.end_offsets[partition]
+                for partition, view in self.views.items()
+                if self.logs[partition]
+            ):
                 break
         for partition, log in self.logs.items():
             assert {record.value for record in log.values()} <= self.completed
-            assert not log or self.views[partition].base == self.ends[partition]
+            assert not log or self.views[partition].base == self.end_offsets[partition]
         assert not self.paused
         assert sum(work.bytes + work.buffered + work.offsets.incompletes for work in self.work) == 0
 

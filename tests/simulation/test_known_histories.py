@@ -9,7 +9,7 @@ import pytest
 from support.simulation.bound_code import bound  # noqa: F401 - every test of this module uses it
 from support.simulation.history import CONFIG, GROUP, INPUT, JOB, History, Place
 from support.simulation.virtual import Process
-from wasmline.control import JobLog
+from wasmline.control import JobTopic
 from wasmline.records import CommittedOffset, TopicPartition
 
 PLAIN = "microbatch", "at_least_once"
@@ -155,7 +155,7 @@ def test_orders_that_are_given_at_the_same_moment_are_both_given(steps: int) -> 
     """A run in parallel mode that ends stops itself, so that no lease follows, while the next one is ordered."""
     history = History(partitions=1)
     run(history, LEASES)
-    stopping = history.runtime.spawn(lambda: JobLog(CONFIG).stop(JOB, "r0"), Process("r0", "r0/stopping"))
+    stopping = history.runtime.spawn(lambda: JobTopic(CONFIG).stop(JOB, "r0"), Process("r0", "r0/stopping"))
     history.runtime.advance(["r0"], steps)
     following = history.start(*LEASES)
     history.runtime.advance(["r0"], 500)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from wasmline.kafka.record_batches import Batch, batches
+from wasmline.kafka.record_batch_headers import Batch, batches
 from wasmline.local import LocalKafka
 from wasmline.records import TopicPartition
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from delivery.report import DemoReport
-from wasmline.control import JobLog
+from wasmline.control import JobTopic
 from wasmline.documents import decode
 from wasmline.local.process import wait_until
 from wasmline.testing.kafka import RunningKafka
@@ -89,7 +89,7 @@ def test_a_user_who_fails_a_waiting_task_has_its_run_told_to_stop(
     task = f"/dags/retrain_delivery_eta/dagRuns/{run}/taskInstances/train"
     assert wait_until(lambda: bool(airflow.api.get(task)["triggerer_job"]), 120)
     airflow.api.request("PATCH", task, {"new_state": "failed"})
-    jobs = JobLog(kafka.config)
+    jobs = JobTopic(kafka.config)
     try:
         assert wait_until(lambda: jobs.order("delivery-eta-retrain").wanted == "stopped", 60)
     finally:

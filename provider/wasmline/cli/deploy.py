@@ -77,9 +77,9 @@ def deploy(
 @click.option("--reason", default="paused from the command line", show_default=True, help="Shown to whoever looks.")
 def pause(name: str, settings: tuple[tuple[str, str], ...], reason: str) -> None:
     """Pause a deployment: its jobs begin no further batch."""
-    from wasmline.control import DeploymentLog
+    from wasmline.control import DeploymentTopic
 
-    DeploymentLog(kafka_config(settings)).pause(name, reason)
+    DeploymentTopic(kafka_config(settings)).pause(name, reason)
     click.echo("Transform paused!")
 
 
@@ -88,9 +88,9 @@ def pause(name: str, settings: tuple[tuple[str, str], ...], reason: str) -> None
 @kafka_option
 def resume(name: str, settings: tuple[tuple[str, str], ...]) -> None:
     """Let a paused deployment run again from where it stopped."""
-    from wasmline.control import DeploymentLog
+    from wasmline.control import DeploymentTopic
 
-    DeploymentLog(kafka_config(settings)).resume(name)
+    DeploymentTopic(kafka_config(settings)).resume(name)
     click.echo("Transform resumed!")
 
 
@@ -100,10 +100,10 @@ def resume(name: str, settings: tuple[tuple[str, str], ...]) -> None:
 @click.option("--format", "style", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def list_(settings: tuple[tuple[str, str], ...], detailed: bool, style: str) -> None:
     """List the deployed transforms with their progress."""
-    from wasmline.control import DeploymentLog, StatusTopic
+    from wasmline.control import DeploymentTopic, StatusTopic
 
     config = kafka_config(settings)
-    deployments = DeploymentLog(config).all().values()
+    deployments = DeploymentTopic(config).all().values()
     statuses = _living(config, StatusTopic(config).all())
     listed = [
         _summary(config, deployment, [each for each in statuses if each.transform == deployment.spec.name])
@@ -121,9 +121,9 @@ def _living(config: KafkaConfig, statuses: list[PartitionStatus]) -> list[Partit
     """Return the statuses oldest first, those of jobs whose run has ended as stopped: a killed driver says no more."""
     from dataclasses import replace
 
-    from wasmline.control import JobLog
+    from wasmline.control import JobTopic
 
-    jobs = JobLog(config)
+    jobs = JobTopic(config)
     ended = set()
     for order in jobs.orders():
         report = jobs.report(order.spec.job, order.spec.run)

@@ -12,7 +12,7 @@ from wasmline.cli.options import registry_option
 from wasmline.cli.runnable import RunnableTransform, resolve_transform
 from wasmline.documents import plain
 from wasmline.printable import printable
-from wasmline.wasm.inspection import Compatibility, Inspection, Item, MemorySize
+from wasmline.wasm.inspection import Compatibility, ImportOrExport, Inspection, MemorySize
 from wasmline.wasm.inspection import inspect as inspect_module
 
 LABEL_COLUMNS = 15
@@ -72,7 +72,7 @@ def _limits(trial: RunnableTransform) -> str:
     return f"{trial.limits.memory_bytes:,} bytes of memory, {trial.limits.cpu_ms_per_record:,} ms per record"
 
 
-def _items(items: tuple[Item, ...]) -> list[str]:
+def _items(items: tuple[ImportOrExport, ...]) -> list[str]:
     names = [f"{item.module}.{item.name}" if item.module is not None else item.name for item in items]
     width = max(map(len, names), default=0)
     return [f"{name:{width}}  {item.kind} {item.type}" for name, item in zip(names, items, strict=True)] or ["none"]

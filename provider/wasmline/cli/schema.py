@@ -9,7 +9,7 @@ import click
 
 from wasmline.errors import DeployError
 from wasmline.wasm import Schema
-from wasmline.wasm.schemas import FORMATS, Format
+from wasmline.wasm.registry_schemas import FORMATS, Format
 
 EXTENSIONS: dict[str, Format] = {".avsc": "avro", ".proto": "protobuf", ".json": "json"}
 

@@ -57,7 +57,7 @@ def status(job: str, settings: tuple[tuple[str, str], ...], watch: bool | None, 
         elif watch:
             _lines(board, job, as_json)
         else:
-            click.echo(_shown(board.look(job), as_json))
+            click.echo(_shown(board.read_status(job), as_json))
     except KeyboardInterrupt:
         click.echo()
     finally:
@@ -69,20 +69,20 @@ def _live(board: JobStatusReader, job: str) -> None:
     from rich.live import Live
     from rich.text import Text
 
-    standing = board.look(job)
+    standing = board.read_status(job)
     with Live(console=Console(), auto_refresh=False, vertical_overflow="visible") as live:
         while True:
             live.update(Text(text(standing, now_ms()), no_wrap=True, overflow="crop"), refresh=True)
             if standing.ended:
                 return
             time.sleep(POLL_INTERVAL_S)
-            standing = board.look(job)
+            standing = board.read_status(job)
 
 
 def _lines(board: JobStatusReader, job: str, as_json: bool) -> None:
     told = None
     while True:
-        standing = board.look(job)
+        standing = board.read_status(job)
         if standing != told:
             click.echo(_shown(standing, as_json) + ("" if as_json else "\n"))
             told = standing

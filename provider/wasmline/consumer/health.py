@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from operator import attrgetter
 
-from wasmline.consumer.partition_counts import PartitionCounts
+from wasmline.consumer.partition_counters import PartitionCounters
 from wasmline.consumer.state.shards import Shard
 from wasmline.consumer.state.work_manager import PartitionWork, WorkManager
 from wasmline.dead_letters import reason_of
@@ -54,7 +54,7 @@ class PartitionHealth:
     timed_out_calls: int = 0
     settled: int | None = None
     stalled_seconds: float = 0.0
-    counts: PartitionCounts = field(default_factory=PartitionCounts)
+    counts: PartitionCounters = field(default_factory=PartitionCounters)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +105,7 @@ STUCK_S = 10.0
 
 
 def partition_health(
-    work: PartitionWork, end: int | None, counts: PartitionCounts, now: float, limit: float | None = None
+    work: PartitionWork, end: int | None, counts: PartitionCounters, now: float, limit: float | None = None
 ) -> PartitionHealth:
     """Describe one partition whose log ends at ``end``; ``limit`` is the seconds that a call may take."""
     base = work.offsets.base

@@ -1,10 +1,10 @@
 """Deployments and jobs as they stand in the control topics of the user's own cluster."""
 
-from wasmline.control.deployment_log import DeploymentLog, deploy, require_topics
 from wasmline.control.deployment_spec import Deployment, DeploymentSpec
-from wasmline.control.job_log import ClaimWriter, DriverClaim, JobDriver, JobLog, JobOrder, LeaseWithdrawal
-from wasmline.control.job_state import CONTROL_TOPICS, JobControlState
+from wasmline.control.deployment_topic import DeploymentTopic, deploy, require_topics
+from wasmline.control.job_control_state import CONTROL_TOPICS, JobControlState
 from wasmline.control.job_status import JobStatus, JobStatusReader, PartitionTotals
+from wasmline.control.job_topic import ClaimWriter, DriverClaim, JobDriver, JobOrder, JobTopic, LeaseWithdrawal
 from wasmline.control.module_store import ModuleStore
 from wasmline.control.status_topic import StatusTopic
 
@@ -12,15 +12,15 @@ __all__ = [
     "CONTROL_TOPICS",
     "ClaimWriter",
     "Deployment",
-    "DeploymentLog",
     "DeploymentSpec",
+    "DeploymentTopic",
     "DriverClaim",
     "JobControlState",
     "JobDriver",
-    "JobLog",
     "JobOrder",
     "JobStatus",
     "JobStatusReader",
+    "JobTopic",
     "LeaseWithdrawal",
     "ModuleStore",
     "PartitionTotals",

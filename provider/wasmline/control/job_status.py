@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from wasmline.control.job_log import JobLog, JobOrder
+from wasmline.control.job_topic import JobOrder, JobTopic
 from wasmline.control.status_topic import StatusTopic
 from wasmline.errors import TopicNotFound
 from wasmline.jobs import JobReport
@@ -61,11 +61,11 @@ class JobStatusReader:
     """Reads how jobs stand. Not safe to share between threads; close it."""
 
     def __init__(self, config: KafkaConfig) -> None:
-        self._jobs = JobLog(config)
+        self._jobs = JobTopic(config)
         self._status = StatusTopic(config)
         self._topics = Topics(config)
 
-    def look(self, job: str) -> JobStatus:
+    def read_status(self, job: str) -> JobStatus:
         """Return how ``job`` stands now. Raises JobNotFound."""
         order = self._jobs.order(job)
         report = self._jobs.report(job, order.spec.run)

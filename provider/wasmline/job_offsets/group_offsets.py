@@ -10,10 +10,10 @@ from confluent_kafka import Consumer, KafkaError
 
 from wasmline.consumer.backends.kafka import REQUEST_TIMEOUT_S, stable_read
 from wasmline.errors import ProgressLost
-from wasmline.kafka import librdkafka
+from wasmline.kafka import librdkafka_ctypes
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.consumer_groups import group_in_use
-from wasmline.kafka.error_mapping import mapped
+from wasmline.kafka.error_mapping import translate_errors
 from wasmline.kafka.offset_store import LibrdkafkaOffsetStore, OffsetsOnlyStore
 from wasmline.records import CommittedOffset, TopicPartition
 from wasmline.transactional_ids import shared_id
@@ -29,7 +29,7 @@ class GroupOffsets:
         self._prefix = prefix
         self._offset_store = LibrdkafkaOffsetStore() if keeps_maps else OffsetsOnlyStore()
         settings = {"group.id": group, "enable.auto.commit": "false", "isolation.level": "read_committed"}
-        with mapped(config.bootstrap_servers):
+        with translate_errors(config.bootstrap_servers):
             self._reader = Consumer(config.client(**settings))
 
     def committed(
@@ -44,19 +44,21 @@ class GroupOffsets:
     def renew(self, partitions: Collection[TopicPartition]) -> None:
         """Commit what is committed once more, as it is. Raises GroupInUse."""
         found = self.read(partitions)
-        with mapped(self._config.bootstrap_servers, {KafkaError.UNKNOWN_MEMBER_ID: group_in_use(self._group)}):
+        with translate_errors(
+            self._config.bootstrap_servers, {KafkaError.UNKNOWN_MEMBER_ID: group_in_use(self._group)}
+        ):
             self._offset_store.commit(self._reader, found, REQUEST_TIMEOUT_S)
 
     def close(self) -> None:
         """Close the client."""
-        librdkafka.close(self._reader)
+        librdkafka_ctypes.close(self._reader)
 
     def read(
         self, partitions: Collection[TopicPartition], limit: float = REQUEST_TIMEOUT_S
     ) -> Mapping[TopicPartition, CommittedOffset]:
         """Return what ``committed`` does, with the maps."""
         ids = {shared_id(self._prefix, partition) for partition in partitions}
-        with mapped(self._config.bootstrap_servers):
+        with translate_errors(self._config.bootstrap_servers):
             read = partial(self._offset_store.committed, self._reader, partitions)
             return stable_read(self._config, self._group, ids, read, time.monotonic() + limit)
 

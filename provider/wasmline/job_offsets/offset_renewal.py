@@ -11,8 +11,8 @@ import time
 from collections.abc import Iterable
 
 from wasmline.errors import WasmlineError
+from wasmline.job_offsets.committed_offsets import offset_transactions
 from wasmline.job_offsets.group_offsets import GroupOffsets
-from wasmline.job_offsets.initial_offsets import offset_transactions
 from wasmline.jobs import JobSpec
 from wasmline.kafka import ConsumerGroups, KafkaConfig
 from wasmline.records import TopicPartition

@@ -6,18 +6,18 @@ from wasmline.kafka.compacted_topic import CompactedTopic, TransactionalWriter
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.consumer_groups import ConsumerGroups
 from wasmline.kafka.producer import RecordWriter, produce_all, producer
-from wasmline.kafka.topic_follower import Follower
 from wasmline.kafka.topic_reader import read_range, read_to_end
+from wasmline.kafka.topic_tailer import TopicTailer
 from wasmline.kafka.topics import TopicInfo, Topics
 from wasmline.renames import renamed
 
 __all__ = [
     "CompactedTopic",
     "ConsumerGroups",
-    "Follower",
     "KafkaConfig",
     "RecordWriter",
     "TopicInfo",
+    "TopicTailer",
     "Topics",
     "TransactionalWriter",
     "produce_all",

@@ -21,7 +21,7 @@ from confluent_kafka import KafkaException
 
 from wasmline.errors import BrokerUnavailable, InvalidKafkaConfig, KafkaError
 from wasmline.kafka.config import KafkaConfig
-from wasmline.kafka.error_mapping import mapped
+from wasmline.kafka.error_mapping import translate_errors
 from wasmline.kafka.protocol_types import NO_TAGGED_FIELDS, MalformedMessage, Reader, int16, int32, sized_bytes, string
 from wasmline.kafka.sasl import authenticate, mechanism_of
 
@@ -129,7 +129,7 @@ class BrokerConnection:
 
     def _check(self, code: int, text: str) -> None:
         if code:
-            with mapped(self._where):
+            with translate_errors(self._where):
                 raise KafkaException(ClientError(code, text))
 
     def _size(self) -> int:

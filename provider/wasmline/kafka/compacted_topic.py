@@ -20,10 +20,10 @@ from confluent_kafka import (
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
 from wasmline.errors import BrokerUnavailable, Conflict, ProducerIdExpired
-from wasmline.kafka.admin_client import BoundedAdminClient
+from wasmline.kafka.bounded_admin_client import BoundedAdminClient
 from wasmline.kafka.config import KafkaConfig
-from wasmline.kafka.error_mapping import mapped
-from wasmline.kafka.log_offsets import log_offsets
+from wasmline.kafka.error_mapping import translate_errors
+from wasmline.kafka.list_offsets import list_offsets
 from wasmline.kafka.producer import bounded
 
 logger = logging.getLogger(__name__)
@@ -96,7 +96,7 @@ class TransactionalWriter:
     def _fencing(self) -> AbstractContextManager[None]:
         conflict = Conflict(f"another writer took {self._id} over in {self._topic}", name=self._id, generation=None)
         expired = ProducerIdExpired(f"{self._bootstrap} has forgotten the producer {self._id}: make another")
-        return mapped(
+        return translate_errors(
             self._bootstrap,
             {**dict.fromkeys(FENCED_CODES, conflict), **dict.fromkeys(PRODUCER_ID_EXPIRED_CODES, expired)},
         )
@@ -122,11 +122,11 @@ class CompactedTopic:
         A transaction is acknowledged before its records can be read, and another's open one hides what follows it: so
         this reads to the last record written, and waits for what is open there to be decided.
         """
-        with mapped(self._config.bootstrap_servers):
+        with translate_errors(self._config.bootstrap_servers):
             consumer, admin = self._clients or self._open()
             partition = TopicPartition(self._topic, 0)
             latest = {partition: OffsetSpec.latest()}  # type: ignore[no-untyped-call]
-            end = log_offsets(admin, latest, IsolationLevel.READ_UNCOMMITTED)[0]
+            end = list_offsets(admin, latest, IsolationLevel.READ_UNCOMMITTED)[0]
             if end < self._end:  # the topic was deleted and made anew
                 self.close()
                 consumer, admin = self._open()

@@ -12,9 +12,14 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, 
 from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]  # public, though not in its __all__
 
 from wasmline.errors import BrokerUnavailable, GroupInUse, NotAuthorized
-from wasmline.kafka.admin_client import COORDINATOR_REQUEST_TIMEOUT_S, REQUEST_TIMEOUT_S, BoundedAdminClient, Codes
+from wasmline.kafka.bounded_admin_client import (
+    COORDINATOR_REQUEST_TIMEOUT_S,
+    REQUEST_TIMEOUT_S,
+    BoundedAdminClient,
+    Codes,
+)
 from wasmline.kafka.config import KafkaConfig
-from wasmline.kafka.error_mapping import mapped
+from wasmline.kafka.error_mapping import translate_errors
 from wasmline.kafka.offset_store import OffsetsOnlyStore
 from wasmline.kafka.topics import Topics
 from wasmline.records import CommittedOffset, TopicPartition
@@ -48,7 +53,7 @@ class ConsumerGroups:
         reader = self._reader(group)
 
         def ask(codes: Codes) -> dict[TopicPartition, CommittedOffset]:
-            with mapped(self._admin.servers, codes):
+            with translate_errors(self._admin.servers, codes):
                 return OffsetsOnlyStore().committed(reader, asked, self._admin.attempt)
 
         return {partition.partition: each.offset for partition, each in self._once_loaded(group, ask).items()}
@@ -58,7 +63,7 @@ class ConsumerGroups:
         where a broker is not the coordinator any more (its issue 5040)."""
         if group not in self._readers:
             settings = {"group.id": group, "enable.auto.commit": "false", "isolation.level": "read_uncommitted"}
-            with mapped(self._admin.servers):
+            with translate_errors(self._admin.servers):
                 self._readers[group] = Consumer(self._config.client(**settings))
         return self._readers[group]
 
@@ -115,7 +120,7 @@ class ConsumerGroups:
             joined.append(partitions)
 
         settings = {"group.id": group, "client.id": RENEWAL_CLIENT, "enable.auto.commit": "false"}
-        with mapped(self._admin.servers):
+        with translate_errors(self._admin.servers):
             consumer = Consumer(self._config.client(**settings))
             try:
                 consumer.subscribe([topic], on_assign=assigned)
@@ -160,7 +165,7 @@ class ConsumerGroups:
 
     def _check(self, answer: Future[ConsumerGroupTopicPartitions], codes: Codes) -> None:
         partitions = self._admin.result(answer, codes, limit=self._admin.attempt).topic_partitions or []
-        with mapped(self._admin.servers, codes):
+        with translate_errors(self._admin.servers, codes):
             for partition in partitions:
                 if partition.error is not None:
                     raise KafkaException(partition.error)

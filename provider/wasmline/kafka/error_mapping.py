@@ -60,7 +60,7 @@ SETTING = re.compile(r"\b([a-z_]+(?:\.[a-z_]+)+)\b")
 
 
 @contextmanager
-def mapped(bootstrap_servers: str, codes: Mapping[int, WasmlineError] | None = None) -> Iterator[None]:
+def translate_errors(bootstrap_servers: str, codes: Mapping[int, WasmlineError] | None = None) -> Iterator[None]:
     """Raise the client's exceptions as errors of our tree; ``codes`` says what a particular code means here."""
     try:
         yield

@@ -20,10 +20,10 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from wasmline.errors import BrokerUnavailable, ClientClosed, InexactMetadata, NotAuthorized, TopicNotFound
 from wasmline.errors import KafkaError as KafkaFailed
-from wasmline.kafka.admin_client import COORDINATOR_REQUEST_TIMEOUT_S, BoundedAdminClient
+from wasmline.kafka.bounded_admin_client import COORDINATOR_REQUEST_TIMEOUT_S, BoundedAdminClient
 from wasmline.kafka.config import KafkaConfig
-from wasmline.kafka.error_mapping import mapped
-from wasmline.kafka.librdkafka import NO_CALLBACK, Entry, Librdkafka, entries_of
+from wasmline.kafka.error_mapping import translate_errors
+from wasmline.kafka.librdkafka_ctypes import NO_CALLBACK, Entry, Librdkafka, entries_of
 from wasmline.records import CommittedOffset, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class OffsetStore(Protocol):
 
     Errors are the client's KafkaException, with the code and the flags ``retriable``, ``txn_requires_abort`` and
     ``fatal`` that librdkafka gave; ``wasmline.kafka.error_mapping.mapped`` makes them ours. A closed client raises
-    ClientClosed. Times are in seconds. Several threads may call at once; ``wasmline.kafka.librdkafka.close`` ends a
+    ClientClosed. Times are in seconds. Several threads may call at once; ``librdkafka_ctypes.close`` ends a
     client that they may be using.
     """
 
@@ -133,7 +133,7 @@ def self_test(
     scratch = f"{group}.self-test.{uuid.uuid4().hex}"
     written = CommittedOffset(0, secrets.token_hex(SELF_TEST_LENGTH // 2))
     missing = TopicNotFound(f"there is no {partition} on {config.bootstrap_servers}", topic=partition.topic)
-    with mapped(config.bootstrap_servers, {KafkaError.UNKNOWN_TOPIC_OR_PART: missing}):
+    with translate_errors(config.bootstrap_servers, {KafkaError.UNKNOWN_TOPIC_OR_PART: missing}):
         consumer = Consumer(config.client(**{"group.id": scratch, "enable.auto.commit": "false"}))
         try:
             # A read ends in time where nobody answers; a commit under way would hold the close up.

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from wasmline.errors import BrokerUnavailable, TopicNotFound, WasmlineError
 from wasmline.kafka.config import KafkaConfig
-from wasmline.kafka.error_mapping import mapped
+from wasmline.kafka.error_mapping import translate_errors
 
 Headers = Sequence[tuple[str, bytes | None]]
 Record = tuple[bytes | None, bytes | None, Headers | None, int | None]
@@ -48,7 +48,7 @@ def producer(config: KafkaConfig, **overrides: Any) -> Producer:
 
     ``overrides`` are librdkafka settings and win over all others. Make it after a fork, never before one.
     """
-    with mapped(config.bootstrap_servers):
+    with translate_errors(config.bootstrap_servers):
         return Producer(bounded({**DEFAULTS, **config.client(**overrides)}))
 
 
@@ -74,11 +74,11 @@ def enqueue(
 
     ``on_delivery`` None leaves it to the client's own.
     """
-    while not offer(client, topic, record, on_delivery, partition):
+    while not try_enqueue(client, topic, record, on_delivery, partition):
         client.poll(BACK_PRESSURE_WAIT_S)
 
 
-def offer(
+def try_enqueue(
     client: Producer,
     topic: str,
     record: Record,
@@ -131,7 +131,7 @@ class RecordWriter:
         """
         self._failed.clear()
         count = 0
-        with mapped(self._servers, missing_topic(topic, self._servers)):
+        with translate_errors(self._servers, missing_topic(topic, self._servers)):
             for record in records:
                 self._enqueue(topic, record)
                 count += 1

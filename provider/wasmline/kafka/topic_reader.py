@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from wasmline.errors import BrokerUnavailable, OffsetOutOfRange
 from wasmline.errors import KafkaError as KafkaFailed
 from wasmline.kafka.config import KafkaConfig
-from wasmline.kafka.error_mapping import mapped
+from wasmline.kafka.error_mapping import translate_errors
 from wasmline.kafka.topics import Topics
 
 IDLE_TIMEOUT_S = 30.0
@@ -33,7 +33,7 @@ def read_range(config: KafkaConfig, topic: str, ranges: Mapping[int, tuple[int, 
     for 30 seconds.
     """
     wanted = {partition: bounds for partition, bounds in ranges.items() if bounds[0] < bounds[1]}
-    with mapped(config.bootstrap_servers):
+    with translate_errors(config.bootstrap_servers):
         yield from _read(config, topic, wanted, reset="error")
 
 
@@ -46,7 +46,7 @@ def read_to_end(config: KafkaConfig, topic: str) -> Iterator[Message]:
     topics = Topics(config)
     begins, ends = topics.beginning_offsets(topic), _decided(topics, topic)
     ranges = {partition: (begins[partition], end) for partition, end in ends.items() if begins[partition] < end}
-    with mapped(config.bootstrap_servers):
+    with translate_errors(config.bootstrap_servers):
         yield from _read(config, topic, ranges, reset="earliest")
 
 

@@ -14,9 +14,9 @@ from confluent_kafka.admin import ConfigResource, NewTopic, OffsetSpec, TopicDes
 
 from wasmline.errors import BrokerUnavailable, TopicNotFound, WasmlineError
 from wasmline.errors import KafkaError as KafkaFailed
-from wasmline.kafka.admin_client import REQUEST_TIMEOUT_S, RETRY_INTERVAL_S, BoundedAdminClient, Codes
+from wasmline.kafka.bounded_admin_client import REQUEST_TIMEOUT_S, RETRY_INTERVAL_S, BoundedAdminClient, Codes
 from wasmline.kafka.config import KafkaConfig
-from wasmline.kafka.log_offsets import log_offsets
+from wasmline.kafka.list_offsets import list_offsets
 
 URL_SAFE = str.maketrans("+/", "-_")
 """From the alphabet of Base64 that the client uses to the other one."""
@@ -160,7 +160,7 @@ class Topics:
         self, name: str, spec: OffsetSpec, isolation: IsolationLevel = IsolationLevel.READ_COMMITTED
     ) -> dict[int, int]:
         wanted = {TopicPartition(name, partition): spec for partition in range(self.describe(name).partitions)}
-        return log_offsets(self._admin, wanted, isolation, self._missing(name))
+        return list_offsets(self._admin, wanted, isolation, self._missing(name))
 
     def _is_gone(self, name: str) -> bool:
         return not self.exists(name)

@@ -19,7 +19,7 @@ from confluent_kafka import KafkaException
 from wasmline.errors import BrokerUnavailable, InvalidKafkaConfig, KafkaError
 from wasmline.kafka.broker_connection import Api, BrokerConnection
 from wasmline.kafka.config import BOOTSTRAP, KafkaConfig
-from wasmline.kafka.error_mapping import mapped
+from wasmline.kafka.error_mapping import translate_errors
 from wasmline.kafka.protocol_types import (
     NO_TAGGED_FIELDS,
     MalformedMessage,
@@ -33,7 +33,7 @@ from wasmline.kafka.protocol_types import (
     int64,
     string,
 )
-from wasmline.kafka.record_batches import batches
+from wasmline.kafka.record_batch_headers import batches
 from wasmline.records import TopicPartition
 
 T = TypeVar("T")
@@ -324,7 +324,7 @@ class TransactionRequests:
         """Ask until the answer is one, or the time is over."""
         while True:
             try:
-                with mapped(self._config.bootstrap_servers):
+                with translate_errors(self._config.bootstrap_servers):
                     return ask()
             except MalformedMessage as error:
                 text = f"{self._config.bootstrap_servers} answered with bytes that this client does not know: {error}"

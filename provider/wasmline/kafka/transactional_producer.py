@@ -19,7 +19,9 @@ CLIENT_WARM_UP_S = 0.08
 FENCED_CODES = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
 
 
-def fence(config: KafkaConfig, transactional_id: str, settings: Mapping[str, Any], deadline: float) -> Producer:
+def create_fencing_producer(
+    config: KafkaConfig, transactional_id: str, settings: Mapping[str, Any], deadline: float
+) -> Producer:
     """Return a producer of this id. Earlier ones are fenced, and the transaction that one left open is aborted."""
     client = transactional_producer(config, transactional_id, settings)
     init_transactions(client, deadline)

@@ -18,11 +18,11 @@ from wasmline.control import (
     require_topics,
 )
 from wasmline.errors import DeploymentNotFound, InvalidJob, WasmlineError
-from wasmline.job_offsets.end_offsets import CatchUpTarget
+from wasmline.job_offsets.catch_up import CatchUpTarget
 from wasmline.job_offsets.group_offsets import GroupOffsets, progress_lost, require_committed
 from wasmline.job_offsets.offset_renewal import OffsetRenewer
 from wasmline.jobs import JobSpec, StreamSpec, stream_of
-from wasmline.kafka import ConsumerGroups, Follower, KafkaConfig, Topics
+from wasmline.kafka import ConsumerGroups, KafkaConfig, Topics, TopicTailer
 from wasmline.leases.lease import Lease, lease_name
 from wasmline.records import TopicPartition
 from wasmline.transactional_ids import VIRTUAL_SHARDS, virtual_shards
@@ -73,7 +73,7 @@ class LeasePlanner:
         self._config = config
         self._planned = planned
         self._control = JobControlState(planned.job, transform)
-        self._follower = Follower(config, CONTROL_TOPICS)
+        self._follower = TopicTailer(config, CONTROL_TOPICS)
         self._claims = ClaimWriter(config, planned.job, planned.driver)
         self._topics = Topics(config)
         self._groups = ConsumerGroups(config)

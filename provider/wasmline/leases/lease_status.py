@@ -52,7 +52,7 @@ def unread(job: JobSpec, deployment: Deployment | None, topic: str, partition: i
     )
 
 
-class LeaseRow(NamedTuple):
+class LeaseProgress(NamedTuple):
     """How a lease stands: a hint for onlookers, because what an attempt that failed told is gone."""
 
     epoch: int
@@ -78,7 +78,7 @@ class LeaseStatusReporter:
         self._hearing = threading.Lock()
         self._writing = BackgroundCall(self._open)
 
-    def hear(self, lines: BatchStats) -> None:
+    def add_logs(self, lines: BatchStats) -> None:
         """Take log lines of a guest, to be written with the next statuses. Any thread may call this."""
         with self._hearing:
             self._lines += lines
@@ -87,11 +87,11 @@ class LeaseStatusReporter:
         """Expect a consumer that counts from nought."""
         self._base |= self._last
 
-    def tell(self, health: ConsumerHealth) -> LeaseRow:
+    def publish(self, health: ConsumerHealth) -> LeaseProgress:
         """Write what changed since the last call, unless that is still being written; return it in short."""
         if self._writing.wait(0):
             self._write(health)
-        return LeaseRow(
+        return LeaseProgress(
             self._lease.epoch,
             ",".join(map(str, self._lease.partitions)),
             sum(each.counts.records for each in health.partitions),

@@ -13,7 +13,7 @@ from typing import Any
 from wasmline.background_call import BackgroundCall
 from wasmline.consumer import ConsumedRecord, ConsumerHealth, ConsumerOptions, ParallelConsumer, PerThread, RetryPolicy
 from wasmline.consumer.handlers import Handler
-from wasmline.control import Deployment, DeploymentLog, JobControlState, JobLog, LeaseWithdrawal
+from wasmline.control import Deployment, DeploymentTopic, JobControlState, JobTopic, LeaseWithdrawal
 from wasmline.errors import (
     HandlerBroken,
     HandlerStuck,
@@ -26,12 +26,12 @@ from wasmline.errors import (
     TransformError,
     WasmlineError,
 )
-from wasmline.job_offsets.end_offsets import CatchUpTarget
+from wasmline.job_offsets.catch_up import CatchUpTarget
 from wasmline.jobs import FunctionSpec
 from wasmline.kafka import KafkaConfig
 from wasmline.leases.lease import Lease, LeaseValidity
-from wasmline.leases.lease_status import LeaseRow, LeaseStatusReporter
-from wasmline.leases.manual_assignment import ManualBackend, PartitionAssignment
+from wasmline.leases.lease_status import LeaseProgress, LeaseStatusReporter
+from wasmline.leases.manual_backend import ManualBackend, PartitionAssignment
 from wasmline.pipeline import handler_loader
 from wasmline.pipeline.transform_handler import MAX_CALL_RECORDS, forget, transform_handler
 from wasmline.records import TopicPartition
@@ -91,7 +91,7 @@ class LeaseWorker:
         self.reason = "its time is over"
         """Why it is over, once it is."""
 
-    def run(self) -> Iterator[LeaseRow]:
+    def run(self) -> Iterator[LeaseProgress]:
         """Work until the lease is over, all that was in flight is committed, and tell how it stands now and then.
 
         When somebody else has taken partitions over this ends, too. Raises what no other try can mend, and HandlerStuck
@@ -118,9 +118,9 @@ class LeaseWorker:
         where = f"{self._lease.topic} {list(self._lease.partitions)}"
         logger.info("lease %d of job %s on %s is over: %s", self._lease.epoch, self._lease.job.job, where, self.reason)
 
-    def _attempt(self) -> Iterator[LeaseRow]:
+    def _attempt(self) -> Iterator[LeaseProgress]:
         handler, options = self._work()
-        share = PartitionAssignment(
+        assignment = PartitionAssignment(
             progress=self._progress,
             followed={TopicPartition(topic, 0): offset for topic, offset in self._lease.control.items()},
             follow=self._follow,
@@ -128,7 +128,7 @@ class LeaseWorker:
             keeps_maps=self._lease.keeps_maps,
             outputs=self._lease.deployment.spec.topics[1:] if self._lease.deployment else (),
         )
-        backend = ManualBackend(options, share)
+        backend = ManualBackend(options, assignment)
         consumer = self._consumer = ParallelConsumer(options, backend)
         if self._over.is_set():
             return
@@ -144,11 +144,11 @@ class LeaseWorker:
                 self._judge(health)
                 if time.monotonic() - told >= STATUS_INTERVAL_S:
                     told = time.monotonic()
-                    yield self._statuses.tell(health)
+                    yield self._statuses.publish(health)
         finally:
             consumer.stop(drain=False)
             running.wait()
-        yield self._statuses.tell(consumer.health())
+        yield self._statuses.publish(consumer.health())
         if backend.transactions.fenced is not None:
             raise backend.transactions.fenced
         if consumer.stuck:
@@ -181,7 +181,7 @@ class LeaseWorker:
     def _transform(self, deployment: Deployment) -> tuple[PerThread, ConsumerOptions]:
         spec = deployment.spec
         handler = transform_handler(self._config, spec)
-        handler.listener = self._statuses.hear
+        handler.listener = self._statuses.add_logs
         return handler, self._options(
             batch_size=MAX_CALL_RECORDS,
             max_concurrency=self._lease.stream.max_concurrency or os.cpu_count() or 1,
@@ -262,7 +262,7 @@ class LeaseWorker:
             forget()
             begun = not isinstance(error, ModuleError | TransformError)
             reason = str(error) if begun else f"failed before its first record: {error}"
-            log = DeploymentLog(self._config)
+            log = DeploymentTopic(self._config)
             try:
                 log.pause_generation(deployment, reason)
             finally:
@@ -278,7 +278,7 @@ class LeaseWorker:
         """See to it that nobody waits for this lease's end: its partitions may have no owner until then."""
         if self._over.is_set():
             return
-        jobs = JobLog(self._config)
+        jobs = JobTopic(self._config)
         try:
             withdrawal = LeaseWithdrawal(driver=self._lease.driver, epoch=self._lease.epoch)
             jobs.write_withdrawal(self._lease.job.job, withdrawal)

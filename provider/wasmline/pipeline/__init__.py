@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from wasmline.pipeline.batch_stats import BatchStats
 from wasmline.pipeline.failure_window import FailureWindow
-from wasmline.pipeline.transform_pipeline import TransformPipeline
+from wasmline.pipeline.transform_runner import TransformRunner
 from wasmline.renames import renamed
 
-__all__ = ["BatchStats", "FailureWindow", "TransformPipeline"]
+__all__ = ["BatchStats", "FailureWindow", "TransformRunner"]
 
 __getattr__ = renamed(__name__)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wasmline.control import Deployment, DeploymentLog, ModuleStore, require_topics
+from wasmline.control import Deployment, DeploymentTopic, ModuleStore, require_topics
 from wasmline.errors import ModuleError, TransformError
 from wasmline.kafka import KafkaConfig, Topics
 from wasmline.pipeline import FailureWindow
@@ -15,7 +15,7 @@ class DeploymentTracker:
     def __init__(self, config: KafkaConfig, name: str) -> None:
         self._name = name
         self._config = config
-        self._log = DeploymentLog(config)
+        self._log = DeploymentTopic(config)
         self._modules = ModuleStore(config)
         self._bytes: tuple[str, bytes] = ("", b"")
         self._checked = 0

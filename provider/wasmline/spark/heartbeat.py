@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from types import TracebackType
 
-from wasmline.control import JobLog
+from wasmline.control import JobTopic
 from wasmline.errors import KafkaError
 from wasmline.jobs import JobReport, JobSpec, JobState
 from wasmline.kafka import KafkaConfig
@@ -40,7 +40,7 @@ class Heartbeat:
         self._thread.join()
 
     def _beat(self) -> None:
-        jobs = JobLog(self._config)
+        jobs = JobTopic(self._config)
         try:
             while True:
                 try:
@@ -52,7 +52,7 @@ class Heartbeat:
         finally:
             jobs.close()
 
-    def _look(self, jobs: JobLog) -> None:
+    def _look(self, jobs: JobTopic) -> None:
         jobs.write_report(JobReport.now(self._spec.job, self._spec.run, JobState.RUNNING))
         order = jobs.order(self._spec.job)
         if not self.stopped and (order.wanted == "stopped" or order.spec.run != self._spec.run):

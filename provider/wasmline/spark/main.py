@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 from pyspark.sql import SparkSession
 
-from wasmline.control import JobLog
+from wasmline.control import JobTopic
 from wasmline.documents import plain
 from wasmline.errors import Fenced, JobError, PrerequisiteMissing, WasmlineError
 from wasmline.jobs import JobReport, JobSpec, JobState, StreamSpec
@@ -69,7 +69,7 @@ def _metrics(config: KafkaConfig, spec: JobSpec) -> AbstractContextManager[objec
     if spec.metrics_port is None or spec.stream is None:
         return nullcontext()
     try:
-        from wasmline.spark.metrics import serving
+        from wasmline.spark.prometheus import serving
     except ModuleNotFoundError as error:
         install = "pip install 'wasmline[metrics]'"
         raise PrerequisiteMissing(f"a metrics_port needs prometheus-client: {install}", install=install) from error
@@ -84,7 +84,7 @@ def main() -> int:
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s", stream=sys.stderr)
     config = KafkaConfig.from_environment()
-    jobs = JobLog(config)
+    jobs = JobTopic(config)
     try:
         spec = jobs.order(arguments.job).spec
         if spec.run != arguments.run:
@@ -96,7 +96,7 @@ def main() -> int:
     return 0 if report.state is not JobState.FAILED else 1
 
 
-def _reported(jobs: JobLog, config: KafkaConfig, spec: JobSpec) -> JobReport:
+def _reported(jobs: JobTopic, config: KafkaConfig, spec: JobSpec) -> JobReport:
     try:
         with _metrics(config, spec):
             report = run(config, spec)

@@ -18,7 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from wasmline.clock import now_ms
 from wasmline.consumer.backends.kafka import REQUEST_TIMEOUT_S as COMMITTED
-from wasmline.control import ClaimWriter, Deployment, DriverClaim, JobLog, StatusTopic
+from wasmline.control import ClaimWriter, Deployment, DriverClaim, JobTopic, StatusTopic
 from wasmline.errors import (
     BrokerUnavailable,
     DeploymentPaused,
@@ -29,10 +29,18 @@ from wasmline.errors import (
     ProgressLost,
     WasmlineError,
 )
-from wasmline.job_offsets.initial_offsets import stable_offsets
-from wasmline.job_offsets.log_retention import LogRetention
+from wasmline.job_offsets.committed_offsets import stable_offsets
+from wasmline.job_offsets.data_loss_check import DataLossCheck
 from wasmline.job_offsets.offset_renewal import renew_offsets
-from wasmline.job_offsets.run_plan import CheckpointState, RunPlan, TopicState, is_about, is_plain, late, plan_run
+from wasmline.job_offsets.start_offsets import (
+    CheckpointState,
+    RunPlan,
+    TopicState,
+    claim_is_authoritative,
+    late_commit_offsets,
+    matches_topic,
+    plan_run,
+)
 from wasmline.jobs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import ConsumerGroups, KafkaConfig, Topics
 from wasmline.spark.checkpoint import checkpoint_state
@@ -74,7 +82,7 @@ class _Unwanted(Exception):
     """The run is to stop before it has taken the job over."""
 
 
-class Outgrown(Exception):
+class PartitionsAdded(Exception):
     """The topic has got partitions since the run was planned."""
 
 
@@ -91,7 +99,7 @@ class StreamJob(ABC, Generic[D]):
         self._stream = stream
         self._name = uuid.uuid4().hex
         """This driver's."""
-        self._jobs = JobLog(config)
+        self._jobs = JobTopic(config)
         self._claims = ClaimWriter(config, job.job, self._name)
         self._status = StatusTopic(config)
         self._generations = DeploymentTracker(config, stream.transform)
@@ -114,7 +122,7 @@ class StreamJob(ABC, Generic[D]):
         """
         try:
             deployment = self._current()
-            self._retention = LogRetention(self._config, self._topic, fails=self._stream.fail_on_data_loss)
+            self._retention = DataLossCheck(self._config, self._topic, fails=self._stream.fail_on_data_loss)
             self._prepare(deployment)
             self._await_earlier()
             if self._stop_wanted():
@@ -123,7 +131,7 @@ class StreamJob(ABC, Generic[D]):
                 self._make_plan()
             self._claims.take_over(self._takeover)
             while True:
-                with suppress(Outgrown):
+                with suppress(PartitionsAdded):
                     return self._carry_out(deployment)
         except _Unwanted:
             return self._stopped_early()
@@ -159,7 +167,7 @@ class StreamJob(ABC, Generic[D]):
 
     @abstractmethod
     def _explain(self, exception: StreamingQueryException) -> None:
-        """Raise what ended the query, unless it was the stop; Outgrown where the run is to be planned again."""
+        """Raise what ended the query, unless it was the stop; PartitionsAdded where the run is to be planned again."""
 
     @abstractmethod
     def _came_to(self, newest: DriverClaim) -> Mapping[int, int]:
@@ -276,7 +284,7 @@ class StreamJob(ABC, Generic[D]):
         self._input = TopicState.now(self._config, self._topic)
         newest = self._jobs.last_batch(self._job.job)
         last = self._jobs.last_batch(self._job.job, self._input.id)
-        self._earlier = None if newest is None or not newest.topic_id or is_about(newest, self._input) else newest
+        self._earlier = None if newest is None or not newest.topic_id or matches_topic(newest, self._input) else newest
         state = CheckpointState()
         if last is not None and last.mode == "microbatch" and last.checkpoint.startswith(f"{self._job.storage}/"):
             state = checkpoint_state(self._spark, last.checkpoint)
@@ -291,8 +299,8 @@ class StreamJob(ABC, Generic[D]):
 
     def _committed(self, last: DriverClaim | None, *, fences: bool) -> Mapping[int, int]:
         """Return what the group has committed, renewed once others are to be fenced, as far as the plan needs it."""
-        known = last if last is not None and is_about(last, self._input) else None
-        is_claimed = known is not None and is_plain(known) and bool(known.offsets)
+        known = last if last is not None and matches_topic(last, self._input) else None
+        is_claimed = known is not None and claim_is_authoritative(known) and bool(known.offsets)
         if self._is_plain and (known is None or (is_claimed and self._stream.fail_on_moved_progress)):
             return {}
         partitions = self._input.begins
@@ -360,7 +368,9 @@ class StreamJob(ABC, Generic[D]):
             if newest is not None and newest.driver == self._name:
                 reached = dict(self._came_to(newest))
                 offsets, left = newest.offsets | reached, newest.left | reached
-                ended = replace(newest, offsets=offsets, left=left, late=late(newest, offsets), ended=True)
+                ended = replace(
+                    newest, offsets=offsets, left=left, late=late_commit_offsets(newest, offsets), ended=True
+                )
                 self._claims.claim(ended)
         except (KafkaError, Fenced) as error:
             log.warning("the next run of job %s does not go on in %s: %s", self._job.job, self._plan.checkpoint, error)

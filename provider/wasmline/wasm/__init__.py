@@ -5,9 +5,9 @@ from wasmline.wasm.context import TransformContext
 from wasmline.wasm.inspection.module_inspection import Inspection, inspect
 from wasmline.wasm.instance import TransformInstance
 from wasmline.wasm.limits import HostLimits, ResourceLimits
+from wasmline.wasm.registry_schemas import Schema
 from wasmline.wasm.result import LogLine, RecordFailure, TransformResult
 from wasmline.wasm.runtime import CompiledTransform, TransformRuntime
-from wasmline.wasm.schemas import Schema
 
 __all__ = [
     "CompiledTransform",

@@ -15,7 +15,7 @@ from wasmline.transform_limits import (
     MAX_VARIABLES,
     RESERVED,
 )
-from wasmline.wasm.schemas import Schema, check_schemas
+from wasmline.wasm.registry_schemas import Schema, check_schemas
 
 MAX_NAME_BYTES = 128
 

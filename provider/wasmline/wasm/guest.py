@@ -19,10 +19,10 @@ import wasmtime
 
 from wasmline.errors import TransformError
 from wasmline.wasm.abi import FUNCTIONS
-from wasmline.wasm.columns.guest_environment import read_logs, read_stderr, write_environment
 from wasmline.wasm.columns.input_columns import InputColumns
 from wasmline.wasm.columns.output_columns import OutputColumns
 from wasmline.wasm.columns.shim_memory import ShimMemory, limit_store, violation
+from wasmline.wasm.columns.static_regions import read_logs, read_stderr, write_environment
 from wasmline.wasm.context import TransformContext
 from wasmline.wasm.engine import MAX_STACK_BYTES
 from wasmline.wasm.limits import HostLimits, ResourceLimits
@@ -49,7 +49,7 @@ if hasattr(os, "register_at_fork"):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Code:
+class CompiledModules:
     """The three modules of a store, compiled, bound to one engine; ``guest`` has the shim in it."""
 
     engine: wasmtime.Engine
@@ -61,7 +61,9 @@ class Code:
 class Guest:
     """A guest that waits for batches, or a dead one. Used by one thread at a time, in the process that made it."""
 
-    def __init__(self, code: Code, context: TransformContext, limits: ResourceLimits, host: HostLimits) -> None:
+    def __init__(
+        self, code: CompiledModules, context: TransformContext, limits: ResourceLimits, host: HostLimits
+    ) -> None:
         """Run ``_start`` up to its first ``read_batch_header``, or raise why it did not get there.
 
         That is the guest's failure, or the host's own, such as MemoryError.

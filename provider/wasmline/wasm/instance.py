@@ -14,7 +14,7 @@ import pyarrow as pa
 from wasmline.errors import GuestProtocolError, InstanceClosed, RecordTooLarge, SandboxViolation
 from wasmline.wasm.columns.input_columns import conform
 from wasmline.wasm.context import TransformContext
-from wasmline.wasm.guest import Code, Guest
+from wasmline.wasm.guest import CompiledModules, Guest
 from wasmline.wasm.limits import HostLimits, ResourceLimits
 from wasmline.wasm.result import TransformResult
 from wasmline.wasm.result_builder import ResultBuilder
@@ -33,7 +33,9 @@ class TransformInstance:
     gone. Belongs to the process that made it.
     """
 
-    def __init__(self, code: Code, context: TransformContext, limits: ResourceLimits, host: HostLimits) -> None:
+    def __init__(
+        self, code: CompiledModules, context: TransformContext, limits: ResourceLimits, host: HostLimits
+    ) -> None:
         """Start the guest; raise what keeps it from its first ``read_batch_header``."""
         self._code = code
         self._context = context

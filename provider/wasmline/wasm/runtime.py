@@ -11,7 +11,7 @@ from wasmline.wasm.abi import abi_version
 from wasmline.wasm.binary.module_types import declarations
 from wasmline.wasm.compilation.code_cache import CodeCache, LoadedModule, default_folder, digest_of
 from wasmline.wasm.context import TransformContext
-from wasmline.wasm.guest import Code
+from wasmline.wasm.guest import CompiledModules
 from wasmline.wasm.instance import TransformInstance
 from wasmline.wasm.limits import HostLimits, ResourceLimits
 from wasmline.wasm.shim.trampoline import trampoline, wiring
@@ -40,7 +40,7 @@ class CompiledTransform:
         except IndexError:
             guest = LoadedModule.of(self._guest)  # an engine each: an engine's epoch stops every store on it
         trampoline, wiring = (wasmtime.Module.deserialize(guest.engine, code) for code in self._host)
-        code = Code(engine=guest.engine, trampoline=trampoline, guest=guest.module, wiring=wiring)
+        code = CompiledModules(engine=guest.engine, trampoline=trampoline, guest=guest.module, wiring=wiring)
         return TransformInstance(code, context, limits or ResourceLimits(), host or HostLimits())
 
 

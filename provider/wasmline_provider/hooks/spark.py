@@ -94,7 +94,7 @@ class SparkJobHook(SparkSubmitHook):
         supervisor = [
             sys.executable,
             "-m",
-            "wasmline.spark.submit_supervisor",
+            "wasmline.spark.submit_wrapper",
             "--job",
             job,
             "--run",

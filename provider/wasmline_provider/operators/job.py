@@ -167,11 +167,11 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         return status == "succeeded"
 
     def poll_until_complete(self, external_id: Any, context: Context) -> Any:
-        from wasmline.control import JobLog
+        from wasmline.control import JobTopic
         from wasmline_provider.job_client import POLL_INTERVAL_S, RunMonitor
 
         self._running = external_id
-        jobs = JobLog(KafkaHook(self.kafka_conn_id).get_conn())
+        jobs = JobTopic(KafkaHook(self.kafka_conn_id).get_conn())
         try:
             watch = RunMonitor(jobs, _run(external_id), self.log.info, heartbeat=self.heartbeat_seconds)
             while watch.poll() is None:
@@ -196,10 +196,10 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
 
     @contextmanager
     def _client(self) -> Iterator[JobClient]:
-        from wasmline.control import JobLog
+        from wasmline.control import JobTopic
         from wasmline_provider.job_client import JobClient
 
-        jobs = JobClient(JobLog(KafkaHook(self.kafka_conn_id).get_conn()), heartbeat=self.heartbeat_seconds)
+        jobs = JobClient(JobTopic(KafkaHook(self.kafka_conn_id).get_conn()), heartbeat=self.heartbeat_seconds)
         try:
             yield jobs
         finally:

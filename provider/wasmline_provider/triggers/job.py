@@ -13,7 +13,7 @@ from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.job_client import HEARTBEAT_TIMEOUT_S, POLL_INTERVAL_S, JobClient, JobRun, RunMonitor
 
 if TYPE_CHECKING:
-    from wasmline.control import JobLog
+    from wasmline.control import JobTopic
 
 
 class JobTrigger(BaseTrigger):
@@ -80,11 +80,11 @@ class JobTrigger(BaseTrigger):
         ended = report.state.value if report else "told to stop, has not ended yet"
         self.log.info("job %s, run %s: %s", self.run_of.job, self.run_of.run, ended)
 
-    async def _jobs(self) -> JobLog:
-        from wasmline.control import JobLog
+    async def _jobs(self) -> JobTopic:
+        from wasmline.control import JobTopic
 
         config = await KafkaHook(self.kafka_conn_id).aget_conn()
-        return await asyncio.to_thread(JobLog, config)
+        return await asyncio.to_thread(JobTopic, config)
 
     def _event(self, state: str, message: str) -> TriggerEvent:
         run = {"job": self.run_of.job, "run": self.run_of.run, "log": self.run_of.log}

@@ -11,7 +11,7 @@ from stream.bench import Bench
 from stream.row import Row, spread
 
 from delivery.generator import generate
-from wasmline.control import DeploymentSpec, JobLog, deploy
+from wasmline.control import DeploymentSpec, JobTopic, deploy
 from wasmline.jobs import JobSpec, StreamSpec
 from wasmline.kafka import produce_all, read_to_end
 from wasmline.registry import digest_of
@@ -41,7 +41,7 @@ def exactly_once(bench: Bench) -> Iterable[Row]:
             deploy(bench.config, spec, bench.module)
             stream = StreamSpec(transform=spec.name, delivery=delivery, max_offsets_per_trigger=BATCH)  # type: ignore[arg-type]
             order = JobSpec(job=f"job-{spec.name}", run="r1", storage=str(bench.folder), stream=stream)
-            JobLog(bench.config).submit(order)
+            JobTopic(bench.config).submit(order)
             totals = MicrobatchJob(bench.spark, bench.config, order, stream).run().result
             full = [each for each in totals["batches"] if each["records_in"] > BATCH * 0.9]
             if turn:  # before, the JVM compiles what it runs often

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from wasmline.cli import main
 from wasmline.clock import now_ms
-from wasmline.control import JobLog, StatusTopic
+from wasmline.control import JobTopic, StatusTopic
 from wasmline.jobs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import produce_all
 from wasmline.partition_status import PartitionStatus
@@ -33,7 +33,7 @@ class Driver:
         produce_all(kafka.config, self.topic, ((b"%d" % n, b"v", None, None) for n in range(20)))
         stream = StreamSpec(transform="t", mode="parallel", delivery="exactly_once", trigger_interval="1 second")
         self.spec = JobSpec(job=f"job-{uuid.uuid4()}", run="run-1", storage="s", stream=stream)
-        self.jobs, self.status = JobLog(kafka.config), StatusTopic(kafka.config)
+        self.jobs, self.status = JobTopic(kafka.config), StatusTopic(kafka.config)
         self.jobs.submit(self.spec)
 
     def report(self, state: JobState, message: str = "", error: str | None = None) -> None:

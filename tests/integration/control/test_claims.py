@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.streams.stream_stage import until
-from wasmline.control import ClaimWriter, DriverClaim, JobDriver, JobLog
+from wasmline.control import ClaimWriter, DriverClaim, JobDriver, JobTopic
 from wasmline.errors import Fenced
 from wasmline.job_offsets import offset_renewal
 from wasmline.kafka import KafkaConfig, read_to_end
@@ -35,7 +35,7 @@ def forgetful(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaConfig]
         local.start()
     try:
         config = KafkaConfig({"bootstrap.servers": local.bootstrap_servers})
-        JobLog(config).close()  # makes the control topics
+        JobTopic(config).close()  # makes the control topics
         yield config
     finally:
         local.stop()
@@ -59,7 +59,7 @@ def test_a_driver_that_sleeps_past_its_producers_expiry_goes_on(forgetful: Kafka
     following = replace(CLAIM, batch_id=4)
     driver.claim(following)
     keeper.claim(following)
-    jobs = JobLog(forgetful)
+    jobs = JobTopic(forgetful)
     assert jobs.last_batch(alone) == jobs.last_batch(kept) == following
 
     until(lambda: is_forgotten(forgetful, alone) and is_forgotten(forgetful, kept))
@@ -91,7 +91,7 @@ def test_a_claim_is_recorded_once_a_broker_is_back_that_was_away_for_longer_than
             assert not wait_until(claimed.done, 3.0)
             local.start_node(1)
             claimed.result(60.0)
-        jobs = JobLog(config)
+        jobs = JobTopic(config)
         assert jobs.last_batch(name) == following
         keeper.close()
         jobs.close()
@@ -138,7 +138,7 @@ def test_the_last_claim_about_a_topic_is_kept_while_the_job_reads_another(kafka:
     keeper.take_over(lambda last: CLAIM)
     other = replace(CLAIM, topic="other", topic_id="OTHER")
     keeper.claim(other, CLAIM)
-    jobs = JobLog(kafka.config)
+    jobs = JobTopic(kafka.config)
     assert jobs.last_batch(name) == jobs.last_batch(name, "OTHER") == jobs.last_batch(name, "NEW") == other
     assert jobs.last_batch(name, "ID") == CLAIM
     jobs.close()

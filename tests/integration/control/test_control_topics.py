@@ -12,11 +12,11 @@ from confluent_kafka import Producer
 from wasmline.cli import main
 from wasmline.control import (
     Deployment,
-    DeploymentLog,
     DeploymentSpec,
+    DeploymentTopic,
     DriverClaim,
     JobDriver,
-    JobLog,
+    JobTopic,
     ModuleStore,
     StatusTopic,
     control_topics,
@@ -37,7 +37,7 @@ from wasmline.errors import (
     VersionNotFound,
 )
 from wasmline.jobs import JobReport, JobSpec, JobState, StreamSpec
-from wasmline.kafka import CompactedTopic, Follower, KafkaConfig, TopicInfo, Topics, produce_all, producer
+from wasmline.kafka import CompactedTopic, KafkaConfig, TopicInfo, Topics, TopicTailer, produce_all, producer
 from wasmline.local.process import wait_until
 from wasmline.partition_status import PartitionStatus
 from wasmline.registry import ArtifactMetadata, FilesystemRegistry
@@ -79,7 +79,7 @@ def test_a_deployment_is_read_back_as_it_was_made(config: KafkaConfig, spec: Dep
     made = deploy(config, spec, MODULE)
 
     assert made.generation == 1
-    assert DeploymentLog(config).get(spec.name) == made
+    assert DeploymentTopic(config).get(spec.name) == made
     assert ModuleStore(config).get(spec.digest) == MODULE
 
 
@@ -95,7 +95,7 @@ def test_the_command_line_deploys_schemas_and_a_clock(
     result = CliRunner().invoke(main, ["deploy", spec.name, *options, *reached])
     assert result.exit_code == 0, result.output
     schemas = (Schema(id=7, definition="{}", format="avro", subject="orders"),)
-    assert DeploymentLog(config).get(spec.name).spec == replace(spec, schemas=schemas, clock="redpanda")
+    assert DeploymentTopic(config).get(spec.name).spec == replace(spec, schemas=schemas, clock="redpanda")
 
 
 def test_each_deployment_of_a_name_is_a_new_generation(config: KafkaConfig, spec: DeploymentSpec) -> None:
@@ -103,7 +103,7 @@ def test_each_deployment_of_a_name_is_a_new_generation(config: KafkaConfig, spec
     second = deploy(config, replace(spec, env={"K": "V"}), MODULE, expected_generation=1)
 
     assert second.generation == 2
-    assert DeploymentLog(config).get(spec.name).spec.env == {"K": "V"}
+    assert DeploymentTopic(config).get(spec.name).spec.env == {"K": "V"}
 
 
 def test_who_decided_on_an_old_generation_gets_a_conflict(config: KafkaConfig, spec: DeploymentSpec) -> None:
@@ -113,7 +113,7 @@ def test_who_decided_on_an_old_generation_gets_a_conflict(config: KafkaConfig, s
     with pytest.raises(Conflict, match="generation 2, not 1") as caught:
         deploy(config, spec, MODULE, expected_generation=1)
     assert caught.value.generation == 2
-    assert DeploymentLog(config).get(spec.name).generation == 2
+    assert DeploymentTopic(config).get(spec.name).generation == 2
 
 
 def test_of_many_deployers_at_once_exactly_one_wins(config: KafkaConfig, spec: DeploymentSpec) -> None:
@@ -122,7 +122,7 @@ def test_of_many_deployers_at_once_exactly_one_wins(config: KafkaConfig, spec: D
     lost: list[Conflict] = []
 
     def deployer(number: int) -> None:
-        log = DeploymentLog(config)
+        log = DeploymentTopic(config)
         start.wait()
         try:
             won.append(log.deploy(replace(spec, env={"BY": str(number)}), expected_generation=0))
@@ -139,7 +139,7 @@ def test_of_many_deployers_at_once_exactly_one_wins(config: KafkaConfig, spec: D
 
     assert len(won) == 1
     assert len(lost) == 3
-    assert DeploymentLog(config).get(spec.name) == won[0]
+    assert DeploymentTopic(config).get(spec.name) == won[0]
 
 
 def test_a_foreign_open_transaction_does_not_hide_a_deployment_from_the_next_deployer(
@@ -151,7 +151,7 @@ def test_a_foreign_open_transaction_does_not_hide_a_deployment_from_the_next_dep
 
     def deployer() -> None:
         try:
-            outcomes.append(type(DeploymentLog(config).deploy(spec, expected_generation=1)))
+            outcomes.append(type(DeploymentTopic(config).deploy(spec, expected_generation=1)))
         except Conflict:
             outcomes.append(Conflict)
 
@@ -165,12 +165,12 @@ def test_a_foreign_open_transaction_does_not_hide_a_deployment_from_the_next_dep
         thread.join(60)
 
     assert sorted(each.__name__ for each in outcomes) == ["Conflict", "Deployment"]
-    assert DeploymentLog(config).get(spec.name).generation == 2
+    assert DeploymentTopic(config).get(spec.name).generation == 2
 
 
 def test_a_paused_deployment_says_why_and_resumes(config: KafkaConfig, spec: DeploymentSpec) -> None:
     deploy(config, spec, MODULE)
-    log = DeploymentLog(config)
+    log = DeploymentTopic(config)
 
     assert log.pause(spec.name, "too many failures", generation=1).reason == "too many failures"
     assert log.get(spec.name).state == "paused"
@@ -180,7 +180,7 @@ def test_a_paused_deployment_says_why_and_resumes(config: KafkaConfig, spec: Dep
 def test_pausing_leaves_a_newer_generation_alone(config: KafkaConfig, spec: DeploymentSpec) -> None:
     deploy(config, spec, MODULE)
     deploy(config, spec, MODULE)
-    log = DeploymentLog(config)
+    log = DeploymentTopic(config)
 
     with pytest.raises(Conflict):
         log.pause(spec.name, "the first one is bad", generation=1)
@@ -197,7 +197,7 @@ def test_other_bytes_than_the_spec_names_are_refused(config: KafkaConfig, spec: 
     with pytest.raises(DigestMismatch):
         deploy(config, spec, b"other bytes")
     with pytest.raises(DeploymentNotFound):
-        DeploymentLog(config).get(spec.name)
+        DeploymentTopic(config).get(spec.name)
 
 
 def test_a_transform_may_not_read_what_it_writes(spec: DeploymentSpec) -> None:
@@ -215,7 +215,7 @@ def test_an_unknown_module_is_not_found(config: KafkaConfig, spec: DeploymentSpe
 def test_a_broker_that_is_down_is_named() -> None:
     nowhere = KafkaConfig({"bootstrap.servers": "127.0.0.1:1", "socket.connection.setup.timeout.ms": "1000"})
     with pytest.raises(BrokerUnavailable, match=r"127\.0\.0\.1:1"):
-        DeploymentLog(nowhere)
+        DeploymentTopic(nowhere)
 
 
 def job(run: str) -> JobSpec:
@@ -223,14 +223,14 @@ def job(run: str) -> JobSpec:
 
 
 def test_a_stop_reaches_the_run_it_was_meant_for(config: KafkaConfig) -> None:
-    log, spec = JobLog(config), job("first")
+    log, spec = JobTopic(config), job("first")
     log.submit(spec)
     log.stop(spec.job, "first")
     assert log.order(spec.job).wanted == "stopped"
 
 
 def test_a_stop_for_an_earlier_run_is_ignored(config: KafkaConfig) -> None:
-    log, spec = JobLog(config), job("first")
+    log, spec = JobTopic(config), job("first")
     log.submit(spec)
     log.submit(replace(spec, run="second"))
     log.stop(spec.job, "first")
@@ -238,7 +238,7 @@ def test_a_stop_for_an_earlier_run_is_ignored(config: KafkaConfig) -> None:
 
 
 def test_a_report_belongs_to_its_run(config: KafkaConfig) -> None:
-    log, spec = JobLog(config), job("first")
+    log, spec = JobTopic(config), job("first")
     report = JobReport(job=spec.job, run="first", state=JobState.SUCCEEDED, updated_ms=1, result={"rows": 3})
     log.write_report(report)
     assert log.report(spec.job, "first") == report
@@ -246,7 +246,7 @@ def test_a_report_belongs_to_its_run(config: KafkaConfig) -> None:
 
 
 def test_a_read_sees_what_was_acknowledged_before_it_behind_an_open_transaction_too(config: KafkaConfig) -> None:
-    log, spec = JobLog(config), job("first")
+    log, spec = JobTopic(config), job("first")
     report = JobReport(job=spec.job, run="first", state=JobState.RUNNING, updated_ms=1)
     foreign = open_transaction(config, "_wasmline.jobs")
     log.write_report(report)
@@ -317,7 +317,7 @@ def test_a_follower_says_that_its_topic_was_made_anew(config: KafkaConfig) -> No
     kafka = Topics(config)
     kafka.create(name, 1)
     produce_all(config, name, [(b"k", b"old", None, None)] * 5)
-    follower = Follower(config, [name])
+    follower = TopicTailer(config, [name])
     assert len(list(follower.poll())) == 5
     kafka.delete([name])
     kafka.create(name, 1)
@@ -334,7 +334,7 @@ def test_a_follower_says_that_its_topic_was_made_anew(config: KafkaConfig) -> No
 
 def test_an_unknown_job_is_not_found(config: KafkaConfig) -> None:
     with pytest.raises(JobNotFound):
-        JobLog(config).order(unique("job"))
+        JobTopic(config).order(unique("job"))
 
 
 def test_a_newer_driver_fences_the_older_one(config: KafkaConfig, spec: DeploymentSpec) -> None:
@@ -352,7 +352,7 @@ def test_a_newer_driver_fences_the_older_one(config: KafkaConfig, spec: Deployme
     with pytest.raises(Fenced, match=name):
         older.claim(claim(2))
     newer.claim(claim(3))
-    last = JobLog(config).last_batch(name)
+    last = JobTopic(config).last_batch(name)
     assert last is not None
     assert last == claim(3)
 

@@ -16,8 +16,8 @@ from support.lost_markers import containing, every, last_marker
 from wasmline.consumer import ConsumedRecord, ConsumerOptions, Delivery, Output, ParallelConsumer, State
 from wasmline.consumer.backends.kafka.transactions import output_topics
 from wasmline.errors import HangingTransaction, HangingTransactionEnded
-from wasmline.job_offsets.batch_transactions import BatchTransactions
 from wasmline.job_offsets.group_offsets import GroupOffsets
+from wasmline.job_offsets.shard_transactions import BatchTransactions
 from wasmline.kafka import KafkaConfig, produce_all, read_to_end
 from wasmline.kafka.hanging_transactions import ENDED_STATES, end_hanging, refuse_unowned
 from wasmline.kafka.offset_store import LibrdkafkaOffsetStore

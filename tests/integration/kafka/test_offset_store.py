@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient
 
 from wasmline.errors import InexactMetadata, TopicNotFound
 from wasmline.kafka import KafkaConfig, producer
-from wasmline.kafka.librdkafka import Entry, Librdkafka, entries_of
+from wasmline.kafka.librdkafka_ctypes import Entry, Librdkafka, entries_of
 from wasmline.kafka.offset_store import (
     LibrdkafkaOffsetStore,
     OffsetsOnlyStore,
@@ -38,7 +38,8 @@ EXACT = LibrdkafkaOffsetStore()
 
 FIXED = (
     "confluent-kafka carries commit metadata exactly now: let OffsetsOnlyStore carry it, remove "
-    "LibrdkafkaOffsetStore and wasmline/kafka/librdkafka.py, and close docs/decisions/0005-exact-commit-metadata.md"
+    "LibrdkafkaOffsetStore and wasmline/kafka/librdkafka_ctypes.py, and close "
+    "docs/decisions/0005-exact-commit-metadata.md"
 )
 
 Consumers = Callable[..., Consumer]

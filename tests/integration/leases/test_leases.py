@@ -29,12 +29,12 @@ from wasmline.errors import (
     ProducerFenced,
     ProgressLost,
 )
-from wasmline.job_offsets.end_offsets import snapshot_end_offsets
+from wasmline.job_offsets.catch_up import snapshot_end_offsets
 from wasmline.kafka import ConsumerGroups
 from wasmline.kafka.offset_store import LibrdkafkaOffsetStore
 from wasmline.leases import lease_worker
 from wasmline.leases.lease_worker import LeaseWorker
-from wasmline.leases.manual_assignment import ManualBackend, ManualSource, ManualTransactions, PartitionAssignment
+from wasmline.leases.manual_backend import ManualBackend, ManualSource, ManualTransactions, PartitionAssignment
 from wasmline.pipeline.transform_handler import transform_handler
 from wasmline.records import CommittedOffset, TopicPartition
 from wasmline.testing.guests import guest

@@ -16,7 +16,7 @@ from airflow.sdk.execution_time.context import ConnectionAccessor
 import wasmline
 from enriching.benchmark import ConsumerComparison
 from enriching.service import SlowService
-from wasmline.control import DeploymentLog, JobStatusReader, PartitionTotals
+from wasmline.control import DeploymentTopic, JobStatusReader, PartitionTotals
 from wasmline.jobs import FunctionSpec
 from wasmline.kafka import Topics, read_to_end
 from wasmline.local.ports import HOST
@@ -118,7 +118,7 @@ def test_the_steps_up_to_the_stream_build_publish_deploy_and_produce(
     assert run_dag(dag, rows=ROWS).state == "success"
 
     published = FilesystemRegistry(str(tmp_path / "registry")).get("delivery-distance")
-    deployments = DeploymentLog(connected.config)
+    deployments = DeploymentTopic(connected.config)
     deployed = deployments.get("delivery-distance")
     deployments.close()
     assert (deployed.spec.version, deployed.spec.digest) == (published.version, published.digest)
@@ -167,7 +167,7 @@ def test_the_enrichment_calls_beyond_the_partitions_and_gives_each_order_once_an
     assert found.parallel.calls >= 600
     assert (found.enriched, found.dead_letters) == (599, 1)
     with closing(JobStatusReader(connected.config)) as board:
-        standing = board.look("enrich-over-http")
+        standing = board.read_status("enrich-over-http")
     totals = PartitionTotals.of(standing.partitions)
     assert (totals.records_in, totals.records_out, totals.lag, totals.in_flight) == (600, 599, 0, 0)
     assert totals.dead_letters == {"TerminalFailure": 1}

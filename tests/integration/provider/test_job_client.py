@@ -13,7 +13,7 @@ from airflow.triggers.base import TriggerEvent
 
 from demo_stack.job_messages import JobMessages
 from demo_stack.stack import close_orphans
-from wasmline.control import JobLog
+from wasmline.control import JobTopic
 from wasmline.errors import BrokerUnavailable, Fenced, JobBusy, JobFailed
 from wasmline.jobs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.testing.kafka import RunningKafka
@@ -28,7 +28,7 @@ class Desk:
     """A desk over the run's broker whose launches are only counted, and the driver's hand to write reports."""
 
     def __init__(self, kafka: RunningKafka, folder: Path) -> None:
-        self.log = JobLog(kafka.config)
+        self.log = JobTopic(kafka.config)
         self.desk = JobClient(self.log, heartbeat=60)
         self.folder = folder
         self.spec = JobSpec(

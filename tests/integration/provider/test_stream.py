@@ -11,7 +11,7 @@ import pytest
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import TaskDeferred
 
-from wasmline.control import DeploymentSpec, JobLog, ModuleStore, deploy
+from wasmline.control import DeploymentSpec, JobTopic, ModuleStore, deploy
 from wasmline.errors import DeploymentNotFound, JobFailed
 from wasmline.jobs import JobState
 from wasmline.kafka import produce_all, read_to_end
@@ -82,7 +82,7 @@ def test_a_stream_for_ever_is_found_again_by_the_next_try_and_stopped_by_a_kill(
 ) -> None:
     first, second = (operator(transform, tmp_path, trigger_interval="1 second", deferrable=True) for _ in range(2))
     run = first.submit_job(context())
-    jobs = JobLog(kafka.config)
+    jobs = JobTopic(kafka.config)
 
     def read() -> int:
         report = jobs.report(run["job"], run["run"])

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from wasmline.control import StatusTopic
 from wasmline.kafka import KafkaConfig
 from wasmline.partition_status import PartitionStatus
-from wasmline.spark.metrics import serving
+from wasmline.spark.prometheus import serving
 from wasmline.testing.kafka import RunningKafka
 
 

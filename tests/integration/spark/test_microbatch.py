@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from support.streams.stream_stage import Stage, by_key, keyed, make_stage, unique, until
 from wasmline import dead_letters
-from wasmline.control import DeploymentLog, JobDriver, JobLog, StatusTopic
+from wasmline.control import DeploymentTopic, JobDriver, JobTopic, StatusTopic
 from wasmline.errors import (
     DeploymentNotFound,
     DeploymentPaused,
@@ -165,7 +165,7 @@ def test_a_module_that_fails_before_its_first_record_fails_its_deployment(stage:
     with pytest.raises(TransformError):
         stage.run()
 
-    standing = DeploymentLog(stage.config).get(stage.spec.name)
+    standing = DeploymentTopic(stage.config).get(stage.spec.name)
     assert standing.state == "paused"
     assert "before its first record" in standing.reason
     assert stage.letters() == []
@@ -178,7 +178,7 @@ def test_too_many_failures_pause_the_deployment_and_a_better_one_does_every_reco
 
     with pytest.raises(DeploymentPaused, match="share"):
         stage.run()
-    assert DeploymentLog(stage.config).get(stage.spec.name).state == "paused"
+    assert DeploymentTopic(stage.config).get(stage.spec.name).state == "paused"
     assert stage.letters() == []
 
     stage.deploy(IDENTITY)
@@ -188,7 +188,7 @@ def test_too_many_failures_pause_the_deployment_and_a_better_one_does_every_reco
 
 def test_a_paused_deployment_is_not_run(stage: Stage) -> None:
     stage.deploy(IDENTITY)
-    DeploymentLog(stage.config).pause(stage.spec.name, "lunch")
+    DeploymentTopic(stage.config).pause(stage.spec.name, "lunch")
     with pytest.raises(DeploymentPaused, match="lunch"):
         stage.run()
 
@@ -215,7 +215,7 @@ def test_many_small_batches_of_failures_pause_the_deployment_too(stage: Stage) -
     stage.produce(keyed(600))
     with pytest.raises(DeploymentPaused):
         stage.run(max_offsets_per_trigger=60)
-    assert DeploymentLog(stage.config).get(stage.spec.name).state == "paused"
+    assert DeploymentTopic(stage.config).get(stage.spec.name).state == "paused"
     assert len(stage.letters()) < 300
 
 
@@ -256,20 +256,22 @@ def test_a_topic_that_is_gone_is_named_before_a_record_is_read(stage: Stage, gon
     Topics(stage.config).delete([topic])
     with pytest.raises(TopicNotFound, match=topic):
         stage.run()
-    assert DeploymentLog(stage.config).get(stage.spec.name).state == "running"
+    assert DeploymentTopic(stage.config).get(stage.spec.name).state == "running"
     assert StatusTopic(stage.config).of(stage.job) == []
 
 
 def test_a_running_job_ends_at_a_generation_whose_topic_is_gone_and_its_records_wait(stage: Stage) -> None:
     stage.deploy(IDENTITY)
     with pytest.raises(TopicNotFound) as caught, stage.running() as order:  # noqa: PT012
-        until(lambda: JobLog(stage.config).report(stage.job, order.run) is not None)
+        until(lambda: JobTopic(stage.config).report(stage.job, order.run) is not None)
         out, gone = stage.spec.output_topics[0], unique("gone")
         Topics(stage.config).create(gone, 1)
         stage.deploy(IDENTITY, output_topics=(out, gone))
         Topics(stage.config).delete([gone])
         stage.produce(keyed(50))
-        until(lambda: (report := JobLog(stage.config).report(stage.job, order.run)) is not None and report.state.final)
+        until(
+            lambda: (report := JobTopic(stage.config).report(stage.job, order.run)) is not None and report.state.final
+        )
     assert caught.value.topic == gone
 
     stage.deploy(IDENTITY, output_topics=(out,))
@@ -288,7 +290,9 @@ def test_a_generation_with_another_input_topic_is_not_run_on_this_one(stage: Sta
         stage.deploy(IDENTITY, input_topic=other)
         stage.spec = replace(stage.spec, input_topic=source)
         stage.produce(keyed(50, first=50))
-        until(lambda: (report := JobLog(stage.config).report(stage.job, order.run)) is not None and report.state.final)
+        until(
+            lambda: (report := JobTopic(stage.config).report(stage.job, order.run)) is not None and report.state.final
+        )
     assert len(stage.out()) == 50
 
 
@@ -307,12 +311,14 @@ def test_a_newer_run_takes_over_from_the_older_and_no_record_is_lost(stage: Stag
 def test_a_driver_that_was_fenced_ends_at_its_next_batch(stage: Stage) -> None:
     stage.deploy(IDENTITY)
     with pytest.raises(Fenced), stage.running() as order:  # noqa: PT012
-        until(lambda: JobLog(stage.config).report(stage.job, order.run) is not None)
-        newest = JobLog(stage.config).last_batch(stage.job)
+        until(lambda: JobTopic(stage.config).report(stage.job, order.run) is not None)
+        newest = JobTopic(stage.config).last_batch(stage.job)
         assert newest is not None
         rival = JobDriver(stage.config, stage.job)
         rival.claim(replace(newest, driver="rival"))
         rival.close()
         stage.produce(keyed(10))
-        until(lambda: (report := JobLog(stage.config).report(stage.job, order.run)) is not None and report.state.final)
+        until(
+            lambda: (report := JobTopic(stage.config).report(stage.job, order.run)) is not None and report.state.final
+        )
     assert stage.out() == []

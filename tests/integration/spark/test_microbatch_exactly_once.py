@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[att
 from pyspark.sql import SparkSession
 
 from support.streams.stream_stage import Stage, by_key, keyed, make_stage, unique, until
-from wasmline.control import DeploymentLog, DriverClaim, JobDriver
+from wasmline.control import DeploymentTopic, DriverClaim, JobDriver
 from wasmline.errors import DeploymentPaused, GroupInUse, JobFailed, ProgressLost
 from wasmline.jobs import JobState
 from wasmline.kafka import ConsumerGroups, Topics, produce_all, producer, read_to_end
@@ -164,7 +164,7 @@ def test_a_run_after_the_parallel_mode_goes_on_from_the_groups_progress(stage: S
     topic = Topics(stage.config).describe(stage.spec.input_topic)
     claim = DriverClaim(
         run=unique("run"), mode="parallel", checkpoint=f"{stage.folder}/{topic.id}-parallel", batch_id=3,
-        deployment=DeploymentLog(stage.config).get(stage.spec.name), partitions=3,
+        deployment=DeploymentTopic(stage.config).get(stage.spec.name), partitions=3,
     )  # fmt: skip
     driver = JobDriver(stage.config, stage.job)
     driver.claim(claim)

@@ -17,7 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from support.leases.lease_driver import equip
 from support.streams.stream_stage import Stage, by_key, keyed, make_stage, until
-from wasmline.control import DeploymentLog, JobDriver, JobLog, StatusTopic
+from wasmline.control import DeploymentTopic, JobDriver, JobTopic, StatusTopic
 from wasmline.errors import DeploymentPaused, Fenced, GroupInUse, InvalidJob, ProgressLost
 from wasmline.jobs import JobState
 from wasmline.kafka import Topics, producer, read_to_end
@@ -58,11 +58,11 @@ def test_a_switch_that_is_refused_changes_nothing_of_where_the_job_goes_on(stage
     stranger.subscribe([stage.spec.input_topic])
     until(lambda: bool(stranger.consume(200, timeout=0.2)))
     stranger.commit(asynchronous=False)
-    before = JobLog(stage.config).last_batch(stage.job)
+    before = JobTopic(stage.config).last_batch(stage.job)
     for mode in ("microbatch", "parallel"):
         with pytest.raises(GroupInUse):
             stage.run(mode=mode, delivery="exactly_once")
-    assert JobLog(stage.config).last_batch(stage.job) == before
+    assert JobTopic(stage.config).last_batch(stage.job) == before
     stranger.close()
 
     assert stage.run(delivery="exactly_once").result["records_in"] == 100
@@ -73,10 +73,10 @@ def test_progress_that_is_gone_ends_a_run_at_least_once_too(stage: Stage) -> Non
     stage.produce(keyed(100))
     stage.run(delivery="exactly_once")
     forget(stage)
-    before = JobLog(stage.config).last_batch(stage.job)
+    before = JobTopic(stage.config).last_batch(stage.job)
     with pytest.raises(ProgressLost):
         stage.run(starting_offsets="latest")
-    assert JobLog(stage.config).last_batch(stage.job) == before
+    assert JobTopic(stage.config).last_batch(stage.job) == before
 
 
 def test_a_checkpoint_that_is_lost_or_elsewhere_is_no_new_beginning(stage: Stage) -> None:
@@ -105,12 +105,14 @@ def test_a_topic_that_is_made_anew_while_a_run_reads_it_ends_the_run(stage: Stag
         topics.delete([topic])
         topics.create(topic, 1)
         stage.produce(keyed(20, first=10))
-        until(lambda: (report := JobLog(stage.config).report(stage.job, order.run)) is not None and report.state.final)
+        until(
+            lambda: (report := JobTopic(stage.config).report(stage.job, order.run)) is not None and report.state.final
+        )
     assert len(stage.out()) == 10
 
 
 def test_a_run_that_is_refused_leaves_the_living_driver_alone(stage: Stage) -> None:
-    deployments = DeploymentLog(stage.config)
+    deployments = DeploymentTopic(stage.config)
     with stage.running(delivery="exactly_once") as order:
         stage.produce(keyed(100))
         until(lambda: len(stage.out()) == 100)
@@ -139,7 +141,7 @@ def test_of_two_drivers_of_a_run_the_newer_one_goes_on_in_a_checkpoint_of_its_ow
         second = threads.submit(make_stream_job(stage.spark, stage.config, order, order.stream).run)
         assert isinstance(first.exception(90), Fenced)
         until(lambda: second.done() or len(stage.out()) >= 600)
-        JobLog(stage.config).stop(stage.job, order.run)
+        JobTopic(stage.config).stop(stage.job, order.run)
         assert second.result(90).state is JobState.STOPPED
     assert outputs(stage) == by_key(keyed(600))
     assert len(list(stage.folder.glob("checkpoints/*/*"))) == 2
@@ -164,7 +166,7 @@ def test_a_driver_that_fell_silent_is_fenced_and_its_checkpoint_left_alone(
         make_stream_job(stage.spark, stage.config, second, second.stream).run()
         stage.produce(keyed(1, first=200))
         assert isinstance(first.exception(90), Fenced)
-    claimed = JobLog(stage.config).last_batch(stage.job)
+    claimed = JobTopic(stage.config).last_batch(stage.job)
     assert claimed is not None
     assert claimed.run == second.run
     assert claimed.ended
@@ -250,7 +252,7 @@ def half_done(kafka: RunningKafka, spark: SparkSession, tmp_path: Path) -> Stage
 def test_of_a_batch_of_two_generations_each_is_reported_with_what_it_did(half_done: Stage) -> None:
     """One had done a partition before it failed on the other; the next one does the rest."""
     stage = half_done
-    first = JobLog(stage.config).report(stage.job, JobLog(stage.config).order(stage.job).spec.run)
+    first = JobTopic(stage.config).report(stage.job, JobTopic(stage.config).order(stage.job).spec.run)
     assert first is not None
     assert first.result["records_in"] == 100
     stage.deploy(IDENTITY)

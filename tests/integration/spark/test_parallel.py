@@ -14,7 +14,7 @@ from support.leases.lease_harness import EXACTLY_ONCE, Rigs
 from support.rounds import ROUNDS, rounds
 from support.streams.stream_stage import Stage, by_key, keyed, make_stage, unique, until
 from wasmline import dead_letters
-from wasmline.control import DeploymentLog, JobLog, StatusTopic
+from wasmline.control import DeploymentTopic, JobTopic, StatusTopic
 from wasmline.errors import DeploymentPaused, Fenced, InvalidJob, ProgressLost
 from wasmline.jobs import JobState
 from wasmline.kafka import ConsumerGroups, Topics, read_to_end
@@ -79,9 +79,9 @@ def test_a_generation_ends_the_lease_and_one_that_is_at_fault_waits_for_a_better
         until(lambda: len(stage.out()) == 500)
         stage.deploy(TRAPS_ALWAYS)
         stage.produce(keyed(600, first=500))
-        until(lambda: DeploymentLog(stage.config).get(stage.spec.name).state == "paused")
+        until(lambda: DeploymentTopic(stage.config).get(stage.spec.name).state == "paused")
         until(lambda: {status.state for status in StatusTopic(stage.config).of(stage.job)} == {"paused"})
-        assert "share" in DeploymentLog(stage.config).get(stage.spec.name).reason
+        assert "share" in DeploymentTopic(stage.config).get(stage.spec.name).reason
         letters = len(stage.letters())
         assert letters < 600
         third = stage.deploy(NEXT_IDENTITY)
@@ -105,10 +105,12 @@ def test_a_module_that_is_at_fault_ends_a_job_that_is_to_catch_up(stage: Stage) 
 def test_a_deployment_that_cannot_be_run_ends_the_job_by_its_name(stage: Stage) -> None:
     stage.deploy(IDENTITY)
     with pytest.raises(InvalidJob, match="run the job again"), stage.running(**ONCE) as order:  # noqa: PT012
-        until(lambda: JobLog(stage.config).report(stage.job, order.run) is not None)
+        until(lambda: JobTopic(stage.config).report(stage.job, order.run) is not None)
         Topics(stage.config).create(other := unique("other"), 1)
         stage.deploy(IDENTITY, input_topic=other)
-        until(lambda: (report := JobLog(stage.config).report(stage.job, order.run)) is not None and report.state.final)
+        until(
+            lambda: (report := JobTopic(stage.config).report(stage.job, order.run)) is not None and report.state.final
+        )
 
 
 def test_leases_that_end_in_a_row_under_load_lose_and_repeat_nothing(parallel_spark: SparkSession, rigs: Rigs) -> None:

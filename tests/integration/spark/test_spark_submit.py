@@ -15,11 +15,11 @@ import pyspark
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from wasmline.control import DeploymentSpec, JobLog, ModuleStore, deploy
+from wasmline.control import DeploymentSpec, JobTopic, ModuleStore, deploy
 from wasmline.jobs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import KafkaConfig, Topics, produce_all, read_to_end
 from wasmline.local.jars import connector_jars
-from wasmline.spark import main, submit_supervisor
+from wasmline.spark import main, submit_wrapper
 from wasmline.spark.session import TASK_ATTEMPTS
 from wasmline.testing.guests import guest
 
@@ -64,19 +64,19 @@ def ordered(config: KafkaConfig, folder: Path, interval: str | None = None) -> t
         stream=StreamSpec(transform=name, trigger_interval=interval),
         metrics_port=0,
     )
-    JobLog(config).submit(order)
+    JobTopic(config).submit(order)
     produce_all(config, spec.input_topic, ((f"k{i % 7}".encode(), str(i).encode(), [], None) for i in range(1_000)))
     return order, spec
 
 
 def launched(config: KafkaConfig, order: JobSpec, log: Path, command: list[str]) -> subprocess.Popen[bytes]:
     names = ["--job", order.job, "--run", order.run]
-    supervisor = [sys.executable, "-m", submit_supervisor.__name__, *names, "--log", str(log), "--", *command, *names]
+    supervisor = [sys.executable, "-m", submit_wrapper.__name__, *names, "--log", str(log), "--", *command, *names]
     return subprocess.Popen(supervisor, env=environment(config), start_new_session=True)
 
 
 def final_report(config: KafkaConfig, order: JobSpec) -> JobReport:
-    report = JobLog(config).report(order.job, order.run)
+    report = JobTopic(config).report(order.job, order.run)
     assert report is not None
     assert report.state.final, report
     return report
@@ -126,7 +126,7 @@ def test_an_endless_job_serves_metrics_until_a_stop_record_ends_it_with_a_final_
     assert port
     until(lambda: scraped(port[1], "wasmline_partition_records_out_total") == 1_000)
 
-    JobLog(config).stop(order.job, order.run)
+    JobTopic(config).stop(order.job, order.run)
 
     assert running.wait(60) == 0
     assert final_report(config, order).state is JobState.STOPPED
@@ -166,7 +166,7 @@ def test_a_killed_driver_is_reported_by_its_supervisor(kafka, tmp_path: Path) ->
 def test_a_command_that_does_not_start_is_reported(kafka, tmp_path: Path, command: list[str]) -> None:  # type: ignore[no-untyped-def]
     config = kafka.config
     order = JobSpec(job=f"job-{uuid.uuid4().hex[:8]}", run="run-1", storage=str(tmp_path))
-    JobLog(config).submit(order)
+    JobTopic(config).submit(order)
 
     assert launched(config, order, tmp_path / "driver.log", command).wait(60) != 0
 

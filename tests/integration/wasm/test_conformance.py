@@ -18,7 +18,7 @@ from wasmline.build import load_project
 from wasmline.build.jsonl import output_lines, read_batches
 from wasmline.control import Deployment, DeploymentSpec
 from wasmline.pipeline import BatchStats
-from wasmline.spark.microbatch.task import INPUT_COLUMNS, SINK_COLUMNS, TallyParam, TransformTask
+from wasmline.spark.microbatch.task import INPUT_COLUMNS, SINK_COLUMNS, BatchStatsParam, TransformTask
 from wasmline.wasm import CompiledTransform, ResourceLimits, TransformContext
 
 FOLDER = Path(__file__).parents[3] / "wasm_modules" / "guests" / "conformance"
@@ -103,7 +103,7 @@ def test_through_spark(sdk_guest: SdkGuest, language: str, spark: SparkSession) 
         dead_letter_topic="conformance.dlq",
         env={"GREETING": "hello"},
     )
-    tally = spark.sparkContext.accumulator(BatchStats(), TallyParam())
+    tally = spark.sparkContext.accumulator(BatchStats(), BatchStatsParam())
     module = FOLDER / language / "build" / f"conformance-{language}.wasm"
     task = TransformTask(
         deployment=Deployment(spec=spec, generation=1, state="running", updated_ms=0),

@@ -19,9 +19,9 @@ from wasmline.wasm.abi import FUNCTIONS
 from wasmline.wasm.binary.module_types import declarations
 from wasmline.wasm.columns.control_block import BLOCKS, CLOCKS, INPUT, OUTPUT, OUTPUT_BYTES, STATE, WRITTEN, Block
 from wasmline.wasm.columns.shim_memory import MAX_TABLE_ELEMENTS, MAX_TABLES
-from wasmline.wasm.compilation import sandboxed_compile
+from wasmline.wasm.compilation import compiler
 from wasmline.wasm.engine import new_engine
-from wasmline.wasm.guest import Code, Guest
+from wasmline.wasm.guest import CompiledModules, Guest
 from wasmline.wasm.limits import HostLimits
 from wasmline.wasm.shim.module import shim
 from wasmline.wasm.shim.trampoline import SHIM_EXPORT, trampoline, wiring
@@ -117,7 +117,7 @@ class WatchedGuest(Guest):
 class ObservedInstance(TransformInstance):
     """An instance with guests of another kind."""
 
-    def __init__(self, kind: type[Guest], code: Code, limits: ResourceLimits) -> None:
+    def __init__(self, kind: type[Guest], code: CompiledModules, limits: ResourceLimits) -> None:
         self._kind = kind
         super().__init__(code, CONTEXT, limits, HostLimits())
 
@@ -139,11 +139,11 @@ def observe(kind: type[Guest], wasm: bytes, batches: list[pa.RecordBatch], limit
     code = (
         bytes(wasmtime.Module(new_engine(), wasm).serialize())
         if kind is SeparateGuest
-        else sandboxed_compile.compile_valid(wasm)
+        else compiler.compile_valid(wasm)
     )
     engine = new_engine()
     guest, first, second = (wasmtime.Module.deserialize(engine, part) for part in (code, *host_code()[:2]))
-    whole = Code(engine=engine, trampoline=first, guest=guest, wiring=second)
+    whole = CompiledModules(engine=engine, trampoline=first, guest=guest, wiring=second)
     with ObservedInstance(kind, whole, limits) as instance:
         try:
             return [facts(instance.transform(batch)) for batch in batches]

@@ -20,7 +20,7 @@ from zlib import crc32
 
 from support import outputs
 from support.rounds import ROUNDS
-from wasmline.control import DriverClaim, JobDriver, JobLog, StatusTopic
+from wasmline.control import DriverClaim, JobDriver, JobTopic, StatusTopic
 from wasmline.jobs import FunctionSpec, JobSpec, StreamSpec
 from wasmline.kafka import ConsumerGroups, KafkaConfig, Topics, producer, read_to_end
 from wasmline.leases.lease import Lease
@@ -83,7 +83,7 @@ class LeaseRig:
         for topic, count in ((self.topic, partitions), (self.output, 2), (self.letters, 1)):
             Topics(config).create(topic, count)
         self.written: dict[tuple[int, int], bytes] = {}
-        self.jobs = JobLog(config)
+        self.jobs = JobTopic(config)
         self._partitions = partitions
         self._keys = keys
         self._producer = producer(config)

@@ -18,12 +18,12 @@ from wasmline import transactional_ids
 from wasmline.consumer import Output
 from wasmline.consumer.backends.memory import MemoryTransactionalProducer
 from wasmline.consumer.backends.memory.group import Member
-from wasmline.consumer.backends.memory.partition_log import Fate
+from wasmline.consumer.backends.memory.partition_log import TransactionOutcome
 from wasmline.consumer.backends.memory.transactional_producer import expire_ids, time_out
-from wasmline.control import DeploymentLog, DeploymentSpec, DriverClaim, JobLog, deploy
+from wasmline.control import DeploymentSpec, DeploymentTopic, DriverClaim, JobTopic, deploy
 from wasmline.control.control_topics import JOBS
 from wasmline.errors import BrokerUnavailable
-from wasmline.job_offsets.run_plan import is_plain
+from wasmline.job_offsets.start_offsets import claim_is_authoritative
 from wasmline.jobs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import KafkaConfig
 from wasmline.kafka.config import VARIABLE
@@ -181,7 +181,7 @@ class History:
         self.cluster.create(OUTPUT)
         self._deployed = 1
         self._deploy()
-        self._jobs = JobLog(CONFIG)
+        self._jobs = JobTopic(CONFIG)
         self.runs: list[Run] = []
         self._seen_jobs = 0
         """The next offset of the job topic to look at."""
@@ -310,7 +310,7 @@ class History:
         process = Process(name, f"{name}/driver")
 
         def drive() -> JobReport:
-            jobs = JobLog(CONFIG)
+            jobs = JobTopic(CONFIG)
             try:
                 return main._reported(jobs, CONFIG, spec)
             finally:
@@ -553,14 +553,14 @@ class History:
 
     @_counted
     def pause(self) -> None:
-        log = DeploymentLog(CONFIG)
+        log = DeploymentTopic(CONFIG)
         log.pause("t", "an operator")
         log.close()
         self._note("pause")
 
     @_counted
     def resume(self) -> None:
-        log = DeploymentLog(CONFIG)
+        log = DeploymentTopic(CONFIG)
         log.resume("t")
         log.close()
 
@@ -643,7 +643,7 @@ class History:
         claim = self._claim()
         if claim is None:
             return False  # no run has begun: the first one goes on where the group is
-        if claim.topic_id != str(self.cluster.topic(INPUT).id) or is_plain(claim):
+        if claim.topic_id != str(self.cluster.topic(INPUT).id) or claim_is_authoritative(claim):
             return True
         begin, left = claim.offsets.get(move.partition, 0), claim.left.get(move.partition)
         late = claim.late.get(move.partition, ())
@@ -667,7 +667,7 @@ class History:
         claim = self._claim()
         if self._moves or claim is None or claim.topic_id != str(self.cluster.topic(INPUT).id):
             return {}
-        if not is_plain(claim):
+        if not claim_is_authoritative(claim):
             committed = self.cluster.group(GROUP).committed
             return {each.partition: left.offset for each, left in committed.items() if each.topic == INPUT}
         kept = self.world.spark.storage.get(claim.checkpoint)
@@ -812,7 +812,9 @@ class History:
         place = TopicPartition(OUTPUT, 0)
         log = self.cluster.log(place)
         for record in log.read(log.start, EVERYTHING, committed=False)[0]:
-            if record.output is None or (record.transaction and record.transaction.fate is not Fate.COMMITTED):
+            if record.output is None or (
+                record.transaction and record.transaction.fate is not TransactionOutcome.COMMITTED
+            ):
                 continue
             source = Place(*map(int, (record.output.value or b"").split(b"@")))
             if source not in self._written:

@@ -235,7 +235,7 @@ def checkpoint_state(spark: Spark, path: str) -> Any:
     """Stand for the reading of a checkpoint's files."""
     World.now().runtime.step()
     kept = spark.cluster.storage.get(path, Checkpoint())
-    kind = sys.modules["wasmline.job_offsets.run_plan"].CheckpointState
+    kind = sys.modules["wasmline.job_offsets.start_offsets"].CheckpointState
     return kind(planned=max(kept.offsets, default=-1), committed=max(kept.commits, default=-1))
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pyspark
 from pyspark.sql import SparkSession
 
-from wasmline.control import JobLog
+from wasmline.control import JobTopic
 from wasmline.kafka import KafkaConfig
 from wasmline.local.jars import connector_jars
 from wasmline.spark.microbatch.job import MicrobatchJob
@@ -46,7 +46,7 @@ def main() -> None:
     config = KafkaConfig.from_environment()
     try:
         for job in sys.argv[1:]:
-            order = JobLog(config).order(job).spec
+            order = JobTopic(config).order(job).spec
             assert order.stream is not None
             MicrobatchJob(spark, config, order, order.stream).run()
     finally:

@@ -14,7 +14,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from wasmline.control import DeploymentSpec, JobLog, ModuleStore, deploy
+from wasmline.control import DeploymentSpec, JobTopic, ModuleStore, deploy
 from wasmline.jobs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import KafkaConfig, Topics, produce_all, read_to_end
 from wasmline.spark.main import make_stream_job
@@ -45,7 +45,7 @@ class Stage:
     def order(self, **stream: object) -> JobSpec:
         spec = StreamSpec(transform=self.spec.name, **stream)  # type: ignore[arg-type]
         order = JobSpec(job=self.job, run=unique("run"), storage=str(self.folder), stream=spec)
-        JobLog(self.config).submit(order)
+        JobTopic(self.config).submit(order)
         return order
 
     def run(self, **stream: object) -> JobReport:
@@ -66,7 +66,7 @@ class Stage:
             try:
                 yield order
             finally:
-                JobLog(self.config).stop(self.job, order.run)
+                JobTopic(self.config).stop(self.job, order.run)
                 report = outcome.result(90)
         assert report.state is JobState.STOPPED
 

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from wasmline.consumer import ConsumedRecord, ConsumerHealth, ConsumerOptions, State
 from wasmline.consumer.health import Counters, PartitionHealth, WaitingKey, partition_health
-from wasmline.consumer.partition_counts import PartitionCounts
+from wasmline.consumer.partition_counters import PartitionCounters
 from wasmline.consumer.prometheus import ConsumerCollector, serve
 from wasmline.consumer.state.work_manager import WorkManager
 from wasmline.errors import PortInUse
@@ -20,7 +20,7 @@ BUSY = PartitionHealth(
     partition=PARTITION, next_commit=100, lag=50, queued=20, in_flight=5, buffered_bytes=4_096, incompletes=30,
     oldest=(100, 1_700_000_000_500), paused=True, blocked=False, failing_keys=1, stuck_keys=1, oldest_in_flight=8.0,
     timed_out_calls=2, stalled_seconds=12.5,
-    counts=PartitionCounts(hangs=2, lost_offsets=4, committed_at=1_700_000_100.25),
+    counts=PartitionCounters(hangs=2, lost_offsets=4, committed_at=1_700_000_100.25),
 )  # fmt: skip
 NEW = PartitionHealth(
     partition=TopicPartition("orders", 4), next_commit=None, lag=None, queued=0, in_flight=0, buffered_bytes=0,
@@ -139,7 +139,7 @@ def test_however_many_keys_fail_all_are_counted_and_none_hides_what_is_in_flight
     assert first is not None
     first.began = 0.0
     (only,) = work
-    health = partition_health(only, None, PartitionCounts(), 12.0)
+    health = partition_health(only, None, PartitionCounters(), 12.0)
     assert (health.failing_keys, health.stuck_keys, health.oldest_in_flight) == (100, 101, 12.0)
 
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from wasmline.consumer import Output
-from wasmline.consumer.backends.kafka import producer_batch_limit
+from wasmline.consumer.backends.kafka import topic_limits
 from wasmline.errors import OutputRefused
 from wasmline.kafka import KafkaConfig
 from wasmline.local.process import wait_until
@@ -30,12 +30,12 @@ def at(milliseconds: int) -> Output:
 @pytest.mark.parametrize(("ahead", "setting"), [(2 * HOUR, "after"), (-2 * HOUR, "before")])
 def test_a_time_that_the_topic_does_not_take_is_refused_by_its_setting(ahead: int, setting: str) -> None:
     with pytest.raises(OutputRefused, match=rf"message\.timestamp\.{setting}\.max\.ms={HOUR}"):
-        producer_batch_limit._limits(SETTINGS).refuse(at(ahead))
+        topic_limits._limits(SETTINGS).refuse(at(ahead))
 
 
 @pytest.mark.parametrize("ahead", [0, HOUR - 1_000, -HOUR + 1_000, HOUR + 30_000, -HOUR - 30_000])
 def test_what_clocks_may_differ_by_is_for_the_broker_to_judge(ahead: int) -> None:
-    producer_batch_limit._limits(SETTINGS).refuse(at(ahead))
+    topic_limits._limits(SETTINGS).refuse(at(ahead))
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_what_clocks_may_differ_by_is_for_the_broker_to_judge(ahead: int) -> Non
 )
 def test_a_topic_without_limits_of_time_takes_any(settings: dict[str, str] | None) -> None:
     for timestamp in (None, 0, 2**62):
-        producer_batch_limit._limits(settings).refuse(Output("out", b"value", timestamp=timestamp))
+        topic_limits._limits(settings).refuse(Output("out", b"value", timestamp=timestamp))
 
 
 def test_a_transaction_waits_for_the_limits_that_another_one_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,8 +60,8 @@ def test_a_transaction_waits_for_the_limits_that_another_one_asks_for(monkeypatc
         return dict.fromkeys(names, SETTINGS)
 
     asked, answered = threading.Event(), threading.Event()
-    monkeypatch.setattr(producer_batch_limit, "Topics", lambda _: SimpleNamespace(settings=settings))
-    shared = producer_batch_limit.ProducerBatchLimiter(KafkaConfig({"bootstrap.servers": "nowhere:1"}))
+    monkeypatch.setattr(topic_limits, "Topics", lambda _: SimpleNamespace(settings=settings))
+    shared = topic_limits.ProducerBatchLimiter(KafkaConfig({"bootstrap.servers": "nowhere:1"}))
     with ThreadPoolExecutor(2) as threads:
         first = threads.submit(shared._ask, "out")
         assert asked.wait(30)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wasmline.errors import InvalidOffsetMetadata, JobError
-from wasmline.job_offsets.transactional_batch import RemainingOffsets, filter_unprocessed
+from wasmline.job_offsets.exactly_once_batch import RemainingOffsets, filter_unprocessed
 from wasmline.offset_maps.codec import encode, parse
 from wasmline.records import CommittedOffset
 

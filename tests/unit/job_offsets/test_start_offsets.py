@@ -10,7 +10,14 @@ import pytest
 
 from wasmline.control import Deployment, DeploymentSpec, DriverClaim
 from wasmline.errors import InvalidJob, ProgressLost
-from wasmline.job_offsets.run_plan import CheckpointState, RunPlan, TopicState, is_plain, overlaps, plan_run
+from wasmline.job_offsets.start_offsets import (
+    CheckpointState,
+    RunPlan,
+    TopicState,
+    claim_is_authoritative,
+    overlaps,
+    plan_run,
+)
 from wasmline.jobs import JobSpec, StreamSpec
 
 SPEC = DeploymentSpec(name="t", version="1.0.0", digest="sha256:" + "0" * 64, input_topic="in", output_topics=("out",))
@@ -165,7 +172,7 @@ def test_a_run_that_takes_moved_progress_goes_on_where_the_group_is_and_in_no_ol
     assert plan(last, takes).checkpoint == plan(last, order).checkpoint
     taken = plan(last, takes, found)
     assert (taken.offsets, taken.corrections, taken.checkpoint[-3:]) == (found, {}, ".d2")
-    if not is_plain(last):
+    if not claim_is_authoritative(last):
         with pytest.raises(ProgressLost, match="nothing committed"):
             plan(last, takes, {0: 7})
 

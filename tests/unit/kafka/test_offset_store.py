@@ -14,10 +14,10 @@ from wasmline.consumer import ConsumerOptions
 from wasmline.consumer.backends.kafka.group_source import GroupSource
 from wasmline.consumer.backends.kafka.lazy_offset_store import LazyOffsetStore
 from wasmline.errors import BrokerUnavailable, ClientClosed, InexactMetadata
-from wasmline.kafka import librdkafka
+from wasmline.kafka import librdkafka_ctypes
 from wasmline.kafka.config import KafkaConfig
-from wasmline.kafka.error_mapping import mapped
-from wasmline.kafka.librdkafka import Librdkafka
+from wasmline.kafka.error_mapping import translate_errors
+from wasmline.kafka.librdkafka_ctypes import Librdkafka
 from wasmline.kafka.offset_store import LibrdkafkaOffsetStore, OffsetsOnlyStore, OffsetStore, select_offset_store
 from wasmline.records import CommittedOffset, TopicPartition
 
@@ -55,7 +55,7 @@ def test_a_closed_producer_is_refused_by_name(offset_store: OffsetStore, consume
 
 @DOORS
 def test_without_a_broker_a_commit_ends_and_says_so(offset_store: OffsetStore, consumer: Consumer) -> None:
-    with pytest.raises(BrokerUnavailable, match="nowhere"), mapped("nowhere"):
+    with pytest.raises(BrokerUnavailable, match="nowhere"), translate_errors("nowhere"):
         offset_store.commit(consumer, {PARTITION: CommittedOffset(1, "map")}, timeout=0.2)
 
 
@@ -72,7 +72,7 @@ def test_a_commit_that_the_client_gives_up_is_no_success(consumer: Consumer) -> 
 
 @DOORS
 def test_without_a_broker_a_read_ends_and_says_so(offset_store: OffsetStore, consumer: Consumer) -> None:
-    with pytest.raises(BrokerUnavailable, match="nowhere"), mapped("nowhere"):
+    with pytest.raises(BrokerUnavailable, match="nowhere"), translate_errors("nowhere"):
         offset_store.committed(consumer, [PARTITION], timeout=0.2)
 
 
@@ -138,7 +138,7 @@ def test_a_client_is_closed_once_no_read_of_offsets_uses_it(monkeypatch: pytest.
     assert begun.wait(30)
     closer.start()
     assert closing.wait(30)
-    while closer.is_alive() and id(consumer) not in librdkafka._closing:
+    while closer.is_alive() and id(consumer) not in librdkafka_ctypes._closing:
         closer.join(0.001)
     with pytest.raises(ClientClosed, match="about to be closed"):
         offset_store.committed(consumer, [PARTITION])
@@ -146,7 +146,7 @@ def test_a_client_is_closed_once_no_read_of_offsets_uses_it(monkeypatch: pytest.
     reader.join()
     closer.join()
     assert events == ["read", "closed"]
-    assert not librdkafka._closing
+    assert not librdkafka_ctypes._closing
     with pytest.raises(ClientClosed):
         offset_store.committed(consumer, [PARTITION])
 
@@ -169,13 +169,13 @@ def test_another_library_than_the_clients_is_refused(monkeypatch: pytest.MonkeyP
 
 
 def test_a_library_that_lacks_a_function_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(librdkafka.FUNCTIONS, "commit_and_forget", (ctypes.c_int,))
+    monkeypatch.setitem(librdkafka_ctypes.FUNCTIONS, "commit_and_forget", (ctypes.c_int,))
     with pytest.raises(InexactMetadata, match="rd_kafka_commit_and_forget"):
         LibrdkafkaOffsetStore()
 
 
 def test_a_library_with_another_layout_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(librdkafka.Partition, "offset", librdkafka.Partition.opaque)
+    monkeypatch.setattr(librdkafka_ctypes.Partition, "offset", librdkafka_ctypes.Partition.opaque)
     with pytest.raises(InexactMetadata, match="another way"):
         LibrdkafkaOffsetStore()
 

@@ -12,7 +12,7 @@ import pytest
 from wasmline import dead_letters
 from wasmline.control import Deployment, DeploymentSpec
 from wasmline.errors import GuestTrap, TooManyFailures
-from wasmline.pipeline import BatchStats, FailureWindow, TransformPipeline
+from wasmline.pipeline import BatchStats, FailureWindow, TransformRunner
 from wasmline.records import OUTPUT_SCHEMA, RECORD_SCHEMA
 from wasmline.testing import guests
 from wasmline.wasm import HostLimits, LogLine, RecordFailure, TransformResult, TransformRuntime
@@ -63,7 +63,7 @@ def batch(*values: bytes, first: int = 100) -> pa.RecordBatch:
 def run(*values: bytes, spec: DeploymentSpec = SPEC, **limits: int) -> tuple[list[dict], BatchStats]:  # type: ignore[type-arg]
     tally = BatchStats()
     deployment = Deployment(spec=spec, generation=1, state="running", updated_ms=0)
-    pipeline = TransformPipeline(deployment, Scripted(), tally, limits)  # type: ignore[arg-type]
+    pipeline = TransformRunner(deployment, Scripted(), tally, limits)  # type: ignore[arg-type]
     return [record for part in pipeline.run(batch(*values)) for record in part.to_pylist()], tally
 
 
@@ -168,7 +168,7 @@ def test_a_batch_of_large_outputs_is_run_in_parts(tmp_path: Path) -> None:
     rows = rows.set_column(0, rows.schema.field("key"), keys)
     with module.instantiate(spec.context(), host=HostLimits(part_bytes=2**20)) as instance:
         deployment = Deployment(spec=spec, generation=1, state="running", updated_ms=0)
-        parts = list(TransformPipeline(deployment, instance, tally).run_placed(rows))
+        parts = list(TransformRunner(deployment, instance, tally).run_placed(rows))
     assert len(parts) > 20
     letters = [part for part in parts if part.num_rows and part["topic"][0].as_py() == "dlq"]
     assert [letter["offset"].to_pylist() for letter in letters] == [[103], [139]]

@@ -3,7 +3,7 @@
 import pytest
 
 from wasmline.errors import InvalidJob
-from wasmline.job_offsets.run_plan import TopicState
+from wasmline.job_offsets.start_offsets import TopicState
 from wasmline.spark.parallel.job import ParallelJob
 
 

@@ -15,9 +15,9 @@ from wasmline.errors import InvalidModule, UnsupportedAbi
 from wasmline.testing import guests
 from wasmline.wasm import TransformContext, TransformRuntime
 from wasmline.wasm.binary.module_types import declarations
-from wasmline.wasm.compilation import code_cache, sandboxed_compile
+from wasmline.wasm.compilation import code_cache, compiler
 from wasmline.wasm.compilation.code_cache import CodeCache, default_folder
-from wasmline.wasm.compilation.sandboxed_compile import is_expensive
+from wasmline.wasm.compilation.compiler import is_expensive
 
 CONTEXT = TransformContext(name="t", input_topic="in", output_topics=("out",))
 WASM = guests.guest()
@@ -34,7 +34,7 @@ def compilations(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 
     def compile_transform(wasm: bytes) -> bytes:
         seen.append(wasm)
-        return sandboxed_compile.compile_transform(wasm)
+        return compiler.compile_transform(wasm)
 
     monkeypatch.setattr(code_cache, "compile_transform", compile_transform)
     return seen
@@ -193,7 +193,7 @@ def test_a_demanding_function_compiles_in_a_process_of_its_own_to_the_same_code(
     assert demands(wasm)
     assert not demands(WASM)
     code = CodeCache(tmp_path).load(wasm).code
-    assert code == sandboxed_compile.compile_valid(wasm)
+    assert code == compiler.compile_valid(wasm)
 
 
 MANY_LOCALS = f"(func (local {'i32 ' * 8_000}))"
@@ -231,7 +231,7 @@ def test_a_limit_that_the_process_already_has_does_not_keep_a_module_from_compil
 
 
 def test_a_module_that_takes_too_long_to_compile_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sandboxed_compile, "COMPILE_CPU_S", 2)
+    monkeypatch.setattr(compiler, "COMPILE_CPU_S", 2)
     with pytest.raises(InvalidModule, match="more than 2 s of CPU time"):
         CodeCache(tmp_path).load(demanding(3_000, 5_000))
     assert not list(tmp_path.iterdir())

@@ -14,7 +14,7 @@ from wasmline.testing import guests
 from wasmline.wasm import TransformRuntime, check_abi, inspect
 from wasmline.wasm.binary.reader import ELEMENT, PREAMBLE_BYTES, sections, vector
 from wasmline.wasm.binary.reader import number as leb
-from wasmline.wasm.compilation import limited_process, sandboxed_compile, validation
+from wasmline.wasm.compilation import compiler, limited_process, validation
 from wasmline.wasm.compilation.limited_process import call_limited
 from wasmline.wasm.compilation.validation import MAX_ARITY, may_take_long
 
@@ -107,13 +107,13 @@ REFERENCES = 3_000_000
 
 
 def test_a_module_that_compiles_to_too_much_is_refused_and_the_caller_lives(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sandboxed_compile, "COMPILE_CPU_S", 3)
+    monkeypatch.setattr(compiler, "COMPILE_CPU_S", 3)
     before = guests.guest()
     kinds = [kind for kind in sections(before) if kind < ELEMENT]
     elements = b"\x09" + vector(b"\x01\x01\x00" + leb(REFERENCES) + bytes(REFERENCES))
     at = sum(len(_section(kind, sections(before)[kind])) for kind in kinds) + PREAMBLE_BYTES
     with pytest.raises(InvalidModule, match=r"more than 3 s of CPU time"):
-        sandboxed_compile.compile_transform(before[:at] + elements + before[at:])
+        compiler.compile_transform(before[:at] + elements + before[at:])
 
 
 def _section(kind: int, content: bytes) -> bytes:

@@ -7,8 +7,8 @@ import wasmtime
 
 from wasmline.errors import InvalidModule
 from wasmline.testing import guests
-from wasmline.wasm.binary.function_names import shorten_names
 from wasmline.wasm.binary.module_types import FunctionType, GlobalType, Kind, MemoryType, TableType, declarations
+from wasmline.wasm.binary.name_section import truncate_names
 from wasmline.wasm.binary.reader import number, vector
 
 MODULES = {
@@ -103,6 +103,6 @@ def named(function: str) -> bytes:
 
 def test_names_are_cut_and_what_is_no_name_is_left_out() -> None:
     long, locals_ = named("e" * 1_023 + "é"), b"\2" + vector(b"\0")
-    assert shorten_names([long + locals_, named("f")]) == [named("e" * 1_023), named("f")]
-    assert shorten_names([long[:-1], named("f") + b"\1\x7f"]) == []
-    assert shorten_names([named("f"), named("f" * 8 * 2**20)]) == []
+    assert truncate_names([long + locals_, named("f")]) == [named("e" * 1_023), named("f")]
+    assert truncate_names([long[:-1], named("f") + b"\1\x7f"]) == []
+    assert truncate_names([named("f"), named("f" * 8 * 2**20)]) == []

@@ -1,5 +1,5 @@
 """The clusters that a consumer reads and writes: their protocols, Kafka, and a cluster in memory."""
 
-from wasmline.consumer.backends.base import Backend, Listener, Sink, Source, Transactions
+from wasmline.consumer.backends.base import Backend, RebalanceListener, Sink, Source, Transactions
 
-__all__ = ["Backend", "Listener", "Sink", "Source", "Transactions"]
+__all__ = ["Backend", "RebalanceListener", "Sink", "Source", "Transactions"]

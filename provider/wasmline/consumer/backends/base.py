@@ -16,7 +16,7 @@ from wasmline.errors import WasmlineError
 from wasmline.records import CommittedOffset, TopicPartition
 
 
-class Listener(Protocol):
+class RebalanceListener(Protocol):
     """Follows the assignment of a source."""
 
     def assigned(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int | None]:
@@ -41,7 +41,7 @@ class Listener(Protocol):
 class Source(Protocol):
     """Reads a share of some topics, and keeps the progress of a group."""
 
-    def open(self, listener: Listener) -> None:
+    def open(self, listener: RebalanceListener) -> None:
         """Begin to take part. The assignment arrives in ``poll``."""
 
     def poll(self, limit: int, timeout: float) -> Sequence[ConsumedRecord]:
@@ -59,13 +59,13 @@ class Source(Protocol):
     def committed(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, CommittedOffset]:
         """Return what was committed, once no transaction is open that could change it; absent: nothing ever was."""
 
-    def begins(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def beginning_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Ask for the offsets at which the logs of these partitions begin."""
 
-    def ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Ask for the offsets that the next records of these partitions will have."""
 
-    def known_ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def cached_end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Return the ends that the last fetches told of; absent: none did."""
 
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:

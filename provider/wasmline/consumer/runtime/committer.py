@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from wasmline.background_call import BackgroundCall
-from wasmline.consumer.partition_counts import PartitionCounts
+from wasmline.consumer.partition_counters import PartitionCounters
 from wasmline.consumer.records import ConsumedRecord, Outcome, Output
 from wasmline.consumer.runtime.dead_letter_builder import DeadLetterBuilder
 from wasmline.consumer.state.offsets import Commit
@@ -42,7 +42,7 @@ class Committer(ABC):
 
     def __init__(self, work: WorkManager, letters: DeadLetterBuilder) -> None:
         self.work = work
-        self.counts: dict[TopicPartition, PartitionCounts] = defaultdict(PartitionCounts)
+        self.counts: dict[TopicPartition, PartitionCounters] = defaultdict(PartitionCounters)
         self._dead_letters = letters
         self._commits: dict[PartitionWork, Commit] = {}
         """Those of the round that runs. Set before the round begins, and reset once its answer is dealt with, so that

@@ -159,7 +159,7 @@ class ControlLoop:
     def health(self, state: State) -> ConsumerHealth:
         """Describe this moment."""
         now = time.monotonic()
-        ends = self._source.known_ends([work.partition for work in self.work])
+        ends = self._source.cached_end_offsets([work.partition for work in self.work])
         counts = self._committer.counts
         return ConsumerHealth(
             state=state,

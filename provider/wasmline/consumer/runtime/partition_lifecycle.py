@@ -134,7 +134,7 @@ class PartitionLifecycle:
         and then (its issue 4637): what is done or under way is not done again.
         """
         try:
-            ends = self._source.ends(offsets)
+            ends = self._source.end_offsets(offsets)
         except WasmlineError as error:
             for work in self._work.of(offsets):
                 self.restart(work, error)
@@ -153,7 +153,7 @@ class PartitionLifecycle:
         """
         for work in self._work.of([partition]):
             try:
-                begin = self._source.begins([partition])[partition]
+                begin = self._source.beginning_offsets([partition])[partition]
                 if end is not None or offset is None or offset >= begin:
                     self._cut(work, offset or work.offsets.next or begin, begin if end is None else end)
                     continue
@@ -200,19 +200,19 @@ class PartitionLifecycle:
         self._committer.open(partitions)
         return self._source.committed(partitions)
 
-    def _poll_source(
+    def _read_log_offsets(
         self, partitions: Collection[TopicPartition], committed: Mapping[TopicPartition, CommittedOffset]
     ) -> _Left:
         """Ask for what else there is to know of partitions. For the owner, whose polls would keep others waiting."""
         waiting = {partition: self._waiting.get(partition) for partition in partitions}
         known = [each for each, left in waiting.items() if each in committed or (left is not None and left.first)]
-        ends = self._source.ends([partition for partition, left in committed.items() if left.metadata])
-        return _Left(committed, self._source.begins(known), ends)
+        ends = self._source.end_offsets([partition for partition, left in committed.items() if left.metadata])
+        return _Left(committed, self._source.beginning_offsets(known), ends)
 
     def _assign(
         self, partitions: Collection[TopicPartition], committed: Mapping[TopicPartition, CommittedOffset]
     ) -> dict[TopicPartition, int | None]:
-        left = self._poll_source(partitions, committed)
+        left = self._read_log_offsets(partitions, committed)
         self._work.assign(self._starts(partitions, left))
         for work in self._work.of(left.begins):
             offset, begin = work.offsets.next, left.begins[work.partition]

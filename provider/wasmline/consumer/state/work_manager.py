@@ -105,7 +105,7 @@ class Batch:
             following = following.next
 
 
-class GivenUp(NamedTuple):
+class FailedRecord(NamedTuple):
     """A record that will not be tried again. Its offset is incomplete until ``Work.complete``."""
 
     record: ConsumedRecord
@@ -226,7 +226,7 @@ class WorkManager:
             batch.next, batch = following, following
             work.following += 1
 
-    def release(self, batch: Batch, now: float, failures: Mapping[int, Exception] | None = None) -> list[GivenUp]:
+    def release(self, batch: Batch, now: float, failures: Mapping[int, Exception] | None = None) -> list[FailedRecord]:
         """Take a batch back from its handler and unlock its shards; nothing of it counts as done before ``complete``.
 
         Where another follows, that is what is out now; of what follows a failure, nothing was begun.
@@ -242,7 +242,7 @@ class WorkManager:
             self._unlock(batch)
             return []
         shards = self._returned(batch)
-        given_up: list[GivenUp] = []
+        given_up: list[FailedRecord] = []
         first = 0
         for shard, records in batch.runs:
             shards.give_back(shard, [record for each in batch.rest for record in each.records])
@@ -256,7 +256,7 @@ class WorkManager:
         """Take back a batch that was not begun, and what follows it, because its partition is about to go."""
         self._unlock(batch)
 
-    def fail(self, batch: Batch, now: float, error: Exception) -> list[GivenUp]:
+    def fail(self, batch: Batch, now: float, error: Exception) -> list[FailedRecord]:
         """Take back a batch that failed as a whole, as ``release`` does.
 
         Which record of several is to blame is unknown: they are tried again one by one, and this try does not count.
@@ -392,14 +392,14 @@ class WorkManager:
         shard: Shard,
         failed: Sequence[tuple[ConsumedRecord, Exception]],
         now: float,
-        given_up: list[GivenUp],
+        given_up: list[FailedRecord],
     ) -> list[ConsumedRecord]:
         """Queue again what is to be tried again; what is not joins ``given_up``."""
         kept, due, last = [], now, None
         for record, error in failed:
             delay = self._options.retry.after(record.attempt, error)
             if delay is None:
-                given_up.append(GivenUp(record, error))
+                given_up.append(FailedRecord(record, error))
             else:
                 kept.append(record._replace(attempt=record.attempt + 1))
                 due, last = max(due, now + delay), last or error

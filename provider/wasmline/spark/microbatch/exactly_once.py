@@ -20,15 +20,15 @@ from pyspark.sql.functions import expr
 from wasmline.consumer.backends.kafka import LazyOffsetStore, require_exactly_once
 from wasmline.control import DriverClaim
 from wasmline.errors import InvalidJob, JobError
-from wasmline.job_offsets.batch_transactions import BatchTransactions
+from wasmline.job_offsets.committed_offsets import ensure_committed_offsets, reset_offsets, stable_offsets
+from wasmline.job_offsets.exactly_once_batch import CommittedRange, OffsetRange, process_and_commit
 from wasmline.job_offsets.group_offsets import progress_lost, require_committed
-from wasmline.job_offsets.initial_offsets import ensure_committed_offsets, reset_offsets, stable_offsets
 from wasmline.job_offsets.offset_renewal import OffsetRenewer, renew_offsets
-from wasmline.job_offsets.run_plan import RunPlan, may_have
-from wasmline.job_offsets.transactional_batch import CommittedRange, OffsetRange, process_and_commit
+from wasmline.job_offsets.shard_transactions import BatchTransactions
+from wasmline.job_offsets.start_offsets import RunPlan, is_possible_offset
 from wasmline.jobs import JobSpec
 from wasmline.kafka import ConsumerGroups, KafkaConfig
-from wasmline.pipeline import BatchStats, TransformPipeline
+from wasmline.pipeline import BatchStats, TransformRunner
 from wasmline.records import TopicPartition
 from wasmline.spark.microbatch.task import PLACED_COLUMNS, TransformTask, record_batch, warm_instance
 from wasmline.transactional_ids import VIRTUAL_SHARDS, virtual_shard
@@ -142,7 +142,7 @@ class TransactionalBatches:
         partitions = claim.offsets.keys() - self.left.keys()
         renew_offsets(self._config, self._job, self._topic, partitions, fences=True)
         found = self._stable(partitions)
-        self.left |= {partition: at for partition, at in found.items() if may_have(claim, partition, at)}
+        self.left |= {partition: at for partition, at in found.items() if is_possible_offset(claim, partition, at)}
 
     def keep(self) -> None:
         """Renew the progress if it is time and no batch is written; any thread may ask for it."""
@@ -250,7 +250,7 @@ class TransactionalTask:
     ) -> dict[int, CommittedRange]:
         tally = BatchStats()
         with warm_instance(work.deployment.spec, work.module) as instance:
-            pipeline = TransformPipeline(work.deployment, instance, tally, work.limits)
+            pipeline = TransformRunner(work.deployment, instance, tally, work.limits)
             records = (record_batch(batch) for batch in batches)
             done = process_and_commit(parts, records, self.writing.transactions(), pipeline.run_placed)
         work.tally.add(tally)
@@ -263,14 +263,18 @@ class TransactionalTask:
 _DONE = pa.schema([("partition", pa.int32()), ("found", pa.int64()), ("left", pa.int64()), ("hangs", pa.int32())])
 
 
-def planned(frame: DataFrame) -> tuple[OffsetRange, ...]:
+def planned_offset_ranges(frame: DataFrame) -> tuple[OffsetRange, ...]:
     """Return the ranges that the Kafka source planned for the tasks of a batch, which only its plan tells.
 
     The records do not: a range may end with offsets that are none, and a task without records would not know its own.
     """
     parts = []
     for task in frame._jdf.queryExecution().toRdd().partitions():
-        planned = task.inputPartition().get().offsetRange()
-        source = TopicPartition(planned.topic(), planned.partition())
-        parts.append(OffsetRange(source=source, begin=planned.fromOffset(), end=planned.untilOffset()))
+        planned_offset_ranges = task.inputPartition().get().offsetRange()
+        source = TopicPartition(planned_offset_ranges.topic(), planned_offset_ranges.partition())
+        parts.append(
+            OffsetRange(
+                source=source, begin=planned_offset_ranges.fromOffset(), end=planned_offset_ranges.untilOffset()
+            )
+        )
     return tuple(parts)

@@ -31,18 +31,18 @@ from wasmline.errors import (
     TransformError,
     WasmlineError,
 )
-from wasmline.job_offsets.run_plan import overlaps
-from wasmline.job_offsets.transactional_batch import OffsetRange
+from wasmline.job_offsets.exactly_once_batch import OffsetRange
+from wasmline.job_offsets.start_offsets import overlaps
 from wasmline.jobs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import KafkaConfig, Topics
 from wasmline.pipeline import BatchStats
 from wasmline.spark.checkpoint import checkpoint_state
 from wasmline.spark.error_parsing import cause, guest_failure, refusal
 from wasmline.spark.microbatch.exactly_once import PRODUCER_BATCH_BYTES as EXACT_BATCH_BYTES
-from wasmline.spark.microbatch.exactly_once import TransactionalBatches, planned
+from wasmline.spark.microbatch.exactly_once import TransactionalBatches, planned_offset_ranges
 from wasmline.spark.microbatch.report import MicrobatchReporter
-from wasmline.spark.microbatch.task import INPUT_COLUMNS, SINK_COLUMNS, TallyParam, TransformTask
-from wasmline.spark.stream_job import POLL_INTERVAL_S, Outgrown, StreamJob
+from wasmline.spark.microbatch.task import INPUT_COLUMNS, SINK_COLUMNS, BatchStatsParam, TransformTask
+from wasmline.spark.stream_job import POLL_INTERVAL_S, PartitionsAdded, StreamJob
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ MAX_REQUEST_BYTES = str(32 << 20)
 """The sink's own limit for a record, in bytes: high, so that the broker's limit is the one that counts."""
 
 
-def by_key(frame: DataFrame, shards: int) -> DataFrame:
+def repartition_by_key(frame: DataFrame, shards: int) -> DataFrame:
     """Return the records spread over so many tasks, those of one key in one of them.
 
     They stay in order within a key, because those of a partition are read by one task. Records without a key have none.
@@ -78,7 +78,7 @@ class MicrobatchJob(StreamJob[Deployment]):
     def __init__(self, spark: SparkSession, config: KafkaConfig, job: JobSpec, stream: StreamSpec) -> None:
         super().__init__(spark, config, job, stream)
         self._kafka = {f"kafka.{name}": value for name, value in config.java().items()}
-        self._tally = spark.sparkContext.accumulator(BatchStats(), TallyParam())
+        self._tally = spark.sparkContext.accumulator(BatchStats(), BatchStatsParam())
         self._failure: WasmlineError | None = None
         self._paused = threading.Event()
         self._exact = None if self._is_plain else TransactionalBatches(config, job)
@@ -90,7 +90,7 @@ class MicrobatchJob(StreamJob[Deployment]):
     def _batch(self, frame: DataFrame, batch_id: int) -> None:
         """Run one batch; Spark calls this on a thread of its own and commits the batch when it returns."""
         try:
-            parts = planned(frame)
+            parts = planned_offset_ranges(frame)
             self._tally.value = BatchStats()
             self._began_ms = now_ms()
             deployment = self._choose(parts)
@@ -116,11 +116,11 @@ class MicrobatchJob(StreamJob[Deployment]):
         shards = self._stream.shards
         try:
             if self._exact is None:
-                self._write(frame if shards is None else by_key(frame, shards), task, batch_bytes)
+                self._write(frame if shards is None else repartition_by_key(frame, shards), task, batch_bytes)
             elif shards is None:
                 self._exact.write(frame, parts, task, batch_bytes)
             else:
-                self._exact.write_sharded(by_key(frame, shards), parts, task, batch_bytes)
+                self._exact.write_sharded(repartition_by_key(frame, shards), parts, task, batch_bytes)
         except ProgressLost as error:
             self._failure = error
             raise
@@ -268,7 +268,7 @@ class MicrobatchJob(StreamJob[Deployment]):
         if self._stopping.is_set() and _Stopped.__name__ in text:
             return
         if self._is_outgrown():
-            raise Outgrown from exception
+            raise PartitionsAdded from exception
         deployment = self._claimed.deployment
         assert deployment is not None
         self._claims.claim(replace(self._claimed, batch_id=-1))

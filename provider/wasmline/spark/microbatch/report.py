@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from wasmline.clock import now_ms
-from wasmline.control import Deployment, JobLog, StatusTopic
+from wasmline.control import Deployment, JobTopic, StatusTopic
 from wasmline.documents import plain
 from wasmline.errors import KafkaError
 from wasmline.jobs import BatchReport, JobReport, JobSpec, JobState, StreamTotals
@@ -43,7 +43,7 @@ class MicrobatchReporter:
         config: KafkaConfig,
         job: JobSpec,
         deployment: Deployment,
-        jobs: JobLog,
+        jobs: JobTopic,
         status: StatusTopic,
         *,
         begins: Mapping[int, int],

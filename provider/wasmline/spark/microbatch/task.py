@@ -13,7 +13,7 @@ from pyspark import Accumulator, AccumulatorParam, Broadcast
 
 from wasmline.control import Deployment, DeploymentSpec
 from wasmline.documents import encode
-from wasmline.pipeline import BatchStats, TransformPipeline
+from wasmline.pipeline import BatchStats, TransformRunner
 from wasmline.pipeline.record_sizes import Limits
 from wasmline.records import HEADERS, RECORD_SCHEMA
 from wasmline.wasm import TransformInstance, TransformRuntime
@@ -34,7 +34,7 @@ PLACED_COLUMNS = f"{SINK_COLUMNS}, timestamp bigint, partition int, offset bigin
 _idle: dict[bytes, TransformInstance] = {}
 
 
-class TallyParam(AccumulatorParam[BatchStats]):
+class BatchStatsParam(AccumulatorParam[BatchStats]):
     """Adds up the tallies of the tasks that succeeded."""
 
     def zero(self, value: BatchStats) -> BatchStats:
@@ -61,7 +61,7 @@ class TransformTask:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         tally = BatchStats()
         with warm_instance(self.deployment.spec, self.module) as instance:
-            pipeline = TransformPipeline(self.deployment, instance, tally, self.limits)
+            pipeline = TransformRunner(self.deployment, instance, tally, self.limits)
             run = pipeline.run_placed if self.placed else pipeline.run
             for batch in batches:
                 if batch.num_rows:

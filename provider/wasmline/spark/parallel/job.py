@@ -15,13 +15,13 @@ from wasmline.consumer import ConsumerOptions
 from wasmline.control import Deployment, DriverClaim, LeaseWithdrawal
 from wasmline.documents import plain
 from wasmline.errors import InvalidJob, JobFailed, KafkaError
-from wasmline.job_offsets.end_offsets import CatchUpTarget, snapshot_end_offsets
-from wasmline.job_offsets.initial_offsets import reset_offsets
+from wasmline.job_offsets.catch_up import CatchUpTarget, snapshot_end_offsets
+from wasmline.job_offsets.committed_offsets import reset_offsets
 from wasmline.jobs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import ConsumerGroups, KafkaConfig, Topics
 from wasmline.leases.lease import lease_name
 from wasmline.leases.lease_planner import PlannerConfig, require_task_limit
-from wasmline.leases.manual_assignment import probe_cluster
+from wasmline.leases.manual_backend import probe_cluster
 from wasmline.records import TopicPartition
 from wasmline.spark.error_parsing import cause, refusal
 from wasmline.spark.parallel.lease_source import PLANNER_CONFIG, TRANSFORM, LeaseSource

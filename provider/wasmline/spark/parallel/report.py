@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Literal
 
 from wasmline.clock import now_ms
-from wasmline.control import Deployment, JobLog, PartitionTotals, StatusTopic
+from wasmline.control import Deployment, JobTopic, PartitionTotals, StatusTopic
 from wasmline.documents import plain
 from wasmline.errors import KafkaError
 from wasmline.jobs import JobReport, JobSpec, JobState, StreamTotals
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 class LeaseReporter:
     """Follows the partition statuses of one run, which begin at nought. For one thread."""
 
-    def __init__(self, job: JobSpec, topic: str, jobs: JobLog, status: StatusTopic) -> None:
+    def __init__(self, job: JobSpec, topic: str, jobs: JobTopic, status: StatusTopic) -> None:
         self._job = job
         self._topic = topic
         self._jobs = jobs

@@ -16,7 +16,7 @@ import wasmtime
 
 from wasmline.cache_folder import CacheFolder, cache_root
 from wasmline.wasm.compilation.cache_key import CACHE_KEY
-from wasmline.wasm.compilation.sandboxed_compile import compile_transform
+from wasmline.wasm.compilation.compiler import compile_transform
 from wasmline.wasm.engine import new_engine
 
 _log = logging.getLogger(__name__)

@@ -17,8 +17,8 @@ import wasmtime
 from wasmline.errors import InvalidModule
 from wasmline.wasm.abi import TRANSFORM
 from wasmline.wasm.binary.call_rewriting import rewrite_calls
-from wasmline.wasm.binary.function_names import shorten_names
 from wasmline.wasm.binary.module_types import Declarations, declarations
+from wasmline.wasm.binary.name_section import truncate_names
 from wasmline.wasm.binary.reader import (
     CODE,
     CUSTOM,
@@ -66,7 +66,7 @@ def link_shim(wasm: bytes) -> bytes:
     guest_sections[EXPORT] = _renamed(guest_sections[EXPORT])
     validate(_module(guest_sections, guest, stub_module))
     return _module(guest_sections, guest, shim_module) + b"".join(
-        _section(CUSTOM, names) for names in (*shorten_names(name_sections(wasm)), *name_sections(shim_module))
+        _section(CUSTOM, names) for names in (*truncate_names(name_sections(wasm)), *name_sections(shim_module))
     )
 
 

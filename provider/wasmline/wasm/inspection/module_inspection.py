@@ -24,7 +24,7 @@ from wasmline.wasm.limits import PAGE, ResourceLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Item:
+class ImportOrExport:
     """An import, or an export, which has no ``module``. ``type`` is in words: ``(i32, i32) -> i32``, ``17 pages``."""
 
     module: str | None
@@ -64,8 +64,8 @@ class Inspection:
     memory: MemorySize | None
     functions: int
     start_section: bool
-    imports: tuple[Item, ...]
-    exports: tuple[Item, ...]
+    imports: tuple[ImportOrExport, ...]
+    exports: tuple[ImportOrExport, ...]
     wasmline: Compatibility
     redpanda: Compatibility
 
@@ -119,8 +119,8 @@ def _memory(declared: Declarations) -> MemorySize | None:
     return None
 
 
-def _item(item: Import | Export, module: str | None) -> Item:
-    return Item(module=module, name=item.name, kind=_kind(item.type), type=str(item.type))
+def _item(item: Import | Export, module: str | None) -> ImportOrExport:
+    return ImportOrExport(module=module, name=item.name, kind=_kind(item.type), type=str(item.type))
 
 
 def _kind(kind: Kind) -> str:

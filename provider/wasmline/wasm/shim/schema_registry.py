@@ -7,7 +7,7 @@ subject, word for word, gives its id, as in a registry.
 from __future__ import annotations
 
 from wasmline.wasm.abi import FUNCTIONS, SCHEMA_REGISTRY
-from wasmline.wasm.schemas import ROW
+from wasmline.wasm.registry_schemas import ROW
 from wasmline.wasm.shim.wat import get, require_guest_range
 
 NOT_ENABLED = -1

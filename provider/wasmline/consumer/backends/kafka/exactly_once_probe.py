@@ -12,8 +12,8 @@ from wasmline.consumer.backends.kafka.lazy_offset_store import LazyOffsetStore
 from wasmline.consumer.backends.kafka.transaction_settings import OPEN_TIMEOUT_S, PRODUCER_SETTINGS
 from wasmline.errors import NotAuthorized, UnsafeBroker
 from wasmline.kafka.config import KafkaConfig
-from wasmline.kafka.error_mapping import mapped
-from wasmline.kafka.transactional_producer import fence
+from wasmline.kafka.error_mapping import translate_errors
+from wasmline.kafka.transactional_producer import create_fencing_producer
 from wasmline.records import CommittedOffset, TopicPartition
 
 SLOW_STABLE_READ_S = 0.3
@@ -45,11 +45,11 @@ def probe_exactly_once(
     if not exact.keeps_metadata:
         raise UnsafeBroker("offset maps cannot be kept, and without them what finished out of order would run again")
     name = f"{prefix}.self-test.{uuid.uuid4().hex}"
-    with mapped(config.bootstrap_servers):
+    with translate_errors(config.bootstrap_servers):
         settings = {"group.id": name, "enable.auto.commit": "false", "isolation.level": "read_committed"}
         reader = Consumer(config.client(**settings))
         try:
-            writer = fence(config, name, PRODUCER_SETTINGS, time.monotonic() + OPEN_TIMEOUT_S)
+            writer = create_fencing_producer(config, name, PRODUCER_SETTINGS, time.monotonic() + OPEN_TIMEOUT_S)
             exact.committed(reader, [partition], OPEN_TIMEOUT_S)  # the first read of a group waits for its coordinator
             writer.begin_transaction()
             exact.send_offsets(

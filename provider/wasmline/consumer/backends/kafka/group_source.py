@@ -23,15 +23,15 @@ from confluent_kafka import (
     Message,
 )
 
-from wasmline.consumer.backends.base import Listener
+from wasmline.consumer.backends.base import RebalanceListener
 from wasmline.consumer.backends.kafka.lazy_offset_store import LazyOffsetStore
-from wasmline.consumer.backends.kafka.stable_reads import stable_read
+from wasmline.consumer.backends.kafka.stable_offset_fetch import stable_read
 from wasmline.consumer.options import ConsumerOptions
 from wasmline.consumer.records import ConsumedRecord, Headers
 from wasmline.errors import CommitFailed, MetadataTooLarge
-from wasmline.kafka import librdkafka
+from wasmline.kafka import librdkafka_ctypes
 from wasmline.kafka.config import KafkaConfig
-from wasmline.kafka.error_mapping import mapped
+from wasmline.kafka.error_mapping import translate_errors
 from wasmline.kafka.topics import Topics
 from wasmline.records import CommittedOffset, TopicPartition
 from wasmline.transactional_ids import transactional_id
@@ -136,7 +136,7 @@ class GroupSource:
         )
         self._opened: Consumer | None = None
         self._joins = self._has_joined = False
-        self._listener: Listener | None = None
+        self._listener: RebalanceListener | None = None
         self._stranded: set[TopicPartition] = set()
         """What the client fetches no more, because its log does not have the next offset."""
 
@@ -144,11 +144,11 @@ class GroupSource:
     def consumer(self) -> Consumer:
         """The client, which is made at the first use."""
         if self._opened is None:
-            with mapped(self._config.bootstrap_servers):
+            with translate_errors(self._config.bootstrap_servers):
                 self._opened = Consumer(self._settings)
         return self._opened
 
-    def open(self, listener: Listener) -> None:
+    def open(self, listener: RebalanceListener) -> None:
         topics = Topics(self._config)
         for topic in self._topics:
             if not topic.startswith("^"):
@@ -165,11 +165,11 @@ class GroupSource:
             listener.lost([TopicPartition(each.topic, each.partition) for each in lost])
 
         self._joins, self._listener = True, listener
-        with mapped(self._config.bootstrap_servers):
+        with translate_errors(self._config.bootstrap_servers):
             self.consumer.subscribe(list(self._topics), on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
 
     def poll(self, limit: int, timeout: float) -> Sequence[ConsumedRecord]:
-        with mapped(self._config.bootstrap_servers):
+        with translate_errors(self._config.bootstrap_servers):
             # ``consume`` with a time-out would wait until it has all it may return.
             first = self.consumer.poll(timeout) if timeout > 0 else None
             messages = self.consumer.consume(limit - (first is not None), 0)
@@ -178,15 +178,15 @@ class GroupSource:
             return [_record(each) for each in polled if self._is_record(each)]
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
-        with mapped(self._config.bootstrap_servers):
+        with translate_errors(self._config.bootstrap_servers):
             self.consumer.pause(topic_partitions(partitions))
 
     def resume(self, partitions: Collection[TopicPartition]) -> None:
-        with mapped(self._config.bootstrap_servers):
+        with translate_errors(self._config.bootstrap_servers):
             self.consumer.resume(topic_partitions(partitions))
 
     def seek(self, offsets: Mapping[TopicPartition, int]) -> None:
-        with mapped(self._config.bootstrap_servers):
+        with translate_errors(self._config.bootstrap_servers):
             for partition, offset in offsets.items():
                 place = confluent_kafka.TopicPartition(*partition, offset)
                 if partition in self._stranded or not self._has_sought(place):
@@ -197,15 +197,15 @@ class GroupSource:
         if not partitions:
             return {}
         ids = {self.transactional_id(partition) for partition in partitions}
-        with mapped(self._config.bootstrap_servers):
+        with translate_errors(self._config.bootstrap_servers):
             read = partial(self._offset_store.on(next(iter(partitions))).committed, self.consumer, partitions)
             return stable_read(self._config, self.group, ids, read, time.monotonic() + REQUEST_TIMEOUT_S)
 
-    def begins(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def beginning_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         if not partitions:
             return {}
         asked = self._places(dict.fromkeys(partitions, OFFSET_BEGINNING))
-        with mapped(self._config.bootstrap_servers):
+        with translate_errors(self._config.bootstrap_servers):
             # ListOffsets takes the number that stands for a log's beginning in the place of a timestamp.
             found = self.consumer.offsets_for_times(asked, timeout=REQUEST_TIMEOUT_S)
             for each in found:
@@ -213,16 +213,16 @@ class GroupSource:
                     raise KafkaException(each.error)
         return {TopicPartition(each.topic, each.partition): each.offset for each in found}
 
-    def ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         ends = {}
-        with mapped(self._config.bootstrap_servers):
+        with translate_errors(self._config.bootstrap_servers):
             for partition in partitions:
                 _, ends[partition] = self.consumer.get_watermark_offsets(
                     confluent_kafka.TopicPartition(*partition), timeout=REQUEST_TIMEOUT_S
                 )
         return ends
 
-    def known_ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def cached_end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         ends = {}
         for partition in partitions:
             known = self.consumer.get_watermark_offsets(confluent_kafka.TopicPartition(*partition), cached=True)
@@ -235,7 +235,7 @@ class GroupSource:
         gone = CommitFailed("a topic is gone, and what else there is was committed")
         codes = {**dict.fromkeys(REBALANCED_CODES, moved_on), **dict.fromkeys(PARTITION_GONE_CODES, gone)}
         codes |= dict.fromkeys(METADATA_TOO_LARGE_CODES, too_large(offsets))
-        with mapped(self._config.bootstrap_servers, codes):
+        with translate_errors(self._config.bootstrap_servers, codes):
             self._offset_store.on(next(iter(offsets))).commit(self.consumer, offsets, REQUEST_TIMEOUT_S)
 
     def transactional_id(self, partition: TopicPartition) -> str:
@@ -247,7 +247,7 @@ class GroupSource:
             return
         if self._joins:
             self._leave(self._opened)
-        librdkafka.close(self._opened)
+        librdkafka_ctypes.close(self._opened)
 
     def _leave(self, consumer: Consumer) -> None:
         """Leave the group, and wait until the broker knows.
@@ -281,7 +281,7 @@ class GroupSource:
         logger.warning("%s", error.str())
         return False
 
-    def _out_of_range(self, listener: Listener, message: Message, truncated: re.Match[str] | None) -> None:
+    def _out_of_range(self, listener: RebalanceListener, message: Message, truncated: re.Match[str] | None) -> None:
         partition = TopicPartition(message.topic() or "", message.partition() or 0)
         offset = message.offset()
         self._stranded.add(partition)
@@ -322,7 +322,7 @@ class GroupSource:
             for partition, begin in begins.items()
         ]
 
-    def _assign(self, listener: Listener, partitions: Collection[TopicPartition]) -> None:
+    def _assign(self, listener: RebalanceListener, partitions: Collection[TopicPartition]) -> None:
         starts = listener.assigned(partitions)
         self._stranded.difference_update(partitions)
         wanted = self._places({partition: starts.get(partition, PLACEHOLDER_OFFSET) for partition in partitions})

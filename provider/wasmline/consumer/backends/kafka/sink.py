@@ -9,12 +9,12 @@ from functools import cached_property
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from wasmline.consumer.backends.kafka.producer_batch_limit import ProducerBatchLimiter
+from wasmline.consumer.backends.kafka.topic_limits import ProducerBatchLimiter
 from wasmline.consumer.records import Output
 from wasmline.errors import OutputRefused, WasmlineError
 from wasmline.kafka.config import KafkaConfig
-from wasmline.kafka.error_mapping import mapped
-from wasmline.kafka.producer import ANY_PARTITION, BACK_PRESSURE_WAIT_S, missing_topic, offer, producer
+from wasmline.kafka.error_mapping import translate_errors
+from wasmline.kafka.producer import ANY_PARTITION, BACK_PRESSURE_WAIT_S, missing_topic, producer, try_enqueue
 
 BATCH_ERROR_CODES = (KafkaError.INVALID_TIMESTAMP, KafkaError.INVALID_RECORD, KafkaError._INVALID_DIFFERENT_RECORD)
 """What all records of a batch may be refused with because of one of them."""
@@ -38,7 +38,7 @@ def _offer(client: Producer, output: Output, on_delivery: Callable[[KafkaError |
     """Hand an output to the client, and say whether its queue had room. Raises as ``produce`` does."""
     try:
         record = (output.key, output.value, list(output.headers), output.timestamp)
-        return offer(
+        return try_enqueue(
             client, output.topic, record, on_delivery, ANY_PARTITION if output.partition is None else output.partition
         )
     except (TypeError, ValueError) as error:
@@ -62,7 +62,7 @@ def delivery_failure(config: KafkaConfig, topic: str, error: KafkaError, *, with
         return refused
     servers = config.bootstrap_servers
     try:
-        with mapped(servers, missing_topic(topic, servers)):
+        with translate_errors(servers, missing_topic(topic, servers)):
             raise KafkaException(error)
     except WasmlineError as ours:
         return ours

@@ -19,12 +19,12 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from wasmline.background_call import BackgroundCall
 from wasmline.consumer.backends.kafka.exactly_once_probe import require_exactly_once
+from wasmline.consumer.backends.kafka.file_descriptor_check import require_file_descriptors
 from wasmline.consumer.backends.kafka.group_source import METADATA_TOO_LARGE_CODES, GroupSource, too_large
 from wasmline.consumer.backends.kafka.lazy_offset_store import LazyOffsetStore
-from wasmline.consumer.backends.kafka.open_file_limit import require_file_descriptors
-from wasmline.consumer.backends.kafka.producer_batch_limit import ProducerBatchLimiter
 from wasmline.consumer.backends.kafka.sink import delivery_failure, produce
-from wasmline.consumer.backends.kafka.stable_reads import end_on_outputs, stable_read
+from wasmline.consumer.backends.kafka.stable_offset_fetch import end_on_outputs, stable_read
+from wasmline.consumer.backends.kafka.topic_limits import ProducerBatchLimiter
 from wasmline.consumer.backends.kafka.transaction_settings import OPEN_TIMEOUT_S, PRODUCER_SETTINGS
 from wasmline.consumer.records import Output
 from wasmline.errors import (
@@ -36,7 +36,7 @@ from wasmline.errors import (
     WasmlineError,
 )
 from wasmline.kafka.config import KafkaConfig
-from wasmline.kafka.error_mapping import mapped
+from wasmline.kafka.error_mapping import translate_errors
 from wasmline.kafka.transactional_producer import FENCED_CODES, init_transactions, retry, transactional_producer
 from wasmline.records import CommittedOffset, TopicPartition, partition_names
 from wasmline.transactional_ids import transactional_id
@@ -136,7 +136,7 @@ class KafkaTransactions:
             for partition, at in list(self._claims[name].progress.items())
         }
         deadline = time.monotonic() + OPEN_TIMEOUT_S
-        with mapped(self._config.bootstrap_servers):
+        with translate_errors(self._config.bootstrap_servers):
             clients = _each(names, lambda name: self._fence(name, deadline))
             found = self._read([*partitions, *shared], shared, deadline)
         claims = {name: ProducerClaim(client, {}) for name, client in clients.items()}
@@ -146,7 +146,7 @@ class KafkaTransactions:
 
     def begin(self, work: CommitContents) -> Callable[[], Mapping[TopicPartition, WasmlineError]]:
         # In another thread the client does not answer this while the owner is in a callback of the assignment.
-        with mapped(self._config.bootstrap_servers):
+        with translate_errors(self._config.bootstrap_servers):
             member = self._source.consumer.consumer_group_metadata()
         transactions: dict[str, dict[TopicPartition, PartitionResult]] = defaultdict(dict)
         for partition, each in work.items():
@@ -227,7 +227,7 @@ class KafkaTransactions:
                 f"{partition_names(work)} cannot be written before all that shares its producer is opened anew"
             )
         try:
-            with mapped(self._config.bootstrap_servers):
+            with translate_errors(self._config.bootstrap_servers):
                 self._look_after_disconnect(name, claim)
                 client = claim.client or self._replaced(name, claim, deadline)
         except WasmlineError as failure:
@@ -283,7 +283,7 @@ class KafkaTransactions:
         outputs = [output for outputs, _ in work.values() for output in outputs]
         offsets = {partition: progress for partition, (_, progress) in work.items()}
         try:
-            with mapped(self._config.bootstrap_servers, dict.fromkeys(FENCED_CODES, _fenced(work))):
+            with translate_errors(self._config.bootstrap_servers, dict.fromkeys(FENCED_CODES, _fenced(work))):
                 client.begin_transaction()
                 try:
                     # The offsets are on their way while the outputs are handed over: it is the end that joins them.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from threading import Condition
 
 from wasmline.consumer.backends.memory.group import Group, Member
-from wasmline.consumer.backends.memory.output_bytes import serialized
+from wasmline.consumer.backends.memory.output_serializer import serialized
 from wasmline.consumer.backends.memory.partition_log import Log, Transaction
 from wasmline.consumer.backends.memory.partitioner import partition_of
 from wasmline.consumer.records import ConsumedRecord, Output

@@ -13,7 +13,7 @@ from wasmline.consumer.records import Output
 OFFSET = attrgetter("offset")
 
 
-class Fate(enum.Enum):
+class TransactionOutcome(enum.Enum):
     """What becomes of a transaction."""
 
     OPEN = "open"
@@ -27,18 +27,18 @@ class Transaction:
     __slots__ = ("fate", "logs")
 
     def __init__(self) -> None:
-        self.fate = Fate.OPEN
+        self.fate = TransactionOutcome.OPEN
         self.logs: dict[Log, int] = {}
         """Where it wrote, and the first of its offsets there."""
 
-    def end(self, fate: Fate) -> None:
+    def end(self, fate: TransactionOutcome) -> None:
         """Decide the transaction, with a marker in each of its logs."""
         self.fate = fate
         for log in self.logs:
             log.mark()
 
 
-class Entry(NamedTuple):
+class LogEntry(NamedTuple):
     """A place in the log. ``output`` is None where a transaction's marker stands; ``timestamp`` is in milliseconds."""
 
     offset: int
@@ -55,13 +55,13 @@ class Log:
         self.end = 0
         self.truncations: list[int] = []
         """Where the log was cut, each time that it was."""
-        self._entries: list[Entry] = []
+        self._entries: list[LogEntry] = []
         self._transactions: set[Transaction] = set()
 
     @property
     def stable(self) -> int:
         """Where a read_committed reader has to stop: at the first record of an open transaction, or at the end."""
-        self._transactions = {each for each in self._transactions if each.fate is Fate.OPEN}
+        self._transactions = {each for each in self._transactions if each.fate is TransactionOutcome.OPEN}
         return min((each.logs[self] for each in self._transactions), default=self.end)
 
     def append(self, output: Output, timestamp: int, transaction: Transaction | None = None) -> int:
@@ -92,22 +92,22 @@ class Log:
         self.start = min(self.start, end)
         del self._entries[self._place(end) :]
 
-    def read(self, position: int, limit: int, *, committed: bool) -> tuple[list[Entry], int]:
+    def read(self, position: int, limit: int, *, committed: bool) -> tuple[list[LogEntry], int]:
         """Return up to ``limit`` records from ``position`` on, and where to go on; ``committed`` as read_committed."""
         end = self.stable if committed else self.end
-        found: list[Entry] = []
+        found: list[LogEntry] = []
         for entry in self._entries[self._place(position) :]:
             if entry.offset >= end:
                 break
             if len(found) == limit:
                 return found, entry.offset
-            aborted = entry.transaction is not None and entry.transaction.fate is Fate.ABORTED
+            aborted = entry.transaction is not None and entry.transaction.fate is TransactionOutcome.ABORTED
             if entry.output is not None and not (committed and aborted):
                 found.append(entry)
         return found, max(position, end)
 
     def _add(self, output: Output | None, timestamp: int, transaction: Transaction | None) -> int:
-        self._entries.append(Entry(self.end, output, timestamp, transaction))
+        self._entries.append(LogEntry(self.end, output, timestamp, transaction))
         self.end += 1
         return self.end - 1
 

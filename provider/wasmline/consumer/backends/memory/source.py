@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping, Sequence
 
-from wasmline.consumer.backends.base import Listener
+from wasmline.consumer.backends.base import RebalanceListener
 from wasmline.consumer.backends.memory.cluster import MemoryCluster
 from wasmline.consumer.backends.memory.group import Member
 from wasmline.consumer.options import ConsumerOptions
@@ -32,7 +32,7 @@ class MemorySource:
         self._group = options.group_id
         self._reset = options.kafka.get("auto.offset.reset", "earliest")
         self._committed_only = options.kafka.get("isolation.level", "read_committed") == "read_committed"
-        self._listener: Listener | None = None
+        self._listener: RebalanceListener | None = None
         self._positions: dict[TopicPartition, int] = {}
         """By partition, in the order in which they are served."""
         self._paused: set[TopicPartition] = set()
@@ -40,7 +40,7 @@ class MemorySource:
         self._truncations: dict[TopicPartition, int] = {}
         """How many truncations of each log this member has taken note of."""
 
-    def open(self, listener: Listener) -> None:
+    def open(self, listener: RebalanceListener) -> None:
         with self._cluster.change():
             self._cluster.reach()
             for topic in self.member.topics:
@@ -92,17 +92,17 @@ class MemorySource:
                 raise BrokerUnavailable(text, bootstrap_servers="memory")
             return {each: group.committed[each] for each in partitions if each in group.committed}
 
-    def begins(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def beginning_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         with self._cluster.changed:
             self._cluster.reach()
             return {partition: self._cluster.log(partition).start for partition in partitions}
 
-    def ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         with self._cluster.changed:
             self._cluster.reach()
             return {partition: self._end(partition) for partition in partitions}
 
-    def known_ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def cached_end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         return {partition: self._ends[partition] for partition in partitions if partition in self._ends}
 
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
@@ -157,7 +157,7 @@ class MemorySource:
             self._ends.pop(partition, None)
             self._paused.discard(partition)
 
-    def _take_over(self, listener: Listener, partitions: Collection[TopicPartition]) -> None:
+    def _take_over(self, listener: RebalanceListener, partitions: Collection[TopicPartition]) -> None:
         starts = listener.assigned(partitions)
         with self._cluster.changed:
             for partition in partitions:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from wasmline.consumer.backends.memory.cluster import MemoryCluster
 from wasmline.consumer.backends.memory.group import Group, Member
-from wasmline.consumer.backends.memory.partition_log import Fate, Transaction
+from wasmline.consumer.backends.memory.partition_log import Transaction, TransactionOutcome
 from wasmline.consumer.records import Output
 from wasmline.errors import KafkaError, ProducerFenced
 from wasmline.records import CommittedOffset, TopicPartition
@@ -33,7 +33,7 @@ class MemoryTransactionalProducer:
             cluster.reach()
             before = cluster.writers.get(transactional_id)
             if isinstance(before, MemoryTransactionalProducer):
-                before._end(Fate.ABORTED)
+                before._end(TransactionOutcome.ABORTED)
             cluster.writers[transactional_id] = self
 
     def write(self, output: Output) -> tuple[TopicPartition, int]:
@@ -62,13 +62,13 @@ class MemoryTransactionalProducer:
             self._begun()
             for group, partition, committed in self._offsets:
                 group.record({partition: committed})
-            self._end(Fate.COMMITTED)
+            self._end(TransactionOutcome.COMMITTED)
 
     def abort(self) -> None:
         """Let readers have none of it."""
         with self._cluster.change():
             self._begun()
-            self._end(Fate.ABORTED)
+            self._end(TransactionOutcome.ABORTED)
 
     @property
     def is_open(self) -> bool:
@@ -78,7 +78,7 @@ class MemoryTransactionalProducer:
     def time_out(self) -> None:
         """Abort what is open, and let this writer write nothing any more."""
         with self._cluster.change():
-            self._end(Fate.ABORTED)
+            self._end(TransactionOutcome.ABORTED)
             self._cluster.writers[self._id] = None
 
     def _begun(self) -> Transaction:
@@ -91,7 +91,7 @@ class MemoryTransactionalProducer:
             self.used_at = time.time()
         return self._transaction
 
-    def _end(self, fate: Fate) -> None:
+    def _end(self, fate: TransactionOutcome) -> None:
         self.used_at = time.time()
         if self._transaction is not None:
             self._transaction.end(fate)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from wasmline.consumer.backends.kafka import PRODUCER_SETTINGS, REQUEST_TIMEOUT_S
-from wasmline.job_offsets.batch_transactions import BatchTransactions
 from wasmline.job_offsets.group_offsets import GroupOffsets, progress_lost
+from wasmline.job_offsets.shard_transactions import BatchTransactions
 from wasmline.jobs import JobSpec, stream_of
 from wasmline.kafka import ConsumerGroups, KafkaConfig, Topics
 from wasmline.records import CommittedOffset, TopicPartition

@@ -41,7 +41,7 @@ PLACED_SCHEMA = pa.schema(
 """The same, with the time (Unix milliseconds) and the place of the input record that each came from."""
 
 
-class TransformPipeline:
+class TransformRunner:
     """Runs batches of one input topic through one instance.
 
     ``run`` yields the outputs of a batch in input order and then its dead letters in input order; where the outputs are

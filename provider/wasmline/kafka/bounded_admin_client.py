@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 from wasmline.errors import BrokerUnavailable, WasmlineError
 from wasmline.errors import KafkaError as KafkaFailed
 from wasmline.kafka.config import KafkaConfig
-from wasmline.kafka.error_mapping import mapped
+from wasmline.kafka.error_mapping import translate_errors
 
 T = TypeVar("T")
 
@@ -60,7 +60,7 @@ class BoundedAdminClient:
         deadline = time.monotonic() + limit
         while True:
             try:
-                with mapped(self.servers, codes):
+                with translate_errors(self.servers, codes):
                     return answer.result(POLL_INTERVAL_S)
             except BrokerUnavailable as error:
                 if error not in (codes or {}).values() and (trouble := self._trouble()):
@@ -119,7 +119,7 @@ class BoundedAdminClient:
 
         def ask(codes: Codes) -> list[int]:
             try:
-                with mapped(self.servers, codes):
+                with translate_errors(self.servers, codes):
                     found = sorted(self.client.list_topics(timeout=self.attempt).brokers)
             except BrokerUnavailable:
                 self._passing_trouble()
@@ -131,7 +131,7 @@ class BoundedAdminClient:
         return self.settled(ask, (KafkaError._PARTIAL,), f"no broker of {self.servers} is ready", learns=True)
 
     def _connect(self) -> AdminClient:
-        with mapped(self.servers):
+        with translate_errors(self.servers):
             # The list's own method and not one of ours: no cycle keeps the client's threads alive after us.
             return AdminClient(self._config.client(error_cb=self._troubles.append))
 

@@ -1,6 +1,6 @@
 """Supervises one spark-submit.
 
-``python -m wasmline.spark.submit_supervisor --job J --run R --log FILE -- spark-submit …``
+``python -m wasmline.spark.submit_wrapper --job J --run R --log FILE -- spark-submit …``
 
 It outlives the task that started it. If the command ends without a final report (Spark is missing, the JVM was killed,
 the machine ran out of memory), it writes one, so that nobody waits for a driver that is gone.
@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from wasmline.control import JobLog
+from wasmline.control import JobTopic
 from wasmline.jobs import JobReport, JobState
 from wasmline.kafka import KafkaConfig
 
@@ -36,7 +36,7 @@ def supervise(config: KafkaConfig, job: str, run: str, command: list[str], log: 
         except OSError as error:
             output.write(f"{command[0]}: {error}\n".encode())
             status = 127
-    jobs = JobLog(config)
+    jobs = JobTopic(config)
     try:
         report = jobs.report(job, run)
         if report is None or not report.state.final:

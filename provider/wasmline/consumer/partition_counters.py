@@ -10,7 +10,7 @@ from wasmline.consumer.records import Output
 
 
 @dataclass(slots=True)
-class PartitionCounts:
+class PartitionCounters:
     """What was done on a partition since the consumer began, whether or not it is committed yet.
 
     ``records`` are those that will not be tried again, ``outputs`` what was made of them, ``dead_letters`` among them

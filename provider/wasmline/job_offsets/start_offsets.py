@@ -89,18 +89,18 @@ def plan_run(
     folder = f"{job.storage}/checkpoints/{job.job}/{topic.id}"
     if stream.mode == "parallel":
         folder += "-parallel"
-    if last is None or not last.checkpoint or not is_about(last, topic):
+    if last is None or not last.checkpoint or not matches_topic(last, topic):
         offsets = _first(last, committed, topic, stream)
         # Where the group already is, it may have an offset map, and that is about the old topic.
         corrections = dict(offsets) if _is_anew(last, topic) else _differing(offsets, committed)
         return RunPlan(checkpoint=folder, offsets=offsets, corrections=corrections)
-    if is_plain(last):
+    if claim_is_authoritative(last):
         known = _claimed(last, checkpoint, committed, topic, job)
         offsets = known if stream.fail_on_moved_progress else {**known, **committed}
         is_moved = offsets != known
     else:
         offsets = _kept(last, committed, topic, job)
-        moved = [each for each, offset in offsets.items() if not may_have(last, each, offset)]
+        moved = [each for each, offset in offsets.items() if not is_possible_offset(last, each, offset)]
         is_moved = bool(moved)
         if is_moved and stream.fail_on_moved_progress:
             raise progress_lost(job.group, topic.name, moved[0], offsets[moved[0]], *_left(last, moved[0]))
@@ -118,27 +118,27 @@ def plan_run(
         offsets=offsets,
         corrections=_differing(offsets, committed),
         replayed=last if is_replayed else None,
-        late=late(last, offsets),
+        late=late_commit_offsets(last, offsets),
     )
 
 
-def is_about(claim: DriverClaim, topic: TopicState) -> bool:
+def matches_topic(claim: DriverClaim, topic: TopicState) -> bool:
     """Say whether a claim is about this very topic, and not about an older one of its name."""
     return topic.id == claim.topic_id if claim.topic_id else topic.id in claim.checkpoint
 
 
-def is_plain(claim: DriverClaim) -> bool:
+def claim_is_authoritative(claim: DriverClaim) -> bool:
     """Say whether the claim is the only record of how far its run came: micro-batches at least once."""
     return claim.mode == "microbatch" and claim.delivery == "at_least_once"
 
 
-def may_have(claim: DriverClaim, partition: int, offset: int) -> bool:
+def is_possible_offset(claim: DriverClaim, partition: int, offset: int) -> bool:
     """Say whether the group's progress may be at this offset after a claim, without anybody else having moved it."""
     left = _left(claim, partition)
     return offset in left if partition in claim.left else not left or offset >= left[0]
 
 
-def late(claim: DriverClaim, offsets: Mapping[int, int]) -> dict[int, tuple[int, ...]]:
+def late_commit_offsets(claim: DriverClaim, offsets: Mapping[int, int]) -> dict[int, tuple[int, ...]]:
     """Return where tasks of the claimed batch, or of earlier ones, may still bring the group from these offsets.
 
     A fence ends what a task has begun, and not that Spark tries the task again. One that comes to progress beyond its
@@ -161,7 +161,7 @@ def _is_in_step(checkpoint: CheckpointState, last: DriverClaim) -> bool:
     At least once, what it has planned and not done is not done. Exactly once, some partitions of that may be, whose
     records may be removed by now.
     """
-    if is_plain(last):
+    if claim_is_authoritative(last):
         return checkpoint.planned >= 0
     return checkpoint.planned == checkpoint.committed >= max(0, last.batch_id)
 

@@ -9,8 +9,8 @@ from wasmline.wasm.columns.control_block import LOG_HEADER, NO_ROW, STATIC, STDE
 from wasmline.wasm.columns.shim_memory import ShimMemory, violation
 from wasmline.wasm.context import TransformContext
 from wasmline.wasm.limits import ResourceLimits
+from wasmline.wasm.registry_schemas import lay_out
 from wasmline.wasm.result import LogLine
-from wasmline.wasm.schemas import lay_out
 
 _STDOUT = 1
 _TORN = "\n[...]\n"

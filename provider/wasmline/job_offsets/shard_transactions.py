@@ -18,9 +18,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from wasmline.consumer.backends.kafka import OPEN_TIMEOUT_S, delivery_failure, stable_read
 from wasmline.errors import BrokerUnavailable, HangingTransactionEnded, InvalidKafkaConfig, ProducerFenced
-from wasmline.kafka import librdkafka
+from wasmline.kafka import librdkafka_ctypes
 from wasmline.kafka.config import KafkaConfig
-from wasmline.kafka.error_mapping import mapped
+from wasmline.kafka.error_mapping import translate_errors
 from wasmline.kafka.offset_store import LibrdkafkaOffsetStore
 from wasmline.kafka.producer import Record, enqueue
 from wasmline.kafka.transactional_producer import (
@@ -100,7 +100,7 @@ class BatchTransactions:
             key="transaction.timeout.ms",
         )
         codes = {**dict.fromkeys(FENCED_CODES, fenced), KafkaError.INVALID_TRANSACTION_TIMEOUT: too_long}
-        with mapped(self._config.bootstrap_servers, codes):
+        with translate_errors(self._config.bootstrap_servers, codes):
             name = self._id(partitions)
             reader = self._reader = self._reader or self._make_reader()
             try:
@@ -122,7 +122,7 @@ class BatchTransactions:
         """Throw every client away."""
         self._spares.clear()
         if self._reader is not None:
-            librdkafka.close(self._reader)
+            librdkafka_ctypes.close(self._reader)
             self._reader = None
 
     def _id(self, partitions: Sequence[TopicPartition]) -> str:

@@ -21,7 +21,7 @@ PAUSE_ATTEMPTS = 5
 """Attempts while others write the same deployment."""
 
 
-class DeploymentLog:
+class DeploymentTopic:
     """The deployments of a cluster: one record per transform name, the last one counts."""
 
     def __init__(self, config: KafkaConfig) -> None:
@@ -123,7 +123,7 @@ def deploy(
     if digest != spec.digest:
         raise DigestMismatch(f"{spec.name}@{spec.version} names another module", expected=spec.digest, actual=digest)
     ModuleStore(config).put(wasm)
-    log = DeploymentLog(config)
+    log = DeploymentTopic(config)
     try:
         return log.deploy(spec, expected_generation=expected_generation)
     finally:

@@ -85,7 +85,7 @@ class LeaseWithdrawal:
     spec_version: Literal[1] = 1
 
 
-class JobLog:
+class JobTopic:
     """The orchestrator's side of the job topic."""
 
     def __init__(self, config: KafkaConfig) -> None:
@@ -228,7 +228,7 @@ class JobDriver:
         return TransactionalWriter(self._config, control_topics.JOBS, f"wasmline.job.{self._job}")
 
     def _refuse_others(self) -> None:
-        jobs = JobLog(self._config)
+        jobs = JobTopic(self._config)
         try:
             if jobs.last_batch(self._job) != self._claimed:
                 raise _fenced(self._job)
@@ -247,7 +247,7 @@ class ClaimWriter:
         self._config = config
         self._job = job
         self._name = driver
-        self._jobs = JobLog(config)
+        self._jobs = JobTopic(config)
         self._driver: JobDriver | None = None
 
     def take_over(self, claim: Callable[[DriverClaim | None], DriverClaim]) -> None:

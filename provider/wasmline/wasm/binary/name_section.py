@@ -14,7 +14,7 @@ MAX_SECTIONS_BYTES = 8 * 2**20
 _MODULE, _FUNCTIONS = 0, 1
 
 
-def shorten_names(sections: Sequence[bytes]) -> list[bytes]:
+def truncate_names(sections: Sequence[bytes]) -> list[bytes]:
     """Return the contents of name sections with the names of the module and its functions, cut where they are long.
 
     Names are no part of what a module does: what is malformed or too large is left out.

@@ -5,14 +5,14 @@ from __future__ import annotations
 from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, TopicPartition
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # public, though not in its __all__
 
-from wasmline.kafka.admin_client import BoundedAdminClient, Codes
+from wasmline.kafka.bounded_admin_client import BoundedAdminClient, Codes
 from wasmline.kafka.error_mapping import LEADERLESS_CODES
 
 UNSETTLED_CODES = (*LEADERLESS_CODES, KafkaError._NOENT)
 """_NOENT is what the client answers itself where no broker has told it of a leader."""
 
 
-def log_offsets(
+def list_offsets(
     admin: BoundedAdminClient,
     wanted: dict[TopicPartition, OffsetSpec],
     isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,

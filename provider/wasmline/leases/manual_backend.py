@@ -16,7 +16,7 @@ from typing import Any
 from confluent_kafka import Message, Producer
 
 from wasmline.background_call import BackgroundCall
-from wasmline.consumer.backends import Listener
+from wasmline.consumer.backends import RebalanceListener
 from wasmline.consumer.backends.kafka import (
     REQUEST_TIMEOUT_S,
     RESET,
@@ -36,7 +36,7 @@ from wasmline.errors import KafkaError as KafkaFailed
 from wasmline.errors import ProducerFenced, WasmlineError
 from wasmline.job_offsets.group_offsets import require_committed
 from wasmline.kafka.config import KafkaConfig
-from wasmline.kafka.error_mapping import mapped
+from wasmline.kafka.error_mapping import translate_errors
 from wasmline.kafka.offset_store import LibrdkafkaOffsetStore, OffsetsOnlyStore
 from wasmline.records import CommittedOffset, TopicPartition
 from wasmline.transactional_ids import shared_id
@@ -80,16 +80,16 @@ class PartitionAssignment:
 class ManualBackend:
     """One consumer of a share. Once somebody else has taken a partition of it over, it writes nothing any more."""
 
-    def __init__(self, options: ConsumerOptions, share: PartitionAssignment) -> None:
+    def __init__(self, options: ConsumerOptions, assignment: PartitionAssignment) -> None:
         config = KafkaConfig.completed(options.kafka)
         offset_store = LazyOffsetStore(
-            config, options.group_id, LibrdkafkaOffsetStore() if share.keeps_maps else OffsetsOnlyStore()
+            config, options.group_id, LibrdkafkaOffsetStore() if assignment.keeps_maps else OffsetsOnlyStore()
         )
-        self.source = ManualSource(options, config, offset_store, share)
+        self.source = ManualSource(options, config, offset_store, assignment)
         self.sink = KafkaSink(config)
         prefix = options.transactional_id or options.group_id
-        output_topics[prefix].update(share.outputs)
-        self.transactions = ManualTransactions(config, prefix, self.source, offset_store, share)
+        output_topics[prefix].update(assignment.outputs)
+        self.transactions = ManualTransactions(config, prefix, self.source, offset_store, assignment)
 
 
 def probe_cluster(options: ConsumerOptions, partition: TopicPartition) -> bool:
@@ -108,29 +108,33 @@ class ManualSource(GroupSource):
     """
 
     def __init__(
-        self, options: ConsumerOptions, config: KafkaConfig, offset_store: LazyOffsetStore, share: PartitionAssignment
+        self,
+        options: ConsumerOptions,
+        config: KafkaConfig,
+        offset_store: LazyOffsetStore,
+        assignment: PartitionAssignment,
     ) -> None:
         # Where to begin without a commit must not depend on when that is asked: the next who asks would skip records.
         super().__init__(options, config, offset_store, {RESET: "earliest", "isolation.level": "read_committed"})
-        self._share = share
-        self._topics_followed = {partition.topic for partition in share.followed}
+        self._assignment = assignment
+        self._topics_followed = {partition.topic for partition in assignment.followed}
 
-    def open(self, listener: Listener) -> None:
+    def open(self, listener: RebalanceListener) -> None:
         self._listener = listener
-        with mapped(self._config.bootstrap_servers):
+        with translate_errors(self._config.bootstrap_servers):
             # It finds its brokers while the listener opens transactions: a client that knows none waits up to a second.
             warm = BackgroundCall(partial(self.consumer.list_topics, timeout=REQUEST_TIMEOUT_S))
-            if not self._share.held():
+            if not self._assignment.held():
                 raise lease_expired()
-            starts = listener.assigned(self._share.partitions)
+            starts = listener.assigned(self._assignment.partitions)
             warm.result()
             self.consumer.assign(
                 [
-                    *self._places({partition: starts.get(partition) for partition in self._share.partitions}),
-                    *self._places(self._share.followed),
+                    *self._places({partition: starts.get(partition) for partition in self._assignment.partitions}),
+                    *self._places(self._assignment.followed),
                 ]
             )
-            if waiting := [partition for partition in self._share.partitions if partition not in starts]:
+            if waiting := [partition for partition in self._assignment.partitions if partition not in starts]:
                 self.consumer.pause(topic_partitions(waiting))
 
     def poll(self, limit: int, timeout: float) -> Sequence[ConsumedRecord]:
@@ -139,10 +143,10 @@ class ManualSource(GroupSource):
         if not followed:
             return records
         for record in followed:
-            self._share.follow(record)
+            self._assignment.follow(record)
         return [record for record in records if record.topic not in self._topics_followed]
 
-    def _out_of_range(self, listener: Listener, message: Message, truncated: re.Match[str] | None) -> None:
+    def _out_of_range(self, listener: RebalanceListener, message: Message, truncated: re.Match[str] | None) -> None:
         if message.topic() in self._topics_followed:
             text = f"{message.topic()} was made anew, so that what it said of this job is not known any more"
             raise KafkaFailed(text)
@@ -150,22 +154,22 @@ class ManualSource(GroupSource):
 
     def committed(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, CommittedOffset]:
         found = super().committed(partitions)
-        self._share.require_committed(self.group, partitions, found)
+        self._assignment.require_committed(self.group, partitions, found)
         return found
 
     def transactional_id(self, partition: TopicPartition) -> str:
         return shared_id(self._prefix, partition)
 
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        if not self._share.held():
+        if not self._assignment.held():
             raise lease_expired()
         super().commit(offsets)
-        self._share.committed(offsets)
+        self._assignment.committed(offsets)
 
     def close(self) -> None:
         try:
             if self._listener is not None:
-                self._listener.revoked(self._share.partitions)
+                self._listener.revoked(self._assignment.partitions)
         finally:
             super().close()
 
@@ -179,10 +183,10 @@ class ManualTransactions(KafkaTransactions):
         prefix: str,
         source: GroupSource,
         offset_store: LazyOffsetStore,
-        share: PartitionAssignment,
+        assignment: PartitionAssignment,
     ) -> None:
         super().__init__(config, prefix, source, offset_store, is_safe=True)
-        self._share = share
+        self._assignment = assignment
         self.fenced: ProducerFenced | None = None
         """Why nothing is written any more."""
 
@@ -217,7 +221,7 @@ class ManualTransactions(KafkaTransactions):
     def _refuse_moved(
         self, left: Mapping[TopicPartition, CommittedOffset | None], found: Mapping[TopicPartition, CommittedOffset]
     ) -> None:
-        self._share.require_committed(self._source.group, left.keys(), found)
+        self._assignment.require_committed(self._source.group, left.keys(), found)
         super()._refuse_moved(left, found)
 
     def _commit(
@@ -225,11 +229,11 @@ class ManualTransactions(KafkaTransactions):
     ) -> WasmlineError | None:
         error = super()._commit(name, claim, work, member)
         if error is None:
-            self._share.committed({partition: progress for partition, (_, progress) in work.items()})
+            self._assignment.committed({partition: progress for partition, (_, progress) in work.items()})
         return error
 
     def _refuse(self) -> None:
-        if self.fenced is None and not self._share.held():
+        if self.fenced is None and not self._assignment.held():
             self.fenced = lease_expired()
         if self.fenced is not None:
             raise self.fenced

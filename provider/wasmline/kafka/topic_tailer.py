@@ -11,20 +11,20 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from wasmline.errors import BrokerUnavailable
 from wasmline.errors import KafkaError as KafkaFailed
 from wasmline.kafka.config import KafkaConfig
-from wasmline.kafka.error_mapping import mapped
+from wasmline.kafka.error_mapping import translate_errors
 
 FIRST_READ_TIMEOUT_S = 30.0
 """Seconds that the first reading may take."""
 
 
-class Follower:
+class TopicTailer:
     """Reads the committed records of some topics from their beginning on, each once. For one thread; close it."""
 
     def __init__(self, config: KafkaConfig, topics: Collection[str]) -> None:
         self._config = config
         self._next = dict.fromkeys(topics, 0)
         self._behind = set(topics)
-        with mapped(config.bootstrap_servers):
+        with translate_errors(config.bootstrap_servers):
             self._consumer = Consumer(
                 config.client(
                     **{
@@ -45,7 +45,7 @@ class Follower:
 
     def poll(self) -> Iterator[Message]:
         """Yield what has come by now; the first time, all that is there. Raises BrokerUnavailable, KafkaError."""
-        with mapped(self._config.bootstrap_servers):
+        with translate_errors(self._config.bootstrap_servers):
             deadline = time.monotonic() + FIRST_READ_TIMEOUT_S
             while self._behind and time.monotonic() < deadline:
                 yield from self._take(self._consumer.poll(0.1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from wasmline.control import control_topics
 from wasmline.control.deployment_spec import Deployment
-from wasmline.control.job_log import DriverClaim, JobOrder, LeaseWithdrawal
+from wasmline.control.job_topic import DriverClaim, JobOrder, LeaseWithdrawal
 from wasmline.documents import decode
 
 CONTROL_TOPICS = (control_topics.DEPLOYMENTS, control_topics.JOBS)

@@ -10,7 +10,7 @@ from wasmline.kafka import KafkaConfig, Topics
 from wasmline.records import TopicPartition
 
 
-class LogRetention:
+class DataLossCheck:
     """Watches for records of a topic that are removed before a job has read them; ``fails`` says that this ends it."""
 
     def __init__(self, config: KafkaConfig, topic: str, *, fails: bool) -> None:
