@@ -1,4 +1,4 @@
-"""Tests whether a cluster keeps what exactly-once needs: reads of offsets that wait for open transactions."""
+"""Tests that a cluster supports exactly-once: reads of offsets wait for open transactions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from wasmline.kafka.transactional_producer import fence
 from wasmline.records import CommittedOffset, TopicPartition
 
 SLOW_STABLE_READ_S = 0.3
-"""Seconds after which a stable read counts as one that waits."""
+"""Seconds after which a stable read counts as waiting."""
 
 
 def require_exactly_once(
@@ -39,11 +39,11 @@ def probe_exactly_once(
 ) -> None:
     """Raise UnsafeBroker unless a stable read waits for an open transaction, as exactly-once needs.
 
-    A transaction with an offset of a scratch group is left open while the offset is read, and aborted then.
+    A transaction with an offset of a scratch group stays open while the offset is read, and is aborted afterwards.
     """
     exact = offset_store.on(partition)
     if not exact.keeps_metadata:
-        raise UnsafeBroker("offset maps cannot be kept, and without them what finished out of order would run again")
+        raise UnsafeBroker("offset maps cannot be kept, and without them records done out of order would run again")
     name = f"{prefix}.self-test.{uuid.uuid4().hex}"
     with mapped(config.bootstrap_servers):
         settings = {"group.id": name, "enable.auto.commit": "false", "isolation.level": "read_committed"}
