@@ -1,4 +1,4 @@
-"""Following topics of one partition, without waiting for what is not there."""
+"""Follows topics of one partition, without waiting for records to come."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.error_mapping import mapped
 
 FIRST_READ_TIMEOUT_S = 30.0
-"""Seconds that the first reading may take."""
+"""Maximum seconds of the first read."""
 
 
 class Follower:
@@ -28,7 +28,7 @@ class Follower:
             self._consumer = Consumer(
                 config.client(
                     **{
-                        "group.id": f"wasmline.follower.{uuid.uuid4()}",  # demanded by the client, never joined
+                        "group.id": f"wasmline.follower.{uuid.uuid4()}",  # required by the client, never joined
                         "enable.auto.commit": "false",
                         "isolation.level": "read_committed",
                         "auto.offset.reset": "error",
@@ -44,7 +44,7 @@ class Follower:
         return dict(self._next)
 
     def poll(self) -> Iterator[Message]:
-        """Yield what has come by now; the first time, all that is there. Raises BrokerUnavailable, KafkaError."""
+        """Yield new records; the first time, all existing ones. Raises BrokerUnavailable, KafkaError."""
         with mapped(self._config.bootstrap_servers):
             deadline = time.monotonic() + FIRST_READ_TIMEOUT_S
             while self._behind and time.monotonic() < deadline:
@@ -72,6 +72,6 @@ class Follower:
             self._next[topic] = max(self._next[topic], offset)
             self._behind.discard(topic)
         elif error.code() == KafkaError._AUTO_OFFSET_RESET:
-            raise KafkaFailed(f"{topic} was deleted and made anew: what was read of it is not known there any more")
+            raise KafkaFailed(f"{topic} was deleted and recreated: the records read before are no longer valid")
         elif not error.retriable():
             raise KafkaException(error)
