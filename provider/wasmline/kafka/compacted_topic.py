@@ -182,7 +182,7 @@ class CompactedTopic:
         while self._end < end:
             if time.monotonic() > deadline:
                 servers = self._config.bootstrap_servers
-                text = f"{servers} did not let {self._topic} be read to offset {end} within {REQUEST_TIMEOUT_S:.0f} s"
+                text = f"{self._topic} on {servers} could not be read to offset {end} within {REQUEST_TIMEOUT_S:.0f} s"
                 raise BrokerUnavailable(text, bootstrap_servers=servers)
             for message in consumer.consume(500, timeout=POLL_INTERVAL_S):
                 self._apply(message)

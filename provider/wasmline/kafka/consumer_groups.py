@@ -123,7 +123,7 @@ class ConsumerGroups:
                 while not joined:
                     consumer.poll(POLL_INTERVAL_S)
                     if time.monotonic() > deadline:
-                        text = f"{self._admin.servers} did not let group {group} be joined in {self._timeout:.0f} s"
+                        text = f"group {group} on {self._admin.servers} could not be joined in {self._timeout:.0f} s"
                         raise BrokerUnavailable(text, bootstrap_servers=self._admin.servers)
             finally:
                 consumer.close()

@@ -121,7 +121,7 @@ class Librdkafka:
             self._functions = {name: _declared(library, name, *types) for name, types in FUNCTIONS.items()}
         except (OSError, AttributeError) as error:
             raise InexactMetadata(
-                f"this installation of confluent-kafka does not let librdkafka be called: {error}"
+                f"librdkafka cannot be called in this installation of confluent-kafka: {error}"
             ) from error
         self._check_version()
         self._check_layout()

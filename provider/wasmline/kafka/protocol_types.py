@@ -105,7 +105,7 @@ class Reader:
     def _take(self, length: int) -> bytes:
         end = self._position + length
         if length < 0 or end > len(self._data):
-            raise MalformedMessage(f"{length} bytes are wanted at byte {self._position} of {len(self._data)}")
+            raise MalformedMessage(f"{length} bytes are expected at byte {self._position} of {len(self._data)}")
         taken, self._position = self._data[self._position : end], end
         return taken
 

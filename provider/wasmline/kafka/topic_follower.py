@@ -51,7 +51,7 @@ class Follower:
                 yield from self._take(self._consumer.poll(0.1))
             if self._behind:
                 servers = self._config.bootstrap_servers
-                text = f"{servers} did not let {', '.join(sorted(self._behind))} be read "
+                text = f"{', '.join(sorted(self._behind))} on {servers} could not be read "
                 text += f"within {FIRST_READ_TIMEOUT_S:.0f} s"
                 raise BrokerUnavailable(text, bootstrap_servers=servers)
             while (message := self._consumer.poll(0)) is not None:

@@ -71,14 +71,14 @@ class Topics:
         except KafkaFailed as error:
             if not (exist_ok and error is exists):
                 raise
-        self._until(lambda: self.exists(name), f"topic {name} is not there yet")
+        self._until(lambda: self.exists(name), f"topic {name} does not exist yet")
 
     def delete(self, names: Iterable[str]) -> None:
         """Delete topics with their records and return once they are gone. Raises TopicNotFound."""
         answers = self._admin.client.delete_topics(list(names), request_timeout=self._timeout)
         for name, answer in answers.items():
             self._admin.result(answer, self._missing(name))
-            self._until(partial(self._is_gone, name), f"topic {name} is still there")
+            self._until(partial(self._is_gone, name), f"topic {name} still exists")
 
     def exists(self, name: str) -> bool:
         """Return whether there is a topic of that name."""
@@ -126,7 +126,7 @@ class Topics:
         return self._admin.settled(ask, (), "", learns=True)
 
     def _settings(self, name: str, answer: Future[Any]) -> dict[str, str] | None:
-        hidden = KafkaFailed(f"the settings of topic {name} are not for this client to read")
+        hidden = KafkaFailed(f"this client is not permitted to read the settings of topic {name}")
         codes = {**self._missing(name), KafkaError.TOPIC_AUTHORIZATION_FAILED: hidden}
         try:
             return {key: each.value for key, each in self._admin.result(answer, codes).items()}

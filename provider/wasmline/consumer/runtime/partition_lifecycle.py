@@ -234,11 +234,11 @@ class PartitionLifecycle:
         In an exactly-once delivery, records done since then have no outputs yet.
         """
         where = f"{work.partition.topic}-{work.partition.partition}"
-        text = f"{where} was cut: it does not have offset {offset}, which the group got to, because its leader lost "
-        text += "records, it was made anew, or the group's offset was moved"
+        text = f"{where} was truncated: it does not have offset {offset} of the group, because its leader lost "
+        text += "records, it was recreated, or the group's offset was moved"
         if self._fails_on_loss:
             raise data_loss.out_of_range(work.partition, offset, end, text)
-        self.restart(work, KafkaError(f"{text}; from {end} on it is read anew"), end)
+        self.restart(work, KafkaError(f"{text}; it is reread from {end} on"), end)
 
     def _starts(self, partitions: Collection[TopicPartition], left: _Left) -> dict[TopicPartition, Start | None]:
         """Return the committed starts. A map with offsets that the log does not have is not used."""
@@ -258,7 +258,9 @@ class PartitionLifecycle:
     def _without_map(self, partition: TopicPartition, start: Start, end: int) -> Start:
         where, highest = f"{partition.topic}-{partition.partition} ends at {end}", start.highest_succeeded
         if self._is_exact and self._fails_on_loss:
-            text = f"{where}, but its map says that {highest} is done: the log was cut, or the map is of another one"
+            text = (
+                f"{where}, but its map says that {highest} is done: the log was truncated, or the map is another log's"
+            )
             raise data_loss.out_of_range(partition, highest, end, text)
         logger.warning("%s, but its map says that %d is done: the map is of another log, and ignored", where, highest)
         return Start(start.offset, start.offset - 1)

@@ -47,7 +47,7 @@ class PartitionWork:
         """This assignment is over."""
         self.paused = False
         self.uncertain = False
-        """What is committed, or what is done, is unknown: nothing more is committed."""
+        """The committed or the completed offsets are unknown: nothing more is committed."""
 
     @property
     def queued(self) -> int:
@@ -288,7 +288,7 @@ class WorkManager:
             work.bytes -= record.size
         work.offsets.done(*[record.offset for record in records])
 
-    # -- what follows from it ---------------------------------------------------------------------------------------
+    # -- commits, pauses and counts --------------------------------------------------------------------------------
 
     def commits(self, partitions: Iterable[TopicPartition] | None = None) -> dict[PartitionWork, Commit]:
         """Return the commits to make of these partitions, or of all."""

@@ -27,7 +27,7 @@ def require_exactly_once(
     try:
         probe_exactly_once(config, prefix, partition, offset_store)
     except NotAuthorized as error:
-        text = f"whether {config.bootstrap_servers} shows offsets of open transactions could not be tested: {error}. "
+        text = f"visibility of open transactions' offsets on {config.bootstrap_servers} could not be tested: {error}. "
         text += (
             f"Permit this client the groups and the transactional ids that begin with {prefix}, or use at_least_once"
         )

@@ -278,7 +278,7 @@ class KafkaTransactions:
     def _carry_out(
         self, client: Producer, claim: ProducerClaim, work: CommitContents, member: Any, deadline: float
     ) -> tuple[WasmlineError | None, bool]:
-        """Run one transaction; return what it failed with, and whether the client can be used for another one."""
+        """Run one transaction; return its error, and whether the client can be used for another one."""
         undelivered: list[WasmlineError] = []
         outputs = [output for outputs, _ in work.values() for output in outputs]
         offsets = {partition: progress for partition, (_, progress) in work.items()}
@@ -380,7 +380,7 @@ class KafkaTransactions:
                 ):
                     if time.monotonic() > deadline:
                         servers = self._config.bootstrap_servers
-                        text = f"{output.topic} on {servers} did not take its records in time"
+                        text = f"{output.topic} on {servers} did not accept its records in time"
                         raise BrokerUnavailable(text, bootstrap_servers=servers)
                 if (group := groups.get(id(output))) != last:
                     _flush(client, undelivered, deadline)
