@@ -25,7 +25,7 @@ from wasmline.pipeline.batch_stats import BatchStats
 logger = logging.getLogger(__name__)
 
 CLOSE_TIMEOUT_S = 5.0
-"""Maximum seconds of writing the last statuses; later ones are dropped."""
+"""Maximum seconds of writing the last statuses; after that they are dropped."""
 
 NOTHING: Mapping[int, int] = MappingProxyType({})
 
