@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class BackgroundCall(Generic[T]):
-    """A call in a daemon thread of its own. One that hangs holds up neither its caller nor the end of the process."""
+    """A call in a daemon thread of its own. One that hangs blocks neither its caller nor the end of the process."""
 
     def __init__(self, call: Callable[[], T]) -> None:
         self._call = call
@@ -22,15 +22,15 @@ class BackgroundCall(Generic[T]):
 
     @property
     def age(self) -> float:
-        """Seconds since it began."""
+        """Seconds since the call began."""
         return time.monotonic() - self._began
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is done, ``timeout`` seconds at most, and say whether it is."""
+        """Wait until it is done, at most ``timeout`` seconds; return whether it is."""
         return self._done.wait(timeout)
 
     def result(self) -> T:
-        """Return what the call returned, or raise what it raised, once it is done."""
+        """Return the call's result, or raise its error, once it is done."""
         self._done.wait()
         if self._error is not None:
             raise self._error

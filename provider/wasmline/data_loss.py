@@ -1,4 +1,4 @@
-"""The error of a consumer that would lose records, or repeat them, by going on."""
+"""Errors of a consumer that would lose or repeat records by continuing."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ def removed_by_retention(partition: TopicPartition, offset: int, begin: int) -> 
 
 
 def out_of_range(partition: TopicPartition, offset: int, start: int, text: str) -> OffsetOutOfRange:
-    """Return an error whose message, after ``text``, names the option that goes on all the same."""
-    text += ". To go on all the same, set fail_on_data_loss to false for a run: what is lost is counted as lost_offsets"
+    """Return an error whose message, after ``text``, names the option to continue anyway."""
+    text += ". To go on anyway, set fail_on_data_loss to false for a run: lost offsets are counted as lost_offsets"
     return OffsetOutOfRange(text, topic=partition.topic, partition=partition.partition, offset=offset, start=start)

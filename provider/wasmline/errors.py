@@ -1,4 +1,4 @@
-"""Everything that can go wrong, as one tree.
+"""The errors of Wasmline, as one tree.
 
     WasmlineError
     ├─ ModuleError      the bytes or the project cannot become a transform
@@ -28,9 +28,8 @@
                         Fenced(job) · TooManyFailures(share) · SourceInvalid(path) · VerificationFailed(report)
                         ProgressLost(group, topic, partition, offset)
 
-A message says what happened, where, and what the reader can do. The facts in it are attributes. Every error pickles,
-because Spark and multiprocessing carry errors between processes. ``retryable`` says whether the same call may succeed
-later.
+A message says what happened, where, and what the reader can do. Its facts are attributes. Every error pickles, because
+Spark and multiprocessing carry errors between processes. ``retryable`` says whether the same call may succeed later.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ class InvalidModule(ModuleError):
 
 
 class UnsupportedAbi(ModuleError):
-    """The module imports no ABI marker that this host speaks."""
+    """The module imports no ABI marker that this host supports."""
 
 
 class MissingExport(ModuleError):
@@ -81,26 +80,26 @@ class MissingExport(ModuleError):
 
 
 class UnknownImport(ModuleError):
-    """The module imports something that no transform host provides."""
+    """The module imports a function that no transform host provides."""
 
     imports: tuple[str, ...]
 
 
 class InvalidProject(ModuleError):
-    """``transform.yaml`` cannot be used; ``line`` counts from 1 and is None where no line is to blame."""
+    """``transform.yaml`` cannot be used; ``line`` counts from 1 and is None if no line is the cause."""
 
     path: str
     line: int | None
 
 
 class BuildFailed(ModuleError):
-    """The compiler refused the source; ``log`` is what it printed."""
+    """The compiler rejected the source; ``log`` is its output."""
 
     log: str
 
 
 class ToolchainMissing(ModuleError):
-    """A compiler is absent or too old; ``install`` is the line that helps."""
+    """A compiler is absent or too old; ``install`` is the command to install it."""
 
     install: str
 
@@ -119,9 +118,9 @@ class InvalidJsonLine(ModuleError):
 
 
 class TransformError(WasmlineError):
-    """A guest failed on one record. The record goes to the dead letters and its batch goes on.
+    """A guest failed on one record. The record is dead-lettered and its batch goes on.
 
-    ``partition`` and ``offset`` are the record's in its input topic; None where no record is to blame.
+    ``partition`` and ``offset`` are the record's in its input topic; None if no record is the cause.
     """
 
     partition: int | None = None
@@ -141,13 +140,13 @@ class GuestTimeout(TransformError):
 
 
 class GuestOutOfMemory(TransformError):
-    """The guest ended for want of memory: it said so, or had taken all, or the record does not fit."""
+    """The guest ran out of memory: it reported so, or reached its limit, or the record does not fit."""
 
     limit_bytes: int
 
 
 class GuestExit(TransformError):
-    """The guest ended: a transform must never exit, with whatever status."""
+    """The guest ended: a transform must never exit, with any status."""
 
     status: int
 
@@ -157,15 +156,15 @@ class GuestProtocolError(TransformError):
 
 
 class RecordTooLarge(TransformError):
-    """The record, or what the guest makes of it, is more than the host can hold at once or an output topic takes."""
+    """The record, or an output of the guest for it, exceeds the memory of the host or the limit of an output topic."""
 
 
 class InvalidBatch(TransformError):
-    """The records are not in RECORD_SCHEMA and cannot be cast to it, or are too many. No record is to blame."""
+    """The records are not in RECORD_SCHEMA and cannot be cast to it, or are too many. No record is the cause."""
 
 
 class SandboxViolation(TransformError):
-    """What came back from a guest's store is not what a guest can write: no output of the batch can be trusted."""
+    """A guest's store returned data that no guest can write: no output of the batch can be trusted."""
 
 
 class InstanceClosed(TransformError):
@@ -184,14 +183,14 @@ class VersionNotFound(RegistryError):
 
 
 class VersionExists(RegistryError):
-    """The version is taken by other bytes or with another declaration; versions are immutable."""
+    """The version exists with other bytes or with another declaration; versions are immutable."""
 
     name: str
     version: str
 
 
 class DigestMismatch(RegistryError):
-    """Bytes do not have the digest or the size that is told of them; ``path`` is below a registry's root, if in one."""
+    """Bytes do not have the declared digest or size; ``path`` is below a registry's root, if in one."""
 
     expected: str
     actual: str
@@ -199,29 +198,29 @@ class DigestMismatch(RegistryError):
 
 
 class InvalidReference(RegistryError):
-    """A name, a version or ``name@version`` is not one that the registry can keep."""
+    """A name, a version or ``name@version`` is not valid in the registry."""
 
     reference: str
 
 
 class InvalidLayout(RegistryError):
-    """What the registry holds is not the OCI image layout of the version it is kept as; ``path`` is below its root."""
+    """The registry's contents are not the OCI image layout of their version; ``path`` is below its root."""
 
     path: str
 
 
 class InvalidArtifact(RegistryError):
-    """What is to be published could not be read again: it is too large, or its metadata are malformed."""
+    """The artifact to publish could not be read back: it is too large, or its metadata are malformed."""
 
 
 class RegistryUnavailable(RegistryError):
-    """The registry's storage refused: a full disk, a missing permission, an unreachable store."""
+    """The registry's storage failed: a full disk, a missing permission, an unreachable store."""
 
     retryable = True
 
 
 class DeployError(WasmlineError):
-    """A deployment cannot be made or changed."""
+    """A deployment cannot be created or changed."""
 
 
 class TopicNotFound(DeployError):
@@ -231,7 +230,7 @@ class TopicNotFound(DeployError):
 
 
 class TopicMisconfigured(DeployError):
-    """A control topic exists with a ``setting`` under which what is written to it would be lost or not be found."""
+    """A control topic exists with a ``setting`` under which its records would be lost or not be found."""
 
     topic: str
     setting: str
@@ -242,7 +241,7 @@ class LimitExceeded(DeployError):
 
 
 class Conflict(DeployError):
-    """Somebody else changed the deployment first; read it again and decide anew."""
+    """Another writer changed the deployment first; read it again and decide anew."""
 
     name: str
     generation: int | None
@@ -272,7 +271,7 @@ class BrokerUnavailable(KafkaError):
 
 
 class HangingTransactionEnded(BrokerUnavailable):
-    """A transaction whose markers a broker had lost was ended as it was decided: what it held up can be opened again.
+    """A transaction whose markers a broker had lost was ended as decided: the partitions it blocked can be reopened.
 
     ``partitions`` are topics and numbers of those that had it open.
     """
@@ -281,7 +280,7 @@ class HangingTransactionEnded(BrokerUnavailable):
 
 
 class NotAuthorized(KafkaError):
-    """The cluster does not let this client do what it asked for."""
+    """The cluster does not permit this client's request."""
 
 
 class InvalidKafkaConfig(KafkaError):
@@ -299,7 +298,7 @@ class InexactMetadata(KafkaError):
 
 
 class ProducerIdExpired(KafkaError):
-    """The cluster has forgotten a transactional producer that began no transaction for long; a new one can go on."""
+    """The cluster has forgotten a transactional producer that was idle for long; a new one can go on."""
 
     retryable = True
 
@@ -312,7 +311,7 @@ class GroupInUse(KafkaError):
 
 
 class HangingTransaction(KafkaError):
-    """A broker lost markers of a transaction, and what was decided about it cannot be known: an operator has to decide.
+    """A broker lost markers of a transaction, and its decision cannot be known: an operator has to decide.
 
     ``partitions`` are topics and numbers of those that have it open.
     """
@@ -323,7 +322,7 @@ class HangingTransaction(KafkaError):
 
 
 class ConsumerError(WasmlineError):
-    """The key-parallel consumer cannot do what it was asked to."""
+    """The key-parallel consumer cannot do what was requested."""
 
 
 class InvalidConsumerOption(ConsumerError):
@@ -333,34 +332,34 @@ class InvalidConsumerOption(ConsumerError):
 
 
 class InvalidOffsetMetadata(ConsumerError):
-    """What is committed beside ``offset`` is not an offset map that this consumer can read; ``reason`` says why."""
+    """The metadata committed with ``offset`` is not an offset map that this consumer can read; ``reason`` says why."""
 
     offset: int
     reason: str
 
 
 class CommitFailed(ConsumerError):
-    """Progress was not committed, because the group has moved on; the next assignment says where things stand."""
+    """Progress was not committed, because the group was rebalanced; its next assignment has the current state."""
 
     retryable = True
 
 
 class MetadataTooLarge(CommitFailed, KafkaError):
-    """The broker keeps no metadata of this length beside an offset (``offset.metadata.max.bytes``)."""
+    """The broker stores no metadata of this length with an offset (``offset.metadata.max.bytes``)."""
 
 
 class ProducerFenced(ConsumerError):
-    """Somebody else took over a transactional id; what this consumer had not committed is his to do again."""
+    """Another producer took over a transactional id. Its owner processes this consumer's uncommitted records again."""
 
 
 class TerminalFailure(ConsumerError):
-    """For handlers to raise: trying the record again would not help."""
+    """For handlers to raise: a retry of the record would not help."""
 
 
 class RecordsFailed(ConsumerError):
     """For handlers of several records to raise: these failed, by their place in the batch, and all others are done.
 
-    Places count from 0, and one at least failed. ``outputs`` is what is to be written of the others.
+    Places count from 0, and at least one failed. ``outputs`` are those of the other records.
     """
 
     failures: dict[int, Exception] = {}
@@ -368,11 +367,11 @@ class RecordsFailed(ConsumerError):
 
 
 class HandlerBroken(ConsumerError):
-    """For handlers to raise: no record is to blame, and the consumer ends. What it was working on is not done."""
+    """For handlers to raise: no record is the cause, and the consumer ends. Its records in flight are not done."""
 
 
 class HandlerStuck(ConsumerError):
-    """Handlers did not return when their consumer ended; what they work on is not done, and its process has to end."""
+    """Handlers did not return when their consumer ended; their records are not done, and its process has to end."""
 
 
 class HandlerCancelled(ConsumerError):
@@ -386,9 +385,10 @@ class HandlerTimeout(ConsumerError):
 
 
 class OutputRefused(ConsumerError):
-    """An output can never be written: it is too large, or its topic refuses it. ``place`` counts its transaction's.
+    """An output can never be written: it is too large, or its topic rejects it.
 
-    ``with_others``: the broker refused its whole batch, and the fault may be another output's.
+    ``place`` is its position in its transaction. ``with_others``: the broker rejected its whole batch, and the cause
+    may be another output.
     """
 
     place: int
@@ -405,9 +405,9 @@ class RecordGivenUp(ConsumerError):
 
 
 class OffsetOutOfRange(ConsumerError):
-    """A log does not have the ``offset`` to go on at: retention has removed it, or the log was cut.
+    """A log does not have the ``offset`` to continue at: retention has removed it, or the log was truncated.
 
-    ``start`` is where the log begins, or where its other records begin, if it was cut; None where that is not known.
+    ``start`` is the log's beginning, or where its other records begin, if it was truncated; None if unknown.
     """
 
     topic: str
@@ -417,7 +417,7 @@ class OffsetOutOfRange(ConsumerError):
 
 
 class UnsafeBroker(ConsumerError):
-    """The broker shows offsets of open transactions, so that exactly-once would be a promise without cover."""
+    """The broker shows offsets of open transactions, so that exactly-once cannot be guaranteed."""
 
 
 class LocalError(WasmlineError):
@@ -425,7 +425,7 @@ class LocalError(WasmlineError):
 
 
 class PrerequisiteMissing(LocalError):
-    """A program is absent or too old; ``install`` is the line that helps."""
+    """A program is absent or too old; ``install`` is the command to install it."""
 
     install: str
 
@@ -437,13 +437,13 @@ class ArtifactUnavailable(LocalError):
 
 
 class PortInUse(LocalError):
-    """A port that was asked for by number is taken."""
+    """A port that was requested by number is in use."""
 
     port: int
 
 
 class ServiceFailed(LocalError):
-    """A local service ended or did not get ready; ``log`` is the end of what it printed."""
+    """A local service ended or did not become ready; ``log`` is the end of its output."""
 
     log: str
 
@@ -479,17 +479,17 @@ class UnsupportedSpecVersion(JobError):
 
 
 class InvalidJob(JobError):
-    """A job is ordered with a name or an option that cannot be one."""
+    """A job is ordered with an invalid name or option."""
 
 
 class JobNotFound(JobError):
-    """Nothing is known of the job."""
+    """The job is unknown."""
 
     job: str
 
 
 class JobBusy(JobError):
-    """Somebody else's run of the job is alive; one job has one driver."""
+    """Another run of the job is alive; one job has one driver."""
 
     job: str
     run: str
@@ -508,27 +508,27 @@ class Fenced(JobError):
 
 
 class TooManyFailures(JobError):
-    """More than the allowed share of a window of records failed: the deployment is at fault, not the records."""
+    """More than the allowed share of a window of records failed: the deployment is the cause, not the records."""
 
     share: float
 
 
 class SourceInvalid(JobError):
-    """A file of records cannot be read, or is not of the format that was asked for."""
+    """A file of records cannot be read, or is not of the requested format."""
 
     path: str
 
 
 class VerificationFailed(JobError):
-    """What a pipeline wrote does not account for what it read; ``report`` holds the counts and the first offenders."""
+    """A pipeline's outputs do not account for its inputs; ``report`` holds the counts and the first offenders."""
 
     report: dict[str, Any]
 
 
 class ProgressLost(JobError):
-    """A group's progress is gone, or not where its job left it: going on would lose records or repeat them.
+    """A group's progress is gone, or not where its job left it: continuing would lose records or repeat them.
 
-    ``offset`` is what the group has committed for the partition; None where it has nothing.
+    ``offset`` is the group's committed offset of the partition; None for no commit.
     """
 
     group: str

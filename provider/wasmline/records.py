@@ -19,7 +19,7 @@ class TopicPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """The next offset to read and the text that was committed with it; "" where there was none."""
+    """The next offset to read and its committed metadata; "" for none."""
 
     offset: int
     metadata: str = ""
@@ -30,7 +30,7 @@ class CommittedOffset:
 
 
 def partition_names(partitions: Iterable[TopicPartition]) -> str:
-    """Return some partitions as a message names them: ``orders-0, orders-1``."""
+    """Return partitions in the form of messages: ``orders-0, orders-1``."""
     return ", ".join(f"{partition.topic}-{partition.partition}" for partition in partitions)
 
 
@@ -60,11 +60,11 @@ OUTPUT_SCHEMA = pa.schema(
         pa.field("headers", HEADERS),
     ]
 )
-"""What a transform wrote: ``row`` is the input row it came from, ``output`` an index into the output topics."""
+"""Output records of a transform: ``row`` is the input row it came from, ``output`` an index into the output topics."""
 
 
 def header_pairs(column: pa.ListArray) -> list[Sequence[tuple[str, bytes | None]]]:
-    """Return a column of HEADERS as Python's values; a null is a record without headers."""
+    """Return a column of HEADERS as Python values; a null is a record without headers."""
     pairs = column.flatten()
     if not len(pairs):
         return [()] * len(column)
@@ -82,7 +82,7 @@ def record_batch(
     partitions: Sequence[int],
     offsets: Sequence[int],
 ) -> pa.RecordBatch:
-    """Return columns of Python's values as a batch of RECORD_SCHEMA; timestamps are in Unix milliseconds."""
+    """Return columns of Python values as a batch of RECORD_SCHEMA; timestamps are in Unix milliseconds."""
     any_headers = any(headers)
     return pa.RecordBatch.from_arrays(
         [

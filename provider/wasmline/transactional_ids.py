@@ -8,18 +8,18 @@ from wasmline.records import TopicPartition
 
 
 def transactional_id(prefix: str, partition: TopicPartition) -> str:
-    """Return the id under which the progress of a partition is written, whoever writes it; no topic has a slash."""
+    """Return the transactional id of a partition's progress, the same for every writer; no topic has a slash."""
     return f"{prefix}/{partition.topic}/{partition.partition}"
 
 
 VIRTUAL_SHARDS = 64
-"""The most transactional ids that a job writes the progress of a topic under: a producer has some four threads and
-eight open files, and a process is often allowed a thousand. It may never change: whoever writes the progress of a
-partition has to fence, by its id, whoever wrote it before."""
+"""Maximum number of transactional ids for a job's progress of a topic: a producer has some four threads and eight open
+files, and a process is often limited to a thousand. It may never change: a writer of a partition's progress has to
+fence, by its id, every earlier writer."""
 
 
 def virtual_shard(partition: int) -> int:
-    """Return which partitions of a topic share an id: for a job's, where one owner has all that do."""
+    """Return the virtual shard of a partition: the partitions of a job's topic with one id have one owner."""
     return partition % VIRTUAL_SHARDS
 
 

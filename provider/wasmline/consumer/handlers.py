@@ -1,4 +1,4 @@
-"""Adapts the kinds of handlers that users write to the engines that run them."""
+"""Adapts the kinds of handlers that users write to the executors that run them."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ Returned = Iterable[Output] | Output | None
 
 Handler = Callable[[Any], Returned] | Callable[[Any], Awaitable[Returned]]
 """Takes a ConsumedRecord; with a ``batch_size``, a sequence of them. A sync handler runs in threads, an async one on an
-event loop. An exception fails the record; of several, RecordsFailed says which."""
+event loop. An exception fails the record; with several records, RecordsFailed names those that failed."""
 
 
 MIN_QUEUED_RECORDS = 32
-"""Records that wait in an engine at least, so that its workers need not wait for the owner after each."""
+"""Minimum of records queued in an executor, so that its workers need not wait for the control loop after each."""
 
 NOTHING = Outcome()
 
 
 @runtime_checkable
 class PerThread(Protocol):
-    """A handler of which each worker thread has its own, because it is not made for two: a Wasm instance, a session."""
+    """A handler with one instance per worker thread, because it is not thread-safe: a Wasm instance, a session."""
 
     def make(self) -> Callable[[Sequence[ConsumedRecord]], Returned | Outcome]:
-        """Return the handler of the calling thread, which gets a list. A ``close`` of it is called at the thread's end.
+        """Return the handler of the calling thread. It takes a list; its ``close`` is called as the thread ends.
 
-        An exception here is the fault of no record, and ends the consumer.
+        An exception here is not the fault of a record, and ends the consumer.
         """
 
 
 def executor_for(handler: Handler | PerThread, options: ConsumerOptions, mailbox: Mailbox) -> Executor:
-    """Return an engine that runs ``handler`` as ``options`` say. Raises InvalidConsumerOption for a class."""
+    """Return an executor that runs ``handler`` with ``options``. Raises InvalidConsumerOption for a class."""
     if isinstance(handler, type):
-        text = f"the handler is the class {handler.__name__}: give an instance of it"
+        text = f"the handler is the class {handler.__name__}: pass an instance of it"
         raise InvalidConsumerOption(text, option="handler")
     workers = options.max_concurrency
     single = options.batch_size is None
@@ -62,7 +62,7 @@ def executor_for(handler: Handler | PerThread, options: ConsumerOptions, mailbox
 
 
 class _Made:
-    """The handler of one thread, made and checked."""
+    """The handler of one thread, created and checked."""
 
     def __init__(self, handler: PerThread) -> None:
         try:
@@ -70,7 +70,7 @@ class _Made:
         except HandlerBroken:
             raise
         except Exception as error:
-            raise HandlerBroken(f"the handler of a thread cannot be made: {type(error).__name__}: {error}") from error
+            raise HandlerBroken(f"a thread's handler cannot be created: {type(error).__name__}: {error}") from error
 
     def __call__(self, records: Sequence[ConsumedRecord]) -> Outcome:
         try:
@@ -110,7 +110,7 @@ def _asynchronous(handler: Callable[[Any], Any], single: bool) -> AsyncBatchHand
 
 
 def _outcome(returned: Returned | Outcome, records: int) -> Outcome:
-    """Return the outcome of a call, having run what a generator still had to do. Raises HandlerBroken."""
+    """Return the outcome of a call, after running a returned generator to its end. Raises HandlerBroken."""
     if returned is None:
         return NOTHING
     if isinstance(returned, Outcome):
@@ -120,14 +120,14 @@ def _outcome(returned: Returned | Outcome, records: int) -> Outcome:
 
 
 def _partly(error: RecordsFailed, records: int) -> Outcome:
-    """Return the outcome of a call of which some records failed. Raises HandlerBroken."""
+    """Return the outcome of a call in which some records failed. Raises HandlerBroken."""
     if not error.failures or not isinstance(error.failures, Mapping):
-        raise HandlerBroken(f"RecordsFailed names no record that failed: {error}") from error
+        raise HandlerBroken(f"RecordsFailed names no failed record: {error}") from error
     return _checked(Outcome(tuple(error.outputs), error.failures), records)
 
 
 def _checked(outcome: Outcome, records: int) -> Outcome:
-    """Return an outcome that is one of so many records. Raises HandlerBroken: it is no record's fault."""
+    """Check that an outcome fits this number of records. Raises HandlerBroken: it is not the fault of a record."""
     for output in outcome.outputs:
         if not isinstance(output, Output):
             if inspect.iscoroutine(output):
@@ -136,11 +136,11 @@ def _checked(outcome: Outcome, records: int) -> Outcome:
             raise HandlerBroken(text)
     for place, failure in outcome.failures.items():
         if not isinstance(place, int) or not 0 <= place < records or not isinstance(failure, Exception):
-            text = f"the handler says that record {place!r} of {records} failed with {type(failure).__name__}: "
+            text = f"the handler reports that record {place!r} of {records} failed with {type(failure).__name__}: "
             raise HandlerBroken(f"{text}places count from 0, and failures are exceptions")
     rows = outcome.rows
     if rows is not None and (
         len(rows) != len(outcome.outputs) or not all(row is None or 0 <= row < records for row in rows)
     ):
-        raise HandlerBroken(f"rows name a record from 0 to {records - 1}, or None, for each of the outputs")
+        raise HandlerBroken(f"rows must hold, for each output, the place of a record from 0 to {records - 1} or None")
     return outcome

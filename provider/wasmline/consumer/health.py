@@ -14,7 +14,7 @@ from wasmline.records import TopicPartition
 
 
 class State(StrEnum):
-    """Where a consumer is in its life."""
+    """The lifecycle state of a consumer."""
 
     NEW = "new"
     RUNNING = "running"
@@ -28,14 +28,14 @@ class State(StrEnum):
 class PartitionHealth:
     """One assigned partition.
 
-    ``lag`` is what a lag tool would show if it were committed now, the end of the log less the lowest incomplete
-    offset; None while the end is unknown. ``oldest`` is the offset and the timestamp, in Unix milliseconds, of the
-    first record that is queued or in flight. ``blocked``: the offset map is nearly too large for a broker, and only
-    records that shrink it are started. ``failing_keys`` wait for another try of their first record; ``stuck_keys`` do,
-    or have had it in a handler for STUCK seconds. ``oldest_in_flight`` is the longest time in a handler, in seconds.
-    ``timed_out_calls`` have lasted longer than ``handler_timeout_ms`` and not ended. ``settled`` is the offset that
-    stands committed; None where something is done that the broker may not have yet. ``stalled_seconds``: since when
-    none of its records was done, while its buffer is full.
+    ``lag`` is the lag after a commit now: the end offset less the lowest incomplete offset; None while the end is
+    unknown. ``oldest`` is the offset and the timestamp, in Unix milliseconds, of the first record that is queued or in
+    flight. ``blocked``: the offset map is nearly too large for a broker, and only records that shrink it are started.
+    ``failing_keys`` wait for a retry of their first record; ``stuck_keys`` do, or have had it in a handler for STUCK_S
+    seconds. ``oldest_in_flight`` is the longest time in a handler, in seconds. ``timed_out_calls`` have exceeded
+    ``handler_timeout_ms`` and not returned. ``settled`` is the committed offset; None while something is done that the
+    broker may not have yet. ``stalled_seconds``: time since one of its records was last done, while its buffer is
+    full.
     """
 
     partition: TopicPartition
@@ -59,7 +59,7 @@ class PartitionHealth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingKey:
-    """What holds a key up: its first record, which is in a handler for ``seconds``, or failed with ``error``."""
+    """Why a key is blocked: its first record is in a handler for ``seconds``, or failed with ``error``."""
 
     partition: TopicPartition
     key: bytes | None
@@ -71,25 +71,25 @@ class WaitingKey:
 
 @dataclass(slots=True)
 class Counters:
-    """What a consumer did since it began."""
+    """Counts of a consumer since its start."""
 
     records: int = 0
-    """Records that a handler was done with."""
+    """Records that a handler finished."""
     failures: int = 0
     """Attempts that failed."""
     given_up: int = 0
-    """Records that went to the dead letters."""
+    """Records that were dead-lettered."""
     batches: int = 0
     """Calls of the handler that returned or raised."""
     handler_seconds: float = 0.0
     """Time within the handler, summed over all calls."""
     unreadable_maps: int = 0
-    """Offset maps that could not be read, so that records were done again."""
+    """Offset maps that could not be read, so that records were processed again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerHealth:
-    """A consumer at one moment. ``waiting`` are the keys that are held up the longest, MOST_WAITING at most."""
+    """A consumer at one moment. ``waiting``: the keys blocked for the longest time, at most MAX_WAITING_KEYS."""
 
     state: State
     counters: Counters
@@ -101,13 +101,13 @@ class ConsumerHealth:
 MAX_WAITING_KEYS = 20
 
 STUCK_S = 10.0
-"""Seconds in its handler after which a record holds its key up."""
+"""Seconds in its handler after which a record blocks its key."""
 
 
 def partition_health(
     work: PartitionWork, end: int | None, counts: PartitionCounters, now: float, limit: float | None = None
 ) -> PartitionHealth:
-    """Describe one partition whose log ends at ``end``; ``limit`` is the seconds that a call may take."""
+    """Describe one partition with the end offset ``end``; ``limit`` is the seconds that a call may take."""
     base = work.offsets.base
     calls = {shard.batch for shard in work.shards if shard.batch is not None}
     buffered = [shard.head if shard.out else shard.records[0] for shard in work.shards]
@@ -137,7 +137,7 @@ def _seconds(shard: Shard, now: float) -> float:
 
 
 def waiting_keys(work: WorkManager, now: float) -> tuple[WaitingKey, ...]:
-    """Return the keys that are held up the longest: those that failed most often first, then by the time in flight."""
+    """Return the keys blocked for the longest time: those with the most failures first, then by the time in flight."""
     found = [
         WaitingKey(
             partition=each.partition,

@@ -1,4 +1,4 @@
-"""Options of a key-parallel consumer: plain values, checked when they are made."""
+"""Options of a key-parallel consumer: plain values, validated on construction."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from wasmline.consumer.records import Headers
 from wasmline.errors import InvalidConsumerOption, TerminalFailure, TransformError
 
 MAX_BUFFERED_RECORDS = 2**20
-"""Records that an offset map may call incomplete: ``encodings.MAX_INCOMPLETES``, which is heavy to import."""
+"""Maximum of incomplete records in an offset map: ``encodings.MAX_INCOMPLETES``, which is heavy to import."""
 
 
 class Ordering(StrEnum):
-    """Which records wait for each other. Two partitions never do, even where they share a key."""
+    """Which records are processed in order. Records of different partitions are not, even with the same key."""
 
     KEY = "key"
     """Records of one key, one after the other."""
@@ -24,42 +24,42 @@ class Ordering(StrEnum):
     """Records of one partition, one after the other."""
 
     UNORDERED = "unordered"
-    """None."""
+    """No order."""
 
 
 class NullKeys(StrEnum):
     """How records without a key are ordered under ``Ordering.KEY``."""
 
     SERIAL = "serial"
-    """As if a partition's records without a key had one key in common, which is what the Java library does."""
+    """As if all records of a partition without a key had the same key, as in the Java library."""
 
     UNORDERED = "unordered"
-    """Each is on its own."""
+    """Each on its own."""
 
 
 class Delivery(StrEnum):
-    """What a crash may do to the outputs. Effects outside Kafka are at least once, whatever is chosen."""
+    """What a crash may do to the outputs. Effects outside Kafka are at least once in either delivery."""
 
     AT_LEAST_ONCE = "at_least_once"
     """Outputs are acknowledged before their input counts as done; after a crash some are written again."""
 
     EXACTLY_ONCE = "exactly_once"
-    """Outputs, offsets and offset map share a transaction; a read_committed reader sees each input's outputs once."""
+    """Outputs, offsets and offset map are in one transaction; a read_committed reader sees outputs once."""
 
 
 class Retry(Protocol):
-    """Decides about a record whose handler failed."""
+    """The retry policy: decides about a record whose handler failed."""
 
     def after(self, attempt: int, error: Exception) -> float | None:
-        """Return the seconds until the next attempt, or None to give the record up. ``attempt`` counts from 1."""
+        """Return the seconds until the next attempt, or None to dead-letter the record. ``attempt`` counts from 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """Retries after ``delay_ms``, each time ``factor`` times as long up to ``max_delay_ms``.
+    """Retries after ``delay_ms``, multiplied by ``factor`` after each attempt, up to ``max_delay_ms``.
 
-    A record is given up after ``max_attempts`` (None: never), and at once when its handler raises TerminalFailure, one
-    of ``terminal``, or what a Wasm guest fails with, which is the same every time.
+    A record is dead-lettered after ``max_attempts`` (None: never), and at once when its handler raises TerminalFailure,
+    one of ``terminal``, or the error of a Wasm guest, which is the same at every attempt.
     """
 
     delay_ms: int = 1_000
@@ -75,7 +75,7 @@ class RetryPolicy:
             _at_least(1, max_attempts=self.max_attempts)
 
     def after(self, attempt: int, error: Exception) -> float | None:
-        """Return the seconds until the next attempt, or None to give the record up."""
+        """Return the seconds until the next attempt, or None to dead-letter the record."""
         if isinstance(error, (TerminalFailure, TransformError, *self.terminal)):
             return None
         if self.max_attempts is not None and attempt >= self.max_attempts:
@@ -89,29 +89,29 @@ class RetryPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerOptions:
-    """The options of a ParallelConsumer; ``docs/consumer.md`` sets them beside those of Confluent's Java library.
+    """The options of a ParallelConsumer; ``docs/consumer.md`` compares them with those of Confluent's Java library.
 
     topics: names, or one regular expression that begins with ``^``.
-    batch_size: None gives the handler a record at a time; a number gives it up to so many records of one partition,
+    batch_size: None: the handler is called with one record; a number: with up to that many records of one partition,
         those of one key in order.
-    dead_letter_topic: where records go that are given up. None: the consumer ends instead, and loses nothing.
-    dead_letter_headers: what a dead letter gets beside the headers that say why it is one, such as a program's version.
+    dead_letter_topic: topic of the dead letters. None: the consumer ends instead, and loses nothing.
+    dead_letter_headers: added to the headers of a dead letter that describe its failure, such as a program's version.
     transactional_id: the prefix of the transactional ids, one for each input partition; None is the group's name.
     commit_interval_ms: None is 5,000, and 100 in transactions.
-    buffer_records, buffer_bytes: what is kept in memory at most, over all partitions, of which each has an equal share:
-        one whose share is full is paused until half of it is free. With exactly_once, outputs that wait for their
-        transaction may be as much again: nothing is handed out beyond that.
-    handler_timeout_ms: how long a call of the handler may take; None: for ever. A coroutine is cancelled then, and has
-        failed. A thread cannot be ended: its call is told of in the log, the health and the metrics, and holds its key
-        and its worker until it returns, as what it then counts; neither the end nor a rebalance waits for it.
-    fail_on_data_loss: end with OffsetOutOfRange where the log does not have the offset to go on at, because retention
-        removed it or the log was cut. False: what is gone is passed over and counted, and a log that was cut is read
-        anew. ``auto.offset.reset`` says only where a partition without a commit begins.
-    revoke_wait_ms: how long a partition that is taken away waits for its records in flight.
-    drain_wait_ms: how long a consumer that ends waits for handlers, in all. Commits and leaving the group come on top.
-    kafka: librdkafka settings of all clients, no part of the repr: they may hold secrets. Without
-        ``bootstrap.servers`` these are added to what the environment
-        configures (KafkaConfig).
+    buffer_records, buffer_bytes: maximum in memory, over all partitions, divided equally among them: a partition with a
+        full buffer is paused until half of it is free. With exactly_once, outputs that wait for their transaction may
+        take as much again: beyond that no record is dispatched.
+    handler_timeout_ms: maximum time of a call of the handler; None: no limit. A coroutine is cancelled then, and has
+        failed. A thread cannot be ended: its call is reported in the log, the health and the metrics, blocks its key
+        and its worker until it returns, and its result then counts; neither the end nor a rebalance waits for it.
+    fail_on_data_loss: end with OffsetOutOfRange where the log does not have the offset to continue at, because
+        retention removed it or the log was truncated. False: removed offsets are skipped and counted, and a truncated
+        log is read anew. ``auto.offset.reset`` only sets where a partition without a commit begins.
+    revoke_wait_ms: maximum time that a revoked partition waits for its records in flight.
+    drain_wait_ms: maximum time, in all, that a consumer that ends waits for handlers. Commits and leaving the group are
+        added to it.
+    kafka: librdkafka settings of all clients, not part of the repr: they may hold secrets. Without
+        ``bootstrap.servers`` these are added to the settings from the environment (KafkaConfig).
 
     Raises InvalidConsumerOption.
     """
@@ -138,7 +138,7 @@ class ConsumerOptions:
 
     def __post_init__(self) -> None:
         if isinstance(self.topics, str) or not self.topics or not all(self.topics):
-            raise InvalidConsumerOption("topics is a sequence of names: name one at least", option="topics")
+            raise InvalidConsumerOption("topics must be a sequence of at least one name", option="topics")
         if not self.group_id:
             raise InvalidConsumerOption("group_id is empty: a consumer keeps its progress under it", option="group_id")
         object.__setattr__(self, "topics", tuple(self.topics))
@@ -146,7 +146,7 @@ class ConsumerOptions:
             object.__setattr__(self, name, _member(name, kind, getattr(self, name)))
         object.__setattr__(self, "kafka", {name: _setting(value) for name, value in self.kafka.items()})
         if not callable(getattr(self.retry, "after", None)):
-            raise InvalidConsumerOption(f"retry is {self.retry!r}: it needs after(attempt, error)", option="retry")
+            raise InvalidConsumerOption(f"retry must have after(attempt, error), got {self.retry!r}", option="retry")
         _at_least(1, max_concurrency=self.max_concurrency, buffer_records=self.buffer_records)
         if self.buffer_records > MAX_BUFFERED_RECORDS:
             text = f"buffer_records must be at most {MAX_BUFFERED_RECORDS}, got {self.buffer_records}"
@@ -161,7 +161,7 @@ class ConsumerOptions:
             raise InvalidConsumerOption(text, option="kafka")
 
         if self.delivery is Delivery.EXACTLY_ONCE and self.kafka.get("isolation.level") == "read_uncommitted":
-            text = "isolation.level=read_uncommitted reads records that never were: exactly_once needs read_committed"
+            text = "isolation.level=read_uncommitted reads aborted transactions: exactly_once needs read_committed"
             raise InvalidConsumerOption(text, option="kafka")
 
     @property
@@ -181,10 +181,10 @@ def _at_least(least: int, **values: float) -> None:
     for name, value in values.items():
         is_measure = name == "factor" or name.endswith("_ms")
         if isinstance(value, bool) or not isinstance(value, (int, float) if is_measure else int):
-            text = f"{name} is {value!r}, and has to be {'a' if is_measure else 'a whole'} number"
+            text = f"{name} must be {'a' if is_measure else 'a whole'} number, got {value!r}"
             raise InvalidConsumerOption(text, option=name)
         if not value >= least:  # nor is NaN
-            raise InvalidConsumerOption(f"{name} is {value}, and {least} is the least", option=name)
+            raise InvalidConsumerOption(f"{name} must be at least {least}, got {value}", option=name)
 
 
 def _member(name: str, kind: type[StrEnum], value: str) -> StrEnum:
@@ -192,4 +192,4 @@ def _member(name: str, kind: type[StrEnum], value: str) -> StrEnum:
         return kind(value.lower())
     except ValueError:
         known = ", ".join(kind)
-        raise InvalidConsumerOption(f"{name} is {value!r}: one of {known}", option=name) from None
+        raise InvalidConsumerOption(f"{name} must be one of {known}, got {value!r}", option=name) from None

@@ -1,4 +1,4 @@
-"""The key-parallel consumer: more work at once than a topic has partitions, and each key in order."""
+"""The key-parallel consumer: concurrency beyond the number of partitions, with the records of each key in order."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from wasmline.consumer.runtime.executors import Executor, Mailbox
 from wasmline.errors import ConsumerError
 
 HEALTH_TIMEOUT_S = 1.0
-"""Seconds that whoever asks for the health waits for it."""
+"""Seconds that a request for the health waits for the control loop."""
 
 HANDLER_SHUTDOWN_S = 2.0
-"""Seconds that handlers have to return once nobody waits for their results any more."""
+"""Seconds that handlers have to return once their results are no longer awaited."""
 
 
 class ParallelConsumer:
     """Runs a handler on the records of some topics: many at a time, those of one key in order, each at least once.
 
-    ``backend`` is the cluster; None is the one that the options name. ``run`` makes the calling thread the owner of all
-    work; every other method may be called from any thread, a signal handler included.
+    ``backend`` is the cluster; None is the one that the options name. ``run`` makes the calling thread the control
+    loop; every other method may be called from any thread, a signal handler included.
     """
 
     def __init__(self, options: ConsumerOptions, backend: Backend | None = None) -> None:
@@ -38,23 +38,23 @@ class ParallelConsumer:
         self._lock = threading.Lock()
         self._state = State.NEW
         self.stuck = 0
-        """Calls of the handler that had not returned some time after the end. They still work on their records."""
+        """Calls of the handler that had not returned some time after the end. They still process their records."""
         self._thread: int | None = None
-        """The owner, while it runs."""
+        """The control loop, while it runs."""
         self._paused = self._stopping = self._drain = False
         self._ends_at: float | None = None
         self._asked: SimpleQueue[Future[ConsumerHealth]] = SimpleQueue()
         self._last = ConsumerHealth(state=State.NEW, counters=Counters())
 
     def run(self, handler: Handler | PerThread) -> None:
-        """Run until ``stop``, or until something goes wrong that trying again does not mend, which is raised.
+        """Run until ``stop``, or until an error that a retry does not resolve, which is raised.
 
         ``handler`` is a function of one record, or of several with a ``batch_size``; a coroutine function runs on an
-        event loop, any other in ``max_concurrency`` threads. Whichever way this ends, what is done is committed.
+        event loop, any other in ``max_concurrency`` threads. Completed records are committed, however the run ends.
         """
         with self._lock:
             if self._state is not State.NEW:
-                raise ConsumerError("a consumer runs once: make another one")
+                raise ConsumerError("a consumer runs once: create another one")
             self._state = State.RUNNING
         self._thread = threading.get_ident()
         try:
@@ -65,26 +65,26 @@ class ParallelConsumer:
         self._end(State.CLOSED, None)
 
     def stop(self, *, drain: bool = True) -> None:
-        """End ``run``: with ``drain``, once all that was read is done; without, once all that is in flight is.
+        """End ``run``: with ``drain``, once all records read are done; without, once all records in flight are.
 
-        Both wait ``drain_wait_ms`` at most for handlers, and then commit. What is not done by then is done by whoever
-        continues the group. A second call without ``drain`` ends the draining that the first began.
+        Both wait at most ``drain_wait_ms`` for handlers, and then commit. Records not done by then are processed by
+        the next consumer of the group. A second call without ``drain`` ends the draining that the first began.
         """
         self._drain = drain
         self._stopping = True
         self._mailbox.put(None)
 
     def pause(self) -> None:
-        """Hand out nothing new until ``resume``; the consumer stays a member of its group, and commits."""
+        """Dispatch no record until ``resume``; the consumer stays a member of its group, and commits."""
         self._paused = True
 
     def resume(self) -> None:
-        """Hand out records again."""
+        """Dispatch records again."""
         self._paused = False
         self._mailbox.put(None)
 
     def health(self) -> ConsumerHealth:
-        """Describe the consumer as it is now; as it was, where it has ended or is too busy to answer for a second."""
+        """Describe the consumer now; its last known state, if it has ended or does not answer within a second."""
         if self._thread in (None, threading.get_ident()):
             return self._last
         asked: Future[ConsumerHealth] = Future()
@@ -131,7 +131,7 @@ class ParallelConsumer:
             self._answer(owner)
 
     def _deadline(self) -> float:
-        """Return until when handlers are waited for: one moment, from the first call on."""
+        """Return the moment until which handlers are awaited: fixed by the first call."""
         if self._ends_at is None:
             self._ends_at = time.monotonic() + self._options.drain_wait_ms / 1_000
         return self._ends_at

@@ -1,4 +1,4 @@
-"""Counts of what a consumer did on one partition."""
+"""Counts of the records that a consumer processed on one partition."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from wasmline.consumer.records import Output
 
 @dataclass(slots=True)
 class PartitionCounters:
-    """What was done on a partition since the consumer began, whether or not it is committed yet.
+    """What was done on a partition since the consumer started, committed or not.
 
-    ``records`` are those that will not be tried again, ``outputs`` what was made of them, ``dead_letters`` among them
-    by label, and ``retries`` the tries that are to be tried again. ``hangs`` is how often it was held up by
-    transactions whose markers a broker had lost. ``lost_offsets`` are those that the log had no longer when they were
-    to be read; transaction markers may be among them. ``committed_at`` is when a commit of it succeeded last, in Unix
-    seconds; None where none has.
+    ``records`` are those that will not be tried again, ``outputs`` the records written for them, ``dead_letters`` those
+    dead-lettered, by label, and ``retries`` the failed attempts that are retried. ``hangs`` counts the delays by
+    transactions whose markers a broker had lost. ``lost_offsets`` are those that the log no longer had when they were
+    to be read; transaction markers may be among them. ``committed_at`` is the time of the last successful commit, in
+    Unix seconds; None before the first.
     """
 
     records: int = 0

@@ -1,6 +1,6 @@
 """A consumer's health as metrics for Prometheus, under the names of the Java library where it has them.
 
-Each scrape asks the consumer, so what is no longer assigned is no longer there. Needs the extra ``metrics``.
+Each scrape queries the consumer, so partitions that are no longer assigned disappear. Needs the extra ``metrics``.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from wasmline.consumer.health import ConsumerHealth, Counters, PartitionHealth, 
 from wasmline.errors import PortInUse
 
 COUNTERS: dict[str, tuple[str, Callable[[Counters], int]]] = {
-    "pc_processed_records": ("Records that a handler was done with.", lambda it: it.records),
+    "pc_processed_records": ("Records that a handler finished.", lambda it: it.records),
     "pc_failed_records": ("Attempts that failed.", lambda it: it.failures),
-    "pc_given_up_records": ("Records that went to the dead letters.", lambda it: it.given_up),
+    "pc_given_up_records": ("Records that were dead-lettered.", lambda it: it.given_up),
     "pc_unreadable_maps": ("Committed offset maps that could not be read.", lambda it: it.unreadable_maps),
 }
 
 PARTITION: dict[str, tuple[str, Callable[[PartitionHealth], float | None]]] = {
     "pc_partition_incomplete_offsets": ("Records that were read and are not done.", lambda it: it.incompletes),
-    "pc_partition_inflight_records": ("Records that a handler has.", lambda it: it.in_flight),
+    "pc_partition_inflight_records": ("Records in flight.", lambda it: it.in_flight),
     "pc_partition_waiting_records": ("Records that wait for a handler.", lambda it: it.queued),
     "pc_partition_buffered_bytes": ("Bytes of the records in memory.", lambda it: it.buffered_bytes),
-    "pc_partition_lag": ("The end of the log less the offset to commit.", lambda it: it.lag),
+    "pc_partition_lag": ("The end offset less the offset to commit.", lambda it: it.lag),
     "pc_partition_oldest_record_timestamp_seconds": (
         "The timestamp of the first record in memory.",
         lambda it: it.oldest and it.oldest[1] / 1_000,
     ),
     "pc_partition_next_commit_offset": ("The offset to commit: all below it are done.", lambda it: it.next_commit),
-    "pc_partition_lost_offsets": ("Offsets that the log had no longer.", lambda it: it.counts.lost_offsets),
-    "pc_partition_paused": ("1 while its share of the buffers is full.", lambda it: int(it.paused)),
-    "pc_partition_hangs": ("Times it was held up by lost transaction markers.", lambda it: it.counts.hangs),
+    "pc_partition_lost_offsets": ("Offsets that the log no longer had.", lambda it: it.counts.lost_offsets),
+    "pc_partition_paused": ("1 while its part of the buffers is full.", lambda it: int(it.paused)),
+    "pc_partition_hangs": ("Delays by lost transaction markers.", lambda it: it.counts.hangs),
     "pc_partition_stalled_seconds": (
-        "For how long none of its records was done while its share of the buffers is full.",
+        "Seconds since one of its records was last done, while its part of the buffers is full.",
         lambda it: it.stalled_seconds,
     ),
     "pc_partition_last_commit_timestamp_seconds": (
-        "When a commit of it succeeded last, in Unix seconds.",
+        "Time of its last successful commit, in Unix seconds.",
         lambda it: it.counts.committed_at,
     ),
     "pc_partition_blocked": ("1 while its offset map is nearly too large.", lambda it: int(it.blocked)),
@@ -50,29 +50,29 @@ PARTITION: dict[str, tuple[str, Callable[[PartitionHealth], float | None]]] = {
 
 
 class Healthy(Protocol):
-    """What the metrics are read from: a ParallelConsumer."""
+    """The source of the metrics: a ParallelConsumer."""
 
     def health(self) -> ConsumerHealth:
-        """Describe the consumer as it is now."""
+        """Describe the consumer now."""
 
 
 class ConsumerCollector(Collector):
-    """Reads one consumer at every scrape; to be registered with a CollectorRegistry of your own."""
+    """Reads one consumer at every scrape. Register it with a CollectorRegistry of your own."""
 
     def __init__(self, consumer: Healthy, labels: Mapping[str, str] | None = None) -> None:
-        """``labels`` are given to all samples: they tell several consumers of a registry apart."""
+        """``labels`` are added to all samples: they distinguish several consumers of a registry."""
         self._consumer = consumer
         self._labels = dict(labels or {})
 
     def collect(self) -> Iterator[Metric]:
-        """Ask the consumer, and yield what it says."""
+        """Query the consumer, and yield its metrics."""
         for metric in self._metrics():
             metric.samples = [each._replace(labels={**self._labels, **each.labels}) for each in metric.samples]
             yield metric
 
     def _metrics(self) -> Iterator[Metric]:
         health = self._consumer.health()
-        status = GaugeMetricFamily("pc_status", "1 for the state that the consumer is in.", labels=["state"])
+        status = GaugeMetricFamily("pc_status", "1 for the current state of the consumer.", labels=["state"])
         for state in State:
             status.add_metric([state], state is health.state)
         yield status
@@ -88,33 +88,31 @@ class ConsumerCollector(Collector):
         failing = sum(each.failing_keys for each in health.partitions)
         stuck = sum(each.stuck_keys for each in health.partitions)
         oldest = max((each.oldest_in_flight for each in health.partitions), default=0.0)
-        yield GaugeMetricFamily("pc_held_up_keys", "Keys that failed and wait for another try.", value=failing)
+        yield GaugeMetricFamily("pc_held_up_keys", "Keys that failed and wait for a retry.", value=failing)
         yield GaugeMetricFamily("pc_stuck_keys", "Keys that failed, or are in a handler for 10 s.", value=stuck)
         timed_out = sum(each.timed_out_calls for each in health.partitions)
         yield GaugeMetricFamily("pc_oldest_inflight_seconds", "The longest time in a handler.", value=oldest)
-        yield GaugeMetricFamily(
-            "pc_timed_out_calls", "Calls that have lasted longer than handler_timeout_ms.", value=timed_out
-        )
+        yield GaugeMetricFamily("pc_timed_out_calls", "Calls that have exceeded handler_timeout_ms.", value=timed_out)
 
     def describe(self) -> list[Metric]:
-        """Name nothing beforehand, so that registering asks the consumer nothing."""
+        """Return no metrics, so that registering does not query the consumer."""
         return []
 
 
 def serve(consumer: Healthy, port: int) -> AbstractContextManager[int]:
-    """Serve one consumer's metrics over HTTP at ``port``, or at a free one for 0, and say which. Raises PortInUse."""
+    """Serve one consumer's metrics over HTTP at ``port``, or at a free port for 0; yield the port. Raises PortInUse."""
     return serve_collector(ConsumerCollector(consumer), port)
 
 
 @contextmanager
 def serve_collector(collector: Collector, port: int) -> Iterator[int]:
-    """Serve what a collector finds at each scrape, as ``serve`` does."""
+    """Serve the metrics that a collector returns at each scrape, as ``serve`` does."""
     registry = CollectorRegistry()
     registry.register(collector)
     try:
         server, thread = start_http_server(port, registry=registry)
     except OSError as error:
-        raise PortInUse(f"no metrics can be served at port {port}: {error.strerror}", port=port) from error
+        raise PortInUse(f"metrics cannot be served at port {port}: {error.strerror}", port=port) from error
     try:
         yield server.server_port
     finally:
@@ -127,7 +125,7 @@ def _of_partitions(health: ConsumerHealth) -> Iterator[Metric]:
     yield GaugeMetricFamily("pc_partitions_number", "Partitions that are assigned.", value=len(health.partitions))
     sums: dict[str, tuple[str, Callable[[PartitionHealth], int]]] = {
         "pc_partitions_paused": ("Partitions that are paused.", lambda it: it.paused),
-        "pc_inflight_records": ("Records that a handler has.", lambda it: it.in_flight),
+        "pc_inflight_records": ("Records in flight.", lambda it: it.in_flight),
         "pc_waiting_records": ("Records that wait for a handler.", lambda it: it.queued),
     }
     for name, (text, summand) in sums.items():

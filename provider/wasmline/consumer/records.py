@@ -1,4 +1,4 @@
-"""Records as handlers get them, and the outputs that they return."""
+"""Records as handlers receive them, and the outputs that they return."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 
 class ConsumedRecord(NamedTuple):
-    """A record as it was read. ``timestamp`` is in Unix milliseconds; ``attempt`` counts the handler's tries from 1."""
+    """A record as it was read. ``timestamp`` is in Unix milliseconds; ``attempt`` counts the handler's calls from 1."""
 
     topic: str
     partition: int
@@ -28,7 +28,7 @@ class ConsumedRecord(NamedTuple):
 
 
 class Output(NamedTuple):
-    """A record to write. Without a ``partition`` it follows from the key, as Java's would; no ``timestamp``: now."""
+    """A record to write. Without ``partition``, the key selects it as Java's producer does; no ``timestamp``: now."""
 
     topic: str
     value: bytes | None
@@ -39,7 +39,7 @@ class Output(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the key, the value and the headers; 0 of what no client takes for a record."""
+        """Bytes of the key, the value and the headers; 0 for values that no client accepts as a record."""
         try:
             return _size(self.key, self.value, self.headers)
         except (TypeError, ValueError):
@@ -48,9 +48,9 @@ class Output(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a batch: what it wrote, and which of its records failed, by their place in the batch.
+    """The result of a batch: its outputs, and its failed records by their place in the batch.
 
-    ``rows`` are the places of the records that the outputs come from. None: nobody said, as with a handler of several.
+    ``rows`` are the places of the records that the outputs come from. None: unknown, as with a handler of several.
     """
 
     outputs: Sequence[Output] = ()
@@ -58,7 +58,7 @@ class Outcome:
     rows: Sequence[int | None] | None = None
 
     def row(self, output: int, records: int) -> int | None:
-        """Return the place of the record that an output comes from, in a batch of so many records."""
+        """Return the place of the record that an output comes from, in a batch of this many records."""
         if self.rows is not None:
             return self.rows[output]
         return 0 if records == 1 else None

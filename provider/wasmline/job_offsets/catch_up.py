@@ -1,4 +1,4 @@
-"""The ends of topics at one moment, and a check whether a consumer has come that far."""
+"""A snapshot of the end offsets of topics, and a check whether a consumer has reached them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 def snapshot_end_offsets(
     config: KafkaConfig, topics: Sequence[str], progress: Mapping[TopicPartition, int] | None = None
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """Return begin and end of each partition that holds anything, or whose log has lost what follows its ``progress``.
+    """Return begin and end of each partition with records, or whose log has lost those that follow its ``progress``.
 
     Raises TopicNotFound, BrokerUnavailable.
     """
@@ -32,16 +32,16 @@ def snapshot_end_offsets(
 
 
 class CatchUpTarget:
-    """The committed records between begin and end of some partitions; told how far a consumer came by and by."""
+    """The committed records between begin and end of some partitions; repeated checks follow a consumer's progress."""
 
     def __init__(self, config: KafkaConfig, ends: Mapping[TopicPartition, tuple[int, int]]) -> None:
         self._config = config
         self._left = dict(ends)
 
     def reached(self, health: ConsumerHealth, *, committed: bool = False) -> bool:
-        """Say whether all of them are done, of which a consumer tells by and by, as it is the only one of its group.
+        """Return True once every partition has reached its end. Call repeatedly; the group has no other consumer.
 
-        ``committed``: and whether the broker has all of it.
+        ``committed``: and the broker has all of it.
         """
         for each in health.partitions:
             if not committed or each.settled == each.next_commit:
@@ -49,15 +49,15 @@ class CatchUpTarget:
         return not self._left
 
     def passed(self, committed: Mapping[TopicPartition, int]) -> bool:
-        """Say whether all of them are done, as the committed offsets of the group tell."""
+        """Return whether all of them are done, by the committed offsets of the group."""
         for partition, offset in committed.items():
             self._look(partition, offset)
         return not self._left
 
     def _look(self, partition: TopicPartition, offset: int | None, *, busy: bool = False) -> None:
-        """Strike a partition off if nothing is left from an offset on but markers, which nobody is given.
+        """Mark a partition as done if only markers, which readers never receive, are left from an offset on.
 
-        Where the log does not have that offset any more, this is for whoever reads to find out.
+        An offset that the log no longer has is for the reader of the partition to handle.
         """
         if partition not in self._left:
             return
@@ -72,4 +72,4 @@ class CatchUpTarget:
             ):
                 del self._left[partition]
         except OffsetOutOfRange as error:
-            logger.warning("whether %s-%d is done is not known yet: %s", topic, number, error)
+            logger.warning("it is not known yet whether %s-%d is done: %s", topic, number, error)

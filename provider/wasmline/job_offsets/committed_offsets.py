@@ -1,4 +1,4 @@
-"""The consumer group of a job as the keeper of its progress: what has to be there, and what to do where it is not."""
+"""The initial offsets of a job in its consumer group: reads, creates, resets and checks them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def stable_offsets(
     *,
     keeps_maps: bool = False,
 ) -> dict[int, CommittedOffset]:
-    """Return what a job's group has committed of a topic, once every transaction that holds some of it is decided.
+    """Return a job's committed progress of a topic, once every transaction that holds some of it is decided.
 
-    Raises BrokerUnavailable where one is open for ``limit`` seconds.
+    Raises BrokerUnavailable if one is open for ``limit`` seconds.
     """
     progress = GroupOffsets(config, job.group, job.transactional_id, keeps_maps=keeps_maps)
     try:
@@ -35,9 +35,9 @@ def stable_offsets(
 
 
 def offset_transactions(config: KafkaConfig, job: JobSpec) -> BatchTransactions:
-    """Return transactions of progress alone, with no longer time-outs than the job's own have.
+    """Return transactions of progress alone, with time-outs no longer than those of the job's own transactions.
 
-    Not every cluster allows the quarter of an hour of a micro-batch, which the parallel mode does not ask for.
+    Not every cluster allows the 15 minutes of a micro-batch, which the parallel mode does not need.
     """
     is_parallel = job.stream is not None and job.stream.mode == "parallel"
     brief = {name: PRODUCER_SETTINGS[name] for name in ("transaction.timeout.ms", "delivery.timeout.ms")}
@@ -47,11 +47,11 @@ def offset_transactions(config: KafkaConfig, job: JobSpec) -> BatchTransactions:
 def reset_offsets(
     config: KafkaConfig, job: JobSpec, topic: str, offsets: Mapping[int, int], refuse_others: Callable[[], None]
 ) -> None:
-    """Commit where partitions go on, whatever the group has of them.
+    """Commit the offsets at which partitions continue, whatever the group has of them.
 
-    With exactly-once, whoever works on them is fenced before, so that nobody commits anything else after it.
-    ``refuse_others`` raises where a newer driver has claimed the job: it is asked last, because a driver that stood
-    still since its plan would undo what the newer one has done.
+    With exactly-once, the partitions' earlier producers are fenced before, so that no other commit follows.
+    ``refuse_others`` raises if a newer driver has claimed the job: it is called last, because a driver that was
+    suspended since its plan would undo the newer one's work.
     """
     if stream_of(job).delivery == "at_least_once":
         if offsets:
@@ -71,9 +71,9 @@ def reset_offsets(
 
 
 def ensure_committed_offsets(config: KafkaConfig, group: str, topic: str, *, known: int) -> dict[int, int]:
-    """See to it that every partition of a topic has progress in the group, and return it.
+    """Ensure that every partition of a topic has progress in the group, and return it.
 
-    ``known`` partitions must have it. The others came later, and begin at their beginning. Raises ProgressLost.
+    ``known`` partitions must have it. The others were added later, and begin at their beginning. Raises ProgressLost.
     """
     groups = ConsumerGroups(config)
     committed = groups.committed(group, topic)

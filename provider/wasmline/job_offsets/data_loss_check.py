@@ -1,4 +1,4 @@
-"""Compares a job's progress with where its topic's logs begin: retention may remove records before they are read."""
+"""Compares a job's progress with its topic's beginning offsets: retention may remove records that were not read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from wasmline.records import TopicPartition
 
 
 class DataLossCheck:
-    """Watches for records of a topic that are removed before a job has read them; ``fails`` says that this ends it."""
+    """Detects records of a topic that retention removed before a job read them; ``fails``: that is an error."""
 
     def __init__(self, config: KafkaConfig, topic: str, *, fails: bool) -> None:
         self._topics = Topics(config)
@@ -19,9 +19,9 @@ class DataLossCheck:
         self._fails = fails
 
     def refuse_loss(self, progress: Mapping[int, int], begins: Mapping[int, int] | None = None) -> None:
-        """Raise OffsetOutOfRange where a log begins above the offset to read next, unless that is only counted.
+        """Raise OffsetOutOfRange if a log begins above the offset to read next, unless losses are only counted.
 
-        ``begins`` is where the logs begin, where that was just asked for.
+        ``begins``: the beginning offsets, if they were just read.
         """
         if not self._fails:
             return
@@ -31,9 +31,9 @@ class DataLossCheck:
                 raise removed_by_retention(TopicPartition(self._topic, partition), offset, begins[partition])
 
     def lost(self, ranges: Mapping[int, tuple[int, int]]) -> Counter[int]:
-        """Return how many offsets of some ranges are gone, by partition, where that is allowed.
+        """Return the number of lost offsets of some ranges, by partition, where losses are allowed.
 
-        Asked for once the ranges are read, so that none is left out: what was read before it went may be among them.
+        Called once the ranges are read, so that none is missed: records read before their removal may be included.
         """
         if self._fails:
             return Counter()

@@ -1,7 +1,7 @@
-"""The parts of a batch, exactly once: what is left of them to do is run, and written in one transaction.
+"""Processes the parts of a batch exactly once: the remaining records run, and are written in one transaction.
 
-Progress is compared and set in the transaction that holds the outputs, so it does not matter how many attempts there
-are, or whether the batch was done before. The protocol: docs/protocols/exactly_once.md.
+Progress is compared and set in the transaction that holds the outputs, so repeated attempts, and batches done before,
+are harmless. The protocol: docs/protocols/exactly_once.md.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class OffsetRange:
 
 
 class CommittedRange(NamedTuple):
-    """What the group had committed of a partition before its part was carried out, and what it has now."""
+    """The group's committed offset of a partition before its part was processed, and after."""
 
     found: int | None
     left: int | None
@@ -43,14 +43,14 @@ def process_and_commit(
     transactions: BatchTransactions,
     transform: Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]],
 ) -> dict[int, CommittedRange]:
-    """Do what is left of some parts and commit that they are done, outputs and progress together.
+    """Process the remaining records of some parts and commit outputs and progress together.
 
     ``batches`` have a ``partition`` and an ``offset`` column and are the whole of these parts, which are of one virtual
-    shard; ``transform`` makes batches of PLACED_SCHEMA of each. Returns by partition what the group had committed and
-    has now; where one is gone, or was moved to before its part, nothing was done.
+    shard; ``transform`` makes batches of PLACED_SCHEMA of each. Returns by partition the group's committed offset
+    before and now; where one is gone, or was moved to before its part, nothing was done.
 
-    Raises JobError for records of other partitions, InvalidOffsetMetadata for progress that cannot be read, and what
-    ``transform`` and the transaction raise; then nothing was committed, or what was is found by the next run.
+    Raises JobError for records of other partitions, InvalidOffsetMetadata for progress that cannot be read, and the
+    errors of ``transform`` and the transaction; then nothing was committed, or the next run finds the commit.
     """
     with transactions.open([part.source for part in parts]) as transaction:
         progress = transaction.progress
@@ -73,21 +73,21 @@ def process_and_commit(
 
 
 class RemainingOffsets:
-    """What is not done of a partition, by the offset and the map that its group has committed.
+    """The remaining offsets of a partition, by its group's committed offset and map.
 
-    The map is there when a key-parallel consumer worked on the partition before. Raises InvalidOffsetMetadata.
+    There is a map if a key-parallel consumer worked on the partition before. Raises InvalidOffsetMetadata.
     """
 
     def __init__(self, progress: CommittedOffset) -> None:
         self._highest, self._incompletes = parse(progress.metadata, progress.offset)
 
     def among(self, offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Say which offsets are not done."""
+        """Return a mask of the offsets that are not done."""
         todo = offsets > self._highest
         return todo if todo.all() else todo | np.isin(offsets, np.array(self._incompletes, np.int64))
 
     def after(self, end: int) -> CommittedOffset:
-        """Return the progress once everything below ``end`` is done; what was done above it stays done."""
+        """Return the progress once everything below ``end`` is done; offsets done above it stay done."""
         if self._highest < end:
             return CommittedOffset(end)
         left = [offset for offset in self._incompletes if offset >= end]
@@ -96,7 +96,7 @@ class RemainingOffsets:
 
 
 def filter_unprocessed(batch: pa.RecordBatch, left: Mapping[int, RemainingOffsets]) -> pa.RecordBatch:
-    """Return the rows that are not done, by what remains of each partition. Raises JobError for another partition."""
+    """Return the rows that are not done, by the remaining offsets of each partition. Raises JobError for others."""
     partitions, offsets = (batch.column(name).to_numpy() for name in ("partition", "offset"))
     todo = np.zeros(batch.num_rows, np.bool_)
     for partition in np.unique(partitions).tolist():

@@ -1,4 +1,4 @@
-"""Reads the committed offsets of a job's group, which has no members, and names those that are lost."""
+"""Reads the committed offsets of a job's group, which has no members, and reports lost ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from wasmline.transactional_ids import shared_id
 
 
 class GroupOffsets:
-    """Reads the progress of a group without members as it is once every transaction that holds some is decided."""
+    """Reads the progress of a group without members, once every transaction that holds some of it is decided."""
 
     def __init__(self, config: KafkaConfig, group: str, prefix: str, *, keeps_maps: bool) -> None:
         """``prefix`` is that of the transactional ids under which the progress is written, all of them the caller's."""
@@ -37,12 +37,12 @@ class GroupOffsets:
     ) -> dict[TopicPartition, int]:
         """Return the next offsets to read; partitions without a commit are absent.
 
-        Raises BrokerUnavailable where that is not decided within ``limit`` seconds.
+        Raises BrokerUnavailable if open transactions are not decided within ``limit`` seconds.
         """
         return {partition: each.offset for partition, each in self.read(partitions, limit).items()}
 
     def renew(self, partitions: Collection[TopicPartition]) -> None:
-        """Commit what is committed once more, as it is. Raises GroupInUse."""
+        """Commit the committed progress once more, unchanged. Raises GroupInUse."""
         found = self.read(partitions)
         with translate_errors(
             self._config.bootstrap_servers, {KafkaError.UNKNOWN_MEMBER_ID: group_in_use(self._group)}
@@ -56,7 +56,7 @@ class GroupOffsets:
     def read(
         self, partitions: Collection[TopicPartition], limit: float = REQUEST_TIMEOUT_S
     ) -> Mapping[TopicPartition, CommittedOffset]:
-        """Return what ``committed`` does, with the maps."""
+        """Return the result of ``committed``, with the maps."""
         ids = {shared_id(self._prefix, partition) for partition in partitions}
         with translate_errors(self._config.bootstrap_servers):
             read = partial(self._offset_store.committed, self._reader, partitions)
@@ -66,7 +66,7 @@ class GroupOffsets:
 def require_committed(
     group: str, found: Mapping[TopicPartition, int | None], least: Mapping[TopicPartition, int]
 ) -> None:
-    """Raise ProgressLost where what is committed is gone, or less than a job made of it."""
+    """Raise ProgressLost where committed progress is gone, or below what the job had committed."""
     for (topic, partition), before in least.items():
         offset = found.get(TopicPartition(topic, partition))
         if offset is None or offset < before:
@@ -74,9 +74,9 @@ def require_committed(
 
 
 def progress_lost(group: str, topic: str, partition: int, found: int | None, *before: int) -> ProgressLost:
-    """Return what a job ends with that ``found`` other progress than it made; None is none.
+    """Return the error of a job that ``found`` other progress than it made; None: no commit.
 
-    ``before`` is where it got to, where that is known: one offset, or one of two.
+    ``before`` is the job's progress, if known: one offset, or one of two.
     """
     text = f"group {group} has {'nothing' if found is None else found} committed for {topic}-{partition}, "
     text += f"and the job got to {' or '.join(map(str, before))}" if before else "where the job has been before"
@@ -84,7 +84,7 @@ def progress_lost(group: str, topic: str, partition: int, found: int | None, *be
         ". Its offsets were moved, deleted, or expired, so that going on would repeat or lose records. Set them to "
         "where the outputs end (kafka-consumer-groups --bootstrap-server HOST:PORT --execute --reset-offsets "
         f"--group {group} --topic {topic}:{partition} --to-offset {before[0] if len(before) == 1 else 'N'}). "
-        "What parallel mode had finished above that offset runs again. To go on where the group is, whatever the job "
-        "has done, set fail_on_moved_progress to false for a run"
+        "Records that parallel mode had finished above that offset run again. To go on where the group is, whatever "
+        "the job has done, set fail_on_moved_progress to false for a run"
     )
     return ProgressLost(text, group=group, topic=topic, partition=partition, offset=found)

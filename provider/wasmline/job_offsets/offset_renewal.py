@@ -1,6 +1,6 @@
-"""Progress that is committed again now and then, so that it is not forgotten while nothing is read.
+"""Renews a job's committed offsets at intervals, so that they do not expire while nothing is read.
 
-Of a group without members a broker drops what was committed longer ago than ``offsets.retention.minutes``, a week by
+For a group without members a broker drops offsets committed longer ago than ``offsets.retention.minutes``, a week by
 default, partition by partition.
 """
 
@@ -21,20 +21,20 @@ from wasmline.transactional_ids import virtual_shards
 logger = logging.getLogger(__name__)
 
 MAX_RENEWAL_INTERVAL_S = 12 * 3_600.0
-"""Seconds from one renewal to the next, at most."""
+"""Maximum seconds between two renewals."""
 
 RENEWALS_PER_RETENTION = 4
-"""How often progress is renewed at least before it would expire."""
+"""Minimum of renewals before the progress would expire."""
 
 RETRY_INTERVAL_S = 600.0
-"""Seconds until one that failed is tried again."""
+"""Seconds until a failed renewal is retried."""
 
 
 class OffsetRenewer:
     """Renews a streaming job's progress in its topic, for one driver. For one thread at a time."""
 
     def __init__(self, config: KafkaConfig, topic: str, *, keeps_maps: bool = True, is_renewed: bool = False) -> None:
-        """``is_renewed``: it was done just now. Otherwise it is time at once: a driver may work for a minute a day."""
+        """``is_renewed``: it was done just now. Otherwise the first is due at once: a driver may run a minute a day."""
         self._config = config
         self._topic = topic
         self._keeps_maps = keeps_maps
@@ -43,9 +43,9 @@ class OffsetRenewer:
         self._due = 0.0
 
     def keep(self, job: JobSpec, partitions: Iterable[int]) -> None:
-        """If it is time, commit what is committed of these partitions once more, as it is.
+        """If a renewal is due, commit the committed progress of these partitions once more, unchanged.
 
-        Call this while nobody works on them. With exactly-once, whoever does is fenced.
+        Call this while the partitions have no owner. With exactly-once, an owner would be fenced.
         """
         if time.monotonic() < self._due:
             return
@@ -55,11 +55,11 @@ class OffsetRenewer:
                 self._renewed = time.monotonic()
             self._due, self._renewed = self._renewed + self.interval(), None
         except WasmlineError as error:
-            logger.warning("the progress of job %s is renewed later, not now: %s", job.job, error)
+            logger.warning("the renewal of the progress of job %s is postponed: %s", job.job, error)
             self._due = time.monotonic() + RETRY_INTERVAL_S
 
     def interval(self) -> float:
-        """Return the seconds from one renewal to the next."""
+        """Return the seconds between two renewals."""
         retention = self._groups.retention_s()
         return (
             MAX_RENEWAL_INTERVAL_S
@@ -77,17 +77,17 @@ def renew_offsets(
     keeps_maps: bool = True,
     fences: bool | None = None,
 ) -> None:
-    """Commit what is committed of these partitions once more, as it is; join a group that had members for a moment.
+    """Commit the committed progress of these partitions once more, unchanged; join a group that had members briefly.
 
-    Which of both a broker asks for: see ``ConsumerGroups.had_members``. ``fences``, which None leaves to the job's
-    delivery: in transactions, so that what others left open is aborted and they commit nothing after it. Raises
+    ``ConsumerGroups.had_members`` explains which of the two a broker requires. ``fences``, by default set by the job's
+    delivery: in transactions, so that open transactions of others are aborted and they commit nothing after it. Raises
     GroupInUse.
     """
     groups = ConsumerGroups(config)
     if groups.had_members(job.group):
         logger.warning(
-            "a consumer has been subscribed with group %s, which keeps the progress of job %s: give it a group of its "
-            "own. That progress would expire however often it is committed, and is kept by joining the group at times",
+            "a consumer has been subscribed with group %s, which stores the progress of job %s: give it a group of its "
+            "own. That progress would expire despite renewals, and is kept by joining the group at intervals",
             job.group,
             job.job,
         )

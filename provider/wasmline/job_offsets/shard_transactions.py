@@ -1,7 +1,7 @@
-"""Transactions of batches: all that is written of a part of a batch, and how far its partition came, in one.
+"""Transactions of micro-batches: the outputs of a part of a batch and its partition's progress in one transaction.
 
-The transactional id is that of the partition's virtual shard, whoever works on it, in either mode:
-an id that is a task's or an attempt's would fence nobody. The protocol: docs/protocols/exactly_once.md.
+The transactional id is that of the partition's virtual shard, whichever process works on it, in either mode: an id of
+a task or of an attempt would fence no other producer. The protocol: docs/protocols/exactly_once.md.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ from wasmline.records import CommittedOffset, TopicPartition, partition_names
 from wasmline.transactional_ids import shared_id
 
 PRODUCER_SETTINGS = {
-    "transaction.timeout.ms": "900000",  # the most that brokers allow by default: a batch has to end within it
+    "transaction.timeout.ms": "900000",  # the brokers' default maximum: a batch has to end within it
     "retry.backoff.ms": "1",
     "retry.backoff.max.ms": "20",
     "linger.ms": "5",
-    "message.max.bytes": str(32 << 20),  # the topic's own limit is the one that counts
+    "message.max.bytes": str(32 << 20),  # the topic's own limit applies
     "queue.buffering.max.messages": "1000000",
     "queue.buffering.max.kbytes": "65536",
     "socket.nagle.disable": "true",
 }
 
 COMMIT_TIMEOUT_S = 120.0
-"""Seconds that the end of a transaction may take: the last deliveries, the offsets, the commit."""
+"""Maximum seconds of the end of a transaction: the last deliveries, the offsets, the commit."""
 
 ABORT_TIMEOUT_S = 5.0
-"""Seconds that are spent on ending a failed transaction, so that nobody waits for its time-out."""
+"""Seconds to spend on aborting a failed transaction, so that readers need not wait for its time-out."""
 
 CLIENT_ENDED_CODES = (KafkaError._STATE, KafkaError._FATAL)
-"""What a producer answers once its transaction has failed, or it is fenced."""
+"""Error codes of a producer whose transaction has failed, or that is fenced."""
 
 MAX_SPARE_PRODUCERS = 8
 """Producers that a process keeps connected for the next batch; each has a few threads."""
@@ -60,8 +60,8 @@ MAX_SPARE_PRODUCERS = 8
 class BatchTransactions:
     """Opens transactions for one group, one at a time; for one thread.
 
-    It keeps what is costly to make and safe to keep: a producer that is connected and has fenced nobody, for each
-    virtual shard lately worked on. ``settings`` are librdkafka's, for the producers.
+    It caches connected producers that have fenced no other yet, which are costly to create, one for each recently used
+    virtual shard. ``settings`` are librdkafka's, for the producers.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class BatchTransactions:
         settings: Mapping[str, str],
         topics: Collection[str] = (),
     ) -> None:
-        """``topics`` are those that are written to."""
+        """``topics`` are the output topics."""
         self._config = config
         self._group = group
         self._prefix = prefix
@@ -83,16 +83,16 @@ class BatchTransactions:
         self._spares: dict[str, _Spare] = {}
         """By transactional id."""
         self.hangs: Counter[int] = Counter()
-        """By partition: how often it was held up by transactions whose markers a broker had lost."""
+        """By partition: the number of delays by transactions whose markers a broker had lost."""
 
     def open(self, partitions: Sequence[TopicPartition]) -> BatchTransaction:
-        """Fence whoever worked on their virtual shard before, and return the transaction of their next batch.
+        """Fence the earlier producers of their virtual shard, and return the transaction of their next batch.
 
-        Leaving the transaction's context with an error throws every client away: the next attempt finds out from the
-        broker how things stand.
+        Leaving the transaction's context with an error discards every client: the next attempt reads the state from the
+        broker.
         """
         fenced = ProducerFenced(
-            f"another attempt works on {partition_names(partitions)} by now; this one has written nothing"
+            f"another attempt now works on {partition_names(partitions)}; this one has written nothing"
         )
         too_long = InvalidKafkaConfig(
             "the brokers do not allow transactions of 15 minutes: set transaction.timeout.ms in your configuration "
@@ -119,7 +119,7 @@ class BatchTransactions:
         self._spares[name] = self._connect(name)
 
     def close(self) -> None:
-        """Throw every client away."""
+        """Discard every client."""
         self._spares.clear()
         if self._reader is not None:
             librdkafka_ctypes.close(self._reader)
@@ -132,7 +132,7 @@ class BatchTransactions:
     def _claim(
         self, name: str, partitions: Sequence[TopicPartition], reader: Consumer
     ) -> tuple[Producer, Mapping[TopicPartition, CommittedOffset]]:
-        """Fence whoever had this id before, and return its newest producer and what the group has committed."""
+        """Fence the earlier producers of this id, and return the newest one and the group's committed progress."""
         spare = self._spares.pop(name, None) or self._connect(name)
         deadline = time.monotonic() + OPEN_TIMEOUT_S
         init_transactions(spare.client, deadline, max(0.0, spare.made + CLIENT_WARM_UP_S - time.monotonic()))
@@ -143,12 +143,12 @@ class BatchTransactions:
         return spare.client, stable_read(self._config, self._group, [name], read, deadline, self._topics)
 
     def _connect(self, name: str) -> _Spare:
-        # No delivery reports: a transaction fails with what a delivery failed with. And a callback that is under way
-        # when a fence is learnt of trips over the client's own exception.
+        # No delivery reports: a transaction fails with the error of a delivery. And a callback that runs while a fence
+        # is reported fails on the client's own exception.
         return _Spare(transactional_producer(self._config, name, self._settings), time.monotonic())
 
     def _make_reader(self) -> Consumer:
-        """Return a consumer that never joins the group: for its committed offsets, and as who sends them."""
+        """Return a consumer that never joins the group: for its committed offsets, and as the sender of offsets."""
         fixed = {"group.id": self._group, "enable.auto.commit": "false", "isolation.level": "read_committed"}
         return Consumer(self._config.client(**fixed))
 
@@ -159,10 +159,10 @@ class _Spare(NamedTuple):
 
 
 class BatchTransaction:
-    """The open transaction of some partitions. ``progress`` is what the group had committed before; absent: nothing.
+    """The open transaction of some partitions. ``progress`` is what the group had committed before; absent: no commit.
 
-    Methods raise ProducerFenced once another attempt has opened the partitions, OutputRefused or TopicNotFound for what
-    can never be written, BrokerUnavailable or KafkaError for an outcome that may be unknown.
+    Methods raise ProducerFenced once another attempt has opened the partitions, OutputRefused or TopicNotFound for
+    records that can never be written, BrokerUnavailable or KafkaError for an outcome that may be unknown.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class BatchTransaction:
         self._offset_store = offset_store
 
     def write(self, records: Iterable[tuple[str, Record]]) -> None:
-        """Hand records of topics to the producer, in order; waits while its queue is full."""
+        """Pass records of topics to the producer, in order; waits while its queue is full."""
         with self._explained():
             try:
                 for topic, record in records:
@@ -192,16 +192,16 @@ class BatchTransaction:
                 self._client.poll(0)
             except KafkaException as error:
                 if error.args[0].code() in CLIENT_ENDED_CODES:
-                    self._send(dict.fromkeys(self._partitions, CommittedOffset(0)), time.monotonic())  # raises why
+                    self._send(dict.fromkeys(self._partitions, CommittedOffset(0)), time.monotonic())  # raises it
                 raise
 
     def commit(self, progress: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Commit what was written together with ``progress``."""
+        """Commit the written records together with ``progress``."""
         deadline = time.monotonic() + COMMIT_TIMEOUT_S
         with self._explained():
             if left := self._client.flush(COMMIT_TIMEOUT_S):
                 servers = self._config.bootstrap_servers
-                text = f"{left} records of a batch of {self._name} were not taken by {servers} "
+                text = f"{left} records of a batch of {self._name} were not accepted by {servers} "
                 text += f"within {COMMIT_TIMEOUT_S:.0f} s"
                 raise BrokerUnavailable(text, bootstrap_servers=servers)
             self._send(progress, deadline)
@@ -217,7 +217,7 @@ class BatchTransaction:
             self._transactions.ready(self._partitions)
             return
         self._client.purge()
-        with suppress(KafkaException):  # it was fenced, or nobody answers: the next attempt's fence ends it
+        with suppress(KafkaException):  # it was fenced, or no broker answers: the next attempt's fence aborts it
             self._client.abort_transaction(ABORT_TIMEOUT_S)
         self._transactions.close()
 
@@ -236,6 +236,6 @@ class BatchTransaction:
         except KafkaException as exception:
             error = exception.args[0]
             if error.code() in FENCED_CODES:
-                text = f"another attempt has taken {self._name} over; nothing of this one was committed"
+                text = f"another attempt has taken over {self._name}; nothing of this one was committed"
                 raise ProducerFenced(text) from exception
-            raise delivery_failure(self._config, f"a topic that {self._name} is written to", error) from exception
+            raise delivery_failure(self._config, f"an output topic of {self._name}", error) from exception

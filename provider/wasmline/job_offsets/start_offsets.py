@@ -1,8 +1,8 @@
-"""Plans where a run of a streaming job goes on: one pure function of what earlier runs left.
+"""Plans the offsets at which a run of a streaming job continues: one pure function of what earlier runs left.
 
-What is known of the progress depends on the mode and the delivery of the run before. After micro-batches at least once
-it is what that run claimed, in the job topic: nobody else writes there, and nothing expires. After every other run it
-is what the job's group has committed, as far as that is where the run left it.
+The source of the progress depends on the mode and the delivery of the run before. After micro-batches at least once it
+is that run's claim, in the job topic: no other process writes there, and nothing expires. After every other run it is
+the committed progress of the job's group, provided the run left it there.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from wasmline.transactional_ids import VIRTUAL_SHARDS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicState:
-    """A topic at one moment: the first offset that is kept of each partition, and the one after the last."""
+    """A topic at one moment: the beginning offset and the end offset of each partition."""
 
     name: str
     id: str
@@ -29,7 +29,7 @@ class TopicState:
 
     @classmethod
     def now(cls, config: KafkaConfig, name: str) -> TopicState:
-        """Ask the cluster. Raises TopicNotFound, BrokerUnavailable."""
+        """Read it from the cluster. Raises TopicNotFound, BrokerUnavailable."""
         topics = Topics(config)
         return cls(
             name=name, id=topics.describe(name).id, begins=topics.beginning_offsets(name), ends=topics.end_offsets(name)
@@ -38,7 +38,7 @@ class TopicState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointState:
-    """The newest batch that a checkpoint holds, and the newest that is committed there; -1 is none."""
+    """The newest planned batch of a checkpoint, and its newest committed batch; -1: none."""
 
     planned: int = -1
     committed: int = -1
@@ -46,13 +46,13 @@ class CheckpointState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlan:
-    """Where a run goes on.
+    """Where a run continues.
 
     checkpoint: the run's own, or that of the run before, which has ended.
     offsets: the next offset of every partition.
-    corrections: those of them that the group has to be told first: it has none, or others.
-    replayed: the last batch, where this run may repeat some of it.
-    late: above ``offsets``, where tasks of earlier runs may still bring the group.
+    corrections: those of them to commit to the group first: it has none, or others.
+    replayed: the last batch, if this run may repeat some of it.
+    late: offsets above ``offsets`` to which tasks of earlier runs may still move the group.
     """
 
     checkpoint: str
@@ -70,20 +70,20 @@ def plan_run(
     job: JobSpec,
     driver: str,
 ) -> RunPlan:
-    """Return where a run of ``job`` goes on whose driver has this name.
+    """Return where a run of ``job`` with this driver continues.
 
-    last: the newest claim of the job that is about the topic, or if there is none, its newest one. checkpoint: how the
-    one stands that ``last`` names. committed: what the group has committed for the topic.
+    last: the newest claim of the job that is about the topic, or if there is none, its newest one. checkpoint: the
+    state of the one that ``last`` names. committed: the group's committed offsets of the topic.
 
-    A run goes on in the checkpoint of the last one where that has ended and was of the same mode, delivery, topic and
-    storage, and where the checkpoint says nothing else of the progress. Otherwise it begins one of its own: no two
-    drivers ever share one. Raises ProgressLost where what is known to be done cannot be told, or where the group's
-    progress was moved; InvalidJob after a release whose transactional ids are others.
+    A run continues in the checkpoint of the last one if that has ended and had the same mode, delivery, topic and
+    storage, and the checkpoint does not contradict the progress. Otherwise it creates its own: no two drivers ever
+    share one. Raises ProgressLost if the known progress cannot be determined, or if the group's progress was moved;
+    InvalidJob after a release with other transactional ids.
     """
     stream = stream_of(job)
     if last is not None and last.virtual_shards != VIRTUAL_SHARDS:
         raise InvalidJob(
-            f"job {job.job} was run by a release that shares partitions out among {last.virtual_shards} transactional "
+            f"job {job.job} was run by a release that divides partitions among {last.virtual_shards} transactional "
             f"ids, and this one has {VIRTUAL_SHARDS}, which would not fence those: run it as a job of another name"
         )
     folder = f"{job.storage}/checkpoints/{job.job}/{topic.id}"
@@ -91,7 +91,7 @@ def plan_run(
         folder += "-parallel"
     if last is None or not last.checkpoint or not matches_topic(last, topic):
         offsets = _first(last, committed, topic, stream)
-        # Where the group already is, it may have an offset map, and that is about the old topic.
+        # The group may have an offset map even at the right offset, and that is about the old topic.
         corrections = dict(offsets) if _is_anew(last, topic) else _differing(offsets, committed)
         return RunPlan(checkpoint=folder, offsets=offsets, corrections=corrections)
     if claim_is_authoritative(last):
@@ -123,43 +123,43 @@ def plan_run(
 
 
 def matches_topic(claim: DriverClaim, topic: TopicState) -> bool:
-    """Say whether a claim is about this very topic, and not about an older one of its name."""
+    """Return whether a claim is about this very topic, and not about an older one of its name."""
     return topic.id == claim.topic_id if claim.topic_id else topic.id in claim.checkpoint
 
 
 def claim_is_authoritative(claim: DriverClaim) -> bool:
-    """Say whether the claim is the only record of how far its run came: micro-batches at least once."""
+    """Return whether the claim is the only record of its run's progress: micro-batches at least once."""
     return claim.mode == "microbatch" and claim.delivery == "at_least_once"
 
 
 def is_possible_offset(claim: DriverClaim, partition: int, offset: int) -> bool:
-    """Say whether the group's progress may be at this offset after a claim, without anybody else having moved it."""
+    """Return whether the group's progress may be at this offset after a claim without having been moved."""
     left = _left(claim, partition)
     return offset in left if partition in claim.left else not left or offset >= left[0]
 
 
 def late_commit_offsets(claim: DriverClaim, offsets: Mapping[int, int]) -> dict[int, tuple[int, ...]]:
-    """Return where tasks of the claimed batch, or of earlier ones, may still bring the group from these offsets.
+    """Return the offsets to which tasks of the claimed batch, or of earlier ones, may still move the group.
 
-    A fence ends what a task has begun, and not that Spark tries the task again. One that comes to progress beyond its
-    part leaves that as it is.
+    A fence ends a task's transaction, but Spark may retry the task. A task that finds progress beyond its part leaves
+    it unchanged.
     """
     above = {each: tuple(left for left in _left(claim, each) if left > at) for each, at in offsets.items()}
     return {each: its for each, its in above.items() if its}
 
 
 def _left(claim: DriverClaim, partition: int) -> list[int]:
-    """Return where a claim says that the progress of a partition may be, or where it is at least."""
+    """Return the offsets at which a claim allows the progress of a partition, or its minimum."""
     begin = claim.offsets.get(partition)
     late = [offset for offset in claim.late.get(partition, ()) if begin is None or offset > begin]
     return sorted({offset for offset in (begin, claim.left.get(partition), *late) if offset is not None})
 
 
 def _is_in_step(checkpoint: CheckpointState, last: DriverClaim) -> bool:
-    """Say whether a checkpoint has no batch that begins below the progress.
+    """Return whether a checkpoint has no batch that begins below the progress.
 
-    At least once, what it has planned and not done is not done. Exactly once, some partitions of that may be, whose
-    records may be removed by now.
+    At least once, a batch that is planned and not committed is not done. Exactly once, some of its partitions may be,
+    and their records may be removed by now.
     """
     if claim_is_authoritative(last):
         return checkpoint.planned >= 0
@@ -169,9 +169,9 @@ def _is_in_step(checkpoint: CheckpointState, last: DriverClaim) -> bool:
 def _first(
     last: DriverClaim | None, committed: Mapping[int, int], topic: TopicState, stream: StreamSpec
 ) -> dict[int, int]:
-    """Return where the first run on a topic begins: where it is ordered to, or where the group is already."""
+    """Return where the first run on a topic begins: at the job's starting offsets, or at the group's progress."""
     if _is_anew(last, topic):
-        return dict(topic.begins)  # what is committed was about the old one
+        return dict(topic.begins)  # the committed offsets are about the old topic
     starts = topic.ends if stream.starting_offsets == "latest" else topic.begins
     if not committed or (stream.mode, stream.delivery) == ("microbatch", "at_least_once"):
         return dict(starts)
@@ -181,7 +181,7 @@ def _first(
 def _claimed(
     last: DriverClaim, checkpoint: CheckpointState, committed: Mapping[int, int], topic: TopicState, job: JobSpec
 ) -> dict[int, int]:
-    """Return the progress that the last run claimed; what it has not claimed is asked of the group."""
+    """Return the progress that the last run claimed; for partitions not claimed, the group's."""
     is_done = last.batch_id >= 0 and checkpoint.committed >= last.batch_id
     known = {**committed, **(last.ends if is_done else last.offsets)}
     for partition in topic.begins if not last.offsets else range(last.partitions):
@@ -191,7 +191,7 @@ def _claimed(
 
 
 def _kept(last: DriverClaim, committed: Mapping[int, int], topic: TopicState, job: JobSpec) -> dict[int, int]:
-    """Return the progress that the group has. It has some for each partition that the last run knew."""
+    """Return the group's progress. Each partition that the last run knew must have some."""
     for partition in {*range(last.partitions), *last.offsets}:
         if partition not in committed:
             raise progress_lost(job.group, topic.name, partition, None)
@@ -199,7 +199,7 @@ def _kept(last: DriverClaim, committed: Mapping[int, int], topic: TopicState, jo
 
 
 def _is_anew(last: DriverClaim | None, topic: TopicState) -> bool:
-    """Say whether a topic that is not the claimed one has its name: it was deleted and made anew."""
+    """Return whether the topic has the claimed name and another id: it was deleted and recreated."""
     return last is not None and _name(last) == topic.name
 
 
@@ -214,5 +214,5 @@ def _differing(offsets: Mapping[int, int], committed: Mapping[int, int]) -> dict
 
 
 def overlaps(claim: DriverClaim, begins: Mapping[int, int]) -> bool:
-    """Say whether a batch that begins at these offsets repeats some of the claimed one."""
+    """Return whether a batch that begins at these offsets repeats some of the claimed one."""
     return any(begin < claim.ends.get(partition, 0) for partition, begin in begins.items())

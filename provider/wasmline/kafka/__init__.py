@@ -1,4 +1,4 @@
-"""Clients of Kafka: one configuration for every client, topics and offsets, reading to an end, durable writing."""
+"""Clients of Kafka: shared configuration, topics, offsets, bounded reads, and durable writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An admin client whose requests end in bounded time, with the reason why where there is one."""
+"""An admin client whose requests end in bounded time and report the last connection error."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from wasmline.kafka.error_mapping import translate_errors
 T = TypeVar("T")
 
 Codes = Mapping[int, WasmlineError]
-"""What an error code means here."""
+"""Errors to raise for particular error codes."""
 
 REQUEST_TIMEOUT_S = 15.0
-"""Seconds that one request may take: more than a cluster needs to replace a lost node."""
+"""Maximum seconds of one request: longer than a cluster needs to replace a lost node."""
 
 ATTEMPT_TIMEOUT_S = 3.0
-"""Seconds after which a request is made once more: one to a broker that has died is not answered, and not given up."""
+"""Seconds after which a request is repeated: a request to a broker that has died is neither answered nor failed."""
 
 POLL_INTERVAL_S = 0.1
 
 RETRY_INTERVAL_S = 0.02
-"""Seconds until a cluster that is between two states is asked again."""
+"""Seconds until a cluster in a transient state is asked again."""
 
 COORDINATOR_REQUEST_TIMEOUT_S = 3_600.0
-"""Request timeout of what a group's coordinator is asked, longer than its client is kept. Once a request has timed out
-in librdkafka, the next connection to the coordinator aborts the process (its issue 4605), so that we wait ourselves."""
+"""Timeout of requests to a group's coordinator, longer than the client lives. After a request has timed out in
+librdkafka, the next connection to the coordinator aborts the process (its issue 4605), so the wait is bounded here."""
 
 PERMANENT_CODES = (KafkaError._AUTHENTICATION, KafkaError._SSL)
-"""Troubles that do not pass by waiting: wrong credentials, an unknown certificate."""
+"""Errors that do not pass by waiting: wrong credentials, an unknown certificate."""
 
 
 class BoundedAdminClient:
@@ -52,10 +52,10 @@ class BoundedAdminClient:
         self.client = self._connect()
 
     def result(self, answer: Future[T], codes: Codes | None = None, *, limit: float = math.inf) -> T:
-        """Return what ``answer`` comes to; ``codes`` says what a particular error code means here.
+        """Return the result of ``answer``; ``codes`` maps error codes to the errors to raise.
 
-        Raises BrokerUnavailable when nobody answers in time, the client's or ``limit`` seconds, and KafkaError as soon
-        as the cluster refuses the connection.
+        Raises BrokerUnavailable without an answer in time, the client's or ``limit`` seconds, and KafkaError as soon as
+        the cluster refuses the connection.
         """
         deadline = time.monotonic() + limit
         while True:
@@ -64,19 +64,19 @@ class BoundedAdminClient:
                     return answer.result(POLL_INTERVAL_S)
             except BrokerUnavailable as error:
                 if error not in (codes or {}).values() and (trouble := self._trouble()):
-                    message = f"{error} Last trouble: {trouble.str()}"
+                    message = f"{error} Last error: {trouble.str()}"
                     raise BrokerUnavailable(message, bootstrap_servers=self.servers) from error
                 raise
             except TimeoutError:
                 trouble = self._passing_trouble()
                 if time.monotonic() > deadline:
                     text = f"{self.servers} did not answer within {limit:.0f} s"
-                    text += f". Last trouble: {trouble.str()}" if trouble else ""
+                    text += f". Last error: {trouble.str()}" if trouble else ""
                     raise BrokerUnavailable(text, bootstrap_servers=self.servers) from None
 
     @property
     def attempt(self) -> float:
-        """Seconds that one of several requests may take."""
+        """Maximum seconds of one of several requests."""
         return min(ATTEMPT_TIMEOUT_S, self.timeout)
 
     def settled(
@@ -88,12 +88,12 @@ class BoundedAdminClient:
         learns: bool = False,
         renews: bool = False,
     ) -> T:
-        """Ask again for as long as the answer is one of the ``passing`` codes, and return the one that is not.
+        """Repeat a request while the answer is one of the ``passing`` codes, and return the first other answer.
 
-        ``ask`` is told what these codes mean. Raises BrokerUnavailable with ``state``, what the cluster is in, when
-        that has not passed in time. With ``learns`` no answer is asked again, too, and the client learns before who
-        leads by now: by itself it keeps to a leader or a controller that is gone. With ``renews`` so is it, by a new
-        client: the old one might carry out late what it was asked.
+        ``ask`` takes these codes with their error. Raises BrokerUnavailable with the message ``state`` if they do not
+        pass in time. With ``learns``, time-outs are retried as well, after a metadata refresh: the client alone keeps
+        using the old leader or controller. With ``renews``, they are retried with a new client: the old one might
+        carry out its request late.
         """
         unsettled = BrokerUnavailable(state, bootstrap_servers=self.servers)
         deadline = time.monotonic() + self.timeout
@@ -107,13 +107,13 @@ class BoundedAdminClient:
                     raise
                 time.sleep(RETRY_INTERVAL_S)
             if learns:
-                with suppress(KafkaException):  # who does not answer this either is asked again
+                with suppress(KafkaException):  # a broker that does not answer this either is asked again
                     self.client.list_topics(timeout=self.attempt)
 
     def brokers(self) -> list[int]:
         """Return the numbers of the brokers that are up. Raises BrokerUnavailable.
 
-        DescribeCluster is not asked: librdkafka aborts the process over its answer while every broker is fenced, as the
+        DescribeCluster is not used: librdkafka aborts the process over its answer while every broker is fenced, as the
         only one is for a while after it was killed.
         """
 
@@ -132,18 +132,18 @@ class BoundedAdminClient:
 
     def _connect(self) -> AdminClient:
         with translate_errors(self.servers):
-            # The list's own method and not one of ours: no cycle keeps the client's threads alive after us.
+            # The list's own method and not a method of this class: no cycle keeps the client's threads alive after it.
             return AdminClient(self._config.client(error_cb=self._troubles.append))
 
     def _passing_trouble(self) -> KafkaError | None:
-        """Return what ``_trouble`` does. Raises KafkaError where the cluster refuses the connection."""
+        """Return the result of ``_trouble``. Raises KafkaError where the cluster refuses the connection."""
         trouble = self._trouble()
         if trouble is not None and trouble.code() in PERMANENT_CODES:
             raise KafkaFailed(f"{self.servers} refused the connection: {trouble.str()}") from None
         return trouble
 
     def _trouble(self) -> KafkaError | None:
-        """Return the last thing that went wrong with a connection; the client reports it when it is polled."""
+        """Return the last error of a connection; the client reports it when it is polled."""
         self.client.poll(0)
         told = [error for error in self._troubles if error.code() != KafkaError._ALL_BROKERS_DOWN]
         self._troubles.clear()

@@ -1,9 +1,9 @@
-"""Sends requests of Kafka's protocol to one broker: for those that neither confluent-kafka nor librdkafka can send.
+"""Sends requests of Kafka's protocol to one broker: those that neither confluent-kafka nor librdkafka can send.
 
-Of librdkafka's connection settings these hold here: ``security.protocol`` (all four), ``ssl.ca.location``,
+Of librdkafka's connection settings these are supported: ``security.protocol`` (all four), ``ssl.ca.location``,
 ``ssl.ca.pem``, ``ssl.certificate.*`` and ``ssl.key.*`` in PEM files, ``enable.ssl.certificate.verification``,
-``ssl.endpoint.identification.algorithm``, and SASL with PLAIN or SCRAM. A setting that would have to hold and cannot
-raises InvalidKafkaConfig: a connection is never less safe than it was asked to be.
+``ssl.endpoint.identification.algorithm``, and SASL with PLAIN or SCRAM. A security setting that cannot be honoured
+raises InvalidKafkaConfig: a connection is never less safe than it was configured.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from wasmline.kafka.sasl import authenticate, mechanism_of
 CLIENT_ID = "wasmline"
 
 MAX_RESPONSE_BYTES = 64 << 20
-"""The largest answer that is read."""
+"""Maximum bytes of an answer."""
 
 SASL_HANDSHAKE_KEY, SASL_AUTHENTICATE_KEY = 17, 36
 
@@ -42,7 +42,7 @@ NOT_HONOURED = (
     "ssl.providers",
     "ssl.engine.location",
 )
-"""TLS settings that Python's ssl module has no counterpart for."""
+"""TLS settings without a counterpart in Python's ssl module."""
 
 
 class Api(NamedTuple):
@@ -61,7 +61,7 @@ class BrokerConnection:
     """One connection, authenticated. For one thread; close it.
 
     Methods raise BrokerUnavailable where the broker does not answer by ``deadline`` (of time.monotonic), NotAuthorized,
-    and KafkaError for an answer that is none.
+    and KafkaError for a malformed answer.
     """
 
     def __init__(self, config: KafkaConfig, host: str, port: int, deadline: float) -> None:
@@ -161,7 +161,7 @@ class BrokerConnection:
 
 
 def tls_context(properties: Mapping[str, str]) -> ssl.SSLContext:
-    """Return what librdkafka's TLS settings ask for. Raises InvalidKafkaConfig for what cannot be honoured."""
+    """Return a context with librdkafka's TLS settings. Raises InvalidKafkaConfig for a setting it cannot honour."""
     for key in NOT_HONOURED:
         if properties.get(key):
             raise InvalidKafkaConfig(f"{key} is not honoured by Wasmline's own requests: use PEM files", key=key)

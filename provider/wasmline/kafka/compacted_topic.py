@@ -1,4 +1,4 @@
-"""A compacted topic of one partition as a small replicated table: read to its end, write by compare-and-set."""
+"""A compacted topic of one partition as a small replicated table: read to its end, written by compare-and-set."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ FENCED_CODES = (
 )
 
 PRODUCER_ID_EXPIRED_CODES = (KafkaError.INVALID_PRODUCER_ID_MAPPING, KafkaError.UNKNOWN_PRODUCER_ID)
-"""What a coordinator answers for a transactional.id that has expired."""
+"""Error codes of a coordinator for a transactional.id that has expired."""
 
 
 class TransactionalWriter:
@@ -55,7 +55,7 @@ class TransactionalWriter:
         settings = config.client(
             **{
                 "transactional.id": transactional_id,
-                "transaction.timeout.ms": "10000",  # a writer that died holds everybody's reads up no longer
+                "transaction.timeout.ms": "10000",  # a writer that died blocks all reads no longer
                 "retry.backoff.ms": "5",
                 "retry.backoff.max.ms": "50",
                 "linger.ms": "0",
@@ -68,8 +68,8 @@ class TransactionalWriter:
     def write(self, records: Mapping[bytes, bytes | None]) -> None:
         """Write ``records`` in one transaction. After a failure this writer cannot be used any more.
 
-        Raises Conflict when a newer writer took the id over, ProducerIdExpired when the cluster forgot this one, and
-        BrokerUnavailable when the cluster did not take them in time.
+        Raises Conflict when a newer writer took over the id, ProducerIdExpired when the cluster forgot this one, and
+        BrokerUnavailable when the cluster did not accept them in time.
         """
         undelivered: list[KafkaError] = []
 
@@ -94,8 +94,8 @@ class TransactionalWriter:
         self._producer.purge()
 
     def _fencing(self) -> AbstractContextManager[None]:
-        conflict = Conflict(f"another writer took {self._id} over in {self._topic}", name=self._id, generation=None)
-        expired = ProducerIdExpired(f"{self._bootstrap} has forgotten the producer {self._id}: make another")
+        conflict = Conflict(f"another writer took over {self._id} in {self._topic}", name=self._id, generation=None)
+        expired = ProducerIdExpired(f"{self._bootstrap} has forgotten the producer {self._id}: create another one")
         return translate_errors(
             self._bootstrap,
             {**dict.fromkeys(FENCED_CODES, conflict), **dict.fromkeys(PRODUCER_ID_EXPIRED_CODES, expired)},
@@ -119,15 +119,15 @@ class CompactedTopic:
     def read(self) -> dict[bytes, bytes]:
         """Return the table with every write that was acknowledged before this call. A deleted key is absent.
 
-        A transaction is acknowledged before its records can be read, and another's open one hides what follows it: so
-        this reads to the last record written, and waits for what is open there to be decided.
+        A transaction is acknowledged before its records can be read, and another's open one hides the records after it:
+        so this reads to the last record written, and waits for open transactions before it.
         """
         with translate_errors(self._config.bootstrap_servers):
             consumer, admin = self._clients or self._open()
             partition = TopicPartition(self._topic, 0)
             latest = {partition: OffsetSpec.latest()}  # type: ignore[no-untyped-call]
             end = list_offsets(admin, latest, IsolationLevel.READ_UNCOMMITTED)[0]
-            if end < self._end:  # the topic was deleted and made anew
+            if end < self._end:  # the topic was deleted and recreated
                 self.close()
                 consumer, admin = self._open()
             self._follow(consumer, end)
@@ -136,10 +136,10 @@ class CompactedTopic:
     def compare_and_set(
         self, transactional_id: str, decide: Callable[[dict[bytes, bytes]], Mapping[bytes, bytes | None]]
     ) -> Mapping[bytes, bytes | None]:
-        """Fence every other writer of ``transactional_id``, read the table, and write what ``decide`` makes of it.
+        """Fence every other writer of ``transactional_id``, read the table, and write the result of ``decide``.
 
-        Returns what was written. ``decide`` may raise to leave things as they are. Raises Conflict when another writer
-        of the id came in between.
+        Returns the written records. ``decide`` may raise to change nothing. Raises Conflict when another writer of the
+        id came in between.
         """
         writer = TransactionalWriter(self._config, self._topic, transactional_id)
         try:
@@ -159,7 +159,7 @@ class CompactedTopic:
         consumer = Consumer(
             self._config.client(
                 **{
-                    "group.id": f"wasmline.table.{uuid.uuid4()}",  # demanded by the client, never joined
+                    "group.id": f"wasmline.table.{uuid.uuid4()}",  # required by the client, never joined
                     "enable.auto.commit": "false",
                     "isolation.level": "read_committed",
                     "enable.partition.eof": "true",
@@ -169,7 +169,7 @@ class CompactedTopic:
             )
         )
         admin = BoundedAdminClient(self._config, REQUEST_TIMEOUT_S)
-        for client in (admin.client, consumer):  # one that has not found its brokers may keep who asks for seconds
+        for client in (admin.client, consumer):  # one that has not found its brokers may block its caller for seconds
             client.list_topics(self._topic, timeout=REQUEST_TIMEOUT_S)
         self._view, self._end = {}, -1
         consumer.assign([TopicPartition(self._topic, 0, 0)])
@@ -177,12 +177,12 @@ class CompactedTopic:
         return self._clients
 
     def _follow(self, consumer: Consumer, end: int) -> None:
-        """Consume up to ``end``, as the end-of-partition event tells it: markers take offsets without being records."""
+        """Consume up to ``end``, as the end-of-partition event reports it: markers take offsets but are not records."""
         deadline = time.monotonic() + REQUEST_TIMEOUT_S
         while self._end < end:
             if time.monotonic() > deadline:
                 servers = self._config.bootstrap_servers
-                text = f"{servers} did not let {self._topic} be read to offset {end} within {REQUEST_TIMEOUT_S:.0f} s"
+                text = f"{self._topic} on {servers} could not be read to offset {end} within {REQUEST_TIMEOUT_S:.0f} s"
                 raise BrokerUnavailable(text, bootstrap_servers=servers)
             for message in consumer.consume(500, timeout=POLL_INTERVAL_S):
                 self._apply(message)

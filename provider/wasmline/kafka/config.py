@@ -22,9 +22,9 @@ MASK = "***"
 
 @dataclass(frozen=True, slots=True, repr=False)
 class KafkaConfig:
-    """How to reach a cluster: librdkafka properties, ``bootstrap.servers`` among them, as text.
+    """Connection properties of a cluster: librdkafka properties, ``bootstrap.servers`` among them, as text.
 
-    It travels to other processes, so callbacks and native plug-ins are refused with InvalidKafkaConfig.
+    It is sent to other processes, so callbacks and native plug-ins are rejected with InvalidKafkaConfig.
     """
 
     properties: dict[str, str]
@@ -35,7 +35,7 @@ class KafkaConfig:
             if key.endswith("_cb") or key in ("logger", "on_delivery", "on_commit", "plugin.library.paths"):
                 raise InvalidKafkaConfig(f"{key} is code, and a configuration is text: remove it", key=key)
             if not isinstance(value, str):
-                raise InvalidKafkaConfig(f"{key} is a {type(value).__name__} and not a string", key=key)
+                raise InvalidKafkaConfig(f"{key} must be a string, got {type(value).__name__}", key=key)
         if not self.properties.get(BOOTSTRAP):
             raise InvalidKafkaConfig(f"{BOOTSTRAP} is missing: name the cluster, as in host:9092", key=BOOTSTRAP)
 
@@ -46,7 +46,7 @@ class KafkaConfig:
 
     @classmethod
     def from_json(cls, text: str, source: str = VARIABLE) -> KafkaConfig:
-        """Return the configuration that ``to_json`` wrote; ``source`` names where the text is from in an error."""
+        """Return the configuration that ``to_json`` wrote; ``source`` names the origin of the text in an error."""
         try:
             properties = json.loads(text)
         except ValueError:
@@ -72,7 +72,7 @@ class KafkaConfig:
 
     @classmethod
     def completed(cls, properties: Mapping[str, Any]) -> KafkaConfig:
-        """Return a configuration of these; where they do not name the cluster, in addition to the environment's."""
+        """Return a configuration of these; if they do not name the cluster, added to the environment's."""
         if BOOTSTRAP in properties:
             return cls.of(properties)
         return cls.of({**cls.from_environment().properties, **properties})
@@ -84,16 +84,16 @@ class KafkaConfig:
     def client(self, **overrides: Any) -> dict[str, Any]:
         """Return the settings of a confluent-kafka client; ``overrides`` win.
 
-        librdkafka's own lines on stderr are off (``log_level`` 0) unless asked for: it reports each refused connection
-        there, and what matters comes back as an error.
+        librdkafka's own lines on stderr are off (``log_level`` 0) unless configured: it reports each refused connection
+        there, and relevant ones come back as an error.
         """
         return {"log_level": "0", **self.properties, **overrides}
 
     def java(self) -> dict[str, str]:
-        """Return the same connection for a Java client, such as Spark's, of whatever role.
+        """Return the same connection for a Java client, such as Spark's, of any role.
 
-        Settings of consumers and producers are not carried over: the job decides about those. Raises InvalidKafkaConfig
-        for a setting that Java clients cannot honour.
+        Settings of consumers and producers are omitted: the job sets those. Raises InvalidKafkaConfig for a setting
+        that Java clients cannot honour.
         """
         return java_properties(self.properties)
 
@@ -115,4 +115,4 @@ def _text(key: str, value: Any) -> str:
         return str(value).lower()
     if isinstance(value, str | int | float):
         return str(value)
-    raise InvalidKafkaConfig(f"{key} is a {type(value).__name__}, and a setting is one text or number", key=key)
+    raise InvalidKafkaConfig(f"{key} must be one text or number, got {type(value).__name__}", key=key)

@@ -27,17 +27,17 @@ from wasmline.records import CommittedOffset, TopicPartition
 T = TypeVar("T")
 
 LOADING_CODES = (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.NOT_COORDINATOR)
-"""What a broker answers that has just become the group's coordinator."""
+"""Error codes of a broker that has just become the group's coordinator."""
 
 
 RENEWAL_CLIENT = "wasmline-renewal"
-"""The client.id of ``touch``, by which it is told from others that subscribe with a job's group."""
+"""The client.id of ``touch``, which distinguishes it from other subscribers of a job's group."""
 
 POLL_INTERVAL_S = 0.05
 
 
 class ConsumerGroups:
-    """What groups have committed. For one thread; methods raise BrokerUnavailable when no broker answers in time."""
+    """Committed offsets of groups. For one thread; methods raise BrokerUnavailable when no broker answers in time."""
 
     def __init__(self, config: KafkaConfig, *, timeout: float = REQUEST_TIMEOUT_S) -> None:
         self._config = config
@@ -87,10 +87,10 @@ class ConsumerGroups:
         self._once_loaded(group, ask)
 
     def refuse_members(self, group: str) -> None:
-        """Raise GroupInUse if consumers are subscribed with this group. A group that is not there has none.
+        """Raise GroupInUse if consumers are subscribed with this group. A missing group has none.
 
-        The broker takes a transaction's offsets for a group beside those of its members, so whoever commits without
-        being a member looks first.
+        The broker accepts a transaction's offsets for a group beside those of its members, so a non-member checks
+        before it commits.
         """
         found = [each for each in self._describe(group).members or () if each.client_id != RENEWAL_CLIENT]
         if members := tuple(f"{member.client_id} on {member.host}" for member in found):
@@ -99,8 +99,8 @@ class ConsumerGroups:
     def had_members(self, group: str) -> bool:
         """Return whether consumers have been subscribed with this group.
 
-        All offsets of a classic group that had members expire together, counted from when the last one left, whatever
-        was committed since. Offsets of one that never had any expire by themselves, each counted from its commit:
+        All offsets of a classic group that had members expire together, counted from when the last one left, regardless
+        of later commits. Offsets of one that never had any expire by themselves, each counted from its commit:
         https://cwiki.apache.org/confluence/display/KAFKA/KIP-211%3A+Revise+Expiration+Semantics+of+Consumer+Group+Offsets
         """
         described = self._describe(group)
@@ -108,7 +108,7 @@ class ConsumerGroups:
         return is_classic and not described.is_simple_consumer_group
 
     def touch(self, group: str, topic: str) -> None:
-        """Join a group that had members and leave it, so that the time until its offsets expire begins anew.
+        """Join a group that had members and leave it, so that the time until its offsets expire restarts.
 
         Nothing is read or committed. Meanwhile only transactions can commit offsets for the group. Raises
         BrokerUnavailable.
@@ -128,15 +128,15 @@ class ConsumerGroups:
                 while not joined:
                     consumer.poll(POLL_INTERVAL_S)
                     if time.monotonic() > deadline:
-                        text = f"{self._admin.servers} did not let group {group} be joined in {self._timeout:.0f} s"
+                        text = f"group {group} on {self._admin.servers} could not be joined in {self._timeout:.0f} s"
                         raise BrokerUnavailable(text, bootstrap_servers=self._admin.servers)
             finally:
                 consumer.close()
 
     def retention_s(self) -> float | None:
-        """Return for how many seconds committed offsets are kept; None where this client may not ask for it.
+        """Return the seconds for which committed offsets are kept; None where this client is not permitted to read it.
 
-        It is ``offsets.retention.minutes`` of one broker: a cluster whose brokers differ in it has no answer.
+        It is ``offsets.retention.minutes`` of one broker: the result is undefined if the brokers' settings differ.
         """
 
         def ask(_: Codes) -> float:
@@ -172,8 +172,8 @@ class ConsumerGroups:
 
 
 def group_in_use(group: str, members: tuple[str, ...] = ()) -> GroupInUse:
-    """Return what a job ends with whose group somebody is subscribed with."""
+    """Return the error of a job whose group has members."""
     who = f": {', '.join(members)}" if members else ""
-    text = f"group {group} keeps a job's progress, and somebody reads with it{who}. "
+    text = f"group {group} stores a job's progress and has active members{who}. "
     text += "Stop these consumers, or let them use a group of their own"
     return GroupInUse(text, group=group, members=members)

@@ -1,4 +1,4 @@
-"""The one place where the Kafka client's errors become ours."""
+"""Maps the errors of the Kafka client to ``wasmline.errors``; the only place that does."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LEADERLESS_CODES = (
     KafkaError.UNKNOWN_LEADER_EPOCH,
     KafkaError.OFFSET_NOT_AVAILABLE,
 )
-"""What is answered for a partition that is new, or whose leader has just gone: for a moment."""
+"""Error codes of a partition that is new, or whose leader has just gone: transient."""
 
 CHANGING_CODES = (
     *LEADERLESS_CODES,
@@ -46,7 +46,7 @@ CHANGING_CODES = (
     KafkaError.CONCURRENT_TRANSACTIONS,
     KafkaError.UNSTABLE_OFFSET_COMMIT,
 )
-"""What a cluster answers while it replaces a broker."""
+"""Error codes of a cluster while it replaces a broker."""
 
 DENIED_CODES = (
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -56,12 +56,12 @@ DENIED_CODES = (
 )
 
 SETTING = re.compile(r"\b([a-z_]+(?:\.[a-z_]+)+)\b")
-"""Where librdkafka names the setting that it objects to."""
+"""Finds the setting that librdkafka objects to in its message."""
 
 
 @contextmanager
 def translate_errors(bootstrap_servers: str, codes: Mapping[int, WasmlineError] | None = None) -> Iterator[None]:
-    """Raise the client's exceptions as errors of our tree; ``codes`` says what a particular code means here."""
+    """Raise the client's exceptions as ``wasmline.errors``; ``codes`` maps particular codes to errors."""
     try:
         yield
     except KafkaException as exception:
@@ -73,7 +73,7 @@ def translate_errors(bootstrap_servers: str, codes: Mapping[int, WasmlineError] 
             message = f"no broker of {bootstrap_servers} answered ({error.str()}): is Kafka up, is the address right?"
             raise BrokerUnavailable(message, bootstrap_servers=bootstrap_servers) from exception
         if error.code() in CHANGING_CODES:
-            message = f"{bootstrap_servers} has a broker too few for now ({error.str()})"
+            message = f"{bootstrap_servers} has too few brokers available ({error.str()}): retry"
             raise BrokerUnavailable(message, bootstrap_servers=bootstrap_servers) from exception
         if error.code() in DENIED_CODES:
             raise NotAuthorized(f"{bootstrap_servers} does not permit this: {error.str()}") from exception
@@ -82,4 +82,4 @@ def translate_errors(bootstrap_servers: str, codes: Mapping[int, WasmlineError] 
             raise InvalidKafkaConfig(message, key="transaction.timeout.ms") from exception
         if error.code() == KafkaError._INVALID_ARG and (setting := SETTING.search(error.str())):
             raise InvalidKafkaConfig(f"{error.str()}: correct the Kafka configuration", key=setting[1]) from exception
-        raise KafkaFailed(f"{bootstrap_servers} refused: {error.str()} ({error.name()})") from exception
+        raise KafkaFailed(f"{bootstrap_servers} rejected the request: {error.str()} ({error.name()})") from exception

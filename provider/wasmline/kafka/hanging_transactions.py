@@ -1,8 +1,8 @@
 """Finds transactions whose markers a broker lost, and ends those whose decision is known.
 
-A transaction hangs when its coordinator says that it is over while partitions have it open: nobody reads past its first
-record any more, and reads of the group's offsets are refused for ever. Markers that are missing are written as they
-were decided; what was decided is read from the coordinator's own log. ``docs/decisions/0008`` has the reasoning.
+A transaction hangs when its coordinator has ended it while partitions have it open: read_committed readers stop at its
+first record, and reads of the group's offsets are rejected for ever. Missing markers are written with the decision that
+was made, which is read from the coordinator's own log. ``docs/decisions/0008`` has the reasoning.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from wasmline.records import TopicPartition
 logger = logging.getLogger(__name__)
 
 REQUESTS_TIMEOUT_S = 15.0
-"""Seconds that the requests about one transactional id take at most."""
+"""Maximum seconds of the requests about one transactional id."""
 
 MARKER_TIMEOUT_S = 5.0
-"""Seconds in which the markers of a transaction that has been decided about are written."""
+"""Seconds in which the markers of a decided transaction are written."""
 
 POLL_INTERVAL_S = 0.05
 
 UNOWNED_DURATION_S = 5.0
-"""Seconds for which a transaction has to be nobody's."""
+"""Seconds for which a transaction must have no owner."""
 
 ENDED_STATES = ("Empty", "CompleteCommit", "CompleteAbort", "Dead")
-"""The states of a transactional id without a transaction under way."""
+"""The states of a transactional id without a running transaction."""
 
 ENDING_STATES = ("PrepareCommit", "PrepareAbort")
 """The states in which markers are about to be written, or to be lost."""
@@ -61,11 +61,11 @@ def end_hanging(
     *,
     timeout: float = REQUESTS_TIMEOUT_S,
 ) -> list[Ended]:
-    """End the hanging transactions of these ids, which commit offsets of ``group``; return what was ended.
+    """End the hanging transactions of these ids, which commit offsets of ``group``; return the ended ones.
 
-    The caller owns the ids: where one hangs, its other producers are fenced. It is looked at the group's offsets and at
-    ``topics``, and where any of these hang, at all that the coordinator's log names. Raises HangingTransaction where it
-    cannot be known what was decided, InvalidKafkaConfig where these requests do not speak the connection's security,
+    The caller owns the ids: if one hangs, its other producers are fenced. The check covers the group's offsets and
+    ``topics``, and if any of these hang, all partitions in the coordinator's log. Raises HangingTransaction if the
+    decision cannot be known, InvalidKafkaConfig where these requests do not support the connection's security,
     NotAuthorized, BrokerUnavailable.
     """
     ended: list[Ended] = []
@@ -80,10 +80,10 @@ def end_hanging(
 
 
 def refuse_unowned(config: KafkaConfig, group: str, *, timeout: float = REQUESTS_TIMEOUT_S) -> None:
-    """Raise HangingTransaction where a transaction hangs on the partition that keeps a group's offsets.
+    """Raise HangingTransaction where a transaction hangs on the partition that stores a group's offsets.
 
-    For a group whose reads are refused for long, while nothing hangs of the ids that are known to write its offsets.
-    Whether it is this group whose offsets it holds cannot be known.
+    For a group whose reads are rejected for long, while none of the ids that are known to write its offsets hangs.
+    Whether the transaction holds offsets of this group cannot be known.
     """
     with TransactionRequests(config, timeout) as requests:
         partition = _offsets_partition(requests, group)
@@ -101,12 +101,12 @@ def refuse_unowned(config: KafkaConfig, group: str, *, timeout: float = REQUESTS
 def decision_about(
     producer_id: int, partition: TopicPartition, history: Sequence[Decided], is_one: Callable[[], bool]
 ) -> tuple[Decision | None, str]:
-    """Return what was decided about the transaction that a producer has open on a partition, or why that is unknown.
+    """Return the decision about the transaction that a producer has open on a partition, or why it is unknown.
 
-    It is the last one there of this producer: the marker of any later one would have closed it, too. Where the one
-    before was decided otherwise, one marker would decide both, if both have lost theirs; ``is_one`` says that not.
-    Where a later transaction wrote to others of its partitions and was decided otherwise, its markers may have decided
-    about this one there: then it is in pieces.
+    It is the producer's last one there: the marker of any later one would have closed it, too. If the one before was
+    decided otherwise, and both have lost their markers, one marker would decide both; ``is_one`` excludes that. If a
+    later transaction on others of its partitions was decided otherwise, its markers may have decided this one there:
+    then it is partly committed.
     """
     its = [each for each in history if each.producer_id == producer_id]
     there = [place for place, each in enumerate(its) if partition in each.partitions]
@@ -122,7 +122,7 @@ def decision_about(
 
 
 class _Examination:
-    """One transactional id, looked at once."""
+    """One check of one transactional id."""
 
     def __init__(self, config: KafkaConfig, requests: TransactionRequests, name: str, group: str) -> None:
         self._config = config
@@ -131,10 +131,10 @@ class _Examination:
         self._group = group
 
     def end(self, opened: Mapping[TopicPartition, Collection[OpenTransaction]]) -> list[Ended]:
-        """End what hangs of the id: of what was open just now on some partitions, and wherever else it hangs.
+        """End the id's hanging transactions: those just open on some partitions, and the same on other partitions.
 
-        What was open before the coordinator said that nothing is under way, and is open after, hangs; what somebody
-        else who owns the id has begun meanwhile is another transaction.
+        A transaction that is open both before and after the coordinator reports none hangs; one that another owner of
+        the id has begun meanwhile is a different transaction.
         """
         state = self._requests.describe(self._name)
         deadline = time.monotonic() + MARKER_TIMEOUT_S
@@ -149,8 +149,8 @@ class _Examination:
         history, why = self._history()
         looked_at = {*opened}.union(*(each.partitions for each in history if each.producer_id == state.producer_id))
         producer = self._requests.fence(self._name)
-        # What is open now was open before every other producer of the id was fenced, and each of their transactions
-        # is over: the fence waits until the coordinator has written, or lost, the markers of the last one.
+        # Transactions open now were open before every other producer of the id was fenced, and each has ended: the
+        # fence waits until the coordinator has written, or lost, the markers of the last one.
         hanging = self._open(state.producer_id, looked_at)
         if not hanging:
             return []
@@ -170,7 +170,7 @@ class _Examination:
         return ended
 
     def _history(self) -> tuple[list[Decided], str]:
-        """Return what is kept of the decisions, or why they cannot be read."""
+        """Return the decisions that the log still has, or why they cannot be read."""
         try:
             return decisions(self._config, self._name), ""
         except BrokerUnavailable:
@@ -179,22 +179,22 @@ class _Examination:
             return [], f"the coordinator's log cannot be read: {error}"
 
     def _is_one(self, partition: TopicPartition, hanging: OpenTransaction) -> bool:
-        """Say whether all that a producer has open was written under one leadership of its partition.
+        """Return whether all that a producer has open was written in one leader epoch of its partition.
 
-        Markers are lost while a partition has no leader, and the next one begins another epoch, so that two
-        transactions, the first of which has lost its marker, are of two epochs.
+        Markers are lost while a partition has no leader, and the next leader begins another epoch, so two transactions,
+        the first of which has lost its marker, are of two epochs.
         """
         return self._requests.is_of_one_epoch(partition, hanging.producer_id, hanging.start_offset)
 
     def _open(self, producer_id: int, places: Collection[TopicPartition]) -> dict[TopicPartition, OpenTransaction]:
-        """Return where the producer has a transaction open."""
+        """Return the producer's open transactions, by partition."""
         found = self._requests.open_transactions(places)
         return {where: each for where, its in sorted(found.items()) for each in its if each.producer_id == producer_id}
 
     def _write_markers(
         self, producer: ProducerIdentity, decision: Decision, partitions: Sequence[TopicPartition]
     ) -> Ended:
-        """Write the markers that are missing, by a transaction over these partitions that ends as it was decided."""
+        """Write the missing markers, by a transaction over these partitions that ends with the decision."""
         if written := [each for each in partitions if each.topic != CONSUMER_OFFSETS]:
             self._requests.add_partitions(producer, written)
         if len(written) < len(partitions):
@@ -216,13 +216,13 @@ class _Examination:
 
 
 def _offsets_partition(requests: TransactionRequests, group: str) -> TopicPartition | None:
-    """Return the partition that keeps a group's offsets, unless brokers keep them elsewhere."""
+    """Return the partition that stores a group's offsets, unless brokers keep them elsewhere."""
     count = len(requests.leaders([CONSUMER_OFFSETS]))
     return TopicPartition(CONSUMER_OFFSETS, internal_partition(group, count)) if count else None
 
 
 def _over(requests: TransactionRequests, partition: TopicPartition) -> dict[OpenTransaction, str]:
-    """Return what a partition has open though no coordinator has it under way, and whose it is."""
+    """Return a partition's open transactions that no coordinator has running, with their transactional ids."""
     opened = requests.open_transactions([partition])[partition]
     owners = requests.owners([each.producer_id for each in opened])
     states = {name: requests.describe(name) for name in set(owners.values())}
@@ -249,7 +249,7 @@ def _doubt(
     text = (
         f"a broker lost markers of transactional id {name or '(forgotten)'}, producer {producer_id}: its coordinator "
     )
-    text += f"has no transaction under way, and {where} have one open, which nobody reads past. Whether it was "
+    text += f"has no transaction under way, and {where} have one open, which blocks its readers. Whether it was "
     text += (
         f"committed cannot be known: {why}. If no partition that it wrote to shows it as committed, abort it on all "
     )

@@ -1,4 +1,4 @@
-"""librdkafka's connection settings in the words of the Java client.
+"""Translates librdkafka's connection settings to those of the Java client.
 
 Sources: librdkafka's CONFIGURATION.md and Apache Kafka's AdminClientConfig, whose settings every Java client has; PEM
 stores are KIP-651.
@@ -26,11 +26,11 @@ SAME = frozenset(
         "socket.connection.setup.timeout.ms",
     }
 )
-"""Connection settings of one name and one meaning."""
+"""Connection settings with the same name and meaning."""
 
 LOCAL = frozenset(
     {
-        # How librdkafka itself works: nothing that a cluster or another client would notice.
+        # Internals of librdkafka, without effect on a cluster or another client.
         "api.version.fallback.ms",
         "api.version.request",
         "api.version.request.timeout.ms",
@@ -62,7 +62,7 @@ LOCAL = frozenset(
         "topic.metadata.refresh.fast.interval.ms",
         "topic.metadata.refresh.interval.ms",
         "topic.metadata.refresh.sparse",
-        # A consumer's or a producer's own affair, which the Java job settles for itself.
+        # Settings of consumers and producers, which the Java job sets itself.
         "acks",
         "allow.auto.create.topics",
         "auto.commit.enable",
@@ -120,10 +120,10 @@ LOCAL = frozenset(
         "transactional.id",
     }
 )
-"""Settings that a Java client does without: they change how one client works, not whom it reaches or how safely."""
+"""Settings that a Java client omits: they change how one client works, not the cluster it reaches or its security."""
 
 MECHANISMS = ("sasl.mechanism", "sasl.mechanisms")
-"""librdkafka knows the mechanism by either name."""
+"""librdkafka accepts either name of the mechanism."""
 
 LOGIN_MODULES = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
@@ -138,9 +138,9 @@ OAUTH_HANDLER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCa
 def java_properties(properties: Mapping[str, str]) -> dict[str, str]:
     """Return the connection that ``properties`` describe as Java client properties.
 
-    Raises InvalidKafkaConfig for a key that is neither translated nor known to be a client's own affair: a connection
-    is never made less safe than it was asked to be. A client certificate is read here and goes inline, because Java
-    wants it and its key in one place.
+    Raises InvalidKafkaConfig for a key that is neither translated nor known to be internal to a client: a connection is
+    never made less safe than it was configured. A client certificate is read here and passed inline, because Java
+    requires it and its key in one place.
     """
     left = {key: value for key, value in properties.items() if key not in LOCAL}
     java = {key: left.pop(key) for key in SAME & left.keys()}
@@ -173,7 +173,7 @@ def _sasl(left: dict[str, str], *, needed: bool) -> dict[str, str]:
 
 
 def _oauth(left: dict[str, str]) -> dict[str, str]:
-    """Translate the OpenID Connect client credentials flow; other methods run code of the application."""
+    """Translate the OpenID Connect client credentials flow; other methods run application code."""
     method = left.pop(f"{OAUTH}method", "default")
     if method.lower() != "oidc":
         raise InvalidKafkaConfig(f"{OAUTH}method {method} has no Java counterpart: use oidc", key=f"{OAUTH}method")
@@ -206,7 +206,7 @@ def _trust(left: dict[str, str]) -> dict[str, str]:
     if algorithm := left.pop("ssl.endpoint.identification.algorithm", ""):
         java["ssl.endpoint.identification.algorithm"] = "" if algorithm.lower() == "none" else algorithm.lower()
     location = left.pop("ssl.ca.location", "")
-    if location and location != "probe":  # probe: look for the system's authorities, which is what Java does
+    if location and location != "probe":  # probe: search the system's authorities, which is what Java does
         if not Path(location).is_file():
             raise InvalidKafkaConfig(f"ssl.ca.location {location} is not a PEM file", key="ssl.ca.location")
         java |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": location}
@@ -219,8 +219,8 @@ def _trust(left: dict[str, str]) -> dict[str, str]:
 def _identity(left: dict[str, str]) -> dict[str, str]:
     """Translate a client certificate: PEM in files or inline, or a PKCS #12 store.
 
-    An encrypted PEM key is handed on as it is. Java 17 cannot open one of scheme PBES2, which is what OpenSSL writes;
-    a PKCS #12 store has no such gap.
+    An encrypted PEM key is passed unchanged. Java 17 cannot open one of scheme PBES2, which is what OpenSSL writes; a
+    PKCS #12 store has no such gap.
     """
     if "ssl.keystore.location" in left:
         store = {"ssl.keystore.type": "PKCS12", "ssl.keystore.location": left.pop("ssl.keystore.location")}

@@ -1,6 +1,6 @@
-"""The librdkafka that confluent-kafka has loaded already, called through ctypes: for what its own methods cannot do.
+"""Calls the librdkafka that confluent-kafka has loaded, through ctypes, where that package's methods fall short.
 
-``wasmline.kafka.offset_store`` is its only user, and both go together once the client is fixed.
+``wasmline.kafka.offset_store`` is its only user, and both are removed once the client is fixed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, cimp
 from wasmline.errors import ClientClosed, InexactMetadata
 
 KNOWN_CLIENTS = ("2.16.1",)
-"""The releases of confluent-kafka whose objects are known to begin with the handle of librdkafka."""
+"""Releases of confluent-kafka whose objects are known to begin with the handle of librdkafka."""
 
 UNSET = -1001
 """``RD_KAFKA_OFFSET_INVALID``: no offset."""
@@ -51,11 +51,11 @@ _OnCommit = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_
 _Handle = _Event = _Queue = _Error = _Group = ctypes.c_void_p
 
 NO_CALLBACK = _OnCommit(lambda handle, error, partitions, opaque: None)
-"""What to commit with when the answer is polled for: without any, the library queues a second answer for the client's
+"""The callback of commits whose answer is polled for: without one, the library queues a second answer for the client's
 own callback, which stays in memory until the client is polled."""
 
 _calls: Counter[int] = Counter()
-"""Calls under way, by the identity of their client."""
+"""Running calls, by the identity of their client."""
 
 _closing: set[int] = set()
 """Consumers that are being closed, by their identity."""
@@ -91,11 +91,11 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "error_txn_requires_abort": (ctypes.c_int, _Error),
     "error_destroy": (None, _Error),
 }
-"""What is called of librdkafka, without its prefix: the type of the result, then those of the arguments."""
+"""The functions used, without their prefix: the type of the result, then those of the arguments."""
 
 
 class Entry(NamedTuple):
-    """One element of a list of partitions, copied out of the library's memory. ``error`` 0 is none."""
+    """One element of a list of partitions, copied out of the library's memory. ``error`` 0: none."""
 
     topic: str
     partition: int
@@ -107,21 +107,21 @@ class Entry(NamedTuple):
 class Librdkafka:
     """Its functions by name, without their prefix: ``library["queue_new"](handle)``.
 
-    Making one raises InexactMetadata unless client and library are those that were tried and are laid out as declared
-    here; that needs no broker.
+    The constructor raises InexactMetadata unless client and library are tested releases with the layout declared here;
+    that needs no broker.
     """
 
     def __init__(self) -> None:
         client = str(confluent_kafka.__version__)
         if client not in KNOWN_CLIENTS:
-            raise InexactMetadata(f"confluent-kafka is {client}: install {' or '.join(KNOWN_CLIENTS)}, which was tried")
+            raise InexactMetadata(f"confluent-kafka is {client}: install {' or '.join(KNOWN_CLIENTS)}, as tested")
         try:
-            # Symbols are looked up in what the extension depends on: this loads nothing and needs no path.
+            # Symbols are resolved among the extension's dependencies: this loads nothing and needs no path.
             library = ctypes.CDLL(cimpl.__file__)
             self._functions = {name: _declared(library, name, *types) for name, types in FUNCTIONS.items()}
         except (OSError, AttributeError) as error:
             raise InexactMetadata(
-                f"this installation of confluent-kafka does not let librdkafka be called: {error}"
+                f"librdkafka cannot be called in this installation of confluent-kafka: {error}"
             ) from error
         self._check_version()
         self._check_layout()
@@ -133,11 +133,11 @@ class Librdkafka:
     def handle(self, client: Consumer | Producer) -> int:
         """Return the client's ``rd_kafka_t *``: the first field behind the object's head. Raises ClientClosed."""
         if not isinstance(client, Consumer | Producer):
-            raise TypeError(f"a {type(client).__name__} is no client of confluent-kafka")
+            raise TypeError(f"a {type(client).__name__} is not a client of confluent-kafka")
         handle = ctypes.c_void_p.from_address(id(client) + object.__basicsize__).value
         if not handle:
             raise ClientClosed(f"the {type(client).__name__} was closed before its offsets were asked for or committed")
-        if self["opaque"](handle) != id(client):  # the library knows its owner
+        if self["opaque"](handle) != id(client):  # the library stores its owner
             raise InexactMetadata(f"the handle of a {type(client).__name__} belongs to another object")
         return handle
 
@@ -145,7 +145,7 @@ class Librdkafka:
     def lent(self, client: Consumer | Producer, *, is_last: bool = False) -> Iterator[int]:
         """Lend the client's handle for calls: ``close`` waits for them. Raises ClientClosed.
 
-        ``is_last``: also to what the client's own callbacks do while it is closed.
+        ``is_last``: also to the client's own callbacks while it is closed.
         """
         with _changed:
             if id(client) in _closing and not is_last:
@@ -177,7 +177,7 @@ class Librdkafka:
 
     @contextmanager
     def group(self, metadata: bytes) -> Iterator[Any]:
-        """Lend what ``Consumer.consumer_group_metadata`` wrote as an ``rd_kafka_consumer_group_metadata_t *``."""
+        """Lend the result of ``Consumer.consumer_group_metadata`` as an ``rd_kafka_consumer_group_metadata_t *``."""
         made = ctypes.c_void_p()
         self.check(self["consumer_group_metadata_read"](ctypes.byref(made), metadata, len(metadata)))
         try:
@@ -202,7 +202,7 @@ class Librdkafka:
             raise InexactMetadata(f"confluent-kafka uses librdkafka {text}, and another one is loaded in this process")
 
     def _check_layout(self) -> None:
-        """Let the library write and copy what is declared here, and compare."""
+        """Let the library write and copy the structures declared here, and compare."""
         first, second = Entry("layout", 7, 1 << 40), Entry("layout", 8, 9, b"twenty-four characters..")
         with self.partitions([first._replace(offset=UNSET), second]) as made:
             self["topic_partition_list_set_offset"](made, b"layout", first.partition, first.offset)
@@ -212,7 +212,7 @@ class Librdkafka:
             finally:
                 self["topic_partition_list_destroy"](copy)
         if seen != [first, second]:
-            raise InexactMetadata(f"librdkafka {confluent_kafka.libversion()[0]} lays lists out in another way: {seen}")
+            raise InexactMetadata(f"librdkafka {confluent_kafka.libversion()[0]} has another layout of lists: {seen}")
 
     def _check_handles(self) -> None:
         """Find the handles of two clients that connect to nothing, and ask the library for their names."""
@@ -227,7 +227,7 @@ class Librdkafka:
 def close(consumer: Consumer) -> None:
     """Close a client once no call has its handle.
 
-    The client's own ``close`` waits for calls of its own methods only: any other call goes on with memory that is free.
+    The client's own ``close`` waits for calls of its own methods only: any other call would use freed memory.
     """
     with _changed:
         _closing.add(id(consumer))

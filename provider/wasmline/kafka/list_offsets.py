@@ -1,4 +1,4 @@
-"""Looks up where logs begin and end with their leaders, also while these change."""
+"""Beginning and end offsets from partition leaders, retried across leader elections."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from wasmline.kafka.bounded_admin_client import BoundedAdminClient, Codes
 from wasmline.kafka.error_mapping import LEADERLESS_CODES
 
 UNSETTLED_CODES = (*LEADERLESS_CODES, KafkaError._NOENT)
-"""_NOENT is what the client answers itself where no broker has told it of a leader."""
+"""_NOENT is the client's own code if no broker has reported a leader."""
 
 
 def list_offsets(
@@ -18,7 +18,7 @@ def list_offsets(
     isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
     codes: Codes | None = None,
 ) -> dict[int, int]:
-    """Return the offsets of one topic's partitions; ``codes`` says what other error codes mean here.
+    """Return the offsets of one topic's partitions; ``codes`` maps other error codes to errors.
 
     Raises BrokerUnavailable where a partition has no leader that answers in time.
     """

@@ -1,9 +1,9 @@
-"""Committed offsets with their metadata, byte for byte: what confluent-kafka's own methods cannot carry.
+"""Stores committed offsets with their metadata, byte for byte, which confluent-kafka's own methods cannot do.
 
-confluent-kafka 2.16.1 sends metadata with the terminator of its C string and reads it past its end, so that a map of
-finished records neither reaches the Java library whole nor comes back from it. ``LibrdkafkaOffsetStore`` calls the
-librdkafka which that package has loaded already; ``OffsetsOnlyStore`` keeps offsets and drops metadata. The fifth of
-docs/decisions says why, and when this module goes.
+confluent-kafka 2.16.1 sends metadata with the terminator of its C string and reads it past its end, so an offset map
+neither reaches the Java library whole nor comes back from it. ``LibrdkafkaOffsetStore`` calls the librdkafka which that
+package has loaded; ``OffsetsOnlyStore`` stores offsets and drops metadata. docs/decisions/0005 has the reasons, and the
+condition for removing this module.
 """
 
 from __future__ import annotations
@@ -29,45 +29,44 @@ from wasmline.records import CommittedOffset, TopicPartition
 logger = logging.getLogger(__name__)
 
 REQUEST_TIMEOUT_S = 15.0
-"""Seconds that one request may take."""
+"""Maximum seconds of one request."""
 
 ISSUE_URL = "https://github.com/confluentinc/confluent-kafka-python/issues"
 
 SELF_TEST_LENGTH = 24
-"""A length at which the client's own methods never gave metadata back as it was."""
+"""A length at which the client's own methods never returned metadata unchanged."""
 
 
 class OffsetStore(Protocol):
-    """Reads and writes what a group has committed.
+    """Reads and writes a group's committed offsets.
 
-    Errors are the client's KafkaException, with the code and the flags ``retriable``, ``txn_requires_abort`` and
-    ``fatal`` that librdkafka gave; ``wasmline.kafka.error_mapping.mapped`` makes them ours. A closed client raises
-    ClientClosed. Times are in seconds. Several threads may call at once; ``librdkafka_ctypes.close`` ends a
-    client that they may be using.
+    Errors are the client's KafkaException, with librdkafka's code and flags ``retriable``, ``txn_requires_abort`` and
+    ``fatal``; ``wasmline.kafka.error_mapping.mapped`` translates them. A closed client raises ClientClosed. Times are
+    in seconds. Several threads may call at once; ``wasmline.kafka.librdkafka_ctypes.close`` closes a client in use.
     """
 
     keeps_metadata: bool
-    """Whether metadata is kept exactly. If not it is neither written nor read, and without a map exactly-once cannot be
-    promised for what finished out of order."""
+    """Whether metadata is stored exactly. If not it is neither written nor read, and without a map exactly-once cannot
+    be guaranteed for records done out of order."""
 
     def committed(
         self, consumer: Consumer, partitions: Iterable[TopicPartition], timeout: float = REQUEST_TIMEOUT_S
     ) -> dict[TopicPartition, CommittedOffset]:
-        """Return what the consumer's group has committed; partitions without a commit are absent.
+        """Return the committed offsets of the consumer's group; partitions without a commit are absent.
 
         Under ``isolation.level=read_committed`` this waits for the transactions that hold offsets of the group, and
-        raises _TIMED_OUT rather than return what was there before them. One NUL at the end of metadata is dropped:
-        clients with the defect wrote it.
+        raises _TIMED_OUT rather than return the earlier offsets. One NUL at the end of metadata is dropped: clients
+        with the defect wrote it.
         """
         ...
 
     def commit(
         self, consumer: Consumer, offsets: Mapping[TopicPartition, CommittedOffset], timeout: float = REQUEST_TIMEOUT_S
     ) -> None:
-        """Commit for the consumer's group, as the member it is or as none, and return when the broker has it.
+        """Commit for the consumer's group, as its member or as a non-member, and return when the broker has it.
 
-        When a partition is refused, the others may be committed. After _TIMED_OUT the commit may still be carried out,
-        and the end of the consumer waits for that for up to ``session.timeout.ms``.
+        When a partition is rejected, the others may be committed. After _TIMED_OUT the commit may still be carried out,
+        and closing the consumer waits for that for up to ``session.timeout.ms``.
         """
         ...
 
@@ -80,9 +79,9 @@ class OffsetStore(Protocol):
     ) -> None:
         """Make offsets part of the producer's open transaction.
 
-        ``group_metadata`` is what ``Consumer.consumer_group_metadata()`` returned. A broker that is connected and does
-        not answer is waited for during the producer's ``socket.timeout.ms`` (a minute by default), however short
-        ``timeout`` is.
+        ``group_metadata`` is the result of ``Consumer.consumer_group_metadata()``. A broker that is connected and does
+        not answer is awaited for the producer's ``socket.timeout.ms`` (a minute by default), however short ``timeout``
+        is.
         """
         ...
 
@@ -90,11 +89,11 @@ class OffsetStore(Protocol):
 def select_offset_store(
     config: KafkaConfig, group: str, partition: TopicPartition, *, timeout: float = REQUEST_TIMEOUT_S
 ) -> OffsetStore:
-    """Return the exact store once the self-test passed on this cluster, else that of offsets alone, with a warning.
+    """Return the exact store once the self-test passed on this cluster, else the one of offsets only, with a warning.
 
-    Where the cluster does not permit the scratch group of the self test, the client's own release has to do.
-    ``partition`` is one that the group will read. Raises BrokerUnavailable when no broker answers and TopicNotFound for
-    a partition that is not there: these say nothing about the client.
+    Where the cluster does not permit the scratch group of the self-test, the client's release decides. ``partition`` is
+    one that the group will read. Raises BrokerUnavailable when no broker answers and TopicNotFound for a missing
+    partition: these are no evidence about the client.
     """
     try:
         offset_store = LibrdkafkaOffsetStore()
@@ -106,7 +105,7 @@ def select_offset_store(
         return offset_store
     except KafkaFailed as error:
         logger.warning(
-            "offsets of group %s are committed without metadata, because: %s. What finished out of order runs again "
+            "offsets of group %s are committed without metadata, because: %s. Records done out of order run again "
             "after a restart, and maps of other clients are not read. If there is nothing to correct, report it at %s",
             group,
             error,
@@ -126,7 +125,7 @@ def self_test(
 ) -> None:
     """Commit metadata to a scratch group and read it back; raise InexactMetadata when it is not the same.
 
-    Raises TopicNotFound, BrokerUnavailable or KafkaError when that cannot be done. The group's name is new and begins
+    Raises TopicNotFound, BrokerUnavailable or KafkaError if that is not possible. The group's name is new and begins
     with ``<group>.self-test.``, so that permissions by prefix cover it; it is deleted afterwards where that is
     permitted, and else expires. No record is read, and ``group`` is not touched.
     """
@@ -136,7 +135,7 @@ def self_test(
     with translate_errors(config.bootstrap_servers, {KafkaError.UNKNOWN_TOPIC_OR_PART: missing}):
         consumer = Consumer(config.client(**{"group.id": scratch, "enable.auto.commit": "false"}))
         try:
-            # A read ends in time where nobody answers; a commit under way would hold the close up.
+            # A read ends in time without an answer; a running commit would delay the close.
             offset_store.committed(consumer, [partition], timeout)
             offset_store.commit(consumer, {partition: written}, timeout)
             read = offset_store.committed(consumer, [partition], timeout).get(partition)
@@ -160,7 +159,7 @@ def _delete_group(config: KafkaConfig, group: str, timeout: float) -> None:
 
 
 class LibrdkafkaOffsetStore:
-    """Calls librdkafka itself. Making one raises InexactMetadata where that is not known to be safe."""
+    """Calls librdkafka directly. The constructor raises InexactMetadata where that is not known to be safe."""
 
     keeps_metadata = True
 
@@ -196,7 +195,7 @@ class LibrdkafkaOffsetStore:
                 self._commit(handle, offsets, timeout)
 
     def _commit(self, handle: int, offsets: Mapping[TopicPartition, CommittedOffset], timeout: float) -> None:
-        # rd_kafka_commit waits without limit; a late answer goes down with this queue.
+        # rd_kafka_commit waits without limit; a late answer is dropped with this queue.
         queue = self._library["queue_new"](handle)
         try:
             with self._library.partitions(_entries(offsets)) as made:
@@ -235,9 +234,9 @@ class LibrdkafkaOffsetStore:
 
 
 class OffsetsOnlyStore:
-    """The client's own methods, with offsets only.
+    """Uses the client's own methods, with offsets only.
 
-    They give ``commit`` no time limit: the client gives up after ``session.timeout.ms`` without a coordinator.
+    They give ``commit`` no time limit: the client fails after ``session.timeout.ms`` without a coordinator.
     """
 
     keeps_metadata = False
@@ -281,7 +280,7 @@ class OffsetsOnlyStore:
 def _open_client() -> Iterator[None]:
     try:
         yield
-    except RuntimeError as error:  # the client's way to say that it is closed
+    except RuntimeError as error:  # raised by a closed client
         raise ClientClosed(f"{error}: commit before the client is closed") from error
 
 
@@ -307,7 +306,7 @@ def _raise_first(answers: Iterable[Entry]) -> None:
 
 
 def _text(metadata: bytes) -> str:
-    """Return metadata as text. Brokers keep it as UTF-8; whatever else a foreign broker kept is no reason to stop."""
+    """Return metadata as text. Brokers store it as UTF-8; other bytes of a foreign broker are no reason to stop."""
     return metadata.removesuffix(b"\0").decode(errors="replace")
 
 

@@ -20,42 +20,42 @@ Record = tuple[bytes | None, bytes | None, Headers | None, int | None]
 DEFAULTS = {
     "acks": "all",
     "enable.idempotence": "true",
-    # Java's default, so that a key has one partition whoever writes it; librdkafka's own default hashes with CRC-32.
+    # Java's default, so that a key has one partition for every producer; librdkafka's own default hashes with CRC-32.
     "partitioner": "murmur2_random",
     # A transaction that follows another waits one back-off for the first to end: 100 ms by default.
     "retry.backoff.ms": "5",
     "retry.backoff.max.ms": "100",
     "delivery.timeout.ms": "60000",
-    "message.max.bytes": str(32 << 20),  # the topic's own limit is the one that counts
+    "message.max.bytes": str(32 << 20),  # the topic's own limit applies
 }
 
 TRANSACTION_TIMEOUT_MS = 60_000
 """librdkafka's own ``transaction.timeout.ms``."""
 
 TIMEOUT_SETTINGS = ("delivery.timeout.ms", "message.timeout.ms", "socket.timeout.ms")
-"""What may take no longer than a transaction; the first two are one setting."""
+"""Time limits that may not exceed that of a transaction; the first two are one setting."""
 BACK_PRESSURE_WAIT_S = 0.05
 
 ANY_PARTITION = -1
-"""The partition that follows from the key."""
+"""The partition is selected by the key."""
 
 FLUSH_TIMEOUT_S = 90.0
-"""Seconds to wait for the last acknowledgements: more than ``delivery.timeout.ms``, so every record's fate is known."""
+"""Seconds to wait for the last acknowledgements: more than ``delivery.timeout.ms``, so all results are known."""
 
 
 def producer(config: KafkaConfig, **overrides: Any) -> Producer:
     """Return a producer that waits for every in-sync replica, writes nothing twice, and partitions as Java does.
 
-    ``overrides`` are librdkafka settings and win over all others. Make it after a fork, never before one.
+    ``overrides`` are librdkafka settings and win over all others. Create it after a fork, never before one.
     """
     with translate_errors(config.bootstrap_servers):
         return Producer(bounded({**DEFAULTS, **config.client(**overrides)}))
 
 
 def bounded(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a producer's settings with its time limits lowered to that of its transactions, where it has any.
+    """Return a producer's settings with its time limits lowered to that of its transactions, if it has any.
 
-    librdkafka refuses others, so that a configuration which is made for all clients would leave no transactional one.
+    librdkafka rejects others, so a configuration for all clients would otherwise allow no transactional producer.
     """
     if "transactional.id" not in settings:
         return dict(settings)
@@ -70,9 +70,9 @@ def enqueue(
     on_delivery: Callable[[KafkaError | None, Message], None] | None,
     partition: int = ANY_PARTITION,
 ) -> None:
-    """Hand a record to ``client``; while its queue is full, deliveries are told. Raises KafkaException.
+    """Pass a record to ``client``; while its queue is full, serve delivery reports. Raises KafkaException.
 
-    ``on_delivery`` None leaves it to the client's own.
+    ``on_delivery`` None: the client's own.
     """
     while not try_enqueue(client, topic, record, on_delivery, partition):
         client.poll(BACK_PRESSURE_WAIT_S)
@@ -85,7 +85,7 @@ def try_enqueue(
     on_delivery: Callable[[KafkaError | None, Message], None] | None,
     partition: int = ANY_PARTITION,
 ) -> bool:
-    """Hand a record to ``client``, and say whether its queue had room. Raises as ``enqueue`` does."""
+    """Pass a record to ``client``; return whether its queue had capacity. Raises as ``enqueue`` does."""
     key, value, headers, timestamp = record
     try:
         client.produce(
@@ -103,15 +103,15 @@ def try_enqueue(
 
 
 def missing_topic(topic: str, servers: str) -> dict[int, WasmlineError]:
-    """Return what the codes of a topic that does not exist mean to who writes to it."""
+    """Return the errors of a writer for the codes of a topic that does not exist."""
     missing = TopicNotFound(f"there is no topic {topic} on {servers}: create it first", topic=topic)
     return {KafkaError.UNKNOWN_TOPIC_OR_PART: missing, KafkaError._UNKNOWN_TOPIC: missing}
 
 
 class RecordWriter:
-    """Writes records durably, many times over one connection, which is made at the first write; for one thread.
+    """Writes records durably, many times over one connection, which is opened at the first write; for one thread.
 
-    A new idempotent producer waits half a second for its identity, so whoever writes often keeps one of these.
+    A new idempotent producer waits half a second for its identity, so frequent writers reuse one of these.
     """
 
     def __init__(self, config: KafkaConfig) -> None:
@@ -126,8 +126,8 @@ class RecordWriter:
     def write(self, topic: str, records: Iterable[Record]) -> int:
         """Write ``records`` in order and return how many, once every in-sync replica has them.
 
-        Raises TopicNotFound, BrokerUnavailable, or KafkaError as soon as a delivery is known to have failed; what was
-        acknowledged by then stays written.
+        Raises TopicNotFound, BrokerUnavailable, or KafkaError as soon as a delivery is known to have failed; records
+        acknowledged by then stay written.
         """
         self._failed.clear()
         count = 0
@@ -146,7 +146,7 @@ class RecordWriter:
         return count
 
     def close(self) -> None:
-        """Give up what is not written yet, which is nothing unless ``write`` was interrupted."""
+        """Drop records that are not written yet, which exist only if ``write`` was interrupted."""
         if "_producer" in vars(self):
             self._producer.purge()
 

@@ -1,6 +1,6 @@
-"""Encodes and decodes the primitive types of Kafka's protocol (kafka.apache.org/protocol, "Protocol Primitive Types").
+"""Encodes and decodes primitive types of Kafka's protocol (kafka.apache.org/protocol, "Protocol Primitive Types").
 
-Decoding is strict: a length that leaves the message, a null where none may be and bytes that are left over raise
+Decoding is strict: a length beyond the message, a null in a non-nullable field and bytes that are left over raise
 MalformedMessage. Compact types and tagged fields are those of flexible versions (KIP-482).
 """
 
@@ -13,7 +13,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 VARINT_BYTES = 5
-"""Bytes that a varint of 32 bits takes at most."""
+"""Maximum bytes of a varint of 32 bits."""
 
 
 class MalformedMessage(Exception):
@@ -78,7 +78,7 @@ class Reader:
         return self._elements(self.uvarint() - 1, element)
 
     def tagged_fields(self) -> None:
-        """Skip the tagged fields of a structure: none that this client knows."""
+        """Skip the tagged fields of a structure: this client knows none."""
         for _ in range(self.uvarint()):
             self.uvarint()
             self._take(self.uvarint())
@@ -98,20 +98,20 @@ class Reader:
             raise MalformedMessage(f"a string that is not UTF-8 before byte {self._position}") from error
 
     def _elements(self, count: int, element: Callable[[], T]) -> list[T]:
-        if not 0 <= count <= len(self._data) - self._position:  # an element takes a byte at least
+        if not 0 <= count <= len(self._data) - self._position:  # an element takes at least a byte
             raise MalformedMessage(f"an array of {count} elements at byte {self._position} of {len(self._data)}")
         return [element() for _ in range(count)]
 
     def _take(self, length: int) -> bytes:
         end = self._position + length
         if length < 0 or end > len(self._data):
-            raise MalformedMessage(f"{length} bytes are wanted at byte {self._position} of {len(self._data)}")
+            raise MalformedMessage(f"{length} bytes are expected at byte {self._position} of {len(self._data)}")
         taken, self._position = self._data[self._position : end], end
         return taken
 
 
 def int8(value: int) -> bytes:
-    """Return an INT8; a bool is one of 0 or 1."""
+    """Return an INT8; a bool is 0 or 1."""
     return struct.pack(">b", value)
 
 
@@ -140,7 +140,7 @@ def uvarint(value: int) -> bytes:
 
 
 def sized_bytes(value: bytes) -> bytes:
-    """Return BYTES: an INT32 of length, then these."""
+    """Return BYTES: an INT32 of length, then the bytes."""
     return int32(len(value)) + value
 
 
@@ -157,13 +157,13 @@ def compact_string(value: str) -> bytes:
 
 
 def array(elements: Iterable[bytes]) -> bytes:
-    """Return an ARRAY of elements that are encoded."""
+    """Return an ARRAY of encoded elements."""
     encoded = list(elements)
     return int32(len(encoded)) + b"".join(encoded)
 
 
 def compact_array(elements: Iterable[bytes]) -> bytes:
-    """Return a COMPACT_ARRAY of elements that are encoded."""
+    """Return a COMPACT_ARRAY of encoded elements."""
     encoded = list(elements)
     return uvarint(len(encoded) + 1) + b"".join(encoded)
 

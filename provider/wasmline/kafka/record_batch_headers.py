@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 PREFIX_BYTES = 12
-"""What comes before the part that a batch's length is of: its offset, and that length."""
+"""Bytes before the part that a batch's length covers: its offset, and that length."""
 
 CONTROL_ATTRIBUTE = 1 << 5
-"""The attribute of a batch that is a marker."""
+"""The attribute of a control batch, which holds a marker."""
 
 
 class Batch(NamedTuple):
-    """The header of a batch, and where it is in the bytes that it was read from."""
+    """The header of a batch, and its position in the bytes that it was read from."""
 
     offset: int
     last_offset: int
@@ -27,7 +27,7 @@ class Batch(NamedTuple):
 
 
 def batches(data: bytes) -> Iterator[Batch]:
-    """Yield the batches of a segment or a fetch, which may end in the middle of one: that is left out."""
+    """Yield the batches of a segment or a fetch; an incomplete one at the end is omitted."""
     begin = 0
     while begin + HEADER.size <= len(data):
         offset, length, epoch, _, _, attributes, last, _, _, producer_id, _, _, _ = HEADER.unpack_from(data, begin)

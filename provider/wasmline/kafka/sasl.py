@@ -1,4 +1,4 @@
-"""Authenticates a connection with PLAIN (RFC 4616) or SCRAM (RFC 5802), as librdkafka's settings ask for."""
+"""Authenticates a connection with PLAIN (RFC 4616) or SCRAM (RFC 5802), by librdkafka's settings."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 MECHANISMS = ("PLAIN", *HASHES)
 
 MAX_ITERATIONS = 1_000_000
-"""Rounds of PBKDF2 that a server may ask for: some seconds of CPU time."""
+"""Maximum PBKDF2 iterations that a server may request: some seconds of CPU time."""
 
 Exchange = Callable[[bytes], bytes]
 """Sends a message to the server and returns the server's answer."""
 
 
 def mechanism_of(properties: Mapping[str, str]) -> str:
-    """Return the SASL mechanism of these settings. Raises InvalidKafkaConfig for one that is not spoken here."""
+    """Return the SASL mechanism of these settings. Raises InvalidKafkaConfig for one that is not supported here."""
     mechanism = properties.get("sasl.mechanism") or properties.get("sasl.mechanisms") or "GSSAPI"
     if mechanism not in MECHANISMS:
-        text = f"sasl.mechanism {mechanism} is not spoken by Wasmline's own requests, only {', '.join(MECHANISMS)} are"
+        text = f"sasl.mechanism {mechanism} is not supported by Wasmline's own requests: use {', '.join(MECHANISMS)}"
         raise InvalidKafkaConfig(text, key="sasl.mechanism")
     return mechanism
 
@@ -48,7 +48,7 @@ def _scram(algorithm: str, user: str, password: str, exchange: Exchange) -> None
     except (KeyError, ValueError) as error:
         raise KafkaError("the broker's SCRAM challenge lacks a nonce, a salt or a count") from error
     if not both.startswith(nonce) or not 0 < iterations <= MAX_ITERATIONS:
-        raise KafkaError("the broker's SCRAM challenge is not an answer to what was asked")
+        raise KafkaError("the broker's SCRAM challenge is not an answer to this client's message")
 
     def keyed(key: bytes, message: bytes) -> bytes:
         return hmac.digest(key, message, algorithm)

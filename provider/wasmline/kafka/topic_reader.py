@@ -1,4 +1,4 @@
-"""Records of a topic between two offsets, or all that there are: without a consumer group, and with an end."""
+"""Reads the records of a topic between two offsets, or to its end, without a consumer group."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from wasmline.kafka.error_mapping import translate_errors
 from wasmline.kafka.topics import Topics
 
 IDLE_TIMEOUT_S = 30.0
-"""Seconds without any news after which the cluster counts as unavailable."""
+"""Seconds without any message after which the cluster counts as unavailable."""
 
 OPEN_TRANSACTION_WAIT_S = 5.0
 """Seconds to wait for open transactions to be decided."""
@@ -28,9 +28,8 @@ POLL_INTERVAL_S = 0.05
 def read_range(config: KafkaConfig, topic: str, ranges: Mapping[int, tuple[int, int]]) -> Iterator[Message]:
     """Yield the committed records of ``{partition: (from, to)}``, ``to`` excluded, in order within a partition.
 
-    Offsets without a record (transaction markers, aborted or compacted records) are passed over. Raises
-    OffsetOutOfRange where the cluster no longer keeps the beginning of a range, BrokerUnavailable when nothing comes
-    for 30 seconds.
+    Offsets without a record (transaction markers, aborted or compacted records) are skipped. Raises OffsetOutOfRange
+    where the cluster no longer has the beginning of a range, BrokerUnavailable when nothing comes for 30 seconds.
     """
     wanted = {partition: bounds for partition, bounds in ranges.items() if bounds[0] < bounds[1]}
     with translate_errors(config.bootstrap_servers):
@@ -40,8 +39,8 @@ def read_range(config: KafkaConfig, topic: str, ranges: Mapping[int, tuple[int, 
 def read_to_end(config: KafkaConfig, topic: str) -> Iterator[Message]:
     """Yield every committed record that the topic held when this began. Raises TopicNotFound, BrokerUnavailable.
 
-    A transaction is acknowledged before its records can be read, so this waits, five seconds at most, for what is open
-    to be decided.
+    A transaction is acknowledged before its records can be read, so this waits, at most five seconds, for open
+    transactions to be decided.
     """
     topics = Topics(config)
     begins, ends = topics.beginning_offsets(topic), _decided(topics, topic)
@@ -51,7 +50,7 @@ def read_to_end(config: KafkaConfig, topic: str) -> Iterator[Message]:
 
 
 def _decided(topics: Topics, topic: str) -> dict[int, int]:
-    """Return where the topic ends for a read_committed reader, once that is what is written by now."""
+    """Return the topic's end offsets for a read_committed reader, once they include all that is written by now."""
     written = topics.written_offsets(topic)
     deadline = time.monotonic() + OPEN_TRANSACTION_WAIT_S
     while True:
@@ -66,7 +65,7 @@ def _read(config: KafkaConfig, topic: str, ranges: Mapping[int, tuple[int, int]]
     consumer = Consumer(
         config.client(
             **{
-                "group.id": f"wasmline.reader.{uuid.uuid4()}",  # demanded by the client, never joined
+                "group.id": f"wasmline.reader.{uuid.uuid4()}",  # required by the client, never joined
                 "enable.auto.commit": "false",
                 "isolation.level": "read_committed",
                 "auto.offset.reset": reset,
@@ -83,7 +82,7 @@ def _read(config: KafkaConfig, topic: str, ranges: Mapping[int, tuple[int, int]]
 
 
 def _until(consumer: Consumer, topic: str, ends: dict[int, int], config: KafkaConfig) -> Iterator[Message]:
-    """Yield the messages below ``ends``; what passes an end is a record or the end-of-partition event."""
+    """Yield the messages below ``ends``; an end is passed by a record or the end-of-partition event."""
     deadline = time.monotonic() + IDLE_TIMEOUT_S
     while ends:
         messages = consumer.consume(MAX_POLL_RECORDS, timeout=POLL_INTERVAL_S)
@@ -106,11 +105,11 @@ def _until(consumer: Consumer, topic: str, ends: dict[int, int], config: KafkaCo
 
 
 def _position(message: Message) -> tuple[int, int]:
-    """Return the partition and offset of a record or of the end of a partition; raise what else the client reports."""
+    """Return the partition and offset of a record or of the end of a partition; raise any other reported error."""
     error, partition, offset = message.error(), message.partition(), message.offset()
     if error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET and partition is not None:
         where = f"{message.topic()}-{partition}"
-        text = f"{where} no longer keeps offset {offset}: its retention removed it"
+        text = f"{where} no longer has offset {offset}: retention removed it"
         raise OffsetOutOfRange(text, topic=message.topic(), partition=partition, offset=offset or 0, start=None)
     if error is not None and error.code() != KafkaError._PARTITION_EOF:
         raise KafkaException(error)

@@ -1,4 +1,4 @@
-"""Following topics of one partition, without waiting for what is not there."""
+"""Follows topics of one partition, without waiting for records to come."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.error_mapping import translate_errors
 
 FIRST_READ_TIMEOUT_S = 30.0
-"""Seconds that the first reading may take."""
+"""Maximum seconds of the first read."""
 
 
 class TopicTailer:
@@ -28,7 +28,7 @@ class TopicTailer:
             self._consumer = Consumer(
                 config.client(
                     **{
-                        "group.id": f"wasmline.follower.{uuid.uuid4()}",  # demanded by the client, never joined
+                        "group.id": f"wasmline.follower.{uuid.uuid4()}",  # required by the client, never joined
                         "enable.auto.commit": "false",
                         "isolation.level": "read_committed",
                         "auto.offset.reset": "error",
@@ -44,14 +44,14 @@ class TopicTailer:
         return dict(self._next)
 
     def poll(self) -> Iterator[Message]:
-        """Yield what has come by now; the first time, all that is there. Raises BrokerUnavailable, KafkaError."""
+        """Yield new records; the first time, all existing ones. Raises BrokerUnavailable, KafkaError."""
         with translate_errors(self._config.bootstrap_servers):
             deadline = time.monotonic() + FIRST_READ_TIMEOUT_S
             while self._behind and time.monotonic() < deadline:
                 yield from self._take(self._consumer.poll(0.1))
             if self._behind:
                 servers = self._config.bootstrap_servers
-                text = f"{servers} did not let {', '.join(sorted(self._behind))} be read "
+                text = f"{', '.join(sorted(self._behind))} on {servers} could not be read "
                 text += f"within {FIRST_READ_TIMEOUT_S:.0f} s"
                 raise BrokerUnavailable(text, bootstrap_servers=servers)
             while (message := self._consumer.poll(0)) is not None:
@@ -72,6 +72,6 @@ class TopicTailer:
             self._next[topic] = max(self._next[topic], offset)
             self._behind.discard(topic)
         elif error.code() == KafkaError._AUTO_OFFSET_RESET:
-            raise KafkaFailed(f"{topic} was deleted and made anew: what was read of it is not known there any more")
+            raise KafkaFailed(f"{topic} was deleted and recreated: the records read before are no longer valid")
         elif not error.retriable():
             raise KafkaException(error)

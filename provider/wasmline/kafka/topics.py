@@ -1,4 +1,4 @@
-"""Topics: make them, describe them, ask for their offsets."""
+"""Creates, describes and deletes topics, and reads their settings and offsets."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.list_offsets import list_offsets
 
 URL_SAFE = str.maketrans("+/", "-_")
-"""From the alphabet of Base64 that the client uses to the other one."""
+"""Translates the client's Base64 alphabet to the URL-safe one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicInfo:
-    """A topic as the cluster describes it. ``id`` changes when a topic is deleted and made again under its name.
+    """A topic as the cluster describes it. ``id`` changes when a topic is deleted and recreated under its name.
 
-    It is in the alphabet that Kafka's own tools write it in, which fits into a path.
+    It is in the alphabet of Kafka's own tools, which is safe in a path.
     """
 
     name: str
@@ -36,7 +36,7 @@ class TopicInfo:
 
 
 class Topics:
-    """The topics of a cluster. A method raises BrokerUnavailable when none answers within ``timeout`` seconds."""
+    """The topics of a cluster. A method raises BrokerUnavailable without an answer within ``timeout`` seconds."""
 
     def __init__(self, config: KafkaConfig, *, timeout: float = REQUEST_TIMEOUT_S) -> None:
         self._servers = config.bootstrap_servers
@@ -52,9 +52,9 @@ class Topics:
         replication: int | None = None,
         exist_ok: bool = False,
     ) -> None:
-        """Make a topic and return once it can be used; ``replication`` None is the cluster's default.
+        """Create a topic and return once it can be used; ``replication`` None is the cluster's default.
 
-        A topic that exists raises KafkaError, or with ``exist_ok`` is left as it is.
+        An existing topic raises KafkaError, or with ``exist_ok`` is left unchanged.
         """
         factor = -1 if replication is None else replication
         topic = NewTopic(name, num_partitions=partitions, replication_factor=factor, config=dict(config or {}))
@@ -64,24 +64,24 @@ class Topics:
             answers = self._admin.client.create_topics([topic], request_timeout=self._timeout)
             self._admin.result(answers[name], {KafkaError.TOPIC_ALREADY_EXISTS: exists, **codes})
 
-        # A broker counts for replicas a while after it is up only.
+        # A broker counts for replicas only some time after its start.
         too_few = f"{self._servers} has fewer brokers up than {name} has replicas"
         try:
             self._admin.settled(ask, (KafkaError.INVALID_REPLICATION_FACTOR,), too_few, learns=True)
         except KafkaFailed as error:
             if not (exist_ok and error is exists):
                 raise
-        self._until(lambda: self.exists(name), f"topic {name} is not there yet")
+        self._until(lambda: self.exists(name), f"topic {name} does not exist yet")
 
     def delete(self, names: Iterable[str]) -> None:
         """Delete topics with their records and return once they are gone. Raises TopicNotFound."""
         answers = self._admin.client.delete_topics(list(names), request_timeout=self._timeout)
         for name, answer in answers.items():
             self._admin.result(answer, self._missing(name))
-            self._until(partial(self._is_gone, name), f"topic {name} is still there")
+            self._until(partial(self._is_gone, name), f"topic {name} still exists")
 
     def exists(self, name: str) -> bool:
-        """Say whether there is a topic of that name."""
+        """Return whether there is a topic of that name."""
         try:
             self.describe(name)
         except TopicNotFound:
@@ -89,7 +89,7 @@ class Topics:
         return True
 
     def describe(self, name: str) -> TopicInfo:
-        """Return what the cluster knows of a topic. Raises TopicNotFound."""
+        """Return the cluster's description of a topic. Raises TopicNotFound."""
 
         def ask(_: Codes) -> TopicDescription:
             answers = self._admin.client.describe_topics(TopicCollection([name]), request_timeout=self._admin.attempt)
@@ -102,7 +102,7 @@ class Topics:
         return TopicInfo(name=name, id=identity, partitions=len(topic.partitions), replication=replication)
 
     def max_message_bytes(self, name: str) -> int | None:
-        """Return how large a batch of records the topic takes; None where this client may not ask for its settings.
+        """Return the topic's maximum bytes of a batch of records; None where its settings are not readable.
 
         Raises TopicNotFound.
         """
@@ -110,7 +110,7 @@ class Topics:
         return None if settings is None else int(settings["max.message.bytes"])
 
     def settings(self, names: Collection[str]) -> dict[str, dict[str, str] | None]:
-        """Return the settings of topics, defaults among them; None where this client may not ask for them.
+        """Return the settings of topics, including defaults; None where this client is not permitted to read them.
 
         Raises TopicNotFound.
         """
@@ -126,7 +126,7 @@ class Topics:
         return self._admin.settled(ask, (), "", learns=True)
 
     def _settings(self, name: str, answer: Future[Any]) -> dict[str, str] | None:
-        hidden = KafkaFailed(f"the settings of topic {name} are not for this client to read")
+        hidden = KafkaFailed(f"this client is not permitted to read the settings of topic {name}")
         codes = {**self._missing(name), KafkaError.TOPIC_AUTHORIZATION_FAILED: hidden}
         try:
             return {key: each.value for key, each in self._admin.result(answer, codes).items()}
@@ -136,15 +136,15 @@ class Topics:
             return None
 
     def brokers(self) -> int:
-        """Return how many brokers are up."""
+        """Return the number of brokers that are up."""
         return len(self._admin.brokers())
 
     def beginning_offsets(self, name: str) -> dict[int, int]:
-        """Return the first offset that is kept, by partition. Raises TopicNotFound."""
+        """Return the beginning offsets, by partition. Raises TopicNotFound."""
         return self._offsets(name, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
 
     def end_offsets(self, name: str) -> dict[int, int]:
-        """Return the offset after the last that a read_committed reader may see, by partition. Raises TopicNotFound."""
+        """Return the end offsets for a read_committed reader, by partition. Raises TopicNotFound."""
         return self._offsets(name, OffsetSpec.latest())  # type: ignore[no-untyped-call]
 
     def written_offsets(self, name: str) -> dict[int, int]:
@@ -152,7 +152,7 @@ class Topics:
         return self._offsets(name, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)  # type: ignore[no-untyped-call]
 
     def offsets_for_time(self, name: str, ms: int) -> dict[int, int]:
-        """Return the first offset of Unix time ``ms`` or later, by partition; the end where there is none yet."""
+        """Return the first offset of Unix time ``ms`` or later, by partition; the end offset if there is none yet."""
         found, ends = self._offsets(name, OffsetSpec.for_timestamp(ms)), self.end_offsets(name)
         return {partition: offset if offset >= 0 else ends[partition] for partition, offset in found.items()}
 
@@ -170,7 +170,7 @@ class Topics:
         return {KafkaError.UNKNOWN_TOPIC_OR_PART: missing, KafkaError.TOPIC_EXCEPTION: missing}
 
     def _until(self, condition: Callable[[], bool], otherwise: str) -> None:
-        """Wait for the brokers to learn what the controller decided: they do so a moment later."""
+        """Wait for the brokers to receive the controller's decision: they do a moment later."""
         deadline = time.monotonic() + self._timeout
         while not condition():
             if time.monotonic() > deadline:

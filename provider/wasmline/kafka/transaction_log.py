@@ -1,8 +1,8 @@
-"""Reads what coordinators decided about transactions, from the topic in which they keep it.
+"""Reads the coordinators' decisions about transactions from the topic ``__transaction_state``.
 
-``__transaction_state`` is compacted: of each transactional id the newest record is kept, and those before only until
-the segment that they are in is cleaned. Reading it takes the permission to read that topic. The formats are those of
-TransactionLogKey.json and TransactionLogValue.json in Kafka's module transaction-coordinator.
+The topic is compacted: it has the newest record of each transactional id, and earlier ones only until their segment is
+cleaned. Reading it needs the permission to read that topic. The formats are those of TransactionLogKey.json and
+TransactionLogValue.json in Kafka's module transaction-coordinator.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ VALUE_VERSIONS = (0, 1)
 
 
 class Decision(StrEnum):
-    """How a transaction ends."""
+    """The outcome of a transaction."""
 
     COMMIT = "commit"
     ABORT = "abort"
 
 
 PREPARED = {2: Decision.COMMIT, 3: Decision.ABORT}
-"""The statuses in which a decision stands, and its markers are about to be written: PrepareCommit, PrepareAbort."""
+"""The statuses after a decision, before its markers are written: PrepareCommit, PrepareAbort."""
 
 
 class Decided(NamedTuple):
-    """A transaction about which its coordinator has decided."""
+    """A transaction whose coordinator has decided it."""
 
     transactional_id: str
     producer_id: int
@@ -46,9 +46,9 @@ class Decided(NamedTuple):
 
 
 def decisions(config: KafkaConfig, transactional_id: str) -> list[Decided]:
-    """Return what is kept of the decisions about an id's transactions, the earliest first.
+    """Return the recorded decisions about an id's transactions, the earliest first.
 
-    Raises MalformedMessage for a record of another format, TopicNotFound where brokers keep this elsewhere,
+    Raises MalformedMessage for a record of another format, TopicNotFound where brokers store this elsewhere,
     NotAuthorized, BrokerUnavailable.
     """
     topics = Topics(config)
@@ -70,9 +70,9 @@ def decided(
 
 
 def internal_partition(name: str, partitions: int) -> int:
-    """Return where Kafka keeps an id in ``__transaction_state``, or a group in ``__consumer_offsets``.
+    """Return the partition of an id in ``__transaction_state``, or of a group in ``__consumer_offsets``.
 
-    That is by Java's String.hashCode of the name, whose least value counts as 0.
+    It follows from Java's String.hashCode of the name; the least int counts as 0.
     """
     hashed = 0
     encoded = name.encode("utf-16-be")
@@ -101,7 +101,7 @@ def _decided(transactional_id: str, value: Reader) -> Decided | None:
     if decision is None:
         return None
     partitions = _partitions(value) if version == 0 else _flexible_partitions(value)
-    value.int64(), value.int64()  # when it was last changed, and began
+    value.int64(), value.int64()  # the times of its last change and of its begin
     if version:
         value.tagged_fields()
     value.end()

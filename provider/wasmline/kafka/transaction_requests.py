@@ -1,4 +1,4 @@
-"""Asks brokers about transactions, and ends them: requests that confluent-kafka does not offer.
+"""Sends requests about transactions, and to end them, which confluent-kafka does not offer.
 
 DescribeProducers, DescribeTransactions and ListTransactions are KIP-664; the others are those of a producer (KIP-98).
 The formats: kafka.apache.org/protocol, "The Messages".
@@ -62,16 +62,16 @@ TRANSIENT_CODES = (
     ClientError.NOT_COORDINATOR,
     ClientError.CONCURRENT_TRANSACTIONS,
 )
-"""What a broker answers that was restarted, or whose last transaction is not over yet: ask again."""
+"""Error codes of a broker that was restarted, or whose last transaction has not ended yet: retry."""
 
 FETCH_BYTES = 4 << 20
-"""The most that one Fetch asks for."""
+"""Maximum bytes of one Fetch."""
 
 MAX_FETCHED_BYTES = 256 << 20
-"""The most of a partition that is looked through."""
+"""Maximum bytes of a partition to read through."""
 
 RETRY_INTERVAL_S = 0.05
-"""Seconds until a request is made again."""
+"""Seconds until a request is repeated."""
 
 TRANSACTION_TIMEOUT_MS = 30_000
 """Milliseconds after which the coordinator aborts a transaction that its client left open."""
@@ -80,7 +80,7 @@ SERVER = re.compile(r"(?:\w+://)?(?:\[(?P<v6>[^\]]+)\]|(?P<name>[^:\[\]]+)):(?P<
 
 
 class OpenTransaction(NamedTuple):
-    """A transaction that is open on a partition, as the partition's leader has it."""
+    """A transaction that is open on a partition, as reported by the partition's leader."""
 
     producer_id: int
     producer_epoch: int
@@ -88,7 +88,7 @@ class OpenTransaction(NamedTuple):
 
 
 class TransactionState(NamedTuple):
-    """A transactional id as its coordinator has it; ``partitions`` are those of the transaction that is under way."""
+    """A transactional id's state at its coordinator; ``partitions`` are those of the running transaction."""
 
     state: str
     producer_id: int
@@ -97,7 +97,7 @@ class TransactionState(NamedTuple):
 
 
 class ProducerIdentity(NamedTuple):
-    """What the coordinator gave the newest producer of a transactional id."""
+    """The coordinator's identity of the newest producer of a transactional id."""
 
     transactional_id: str
     producer_id: int
@@ -117,7 +117,7 @@ class TransactionRequests:
         self._brokers: dict[int, tuple[str, int]] = {}
 
     def leaders(self, topics: Iterable[str]) -> dict[TopicPartition, int]:
-        """Return the leader of each partition of these topics; topics that are not there are left out."""
+        """Return the leader of each partition of these topics; missing topics are omitted."""
         asked = array(string(topic) for topic in sorted(set(topics))) + int8(0)
 
         def ask() -> dict[TopicPartition, int]:
@@ -144,7 +144,7 @@ class TransactionRequests:
         return self._answered(ask)
 
     def open_transactions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, list[OpenTransaction]]:
-        """Return the transactions that are open on these partitions, as their leaders have it (DescribeProducers)."""
+        """Return the transactions that are open on these partitions, from their leaders (DescribeProducers)."""
 
         def ask() -> dict[TopicPartition, list[OpenTransaction]]:
             led = self.leaders({partition.topic for partition in partitions})
@@ -166,9 +166,9 @@ class TransactionRequests:
         return self._answered(ask) if partitions else {}
 
     def is_of_one_epoch(self, partition: TopicPartition, producer_id: int, start: int) -> bool:
-        """Say whether all that a producer wrote to a partition from ``start`` on is known to be of one leader epoch.
+        """Return whether all that a producer wrote to a partition from ``start`` on is known to be of one leader epoch.
 
-        It is not known where more than MOST_FETCHED_BYTES have been written since.
+        It is not known if more than MAX_FETCHED_BYTES have been written since.
         """
         epochs: set[int] = set()
         offset, fetched = start, 0
@@ -200,7 +200,7 @@ class TransactionRequests:
             offset = last + 1
 
     def describe(self, transactional_id: str) -> TransactionState | None:
-        """Return how a transactional id stands with its coordinator; None where that knows none of the name."""
+        """Return a transactional id's state from its coordinator; None if the coordinator does not know the id."""
         body = compact_array([compact_string(transactional_id)]) + NO_TAGGED_FIELDS
 
         def ask() -> TransactionState | None:
@@ -237,7 +237,7 @@ class TransactionRequests:
         return self._answered(ask) if producer_ids else {}
 
     def fence(self, transactional_id: str) -> ProducerIdentity:
-        """Become the newest producer of an id: those before are fenced, and what they left open is aborted."""
+        """Become the newest producer of an id: earlier ones are fenced, and their open transaction is aborted."""
         body = string(transactional_id) + int32(TRANSACTION_TIMEOUT_MS)
 
         def ask() -> ProducerIdentity:
@@ -249,7 +249,7 @@ class TransactionRequests:
         return self._answered(ask)
 
     def add_partitions(self, producer: ProducerIdentity, partitions: Collection[TopicPartition]) -> None:
-        """Make partitions part of the producer's transaction, which this begins if none is under way."""
+        """Make partitions part of the producer's transaction, which this begins if none is running."""
         topics = (string(name) + array(map(int32, numbers)) for name, numbers in _by_topic(partitions).items())
         body = _header(producer) + array(topics)
 
@@ -311,7 +311,7 @@ class TransactionRequests:
         raise failure
 
     def _to(self, broker: int) -> BrokerConnection:
-        if broker not in self._brokers:  # -1: nobody leads the partition for now
+        if broker not in self._brokers:  # -1: the partition has no leader for now
             raise _Passing(ClientError.LEADER_NOT_AVAILABLE)
         return self._connect(self._brokers[broker])
 
@@ -321,20 +321,20 @@ class TransactionRequests:
         return self._connections[place]
 
     def _answered(self, ask: Callable[[], T]) -> T:
-        """Ask until the answer is one, or the time is over."""
+        """Repeat a request until it is answered, or the time is over."""
         while True:
             try:
                 with translate_errors(self._config.bootstrap_servers):
                     return ask()
             except MalformedMessage as error:
-                text = f"{self._config.bootstrap_servers} answered with bytes that this client does not know: {error}"
+                text = f"{self._config.bootstrap_servers} answered with bytes that this client cannot decode: {error}"
                 raise KafkaError(text) from error
             except (BrokerUnavailable, _Passing) as error:
                 if time.monotonic() + RETRY_INTERVAL_S > self._deadline:
                     if isinstance(error, BrokerUnavailable):
                         raise
                     servers = self._config.bootstrap_servers
-                    text = f"{servers} is not ready to answer for transactions ({ClientError(error.code).str()})"
+                    text = f"{servers} is not ready for transaction requests ({ClientError(error.code).str()})"
                     raise BrokerUnavailable(text, bootstrap_servers=servers) from error
             self.close()
             time.sleep(RETRY_INTERVAL_S)
@@ -351,7 +351,7 @@ class TransactionRequests:
 
 
 class _Passing(Exception):
-    """An error that asking again mends."""
+    """A transient error, which a retry resolves."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -376,7 +376,7 @@ def _finish(answer: Reader) -> None:
 
 
 def _fetch(partition: TopicPartition, offset: int) -> bytes:
-    """Return a request for the batches from an offset on, whatever became of them; it waits for none."""
+    """Return a request for the batches from an offset on, committed or not, without waiting."""
     wanted = array([int32(partition.partition) + int64(offset) + int32(FETCH_BYTES)])
     return int32(-1) + int32(0) + int32(0) + int32(FETCH_BYTES) + int8(0) + array([string(partition.topic) + wanted])
 
@@ -415,7 +415,7 @@ def _partition(answer: Reader) -> tuple[int, int, int]:
     """Return error, number and leader of a partition in Metadata."""
     code, number, leader = answer.int16(), answer.int32(), answer.int32()
     answer.array(answer.int32), answer.array(answer.int32)
-    # What says that nobody leads is told by the leader, and a replica that is missing is no reason to wait.
+    # Whether there is a leader is visible in the leader field, and a missing replica is no reason to wait.
     return (
         (0 if code in (ClientError.LEADER_NOT_AVAILABLE, ClientError.REPLICA_NOT_AVAILABLE) else code),
         number,

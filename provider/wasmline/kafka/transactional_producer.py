@@ -1,4 +1,4 @@
-"""Producers with a transactional id: made, and initialized so that they fence the earlier ones."""
+"""Creates producers with a transactional id, and initializes them, which fences the earlier ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from wasmline.kafka.producer import producer
 T = TypeVar("T")
 
 CLIENT_WARM_UP_S = 0.08
-"""Seconds a client has to exist before ``init_transactions``, which otherwise sleeps half a second."""
+"""Minimum age in seconds of a client before ``init_transactions``, which otherwise sleeps half a second."""
 
 FENCED_CODES = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
 
@@ -22,27 +22,27 @@ FENCED_CODES = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaErro
 def create_fencing_producer(
     config: KafkaConfig, transactional_id: str, settings: Mapping[str, Any], deadline: float
 ) -> Producer:
-    """Return a producer of this id. Earlier ones are fenced, and the transaction that one left open is aborted."""
+    """Return a producer of this id. Earlier ones are fenced, and their open transaction is aborted."""
     client = transactional_producer(config, transactional_id, settings)
     init_transactions(client, deadline)
     return client
 
 
 def transactional_producer(config: KafkaConfig, transactional_id: str, settings: Mapping[str, Any]) -> Producer:
-    """Return a producer of this id that has fenced no other yet. The configuration takes precedence of ``settings``."""
+    """Return a producer of this id that has fenced no other yet. The configuration overrides ``settings``."""
     missing = {name: value for name, value in settings.items() if name not in config.properties}
     return producer(config, **missing, **{"transactional.id": transactional_id})
 
 
 def init_transactions(client: Producer, deadline: float, warm_up: float = CLIENT_WARM_UP_S) -> None:
-    """Fence the earlier producers of the id, and abort what they left open. ``warm_up``: seconds to wait before."""
+    """Fence the earlier producers of the id, and abort their open transaction. ``warm_up``: seconds to wait before."""
     client.list_topics(timeout=max(0.0, deadline - time.monotonic()))
     client.poll(warm_up)
     retry(client.init_transactions, deadline)
 
 
 def retry(call: Callable[[float], T], deadline: float) -> T:
-    """Make a call, with the seconds that are left, until it succeeds or fails with an error that is not retriable."""
+    """Make a call, with the remaining seconds, until it succeeds or fails with an error that is not retriable."""
     while True:
         try:
             return call(max(0.0, deadline - time.monotonic()))

@@ -1,1 +1,1 @@
-"""Leases: partitions of a job for a time, each worked on by a key-parallel consumer. No Spark."""
+"""Leases: partitions of a job for a time, each processed by a key-parallel consumer. No Spark."""

@@ -1,7 +1,7 @@
-"""A lease: some partitions of a job for a while. Who gives leases out, Spark or another, does not matter here.
+"""A lease: some partitions of a job for a time. Independent of the scheduler that plans leases, Spark or another.
 
-All that a lease leaves behind is in Kafka: outputs, the group's progress, statuses. A lease that is run again, or after
-it is over, or by two at a time, is therefore one that has less to do, or nothing: docs/protocols/leases.md.
+All effects of a lease are in Kafka (outputs, the group's progress, statuses), so running it again, late, or twice at
+once is safe: the second run finds less to do, or nothing. See docs/protocols/leases.md.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from wasmline.control import Deployment, DriverClaim, JobControlState
 from wasmline.jobs import JobSpec, StreamSpec, stream_of
 
 RENEWAL_TIMEOUT_S = 10.0
-"""Seconds without a sign of life after which somebody else may have been given the partitions."""
+"""Seconds without a heartbeat after which the partitions may have been assigned to another process."""
 
 
 def lease_name(driver: str, epoch: int) -> str:
@@ -25,15 +25,15 @@ def lease_name(driver: str, epoch: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """Some partitions of a job's topic, for a while.
+    """Some partitions of a job's topic, for a time.
 
-    job: the order that is carried out. deployment: what is run; None where the order names a function.
-    driver, epoch: whose lease it is, and which of his; a newer one ends it.
-    until: when it is over, in Unix seconds; who runs it again has the rest of that time.
-    control: the next offsets of the control topics: what is written from there on may end the lease.
-    progress: the partitions, and how far each had come: whoever opens it finds that or more.
-    ends: where those partitions that hold anything begin and end, for a job that ends when it has caught up.
-    keeps_maps: whether offset maps can be kept on this cluster.
+    job: the order. deployment: the one to run; None where the order names a function.
+    driver, epoch: the driver of the lease, and the number of its round; a newer round ends the lease.
+    until: the end of the lease, in Unix seconds; an attempt that runs it again has the rest of that time.
+    control: the next offsets of the control topics: records from there on may end the lease.
+    progress: the partitions, with their committed offsets at the start: an opening finds these or higher ones.
+    ends: begin and end of those partitions that have records, for a job that ends when it has caught up.
+    keeps_maps: whether offset maps can be stored on this cluster.
     """
 
     job: JobSpec
@@ -49,12 +49,12 @@ class Lease:
 
     @property
     def name(self) -> str:
-        """What tells it from every other lease of the job; those of one round share it."""
+        """The lease's name, unique in the job; leases of one round share it."""
         return lease_name(self.driver, self.epoch)
 
     @property
     def partitions(self) -> tuple[int, ...]:
-        """Which they are."""
+        """The partitions' numbers."""
         return tuple(self.progress)
 
     @property
@@ -62,7 +62,7 @@ class Lease:
         return stream_of(self.job)
 
     def superseded(self, control: JobControlState) -> str | None:
-        """Return why the lease is over by what was written since it was given out, or None."""
+        """Return the reason for which later control records end the lease, or None."""
         order, claim, withdrawal, deployment = control.order, control.claim, control.withdrawal, control.deployment
         if order and (order.wanted == "stopped" or order.spec.run != self.job.run):
             return "a stop is wanted"
@@ -79,15 +79,15 @@ class Lease:
         return None
 
     def is_taken_by(self, claim: DriverClaim) -> bool:
-        """Say whether a claim gives the partitions to another lease."""
+        """Return whether a claim gives the partitions to another lease."""
         return claim.driver != self.driver or claim.batch_id > self.epoch
 
 
 class LeaseValidity:
-    """Whether a lease may still be worked on: until its time is over, and only as long as it is renewed.
+    """Tracks whether a lease is valid: until its end, and only as long as it is renewed.
 
-    Where a process did not run for a while, others may have been given its partitions; it must not go on as if nothing
-    had happened. Any thread may ask.
+    After a suspension of its process, its partitions may have a new owner, so it must not continue. Any thread may
+    call this.
     """
 
     def __init__(self, until: float) -> None:
@@ -96,15 +96,15 @@ class LeaseValidity:
         self._lost = False
 
     def renew(self) -> None:
-        """Say that this process is alive; too late, that changes nothing."""
+        """Record a heartbeat of this process; too late, it has no effect."""
         if self.held():
             self._renewed = clock.uptime()
 
     def lose(self) -> None:
-        """Hear that the partitions are somebody else's."""
+        """Record that the partitions have a new owner."""
         self._lost = True
 
     def held(self) -> bool:
-        """Say whether the partitions are this process's to work on."""
+        """Return whether this process still has the partitions."""
         self._lost = self._lost or clock.uptime() - self._renewed > RENEWAL_TIMEOUT_S or time.time() > self._until
         return not self._lost

@@ -1,4 +1,4 @@
-"""Gives leases out, one after the other, for as long as a driver holds its job and the job is wanted. No Spark."""
+"""Plans and claims rounds of leases in sequence, while a driver holds its job and the job is wanted. No Spark."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseRound:
-    """One round of leases, as a driver that goes on later finds it again: it follows another, or none.
+    """One round of leases, in the form that a later driver restores: it follows another, or none.
 
     control: the next offsets of the control topics. progress: the next offsets of the group, by partition.
     """
@@ -46,10 +46,10 @@ class LeaseRound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannerConfig:
-    """On whose behalf leases are given out, and of what.
+    """The job and the driver whose leases are planned, and their limits.
 
-    driver: the driver's name in its claim. slots: how many tasks can run at once. ends: where the topic's partitions
-    begin and end, for a job that ends when it has caught up. keeps_maps: whether the cluster keeps offset maps.
+    driver: the driver's name in its claim. slots: how many tasks can run at once. ends: begin and end of the topic's
+    partitions, for a job that ends when it has caught up. keeps_maps: whether the cluster stores offset maps.
     is_renewed: whether the driver has renewed the group's progress just now. late: see DriverClaim.
     """
 
@@ -67,7 +67,7 @@ class PlannerConfig:
 
 
 class LeasePlanner:
-    """Gives out the leases of one driver. For one thread; close it."""
+    """Plans the leases of one driver. For one thread; close it."""
 
     def __init__(self, config: KafkaConfig, planned: PlannerConfig, transform: str) -> None:
         self._config = config
@@ -90,25 +90,25 @@ class LeasePlanner:
         self._granted: tuple[LeaseRound, JobSpec, Deployment | None] | None = None
 
     def next(self, last: LeaseRound) -> LeaseRound:
-        """Return the grant that follows ``last``, having claimed it, or ``last`` while nothing is to be done.
+        """Return the round that follows ``last``, after claiming it, or ``last`` while there is nothing to do.
 
-        That is so once a stop is wanted or all is done, while the deployment is paused, and while the cluster is not to
-        be reached. Raises Fenced when another driver has claimed the job; GroupInUse and ProgressLost where the group
-        is not the job's alone; InvalidJob, TopicNotFound and DeploymentNotFound for what cannot be run.
+        That is so once a stop is wanted or all is done, while the deployment is paused, and while the cluster is
+        unavailable. Raises Fenced when another driver has claimed the job; GroupInUse and ProgressLost where the group
+        has another user; InvalidJob, TopicNotFound and DeploymentNotFound for a job that cannot run.
         """
         try:
             return self._next(last) or last
         except WasmlineError as error:
             if not error.retryable:
                 raise
-            logger.warning("no lease can be given out yet: %s", error)
+            logger.warning("no lease can be planned yet: %s", error)
             return last
 
     def leases(self, grant: LeaseRound) -> list[Lease]:
-        """Return the leases of a grant: one for each task; from now on, for the ordered time.
+        """Return the leases of a round: one for each task; from now on, for the ordered time.
 
-        There are none where this is not the grant that ``next`` returned last: it is one of an earlier driver, all of
-        whose work is in Kafka. Raises InvalidJob where there are more tasks than can run at once: one would wait for
+        There are none if this is not the round that ``next`` returned last: it belongs to an earlier driver, all of
+        whose work is in Kafka. Raises InvalidJob if there are more tasks than can run at once: one would wait for
         another's end.
         """
         if self._granted is None or self._granted[0] != grant:
@@ -185,7 +185,7 @@ class LeasePlanner:
         return grant
 
     def _deployment(self, stream: StreamSpec) -> Deployment | None:
-        """Return what is deployed, or None where a function is run; look at a generation before its first lease."""
+        """Return the deployment, or None where a function is run; check a generation before its first lease."""
         if not stream.transform:
             return None
         deployment = self._control.deployment
@@ -203,10 +203,10 @@ class LeasePlanner:
         return deployment
 
     def _read(self, job: JobSpec, last: LeaseRound) -> dict[int, int]:
-        """Return the group's progress for every partition of the topic; a new one begins where it does.
+        """Return the group's progress for every partition of the topic; a new partition begins at its beginning.
 
-        Raises GroupInUse; ProgressLost where it is not at least what it was at the last grant, or not what the last
-        leases left: somebody else has moved it.
+        Raises GroupInUse; ProgressLost if it is below that of the last round, or differs from the result of the last
+        leases: it was moved from outside.
         """
         topic = self._planned.topic
         group = job.group
@@ -237,7 +237,7 @@ class LeasePlanner:
 
 
 def require_task_limit(partitions: int, asked: int | None, slots: int, topic: str) -> None:
-    """Raise InvalidJob where more tasks share a topic than can run at once."""
+    """Raise InvalidJob if more tasks divide a topic than can run at once."""
     tasks = min(asked or slots, len(virtual_shards(range(partitions))))
     if tasks > slots:
         raise InvalidJob(

@@ -1,4 +1,4 @@
-"""Statuses of a lease's partitions, told while they are worked on."""
+"""Reports the statuses of a lease's partitions while they are processed."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from wasmline.pipeline.batch_stats import BatchStats
 logger = logging.getLogger(__name__)
 
 CLOSE_TIMEOUT_S = 5.0
-"""Seconds that the last statuses may take to be written; after that they are left behind."""
+"""Maximum seconds of writing the last statuses; after that they are dropped."""
 
 NOTHING: Mapping[int, int] = MappingProxyType({})
 
 _logs: dict[str, StatusTopic] = {}
-"""The log that this process writes to, by its cluster: a new connection would take half a second for its identity."""
+"""This process's status log, by cluster: a new connection would take half a second for its identity."""
 
 
 def unread(job: JobSpec, deployment: Deployment | None, topic: str, partition: int) -> PartitionStatus:
-    """Return the status of a partition of which nothing was read yet."""
+    """Return the status of a partition without any records read."""
     stream = job.stream
     return PartitionStatus(
         job=job.job,
@@ -53,7 +53,7 @@ def unread(job: JobSpec, deployment: Deployment | None, topic: str, partition: i
 
 
 class LeaseProgress(NamedTuple):
-    """How a lease stands: a hint for onlookers, because what an attempt that failed told is gone."""
+    """Progress of a lease, for observers only: the rows of a failed attempt are lost."""
 
     epoch: int
     partitions: str
@@ -62,9 +62,9 @@ class LeaseProgress(NamedTuple):
 
 
 class LeaseStatusReporter:
-    """Writes partition statuses to the status topic, in a thread of its own: nobody's work waits for it.
+    """Writes partition statuses to the status topic, in its own thread, without delaying other work.
 
-    The counts of a run go on from lease to lease. What cannot be written is logged.
+    The counts of a run continue from lease to lease. Statuses that cannot be written are logged.
     """
 
     def __init__(self, config: KafkaConfig, lease: Lease) -> None:
@@ -72,7 +72,7 @@ class LeaseStatusReporter:
         self._lease = lease
         self._log: StatusTopic | None = None
         self._base: dict[int, PartitionStatus] = {}
-        """As it stood when the consumer began to count."""
+        """The statuses at the time when the consumer began to count."""
         self._last: dict[int, PartitionStatus] = {}
         self._lines = BatchStats()
         self._hearing = threading.Lock()
@@ -84,11 +84,11 @@ class LeaseStatusReporter:
             self._lines += lines
 
     def begin(self) -> None:
-        """Expect a consumer that counts from nought."""
+        """Expect a consumer that counts from 0."""
         self._base |= self._last
 
     def publish(self, health: ConsumerHealth) -> LeaseProgress:
-        """Write what changed since the last call, unless that is still being written; return it in short."""
+        """Write changes since the last call, unless a write is still running; return a summary."""
         if self._writing.wait(0):
             self._write(health)
         return LeaseProgress(
@@ -99,7 +99,7 @@ class LeaseStatusReporter:
         )
 
     def close(self, health: ConsumerHealth | None, left: Mapping[int, int]) -> None:
-        """Write the last statuses, and end. ``left``: where partitions are left, as far as that is known."""
+        """Write the last statuses, and end. ``left``: the final offsets of partitions, as far as known."""
         self._writing.wait(CLOSE_TIMEOUT_S)
         if health is not None:
             self._write(health, left)

@@ -1,4 +1,4 @@
-"""The work on a lease: the key-parallel consumer on some partitions, until the lease is over. It knows no Spark."""
+"""Runs the key-parallel consumer on the partitions of a lease, until the lease is over. No Spark."""
 
 from __future__ import annotations
 
@@ -39,33 +39,33 @@ from wasmline.records import TopicPartition
 logger = logging.getLogger(__name__)
 
 DRAIN_TIMEOUT_S = 30.0
-"""Seconds that records in flight may take to be done once a lease is over."""
+"""Maximum seconds for records in flight once a lease is over."""
 
 LAST_COMMIT_TIMEOUT_S = 30.0
 """Seconds after that in which the last commits are made."""
 
 POLL_INTERVAL_S = 0.25
-"""Seconds between two looks at the consumer and the clock."""
+"""Seconds between two checks of the consumer and the clock."""
 
 STATUS_INTERVAL_S = 1.0
 """Seconds between two statuses."""
 
 MIN_LEASE_S = 5.0
-"""Seconds that a lease is worked on, however little of it this machine's clock says is left: where that is ahead of the
-planner's, no lease would ever be worked on."""
+"""Minimum seconds of a lease, whatever this machine's clock says is left: if that clock is ahead of the planner's, no
+lease would otherwise be processed."""
 
 RETRY_BACKOFF_S = 1.0
-"""Seconds until work that a broker interrupted is begun anew."""
+"""Seconds until work that a broker interrupted is restarted."""
 
 DEPLOYMENT_ERRORS = (HandlerBroken, RecordGivenUp, ModuleError, TransformError)
-"""What a deployment is paused for: running it again would end in the same way."""
+"""Errors that pause a deployment: running it again would end in the same way."""
 
 
 class LeaseWorker:
-    """Works on a lease until it is over."""
+    """Processes a lease until it is over."""
 
     def __init__(self, config: KafkaConfig, lease: Lease, beat: Callable[[float], None] = lambda seconds: None) -> None:
-        """``beat`` is called as a sign of life, with the seconds in which the work must have ended."""
+        """``beat`` is called as a heartbeat, with the seconds in which the work must have ended."""
         self._config = config
         self._lease = lease
         self._beat = beat
@@ -79,9 +79,9 @@ class LeaseWorker:
         self._consumer: ParallelConsumer | None = None
         self._statuses = LeaseStatusReporter(config, lease)
         self._progress = {TopicPartition(lease.topic, each): at for each, at in lease.progress.items()}
-        """What the group has at least: where the lease began, or what was committed since."""
+        """Minimum of the group's progress: the lease's start, or later commits."""
         self._left: dict[int, int] = {}
-        """Where the lease leaves those partitions of which that is known."""
+        """Final offsets of the lease's partitions, where known."""
         self._ends: CatchUpTarget | None = None
         if lease.ends is not None:
             mine = {
@@ -89,13 +89,13 @@ class LeaseWorker:
             }
             self._ends = CatchUpTarget(config, mine)
         self.reason = "its time is over"
-        """Why it is over, once it is."""
+        """The reason for the end, once it is over."""
 
     def run(self) -> Iterator[LeaseProgress]:
-        """Work until the lease is over, all that was in flight is committed, and tell how it stands now and then.
+        """Run until the lease is over and all that was in flight is committed; yield statuses meanwhile.
 
-        When somebody else has taken partitions over this ends, too. Raises what no other try can mend, and HandlerStuck
-        where a handler does not return: its process must not work on another lease.
+        It also ends when another process takes over its partitions. Raises errors that a retry does not resolve, and
+        HandlerStuck where a handler does not return: its process must not run another lease.
         """
         living = BackgroundCall(self._live)
         try:
@@ -105,7 +105,7 @@ class LeaseWorker:
                 except ProducerFenced as error:
                     self._withdraw()
                     self._end(str(error))
-                except ProgressLost as error:  # for the planner to tell: a task that is tried again knows less
+                except ProgressLost as error:  # for the planner to report: a task that is retried knows less
                     self._left = {error.partition: self._progress[TopicPartition(error.topic, error.partition)]}
                     self._withdraw()
                     self._end(str(error))
@@ -161,17 +161,17 @@ class LeaseWorker:
 
     @property
     def _pause(self) -> float:
-        """Seconds until the next look."""
+        """Seconds until the next check."""
         return POLL_INTERVAL_S if self._over.is_set() else max(0.0, min(POLL_INTERVAL_S, self._until - time.time()))
 
     def _live(self) -> None:
-        """Give signs of life, whatever the work waits for: who takes its rows, such as a JVM, may pause."""
+        """Send heartbeats, independent of the work: a reader of its rows, such as a JVM, may pause."""
         while not self._ended.wait(POLL_INTERVAL_S):
             self._tenure.renew()
             self._beat(self._deadline - time.time())
 
     def _work(self) -> tuple[Handler | PerThread, ConsumerOptions]:
-        """Return what is run, and how."""
+        """Return the handler and its options."""
         if self._lease.deployment is not None:
             return self._transform(self._lease.deployment)
         if self._lease.stream.function is not None:
@@ -216,7 +216,7 @@ class LeaseWorker:
     # -- the end ------------------------------------------------------------------------------------------------------
 
     def _follow(self, record: ConsumedRecord) -> None:
-        """Hear of what is written about the job; on the consumer's own thread, so that nothing comes in between."""
+        """Apply a control record of the job; on the consumer's own thread, so that nothing comes in between."""
         if self._control.apply(record.topic, record.key, record.value):
             claim = self._control.claim
             if claim is not None and self._lease.is_taken_by(claim):
@@ -227,13 +227,13 @@ class LeaseWorker:
                 self._look_ahead()
 
     def _look_ahead(self) -> None:
-        """Begin to make what the next lease runs, if that is another generation; what goes wrong is for it to find."""
+        """Start to load the next lease's handler, if that is another generation; its errors are left to that lease."""
         mine, deployed = self._lease.deployment, self._control.deployment
         if mine and deployed and deployed.generation != mine.generation and deployed.state == "running":
             BackgroundCall(partial(transform_handler, self._config, deployed.spec))
 
     def _judge(self, health: ConsumerHealth) -> None:
-        """End the lease where its time is over, or all is done that was to be done."""
+        """End the lease if its time is over, or all of its records are done."""
         if self._ends is not None and self._has_caught_up(self._ends, health):
             self._end("it has caught up")
         elif time.time() >= self._until:
@@ -243,7 +243,7 @@ class LeaseWorker:
         try:
             return ends.reached(health)
         except KafkaError as error:
-            logger.warning("whether all is done is not known for now: %s", error)
+            logger.warning("it is not known yet whether all is done: %s", error)
             return False
 
     def _end(self, reason: str) -> None:
@@ -256,7 +256,7 @@ class LeaseWorker:
             self._consumer.stop(drain=False)
 
     def _settle(self, error: WasmlineError) -> None:
-        """Pause a deployment that is at fault; begin anew where that may help; raise the error otherwise."""
+        """Pause a deployment that is at fault; restart after a transient error; raise any other."""
         deployment = self._lease.deployment
         if deployment is not None and isinstance(error, DEPLOYMENT_ERRORS):
             forget()
@@ -269,13 +269,13 @@ class LeaseWorker:
                 log.close()
             self._end(reason)
         elif error.retryable:
-            logger.warning("tried again in %.0f s: %s", RETRY_BACKOFF_S, error)
+            logger.warning("retried in %.0f s: %s", RETRY_BACKOFF_S, error)
             self._over.wait(RETRY_BACKOFF_S)
         else:
             raise error
 
     def _withdraw(self) -> None:
-        """See to it that nobody waits for this lease's end: its partitions may have no owner until then."""
+        """Withdraw the lease, so that its end is not awaited: its partitions may have no owner until then."""
         if self._over.is_set():
             return
         jobs = JobTopic(self._config)

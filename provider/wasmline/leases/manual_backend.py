@@ -1,8 +1,8 @@
-"""Reading partitions that somebody else has shared out, for a group that has no members.
+"""Reads partitions that were assigned outside of Kafka, for a group that has no members.
 
-The progress is the group's, and lag tools see it, but the group protects nothing: a commit of whoever is no member is
-taken as long as there are none. Who may write is for the transactional ids to say, and where outputs are written at
-least once, for ``held``: docs/protocols/leases.md.
+The progress is the group's, and lag tools see it, but the group protects nothing: a commit of a non-member is accepted
+as long as there are no members. The right to write is decided by the transactional ids, and where outputs are written
+at least once, by ``held``: docs/protocols/leases.md.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from wasmline.transactional_ids import shared_id
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionAssignment:
-    """What a consumer is given.
+    """The assignment of a consumer.
 
-    progress: the partitions that it reads and whose progress it writes, as nobody else does for as long as it is
-        ``held``, virtual shards of their topic as a whole; of each what is committed at least, kept up to date.
-    followed: partitions of other topics and where to begin; each record of theirs is told to ``follow``, once.
-    keeps_maps: whether this cluster and client keep offset maps, as ``examine`` found.
-    outputs: topics that are written to, as far as they are known beforehand.
+    progress: the partitions that it reads and whose progress it alone writes for as long as it is ``held``, whole
+        virtual shards of their topic; each with a lower bound of its committed offset, kept up to date.
+    followed: partitions of other topics and their first offsets; each of their records is passed to ``follow``, once.
+    keeps_maps: whether this cluster and client store offset maps, as ``probe_cluster`` found.
+    outputs: output topics, as far as they are known beforehand.
     """
 
     progress: dict[TopicPartition, int]
@@ -62,23 +62,23 @@ class PartitionAssignment:
 
     @property
     def partitions(self) -> Collection[TopicPartition]:
-        """Which they are."""
+        """The assigned partitions."""
         return self.progress.keys()
 
     def require_committed(
         self, group: str, partitions: Collection[TopicPartition], found: Mapping[TopicPartition, CommittedOffset]
     ) -> None:
-        """Raise ProgressLost where less is committed than there was: no other owner sets progress back."""
+        """Raise ProgressLost where less is committed than before: no other owner sets progress back."""
         offsets = {partition: each.offset for partition, each in found.items()}
         require_committed(group, offsets, {partition: self.progress[partition] for partition in partitions})
 
     def committed(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Note what is committed by now."""
+        """Record committed offsets."""
         self.progress.update({partition: each.offset for partition, each in offsets.items()})
 
 
 class ManualBackend:
-    """One consumer of a share. Once somebody else has taken a partition of it over, it writes nothing any more."""
+    """One consumer of an assignment. Once another owner has taken over one of its partitions, it stops writing."""
 
     def __init__(self, options: ConsumerOptions, assignment: PartitionAssignment) -> None:
         config = KafkaConfig.completed(options.kafka)
@@ -93,7 +93,7 @@ class ManualBackend:
 
 
 def probe_cluster(options: ConsumerOptions, partition: TopicPartition) -> bool:
-    """Return whether offset maps can be kept on this cluster; raise UnsafeBroker if exactly-once cannot be promised."""
+    """Return whether the cluster can store offset maps; raise UnsafeBroker if exactly-once cannot be guaranteed."""
     config = KafkaConfig.completed(options.kafka)
     offset_store = LazyOffsetStore(config, options.group_id)
     if options.delivery is Delivery.EXACTLY_ONCE:
@@ -102,9 +102,9 @@ def probe_cluster(options: ConsumerOptions, partition: TopicPartition) -> bool:
 
 
 class ManualSource(GroupSource):
-    """Reads a share. See Source for what its methods promise.
+    """Reads an assignment. See Source for its contract.
 
-    ``commit`` raises ProducerFenced when the share is not held, ``committed`` ProgressLost below what it begins with.
+    ``commit`` raises ProducerFenced when the assignment is not held, ``committed`` ProgressLost below its start.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class ManualSource(GroupSource):
         offset_store: LazyOffsetStore,
         assignment: PartitionAssignment,
     ) -> None:
-        # Where to begin without a commit must not depend on when that is asked: the next who asks would skip records.
+        # The first offset without a commit must not depend on the time of the query: a later one would skip records.
         super().__init__(options, config, offset_store, {RESET: "earliest", "isolation.level": "read_committed"})
         self._assignment = assignment
         self._topics_followed = {partition.topic for partition in assignment.followed}
@@ -122,7 +122,7 @@ class ManualSource(GroupSource):
     def open(self, listener: RebalanceListener) -> None:
         self._listener = listener
         with translate_errors(self._config.bootstrap_servers):
-            # It finds its brokers while the listener opens transactions: a client that knows none waits up to a second.
+            # It connects while the listener opens transactions: a client without brokers waits up to a second.
             warm = BackgroundCall(partial(self.consumer.list_topics, timeout=REQUEST_TIMEOUT_S))
             if not self._assignment.held():
                 raise lease_expired()
@@ -148,7 +148,7 @@ class ManualSource(GroupSource):
 
     def _out_of_range(self, listener: RebalanceListener, message: Message, truncated: re.Match[str] | None) -> None:
         if message.topic() in self._topics_followed:
-            text = f"{message.topic()} was made anew, so that what it said of this job is not known any more"
+            text = f"{message.topic()} was recreated, so that its records of this job are lost"
             raise KafkaFailed(text)
         super()._out_of_range(listener, message, truncated)
 
@@ -175,7 +175,7 @@ class ManualSource(GroupSource):
 
 
 class ManualTransactions(KafkaTransactions):
-    """A producer for each virtual shard of a share, until one is fenced: then the share is somebody else's."""
+    """A producer for each virtual shard of an assignment, until one is fenced: then the assignment is lost."""
 
     def __init__(
         self,
@@ -188,7 +188,7 @@ class ManualTransactions(KafkaTransactions):
         super().__init__(config, prefix, source, offset_store, is_safe=True)
         self._assignment = assignment
         self.fenced: ProducerFenced | None = None
-        """Why nothing is written any more."""
+        """Why it no longer writes."""
 
     def open(self, partitions: Collection[TopicPartition]) -> None:
         try:
@@ -205,7 +205,7 @@ class ManualTransactions(KafkaTransactions):
             failures = begun()
             fences = (error for error in failures.values() if isinstance(error, ProducerFenced))
             self.fenced = self.fenced or next(fences, None)
-            # Raised at once: what else of this round failed may not be tried again by the last commit.
+            # Raised at once: the last commit must not retry other failures of this commit.
             self._refuse()
             return failures
 
@@ -240,5 +240,5 @@ class ManualTransactions(KafkaTransactions):
 
 
 def lease_expired() -> ProducerFenced:
-    """Return why a consumer whose time is over writes nothing."""
-    return ProducerFenced("this consumer's time with its partitions is over: they may be somebody else's")
+    """Return the error of a consumer whose lease has expired, which writes nothing."""
+    return ProducerFenced("the lease has expired; its partitions may have a new owner")

@@ -1,4 +1,4 @@
-"""Offset maps: which records above a committed offset are done, as the text beside it in Kafka. Pure."""
+"""Offset maps: the records done above a committed offset, as its metadata in Kafka. Pure."""
 
 from wasmline.offset_maps.codec import decode, encode, parse
 

@@ -1,9 +1,9 @@
-"""A partition's progress as a commit's metadata text, as Confluent's Parallel Consumer writes and reads it.
+"""Encodes a partition's progress as commit metadata, compatible with Confluent's Parallel Consumer.
 
-The committed offset, ``base``, is the lowest incomplete one. The text says which offsets from there up to the highest
-succeeded one are incomplete too, so that the next owner of the partition runs those and skips the finished ones:
-Base64 of a magic byte and a body (``encodings``). Also read is what the library's fork writes: Z85 after a ``%``, and
-an envelope with an embedder's bytes before the map.
+The committed offset, ``base``, is the lowest incomplete one. The text lists the other incomplete offsets up to the
+highest succeeded one, so that the next owner of the partition runs those and skips the finished ones: Base64 of a
+magic byte and a body (``encodings``). Two formats of the library's fork are read as well: Z85 after a ``%``, and an
+envelope with an embedder's bytes before the map.
 
 Everything here is a pure function. All offsets are absolute. The format: docs/protocols/offset_maps.md.
 """
@@ -19,13 +19,13 @@ from wasmline.errors import InvalidOffsetMetadata
 from wasmline.offset_maps.encodings import Encoding, OffsetMap, Offsets, compress, read
 
 MAX_METADATA_LENGTH = 4096
-"""Characters that a broker takes (its ``offset.metadata.max.bytes``). A longer text is not to be committed."""
+"""Characters that a broker accepts (its ``offset.metadata.max.bytes``). A longer text must not be committed."""
 
 BACK_PRESSURE_LENGTH = 3072
 """Characters above which a partition should begin no new records until its map has shrunk."""
 
 COMPRESSION_THRESHOLD = 200
-"""Bytes of the smallest plain body from which on the compressed ones are tried, as in the Java library."""
+"""Bytes of a plain body from which compressed bodies are tried, as in the Java library."""
 
 _MAX_OFFSET = 2**63 - 1
 _ENVELOPE = b"X"
@@ -39,12 +39,12 @@ _Z85 = {
 
 
 def encode(base: int, highest_succeeded: int, incompletes: Iterable[int]) -> str:
-    """Return the shortest text, which is "" where nothing is incomplete; it may exceed MAX_LENGTH.
+    """Return the shortest text, which is "" if nothing is incomplete; it may exceed MAX_METADATA_LENGTH.
 
-    All three must come from one snapshot: the text is relative to ``base`` and right for a commit of that offset only.
+    All three must come from one snapshot: the text is relative to ``base`` and valid for a commit of that offset only.
     ``incompletes`` may be in any order; ascending is fastest, and the cost grows with their number, hardly with the
-    range. Those above ``highest_succeeded`` are left out, since whoever reads the text takes them for new. Raises
-    ValueError if an incomplete lies below ``base``, or a number is no offset.
+    range. Those above ``highest_succeeded`` are omitted, since a reader treats them as new. Raises ValueError if an
+    incomplete lies below ``base``, or a number is not an offset.
     """
     relative = _relative(base, highest_succeeded, incompletes)
     if not relative.size:
@@ -64,7 +64,7 @@ def encode(base: int, highest_succeeded: int, incompletes: Iterable[int]) -> str
 
 
 def encode_as(encoding: Encoding, base: int, highest_succeeded: int, incompletes: Iterable[int]) -> str:
-    """Return the text in one encoding, for empty maps too. Raises ValueError where the map does not fit."""
+    """Return the text in one encoding, for empty maps too. Raises ValueError if the map does not fit."""
     offsets = _offset_map(base, highest_succeeded, _relative(base, highest_succeeded, incompletes))
     if offsets.plain_size(encoding) is None:
         raise ValueError(f"{encoding.name} cannot hold a map of {offsets.length} offsets")
@@ -75,9 +75,9 @@ def encode_as(encoding: Encoding, base: int, highest_succeeded: int, incompletes
 def decode(metadata: str | None, base: int) -> tuple[int, tuple[int, ...]]:
     """Return the highest succeeded offset and the incompletes below it, ascending.
 
-    An offset is finished if it is not above the first and not among the second. Metadata that is absent or cannot be
+    An offset is finished if it is not above the first and not in the second. Metadata that is absent or cannot be
     read gives ``(base - 1, ())``: nothing from ``base`` on counts as finished, so nothing is lost. Never raises;
-    ``parse`` tells the two apart.
+    ``parse`` distinguishes the two cases.
     """
     try:
         return parse(metadata, base)
@@ -86,7 +86,7 @@ def decode(metadata: str | None, base: int) -> tuple[int, tuple[int, ...]]:
 
 
 def parse(metadata: str | None, base: int) -> tuple[int, tuple[int, ...]]:
-    """Return what ``decode`` does, but raise InvalidOffsetMetadata where there is metadata that cannot be read.
+    """Return the result of ``decode``, but raise InvalidOffsetMetadata for metadata that cannot be read.
 
     One NUL at the end is ignored: confluent-kafka up to 2.16.1 writes one too many.
     """
@@ -108,7 +108,7 @@ def parse(metadata: str | None, base: int) -> tuple[int, tuple[int, ...]]:
 
 def _relative(base: int, highest_succeeded: int, incompletes: Iterable[int]) -> Offsets:
     if not 0 <= base <= _MAX_OFFSET or not -1 <= highest_succeeded < _MAX_OFFSET:
-        raise ValueError(f"{base} to commit and {highest_succeeded} as the highest succeeded are no offsets")
+        raise ValueError(f"{base} to commit and {highest_succeeded} as the highest succeeded are not offsets")
     try:
         offsets = np.fromiter(incompletes, np.int64)
     except OverflowError:
@@ -157,7 +157,7 @@ def _unwrapped(payload: bytes) -> bytes:
         return payload
     start = 3 + int.from_bytes(payload[1:3], "big")
     if len(payload) < start:
-        raise ValueError("its envelope is cut off")
+        raise ValueError("its envelope is truncated")
     return payload[start:]
 
 

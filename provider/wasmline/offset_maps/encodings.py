@@ -1,4 +1,4 @@
-"""The bodies of offset maps: which of ``length`` offsets after a base are incomplete, as bytes.
+"""Encodes the bodies of offset maps: the incomplete ones of ``length`` offsets after a base, as bytes.
 
 The eight encodings are those of Confluent's Parallel Consumer: a bitmap or run lengths, with fields of 16 bits (V1) or
 32 (V2), plain or compressed with zstd. Its fork's delta lists are read, never written. All numbers are big-endian.
@@ -7,7 +7,7 @@ The eight encodings are those of Confluent's Parallel Consumer: a bitmap or run 
     run lengths   incomplete, complete, incomplete ...; the first is 0 where the base itself is complete
     delta list    length (4 bytes), then LEB128: how many incompletes, the first one, the steps to each next one
 
-A body that no writer makes raises ValueError with the fault. What a hostile one can cost is bounded by
+A body that no writer produces raises ValueError with the fault. The cost of a hostile body is bounded by
 MAX_INCOMPLETES and MAX_BODY_BYTES, whatever it claims.
 """
 
@@ -25,16 +25,16 @@ import zstandard
 Offsets = npt.NDArray[np.int64]
 
 MAX_INCOMPLETES = 2**20
-"""More are refused when reading: an incomplete is a record that some consumer holds in memory, and Java's holds no more
-than a hundred batches per worker. So a real map has thousands, and a run of 2^31 is an attack or an accident."""
+"""More are rejected when reading: an incomplete is a record in the memory of a consumer, and Java's holds at most a
+hundred batches per worker. So a real map has thousands, and a run of 2^31 is an attack or an accident."""
 
 MAX_BODY_BYTES = 2**22
-"""What a compressed body may unfold to, and the largest bitmap that is tried. That is one of 33 million offsets; before
+"""Maximum size of a decompressed body, and of a bitmap that is tried. That is one of 33 million offsets; before
 that, run lengths are the smaller form, since zstd needs a block per million offsets even where all are complete."""
 
 _MAX_RUN = 2**31 - 1
 _INPUT_STEP = 64
-"""Compressed bytes fed at a time. Four of them may unfold to 128 KiB, so a bomb is seen before it is 2 MiB over."""
+"""Compressed bytes fed at a time. Four of them may expand to 128 KiB, so a bomb is detected before it is 2 MiB over."""
 
 
 class Encoding(Enum):
@@ -65,7 +65,7 @@ class OffsetMap:
 
     @cached_property
     def runs(self) -> Offsets:
-        """The lengths of the runs. One that 32 bits cannot hold is cut by runs of 0, which every reader takes."""
+        """The lengths of the runs. One that exceeds 32 bits is divided by runs of 0, which every reader accepts."""
         if self.length == 0:
             return np.zeros(1, np.int64)
         firsts = self.incompletes[np.diff(self.incompletes, prepend=-2) != 1]
@@ -75,7 +75,7 @@ class OffsetMap:
         return _cut(runs[:-1] if runs[-1] == 0 else runs)
 
     def plain_size(self, encoding: Encoding) -> int | None:
-        """Return the bytes of the body before compression, or None where the map does not fit."""
+        """Return the bytes of the body before compression, or None if the map does not fit."""
         if encoding.bitmap:
             largest, size = self.length, encoding.width + self._bitmap_bytes
             fits = size <= MAX_BODY_BYTES
@@ -102,7 +102,7 @@ class OffsetMap:
 
 
 def compress(body: bytes) -> bytes:
-    """Return the zstd frame that the Java library writes: level 3, streamed, so without the content's size."""
+    """Return a zstd frame as the Java library writes it: level 3, streamed, so without the content's size."""
     compressor = zstandard.ZstdCompressor(level=3, write_content_size=False).compressobj()
     return compressor.compress(body) + compressor.flush()
 
@@ -113,7 +113,7 @@ def read(payload: bytes) -> OffsetMap:
     if magic in FOREIGN:
         raise ValueError(f"its magic byte 0x{magic:02x} is that of {FOREIGN[magic]}")
     if magic not in _READERS:
-        raise ValueError(f"its magic byte 0x{magic:02x} is that of no known encoding")
+        raise ValueError(f"its magic byte 0x{magic:02x} is not that of a known encoding")
     compressed, reader = _READERS[magic]
     return reader(_decompress(body) if compressed else body)
 
@@ -125,11 +125,11 @@ def _decompress(body: bytes) -> bytearray:
         for start in range(0, len(body), _INPUT_STEP):
             plain += stream.decompress(body[start : start + _INPUT_STEP])
             if len(plain) > MAX_BODY_BYTES:
-                raise ValueError(f"it unfolds to more than {MAX_BODY_BYTES} bytes")
+                raise ValueError(f"it expands to more than {MAX_BODY_BYTES} bytes")
     except zstandard.ZstdError as fault:
-        raise ValueError(f"its zstd frame is not to be read: {fault}") from None
+        raise ValueError(f"its zstd frame cannot be read: {fault}") from None
     if not stream.eof or stream.unused_data:
-        raise ValueError("its zstd frame is cut off, or not all there is")
+        raise ValueError("its zstd frame is truncated, or followed by other bytes")
     return plain
 
 
@@ -175,7 +175,7 @@ def _read_delta_list(body: bytes | bytearray) -> OffsetMap:
 def _leb128(septets: npt.NDArray[np.uint8]) -> Offsets:
     ending = septets < 0x80
     if not septets.size or not ending[-1]:
-        raise ValueError("its last number is cut off")
+        raise ValueError("its last number is truncated")
     _check_count(int(ending.sum()) - 1)
     lasts = np.flatnonzero(ending)
     firsts = np.concatenate(([0], lasts[:-1] + 1))
@@ -192,7 +192,7 @@ def _leb128(septets: npt.NDArray[np.uint8]) -> Offsets:
 def _read_length(body: bytes | bytearray, width: int) -> int:
     length = int.from_bytes(body[:width], "big", signed=True)
     if len(body) < width or length < 0:
-        raise ValueError("its length is cut off or negative")
+        raise ValueError("its length is truncated or negative")
     return length
 
 
@@ -217,7 +217,7 @@ FOREIGN = {
     0x4C: "ByteArray, which the Java library does not read either",
     0xEE: "ByteArrayCompressed, which the Java library does not read either",
 }
-"""Magic bytes that are known, and whose bodies are not offset maps that can be read."""
+"""Magic bytes that are known, and whose bodies cannot be read as offset maps."""
 
 _READERS: dict[int, tuple[bool, Callable[[bytes | bytearray], OffsetMap]]] = {
     **{

@@ -326,7 +326,7 @@ def test_a_follower_says_that_its_topic_was_made_anew(config: KafkaConfig) -> No
         try:
             return any(follower.poll())
         except KafkaError as error:
-            return "made anew" in str(error)
+            return "recreated" in str(error)
 
     assert wait_until(refused, 60)
     follower.close()

@@ -176,7 +176,7 @@ def test_a_handler_that_cannot_be_made_is_no_records_fault() -> None:
 
 
 def test_a_class_is_no_handler() -> None:
-    with pytest.raises(InvalidConsumerOption, match="class Made: give an instance"):
+    with pytest.raises(InvalidConsumerOption, match="class Made: pass an instance"):
         result(Made)
 
 

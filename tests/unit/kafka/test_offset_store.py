@@ -176,7 +176,7 @@ def test_a_library_that_lacks_a_function_is_refused(monkeypatch: pytest.MonkeyPa
 
 def test_a_library_with_another_layout_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(librdkafka_ctypes.Partition, "offset", librdkafka_ctypes.Partition.opaque)
-    with pytest.raises(InexactMetadata, match="another way"):
+    with pytest.raises(InexactMetadata, match="another layout"):
         LibrdkafkaOffsetStore()
 
 

@@ -1,4 +1,4 @@
-"""Progress at least once: outputs are written as they come, and offsets are committed after them."""
+"""Commits at least once: outputs are written as they come, and offsets are committed after them."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ logger = logging.getLogger(__name__)
 
 
 class AtLeastOnceCommitter(Committer):
-    """Writes outputs as they come. Their records are done when every in-sync replica has all of them."""
+    """Writes outputs as they come. Their records are done when every in-sync replica has all of the outputs."""
 
     def __init__(self, work: WorkManager, source: Source, sink: Sink, letters: DeadLetterBuilder) -> None:
         super().__init__(work, letters)
         self._source = source
         self._sink = sink
         self._unwritten: dict[PartitionWork, WasmlineError] = {}
-        """Work of which outputs were not written, and why."""
+        """Work whose outputs were not written, with the error."""
         self._instead: list[tuple[Output, Callable[[Exception | None], None]]] = []
-        """Letters of records of which an output was refused."""
+        """Dead letters of records with a rejected output."""
         self._fatal: Exception | None = None
-        """Why no output can be written in the place of one that was refused."""
+        """Why nothing can be written in place of a rejected output."""
 
     @property
     def is_full(self) -> bool:
@@ -57,11 +57,11 @@ class AtLeastOnceCommitter(Committer):
         error: Exception,
         answer: Callable[[Origin, Exception | None], None],
     ) -> bool:
-        """Write something else instead of an output that was not written, and say whether that can be done.
+        """Write a substitute for an output that was not written; return whether that is possible.
 
-        Else its work begins anew, or the consumer ends. Called by the client while it answers, so it is done later.
+        Otherwise its partition is reopened, or the consumer ends. Runs in a callback of the client, so it only queues.
         """
-        if work.closed:  # somebody else's to do
+        if work.closed:  # the new owner's to process
             return False
         try:
             if isinstance(error, OutputRefused) and (instead := self._instead_of(work, origin, error)):
@@ -78,7 +78,7 @@ class AtLeastOnceCommitter(Committer):
         return False
 
     def _instead_of(self, work: PartitionWork, origin: Origin, refusal: OutputRefused) -> tuple[Output, Origin] | None:
-        """Do as ``_substitute`` does; where the refusal may be another output's, its record runs again, alone."""
+        """Do as ``_substitute`` does; if another output may be the rejected one, the record runs again, alone."""
         if refusal.with_others and origin.records:
             self.work.run_alone(work, max(record.offset for record in origin.records))
             return None
@@ -113,7 +113,7 @@ class AtLeastOnceCommitter(Committer):
     def _handle_error(self, commits: Mapping[PartitionWork, Commit], error: BaseException) -> Failures:
         if not isinstance(error, WasmlineError) or not error.retryable:
             raise error
-        logger.warning("not committed yet: %s", error)  # the next round commits the same
+        logger.warning("not committed yet: %s", error)  # the next commit includes it
         return {}
 
     def close(self, partitions: Collection[TopicPartition]) -> None:
@@ -132,7 +132,7 @@ class AtLeastOnceCommitter(Committer):
 
 
 class _Delivery:
-    """Waits for the answers to the outputs of one call. A record with an output that is refused is a dead letter."""
+    """Waits for the answers to the outputs of one call. A record with a rejected output is dead-lettered."""
 
     __slots__ = ("_committer", "_lettered", "_records", "_waiting", "_work")
 
@@ -148,7 +148,7 @@ class _Delivery:
     def answer(self, origin: Origin, error: Exception | None) -> None:
         if error is not None and not any(origin is each for each in self._lettered):
             if not self._committer.unwritten(self._work, origin, error, self.answer):
-                return  # nor are its records ever done
+                return  # its records are never done, either
             self._lettered.append(origin)
             self._waiting += 1
         self._waiting -= 1

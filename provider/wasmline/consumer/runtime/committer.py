@@ -1,4 +1,4 @@
-"""Turns finished work into progress: takes results, begins commits, and settles what became of them."""
+"""Turns finished work into progress: takes results, starts commits, and handles their outcome."""
 
 from __future__ import annotations
 
@@ -22,36 +22,36 @@ from wasmline.records import CommittedOffset, TopicPartition
 logger = logging.getLogger(__name__)
 
 COMMIT_TIMEOUT_S = 20.0
-"""Seconds after which a round counts as lost: clients were seen to hang on a broker that was restarted."""
+"""Seconds after which a commit counts as lost: clients were seen to hang on a broker that was restarted."""
 
 Failures = Mapping[PartitionWork, WasmlineError]
-"""Work that has to begin anew, and why."""
+"""Work whose partition has to be reopened, and why."""
 
 
 class Origin(NamedTuple):
-    """The records that an output may come from; for a dead letter, the record and why it was given up."""
+    """The records that an output may come from; for a dead letter, the record and its failure."""
 
     records: Sequence[ConsumedRecord]
     error: Exception | None = None
     is_cut: bool = False
-    """The letter has been cut because its topic did not take it whole."""
+    """The dead letter was cut because its topic did not accept it whole."""
 
 
 class Committer(ABC):
-    """Takes finished records and their outputs, and commits: a round at a time, beside the owner's other work."""
+    """Takes finished records and their outputs, and commits: one commit at a time, beside the control loop."""
 
     def __init__(self, work: WorkManager, letters: DeadLetterBuilder) -> None:
         self.work = work
         self.counts: dict[TopicPartition, PartitionCounters] = defaultdict(PartitionCounters)
         self._dead_letters = letters
         self._commits: dict[PartitionWork, Commit] = {}
-        """Those of the round that runs. Set before the round begins, and reset once its answer is dealt with, so that
-        an exception between any two steps leaves a round that is known to be in doubt."""
+        """The partitions of the running commit. Set before it starts, and reset once its answer is handled, so that an
+        exception between any two steps leaves a commit that is known to be in doubt."""
         self._held_back: set[TopicPartition] = set()
         self._running: BackgroundCall[Mapping[TopicPartition, WasmlineError]] | None = None
 
     def commit(self, partitions: Collection[TopicPartition] | None = None) -> bool:
-        """Begin to commit what is done of these partitions, or of all; say whether there is nothing left to begin."""
+        """Start a commit of what is done of these partitions, or of all; return whether nothing is left to start."""
         if self._commits:
             return False
         if commits := self.work.commits(partitions):
@@ -62,11 +62,11 @@ class Committer(ABC):
         return True
 
     def _warn(self) -> None:
-        """Log where the map of what is done is too large, once until it fits again."""
+        """Log each offset map that is too large, once until it fits again."""
         held_back = {work.partition for work in self.work if work.offsets.is_held_back}
         for partition in held_back - self._held_back:
             logger.warning(
-                "%s-%d: the map of what finished out of order is longer than a broker keeps, so that a part is not "
+                "%s-%d: the offset map is larger than the broker's limit, so that a part of the records done is not "
                 "committed yet; it is when records that are slow or fail are done",
                 *partition,
             )
@@ -74,13 +74,13 @@ class Committer(ABC):
 
     @property
     def is_busy(self) -> bool:
-        """Whether a round runs."""
+        """Whether a commit runs."""
         return bool(self._commits)
 
     def collect(self, timeout: float = 0.0) -> Failures:
         """Take the answers of the cluster, and wait up to ``timeout`` seconds for those that are missing.
 
-        Return the work that has to begin anew, because it is unknown what became of its commit, and why.
+        Return the work that has to be reopened, because the result of its commit is unknown, and why.
         """
         commits, running = self._commits, self._running
         if not commits:
@@ -114,21 +114,21 @@ class Committer(ABC):
     def _limit_maps(
         self, failures: Mapping[PartitionWork, BaseException], commits: Mapping[PartitionWork, Commit]
     ) -> None:
-        """Make maps half as large from now on where the broker did not take one."""
+        """Halve the size of offset maps where the broker rejected one."""
         refused = [commits[work] for work, error in failures.items() if isinstance(error, MetadataTooLarge)]
         if refused:
             longest = max(len(commit.metadata) for commit in refused)
             self.work.limit_maps(longest // 2)
             logger.warning(
-                "the broker refused an offset map of %d characters, and gets shorter ones: more waits for records that "
-                "are slow or fail; its offset.metadata.max.bytes should be %d",
+                "the broker rejected an offset map of %d characters, and gets shorter ones: more waits for records "
+                "that are slow or fail; its offset.metadata.max.bytes should be %d",
                 longest,
                 codec.MAX_METADATA_LENGTH,
             )
 
     @property
     def is_full(self) -> bool:
-        """Whether so many outputs wait for a commit that no more should be made."""
+        """Whether so many outputs wait for a commit that no record should be dispatched."""
         return False
 
     @abstractmethod
@@ -136,7 +136,7 @@ class Committer(ABC):
         """Prepare to write the progress of these partitions, before it is read."""
 
     def add_results(self, work: PartitionWork, records: Sequence[ConsumedRecord], outcome: Outcome) -> None:
-        """Take records that are released and will not be tried again; they are done once their outputs are safe."""
+        """Take released records that will not be tried again; they are done once their outputs are safe."""
         counts = self.counts[work.partition]
         counts.records += len(records)
         if not outcome.outputs:
@@ -149,7 +149,7 @@ class Committer(ABC):
         self._take_results(work, records, list(zip(outcome.outputs, _origins(records, outcome), strict=True)))
 
     def add_dead_letter(self, work: PartitionWork, record: ConsumedRecord, error: Exception) -> None:
-        """Take a record that is released and given up: it is done once its letter is safe. Raises RecordGivenUp."""
+        """Take a released record to dead-letter: it is done once its dead letter is safe. Raises RecordGivenUp."""
         letter = self._dead_letters.build(record, error)
         counts = self.counts[work.partition]
         counts.records += 1
@@ -163,11 +163,11 @@ class Committer(ABC):
     ) -> None: ...
 
     def _substitute(self, work: PartitionWork, origin: Origin, refusal: OutputRefused) -> tuple[Output, Origin] | None:
-        """Return what is written instead of an output that was refused, and of all others of its record.
+        """Return the record to write in place of a rejected output and of all other outputs of its record.
 
-        That is a dead letter, and a cut one instead of a letter. None where the output may be of one of several
-        records: they run again, one by one. Raises RecordGivenUp without a dead-letter topic, and ``refusal`` where
-        nothing smaller can be written.
+        That is a dead letter, and a cut one in place of a dead letter. None where the output may come from one of
+        several records: they run again, one by one. Raises RecordGivenUp without a dead-letter topic, and ``refusal``
+        where nothing smaller can be written.
         """
         if origin.is_cut or not origin.records:
             raise refusal
@@ -182,35 +182,35 @@ class Committer(ABC):
         return letter, Origin((record,), refusal)
 
     def _mark_committed(self, work: PartitionWork, commit: Commit) -> None:
-        """Note that the cluster has ``commit``; a second time changes nothing."""
+        """Record that the cluster has ``commit``; idempotent."""
         work.offsets.committed(commit)
         self.counts[work.partition].committed_at = time.time()
 
     @abstractmethod
     def _handle_failures(self, failures: Failures) -> Failures:
-        """Take what some commits of a round failed with; return which work has to begin anew."""
+        """Take the errors of some partitions of a commit; return the work that has to be reopened."""
 
     @abstractmethod
     def _handle_timeout(self, commits: Mapping[PartitionWork, Commit]) -> Failures:
-        """Return what of a round that was not answered has to begin anew."""
+        """Return the work of an unanswered commit that has to be reopened."""
 
     @abstractmethod
     def _handle_error(self, commits: Mapping[PartitionWork, Commit], error: BaseException) -> Failures:
-        """Return what of a round that ended with ``error`` has to begin anew, or raise ``error``."""
+        """Return the work of a commit that ended with ``error`` that has to be reopened, or raise ``error``."""
 
     @abstractmethod
     def close(self, partitions: Collection[TopicPartition]) -> None:
-        """Let go of these partitions; what is not committed is somebody else's to do."""
+        """Release these partitions; what is not committed is the next owner's to process."""
 
     @abstractmethod
     def _commit_call(
         self, commits: Mapping[PartitionWork, Commit]
     ) -> Callable[[], Mapping[TopicPartition, WasmlineError]]:
-        """Return what carries these commits out, for another thread to call."""
+        """Return the function that carries out these commits, for another thread to call."""
 
 
 def _origins(records: Sequence[ConsumedRecord], outcome: Outcome) -> Iterator[Origin]:
-    """Return where each output of a call comes from; those of one record share an Origin."""
+    """Return the origin of each output of a call; the outputs of one record share an Origin."""
     known: dict[int | None, Origin] = {}
     for number in range(len(outcome.outputs)):
         row = outcome.row(number, len(records))
@@ -220,10 +220,10 @@ def _origins(records: Sequence[ConsumedRecord], outcome: Outcome) -> Iterator[Or
 
 
 def unanswered() -> BrokerUnavailable:
-    """Return why a round counts as lost."""
+    """Return the error of a commit that counts as lost."""
     return BrokerUnavailable(f"a commit was not answered for {COMMIT_TIMEOUT_S:.0f} s")
 
 
 def committed_offset(commit: Commit) -> CommittedOffset:
-    """Return a commit as a cluster keeps it."""
+    """Return a commit in the form that a cluster stores."""
     return CommittedOffset(commit.offset, commit.metadata)

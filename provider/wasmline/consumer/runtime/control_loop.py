@@ -1,4 +1,4 @@
-"""The thread that owns a consumer's work: it reads, hands out, takes back and commits. Nobody else touches the work."""
+"""The control loop: polls, dispatches, collects and commits. Its thread alone touches the consumer's work."""
 
 from __future__ import annotations
 
@@ -27,48 +27,48 @@ from wasmline.records import TopicPartition
 logger = logging.getLogger(__name__)
 
 MAX_POLL_RECORDS = 500
-"""Records that one poll returns at most."""
+"""Maximum of records that one poll returns."""
 
 BUSY_POLL_RECORDS = 100
-"""The same where each is a call by itself and no worker starves: those that are done wait while more are taken in."""
+"""Poll limit while all workers are busy and the handler takes single records: a larger poll would delay results."""
 
 QUEUED_RECORDS_TARGET = 1_000
-"""Records that wait until no more are read without a pause, if there is something for each worker among them."""
+"""Queue length above which the loop stops polling back to back, provided every worker has work."""
 
 MAX_KEY_RUN_RECORDS = 15
-"""Records that follow one of the same key, where there are fewer keys than workers: none waits for this thread."""
+"""Records of the same key that run directly after one, with fewer keys than workers: none waits for the loop."""
 
 RESULT_LINGER_S = 0.001
-"""Seconds in which results collect while no worker waits for them."""
+"""Seconds in which results accumulate while no worker waits for them."""
 
 BUSY_POLL_INTERVAL_S = 0.01
-"""Seconds between two looks for records while results are awaited."""
+"""Seconds between two polls for records while results are awaited."""
 
 IDLE_POLL_TIMEOUT_S = 0.2
-"""Seconds that a consumer without any work waits for records; it answers nobody else meanwhile."""
+"""Seconds that a consumer without any work waits in a poll; it answers no other thread meanwhile."""
 
 LAST_COMMIT_TIMEOUT_S = 30.0
 """Seconds that the last commit of a partition may take."""
 
 LAST_COMMIT_RETRY_S = 5.0
-"""Seconds in which the last commit of a partition is tried again: a group that is just moving on refuses it."""
+"""Seconds in which the last commit of a partition is retried: a group during a rebalance rejects it."""
 
 LAST_COMMIT_RETRY_INTERVAL_S = 0.05
-"""Seconds between two such tries."""
+"""Seconds between two such attempts."""
 
 CHECK_INTERVAL_S = 0.25
-"""Seconds between two looks for calls that have timed out and partitions that have stalled, and that a call has to end
-once it is cancelled."""
+"""Seconds between two checks for timed-out calls and stalled partitions, and that a call has to end once it is
+cancelled."""
 
 
 class ControlLoop:
-    """One run of a consumer. ``run_once`` is one round of its loop; all methods are for one thread."""
+    """One run of a consumer. ``run_once`` is one iteration of its loop; all methods are for one thread."""
 
     def __init__(self, options: ConsumerOptions, backend: Backend, engine: Executor, mailbox: Mailbox) -> None:
         self.work = WorkManager(options)
         self.counters = Counters()
         self.paused = False
-        """Nothing new is handed out."""
+        """No record is dispatched."""
         self._options = options
         self._source = backend.source
         self._executor = engine
@@ -96,7 +96,7 @@ class ControlLoop:
         self._stalled = StalledPartitions()
         self._limit = None if options.handler_timeout_ms is None else options.handler_timeout_ms / 1_000
         self._timed_out: set[Batch] = set()
-        """Calls that were told of as timed out, and have not come back."""
+        """Calls that were reported as timed out, and have not returned."""
         self._next_check = 0.0
         self._next_poll = 0.0
         self._next_commit = time.monotonic() + options.commit_interval
@@ -107,7 +107,7 @@ class ControlLoop:
     # -- the loop ---------------------------------------------------------------------------------------------------
 
     def run_once(self) -> None:
-        """Do what there is to do, and wait a little where there is nothing."""
+        """Run one iteration; wait briefly if there is nothing to do."""
         now = time.monotonic()
         self._dispatch(now)
         if (now >= self._next_commit or self.work.is_starved) and self._committer.commit():
@@ -117,7 +117,7 @@ class ControlLoop:
             if self._lifecycle.is_opening:
                 time.sleep(
                     RESULT_LINGER_S
-                )  # a client lets one call in at a time, and polls without a pause keep others out
+                )  # a client allows one call at a time, and polls without a pause block other threads
         if self.work.out:
             if self.work.out > self._executor.workers + self._queue_margin:
                 time.sleep(
@@ -137,19 +137,19 @@ class ControlLoop:
                 self._check_timeouts(self._limit, now)
 
     def drain(self) -> None:
-        """Read nothing more from now on."""
+        """Stop reading."""
         self._draining = True
         self._source.pause([work.partition for work in self.work])
 
     @property
     def is_idle(self) -> bool:
-        """Nothing that was read is left to do."""
+        """Whether all records that were read are done."""
         return not (self.work.out or self.work.queued)
 
     def finish(self, deadline: float) -> None:
-        """Hand out nothing more, wait for what is out, and commit; then raise what came up in between.
+        """Dispatch nothing more, wait for the records in flight, and commit; then raise a deferred error.
 
-        What is done is committed before the wait, too: a process that ends may be killed meanwhile.
+        Completed records are committed before the wait, too: a process that ends may be killed meanwhile.
         """
         self._ending = True
         self._finish_partitions([work.partition for work in self.work], deadline)
@@ -157,7 +157,7 @@ class ControlLoop:
             raise self._failure
 
     def health(self, state: State) -> ConsumerHealth:
-        """Describe this moment."""
+        """Describe the consumer now."""
         now = time.monotonic()
         ends = self._source.cached_end_offsets([work.partition for work in self.work])
         counts = self._committer.counts
@@ -177,22 +177,22 @@ class ControlLoop:
     # -- the assignment ----------------------------------------------------------------------------------------------
 
     def assigned(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int | None]:
-        """Take these partitions over where they were left; none, once the consumer is about to end."""
+        """Open these partitions at their committed offsets; none, once the consumer is about to end."""
         return {} if self._draining or self._ending else self._lifecycle.open(partitions)
 
     def revoked(self, partitions: Collection[TopicPartition]) -> None:
-        """Wait for what is out of these partitions, commit it, and let them go; one that ends has waited before."""
+        """Wait for the records in flight of these partitions, commit, and release them; one that ends has waited."""
         self._finish_partitions(
             partitions, time.monotonic() + (0.0 if self._ending else self._options.revoke_wait_ms / 1_000)
         )
         self.lost(partitions)
 
     def lost(self, partitions: Collection[TopicPartition]) -> None:
-        """Let these partitions go."""
+        """Release these partitions."""
         self._lifecycle.close(partitions)
 
     def out_of_range(self, partition: TopicPartition, offset: int | None, end: int | None) -> None:
-        """Go on where the log begins, or raise OffsetOutOfRange."""
+        """Continue at the beginning of the log, or raise OffsetOutOfRange."""
         self._lifecycle.out_of_range(partition, offset, end)
 
     # -- progress -----------------------------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ class ControlLoop:
             self._fail(error)
 
     def _finish_partitions(self, partitions: Collection[TopicPartition], deadline: float) -> None:
-        """Hand out nothing more of these partitions, give what is out some time, and commit what is done."""
+        """Dispatch nothing more of these partitions, wait for their records in flight, and commit what is done."""
         self.work.hold(partitions)
         if self.work.out_of(partitions):
             self._committer.commit()
@@ -223,7 +223,7 @@ class ControlLoop:
             time.sleep(LAST_COMMIT_RETRY_INTERVAL_S)
 
     def _has_calls(self, partitions: Collection[TopicPartition]) -> bool:
-        """Say whether something is out of these partitions, other than calls that have timed out."""
+        """Return whether calls of these partitions are in flight, other than those that have timed out."""
         if self._limit is None:
             return self.work.out_of(partitions) > 0
         latest, now = self._limit + CHECK_INTERVAL_S, time.monotonic()
@@ -232,13 +232,13 @@ class ControlLoop:
     # -- records ------------------------------------------------------------------------------------------------------
 
     def _check_timeouts(self, limit: float, now: float) -> None:
-        """Tell once of each call that has timed out: a thread, or a coroutine that does not end when cancelled."""
+        """Report each timed-out call once: a thread, or a coroutine that does not end when cancelled."""
         timed_out = {batch for batch in self.work.calls() if batch.lasts(now) > limit + CHECK_INTERVAL_S}
         for batch in timed_out - self._timed_out:
             first = batch.records[0]
             logger.warning(
-                "%s-%d@%d: its handler has not returned for %.1f s, and handler_timeout_ms is %.0f: its key waits for "
-                "it, and so does its worker; give what it calls a time-out of its own",
+                "%s-%d@%d: its handler has not returned for %.1f s, and handler_timeout_ms is %.0f: its key and its "
+                "worker are blocked; set a time-out for the calls that the handler makes",
                 *batch.work.partition,
                 first.offset,
                 batch.lasts(now),
@@ -247,7 +247,7 @@ class ControlLoop:
         self._timed_out = timed_out
 
     def _poll_source(self, timeout: float) -> None:
-        """Read what there is, and pause or resume partitions as their buffers ask for."""
+        """Poll, and pause or resume partitions by the state of their buffers."""
         starving = self.work.out + self.work.ready < self._executor.workers
         most = MAX_POLL_RECORDS if starving and self.work.queued else self._busy_poll_records
         records = self._source.poll(min(most, self.work.room), timeout)
@@ -268,14 +268,14 @@ class ControlLoop:
         batches: list[Batch] = []
         room = self._executor.room - self.work.out
         ahead = MAX_KEY_RUN_RECORDS if self.work.ready < self._executor.workers else 0
-        # What shrinks a map that is too large lets outputs go, so that it runs however many wait.
+        # Records that shrink a map that is too large free outputs, so they run however many outputs wait.
         while len(batches) < room and (batch := self.work.take(now, ahead, shrinking=is_full)):
             batches.append(batch)
         if batches:
             self._executor.submit(batches)
 
     def _collect_results(self, timeout: float) -> None:
-        """Take back the batches that are there, and wait ``timeout`` seconds for the first."""
+        """Collect the batches that have returned, and wait ``timeout`` seconds for the first."""
         try:
             batch = self._mailbox.get(timeout=timeout) if timeout > 0 else self._mailbox.get_nowait()
             now = time.monotonic()
@@ -293,7 +293,7 @@ class ControlLoop:
             self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
-        """Raise what ends the consumer; while it ends, that waits until what else is done is committed."""
+        """Raise an error that ends the consumer; while it ends, only after all other completed work is committed."""
         if not self._ending:
             raise error
         self._failure = self._failure or error
@@ -336,7 +336,7 @@ class ControlLoop:
                 forget_frames(retried)
 
     def _wait_timeout(self, now: float, most: float) -> float:
-        """Return how long nothing has to be done by itself, in seconds, ``most`` at most."""
+        """Return the seconds for which nothing is due, at most ``most``."""
         if self._committer.is_busy or self._lifecycle.is_opening:
             most = min(most, BUSY_POLL_INTERVAL_S)
         else:
@@ -347,7 +347,7 @@ class ControlLoop:
 
 
 def _succeeded(batch: Batch, outcome: Outcome) -> tuple[Sequence[ConsumedRecord], Outcome]:
-    """Return the records of a batch that did not fail, and what came of them."""
+    """Return the records of a batch that did not fail, and their outcome."""
     if not outcome.failures:
         return batch.records, outcome
     places = [place for place in range(len(batch.records)) if place not in outcome.failures]

@@ -1,4 +1,4 @@
-"""Makes dead letters of the records that a consumer gives up."""
+"""Builds dead letters from records that failed for good."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ logger = logging.getLogger(__name__)
 
 
 class DeadLetterBuilder:
-    """Dead letters for the topic of the options. Whatever a record and its error are, a letter can be made of them.
+    """Builds records for the dead-letter topic of the options, from any record and any error.
 
-    They have the record's time; that of their writing where something was refused, which may be for that time.
+    They keep the record's timestamp; after a rejection, the time of writing, as the timestamp may be the cause.
     """
 
     def __init__(self, options: ConsumerOptions, counters: Counters) -> None:
@@ -26,7 +26,7 @@ class DeadLetterBuilder:
         self._counters = counters
 
     def build(self, record: ConsumedRecord, error: Exception) -> Output:
-        """Return the letter of a record: as it came, and why it is here. Raises RecordGivenUp without a topic."""
+        """Return the dead letter: the record unchanged, with its failure. Raises RecordGivenUp without a topic."""
         where = f"{record.topic}-{record.partition}@{record.offset}"
         reason = dead_letters.reason_of(error)
         if self.topic is None or record.topic == self.topic:
@@ -41,10 +41,10 @@ class DeadLetterBuilder:
         return Output(self.topic, record.value, record.key, headers, timestamp)
 
     def cut(self, record: ConsumedRecord, error: Exception) -> Output:
-        """Return a letter for a topic that did not take ``letter``: without the record's value and headers."""
-        assert self.topic is not None, "a letter was made before"
+        """Return a dead letter for a topic that rejected the whole one: without the record's value and headers."""
+        assert self.topic is not None, "a dead letter was built before"
         where = f"{record.topic}-{record.partition}@{record.offset}"
-        logger.warning("%s takes no record of %d bytes: the letter of %s is cut", self.topic, record.size, where)
+        logger.warning("%s takes no record of %d bytes: the dead letter of %s is cut", self.topic, record.size, where)
         key = record.key if len(record.key or b"") <= dead_letters.MAX_REASON_BYTES else None
         headers = [*self._why(record, error), *dead_letters.truncation(record.size)]
         return Output(self.topic, None, key, headers)
@@ -58,5 +58,5 @@ class DeadLetterBuilder:
 
 
 def _timestamp(record: ConsumedRecord) -> int | None:
-    """Return the time of a record; None where it has none, which brokers say with -1."""
+    """Return the timestamp of a record; None where it has none, for which brokers send -1."""
     return record.timestamp if record.timestamp >= 0 else None

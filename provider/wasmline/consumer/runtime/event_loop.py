@@ -1,4 +1,4 @@
-"""The event loop of a process's coroutine handlers, in a thread of its own, with timers as exact as a thread's."""
+"""The event loop of a process's coroutine handlers, in its own thread, with timers as exact as a thread's."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import selectors
 import threading
 
 MAX_SELECT_FD = 1_024
-"""select(2) knows file descriptors below this."""
+"""Limit of the file descriptors that select(2) supports."""
 
 _loops: dict[int, asyncio.AbstractEventLoop] = {}
 _starting = threading.Lock()
 
 
 def event_loop() -> asyncio.AbstractEventLoop:
-    """Return this process's loop for handlers: what they keep between calls, such as a session, belongs to one loop."""
+    """Return this process's loop for handlers: what they keep between calls, such as a session, needs one loop."""
     with _starting:
         loop = _loops.get(os.getpid())
         if loop is None:
@@ -26,7 +26,7 @@ def event_loop() -> asyncio.AbstractEventLoop:
 
 
 def abandon() -> None:
-    """Leave the loop to a handler that holds it: whoever asks next gets another one."""
+    """Leave the loop to a handler that blocks it: the next request gets a new one."""
     _loops.pop(os.getpid(), None)
 
 
@@ -43,7 +43,7 @@ if hasattr(selectors, "EpollSelector"):
     class _PunctualSelector(selectors.EpollSelector):
         """Waits to the microsecond; epoll's own time-outs are whole milliseconds, which makes timers late.
 
-        An epoll is a file that can be read once one of its own can.
+        An epoll file descriptor is readable once one of its registered descriptors is.
         """
 
         def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:

@@ -1,7 +1,7 @@
-"""Runs handlers in threads or in one asyncio loop. Records go in as batches, and come out through one mailbox.
+"""Runs handlers in threads or in one asyncio loop. Records go in as batches, and return through one mailbox.
 
-An engine never touches the work itself: of a batch it reads the records, and whether its partition is ``held``, and it
-puts every batch back, with its outcome. What follows one is run where that one was, unless something of it failed.
+An executor does not change the work: of a batch it reads the records, and whether its partition is ``held``, and it
+returns every batch with its outcome. A following batch runs on the same worker, unless a record before it failed.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ CANCEL_TIMEOUT_S = 1.0
 
 
 Mailbox = SimpleQueue[Batch | None]
-"""What the owner thread gets back; None only wakes it."""
+"""Batches that return to the control loop; None only wakes it."""
 
 BatchHandler = Callable[[Sequence[ConsumedRecord]], Outcome]
 AsyncBatchHandler = Callable[[Sequence[ConsumedRecord]], Coroutine[Any, Any, Outcome]]
 
 
 class Executor(Protocol):
-    """Runs batches. All calls come from the owner thread."""
+    """Runs batches. All calls come from the control loop."""
 
     workers: int
-    """Batches that run at the same time at most."""
+    """Maximum of batches that run at the same time."""
 
     room: int
-    """Batches that it holds at most, those that run among them."""
+    """Maximum of batches that it holds, including those that run."""
 
     def submit(self, batches: Sequence[Batch]) -> None:
-        """Run these, in this order as far as workers are free."""
+        """Run these, in this order as workers become free."""
 
     def close(self, timeout: float) -> int:
-        """End the workers once they are done with what they have; return how many calls last beyond ``timeout`` s."""
+        """End the workers after their current work; return the number of calls that last beyond ``timeout`` s."""
 
 
 class ThreadExecutor:
-    """Runs each batch in one of up to ``workers`` threads. Each thread makes its own handler, once, and closes it."""
+    """Runs each batch in one of up to ``workers`` threads. Each thread creates its own handler, once, and closes it."""
 
     def __init__(self, make: Callable[[], BatchHandler], workers: int, room: int, mailbox: Mailbox) -> None:
         self.workers = workers
@@ -63,7 +63,7 @@ class ThreadExecutor:
         self._batches: SimpleQueue[Batch | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._latest: dict[str, Batch] = {}
-        """What each thread began last, by its name."""
+        """The last batch that each thread began, by the thread's name."""
 
     def submit(self, batches: Sequence[Batch]) -> None:
         for batch in batches:
@@ -79,7 +79,7 @@ class ThreadExecutor:
         deadline = time.monotonic() + timeout
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
-        # A thread that has nothing to do may still be about to end.
+        # An idle thread may still be about to end.
         if left := [name for name, batch in list(self._latest.items()) if batch.outcome is None]:
             logger.warning("left running, because their handlers do not return: %s", ", ".join(left))
         return len(left)
@@ -107,9 +107,9 @@ class ThreadExecutor:
 
 
 class AsyncioExecutor:
-    """Runs up to ``workers`` batches at a time on the event loop that all such engines of a process share.
+    """Runs up to ``workers`` batches at a time on the event loop that all such executors of a process share.
 
-    A call that takes longer than ``limit`` seconds is cancelled, and fails with HandlerTimeout if it ends by that.
+    A call that takes longer than ``limit`` seconds is cancelled, and fails with HandlerTimeout if that ends it.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class AsyncioExecutor:
         self._ending = False
         self._loop = event_loop.event_loop()
         self._context = copy_context()
-        """The context variables that each record's handler begins with."""
+        """The initial context variables of each record's handler."""
         self._tasks: list[asyncio.Task[None]] = []
 
     def submit(self, batches: Sequence[Batch]) -> None:
@@ -138,12 +138,12 @@ class AsyncioExecutor:
                 timeout + CANCEL_TIMEOUT_S + 1
             )
         except TimeoutError:
-            logger.warning("left running, because a handler holds the event loop: %d handlers", len(self._tasks))
+            logger.warning("left running, because a handler blocks the event loop: %d handlers", len(self._tasks))
             event_loop.abandon()
             return len(self._tasks)
 
     def _wake(self) -> None:
-        """Let idle workers look for batches, and start one more where all that there are have work."""
+        """Wake idle workers, and start one more if all workers are busy."""
         waiting = len(self._batches)
         while waiting and self._idle:
             future = self._idle.pop()
@@ -178,7 +178,7 @@ class AsyncioExecutor:
                     return
                 future = self._loop.create_future()
                 self._idle.append(future)
-                await future  # cancelled by nobody but the consumer: see ``_absorb``
+                await future  # cancelled only by the consumer: see ``_absorb``
                 continue
             batch = following or batches.popleft()
             if not batch.work.held:
@@ -196,7 +196,7 @@ class AsyncioExecutor:
             mailbox.put(batch)
             try:
                 is_clean = context == clean
-            except Exception:  # values that cannot be compared are others
+            except Exception:  # values that cannot be compared count as different
                 is_clean = False
             if not is_clean and not self._ending:
                 # No record sees the context variables of another, and they cannot be unset.
@@ -205,14 +205,14 @@ class AsyncioExecutor:
 
 
 def _told(error: BaseException) -> BaseException:
-    """Return what a call failed with; a cancellation of its own is an error like others."""
+    """Return the error of a call; a cancellation by the handler itself is an error like others."""
     if isinstance(error, asyncio.CancelledError):
         return HandlerCancelled(f"the handler was cancelled, and not by the consumer: {error}")
     return error
 
 
 async def _limited(handle: AsyncBatchHandler, limit: float, records: Sequence[ConsumedRecord]) -> Outcome:
-    """Make a call, and cancel it after ``limit`` seconds. Raises HandlerTimeout."""
+    """Call the handler, and cancel the call after ``limit`` seconds. Raises HandlerTimeout."""
     try:
         async with asyncio.timeout(limit) as scope:
             return await handle(records)
@@ -225,9 +225,9 @@ async def _limited(handle: AsyncBatchHandler, limit: float, records: Sequence[Co
 
 
 async def _absorb(task: asyncio.Task[Any]) -> None:
-    """Forget that a handler had its own task cancelled: the next record's handler runs in that task, too."""
+    """Discard a handler's cancellation of its own task: the next record's handler runs in that task, too."""
     with suppress(asyncio.CancelledError):
-        await asyncio.sleep(0)  # where a cancellation that was not delivered yet is
+        await asyncio.sleep(0)  # a pending cancellation is delivered here
     while task.cancelling():
         task.uncancel()
 

@@ -1,4 +1,4 @@
-"""Logs the attempts of handlers that failed: a line for each, and now and then the traceback."""
+"""Logs failed attempts of handlers: a line for each, and a rate-limited traceback."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from wasmline.errors import TerminalFailure, TransformError
 logger = logging.getLogger(__name__)
 
 LINES_PER_S = 50
-"""Lines that one second has at most; what is left out is counted."""
+"""Maximum of lines in one second; omitted lines are counted."""
 
 TRACEBACK_INTERVAL_S = 60.0
 """Seconds from a traceback of one kind of failure to the next."""
@@ -25,30 +25,30 @@ MAX_FRAMES = 30
 MAX_CAUSES = 5
 
 HAS_LINES = {"has_lines": True}
-"""What a log record says of itself whose message is several lines: a formatter may keep them."""
+"""Marks a log record with a message of several lines: a formatter may keep them."""
 
 OURS = "wasmline.consumer"
-"""The package whose frames are left out of tracebacks."""
+"""The package whose frames are omitted from tracebacks."""
 
 Kind = tuple[type[BaseException], str, int]
 
 
 class FailureLog:
-    """Tells which records failed, and why; never their values, but for what the text of an exception has of them.
+    """Logs failed records and their errors; never their values, except for values in an exception's text.
 
-    A kind of failure is the type of its exception and the line that raised it. The first of a kind has its traceback,
-    and so has the next one a minute later. ``now`` is in seconds of a steady clock.
+    A kind of failure is the type of its exception and the line that raised it. The first failure of a kind is logged
+    with its traceback, and so is the next one a minute later. ``now`` is in seconds of a monotonic clock.
     """
 
     def __init__(self) -> None:
         self._told: dict[Kind, float] = {}
-        """When there was a traceback of a kind."""
+        """Time of the last traceback of a kind."""
         self._second = 0.0
         self._lines = 0
         self._left_out = 0
 
     def retried(self, record: ConsumedRecord, error: Exception, now: float) -> None:
-        """Tell of an attempt that failed and is followed by another."""
+        """Log a failed attempt that is followed by another."""
         trace = self._trace(error, now)
         if not trace and not self._has_room(now):
             self._left_out += 1
@@ -64,9 +64,9 @@ class FailureLog:
         )
 
     def given_up(self, record: ConsumedRecord, error: Exception, now: float) -> None:
-        """Give the traceback of the last attempt; that it was the last is told with the letter."""
+        """Log the traceback of the last attempt; the dead letter's own log line says that it was the last."""
         if isinstance(error, TerminalFailure | TransformError):
-            return  # the handler decided, or a guest: its reason says it all
+            return  # raised on purpose by the handler or a guest: the reason is complete
         if trace := self._trace(error, now):
             logger.warning("%s failed at attempt %d:%s", _place(record), record.attempt, trace, extra=HAS_LINES)
 
@@ -79,7 +79,7 @@ class FailureLog:
         return self._lines <= LINES_PER_S
 
     def _trace(self, error: Exception, now: float) -> str:
-        """Return the traceback of a failure on lines of its own, unless there was one of its kind just now."""
+        """Return the traceback of a failure, on lines of its own, unless its kind was logged recently."""
         stack = _stack(error)
         if not stack:
             return ""
@@ -96,7 +96,7 @@ class FailureLog:
 
 
 def forget_frames(error: BaseException) -> None:
-    """Let go of the frames that an exception was raised in: their variables may hold any amount of memory."""
+    """Drop the frames of an exception: their variables may hold any amount of memory."""
     for each in (error, *_causes(error)):
         BaseException.with_traceback(each, None)
 
@@ -106,7 +106,7 @@ def _place(record: ConsumedRecord) -> str:
 
 
 def _stack(error: BaseException) -> traceback.StackSummary:
-    """Return the frames that an exception came through, from the handler's own on."""
+    """Return the frames of an exception, from the handler's own on."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith(OURS):
         trace = trace.tb_next
@@ -118,7 +118,7 @@ def _lines(stack: traceback.StackSummary) -> list[str]:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield what an exception was raised from, or while dealing with, and so on."""
+    """Yield the causes and contexts of an exception, in turn."""
     seen = {id(error)}
     while True:
         cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)

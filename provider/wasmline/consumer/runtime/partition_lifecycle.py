@@ -46,20 +46,20 @@ PERMANENT_ERRORS = (
     ProgressLost,
     UnsafeBroker,
 )
-"""Why a partition cannot be opened, now or later."""
+"""Errors for which a partition cannot be opened, now or later."""
 
 RETRY_BACKOFF_S = 1.0
 """Seconds until a partition whose progress could not be read or written is tried again."""
 
 MAX_ERROR_DURATION_S = 60.0
-"""Seconds after which an error that no broker calls passing, and that no commit has come between, ends the consumer."""
+"""Seconds after which an error that is not known to be transient, without a commit since, ends the consumer."""
 
 OPEN_TIMEOUT_S = 60.0
-"""Seconds that it is waited for the end of an opening whose partition goes: more than its requests may take."""
+"""Seconds to wait for the opening of a partition that is being closed: longer than its requests may take."""
 
 
 class PartitionLifecycle:
-    """Opens the partitions that are assigned. One that cannot be opened, or fails, waits and begins anew."""
+    """Opens the assigned partitions. One that cannot be opened, or fails, waits and is reopened."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class PartitionLifecycle:
     ) -> None:
         """``fails_on_loss``: records that retention removed before they were read end the consumer.
 
-        ``is_exact``: so does an offset map that cannot be used, because what it held would be done twice.
+        ``is_exact``: so does an unusable offset map, because the records that it marks as done would be repeated.
         """
         self._fails_on_loss = fails_on_loss
         self._is_exact = is_exact
@@ -83,14 +83,14 @@ class PartitionLifecycle:
         self._counters = counters
         self._waiting: dict[TopicPartition, _Waiting] = {}
         self._openings: dict[tuple[str, int], _Opening] = {}
-        """Those under way, by topic and virtual shard: what may share a transactional id is opened together."""
+        """Running openings, by topic and virtual shard: partitions that may share a transactional id open together."""
         self._failing: dict[TopicPartition, tuple[float, float]] = {}
-        """When a partition failed first, and last, of those failures that may never pass."""
+        """Time of a partition's first, and last, failure among those that may never pass."""
 
     def open(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int | None]:
-        """Take these partitions over where they were left, and return where that is; absent: they have to wait.
+        """Open these partitions at their committed offsets, and return those offsets; absent: they have to wait.
 
-        What another try does not mend is raised: permissions, settings, UnsafeBroker, ProgressLost, OffsetOutOfRange.
+        Raises errors that are not transient: permissions, settings, UnsafeBroker, ProgressLost, OffsetOutOfRange.
         """
         try:
             return self._assign(partitions, self._read(partitions))
@@ -106,10 +106,10 @@ class PartitionLifecycle:
         return bool(self._openings)
 
     def close(self, partitions: Collection[TopicPartition]) -> None:
-        """Let these partitions go.
+        """Release these partitions.
 
-        An opening that is under way ends first: after this it would fence whoever has its partition next, and use
-        clients that are closed.
+        A running opening ends first: afterwards it would fence the next owner of its partition, and use closed
+        clients.
         """
         for key in [key for key, opening in self._openings.items() if set(partitions).intersection(opening.partitions)]:
             self._openings.pop(key).reading.wait(OPEN_TIMEOUT_S)
@@ -119,7 +119,7 @@ class PartitionLifecycle:
             self._waiting.pop(partition, None)
 
     def restart(self, work: PartitionWork, error: WasmlineError, cut: int | None = None) -> None:
-        """Throw a partition's work away, to begin again where its progress is; below ``cut``, where its log was cut."""
+        """Discard a partition's work and reopen it at its progress; below ``cut``, where its log was truncated."""
         partition, first = work.partition, work.offsets.first
         if work.offsets.has_committed:
             self._failing.pop(partition, None)
@@ -128,10 +128,10 @@ class PartitionLifecycle:
         self._postpone(partition, error, None if first is None else Start(first, first - 1), cut)
 
     def reread(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """See to records from these offsets on, which are below what was read.
+        """Handle records from these offsets on, which are below those read before.
 
-        A log that ends below what was read was cut. Otherwise the client returned records twice, as librdkafka does now
-        and then (its issue 4637): what is done or under way is not done again.
+        A log that ends below the last record read was truncated. Otherwise the client returned records twice, as
+        librdkafka does at times (its issue 4637): records done or in flight are not processed again.
         """
         try:
             ends = self._source.end_offsets(offsets)
@@ -144,12 +144,12 @@ class PartitionLifecycle:
             if work.offsets.next is not None and end < work.offsets.next:
                 self._cut(work, work.offsets.next, offset)
             else:
-                logger.warning("%s-%d@%d was read before, and is left out", *partition, offset)
+                logger.warning("%s-%d@%d was read before, and is skipped", *partition, offset)
 
     def out_of_range(self, partition: TopicPartition, offset: int | None, end: int | None) -> None:
-        """Go on in a log that does not have the next ``offset``, or raise OffsetOutOfRange.
+        """Continue in a log that does not have the next ``offset``, or raise OffsetOutOfRange.
 
-        ``end`` is where the log was cut, where that is known. What retention removed is passed over and counted.
+        ``end`` is where the log was truncated, if known. Offsets that retention removed are skipped and counted.
         """
         for work in self._work.of([partition]):
             try:
@@ -165,7 +165,7 @@ class PartitionLifecycle:
                 self.restart(work, error)
 
     def retry(self, now: float) -> None:
-        """Open what has waited long enough, beside the owner's other work: one that hangs holds up no other."""
+        """Open partitions whose wait is over, beside the control loop: one that hangs blocks no other."""
         for key, opening in list(self._openings.items()):
             if opening.reading.wait(0):
                 del self._openings[key]
@@ -179,7 +179,7 @@ class PartitionLifecycle:
             self._openings[key] = _Opening(partitions, BackgroundCall(partial(self._read, partitions)))
 
     def _take(self, opening: _Opening) -> None:
-        """Begin with partitions that had to wait, or let them wait again."""
+        """Start partitions that had to wait, or let them wait again."""
         partitions = opening.partitions
         try:
             starts = self._assign(partitions, opening.reading.result())
@@ -196,14 +196,14 @@ class PartitionLifecycle:
         self._source.resume(partitions)
 
     def _read(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, CommittedOffset]:
-        """Become the one who writes the progress of these partitions, and read it. Any thread may call this."""
+        """Become the owner of these partitions' progress, and read it. Any thread may call this."""
         self._committer.open(partitions)
         return self._source.committed(partitions)
 
     def _read_log_offsets(
         self, partitions: Collection[TopicPartition], committed: Mapping[TopicPartition, CommittedOffset]
     ) -> _Left:
-        """Ask for what else there is to know of partitions. For the owner, whose polls would keep others waiting."""
+        """Query the offsets needed to open partitions. For the control loop, whose polls would block other threads."""
         waiting = {partition: self._waiting.get(partition) for partition in partitions}
         known = [each for each, left in waiting.items() if each in committed or (left is not None and left.first)]
         ends = self._source.end_offsets([partition for partition, left in committed.items() if left.metadata])
@@ -221,27 +221,27 @@ class PartitionLifecycle:
         return {work.partition: work.offsets.next for work in self._work.of(partitions)}
 
     def _pass_over(self, work: PartitionWork, begin: int, offset: int) -> None:
-        """Go on at ``begin``, where the log begins by now; what was to be read from ``offset`` on is gone."""
+        """Continue at ``begin``, the current beginning of the log; the offsets from ``offset`` on are lost."""
         if self._fails_on_loss:
             raise data_loss.removed_by_retention(work.partition, offset, begin)
         lost = work.offsets.pass_over(begin, offset)
         self._committer.counts[work.partition].lost_offsets += lost
-        logger.warning("%s-%d begins at %d, and goes on there: %d offsets are lost", *work.partition, begin, lost)
+        logger.warning("%s-%d begins at %d, and is read from there: %d offsets are lost", *work.partition, begin, lost)
 
     def _cut(self, work: PartitionWork, offset: int, end: int) -> None:
-        """Read a log anew that was cut at ``end``, and does not have the next ``offset``, from the committed progress.
+        """Reread a log that was truncated at ``end``, and lacks the next ``offset``, from the committed progress.
 
-        What was done since has no outputs yet in an exactly-once delivery.
+        In an exactly-once delivery, records done since then have no outputs yet.
         """
         where = f"{work.partition.topic}-{work.partition.partition}"
-        text = f"{where} was cut: it does not have offset {offset}, which the group got to, because its leader lost "
-        text += "records, it was made anew, or the group's offset was moved"
+        text = f"{where} was truncated: it does not have offset {offset} of the group, because its leader lost "
+        text += "records, it was recreated, or the group's offset was moved"
         if self._fails_on_loss:
             raise data_loss.out_of_range(work.partition, offset, end, text)
-        self.restart(work, KafkaError(f"{text}; from {end} on it is read anew"), end)
+        self.restart(work, KafkaError(f"{text}; it is reread from {end} on"), end)
 
     def _starts(self, partitions: Collection[TopicPartition], left: _Left) -> dict[TopicPartition, Start | None]:
-        """Return where the partitions were left. A map that speaks of records the log does not have is not believed."""
+        """Return the committed starts. A map with offsets that the log does not have is not used."""
         starts: dict[TopicPartition, Start | None] = {}
         for partition in partitions:
             waiting = self._waiting.get(partition)
@@ -258,20 +258,22 @@ class PartitionLifecycle:
     def _without_map(self, partition: TopicPartition, start: Start, end: int) -> Start:
         where, highest = f"{partition.topic}-{partition.partition} ends at {end}", start.highest_succeeded
         if self._is_exact and self._fails_on_loss:
-            text = f"{where}, but its map says that {highest} is done: the log was cut, or the map is of another one"
+            text = (
+                f"{where}, but its map says that {highest} is done: the log was truncated, or the map is another log's"
+            )
             raise data_loss.out_of_range(partition, highest, end, text)
         logger.warning("%s, but its map says that %d is done: the map is of another log, and ignored", where, highest)
         return Start(start.offset, start.offset - 1)
 
     def _start(self, partition: TopicPartition, left: CommittedOffset) -> Start:
-        """Return where a partition was left. A map that cannot be read is dropped: what it held is done once more."""
+        """Return the committed start. An unreadable map is dropped: the records that it marks are processed again."""
         try:
             return Start(left.offset, *codec.parse(left.metadata, left.offset))
         except InvalidOffsetMetadata as error:
             if self._is_exact:
                 raise
             self._counters.unreadable_maps += 1
-            logger.warning("%s-%d begins at %d, without the map that stands there: %s", *partition, left.offset, error)
+            logger.warning("%s-%d begins at %d, without its offset map: %s", *partition, left.offset, error)
             return Start(left.offset, left.offset - 1)
 
     def _postpone(
@@ -293,31 +295,31 @@ class PartitionLifecycle:
 
 
 def _raise_lasting(error: WasmlineError) -> None:
-    """Raise an error that another try does not mend. Others may pass: a group that moves on answers with many codes."""
+    """Raise an error that a retry does not resolve. Others may pass: during a rebalance a group sends many codes."""
     if isinstance(error, PERMANENT_ERRORS):
         raise error
 
 
 class _Waiting(NamedTuple):
-    """A partition that is assigned and not worked on, because its progress could not be read or written."""
+    """An assigned partition that is not open, because its progress could not be read or written."""
 
     until: float
     first: Start | None
     """Where to begin if nothing is committed."""
 
     cut: int | None
-    """From where on its log has other records than those that were committed, if it was cut."""
+    """Offset from which its log has other records than those committed, if it was truncated."""
 
 
 class _Left(NamedTuple):
-    """What the cluster says of partitions that are opened."""
+    """Offsets from the cluster of partitions that are opened."""
 
     committed: Mapping[TopicPartition, CommittedOffset]
     begins: Mapping[TopicPartition, int]
-    """Of those whose offset to begin at is known."""
+    """Of partitions whose first offset is known."""
 
     ends: Mapping[TopicPartition, int]
-    """Of those that have a map."""
+    """Of partitions that have a map."""
 
 
 class _Opening(NamedTuple):

@@ -1,4 +1,4 @@
-"""Follows the partitions whose buffers are full of records that wait: for a retry, or for slow ones of their key."""
+"""Tracks partitions whose buffers are full of waiting records: for a retry, or for slow records of their key."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from wasmline.consumer.state.work_manager import PartitionWork
 logger = logging.getLogger(__name__)
 
 STALLED_S = 10.0
-"""Seconds without a record that is done after which a full buffer is told of."""
+"""Seconds without a completed record after which a full buffer is reported."""
 
 
 class StalledPartitions:
-    """Notes since when nothing of a partition was done while it was paused over a full buffer."""
+    """Tracks since when nothing of a partition was done while it was paused over a full buffer."""
 
     def __init__(self) -> None:
         self._full: dict[PartitionWork, _Full] = {}
 
     def check(self, works: Iterable[PartitionWork], now: float) -> None:
-        """Look at the partitions, and warn once of each that has stalled."""
+        """Check the partitions, and warn once of each that has stalled."""
         full: dict[PartitionWork, _Full] = {}
         for work in works:
             if not work.paused:
@@ -33,7 +33,7 @@ class StalledPartitions:
                 before = before._replace(is_told=True)
                 logger.warning(
                     "%s-%d: its buffer is full, and none of its %d records was done for %.0f s: they wait for retries "
-                    "or for slow records of their keys, and no more are read; buffer_records and buffer_bytes bound it",
+                    "or for slow records of their keys, and no more are read; buffer_records and buffer_bytes limit it",
                     *work.partition,
                     work.buffered,
                     now - before.since,
@@ -42,7 +42,7 @@ class StalledPartitions:
         self._full = full
 
     def seconds(self, work: PartitionWork, now: float) -> float:
-        """Return for how long a partition has stalled, as of the last check; 0 where it has room, or goes on."""
+        """Return the seconds for which a partition has stalled, at the last check; 0 if it has capacity or goes on."""
         known = self._full.get(work)
         return 0.0 if known is None or known.moment != work.offsets.moment else max(0.0, now - known.since)
 
@@ -51,7 +51,7 @@ class _Full(NamedTuple):
     """A partition whose buffer is full."""
 
     moment: int
-    """How often something of it had been done."""
+    """The number of completions so far."""
 
     since: float
     is_told: bool = False

@@ -1,4 +1,4 @@
-"""Progress exactly once: outputs, offset and map of a partition are committed in one transaction."""
+"""Commits exactly once: outputs, offset and offset map of a partition in one transaction."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ logger = logging.getLogger(__name__)
 
 
 class TransactionalCommitter(Committer):
-    """Keeps outputs until they are committed, in a transaction for each partition with its offset and its map.
+    """Keeps outputs until they are committed, in one transaction for each partition with its offset and its map.
 
-    The outputs that a transaction writes are those of the moment whose offset and map it commits. They are kept until
-    the cluster has said that it has them; where it is unknown whether it has, nothing more of the work is committed.
+    A transaction writes the outputs of the moment whose offset and map it commits. They are kept until the cluster has
+    confirmed them; while their state is unknown, nothing more of the work is committed.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class TransactionalCommitter(Committer):
         self._most_bytes = most_bytes
         self._outputs: dict[PartitionWork, _Outputs] = defaultdict(_Outputs)
         self._sent: dict[PartitionWork, list[_Waiting]] = {}
-        """What the last round sent."""
+        """The contents of the last commit."""
 
     @property
     def is_full(self) -> bool:
@@ -58,7 +58,7 @@ class TransactionalCommitter(Committer):
     ) -> None:
         if work.closed or work.uncertain:
             return
-        work.uncertain = True  # an exception in here would part the records from their outputs
+        work.uncertain = True  # an exception in here would separate the records from their outputs
         self.work.complete(work, records)
         if outputs:
             self._outputs[work].add(outputs, work.offsets.moment)
@@ -69,7 +69,7 @@ class TransactionalCommitter(Committer):
         fatal: WasmlineError | None = None
         for work, error in failures.items():
             if work.closed or isinstance(error, CommitFailed):
-                logger.info("tried again with the next commit: %s", error)
+                logger.info("retried with the next commit: %s", error)
                 continue
             try:
                 if isinstance(error, OutputRefused) and self._put_instead(work, error):
@@ -88,10 +88,10 @@ class TransactionalCommitter(Committer):
         return again
 
     def _put_instead(self, work: PartitionWork, error: OutputRefused) -> bool:
-        """Put something else in the place of an output that was refused; False: its work has to begin anew.
+        """Replace a rejected output; False: its partition has to be reopened.
 
-        Without a dead-letter topic its record is not done any more, and RecordGivenUp is raised: the transaction was
-        aborted, and so was every one that said otherwise.
+        Without a dead-letter topic its record becomes incomplete again, and RecordGivenUp is raised: the transaction
+        was aborted, and so was every one that had the record as done.
         """
         refused = self._sent[work][error.place]
         try:
@@ -109,7 +109,7 @@ class TransactionalCommitter(Committer):
 
     def _handle_error(self, commits: Mapping[PartitionWork, Commit], error: BaseException) -> Failures:
         for work in commits:
-            work.uncertain = True  # another round might commit its outputs once more, or not at all
+            work.uncertain = True  # another commit might write its outputs once more, or not at all
         if not isinstance(error, WasmlineError) or not error.retryable:
             raise error
         return dict.fromkeys(commits, error)
@@ -153,21 +153,21 @@ class _Outputs:
         self.bytes = 0
 
     def add(self, outputs: Sequence[tuple[Output, Origin]], moment: int) -> None:
-        """Keep the outputs of what was done at ``moment``, the latest."""
+        """Keep the outputs of records done at ``moment``, the latest."""
         for output, origin in outputs:
             self.waiting.append(_Waiting(output, origin, moment))
             self.bytes += output.size
 
     def until(self, moment: int) -> Iterator[_Waiting]:
-        """Return what belongs to a commit of ``moment``."""
+        """Return the outputs of a commit of ``moment``."""
         return (each for each in self.waiting if each.moment <= moment)
 
     def drop(self, moment: int) -> None:
-        """Forget what was committed with ``moment``; a second time changes nothing."""
+        """Drop the outputs committed with ``moment``; idempotent."""
         self._keep([each for each in self.waiting if each.moment > moment])
 
     def replace(self, refused: _Waiting, instead: _Waiting | None) -> None:
-        """Write ``instead`` in the place of an output, and nothing else of its record."""
+        """Write ``instead`` in place of an output, and no other output of its record."""
         kept: list[_Waiting] = []
         for each in self.waiting:
             if each is refused and instead is not None:

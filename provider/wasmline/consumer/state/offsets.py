@@ -1,4 +1,4 @@
-"""Tracks the completed offsets of one partition, and the commit that follows from them. Pure.
+"""Tracks the completed offsets of one partition and the offset to commit. Pure.
 
 The rules: docs/protocols/offset_maps.md.
 """
@@ -11,30 +11,30 @@ from typing import NamedTuple
 from wasmline.offset_maps import codec
 
 MEASURED_CALLS = 512
-"""Calls whose records are done between two measures of a map that may be large."""
+"""Calls between two measurements of a map that may be large."""
 
 LONG_RANGE_OFFSETS = 18_000
-"""The map of fewer offsets is below ``offset_codec.PRESSURE``, however scattered: a bitmap of them is."""
+"""A map of fewer offsets is below ``offset_codec.PRESSURE``, however scattered: their bitmap is."""
 
 
 class Start(NamedTuple):
-    """Where a partition was left: ``offset`` is what was committed, beside the map that was committed with it."""
+    """The committed start of a partition: ``offset``, and the contents of the map committed with it."""
 
     offset: int
     highest_succeeded: int
     incompletes: tuple[int, ...] = ()
 
     def below(self, offset: int) -> Start:
-        """Return what of it holds for a log that was cut, and has other records from ``offset`` on."""
+        """Return the part that is valid for a truncated log, which has other records from ``offset`` on."""
         begin = min(self.offset, offset)
         highest = max(begin, min(self.highest_succeeded + 1, offset)) - 1
         return Start(begin, highest, tuple(each for each in self.incompletes if each < offset))
 
 
 class Commit(NamedTuple):
-    """An offset and the map of what is done above it, taken from one moment.
+    """An offset and the map of what is done above it, taken at one moment.
 
-    ``moment`` counts the calls of ``PartitionOffsets.done`` until then: of those that came later it says nothing.
+    ``moment`` counts the calls of ``PartitionOffsets.done`` until then; later calls are not covered.
     """
 
     offset: int
@@ -43,10 +43,10 @@ class Commit(NamedTuple):
 
 
 class PartitionOffsets:
-    """Follows the offsets of one partition in one assignment.
+    """Tracks the offsets of one partition in one assignment.
 
-    Only offsets that were read are followed, so gaps in the log (transaction markers, compacted records) hold nothing
-    up. The commit offset is the lowest incomplete one, or the one after the highest that succeeded. The rules are those
+    Only offsets that were read are tracked, so gaps in the log (transaction markers, compacted records) block nothing.
+    The offset to commit is the lowest incomplete one, or the one after the highest that succeeded. The rules are those
     of the Java library.
     """
 
@@ -69,7 +69,7 @@ class PartitionOffsets:
 
     def __init__(self, start: Start | None = None) -> None:
         self.next = start.offset if start else None
-        """The lowest offset that the next record can have; None where nothing was committed or read yet."""
+        """Lower bound of the next record's offset; None if nothing was committed or read yet."""
         self.first = self.next
         """The first offset of this assignment, committed or read."""
         self.highest_succeeded = start.highest_succeeded if start else -1
@@ -78,7 +78,7 @@ class PartitionOffsets:
         self._awaited = deque(start.incompletes if start else ())
         self._incompletes = dict.fromkeys(self._awaited)
         self.moment = 0
-        """How often something was done in this assignment."""
+        """Number of completions in this assignment."""
         self._look = MEASURED_CALLS
         """The moment at which the map is measured if it may be large."""
         self._measured = self._committed = 0
@@ -86,9 +86,9 @@ class PartitionOffsets:
         self._fitting: Commit | None = None
         """The newest commit whose map fits."""
         self._fits = True
-        """Whether the map fitted at the last measure."""
+        """Whether the map fitted at the last measurement."""
         self._share = 1.0
-        """How much of ``offset_codec.MAX_LENGTH`` the broker takes."""
+        """The part of ``offset_codec.MAX_LENGTH`` that the broker accepts."""
 
     @property
     def base(self) -> int | None:
@@ -99,21 +99,21 @@ class PartitionOffsets:
 
     @property
     def incompletes(self) -> int:
-        """How many offsets are read, or known from the map, and not done."""
+        """The number of offsets that are read, or known from the map, and not done."""
         return len(self._incompletes)
 
     @property
     def is_measured(self) -> bool:
-        """Whether ``blocked`` takes account of all that is done."""
+        """Whether ``blocked`` takes all completed offsets into account."""
         return self.moment == self._measured
 
     @property
     def is_held_back(self) -> bool:
-        """Whether the map of what is done was too large at the last measure, so that only a part is committed."""
+        """Whether the map was too large at the last measurement, so that only a part is committed."""
         return not self._fits
 
     def admit(self, offset: int) -> bool:
-        """Follow a record that was read, and say whether it is still to be done. Offsets ascend from call to call."""
+        """Track a record that was read; return whether it is still to be done. Offsets ascend from call to call."""
         if self.first is None:
             self.first, self.highest_succeeded = offset, offset - 1
         self.next = offset + 1
@@ -128,7 +128,7 @@ class PartitionOffsets:
         return True
 
     def pass_over(self, start: int, read: int) -> int:
-        """Go on at ``start``, where the log begins, and return how many offsets below it are neither done nor read.
+        """Continue at ``start``, the beginning of the log; return the number of lower offsets neither done nor read.
 
         ``read`` is the offset that was to be read next.
         """
@@ -143,7 +143,7 @@ class PartitionOffsets:
         return lost
 
     def done(self, *offsets: int) -> None:
-        """Note that records are done, together: no commit has some of them without the others."""
+        """Mark records as done, together: no commit has some of them without the others."""
         for offset in offsets:
             del self._incompletes[offset]
             if offset > self.highest_succeeded:
@@ -155,22 +155,22 @@ class PartitionOffsets:
                 self._measure()
 
     def undo(self, offset: int) -> None:
-        """Note that a record is not done after all. No commit that said so has reached the broker."""
+        """Mark a record as incomplete again. No commit that had it as done has reached the broker."""
         self._incompletes = dict.fromkeys(sorted([*self._incompletes, offset]))
         self.moment += 1
         self._fitting = None
 
     def limit(self, characters: int) -> None:
-        """Note that the broker takes no map of more than so many characters."""
+        """Set the maximum of characters of a map that the broker accepts."""
         self._share = characters / codec.MAX_METADATA_LENGTH
         if self._fitting is not None and len(self._fitting.metadata) > characters:
             self._fitting = None
         self._measure()
 
     def commit(self) -> Commit | None:
-        """Return what is to be committed now, or None where that is nothing new since what ``committed`` was told.
+        """Return the commit to make now, or None if it is not newer than the last one passed to ``committed``.
 
-        Where the map of all that is done is larger than a broker takes, this is the newest moment whose map was not.
+        Where the map of all that is done exceeds the broker's limit, this is the newest moment whose map did not.
         ``blocked`` follows from the size of the map.
         """
         if not self.is_measured:
@@ -179,7 +179,7 @@ class PartitionOffsets:
         return fitting if fitting is not None and fitting.moment > self._committed else None
 
     def committed(self, commit: Commit) -> None:
-        """Note that the broker has ``commit``."""
+        """Record that the broker has ``commit``."""
         if commit.moment > self._committed:
             self._committed, self._acknowledged = commit.moment, commit.offset
 
@@ -190,20 +190,20 @@ class PartitionOffsets:
 
     @property
     def settled(self) -> int | None:
-        """The offset that stands committed, once the broker has said that it has all that is done; None before."""
+        """The committed offset, once the broker has confirmed all that is done; None before."""
         return self._acknowledged if self.moment == self._committed else None
 
     @property
     def _range(self) -> int:
-        """How many offsets the map is about."""
+        """The number of offsets that the map covers."""
         return self.highest_succeeded - next(iter(self._incompletes), self.highest_succeeded)
 
     def _measure(self) -> None:
-        """Encode the map, to learn its size."""
+        """Encode the map to measure its size."""
         base = next(iter(self._incompletes), self.highest_succeeded + 1)
         metadata = codec.encode(base, self.highest_succeeded, self._incompletes)
         if base > self.highest_succeeded and len(metadata) > codec.BACK_PRESSURE_LENGTH * self._share:
-            metadata = ""  # it says nothing that its absence does not, and a broker may keep no map at all
+            metadata = ""  # it says no more than its absence does, and a broker may store no metadata at all
         self.blocked = len(metadata) > codec.BACK_PRESSURE_LENGTH * self._share
         self._fits = len(metadata) <= codec.MAX_METADATA_LENGTH * self._share
         self._measured = self.moment

@@ -1,4 +1,4 @@
-"""Queues of one partition, by key: each has one run of records out at a time. Pure: no clocks, no clients."""
+"""Per-key queues of one partition; at most one run of records per queue is in flight. Pure."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from wasmline.consumer.state.work_manager import Batch
 
 MAX_SPARE_SHARDS = 1_000
-"""Empty shards that are kept for keys to come: to make one for each record would cost more than all else here."""
+"""Empty shards kept for new keys: creating one per record would dominate the cost of this module."""
 
 
 class Shard:
-    """Records that wait for each other. It is locked while some are ``out``, and rests while a retry is not due."""
+    """Records that run in order. It is locked while some are in flight (``out``), and rests until a retry is due."""
 
     __slots__ = ("alone", "batch", "error", "head", "key", "out", "records")
 
@@ -26,22 +26,22 @@ class Shard:
         self.key: Hashable = None
         self.records: deque[ConsumedRecord] = deque()
         self.out = 0
-        """Records of the run that is handed out."""
+        """Records of the run in flight."""
         self.batch: Batch | None = None
-        """What that is a part of."""
+        """The batch that contains the run."""
         self.head: ConsumedRecord | None = None
-        """The first record that was handed out last."""
+        """The first record of the last run."""
         self.error: Exception | None = None
-        """Why the first record failed the last time."""
+        """The last error of the first record."""
         self.alone = 0
-        """How many of the first records go out one by one, because a run of them failed as a whole."""
+        """How many of the first records run one by one, because a run of them failed as a whole."""
 
 
 class Shards:
     """The shards of one partition, in one assignment. Those that may run are served in turn.
 
-    A shard that is locked when its partition is taken away stays locked until its run comes back: ``succeed`` hands it
-    to the partition's next assignment, so that no key is ever in two hands.
+    A shard that is locked when its partition is revoked stays locked until its run returns: ``succeed`` passes it to
+    the partition's next assignment, so that no key has two runs in flight.
     """
 
     __slots__ = ("_delayed", "_floor", "_numbers", "_ready", "_shards", "_spare", "size")
@@ -53,9 +53,9 @@ class Shards:
         self._delayed: list[tuple[float, int, Shard]] = []
         self._numbers = count()
         self._floor = 0
-        """No shard that is ready begins below this offset."""
+        """No ready shard begins below this offset."""
         self.size = 0
-        """Records that are not handed out."""
+        """Records that are queued."""
 
     def __iter__(self) -> Iterator[Shard]:
         return iter(self._shards.values())
@@ -65,16 +65,16 @@ class Shards:
 
     @property
     def ready(self) -> int:
-        """How many shards may run."""
+        """The number of shards that may run."""
         return len(self._ready)
 
     @property
     def due(self) -> float | None:
-        """When the next retry is due, if one is waiting."""
+        """The time at which the next retry is due, if one is waiting."""
         return self._delayed[0][0] if self._delayed else None
 
     def add(self, key: Hashable, record: ConsumedRecord) -> None:
-        """Queue a record behind those of its shard."""
+        """Queue a record at the end of its shard."""
         shard = self._shards.get(key)
         if shard is None:
             shard = self._shards[key] = self._spare.pop() if self._spare else Shard()
@@ -87,7 +87,7 @@ class Shards:
     def take(self, limit: int, now: float, below: int | None = None) -> tuple[list[Shard], list[ConsumedRecord]]:
         """Lock the shards that may run, in turn, and return them and up to ``limit`` of their records, shard by shard.
 
-        ``below`` lets only records with a lower offset run.
+        ``below`` restricts this to records with a lower offset.
         """
         shards: list[Shard] = []
         taken: list[ConsumedRecord] = []
@@ -120,17 +120,17 @@ class Shards:
         return shards, taken
 
     def follow(self, shard: Shard, limit: int, below: int | None = None) -> list[ConsumedRecord]:
-        """Return up to ``limit`` more records of a shard that was just handed out, to be run one after the other."""
+        """Return up to ``limit`` more records of a shard that was just dispatched, to run one after the other."""
         records = _run(shard.records, limit, below)
         self.size -= len(records)
         return records
 
     def advance(self, shard: Shard, batch: Batch) -> None:
-        """Note that ``batch``, of one record, is what is out of a locked shard now."""
+        """Set ``batch``, of one record, as the one in flight of a locked shard."""
         shard.batch, shard.head, shard.error = batch, batch.records[0], None
 
     def unlock(self, shard: Shard) -> None:
-        """Let a shard run again: what was out is done. Without more records it may be another key's from now on."""
+        """Let a shard run again: its run is done. Without more records it may be reused for another key."""
         shard.out = 0
         shard.error = shard.batch = None
         if shard.records:
@@ -142,7 +142,7 @@ class Shards:
                 self._spare.append(shard)
 
     def put_back(self, shard: Shard, records: Sequence[ConsumedRecord], *, due: float, error: Exception) -> None:
-        """Queue records that were out before all others of their shard; they may run again when ``due``."""
+        """Queue records that were in flight before all others of their shard; they may run again when ``due``."""
         self.give_back(shard, records)
         shard.out, shard.error, shard.head, shard.batch = 0, error, records[0], None
         heapq.heappush(self._delayed, (due, next(self._numbers), shard))
@@ -153,7 +153,7 @@ class Shards:
         self.size += len(records)
 
     def succeed(self) -> Shards:
-        """Return the shards of the partition's next assignment: empty, but for the locks of what is still out."""
+        """Return the shards of the partition's next assignment: empty, except for the locks of runs in flight."""
         locked = [shard for shard in self if shard.out]
         for shard in locked:
             shard.records.clear()

@@ -1,9 +1,9 @@
-"""The work of a consumer: what was read, what is out, what is done, and what may be committed. Pure.
+"""The state of a consumer's records: read, in flight, done, and ready to commit. Pure.
 
-Nothing here waits, reads a clock or knows of threads: ``now`` is an argument, in seconds of any steady clock, and one
-owner makes all calls. A batch that is out is its engine's until it comes back. Every assignment of a partition is a
-``PartitionWork`` of its own, so a batch that comes back after its partition was taken away finds it ``closed`` and
-changes no offset, wherever the partition is by then.
+Nothing here waits, reads a clock or uses threads: ``now`` is an argument, in seconds of any monotonic clock, and one
+thread makes all calls. A batch in flight is its executor's until it returns. Every assignment of a partition is a
+``PartitionWork`` of its own, so a batch that returns after its partition was revoked finds it ``closed`` and changes no
+offset, wherever the partition is by then.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from wasmline.consumer.state.shards import Shard, Shards
 from wasmline.records import TopicPartition
 
 RESUME_FILL_RATIO = 0.5
-"""The share of its buffer that a paused partition may fill before it is read again: each pause costs a fetch."""
+"""Fill ratio of its buffer at which a paused partition is read again: each pause costs a fetch."""
 
 IDLE_RESUME_FILL_RATIO = 0.875
-"""The same while there is not something for each worker, or nothing of the partition may run: what fills the buffer
-waits for retries or for slow keys."""
+"""The same while some worker has no work, or nothing of the partition may run: the records in the buffer wait for
+retries or for slow keys."""
 
 
 class PartitionWork:
@@ -36,32 +36,32 @@ class PartitionWork:
         self.offsets = PartitionOffsets(start)
         self.shards = shards
         self.out = 0
-        """Records that are handed out."""
+        """Records in flight."""
         self.following = 0
         """Records that follow those."""
         self.bytes = 0
-        """Bytes of the records that are queued or out."""
+        """Bytes of the records that are queued or in flight."""
         self.held = False
-        """Nothing is handed out any more, because the partition is about to go."""
+        """Nothing is dispatched any more, because the partition is about to be released."""
         self.closed = False
         """This assignment is over."""
         self.paused = False
         self.uncertain = False
-        """It is unknown what of it is committed, or what of it is done: nothing more of it is committed."""
+        """The committed or the completed offsets are unknown: nothing more is committed."""
 
     @property
     def queued(self) -> int:
-        """Records that wait, for their turn or to follow what is out."""
+        """Records that wait, in a queue or to follow a record in flight."""
         return self.shards.size + self.following
 
     @property
     def buffered(self) -> int:
-        """Records that are queued or out."""
+        """Records that are queued or in flight."""
         return self.queued + self.out
 
 
 class Batch:
-    """What one call of the handler gets: records of one partition, in runs of ``shards`` that are locked meanwhile."""
+    """The records of one call of the handler: of one partition, in runs of ``shards`` that are locked meanwhile."""
 
     __slots__ = ("began", "next", "outcome", "records", "seconds", "shards", "work")
 
@@ -70,16 +70,16 @@ class Batch:
         self.shards = shards
         self.records = records
         self.next: Batch | None = None
-        """What whoever has this one goes on with if nothing of it failed: the next record of its shard."""
+        """The next batch of the same shard. A worker runs it directly after this one if every record succeeded."""
         self.outcome: Outcome | BaseException | None = None
-        """What became of it: None where it was not begun, an exception where it failed as a whole."""
+        """The result: None if it was not begun, an exception if it failed as a whole."""
         self.began: float | None = None
-        """When its handler was called, by ``time.monotonic``."""
+        """Time of the handler's call, by ``time.monotonic``."""
         self.seconds = 0.0
-        """How long that took."""
+        """Duration of that call."""
 
     def lasts(self, now: float) -> float:
-        """Return for how many seconds its handler has been at it."""
+        """Return the seconds since the call of its handler."""
         return 0.0 if self.began is None else max(0.0, now - self.began)
 
     @property
@@ -93,7 +93,7 @@ class Batch:
 
     @property
     def following(self) -> Batch | None:
-        """What whoever ran this one runs next."""
+        """The batch that the same worker runs next."""
         return self.next if isinstance(self.outcome, Outcome) and not self.outcome.failures else None
 
     @property
@@ -106,7 +106,7 @@ class Batch:
 
 
 class FailedRecord(NamedTuple):
-    """A record that will not be tried again. Its offset is incomplete until ``Work.complete``."""
+    """A record that will not be tried again. Its offset is incomplete until ``WorkManager.complete``."""
 
     record: ConsumedRecord
     error: Exception
@@ -123,11 +123,11 @@ class WorkManager:
         self._rotation: deque[PartitionWork] = deque()
         self._departed: dict[TopicPartition, Shards] = {}
         self._most_characters: int | None = None
-        """What the broker takes of an offset map, where that is less than usual."""
+        """The broker's limit of an offset map, where that is less than usual."""
         self._alone: dict[TopicPartition, int] = {}
-        """Up to which offset the records of a partition run one by one."""
+        """The offset up to which the records of a partition run one by one."""
         self.out = 0
-        """Batches that are handed out, those of partitions that are gone among them; one that others follow is one."""
+        """Batches in flight, including those of closed partitions; one that others follow counts as one."""
 
     def __iter__(self) -> Iterator[PartitionWork]:
         return iter(self._partitions.values())
@@ -135,7 +135,7 @@ class WorkManager:
     # -- partitions come and go ------------------------------------------------------------------------------------
 
     def assign(self, starts: Mapping[TopicPartition, Start | None]) -> None:
-        """Begin an assignment of each partition where it was left; None: nothing was ever committed."""
+        """Begin an assignment of each partition at its committed start; None: nothing was ever committed."""
         for partition, start in starts.items():
             shards = self._departed.pop(partition, None) or Shards()
             work = self._partitions[partition] = PartitionWork(partition, start, shards)
@@ -144,12 +144,12 @@ class WorkManager:
             self._rotation.append(work)
 
     def hold(self, partitions: Iterable[TopicPartition]) -> None:
-        """Hand out nothing more of these partitions; what is out may finish and count."""
+        """Dispatch nothing more of these partitions; records in flight may finish and count."""
         for work in self.of(partitions):
             work.held = True
 
     def revoke(self, partitions: Iterable[TopicPartition]) -> None:
-        """End the assignment of each partition. What is still out keeps its locks, and its results are ignored."""
+        """End the assignment of each partition. Records in flight keep their locks, and their results are ignored."""
         for work in self.of(partitions):
             work.held = work.closed = True
             del self._partitions[work.partition]
@@ -160,16 +160,16 @@ class WorkManager:
     # -- records ---------------------------------------------------------------------------------------------------
 
     def add(self, records: Iterable[ConsumedRecord]) -> dict[TopicPartition, int]:
-        """Queue records that were read, in offset order within a partition, but those that are done already.
+        """Queue records that were read, in offset order within a partition, except those that are done already.
 
-        Records below what was read before are left out: the client returned them twice, or the log was cut and written
-        anew, which is for the caller to find out. Return the first such offset of each partition.
+        Records below those read before are skipped: the client returned them twice, or the log was truncated and
+        rewritten, which the caller has to find out. Return the first such offset of each partition.
         """
         again: dict[TopicPartition, int] = {}
         for record in records:
             work = self._partitions.get((record.topic, record.partition))
             if work is None:
-                continue  # it was fetched before the partition was taken away
+                continue  # it was fetched before the partition was revoked
             if work.offsets.next is not None and record.offset < work.offsets.next:
                 again.setdefault(work.partition, record.offset)
             elif work.offsets.admit(record.offset):
@@ -178,10 +178,10 @@ class WorkManager:
         return again
 
     def take(self, now: float, ahead: int = 0, *, shrinking: bool = False) -> Batch | None:
-        """Hand out the next records that may run, if there are any; partitions are served in turn.
+        """Dispatch the next records that may run, if there are any; partitions are served in turn.
 
-        Where the handler gets one record at a time, up to ``ahead`` records of the same shard follow. ``shrinking``:
-        only what shrinks a map that is nearly too large.
+        Where the handler takes one record at a time, up to ``ahead`` records of the same shard follow. ``shrinking``:
+        only records that shrink a map that is nearly too large.
         """
         for turn, work in enumerate(self._rotation, 1):
             if work.held or not work.shards.size or (shrinking and not work.offsets.blocked):
@@ -202,15 +202,15 @@ class WorkManager:
         return None
 
     def run_alone(self, work: PartitionWork, offset: int) -> None:
-        """Hand out the records of a partition one by one, up to ``offset``, in this assignment and the next ones."""
+        """Dispatch the records of a partition one by one, up to ``offset``, in this assignment and the next ones."""
         self._alone[work.partition] = max(offset, self._alone.get(work.partition, offset))
 
     def is_alone(self, work: PartitionWork) -> bool:
-        """Say whether the records of a partition run one by one."""
+        """Return whether the records of a partition run one by one."""
         return work.partition in self._alone
 
     def _limit(self, work: PartitionWork) -> int:
-        """Return how many records one call gets."""
+        """Return the maximum of records of one call."""
         last = self._alone.get(work.partition)
         if last is None:
             return self._batch_size
@@ -229,10 +229,10 @@ class WorkManager:
     def release(self, batch: Batch, now: float, failures: Mapping[int, Exception] | None = None) -> list[FailedRecord]:
         """Take a batch back from its handler and unlock its shards; nothing of it counts as done before ``complete``.
 
-        Where another follows, that is what is out now; of what follows a failure, nothing was begun.
+        Where another follows, that one is in flight now; of batches that follow a failure, none was begun.
 
-        ``failures`` are the records that failed, by their place in the batch. Those that the retry policy keeps are
-        queued again before the others of their shard; those that it gives up are returned.
+        ``failures`` are the records that failed, by their place in the batch. Those that the retry policy retries are
+        queued again before the others of their shard; the others are returned.
         """
         if batch.next is not None and not failures:
             batch.work.following -= 1
@@ -253,14 +253,14 @@ class WorkManager:
         return given_up
 
     def abandon(self, batch: Batch) -> None:
-        """Take back a batch that was not begun, and what follows it, because its partition is about to go."""
+        """Take back a batch that was not begun, and those that follow it, because its partition is being released."""
         self._unlock(batch)
 
     def fail(self, batch: Batch, now: float, error: Exception) -> list[FailedRecord]:
         """Take back a batch that failed as a whole, as ``release`` does.
 
-        Which record of several is to blame is unknown: they are tried again one by one, and this try does not count.
-        A record that failed by itself is tried again by itself.
+        Which of several records caused it is unknown: they are retried one by one, and this attempt does not count.
+        A record that failed by itself is retried by itself.
         """
         if len(batch.records) == 1:
             given_up = self.release(batch, now, {0: error})
@@ -277,7 +277,7 @@ class WorkManager:
         return []
 
     def complete(self, work: PartitionWork, records: Sequence[ConsumedRecord]) -> None:
-        """Note that records which were released are done, together, unless their assignment is over."""
+        """Mark released records as done, together, unless their assignment is over."""
         if work.closed:
             return
         if len(records) == 1:
@@ -288,21 +288,21 @@ class WorkManager:
             work.bytes -= record.size
         work.offsets.done(*[record.offset for record in records])
 
-    # -- what follows from it ---------------------------------------------------------------------------------------
+    # -- commits, pauses and counts --------------------------------------------------------------------------------
 
     def commits(self, partitions: Iterable[TopicPartition] | None = None) -> dict[PartitionWork, Commit]:
-        """Return what is to be committed of these partitions, or of all."""
+        """Return the commits to make of these partitions, or of all."""
         chosen = self if partitions is None else self.of(partitions)
         return {work: commit for work in chosen if not work.uncertain and (commit := work.offsets.commit())}
 
     def limit_maps(self, characters: int) -> None:
-        """Commit no offset map of more than so many characters, in this assignment and the next ones."""
+        """Commit no offset map of more than this many characters, in this assignment and the next ones."""
         self._most_characters = characters
         for work in self:
             work.offsets.limit(characters)
 
     def balance(self) -> tuple[list[TopicPartition], list[TopicPartition]]:
-        """Return the partitions to pause, whose share of the buffers is full, and those to read again."""
+        """Return the partitions to pause, whose part of the buffers is full, and those to read again."""
         pause, resume = [], []
         most_records, most_bytes = self._shares
         is_idle = self.out + self.ready < self._options.max_concurrency
@@ -319,7 +319,7 @@ class WorkManager:
 
     @property
     def room(self) -> int:
-        """How many records one partition may get without exceeding its share, as large as those before; 1 at least."""
+        """Records that fit into one partition's part of the buffers, if as large as those before; at least 1."""
         reading = [work for work in self if not work.paused]
         if not reading:
             return 1
@@ -332,12 +332,12 @@ class WorkManager:
 
     @property
     def is_starved(self) -> bool:
-        """Whether a partition waits for a commit: what is done would shrink its map, and nothing else of it may run."""
+        """Whether a partition waits for a commit: it would shrink its map, and nothing else of it may run."""
         return any(work.offsets.blocked and not work.offsets.is_measured and not work.out for work in self)
 
     @property
     def due(self) -> float | None:
-        """When the next retry is due, if one is waiting."""
+        """The time at which the next retry is due, if one is waiting."""
         return min((work.shards.due for work in self if work.shards.due is not None), default=None)
 
     @property
@@ -347,20 +347,20 @@ class WorkManager:
 
     @property
     def ready(self) -> int:
-        """Shards that may run; those of partitions that are held are among them."""
+        """Shards that may run, including those of held partitions."""
         return sum(work.shards.ready for work in self)
 
     def out_of(self, partitions: Iterable[TopicPartition]) -> int:
-        """Return how many records of these partitions are handed out."""
+        """Return the number of records of these partitions in flight."""
         return sum(work.out for work in self.of(partitions))
 
     def calls(self, partitions: Iterable[TopicPartition] | None = None) -> set[Batch]:
-        """Return what is out of these partitions, or of all: of batches that follow each other, the first."""
+        """Return the batches in flight of these partitions, or of all: of batches in a sequence, the first."""
         chosen = self if partitions is None else self.of(partitions)
         return {shard.batch for work in chosen for shard in work.shards if shard.batch is not None}
 
     def of(self, partitions: Iterable[TopicPartition]) -> list[PartitionWork]:
-        """Return the current assignments of these partitions, as far as there are any."""
+        """Return the current assignments of these partitions, if any."""
         return [self._partitions[partition] for partition in partitions if partition in self._partitions]
 
     @property
@@ -375,7 +375,7 @@ class WorkManager:
             shards.unlock(shard)
 
     def _returned(self, batch: Batch) -> Shards:
-        """Note that a batch, and what follows it, is no longer out; return where its shards are by now."""
+        """Record that a batch, and those that follow it, is no longer in flight; return its current shards."""
         self.out -= 1
         work = batch.work
         work.out -= len(batch.records)
@@ -394,7 +394,7 @@ class WorkManager:
         now: float,
         given_up: list[FailedRecord],
     ) -> list[ConsumedRecord]:
-        """Queue again what is to be tried again; what is not joins ``given_up``."""
+        """Queue the records to retry again; the others join ``given_up``."""
         kept, due, last = [], now, None
         for record, error in failed:
             delay = self._options.retry.after(record.attempt, error)
@@ -409,7 +409,7 @@ class WorkManager:
 
 
 def _shard_of(ordering: Ordering, null_keys: NullKeys) -> Callable[[ConsumedRecord], Hashable]:
-    """Return what names a record's shard within its partition. Offsets are ints, so they meet no key."""
+    """Return the function that names a record's shard within its partition. Offsets are ints, so they equal no key."""
     if ordering is Ordering.PARTITION:
         return lambda record: None
     if ordering is Ordering.UNORDERED:

@@ -1,4 +1,4 @@
-"""The real cluster behind the consumer: confluent-kafka, and exact commit metadata beside it."""
+"""Kafka as a consumer's backend: confluent-kafka, with exact commit metadata through librdkafka."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ __all__ = [
 
 
 class KafkaBackend:
-    """One member of a group on a Kafka cluster. Nothing is connected before the consumer begins."""
+    """One member of a group on a Kafka cluster. It connects when the consumer starts."""
 
     def __init__(self, options: ConsumerOptions) -> None:
         config = KafkaConfig.completed(options.kafka)
-        options = replace(options, kafka=config.properties)  # what the environment adds is checked, too
+        options = replace(options, kafka=config.properties)  # validates the environment's settings, too
         offset_store = LazyOffsetStore(config, options.group_id)
         self.source = GroupSource(options, config, offset_store)
         self.sink = KafkaSink(config)

@@ -1,4 +1,4 @@
-"""Tests whether a cluster keeps what exactly-once needs: reads of offsets that wait for open transactions."""
+"""Tests that a cluster supports exactly-once: reads of offsets wait for open transactions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from wasmline.kafka.transactional_producer import create_fencing_producer
 from wasmline.records import CommittedOffset, TopicPartition
 
 SLOW_STABLE_READ_S = 0.3
-"""Seconds after which a stable read counts as one that waits."""
+"""Seconds after which a stable read counts as waiting."""
 
 
 def require_exactly_once(
@@ -27,7 +27,7 @@ def require_exactly_once(
     try:
         probe_exactly_once(config, prefix, partition, offset_store)
     except NotAuthorized as error:
-        text = f"whether {config.bootstrap_servers} shows offsets of open transactions could not be tested: {error}. "
+        text = f"visibility of open transactions' offsets on {config.bootstrap_servers} could not be tested: {error}. "
         text += (
             f"Permit this client the groups and the transactional ids that begin with {prefix}, or use at_least_once"
         )
@@ -39,11 +39,11 @@ def probe_exactly_once(
 ) -> None:
     """Raise UnsafeBroker unless a stable read waits for an open transaction, as exactly-once needs.
 
-    A transaction with an offset of a scratch group is left open while the offset is read, and aborted then.
+    A transaction with an offset of a scratch group stays open while the offset is read, and is aborted afterwards.
     """
     exact = offset_store.on(partition)
     if not exact.keeps_metadata:
-        raise UnsafeBroker("offset maps cannot be kept, and without them what finished out of order would run again")
+        raise UnsafeBroker("offset maps cannot be kept, and without them records done out of order would run again")
     name = f"{prefix}.self-test.{uuid.uuid4().hex}"
     with translate_errors(config.bootstrap_servers):
         settings = {"group.id": name, "enable.auto.commit": "false", "isolation.level": "read_committed"}

@@ -1,4 +1,4 @@
-"""Compares the files that producers need with those that the process may open."""
+"""Compares the open files that producers need with the limit of the process."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 from wasmline.errors import InvalidConsumerOption
 
 FILES_PER_PRODUCER = 9
-"""What one takes: sockets, the pipes that wake its threads, an epoll."""
+"""Open files of one producer: sockets, the pipes that wake its threads, an epoll."""
 
 DESCRIPTORS = Path("/proc/self/fd")
-"""Where Linux lists the files of a process; elsewhere nothing is compared."""
+"""Folder of a process's open files on Linux; elsewhere nothing is compared."""
 
 
 def require_file_descriptors(producers: int) -> None:
-    """Raise InvalidConsumerOption where so many more producers need more files than RLIMIT_NOFILE allows."""
+    """Raise InvalidConsumerOption if this many more producers need more files than RLIMIT_NOFILE allows."""
     if not DESCRIPTORS.exists():
         return
     import resource

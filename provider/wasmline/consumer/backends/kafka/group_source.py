@@ -1,4 +1,4 @@
-"""Reading as a member of a group, with librdkafka."""
+"""Reads as a member of a group, with librdkafka."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ RESETS = {
     **dict.fromkeys(("earliest", "smallest", "beginning"), OFFSET_BEGINNING),
     **dict.fromkeys(("latest", "largest", "end"), OFFSET_END),
 }
-"""Where a partition begins that nothing was committed of, by librdkafka's names."""
+"""First offset of a partition without a commit, by librdkafka's names."""
 
 DEFAULTS = {
     RESET: "earliest",
     STRATEGY: COOPERATIVE,
-    # A pause throws away what was fetched and not read, so little is fetched ahead, and fetching goes on soon.
+    # A pause drops records that were fetched and not read, so little is fetched ahead, and fetching resumes soon.
     "queued.min.messages": "10000",
     "queued.max.messages.kbytes": "16384",
     "fetch.queue.backoff.ms": "20",
-    # A partition that is read again waits until the broker has answered for those of its others that have nothing new.
+    # A partition that is resumed waits until the broker has answered the pending fetch of partitions without news.
     "fetch.wait.max.ms": "100",
 }
 FIXED = {"enable.auto.commit": "false", "enable.auto.offset.store": "false"}
@@ -64,23 +64,23 @@ REQUEST_TIMEOUT_S = 10.0
 """Seconds that one request may take."""
 
 ASSIGNMENT_TIMEOUT_S = 5.0
-"""Seconds that a new assignment may take until it can be told where to go on."""
+"""Seconds until a new assignment accepts a position."""
 
 LEAVE_TIMEOUT_S = 5.0
-"""Seconds in which a member that goes gets to leave its group."""
+"""Seconds that a closing member has to leave its group."""
 
 RETRY_INTERVAL_S = 0.01
-"""Seconds between two tries."""
+"""Seconds between two attempts."""
 
 TRUNCATED = re.compile(r"truncation detected.* end offset is (\d+)")
-"""What librdkafka says once a new leader's log ends below what was read (KIP-320)."""
+"""librdkafka's report of a log that ends, on a new leader, below the last record read (KIP-320)."""
 
 ASSIGNMENT_PENDING_CODES = (KafkaError._STATE, KafkaError._OUTDATED)
-"""What it answers until then, and for good where it has given a partition up."""
+"""Error codes of ``seek`` while a new assignment is not active yet, and for a partition that librdkafka has dropped."""
 
 PLACEHOLDER_OFFSET = 0
-"""Where a partition is assigned that has to wait. For OFFSET_BEGINNING and OFFSET_END librdkafka asks the broker, and
-begins where the answer says, whatever was sought meanwhile."""
+"""Offset at which a partition that has to wait is assigned. For OFFSET_BEGINNING and OFFSET_END librdkafka asks the
+broker, and begins at the answer, even after a seek."""
 
 REBALANCED_CODES = (
     KafkaError.ILLEGAL_GENERATION,
@@ -89,17 +89,17 @@ REBALANCED_CODES = (
     KafkaError.FENCED_INSTANCE_ID,
     KafkaError.STALE_MEMBER_EPOCH,
 )
-"""What a commit fails with when the group has another generation than this member."""
+"""Error codes of a commit when the group has another generation than this member."""
 
 PARTITION_GONE_CODES = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC)
-"""What a commit fails with when a topic of a regular expression was deleted, until the group hears of it."""
+"""Error codes of a commit when a topic of a regular expression was deleted, until the group is notified."""
 
 METADATA_TOO_LARGE_CODES = (KafkaError.OFFSET_METADATA_TOO_LARGE, KafkaError.INVALID_COMMIT_OFFSET_SIZE)
-"""What a commit fails with whose metadata are longer than the broker keeps."""
+"""Error codes of a commit whose metadata exceeds the broker's limit."""
 
 HEADERS_OF = operator.methodcaller("headers")
-"""Calls ``headers`` by way of C, which looks whether it failed. A call that Python has specialized does not: then the
-exception came up at the next call."""
+"""Calls ``headers`` by way of C, which checks for an error. A call that Python has specialized does not: the exception
+then came up at the next call."""
 
 TRANSIENT_CODES = (
     KafkaError._MAX_POLL_EXCEEDED,
@@ -109,11 +109,11 @@ TRANSIENT_CODES = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError._UNKNOWN_PARTITION,
 )
-"""Reports that are no reason to end: the client goes on by itself, and a topic that was there may come back."""
+"""Errors after which the client recovers by itself, and a topic that existed may come back."""
 
 
 class GroupSource:
-    """One member of the group. See Source for what its methods promise."""
+    """One member of the group. See Source for its contract."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class GroupSource:
         self._settings = {**_settings(options, config), **(settings or {})}
         self._begin = RESETS.get(self._settings[RESET], OFFSET_INVALID)
         if self._begin != OFFSET_INVALID:
-            self._settings[RESET] = "error"  # an offset that the log has no longer is for the listener to deal with
+            self._settings[RESET] = "error"  # an offset that the log no longer has is handled by the listener
         self._incremental = self._settings.get("group.protocol") == "consumer" or (
             self._settings.get(STRATEGY) == COOPERATIVE
         )
@@ -138,11 +138,11 @@ class GroupSource:
         self._joins = self._has_joined = False
         self._listener: RebalanceListener | None = None
         self._stranded: set[TopicPartition] = set()
-        """What the client fetches no more, because its log does not have the next offset."""
+        """Partitions that the client no longer fetches, because their logs do not have the next offset."""
 
     @property
     def consumer(self) -> Consumer:
-        """The client, which is made at the first use."""
+        """The client, created at the first use."""
         if self._opened is None:
             with translate_errors(self._config.bootstrap_servers):
                 self._opened = Consumer(self._settings)
@@ -170,7 +170,7 @@ class GroupSource:
 
     def poll(self, limit: int, timeout: float) -> Sequence[ConsumedRecord]:
         with translate_errors(self._config.bootstrap_servers):
-            # ``consume`` with a time-out would wait until it has all it may return.
+            # ``consume`` with a time-out would wait until it has the maximum.
             first = self.consumer.poll(timeout) if timeout > 0 else None
             messages = self.consumer.consume(limit - (first is not None), 0)
             # A message without a value is falsy.
@@ -206,7 +206,7 @@ class GroupSource:
             return {}
         asked = self._places(dict.fromkeys(partitions, OFFSET_BEGINNING))
         with translate_errors(self._config.bootstrap_servers):
-            # ListOffsets takes the number that stands for a log's beginning in the place of a timestamp.
+            # ListOffsets accepts the constant for a log's beginning in place of a timestamp.
             found = self.consumer.offsets_for_times(asked, timeout=REQUEST_TIMEOUT_S)
             for each in found:
                 if each.error is not None:
@@ -231,15 +231,15 @@ class GroupSource:
         return ends
 
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        moved_on = CommitFailed("the group has moved on, so its next assignment says what is left to do")
-        gone = CommitFailed("a topic is gone, and what else there is was committed")
+        moved_on = CommitFailed("the group was rebalanced; records not committed belong to the next assignment")
+        gone = CommitFailed("a topic was deleted; all other offsets were committed")
         codes = {**dict.fromkeys(REBALANCED_CODES, moved_on), **dict.fromkeys(PARTITION_GONE_CODES, gone)}
         codes |= dict.fromkeys(METADATA_TOO_LARGE_CODES, too_large(offsets))
         with translate_errors(self._config.bootstrap_servers, codes):
             self._offset_store.on(next(iter(offsets))).commit(self.consumer, offsets, REQUEST_TIMEOUT_S)
 
     def transactional_id(self, partition: TopicPartition) -> str:
-        """Return the id under which the progress of a partition is written where it is written exactly once."""
+        """Return the transactional id of a partition's progress in exactly-once delivery."""
         return transactional_id(self._prefix, partition)
 
     def close(self) -> None:
@@ -252,8 +252,8 @@ class GroupSource:
     def _leave(self, consumer: Consumer) -> None:
         """Leave the group, and wait until the broker knows.
 
-        A client that is closed in the middle of a rebalance is gone before it has said so. The group waits for it as
-        long as its session lasts, and meanwhile commits of the others are not even answered.
+        A client that is closed during a rebalance is gone before it has left. The group then waits for its session
+        time-out, and meanwhile does not even answer the commits of other members.
         """
         deadline = time.monotonic() + LEAVE_TIMEOUT_S
         while not self._has_joined and time.monotonic() < deadline:
@@ -261,13 +261,13 @@ class GroupSource:
         consumer.unsubscribe()
         while consumer.assignment() and time.monotonic() < deadline:
             consumer.poll(RETRY_INTERVAL_S)
-        with suppress(KafkaException):  # an answer says that the coordinator has read what was sent before
+        with suppress(KafkaException):  # an answer shows that the coordinator has read the earlier requests
             consumer.committed(
                 [confluent_kafka.TopicPartition(self._topics[0], 0)], max(0.0, deadline - time.monotonic())
             )
 
     def _is_record(self, message: Message) -> bool:
-        """Say whether a message is a record; raise what it reports instead, if that is a reason to end."""
+        """Return whether a message is a record; raise a reported error if it is a reason to end."""
         error = message.error()
         if error is None:
             return True
@@ -289,7 +289,7 @@ class GroupSource:
         listener.out_of_range(partition, known, int(truncated[1]) if truncated else None)
 
     def _reassign(self, place: confluent_kafka.TopicPartition) -> None:
-        """Go on at a place in a partition that the client has given up: it refuses to seek there."""
+        """Continue at a position in a partition that the client has dropped: it rejects a seek there."""
         if self._incremental:
             self.consumer.incremental_unassign([place])
             self.consumer.incremental_assign([place])
@@ -316,7 +316,7 @@ class GroupSource:
         return False
 
     def _places(self, begins: Mapping[TopicPartition, int | None]) -> list[confluent_kafka.TopicPartition]:
-        """Return where to begin as the client takes it; None is where the reset policy says."""
+        """Return positions in the client's form; None is the reset policy's."""
         return [
             confluent_kafka.TopicPartition(*partition, self._begin if begin is None else begin)
             for partition, begin in begins.items()
@@ -338,18 +338,18 @@ class GroupSource:
 def _settings(options: ConsumerOptions, config: KafkaConfig) -> dict[str, str]:
     settings = {**DEFAULTS, **config.client(), **FIXED, "group.id": options.group_id}
     if settings.get("group.protocol") == "consumer":
-        settings.pop(STRATEGY)  # the broker assigns, and the client refuses to be told how
+        settings.pop(STRATEGY)  # the broker assigns, and the client rejects the setting
     return settings
 
 
 def too_large(offsets: Mapping[TopicPartition, CommittedOffset]) -> MetadataTooLarge:
-    """Return our error for a code of TOO_LARGE."""
+    """Return the error for a code of METADATA_TOO_LARGE_CODES."""
     longest = max(len(each.metadata) for each in offsets.values())
-    return MetadataTooLarge(f"the broker keeps less than {longest} characters of metadata beside an offset")
+    return MetadataTooLarge(f"the broker accepts fewer than {longest} characters of metadata for an offset")
 
 
 def topic_partitions(partitions: Collection[TopicPartition]) -> list[confluent_kafka.TopicPartition]:
-    """Return partitions as the client takes them."""
+    """Return partitions in the client's type."""
     return [confluent_kafka.TopicPartition(*partition) for partition in partitions]
 
 
@@ -366,16 +366,16 @@ def _record(message: Any) -> ConsumedRecord:
 
 
 def _headers(message: Any) -> Headers:
-    """Return the headers of a record; ``\ufffd`` stands for what is no UTF-8 in a name, or for a name.
+    """Return the headers of a record; ``\ufffd`` stands for invalid UTF-8 in a name, or for a name.
 
-    Where one is not, confluent-kafka 2.16.1 fails, and keeps a list of pairs that have nothing in the name's place.
+    For an invalid one, confluent-kafka 2.16.1 fails, and keeps a list of pairs with nothing in the name's place.
     """
     try:
         return HEADERS_OF(message) or ()
     except (SystemError, UnicodeDecodeError) as error:
         cause = error.__cause__ or error
     where = (message.topic(), message.partition(), message.offset())
-    logger.warning("%s-%d@%d has a header whose name is no UTF-8", *where)
+    logger.warning("%s-%d@%d has a header whose name is not UTF-8", *where)
     pairs = HEADERS_OF(message)
     item = ctypes.pythonapi.PyTuple_GetItem
     item.restype, item.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_ssize_t]

@@ -10,9 +10,9 @@ from wasmline.records import TopicPartition
 
 
 class LazyOffsetStore:
-    """Opens once, on the first partition that the group reads: the self-test needs one.
+    """Selects the store once, with the first partition that the group reads, which the self-test needs.
 
-    With ``offset_store`` it is that one, without a self-test.
+    A given ``offset_store`` is used without a self-test.
     """
 
     def __init__(self, config: KafkaConfig, group: str, offset_store: OffsetStore | None = None) -> None:
@@ -22,7 +22,7 @@ class LazyOffsetStore:
         self._testing = threading.Lock()
 
     def on(self, partition: TopicPartition) -> OffsetStore:
-        """Return the offset store. Raises BrokerUnavailable, and TopicNotFound for a partition that is not there."""
+        """Return the offset store. Raises BrokerUnavailable, and TopicNotFound for a missing partition."""
         with self._testing:
             if self._offset_store is None:
                 self._offset_store = select_offset_store(self._config, self._group, partition)

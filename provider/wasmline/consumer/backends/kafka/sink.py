@@ -1,4 +1,4 @@
-"""Writing outputs at least once, with librdkafka."""
+"""Writes outputs at least once, with librdkafka."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from wasmline.kafka.error_mapping import translate_errors
 from wasmline.kafka.producer import ANY_PARTITION, BACK_PRESSURE_WAIT_S, missing_topic, producer, try_enqueue
 
 BATCH_ERROR_CODES = (KafkaError.INVALID_TIMESTAMP, KafkaError.INVALID_RECORD, KafkaError._INVALID_DIFFERENT_RECORD)
-"""What all records of a batch may be refused with because of one of them."""
+"""Error codes of all records of a batch that one of them may have caused."""
 
 RECORD_ERROR_CODES = (
     KafkaError.MSG_SIZE_TOO_LARGE,
@@ -25,24 +25,24 @@ RECORD_ERROR_CODES = (
     KafkaError.INVALID_MSG_SIZE,
     *BATCH_ERROR_CODES,
 )
-"""What one record fails with, however often it is written."""
+"""Error codes of one record that a retry does not resolve."""
 
 
 def produce(client: Producer, output: Output, on_delivery: Callable[[KafkaError | None, Message], None]) -> None:
-    """Hand an output to the client, and wait while its queue is full. Raises OutputRefused, KafkaException."""
+    """Pass an output to the client, and wait while its queue is full. Raises OutputRefused, KafkaException."""
     while not _offer(client, output, on_delivery):
         client.poll(BACK_PRESSURE_WAIT_S)
 
 
 def _offer(client: Producer, output: Output, on_delivery: Callable[[KafkaError | None, Message], None]) -> bool:
-    """Hand an output to the client, and say whether its queue had room. Raises as ``produce`` does."""
+    """Pass an output to the client; return whether its queue had capacity. Raises as ``produce`` does."""
     try:
         record = (output.key, output.value, list(output.headers), output.timestamp)
         return try_enqueue(
             client, output.topic, record, on_delivery, ANY_PARTITION if output.partition is None else output.partition
         )
     except (TypeError, ValueError) as error:
-        raise OutputRefused(f"what the handler returned cannot be a record of {output.topic}: {error}") from error
+        raise OutputRefused(f"the handler's output cannot be a record of {output.topic}: {error}") from error
     except KafkaException as error:
         if error.args[0].code() in RECORD_ERROR_CODES and not error.args[0].txn_requires_abort():
             raise refusal(output.topic, error.args[0]) from error
@@ -50,12 +50,12 @@ def _offer(client: Producer, output: Output, on_delivery: Callable[[KafkaError |
 
 
 def refusal(topic: str, error: KafkaError) -> OutputRefused:
-    """Return our error for a code of REFUSALS."""
-    return OutputRefused(f"{topic} refuses an output: {error.str()}")
+    """Return the error for a code of RECORD_ERROR_CODES."""
+    return OutputRefused(f"{topic} rejects an output: {error.str()}")
 
 
 def delivery_failure(config: KafkaConfig, topic: str, error: KafkaError, *, with_others: bool = False) -> WasmlineError:
-    """Return our error for what became of an output of ``topic``, which was in a batch by itself or ``with_others``."""
+    """Return the error of an output of ``topic`` that was in a batch by itself or ``with_others``."""
     if error.code() in RECORD_ERROR_CODES:
         refused = refusal(topic, error)
         refused.with_others = with_others
@@ -69,13 +69,13 @@ def delivery_failure(config: KafkaConfig, topic: str, error: KafkaError, *, with
 
 
 BATCH_SPACE_WAIT_S = 0.05
-"""Seconds that the owner waits for room in a batch that is under way."""
+"""Seconds that the control loop waits for capacity in the current batch."""
 
 
 class KafkaSink:
-    """An idempotent producer, made at the first write. See Sink for what its methods promise.
+    """An idempotent producer, created at the first write. See Sink for its contract.
 
-    Outputs that the client has no room for wait here, in their order: the owner has more to do than to wait for it.
+    Outputs that exceed the client's queue wait here, in their order: the control loop must not wait for it.
     """
 
     def __init__(self, config: KafkaConfig) -> None:
@@ -84,7 +84,7 @@ class KafkaSink:
         self._waiting: dict[str, int] = {}
         self._backlog: deque[tuple[Output, Callable[[Exception | None], None], bool]] = deque()
         self._is_alone = False
-        """Whether what was handed over last is to be in a batch by itself."""
+        """Whether the last output needs a batch of its own."""
 
     @property
     def is_full(self) -> bool:
@@ -99,7 +99,7 @@ class KafkaSink:
             self._backlog.append((output, done, alone))
 
     def _hand_over(self, output: Output, done: Callable[[Exception | None], None], alone: bool) -> bool:
-        """Hand an output to the client, and say whether it had room for it; one that is alone needs all of it."""
+        """Pass an output to the client; return whether it had capacity. One that is alone needs an empty queue."""
 
         def delivered(error: KafkaError | None, _: Message) -> None:
             if error is None:

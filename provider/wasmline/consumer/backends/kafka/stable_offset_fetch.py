@@ -1,6 +1,6 @@
-"""Reads what a group has committed once no transaction can change it, and ends those that would be open for ever.
+"""Reads a group's committed offsets once no transaction can change them, and ends hanging transactions.
 
-A broker can lose the markers of a transaction; then it refuses such reads for ever (``docs/decisions/0008``).
+A broker can lose the markers of a transaction; then it rejects such reads for ever (``docs/decisions/0008``).
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 HANG_CHECK_DELAY_S = 1.0
-"""Seconds that a read waits until it is looked for what holds it up."""
+"""Seconds that a read waits before the check for hanging transactions."""
 
 OUTPUT_CHECK_TIMEOUT_S = 3.0
-"""Seconds that it may take to look at the outputs."""
+"""Maximum seconds of the check of the output topics."""
 
 
 def stable_read(
@@ -35,12 +35,12 @@ def stable_read(
     deadline: float,
     topics: Collection[str] = (),
 ) -> T:
-    """Return what ``read`` does, which is told the seconds it has and raises _TIMED_OUT while it is refused.
+    """Return the result of ``read``, which takes its seconds and raises _TIMED_OUT while it is rejected.
 
-    ``names`` are the transactional ids under which the group's offsets are committed, all of them the caller's. Where
-    one hangs and is ended, HangingTransactionEnded says so: its producers are fenced, and have to be made anew. So does
-    one that hangs on ``topics`` alone: what the next transaction comes to would decide about it. Raises
-    HangingTransaction where an operator has to decide, and what ``read`` raised once ``deadline`` is over.
+    ``names`` are the transactional ids under which the group's offsets are committed, all of them the caller's. If one
+    hangs and is ended, HangingTransactionEnded is raised: its producers are fenced, and have to be created anew. The
+    same for one that hangs on ``topics`` alone: the end of the next transaction would decide it. Raises
+    HangingTransaction where an operator has to decide, and the error of ``read`` once ``deadline`` is over.
     """
     end_on_outputs(config, group, names, topics)
     while True:
@@ -56,7 +56,7 @@ def stable_read(
 
 
 def end_on_outputs(config: KafkaConfig, group: str, names: Collection[str], topics: Collection[str]) -> None:
-    """End what hangs on these topics, as ``stable_read`` does; where that cannot be seen in time, do nothing."""
+    """End the hanging transactions on these topics, as ``stable_read`` does; if they cannot be read in time, return."""
     if topics:
         _look(config, group, names, OUTPUT_CHECK_TIMEOUT_S, topics, level=logging.DEBUG)
 
@@ -78,7 +78,7 @@ def _look(
     except HangingTransaction:
         raise
     except WasmlineError as error:
-        text = "whether a transaction without its markers holds up group %s cannot be seen: %s"
+        text = "cannot check whether a transaction without its markers blocks group %s: %s"
         logger.log(level, text, group, error)
         return
     if ended:

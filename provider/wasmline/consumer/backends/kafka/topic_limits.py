@@ -1,4 +1,4 @@
-"""Batches that a topic takes: a broker refuses a batch as a whole, however well each of its other records is."""
+"""Limits producer batches to a topic's maximum: a broker rejects a batch as a whole, with all its valid records."""
 
 from __future__ import annotations
 
@@ -16,42 +16,42 @@ from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.topics import Topics
 
 CLIENT_BATCH_BYTES = 1_000_000
-"""Bytes of a batch that the client itself does not exceed: its ``batch.size``."""
+"""Maximum bytes of a batch in the client itself: its ``batch.size``."""
 
 FRAME_BYTES = 128
-"""Bytes that a record or a batch may have beside keys, values and headers."""
+"""Maximum bytes of a record or a batch in addition to keys, values and headers."""
 
 MIN_BATCH_BYTES = 1_000
 """Bytes of a batch below which no limit is guessed."""
 
 BATCH_TIMEOUT_S = 60.0
-"""Seconds that a batch may take: no less than the producer's ``delivery.timeout.ms``."""
+"""Maximum seconds of a batch: no less than the producer's ``delivery.timeout.ms``."""
 
 LIMITS_REFRESH_S = 60.0
-"""Seconds until a broker is asked again for the limits of a topic: who writes waits meanwhile, and polls nothing."""
+"""Seconds until a topic's limits are read again: the writing thread waits meanwhile, and does not poll."""
 
 PARTITION_COUNT_TTL_S = 5.0
-"""Seconds for which the number of a topic's partitions counts as known."""
+"""Seconds for which a topic's number of partitions is cached."""
 
 MAX_CLOCK_SKEW_MS = 60_000
-"""What the clocks of a broker and of this process may differ by: within it, the broker says what is too late."""
+"""Tolerated difference of the clocks of a broker and this process: within it, the broker decides what is too late."""
 
 
 class TopicLimits(NamedTuple):
-    """What a topic takes: bytes of a batch, and how old and how far ahead of now a record's time may be."""
+    """Limits of a topic: bytes of a batch, and a record's maximum age and maximum time ahead of now."""
 
     size: int = CLIENT_BATCH_BYTES
     before_ms: float = math.inf
     after_ms: float = math.inf
 
     def refuse(self, output: Output) -> None:
-        """Raise OutputRefused for a time that the topic does not take."""
+        """Raise OutputRefused for a timestamp that the topic does not accept."""
         if output.timestamp is None:
             return
         ahead = output.timestamp - time.time() * 1_000
         if not -self.before_ms - MAX_CLOCK_SKEW_MS <= ahead <= self.after_ms + MAX_CLOCK_SKEW_MS:
             text = (
-                f"{output.topic} refuses an output: its time, {output.timestamp}, is {ahead / 1_000:+.0f} s from now, "
+                f"{output.topic} rejects an output: its time, {output.timestamp}, is {ahead / 1_000:+.0f} s from now, "
             )
             setting = f"after.max.ms={self.after_ms:.0f}" if ahead > 0 else f"before.max.ms={self.before_ms:.0f}"
             raise OutputRefused(f"{text}and the topic has message.timestamp.{setting}")
@@ -68,24 +68,24 @@ def _limits(settings: dict[str, str] | None) -> TopicLimits:
 
 
 class ProducerBatchLimiter:
-    """Lets a producer send what it has before a batch could become larger than its topic takes."""
+    """Flushes a producer before a batch could exceed its topic's limit."""
 
     def __init__(self, config: KafkaConfig) -> None:
         self._config = config
         self._limits: dict[str, TopicLimits] = {}
         self._asking = threading.Lock()
-        """Transactions are carried out side by side: the second waits for the answer that the first asked for."""
+        """Transactions run in parallel: the second waits for the answer to the first one's request."""
         self._asked: dict[str, float] = {}
-        """When a broker was asked for the limits of a topic."""
+        """Time of the last request for the limits of a topic."""
         self._counted: dict[str, tuple[float, int | WasmlineError]] = {}
-        """When the partitions of a topic were counted, and how many they are, or why that cannot be said."""
+        """Time of the last count of a topic's partitions, with the count, or its error."""
         self._outdated: set[str] = set()
-        """Topics that refused a batch of the size that they take, by all that is known."""
+        """Topics that rejected a batch within their known limit."""
 
     def misplaced(self, output: Output, error: KafkaError) -> WasmlineError | None:
-        """Return why an output has nowhere to go that names its partition; None where ``error`` is about another thing.
+        """Return the error of an output whose named partition does not exist; None if ``error`` has another cause.
 
-        The client says the same of a partition that was never there and of one whose topic is gone.
+        The client reports the same for a partition that never existed and for one whose topic was deleted.
         """
         if error.code() != KafkaError._UNKNOWN_PARTITION or output.partition is None:
             return None
@@ -101,16 +101,16 @@ class ProducerBatchLimiter:
             return found
         if partition >= found:
             return OutputRefused(
-                f"{topic} refuses an output: it has {found} partitions, and none is number {partition}"
+                f"{topic} rejects an output: it has {found} partitions, and none is number {partition}"
             )
         servers = self._config.bootstrap_servers
         text = f"partition {partition} of {topic} is not known to the client yet"
         return BrokerUnavailable(text, bootstrap_servers=servers)
 
     def refused(self, output: Output, error: KafkaError) -> bool:
-        """Say whether ``output`` was refused with a batch that its topic takes by all that is known of its limit.
+        """Return whether ``output`` was rejected with a batch within the topic's known limit.
 
-        Then the limit is looked for again.
+        If so, the limit is read again.
         """
         if error.code() != KafkaError.MSG_SIZE_TOO_LARGE:
             return False
@@ -122,10 +122,10 @@ class ProducerBatchLimiter:
     def make_room(
         self, client: Producer, output: Output, waiting: dict[str, int], timeout: float = BATCH_TIMEOUT_S
     ) -> bool:
-        """Flush ``client`` if ``output`` may not join the batch under way; ``waiting`` are its bytes by topic.
+        """Flush ``client`` if ``output`` may not join the current batch; ``waiting`` are its bytes by topic.
 
-        Say whether there is room: no, where the batch under way was not taken within ``timeout`` seconds. Raises
-        TopicNotFound; OutputRefused, where its topic would refuse the whole batch because of ``output``.
+        Return whether there is capacity: False if the current batch was not accepted within ``timeout`` seconds. Raises
+        TopicNotFound; OutputRefused, where its topic would reject the whole batch because of ``output``.
         """
         if output.topic in self._outdated:
             self._lower(output.topic)
@@ -146,7 +146,7 @@ class ProducerBatchLimiter:
         return True
 
     def _lower(self, topic: str) -> None:
-        """Find out what a topic takes by now; where nobody tells of a lower limit than before, guess half of that."""
+        """Read a topic's current limit; if no lower limit than before is reported, halve it."""
         self._outdated.discard(topic)
         before = self._limits.get(topic, TopicLimits()).size
         self._asked.pop(topic, None)
@@ -155,10 +155,10 @@ class ProducerBatchLimiter:
             self._limits[topic] = found._replace(size=max(MIN_BATCH_BYTES, before // 2))
 
     def _ask(self, topic: str) -> TopicLimits:
-        """Ask for the limits of a topic, unless that was done just now; without an answer it has none."""
+        """Read the limits of a topic, unless that was done recently; without an answer it has none."""
         with self._asking:
             if time.monotonic() - self._asked.get(topic, float("-inf")) >= LIMITS_REFRESH_S:
                 self._asked[topic] = time.monotonic()
-                with suppress(BrokerUnavailable):  # the client keeps what it is given until a broker answers
+                with suppress(BrokerUnavailable):  # the client queues records until a broker answers
                     self._limits[topic] = _limits(Topics(self._config).settings([topic])[topic])
             return self._limits.get(topic, TopicLimits())

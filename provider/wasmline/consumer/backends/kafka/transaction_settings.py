@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 PRODUCER_SETTINGS = {
-    "transaction.timeout.ms": "30000",  # more than a cluster needs to replace a lost broker
+    "transaction.timeout.ms": "30000",  # longer than a cluster needs to replace a lost broker
     "delivery.timeout.ms": "25000",
-    # The time a transaction takes is the back-off that follows CONCURRENT_TRANSACTIONS.
+    # The time of a transaction is dominated by the back-off that follows CONCURRENT_TRANSACTIONS.
     "retry.backoff.ms": "1",
     "retry.backoff.max.ms": "20",
     "linger.ms": "0",
     "socket.nagle.disable": "true",  # a transaction is small requests in a row, which would wait for each other's ACK
-    "socket.timeout.ms": "10000",  # how long a silent broker is waited for, whatever a call's own limit is
+    "socket.timeout.ms": "10000",  # maximum wait for a silent broker, whatever a call's own limit is
 }
 OPEN_TIMEOUT_S = 30.0
-"""Seconds that it may take to open a partition, for each step."""
+"""Maximum seconds of each step of opening a partition."""

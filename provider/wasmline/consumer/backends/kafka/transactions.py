@@ -1,7 +1,7 @@
 """One transaction per input partition, or per virtual shard of them, with librdkafka.
 
-The transactional id is a function of the partition, so whoever takes a partition over fences the one who had it, and
-ends what he left open, before he reads how far it came. The protocol: docs/protocols/exactly_once.md.
+The transactional id is a function of the partition, so a new owner fences the earlier one, and ends its open
+transaction, before it reads the progress. The protocol: docs/protocols/exactly_once.md.
 """
 
 from __future__ import annotations
@@ -45,57 +45,57 @@ T = TypeVar("T")
 
 PartitionResult = tuple[Sequence[Output], CommittedOffset]
 CommitContents = Mapping[TopicPartition, PartitionResult]
-"""What a transaction holds of each partition."""
+"""The contents of a transaction, by partition."""
 
 TRANSACTION_TIMEOUT_S = 15.0
-"""Seconds that a transaction may take. One that takes longer is given up with its client: whatever holds the client up,
-the next one of its id ends the transaction."""
+"""Maximum seconds of a transaction. After that its client is abandoned: whatever blocks it, the next client of its id
+ends the transaction."""
 
 OFFSETS_TIMEOUT_S = 3.0
-"""Seconds that offsets which were sent are waited for. librdkafka may wait for ever for a coordinator of the group that
-has left the cluster (its issue 5511), whatever its time limit (5456), and a new client finds the next one. Where the
-cluster merely takes its time, no more than a client is lost."""
+"""Maximum seconds to wait for the answer to sent offsets. librdkafka may wait for ever for a coordinator of the group
+that has left the cluster (its issue 5511), whatever its time limit (5456), and a new client finds the next one. If the
+cluster is merely slow, the cost is one client."""
 
 DELIVERY_POLL_INTERVAL_S = 0.1
-"""Seconds between two looks whether an output was refused, while others are waited for."""
+"""Seconds between two checks for rejected outputs, while others are awaited."""
 
 OFFSETS_TIMEOUT_MARGIN_S = 0.5
-"""Seconds after that in which the client says itself that it got no answer, or why it would go on asking."""
+"""Seconds after that in which the client itself reports that it got no answer, or its reason to retry."""
 
 BISECTION_BATCHES = 8
-"""Batches into which outputs that were refused together are divided, again and again, until one is found."""
+"""Batches into which outputs that were rejected together are divided, again and again, until the cause is found."""
 
 output_topics: dict[str, set[str]] = defaultdict(set)
 """The topics that this process writes to in transactions, by the prefix of their ids."""
 
 
 class ProducerClaim:
-    """A transactional id that is open: its producer, and what is committed of each partition that shares it.
+    """An open transactional id: its producer, and the committed progress of each partition that shares it.
 
-    Whoever opens one of them makes another claim of it, so that a round which was given up works on the old one, whose
-    producer is fenced.
+    Opening a partition creates a new claim of its id, so that an abandoned commit uses the old claim, whose producer is
+    fenced.
     """
 
     __slots__ = ("client", "doubted", "is_over", "progress")
 
     def __init__(self, client: Producer, progress: dict[TopicPartition, CommittedOffset | None]) -> None:
         self.client: Producer | None = client
-        """None where the last one was given up."""
+        """None after ``give_up``."""
         self.progress = progress
         self.is_over = False
-        """Whether a partition has to be opened anew before the others can go on."""
+        """Whether a partition has to be reopened before the others can go on."""
         self.doubted: Sequence[Output] = ()
-        """Of a batch that was refused: at least one for what it is. The next transaction has them in smaller ones."""
+        """A batch that was rejected because of at least one of its outputs. The next transaction divides it."""
 
     def give_up(self) -> None:
-        """Use the producer no more: the ``init_transactions`` of the next one aborts what is open."""
+        """Abandon the producer: the ``init_transactions`` of the next one aborts its open transaction."""
         if self.client is not None:
             self.client.purge()
             self.client = None
 
 
 class KafkaTransactions:
-    """A producer for each transactional id. See Transactions for what its methods promise."""
+    """A producer for each transactional id. See Transactions for its contract."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class KafkaTransactions:
         *,
         is_safe: bool = False,
     ) -> None:
-        """``is_safe``: somebody has seen ``require_exactly_once`` pass."""
+        """``is_safe``: ``require_exactly_once`` has passed before."""
         self._config = config
         self._prefix = prefix
         self._source = source
@@ -114,7 +114,7 @@ class KafkaTransactions:
         self._claims: dict[str, ProducerClaim] = {}
         """By transactional id."""
         self._disconnects: dict[str, list[KafkaError]] = {}
-        """By transactional id: what its newest producer reported since it was ready."""
+        """By transactional id: errors that its newest producer reported since it was ready."""
         self._is_safe = is_safe
         self._testing = threading.Lock()
         self._batches = ProducerBatchLimiter(config)
@@ -145,7 +145,7 @@ class KafkaTransactions:
         self._claims |= claims
 
     def begin(self, work: CommitContents) -> Callable[[], Mapping[TopicPartition, WasmlineError]]:
-        # In another thread the client does not answer this while the owner is in a callback of the assignment.
+        # In another thread the client does not answer this while the control loop is in a callback of the assignment.
         with translate_errors(self._config.bootstrap_servers):
             member = self._source.consumer.consumer_group_metadata()
         transactions: dict[str, dict[TopicPartition, PartitionResult]] = defaultdict(dict)
@@ -168,7 +168,7 @@ class KafkaTransactions:
         for name, claim in list(self._claims.items()):
             gone = [partition for partition in list(claim.progress) if partitions is None or partition in partitions]
             if gone:
-                claim.is_over = True  # before the progress goes: a round that is late looks at both
+                claim.is_over = True  # before the progress goes: a late commit checks both
                 claim.give_up()
             for partition in gone:
                 claim.progress.pop(partition, None)
@@ -184,7 +184,7 @@ class KafkaTransactions:
         self._disconnects[name] = reports
         client = transactional_producer(self._config, name, {**PRODUCER_SETTINGS, "error_cb": reports.append})
         client.list_topics(timeout=max(0.0, deadline - time.monotonic()))
-        # Before the fence, too: it aborts what a producer that was given up has begun, and what hangs with that.
+        # Before the fence, too: it aborts the transaction of an abandoned producer, and what hangs with that.
         end_on_outputs(self._config, self._source.group, [name], output_topics[self._prefix])
         init_transactions(client, deadline)
         reports.clear()
@@ -196,10 +196,10 @@ class KafkaTransactions:
         left: Mapping[TopicPartition, CommittedOffset | None],
         deadline: float,
     ) -> Mapping[TopicPartition, CommittedOffset]:
-        """Return what is committed, once nobody else can change it.
+        """Return the committed progress, once no other process can change it.
 
-        Raises ProducerFenced where it is not as it was ``left``: somebody else has been the owner meanwhile, and work
-        that goes on would do again what he has done.
+        Raises ProducerFenced if it differs from ``left``: there was another owner meanwhile, and continuing would
+        process its records again.
         """
         offset_store = self._offset_store.on(next(iter(partitions)))
         ids = {self._id(partition) for partition in partitions}
@@ -217,21 +217,21 @@ class KafkaTransactions:
     def _commit(
         self, name: str, claim: ProducerClaim | None, work: CommitContents, member: Any
     ) -> WasmlineError | None:
-        """Run one transaction, and return what it failed with.
+        """Run one transaction, and return its error.
 
-        A client that cannot be used any more is given up, and the next transaction has another.
+        A client that is no longer usable is abandoned, and the next transaction has another.
         """
         deadline = time.monotonic() + TRANSACTION_TIMEOUT_S
         if claim is None or claim.is_over:
             return CommitFailed(
-                f"{partition_names(work)} cannot be written before all that shares its producer is opened anew"
+                f"{partition_names(work)} cannot be written before all that shares its producer is reopened"
             )
         try:
             with translate_errors(self._config.bootstrap_servers):
                 self._look_after_disconnect(name, claim)
                 client = claim.client or self._replaced(name, claim, deadline)
         except WasmlineError as failure:
-            # Nothing was begun, so that the same can be tried again.
+            # Nothing was begun, so the same transaction can be retried.
             return (
                 CommitFailed(f"{partition_names(work)} has no producer yet: {failure}")
                 if failure.retryable
@@ -250,9 +250,9 @@ class KafkaTransactions:
         return error
 
     def _look_after_disconnect(self, name: str, claim: ProducerClaim) -> None:
-        """End what hangs of a claim's last transaction if a broker went since: the next one would decide about it.
+        """End a claim's hanging transaction after a lost connection: the next transaction would decide it.
 
-        Nobody is fenced but where something hangs: this may be an owner of yesterday.
+        Producers are fenced only if a transaction hangs: this process may no longer be the owner.
         """
         if claim.client is None:
             return
@@ -266,19 +266,19 @@ class KafkaTransactions:
             self._disconnects[name].clear()
 
     def _replaced(self, name: str, claim: ProducerClaim, deadline: float) -> Producer:
-        """Return another producer for a claim that has given its own up."""
+        """Return another producer for a claim that has abandoned its own."""
         client = self._fence(name, deadline)
         if left := dict(claim.progress):
             self._read(left, left, deadline)
-        if claim.is_over:  # let go of meanwhile, and perhaps opened anew: that is fenced, so that nobody writes twice
-            raise CommitFailed("it is somebody else's to do by now")
+        if claim.is_over:  # closed meanwhile, perhaps reopened: that producer is fenced, so nothing is written twice
+            raise CommitFailed("a partition of this commit was closed or reopened meanwhile; the commit was dropped")
         claim.client = client
         return client
 
     def _carry_out(
         self, client: Producer, claim: ProducerClaim, work: CommitContents, member: Any, deadline: float
     ) -> tuple[WasmlineError | None, bool]:
-        """Run one transaction; return what it failed with, and whether the client can be used for another one."""
+        """Run one transaction; return its error, and whether the client can be used for another one."""
         undelivered: list[WasmlineError] = []
         outputs = [output for outputs, _ in work.values() for output in outputs]
         offsets = {partition: progress for partition, (_, progress) in work.items()}
@@ -286,7 +286,7 @@ class KafkaTransactions:
             with translate_errors(self._config.bootstrap_servers, dict.fromkeys(FENCED_CODES, _fenced(work))):
                 client.begin_transaction()
                 try:
-                    # The offsets are on their way while the outputs are handed over: it is the end that joins them.
+                    # The offsets are sent while the outputs are written: the end of the transaction joins them.
                     with self._sending(client, offsets, member, deadline):
                         self._fill(client, outputs, claim.doubted, undelivered, deadline)
                     retry(client.commit_transaction, deadline)
@@ -295,15 +295,15 @@ class KafkaTransactions:
                     is_fatal = isinstance(error, KafkaException) and error.args[0].fatal()
                     if late or is_fatal or isinstance(error, CommitFailed):
                         raise
-                    # Refused where a commit is under way, so that what was aborted was not committed.
+                    # Rejected while a commit is under way, so an aborted transaction was not committed.
                     retry(client.abort_transaction, deadline)
-                    client.poll(0)  # what became of the outputs may be told only now
+                    client.poll(0)  # the results of the outputs may be reported only now
                     if undelivered and not undelivered[0].retryable:
                         return self._judge(claim, outputs, undelivered), False
                     if isinstance(error, WasmlineError) and not error.retryable:
                         return error, isinstance(error, OutputRefused)
                     text = f"the transaction of {partition_names(work)} was aborted: {error}"
-                    # The client counts what was not sent, and would fail the next transaction over the gap.
+                    # The client counts records that were not sent, and would fail the next transaction over the gap.
                     return CommitFailed(text), not undelivered
         except WasmlineError as error:
             return error, False
@@ -341,12 +341,12 @@ class KafkaTransactions:
     def _judge(
         self, claim: ProducerClaim, outputs: Sequence[Output], undelivered: Sequence[WasmlineError]
     ) -> WasmlineError:
-        """Return what an aborted transaction failed with. One of many that were refused together is to be found yet."""
+        """Return the error of an aborted transaction. Of many outputs rejected together, the cause is still to find."""
         refused = [error.place for error in undelivered if isinstance(error, OutputRefused)]
         if len(refused) < 2:
             return undelivered[0]
         claim.doubted = [outputs[place] for place in refused]
-        return CommitFailed(f"of {len(refused)} outputs one is refused, which smaller batches tell: {undelivered[0]}")
+        return CommitFailed(f"one of {len(refused)} outputs is rejected; smaller batches find it: {undelivered[0]}")
 
     def _fill(
         self,
@@ -356,9 +356,9 @@ class KafkaTransactions:
         undelivered: list[WasmlineError],
         deadline: float,
     ) -> None:
-        """Write the outputs of a transaction; what cannot be written is raised, or joins ``undelivered``.
+        """Write the outputs of a transaction; a failed output is raised, or joins ``undelivered``.
 
-        Once something is refused, the client sends nothing more of the transaction, and nothing more is waited for.
+        After a rejection, the client sends nothing more of the transaction, and nothing more is awaited.
         """
         waiting: dict[str, int] = {}
         size = math.ceil(len(doubted) / BISECTION_BATCHES)
@@ -380,7 +380,7 @@ class KafkaTransactions:
                 ):
                     if time.monotonic() > deadline:
                         servers = self._config.bootstrap_servers
-                        text = f"{output.topic} on {servers} did not take its records in time"
+                        text = f"{output.topic} on {servers} did not accept its records in time"
                         raise BrokerUnavailable(text, bootstrap_servers=servers)
                 if (group := groups.get(id(output))) != last:
                     _flush(client, undelivered, deadline)
@@ -405,13 +405,13 @@ class KafkaTransactions:
 
 
 def _flush(client: Producer, undelivered: Sequence[WasmlineError], deadline: float) -> None:
-    """Wait for all answers, or for the first refusal."""
+    """Wait for all answers, or for the first rejection."""
     while client.flush(DELIVERY_POLL_INTERVAL_S) and not undelivered and time.monotonic() < deadline:
         pass
 
 
 def _each(names: Collection[str], call: Callable[[str], T]) -> dict[str, T]:
-    """Call for all names at the same time."""
+    """Call for all names in parallel."""
     if len(names) == 1:
         return {name: call(name) for name in names}
     calls = {name: BackgroundCall(partial(call, name)) for name in names}
@@ -419,7 +419,7 @@ def _each(names: Collection[str], call: Callable[[str], T]) -> dict[str, T]:
 
 
 def _blamed(error: WasmlineError, work: CommitContents) -> dict[TopicPartition, WasmlineError]:
-    """Return what each partition of a failed transaction failed with: an output that is refused is one partition's."""
+    """Return the error of each partition of a failed transaction: a rejected output belongs to one partition."""
     if not isinstance(error, OutputRefused):
         return dict.fromkeys(work, error)
     failures: dict[TopicPartition, WasmlineError] = {}
@@ -434,7 +434,7 @@ def _blamed(error: WasmlineError, work: CommitContents) -> dict[TopicPartition, 
 
 
 def _fenced(partitions: Iterable[TopicPartition]) -> ProducerFenced:
-    return ProducerFenced(f"somebody else has taken over {partition_names(partitions)}")
+    return ProducerFenced(f"another producer has taken over {partition_names(partitions)}")
 
 
 def _placed(error: WasmlineError, place: int) -> WasmlineError:

@@ -21,7 +21,7 @@ __all__ = ["MemoryBackend", "MemoryCluster", "MemoryTransactionalProducer"]
 
 
 class MemoryBackend:
-    """One member of a group on a cluster in memory. It keeps the promises of ``Backend`` as the real one does."""
+    """One member of a group on a cluster in memory, with the same contract as Kafka's ``Backend``."""
 
     def __init__(self, cluster: MemoryCluster, options: ConsumerOptions) -> None:
         self._cluster = cluster
@@ -33,5 +33,5 @@ class MemoryBackend:
         self.transactions = MemoryTransactions(cluster, options.group_id, prefix, member)
 
     def expel(self) -> None:
-        """Throw this member out of its group, as a broker does that has not heard of it for a session's time."""
+        """Remove this member from its group, as a broker does after a session time-out."""
         self._cluster.expel(self._group, self.source.member)

@@ -1,4 +1,4 @@
-"""A cluster of topics and groups in memory, and the faults that a test may ask of it."""
+"""A cluster of topics and groups in memory, with faults for tests."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ EVERYTHING = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """The logs of a topic, and the bytes of key, value and headers that one of its records may have.
+    """The logs of a topic, and its limit for the bytes of a record's key, value and headers.
 
-    id: another one each time a topic is created, also under the name of one that was deleted.
-    settings: those that were given, by the names that Kafka has for them.
+    id: new each time a topic is created, also under the name of a deleted one.
+    settings: those given, by Kafka's names.
     """
 
     logs: tuple[Log, ...]
@@ -38,7 +38,7 @@ class Topic:
 class MemoryCluster:
     """Topics, groups and transactional ids, for any number of members in any threads.
 
-    Each method takes effect at once, and wakes whoever waits for records or for an assignment.
+    Each method takes effect at once, and wakes threads that wait for records or for an assignment.
     ``max_metadata_bytes`` is a broker's ``offset.metadata.max.bytes``.
     """
 
@@ -46,11 +46,11 @@ class MemoryCluster:
         self.changed = Condition()
         """Guards everything here; notified of each change."""
         self.version = 0
-        """How many changes there were."""
+        """The number of changes so far."""
         self.away = False
         """No broker answers."""
         self.writers: dict[str, object] = {}
-        """Who has a transactional id."""
+        """The current producer of each transactional id."""
         self._created = 0
         """Topics that were ever created."""
         self._topics: dict[str, Topic] = {}
@@ -68,7 +68,7 @@ class MemoryCluster:
         max_message_bytes: int = 1_048_588,
         settings: Mapping[str, str] | None = None,
     ) -> None:
-        """Make a topic; a larger record is refused."""
+        """Create a topic; a larger record is rejected."""
         with self.change():
             self._created += 1
             logs, identity = tuple(Log() for _ in range(partitions)), uuid.UUID(int=self._created)
@@ -77,7 +77,7 @@ class MemoryCluster:
                 group.share(self.partitions)
 
     def delete(self, topic: str) -> None:
-        """Remove a topic, and what groups have committed of it. Raises TopicNotFound."""
+        """Delete a topic, and the groups' committed offsets of it. Raises TopicNotFound."""
         with self.change():
             gone = [TopicPartition(topic, number) for number in range(len(self.topic(topic).logs))]
             del self._topics[topic]
@@ -86,7 +86,7 @@ class MemoryCluster:
                 group.share(self.partitions)
 
     def extend(self, topic: str, partitions: int) -> None:
-        """Give a topic more partitions, so that it has ``partitions``. Raises TopicNotFound."""
+        """Add partitions to a topic, so that it has ``partitions``. Raises TopicNotFound."""
         with self.change():
             known = self.topic(topic)
             more = tuple(Log() for _ in range(partitions - len(known.logs)))
@@ -100,17 +100,17 @@ class MemoryCluster:
         return [TopicPartition(name, each) for name, topic in self._topics.items() for each in range(len(topic.logs))]
 
     def write(self, output: Output, transaction: Transaction | None = None) -> tuple[TopicPartition, int]:
-        """Write a record and return where it is. Raises TopicNotFound and OutputRefused."""
+        """Write a record and return its partition and offset. Raises TopicNotFound and OutputRefused."""
         with self.change():
             topic = self.topic(output.topic)
             output = serialized(output)
             if output.size > topic.max_message_bytes:
-                raise OutputRefused(f"{output.topic} refuses an output: it has more than {topic.max_message_bytes} B")
+                raise OutputRefused(f"{output.topic} rejects an output: it has more than {topic.max_message_bytes} B")
             number = output.partition
             if number is None:
                 number = partition_of(output.key, len(topic.logs), sum(log.end for log in topic.logs))
             elif number >= len(topic.logs):
-                raise OutputRefused(f"{output.topic} refuses an output: it has no partition {number}")
+                raise OutputRefused(f"{output.topic} rejects an output: it has no partition {number}")
             partition = TopicPartition(output.topic, number)
             timestamp = time.time_ns() // 1_000_000 if output.timestamp is None else output.timestamp
             return partition, self.log(partition).append(output, timestamp, transaction)
@@ -127,7 +127,7 @@ class MemoryCluster:
     def fetch(
         self, partition: TopicPartition, position: int, limit: int, *, committed: bool
     ) -> tuple[list[ConsumedRecord], int]:
-        """Return records of a partition from ``position`` on, and where to go on."""
+        """Return records of a partition from ``position`` on, and the next position."""
         entries, position = self.log(partition).read(position, limit, committed=committed)
         records = [
             ConsumedRecord(*partition, entry.offset, output.key, output.value, output.headers, entry.timestamp)
@@ -147,7 +147,7 @@ class MemoryCluster:
             self.log(partition).cut(before)
 
     def truncate(self, partition: TopicPartition, end: int) -> None:
-        """Remove the records of a partition from an offset on; others will get their offsets."""
+        """Remove the records of a partition from an offset on; later records reuse their offsets."""
         with self.change():
             self.log(partition).truncate(end)
 
@@ -155,18 +155,18 @@ class MemoryCluster:
         """Return the log of a partition. Raises TopicNotFound."""
         logs = self.topic(partition.topic).logs
         if not 0 <= partition.partition < len(logs):
-            text = f"{partition.topic} has {len(logs)} partitions, and no {partition.partition}"
+            text = f"{partition.topic} has {len(logs)} partitions, and no partition {partition.partition}"
             raise TopicNotFound(text, topic=partition.topic)
         return logs[partition.partition]
 
     # -- groups ------------------------------------------------------------------------------------------------------
 
     def group(self, name: str) -> Group:
-        """Return a group, which exists once it is named."""
+        """Return a group, which is created when first named."""
         return self._groups.setdefault(name, Group(self._max_metadata_bytes))
 
     def committed(self, group: str) -> dict[TopicPartition, CommittedOffset]:
-        """Return what a group has committed."""
+        """Return a group's committed offsets."""
         with self.changed:
             return dict(self.group(group).committed)
 
@@ -179,12 +179,12 @@ class MemoryCluster:
             self.group(group).record(offsets)
 
     def expel(self, group: str, member: Member) -> None:
-        """Throw a member out: others get its partitions, and it learns of that when it polls or commits."""
+        """Remove a member: others get its partitions, and it is notified when it polls or commits."""
         with self.change():
             self.group(group).leave(member, self.partitions)
 
     def expire_offsets(self, retention_s: float) -> None:
-        """Drop the committed offsets that a broker drops which keeps them for ``retention_s`` seconds."""
+        """Drop the committed offsets that a broker with a retention of ``retention_s`` seconds drops."""
         with self.change():
             for group in self._groups.values():
                 group.expire(retention_s)
@@ -193,7 +193,7 @@ class MemoryCluster:
 
     @contextmanager
     def unavailable(self) -> Iterator[None]:
-        """Let no broker answer within the block: requests raise BrokerUnavailable, and outputs wait."""
+        """Make all brokers unavailable within the block: requests raise BrokerUnavailable, and outputs wait."""
         with self.change():
             self.away = True
         try:
@@ -203,13 +203,13 @@ class MemoryCluster:
                 self.away = False
 
     def fail_next_commit(self, error: WasmlineError, *, carried_out: bool = False) -> None:
-        """Let the next commit, in a transaction or not, fail; ``carried_out``: only its answer is lost."""
+        """Make the next commit, in a transaction or not, fail; ``carried_out``: only its answer is lost."""
         with self.change():
             self._failing.append((error, carried_out))
 
     @contextmanager
     def committing(self) -> Iterator[None]:
-        """Let a commit within the block fail if that was asked for."""
+        """Make a commit within the block fail if that was requested."""
         error, carried_out = self._failing.pop(0) if self._failing else (None, True)
         if error is not None and not carried_out:
             raise error
@@ -224,7 +224,7 @@ class MemoryCluster:
 
     @contextmanager
     def change(self) -> Iterator[None]:
-        """Hold the lock, and wake whoever waits when the block is done."""
+        """Hold the lock, and wake waiting threads when the block is done."""
         with self.changed:
             try:
                 yield

@@ -1,4 +1,4 @@
-"""A consumer group: who reads what, and how far the group came. All calls are made under the cluster's lock."""
+"""A consumer group: its assignments and committed offsets. All calls are made under the cluster's lock."""
 
 from __future__ import annotations
 
@@ -11,51 +11,51 @@ from wasmline.records import CommittedOffset, TopicPartition
 
 
 class Member:
-    """One member: what it has, and what it is to have."""
+    """One member: its partitions, and its target assignment."""
 
     def __init__(self, topics: Iterable[str]) -> None:
         self.topics = tuple(topics)
         self.owned: set[TopicPartition] = set()
         self.target: set[TopicPartition] = set()
         self.belongs = False
-        """The group counts on this member."""
+        """Whether the group has this member."""
 
     def wants(self, topic: str) -> bool:
-        """Say whether the member subscribed to a topic, by its name or by a regular expression."""
+        """Return whether the member is subscribed to a topic, by its name or by a regular expression."""
         return any(re.search(each, topic) if each.startswith("^") else each == topic for each in self.topics)
 
 
 class Group:
-    """Shares partitions out evenly and moves as few as it can; a partition is given to nobody while one has it."""
+    """Assigns partitions evenly and moves as few as it can; a partition is assigned once its last owner released it."""
 
     def __init__(self, max_metadata_bytes: int) -> None:
         self.max_metadata_bytes = max_metadata_bytes
         self.committed: dict[TopicPartition, CommittedOffset] = {}
         self.pending: dict[TopicPartition, int] = {}
-        """How many open transactions hold an offset of a partition."""
+        """The number of open transactions that hold an offset of a partition."""
         self.committed_at: dict[TopicPartition, float] = {}
-        """When each offset was committed, in Unix seconds."""
+        """Time of each offset's commit, in Unix seconds."""
         self.emptied_at: float | None = None
-        """When the last member left, in Unix seconds; None where there never was one, or there is one."""
+        """Time at which the last member left, in Unix seconds; None if there never was one, or there is one."""
         self._members: list[Member] = []
 
     def record(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Take offsets over that are committed now."""
+        """Store offsets that are committed now."""
         self.committed.update(offsets)
         self.committed_at.update(dict.fromkeys(offsets, time.time()))
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Drop what is committed of these partitions."""
+        """Drop the committed offsets of these partitions."""
         for partition in partitions:
             self.committed.pop(partition, None)
             self.committed_at.pop(partition, None)
 
     def expire(self, retention_s: float) -> None:
-        """Drop the offsets that a broker drops which keeps them for ``retention_s`` seconds.
+        """Drop the offsets that a broker with a retention of ``retention_s`` seconds drops.
 
-        Of a group that never had a member these are the ones committed longer ago, partition by partition. Of one that
-        had one it is all of them, once its last member left longer ago, however lately they were committed. A group
-        that has members, and an offset that an open transaction holds, are left alone.
+        For a group that never had a member these are the offsets committed longer ago, partition by partition. For one
+        that had one it is all of them, once its last member left longer ago, however recently they were committed. A
+        group with members, and an offset that an open transaction holds, are not changed.
         """
         if self._members:
             return
@@ -68,18 +68,18 @@ class Group:
 
     @property
     def members(self) -> tuple[Member, ...]:
-        """The members that the group counts on."""
+        """The current members."""
         return tuple(self._members)
 
     def join(self, member: Member, partitions: Collection[TopicPartition]) -> None:
-        """Count on a member; ``partitions`` are all that the cluster has."""
+        """Add a member; ``partitions`` are all that the cluster has."""
         member.belongs = True
         self.emptied_at = None
         self._members.append(member)
         self.share(partitions)
 
     def leave(self, member: Member, partitions: Collection[TopicPartition]) -> None:
-        """Count on a member no more, and give away what it has."""
+        """Remove a member, and assign its partitions to others."""
         member.belongs = False
         self._members.remove(member)
         if not self._members:
@@ -87,28 +87,28 @@ class Group:
         self.share(partitions)
 
     def grant(self, member: Member) -> list[TopicPartition]:
-        """Return what a member is to have and nobody else has any more."""
+        """Return the partitions of a member's target assignment that no other member still has."""
         taken = {partition for each in self._members for partition in each.owned}
         return sorted(member.target - taken)
 
     def check(self, member: Member | None, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Raise CommitFailed unless ``member`` may commit; None is a stranger, who may while the group is empty.
+        """Raise CommitFailed unless ``member`` may commit; None is a non-member, which may while the group is empty.
 
-        Raises MetadataTooLarge for what a broker does not keep.
+        Raises MetadataTooLarge for metadata above the broker's limit.
         """
         if (member is None and self._members) or (member is not None and not member.belongs):
-            raise CommitFailed("the group has moved on, so its next assignment says what is left to do")
+            raise CommitFailed("the group was rebalanced; records not committed belong to the next assignment")
         self.check_metadata(offsets)
 
     def check_metadata(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Raise KafkaError where there is more metadata than a broker takes."""
+        """Raise KafkaError for more metadata than a broker accepts."""
         for partition, each in offsets.items():
             if len(each.metadata) > self.max_metadata_bytes:
                 where = f"{partition.topic}-{partition.partition}"
-                raise MetadataTooLarge(f"{where} takes {self.max_metadata_bytes} characters of metadata at most")
+                raise MetadataTooLarge(f"{where} takes at most {self.max_metadata_bytes} characters of metadata")
 
     def share(self, partitions: Collection[TopicPartition]) -> None:
-        """Decide anew who is to have what."""
+        """Compute the target assignments."""
         wanted = {member: {each for each in partitions if member.wants(each.topic)} for member in self._members}
         targets = {member: member.target & wanted[member] for member in self._members}
         kept = set().union(*targets.values())
@@ -127,7 +127,7 @@ Shares = Mapping[Member, set[TopicPartition]]
 
 
 def _uneven(targets: Shares, wanted: Shares) -> tuple[TopicPartition, Member, Member] | None:
-    """Return a partition whose move makes two shares more even, who has it, and who should."""
+    """Return a partition whose move makes two assignments more even, its current member, and its new member."""
     for giver in targets:
         for taker in targets:
             movable = targets[giver] & wanted[taker]

@@ -1,4 +1,4 @@
-"""The bytes of an output, as confluent-kafka takes them from what a handler made."""
+"""The bytes of an output, as confluent-kafka serializes a handler's values."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from wasmline.errors import OutputRefused
 
 
 def serialized(output: Output) -> Output:
-    """Return an output as the broker gets it. Raises OutputRefused for what the client takes for no record."""
+    """Return an output as the broker gets it. Raises OutputRefused for values that the client does not accept."""
     try:
         headers = [(_name(name), _bytes(value)) for name, value in output.headers]
         return output._replace(key=_bytes(output.key), value=_bytes(output.value), headers=headers)
     except (TypeError, ValueError) as error:
-        text = f"what the handler returned cannot be a record of {output.topic}: {error}"
+        text = f"the handler's output cannot be a record of {output.topic}: {error}"
         raise OutputRefused(text) from error
 
 

@@ -1,4 +1,4 @@
-"""The log of one partition: records by offset, with all the gaps that real ones have."""
+"""The log of one partition: records by offset, with the gaps of real logs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OFFSET = attrgetter("offset")
 
 
 class TransactionOutcome(enum.Enum):
-    """What becomes of a transaction."""
+    """The state of a transaction."""
 
     OPEN = "open"
     COMMITTED = "committed"
@@ -22,24 +22,24 @@ class TransactionOutcome(enum.Enum):
 
 
 class Transaction:
-    """What the records of one transaction share."""
+    """The state that the records of one transaction share."""
 
     __slots__ = ("fate", "logs")
 
     def __init__(self) -> None:
         self.fate = TransactionOutcome.OPEN
         self.logs: dict[Log, int] = {}
-        """Where it wrote, and the first of its offsets there."""
+        """Its logs, with its first offset in each."""
 
     def end(self, fate: TransactionOutcome) -> None:
-        """Decide the transaction, with a marker in each of its logs."""
+        """End the transaction, with a marker in each of its logs."""
         self.fate = fate
         for log in self.logs:
             log.mark()
 
 
 class LogEntry(NamedTuple):
-    """A place in the log. ``output`` is None where a transaction's marker stands; ``timestamp`` is in milliseconds."""
+    """An entry of the log. ``output`` is None for a transaction marker; ``timestamp`` is in milliseconds."""
 
     offset: int
     output: Output | None
@@ -48,19 +48,19 @@ class LogEntry(NamedTuple):
 
 
 class Log:
-    """Offsets from ``start`` to ``end``, which is excluded; not every one of them has a record."""
+    """Offsets from ``start`` to ``end``, excluded; some have no record."""
 
     def __init__(self) -> None:
         self.start = 0
         self.end = 0
         self.truncations: list[int] = []
-        """Where the log was cut, each time that it was."""
+        """The end after each truncation."""
         self._entries: list[LogEntry] = []
         self._transactions: set[Transaction] = set()
 
     @property
     def stable(self) -> int:
-        """Where a read_committed reader has to stop: at the first record of an open transaction, or at the end."""
+        """The last stable offset: the first record of an open transaction, or the end."""
         self._transactions = {each for each in self._transactions if each.fate is TransactionOutcome.OPEN}
         return min((each.logs[self] for each in self._transactions), default=self.end)
 
@@ -72,7 +72,7 @@ class Log:
         return self._add(output, timestamp, transaction)
 
     def mark(self) -> None:
-        """Write a marker, which takes an offset and is never read."""
+        """Write a marker, which takes an offset and is never returned to readers."""
         self._add(None, 0, None)
 
     def compact(self, offsets: Collection[int]) -> None:
@@ -80,20 +80,20 @@ class Log:
         self._entries = [entry for entry in self._entries if entry.offset not in offsets]
 
     def cut(self, before: int) -> None:
-        """Remove what is below an offset, as retention does."""
+        """Remove the entries below an offset, as retention does."""
         self.start = before
         self.end = max(self.end, before)
         del self._entries[: self._place(before)]
 
     def truncate(self, end: int) -> None:
-        """Remove what is at or above an offset, as a broker does that lost it."""
+        """Remove the entries at or above an offset, as a broker that lost them does."""
         self.end = end
         self.truncations.append(end)
         self.start = min(self.start, end)
         del self._entries[self._place(end) :]
 
     def read(self, position: int, limit: int, *, committed: bool) -> tuple[list[LogEntry], int]:
-        """Return up to ``limit`` records from ``position`` on, and where to go on; ``committed`` as read_committed."""
+        """Return up to ``limit`` records from ``position`` on, and the next position; ``committed``: read_committed."""
         end = self.stable if committed else self.end
         found: list[LogEntry] = []
         for entry in self._entries[self._place(position) :]:

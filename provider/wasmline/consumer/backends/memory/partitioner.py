@@ -1,4 +1,4 @@
-"""The partition of a key, as Java's clients choose it: Murmur2 of 32 bits, by Austin Appleby, with Kafka's seed."""
+"""Selects the partition of a key as Java's clients do: 32-bit Murmur2, by Austin Appleby, with Kafka's seed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MASK = 0xFFFFFFFF
 
 
 def partition_of(key: bytes | None, partitions: int, turn: int) -> int:
-    """Return the partition of a key; records without one take turns."""
+    """Return the partition of a key; records without a key are distributed in turn."""
     return turn % partitions if key is None else (murmur2(key) & 0x7FFFFFFF) % partitions
 
 

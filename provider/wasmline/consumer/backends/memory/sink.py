@@ -1,4 +1,4 @@
-"""Writing outputs at least once, in memory."""
+"""Writes outputs at least once, in memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from wasmline.errors import WasmlineError
 
 
 class MemorySink:
-    """See Sink for what its methods promise. While no broker answers, outputs wait in their order."""
+    """See Sink for the contract. While no broker answers, outputs wait in their order."""
 
     def __init__(self, cluster: MemoryCluster) -> None:
         self._cluster = cluster

@@ -1,4 +1,4 @@
-"""Reading as a member of a group, in memory."""
+"""Reads as a member of a group, in memory."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ LATEST = ("latest", "largest", "end")
 
 
 class MemorySource:
-    """One member of the group. See Source for what its methods promise.
+    """One member of the group. See Source for its contract.
 
-    Of the librdkafka settings it follows ``auto.offset.reset`` and ``isolation.level``.
+    Of the librdkafka settings it supports ``auto.offset.reset`` and ``isolation.level``.
     """
 
     def __init__(self, cluster: MemoryCluster, options: ConsumerOptions, member: Member) -> None:
@@ -34,11 +34,11 @@ class MemorySource:
         self._committed_only = options.kafka.get("isolation.level", "read_committed") == "read_committed"
         self._listener: RebalanceListener | None = None
         self._positions: dict[TopicPartition, int] = {}
-        """By partition, in the order in which they are served."""
+        """Positions by partition, in the order in which they are served."""
         self._paused: set[TopicPartition] = set()
         self._ends: dict[TopicPartition, int] = {}
         self._truncations: dict[TopicPartition, int] = {}
-        """How many truncations of each log this member has taken note of."""
+        """The number of truncations of each log that this member has handled."""
 
     def open(self, listener: RebalanceListener) -> None:
         with self._cluster.change():
@@ -127,7 +127,7 @@ class MemorySource:
         self._cluster.group(self._group).join(self.member, self._cluster.partitions)
 
     def _follow(self) -> None:
-        """Give back and take over what the group decided."""
+        """Release and open partitions as the group assigned them."""
         if self._listener is None:
             return
         with self._cluster.changed:
@@ -167,7 +167,7 @@ class MemorySource:
         self._paused.update(partition for partition in partitions if partition not in starts)
 
     def _out_of_range(self) -> dict[TopicPartition, tuple[int, int | None]]:
-        """Return the positions that the logs do not have, and where they were cut below them; some have grown since."""
+        """Return the positions that the logs do not have, and the truncated ends below them; some have grown since."""
         gone: dict[TopicPartition, tuple[int, int | None]] = {}
         for partition in [each for each in self._positions if each not in self._paused]:
             log, position = self._cluster.log(partition), self._positions[partition]
@@ -178,7 +178,7 @@ class MemorySource:
         return gone
 
     def _fetch(self, limit: int) -> list[ConsumedRecord]:
-        """Return what there is; whoever was served is the last to be served the next time."""
+        """Return available records; the partition served first is the last in the next call."""
         found: list[ConsumedRecord] = []
         if self._cluster.away:
             return found
@@ -194,7 +194,7 @@ class MemorySource:
         return found
 
     def _begin(self, partition: TopicPartition) -> int:
-        """Return where the reset policy begins."""
+        """Return the reset policy's first offset."""
         if self._reset in EARLIEST:
             return self._cluster.log(partition).start
         if self._reset in LATEST:

@@ -14,17 +14,17 @@ from wasmline.records import CommittedOffset, TopicPartition
 
 
 class MemoryTransactionalProducer:
-    """Making one fences whoever had the id before, and aborts what he left open.
+    """Fences every earlier producer of its id on creation, and aborts their open transactions.
 
     A transaction begins with the first ``write`` or ``send_offsets``, and ends with ``commit`` or ``abort``. All four
     raise ProducerFenced, and KafkaError once the cluster has forgotten the id.
     """
 
     def __init__(self, cluster: MemoryCluster, transactional_id: str, *, timeout_s: float = 60.0) -> None:
-        """``timeout_s``: seconds after which the cluster aborts an open transaction, and fences this writer."""
+        """``timeout_s``: seconds after which the cluster aborts an open transaction, and fences this producer."""
         self.timeout_s = timeout_s
         self.used_at = time.time()
-        """When a transaction began or ended last, in Unix seconds."""
+        """Time of the last begin or end of a transaction, in Unix seconds."""
         self._cluster = cluster
         self._id = transactional_id
         self._transaction: Transaction | None = None
@@ -37,19 +37,19 @@ class MemoryTransactionalProducer:
             cluster.writers[transactional_id] = self
 
     def write(self, output: Output) -> tuple[TopicPartition, int]:
-        """Write a record and return where it is. Raises TopicNotFound and OutputRefused."""
+        """Write a record and return its partition and offset. Raises TopicNotFound and OutputRefused."""
         with self._cluster.change():
             return self._cluster.write(output, self._begun())
 
     def send_offsets(
         self, group: str, offsets: Mapping[TopicPartition, CommittedOffset], member: Member | None = None
     ) -> None:
-        """Make offsets of a group part of the transaction; who reads them meanwhile waits. Raises as a commit does."""
+        """Make offsets of a group part of the transaction; their readers wait for its end. Raises as a commit does."""
         with self._cluster.change():
             self._begun()
             target = self._cluster.group(group)
             if member is None:
-                target.check_metadata(offsets)  # a transaction that names no member is taken beside those of the group
+                target.check_metadata(offsets)  # a transaction without a member is accepted beside the group's members
             else:
                 target.check(member, offsets)
             for partition, committed in offsets.items():
@@ -57,7 +57,7 @@ class MemoryTransactionalProducer:
                 target.pending[partition] = target.pending.get(partition, 0) + 1
 
     def commit(self) -> None:
-        """Let readers have all of it."""
+        """Make all of it visible."""
         with self._cluster.change():
             self._begun()
             for group, partition, committed in self._offsets:
@@ -65,7 +65,7 @@ class MemoryTransactionalProducer:
             self._end(TransactionOutcome.COMMITTED)
 
     def abort(self) -> None:
-        """Let readers have none of it."""
+        """Make none of it visible."""
         with self._cluster.change():
             self._begun()
             self._end(TransactionOutcome.ABORTED)
@@ -76,16 +76,16 @@ class MemoryTransactionalProducer:
         return self._transaction is not None
 
     def time_out(self) -> None:
-        """Abort what is open, and let this writer write nothing any more."""
+        """Abort the open transaction, and fence this producer."""
         with self._cluster.change():
             self._end(TransactionOutcome.ABORTED)
             self._cluster.writers[self._id] = None
 
     def _begun(self) -> Transaction:
         if self._id not in self._cluster.writers:
-            raise KafkaError(f"{self._id} is not known any more: the producer's id is assigned to nobody")
+            raise KafkaError(f"{self._id} is not known any more: the producer's id is not assigned")
         if self._cluster.writers[self._id] is not self:
-            raise ProducerFenced(f"somebody else has taken over {self._id}")
+            raise ProducerFenced(f"another producer has taken over {self._id}")
         if self._transaction is None:
             self._transaction = Transaction()
             self.used_at = time.time()
@@ -102,7 +102,7 @@ class MemoryTransactionalProducer:
 
 
 def time_out(cluster: MemoryCluster) -> None:
-    """Abort the transactions that are open for longer than their writers allowed."""
+    """Abort the transactions that are open for longer than their time-out."""
     for writer in _writers(cluster):
         if writer.is_open and writer.used_at + writer.timeout_s <= time.time():
             writer.time_out()

@@ -16,7 +16,7 @@ from wasmline.transactional_ids import transactional_id
 
 
 class MemoryTransactions:
-    """See Transactions for what its methods promise."""
+    """See Transactions for the contract."""
 
     def __init__(self, cluster: MemoryCluster, group: str, prefix: str, member: Member) -> None:
         self._cluster = cluster
