@@ -14,6 +14,7 @@ from wasmline.build.yaml_map import YamlMap
 from wasmline.errors import DeployError, InvalidProject, InvalidReference
 from wasmline.printable import bounded_line, printable
 from wasmline.registry import Semver
+from wasmline.registry.oci import NAME
 from wasmline.wasm import ResourceLimits, TransformContext
 
 FILE = "transform.yaml"
@@ -44,7 +45,6 @@ LANGUAGES = (
 )
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 
-_NAME = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
@@ -144,7 +144,7 @@ def _check_folder_name(path: Path) -> None:
 
 def _name(file: YamlMap) -> str:
     name = file.required("name")
-    if not _NAME.fullmatch(name) or len(name) > 128:
+    if not NAME.fullmatch(name) or len(name) > 128:
         raise file.error(f"`name` is {name!r}: use at most 128 lower-case letters, digits and single . _ -", "name")
     return name
 

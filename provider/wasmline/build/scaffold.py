@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -11,8 +10,8 @@ from pathlib import Path
 from wasmline.build.project import FILE
 from wasmline.build.toolchains import toolchain_for
 from wasmline.errors import InvalidProject
+from wasmline.registry.oci import NAME
 
-_NAME = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
 _RENAMED = {"gitignore": ".gitignore"}  # under its real name it would be in force among the templates
 
 
@@ -24,7 +23,7 @@ def scaffold(folder: Path, *, language: str = "cpp", name: str | None = None) ->
     """
     toolchain_for(language)
     name = name or folder.resolve().name.lower().replace("_", "-").replace(" ", "-")
-    if not _NAME.fullmatch(name):
+    if not NAME.fullmatch(name):
         raise _refused(folder, f"{name!r} cannot name a transform: choose a name of lower-case letters, digits and -")
     template = resources.files("wasmline.build") / "templates" / language
     files = {folder / path: text.replace("@NAME@", name) for path, text in _files(template, Path())}

@@ -17,10 +17,10 @@ from wasmline.cli.runnable import RunnableTransform, resolve_transform
 from wasmline.consumer import ConsumerHealth, ConsumerOptions, Delivery, ParallelConsumer, PerThread, RetryPolicy
 from wasmline.consumer.handlers import Handler
 from wasmline.control import DeploymentSpec, require_topics
+from wasmline.digests import digest_of
 from wasmline.job_offsets.catch_up import CatchUpTarget, snapshot_end_offsets
 from wasmline.kafka import KafkaConfig, Topics
 from wasmline.pipeline.transform_handler import MAX_CALL_RECORDS, TransformHandler
-from wasmline.registry import digest_of
 
 UNPUBLISHED = "unpublished"
 """The version of a module that has none."""

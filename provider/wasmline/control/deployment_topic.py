@@ -10,10 +10,10 @@ from wasmline.clock import now_ms
 from wasmline.control import control_topics
 from wasmline.control.deployment_spec import Deployment, DeploymentSpec
 from wasmline.control.module_store import ModuleStore
+from wasmline.digests import digest_of
 from wasmline.documents import decode, encode
 from wasmline.errors import Conflict, DeploymentNotFound, DigestMismatch, TopicNotFound
 from wasmline.kafka import CompactedTopic, KafkaConfig, Topics
-from wasmline.registry import digest_of
 
 logger = logging.getLogger(__name__)
 

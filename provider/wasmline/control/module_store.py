@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from wasmline.control import control_topics
+from wasmline.digests import digest_of
 from wasmline.errors import DigestMismatch, VersionNotFound
 from wasmline.kafka import CompactedTopic, KafkaConfig, produce_all
-from wasmline.registry import digest_of
 
 CHUNK_BYTES = 512 * 1024
 

@@ -6,13 +6,14 @@ import time
 from collections.abc import Collection, Mapping
 from functools import partial
 
-from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import KafkaError
 
 from wasmline.consumer.backends.kafka import REQUEST_TIMEOUT_S, stable_read
 from wasmline.errors import ProgressLost
 from wasmline.kafka import librdkafka_ctypes
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.consumer_groups import group_in_use
+from wasmline.kafka.detached_consumer import detached_consumer
 from wasmline.kafka.error_mapping import translate_errors
 from wasmline.kafka.offset_store import LibrdkafkaOffsetStore, OffsetsOnlyStore
 from wasmline.records import CommittedOffset, TopicPartition
@@ -28,9 +29,8 @@ class GroupOffsets:
         self._group = group
         self._prefix = prefix
         self._offset_store = LibrdkafkaOffsetStore() if keeps_maps else OffsetsOnlyStore()
-        settings = {"group.id": group, "enable.auto.commit": "false", "isolation.level": "read_committed"}
         with translate_errors(config.bootstrap_servers):
-            self._reader = Consumer(config.client(**settings))
+            self._reader = detached_consumer(config, group)
 
     def committed(
         self, partitions: Collection[TopicPartition], limit: float = REQUEST_TIMEOUT_S

@@ -20,6 +20,7 @@ from wasmline.consumer.backends.kafka import OPEN_TIMEOUT_S, delivery_failure, s
 from wasmline.errors import BrokerUnavailable, HangingTransactionEnded, InvalidKafkaConfig, ProducerFenced
 from wasmline.kafka import librdkafka_ctypes
 from wasmline.kafka.config import KafkaConfig
+from wasmline.kafka.detached_consumer import detached_consumer
 from wasmline.kafka.error_mapping import translate_errors
 from wasmline.kafka.offset_store import LibrdkafkaOffsetStore
 from wasmline.kafka.producer import Record, enqueue
@@ -149,8 +150,7 @@ class BatchTransactions:
 
     def _make_reader(self) -> Consumer:
         """Return a consumer that never joins the group: for its committed offsets, and as the sender of offsets."""
-        fixed = {"group.id": self._group, "enable.auto.commit": "false", "isolation.level": "read_committed"}
-        return Consumer(self._config.client(**fixed))
+        return detached_consumer(self._config, self._group)
 
 
 class _Spare(NamedTuple):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-import uuid
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 
@@ -22,6 +21,7 @@ from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 from wasmline.errors import BrokerUnavailable, Conflict, ProducerIdExpired
 from wasmline.kafka.bounded_admin_client import BoundedAdminClient
 from wasmline.kafka.config import KafkaConfig
+from wasmline.kafka.detached_consumer import detached_consumer, unique_group
 from wasmline.kafka.error_mapping import translate_errors
 from wasmline.kafka.list_offsets import list_offsets
 from wasmline.kafka.producer import bounded
@@ -156,17 +156,10 @@ class CompactedTopic:
             self._clients = None
 
     def _open(self) -> tuple[Consumer, BoundedAdminClient]:
-        consumer = Consumer(
-            self._config.client(
-                **{
-                    "group.id": f"wasmline.table.{uuid.uuid4()}",  # required by the client, never joined
-                    "enable.auto.commit": "false",
-                    "isolation.level": "read_committed",
-                    "enable.partition.eof": "true",
-                    "auto.offset.reset": "earliest",
-                    "fetch.wait.max.ms": "50",
-                }
-            )
+        consumer = detached_consumer(
+            self._config,
+            unique_group("table"),
+            {"enable.partition.eof": "true", "auto.offset.reset": "earliest", "fetch.wait.max.ms": "50"},
         )
         admin = BoundedAdminClient(self._config, REQUEST_TIMEOUT_S)
         for client in (admin.client, consumer):  # one that has not found its brokers may block its caller for seconds

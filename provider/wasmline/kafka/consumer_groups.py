@@ -19,6 +19,7 @@ from wasmline.kafka.bounded_admin_client import (
     Codes,
 )
 from wasmline.kafka.config import KafkaConfig
+from wasmline.kafka.detached_consumer import detached_consumer
 from wasmline.kafka.error_mapping import translate_errors
 from wasmline.kafka.offset_store import OffsetsOnlyStore
 from wasmline.kafka.topics import Topics
@@ -62,9 +63,9 @@ class ConsumerGroups:
         """Return a consumer that never joins: librdkafka's ListConsumerGroupOffsets reads memory that is not its own
         where a broker is not the coordinator any more (its issue 5040)."""
         if group not in self._readers:
-            settings = {"group.id": group, "enable.auto.commit": "false", "isolation.level": "read_uncommitted"}
             with translate_errors(self._admin.servers):
-                self._readers[group] = Consumer(self._config.client(**settings))
+                uncommitted = {"isolation.level": "read_uncommitted"}
+                self._readers[group] = detached_consumer(self._config, group, uncommitted)
         return self._readers[group]
 
     def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:

@@ -22,6 +22,7 @@ from wasmline.errors import BrokerUnavailable, ClientClosed, InexactMetadata, No
 from wasmline.errors import KafkaError as KafkaFailed
 from wasmline.kafka.bounded_admin_client import COORDINATOR_REQUEST_TIMEOUT_S, BoundedAdminClient
 from wasmline.kafka.config import KafkaConfig
+from wasmline.kafka.detached_consumer import detached_consumer
 from wasmline.kafka.error_mapping import translate_errors
 from wasmline.kafka.librdkafka_ctypes import NO_CALLBACK, Entry, Librdkafka, entries_of
 from wasmline.records import CommittedOffset, TopicPartition
@@ -131,9 +132,10 @@ def self_test(
     """
     scratch = f"{group}.self-test.{uuid.uuid4().hex}"
     written = CommittedOffset(0, secrets.token_hex(SELF_TEST_LENGTH // 2))
-    missing = TopicNotFound(f"there is no {partition} on {config.bootstrap_servers}", topic=partition.topic)
+    where = f"{partition.topic}-{partition.partition} on {config.bootstrap_servers}"
+    missing = TopicNotFound(f"there is no {where}", topic=partition.topic)
     with translate_errors(config.bootstrap_servers, {KafkaError.UNKNOWN_TOPIC_OR_PART: missing}):
-        consumer = Consumer(config.client(**{"group.id": scratch, "enable.auto.commit": "false"}))
+        consumer = detached_consumer(config, scratch)
         try:
             # A read ends in time without an answer; a running commit would delay the close.
             offset_store.committed(consumer, [partition], timeout)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Iterator, Mapping
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -11,6 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from wasmline.errors import BrokerUnavailable, OffsetOutOfRange
 from wasmline.errors import KafkaError as KafkaFailed
 from wasmline.kafka.config import KafkaConfig
+from wasmline.kafka.detached_consumer import detached_consumer, unique_group
 from wasmline.kafka.error_mapping import translate_errors
 from wasmline.kafka.topics import Topics
 
@@ -62,17 +62,10 @@ def _decided(topics: Topics, topic: str) -> dict[int, int]:
 def _read(config: KafkaConfig, topic: str, ranges: Mapping[int, tuple[int, int]], *, reset: str) -> Iterator[Message]:
     if not ranges:
         return
-    consumer = Consumer(
-        config.client(
-            **{
-                "group.id": f"wasmline.reader.{uuid.uuid4()}",  # required by the client, never joined
-                "enable.auto.commit": "false",
-                "isolation.level": "read_committed",
-                "auto.offset.reset": reset,
-                "enable.partition.eof": "true",
-                "fetch.wait.max.ms": "50",
-            }
-        )
+    consumer = detached_consumer(
+        config,
+        unique_group("reader"),
+        {"auto.offset.reset": reset, "enable.partition.eof": "true", "fetch.wait.max.ms": "50"},
     )
     try:
         consumer.assign([TopicPartition(topic, partition, bounds[0]) for partition, bounds in ranges.items()])

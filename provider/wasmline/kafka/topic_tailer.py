@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Collection, Iterator
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message, TopicPartition
 
 from wasmline.errors import BrokerUnavailable
 from wasmline.errors import KafkaError as KafkaFailed
 from wasmline.kafka.config import KafkaConfig
+from wasmline.kafka.detached_consumer import detached_consumer, unique_group
 from wasmline.kafka.error_mapping import translate_errors
 
 FIRST_READ_TIMEOUT_S = 30.0
@@ -25,16 +25,8 @@ class TopicTailer:
         self._next = dict.fromkeys(topics, 0)
         self._behind = set(topics)
         with translate_errors(config.bootstrap_servers):
-            self._consumer = Consumer(
-                config.client(
-                    **{
-                        "group.id": f"wasmline.follower.{uuid.uuid4()}",  # required by the client, never joined
-                        "enable.auto.commit": "false",
-                        "isolation.level": "read_committed",
-                        "auto.offset.reset": "error",
-                        "enable.partition.eof": "true",
-                    }
-                )
+            self._consumer = detached_consumer(
+                config, unique_group("follower"), {"auto.offset.reset": "error", "enable.partition.eof": "true"}
             )
             self._consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING) for topic in topics])
 

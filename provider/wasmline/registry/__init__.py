@@ -3,8 +3,9 @@
 ``FilesystemRegistry(url)`` keeps modules; ``OciLayoutStore(url)`` keeps any kind of artifact the same way.
 """
 
+from wasmline.digests import digest_of
 from wasmline.registry.creation_time import created_now
-from wasmline.registry.layout import Descriptor, Layer, digest_of
+from wasmline.registry.layout import Descriptor, Layer
 from wasmline.registry.metadata import ArtifactMetadata
 from wasmline.registry.modules import (
     FilesystemRegistry,

@@ -5,7 +5,6 @@ Whatever is decoded here is input from the writers of a registry and is not trus
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 import msgspec
 from msgspec import Meta
 
+from wasmline.digests import digest_of
 from wasmline.transform_limits import MAX_MODULE_BYTES
 
 T = TypeVar("T")
@@ -36,11 +36,6 @@ MAX_MANIFESTS = 32
 """Of an index: the artifact's and those of its attachments."""
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-
-
-def digest_of(data: bytes) -> str:
-    """Return the content address of bytes, ``sha256:<hex>``."""
-    return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
 def blob_path(digest: str) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
+from wasmline.digests import digest_of
 from wasmline.errors import (
     DigestMismatch,
     InvalidArtifact,
@@ -36,7 +37,6 @@ from wasmline.registry.layout import (
     Manifest,
     blob_path,
     decoded,
-    digest_of,
 )
 from wasmline.registry.layout_files import layout_files
 from wasmline.registry.semver import Semver, by_precedence, newest
@@ -46,7 +46,9 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_NAME = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
+NAME = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
+"""Names of transforms and models."""
+
 _SHOWN = 10
 """Names and versions in a message."""
 
@@ -157,7 +159,7 @@ class OciLayoutStore:
 
     def names(self, kind: str) -> list[str]:
         """Return the names that have a version, sorted; what cannot be a name or be looked into is passed over."""
-        return [name for name in self._storage.folders(kind) if _NAME.fullmatch(name) and self._has_version(kind, name)]
+        return [name for name in self._storage.folders(kind) if NAME.fullmatch(name) and self._has_version(kind, name)]
 
     def versions(self, kind: str, name: str) -> list[str]:
         """Return the versions of a name in ascending precedence; none of an unknown name."""
@@ -236,7 +238,7 @@ class OciLayoutStore:
 
 def check_name(name: str) -> None:
     """Raise InvalidReference for what cannot name an artifact: a name is a folder, too."""
-    if not _NAME.fullmatch(name) or len(name) > 128:
+    if not NAME.fullmatch(name) or len(name) > 128:
         raise InvalidReference(
             f"{name[:140]!r} cannot be a name: use at most 128 lower-case letters and digits, with single . _ or - "
             "between",

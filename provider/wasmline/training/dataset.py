@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from wasmline.digests import digest_of
 from wasmline.documents import encode
 from wasmline.errors import InvalidTrainSpec, NotEnoughData
 from wasmline.jobs import FieldType, TrainSpec
-from wasmline.registry import digest_of
 
 if TYPE_CHECKING:
     from wasmline.kafka import Topics

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import pyarrow as pa
 
+from wasmline.digests import digest_of
 from wasmline.documents import encode
 from wasmline.errors import NotEnoughData
 from wasmline.jobs import TrainSpec
-from wasmline.registry import created_now, digest_of
+from wasmline.registry import created_now
 from wasmline.training.boosting import TreeParameters, fit, library, predict
 from wasmline.training.correlations import Correlation, correlate
 from wasmline.training.dataset import Dataset, resolve

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import wasmtime
 
+from wasmline.digests import digest_of
 from wasmline.wasm.abi import abi_version
 from wasmline.wasm.binary.module_types import declarations
-from wasmline.wasm.compilation.code_cache import CodeCache, LoadedModule, default_folder, digest_of
+from wasmline.wasm.compilation.code_cache import CodeCache, LoadedModule, default_folder
 from wasmline.wasm.context import TransformContext
 from wasmline.wasm.guest import CompiledModules
 from wasmline.wasm.instance import TransformInstance

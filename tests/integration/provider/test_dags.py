@@ -31,7 +31,7 @@ ROWS = 1_000
 def load(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], ModuleType]:
     """Load a DAG file anew, with its things below a folder of its own."""
     monkeypatch.setenv("WASMLINE_HOME", str(tmp_path))
-    monkeypatch.delitem(sys.modules, "places", raising=False)
+    monkeypatch.delitem(sys.modules, "demo_settings", raising=False)
 
     def load(name: str) -> ModuleType:
         spec = importlib.util.spec_from_file_location(name, DAGS / f"{name}.py")

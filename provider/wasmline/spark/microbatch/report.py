@@ -229,11 +229,10 @@ class MicrobatchReporter:
             log.warning("the partition statuses of job %s are behind: %s", self._job.job, error)
 
     def _write_logs(self, deployment: Deployment, tally: BatchStats) -> None:
-        dropped = [f"WARN {tally.logs_dropped} more lines were dropped"] if tally.logs_dropped else []
-        if not tally.logs and not dropped:
+        if not tally.lines:
             return
         try:
-            self._status.write_logs(deployment.spec.name, [*tally.logs, *dropped])
+            self._status.write_logs(deployment.spec.name, tally.lines)
         except KafkaError as error:
             log.warning("%d log lines of %s are lost: %s", len(tally.logs), deployment.spec.name, error)
 

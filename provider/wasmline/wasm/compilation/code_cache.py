@@ -6,7 +6,6 @@ other user may change, and only where its name, that of the module and of all th
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from pathlib import Path
 import wasmtime
 
 from wasmline.cache_folder import CacheFolder, cache_root
+from wasmline.digests import digest_of
 from wasmline.wasm.compilation.cache_key import CACHE_KEY
 from wasmline.wasm.compilation.compiler import compile_transform
 from wasmline.wasm.engine import new_engine
@@ -28,11 +28,6 @@ def default_folder() -> Path | None:
     """Return the folder below the cache's root, or None without one."""
     root = cache_root()
     return root and root / "compiled"
-
-
-def digest_of(wasm: bytes) -> str:
-    """Return a module's identity: ``sha256:`` and 64 hexadecimal digits."""
-    return f"sha256:{hashlib.sha256(wasm).hexdigest()}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from wasmline.digests import digest_of
 from wasmline.errors import InvalidModule, ModuleError
 from wasmline.wasm.abi import MARKER, TRANSFORM, abi_version, is_provided
 from wasmline.wasm.binary.module_types import (
@@ -17,7 +18,6 @@ from wasmline.wasm.binary.module_types import (
     declarations,
 )
 from wasmline.wasm.columns.shim_memory import MAX_TABLE_ELEMENTS, MAX_TABLES
-from wasmline.wasm.compilation.code_cache import digest_of
 from wasmline.wasm.compilation.validation import validate
 from wasmline.wasm.inspection.redpanda_compat import incompatibilities
 from wasmline.wasm.limits import PAGE, ResourceLimits

@@ -6,12 +6,13 @@ import time
 import uuid
 from collections.abc import Callable
 
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from wasmline.consumer.backends.kafka.lazy_offset_store import LazyOffsetStore
 from wasmline.consumer.backends.kafka.transaction_settings import OPEN_TIMEOUT_S, PRODUCER_SETTINGS
 from wasmline.errors import NotAuthorized, UnsafeBroker
 from wasmline.kafka.config import KafkaConfig
+from wasmline.kafka.detached_consumer import detached_consumer
 from wasmline.kafka.error_mapping import translate_errors
 from wasmline.kafka.transactional_producer import create_fencing_producer
 from wasmline.records import CommittedOffset, TopicPartition
@@ -46,8 +47,7 @@ def probe_exactly_once(
         raise UnsafeBroker("offset maps cannot be kept, and without them records done out of order would run again")
     name = f"{prefix}.self-test.{uuid.uuid4().hex}"
     with translate_errors(config.bootstrap_servers):
-        settings = {"group.id": name, "enable.auto.commit": "false", "isolation.level": "read_committed"}
-        reader = Consumer(config.client(**settings))
+        reader = detached_consumer(config, name)
         try:
             writer = create_fencing_producer(config, name, PRODUCER_SETTINGS, time.monotonic() + OPEN_TIMEOUT_S)
             exact.committed(reader, [partition], OPEN_TIMEOUT_S)  # the first read of a group waits for its coordinator
