@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from support.chaos.consumer_group import ENDS, EXACTLY_ONCE, PATIENCE, Rig, long
+from support.chaos.consumer_group import ENDS, EXACTLY_ONCE, PATIENCE, Rig
 from support.rounds import resuming, rounds
 from wasmline.kafka import read_to_end
 from wasmline.kafka.hanging_transactions import Ended, end_hanging
@@ -26,7 +26,8 @@ def cluster(kafka_cluster: Callable[[], RunningKafka]) -> RunningKafka:
 
 
 @pytest.mark.parametrize(
-    "options", [pytest.param({}, id="at least once", marks=long), pytest.param(EXACTLY_ONCE, id="transactions")]
+    "options",
+    [pytest.param({}, id="at least once", marks=pytest.mark.long), pytest.param(EXACTLY_ONCE, id="transactions")],
 )
 def test_one_of_three_brokers_is_killed_and_comes_back(
     cluster: RunningKafka, tmp_path: Path, options: dict[str, object]
@@ -83,7 +84,8 @@ def leaders(admin: AdminClient, topic: str) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    "options", [pytest.param({}, id="at least once"), pytest.param(EXACTLY_ONCE, id="transactions", marks=long)]
+    "options",
+    [pytest.param({}, id="at least once"), pytest.param(EXACTLY_ONCE, id="transactions", marks=pytest.mark.long)],
 )
 def test_the_only_broker_is_restarted(
     stoppable_kafka: RunningKafka, tmp_path: Path, options: dict[str, object]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.chaos.consumer_group import EXACTLY_ONCE, LONG_SESSION_MS, SESSION_MS, Rig, long
+from support.chaos.consumer_group import EXACTLY_ONCE, LONG_SESSION_MS, SESSION_MS, Rig
 from support.chaos.consumer_process import POISON
 from support.rounds import ROUNDS, rounds
 from wasmline.offset_maps.codec import BACK_PRESSURE_LENGTH
@@ -15,7 +15,7 @@ from wasmline.testing.kafka import RunningKafka
 
 @pytest.mark.parametrize(
     "delivery",
-    [pytest.param({}, id="at least once"), pytest.param(EXACTLY_ONCE, id="transactions", marks=long)],
+    [pytest.param({}, id="at least once"), pytest.param(EXACTLY_ONCE, id="transactions", marks=pytest.mark.long)],
 )
 def test_a_key_that_always_fails_goes_to_the_dead_letters_and_holds_up_no_other(
     kafka: RunningKafka, tmp_path: Path, delivery: dict[str, object]
@@ -38,7 +38,8 @@ def test_a_key_that_always_fails_goes_to_the_dead_letters_and_holds_up_no_other(
 
 
 @pytest.mark.parametrize(
-    "delivery", [pytest.param({}, id="at least once", marks=long), pytest.param(EXACTLY_ONCE, id="transactions")]
+    "delivery",
+    [pytest.param({}, id="at least once", marks=pytest.mark.long), pytest.param(EXACTLY_ONCE, id="transactions")],
 )
 def test_poison_goes_to_the_dead_letters_at_once(
     kafka: RunningKafka, tmp_path: Path, delivery: dict[str, object]
@@ -72,7 +73,7 @@ def test_handlers_fail_now_and_then_while_members_come_and_go(kafka: RunningKafk
         assert not rig.letters()
 
 
-@long
+@pytest.mark.long
 def test_handlers_are_slower_than_a_session(kafka: RunningKafka, tmp_path: Path) -> None:
     """The group hears of a member while all its handlers are busy; who leaves waits for what is in flight."""
     with Rig(kafka, tmp_path, sleep_ms=SESSION_MS * 4 // 3, keys=60) as rig:
@@ -104,7 +105,7 @@ def test_maps_that_are_too_large_for_a_broker_lose_nothing(kafka: RunningKafka, 
         rig.finish()
 
 
-@long
+@pytest.mark.long
 def test_large_records_are_bounded_by_their_bytes(kafka: RunningKafka, tmp_path: Path) -> None:
     """Confluent's #832, #817 and #716 (out of memory): 160 MB in a topic, and a member that keeps 8 of them."""
     options, settings = {"buffer_bytes": 8 * 2**20}, {"queued.max.messages.kbytes": "4096"}

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from support.chaos.consumer_group import ENDS, long
+from support.chaos.consumer_group import ENDS
 from support.chaos.outages import Stalls, at_work
 from support.leases.lease_harness import EXACTLY_ONCE, LeaseRig
 from support.rounds import rounds
@@ -42,7 +42,7 @@ def test_the_only_broker_is_restarted(
     stalls.tell(capsys)
 
 
-@long
+@pytest.mark.long
 def test_one_of_three_brokers_is_killed_and_comes_back(
     kafka_cluster: Callable[[], RunningKafka], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,7 +6,8 @@ import os
 import signal
 from pathlib import Path
 
-from support.chaos.consumer_group import long
+import pytest
+
 from support.leases.lease_driver import driver
 from support.leases.lease_harness import EXACTLY_ONCE, PATIENCE, LeaseRig
 from support.rounds import ROUNDS, rounds
@@ -14,7 +15,7 @@ from wasmline.spark.session import TASK_ATTEMPTS
 from wasmline.testing.kafka import RunningKafka
 
 
-@long
+@pytest.mark.long
 def test_a_task_that_is_killed_is_tried_again_on_a_plain_local_master(kafka: RunningKafka, tmp_path: Path) -> None:
     with LeaseRig(kafka.config, tmp_path, **EXACTLY_ONCE) as rig, driver(rig, tmp_path / "driver.log") as running:
         for _ in rounds(min(ROUNDS, TASK_ATTEMPTS - 1)):

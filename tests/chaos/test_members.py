@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support.chaos.consumer_group import EXACTLY_ONCE, LONG_SESSION_MS, SESSION_MS, Rig, long
+from support.chaos.consumer_group import EXACTLY_ONCE, LONG_SESSION_MS, SESSION_MS, Rig
 from support.rounds import ROUNDS, rounds
 from wasmline.testing.kafka import RunningKafka
 
@@ -16,14 +16,18 @@ from wasmline.testing.kafka import RunningKafka
     ("handler", "options", "settings"),
     [
         pytest.param("one", {"buffer_records": 60}, None, id="threads"),
-        pytest.param("asynchronous", {}, None, id="asyncio", marks=long),
-        pytest.param("several", {"batch_size": 8}, None, id="batches", marks=long),
-        pytest.param("wasm", {"batch_size": 8}, None, id="Wasm", marks=long),
+        pytest.param("asynchronous", {}, None, id="asyncio", marks=pytest.mark.long),
+        pytest.param("several", {"batch_size": 8}, None, id="batches", marks=pytest.mark.long),
+        pytest.param("wasm", {"batch_size": 8}, None, id="Wasm", marks=pytest.mark.long),
         pytest.param("one", EXACTLY_ONCE, None, id="transactions"),
-        pytest.param("one", {}, {"partition.assignment.strategy": "range"}, id="eager", marks=long),
-        pytest.param("one", {}, {"group.protocol": "consumer"}, id="broker assigns", marks=long),
+        pytest.param("one", {}, {"partition.assignment.strategy": "range"}, id="eager", marks=pytest.mark.long),
+        pytest.param("one", {}, {"group.protocol": "consumer"}, id="broker assigns", marks=pytest.mark.long),
         pytest.param(
-            "one", EXACTLY_ONCE, {"group.protocol": "consumer"}, id="broker assigns, transactions", marks=long
+            "one",
+            EXACTLY_ONCE,
+            {"group.protocol": "consumer"},
+            id="broker assigns, transactions",
+            marks=pytest.mark.long,
         ),
     ],
 )
@@ -67,9 +71,9 @@ def test_members_join_and_leave_every_half_second(
 @pytest.mark.parametrize(
     ("handler", "options"),
     [
-        pytest.param("one", {}, id="at least once", marks=long),
+        pytest.param("one", {}, id="at least once", marks=pytest.mark.long),
         pytest.param("one", EXACTLY_ONCE, id="transactions"),
-        pytest.param("wasm", {"batch_size": 8}, id="Wasm", marks=long),
+        pytest.param("wasm", {"batch_size": 8}, id="Wasm", marks=pytest.mark.long),
         pytest.param("wasm", {**EXACTLY_ONCE, "batch_size": 8}, id="Wasm, transactions"),
     ],
 )
@@ -101,7 +105,8 @@ def test_members_are_killed_in_mid_flight(
 
 
 @pytest.mark.parametrize(
-    "options", [pytest.param({}, id="at least once", marks=long), pytest.param(EXACTLY_ONCE, id="transactions")]
+    "options",
+    [pytest.param({}, id="at least once", marks=pytest.mark.long), pytest.param(EXACTLY_ONCE, id="transactions")],
 )
 def test_a_member_is_frozen_past_its_session_and_comes_back(
     kafka: RunningKafka, tmp_path: Path, options: dict[str, object]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from support.chaos.consumer_group import ENDS, PATIENCE, long
+from support.chaos.consumer_group import ENDS, PATIENCE
 from support.leases.lease_traffic import Feed, Record
 from support.rounds import resuming, rounds
 from support.streams.stream_stage import by_key, make_stage, until
@@ -22,7 +22,7 @@ RATE = 100
 KEYS = 40
 
 
-@pytest.mark.parametrize("delivery", [pytest.param("at_least_once", marks=long), "exactly_once"])
+@pytest.mark.parametrize("delivery", [pytest.param("at_least_once", marks=pytest.mark.long), "exactly_once"])
 def test_the_only_broker_is_restarted(
     stoppable_kafka: RunningKafka, spark: SparkSession, tmp_path: Path, delivery: str
 ) -> None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+import pytest
 from confluent_kafka.admin import AdminClient
 
-from support.chaos.consumer_group import long
 from support.rounds import rounds
 from wasmline.kafka import CompactedTopic, Topics
 from wasmline.testing.kafka import RunningKafka
 
 
-@long
+@pytest.mark.long
 def test_what_is_written_after_a_leader_was_killed_is_read_by_clients_that_knew_it(
     kafka_cluster: Callable[[], RunningKafka],
 ) -> None:

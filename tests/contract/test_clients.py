@@ -5,7 +5,6 @@ The simulation of jobs believes the former; each test here runs on both.
 
 from __future__ import annotations
 
-import os
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -495,7 +494,7 @@ def test_an_idle_transactional_id_is_forgotten_and_its_producer_cannot_go_on(for
     forgetting.until(lambda: values(forgetting, topic) == [b"first", b"second"])
 
 
-@pytest.mark.skipif("WASMLINE_LONG" not in os.environ, reason="a broker keeps offsets for a minute: make chaos")
+@pytest.mark.long  # a broker keeps offsets for a minute
 def test_offsets_expire_by_their_age_or_where_there_were_members_by_that_of_their_leaving(forgetting: Clients) -> None:
     topic = new_topic(forgetting)
     lonely, visited = name(), name()

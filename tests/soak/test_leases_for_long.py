@@ -9,7 +9,8 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from support.chaos.consumer_group import long
+import pytest
+
 from support.leases.lease_driver import driver
 from support.leases.lease_harness import EXACTLY_ONCE, PATIENCE, ROOT, LeaseRig
 from support.leases.lease_traffic import Feed, Record, Watch
@@ -61,7 +62,7 @@ def traced(rig: LeaseRig, account: Account) -> str:
     return "\n".join(lines[:20])
 
 
-@long
+@pytest.mark.long
 def test_leases_lose_nothing_and_take_no_more_memory_however_long_they_follow_each_other(
     kafka: RunningKafka, tmp_path: Path
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 import uuid
@@ -219,7 +218,7 @@ def test_a_key_that_is_stuck_goes_on_where_it_was_stuck(kafka: RunningKafka, jav
     group.assert_done()
 
 
-@pytest.mark.skipif("WASMLINE_LONG" not in os.environ, reason="test_java_metadata reads them all; the rest: make chaos")
+@pytest.mark.long  # test_metadata reads them all
 @pytest.mark.parametrize("encoding", JAVA_NAMES)
 def test_our_consumer_resumes_from_each_encoding_that_java_writes(
     kafka: RunningKafka, java_peer: JavaPeer, encoding: str

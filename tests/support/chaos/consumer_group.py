@@ -17,7 +17,6 @@ from types import TracebackType
 from typing import Any
 from zlib import crc32
 
-import pytest
 from confluent_kafka import Consumer, ConsumerGroupState, KafkaException
 from confluent_kafka.admin import AdminClient
 
@@ -31,8 +30,6 @@ from wasmline.local.process import wait_until
 from wasmline.offset_maps.codec import decode
 from wasmline.records import CommittedOffset, TopicPartition
 from wasmline.testing.kafka import RunningKafka
-
-long = pytest.mark.skipif("WASMLINE_LONG" not in os.environ, reason="a scenario of the long form: make chaos")
 
 WORKER = Path(__file__).with_name("consumer_process.py")
 ROOT = Path(__file__).parents[3]
