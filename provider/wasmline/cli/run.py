@@ -77,7 +77,7 @@ def _write_logs(file: BinaryIO, result: TransformResult, *, shown: bool) -> None
     texts = (printable(line.text, lines=True) if shown else line.text for line in result.logs)
     file.writelines(text.encode() for text in texts)
     if result.logs_dropped:
-        file.write(f"({result.logs_dropped} more lines were over the log limit)\n".encode())
+        file.write(f"({result.logs_dropped} more lines exceeded the log limit)\n".encode())
     file.flush()
 
 

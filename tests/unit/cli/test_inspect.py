@@ -74,7 +74,7 @@ def test_a_version_shows_the_limits_it_was_published_with(wasm: bytes, tmp_path:
     document = json.loads(inspect("--json", "echo@1.0.0", "--registry", tmp_path).stdout)
     assert document["limits"] == {"memory_bytes": 2**20, "timeout_ms": 50}
     assert document["wasmline"]["reasons"] == [
-        "its memory begins with 2,097,152 bytes, more than its limit of 1,048,576"
+        "its initial memory has 2,097,152 bytes, more than its limit of 1,048,576"
     ]
     assert document["redpanda"]["accepted"]
     shown = inspect("echo", "--registry", tmp_path).stdout

@@ -273,10 +273,10 @@ MALFORMATIONS: dict[str, tuple[Change, str]] = {
     "variable that is a number": (declared(env={"A": 1}), "Expected `str`, got `int`"),
     "variables that are a list": (declared(env=[]), "Expected `object`"),
     "variables that are null": (declared(env=None), "Expected `object`, got `null`"),
-    "variable with an escape sequence": (declared(env={"A": "\x1b[2J"}), "'A' holds a control character"),
+    "variable with an escape sequence": (declared(env={"A": "\x1b[2J"}), "'A' contains a control character"),
     "variable named with an escape sequence": (
         declared(env={"\x1b]0;": "1"}),
-        r"'\\x1b\]0;' holds a control character",
+        r"'\\x1b\]0;' contains a control character",
     ),
     "memory that is text": (declared(memory_bytes="x"), "Expected `int`, got `str`"),
     "memory beyond the address space": (declared(memory_bytes=2**33), "`int` <= 4294967296"),
