@@ -31,9 +31,7 @@ class ResultBuilder:
                 chunk = chunk.slice(0, int(np.searchsorted(chunk.column("row").to_numpy(), before)))
             if chunk.num_rows:
                 self._outputs.append(chunk)
-                self.output_bytes += (
-                    chunk.get_total_buffer_size()
-                )  # includes all that a slice references; nbytes: slow
+                self.output_bytes += chunk.get_total_buffer_size()  # includes all that a slice references; nbytes: slow
 
     def fail(self, row: int, error: TransformError) -> None:
         """Count a row as failed."""

@@ -118,7 +118,7 @@ def test_a_pipe_is_read_like_a_file(tmp_path: Path, wasm: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("device", "says"), [("/dev/null", "not a WebAssembly module"), ("/dev/zero", "/dev/zero holds more than")]
+    ("device", "says"), [("/dev/null", "not a WebAssembly module"), ("/dev/zero", "/dev/zero has more than")]
 )
 def test_a_device_is_read_as_far_as_a_module_could_go(device: str, says: str) -> None:
     result = inspect(device)

@@ -273,7 +273,7 @@ def test_schemas_that_contradict_each_other_are_refused(module: Path, tmp_path: 
         ("1::2=a.avsc", "is not ID=FILE"),
         ("1:a::2=a.avsc", "is not ID=FILE"),
         ("\N{ARABIC-INDIC DIGIT ONE}=a.avsc", "is not ID=FILE"),
-        ("1=a.txt", "say what it is"),
+        ("1=a.txt", "add the format"),
         ("1=none.avsc", "cannot be read"),
         ("1=latin.avsc", "not UTF-8"),
         ("2147483648=a.avsc", "must be from"),

@@ -78,8 +78,8 @@ def test_what_a_module_of_handlers_raises_is_its_own(name: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["t", "--group", "g"], "say what is to be run: --handler or --module, one of them"),
-        (["t", "--group", "g", "--handler", "a:b", "--module", "c"], "say what is to be run"),
+        (["t", "--group", "g"], "exactly one of --handler and --module is required"),
+        (["t", "--group", "g", "--handler", "a:b", "--module", "c"], "exactly one of --handler and --module"),
         (["t", "--handler", "a:b"], "Missing option '--group'"),
         (["t", "--group", "g", "--handler", "a:b", "--env", "K=V"], "are for --module"),
         (["--group", "g", "--handler", "json:dumps"], "name the topics to read"),
