@@ -182,7 +182,7 @@ def _measure_champion(spec: TrainSpec, champion: str | None, held_out: _HeldOut)
     stored, model = ModelRegistry(spec.models).load(spec.model, champion)
     if not _kept_from(held_out.dataset, stored.record.dataset):
         log.warning(
-            "%s@%s was trained with another split: some of its training rows are held out now, which improves its metrics",
+            "%s@%s was trained with another split: training rows of it are held out now, which improves its metrics",
             spec.model,
             champion,
         )
