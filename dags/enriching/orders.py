@@ -11,7 +11,7 @@ CUSTOMERS = 300
 UNKNOWN = "nobody"
 
 UNKNOWN_EVERY = 500
-"""Every so many orders, one has an unknown customer."""
+"""One of this many orders has an unknown customer."""
 
 
 def orders(first: int, count: int) -> Iterator[Record]:

@@ -76,7 +76,7 @@ class TransactionalBatches:
     def begin(self, plan: RunPlan, mapped: Set[int], refuse_others: Callable[[], None], *, is_renewed: bool) -> None:
         """Commit the plan's offsets where the group has others; ``is_renewed``: all others were committed just now.
 
-        ``mapped``: partitions with an offset map, if the plan does not change their offsets.
+        ``mapped``: partitions with an offset map, which stays unless the plan corrects their offsets.
         """
         reset_offsets(self._config, self._job, self._topic, plan.corrections, refuse_others)
         self.partitions = len(plan.offsets)

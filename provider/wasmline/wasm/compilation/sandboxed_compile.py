@@ -23,7 +23,7 @@ EXPENSIVE_FUNCTION_COST = 1_000_000
 """Maximum of locals times bytes of code. Functions compiled from Go, Rust and C++ have less than half of it."""
 
 EXPENSIVE_MODULE_COST = 100_000_000
-"""Maximum over all functions, with their operand stacks: some seconds. Modules with large functions reach it."""
+"""Maximum of the sum over all functions, with operand stacks: some seconds. Modules of large functions reach it."""
 
 BYTES_PER_OPERAND = 8
 """Bytes of code that cost as much as one more local: live operands, nested loops, indirect calls."""
@@ -38,7 +38,7 @@ SMALL_SECTION_BYTES = {
     ELEMENT: 2**14,
     CODE: 2**19,
 }
-"""Sections of these sizes are compiled in about two seconds at most, whatever they hold. C++ has smaller ones."""
+"""Sections of these sizes are compiled in about two seconds at most, with any content. C++ has smaller ones."""
 
 COMPILE_CPU_S = 120
 

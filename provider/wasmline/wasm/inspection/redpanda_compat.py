@@ -119,7 +119,7 @@ def _imports(declared: Declarations) -> Iterator[str]:
 
 def _memory(declared: Declarations) -> Iterator[str]:
     if len(declared.memories) > 1:
-        yield f"it has {len(declared.memories)} memories; one is the most"
+        yield f"it has {len(declared.memories)} memories; at most one is allowed"
     exported = [item for item in declared.exports if isinstance(item.type, MemoryType)]
     if exported and exported[0].name != "memory":
         yield f"the first memory it exports is {exported[0].name}, not memory"
@@ -138,10 +138,10 @@ def _memory(declared: Declarations) -> Iterator[str]:
 
 def _tables(declared: Declarations) -> Iterator[str]:
     if len(declared.tables) > 1:
-        yield f"it has {len(declared.tables)} tables; one is the most"
+        yield f"it has {len(declared.tables)} tables; at most one is allowed"
     for table in declared.tables:
         if table.least > TABLE_ELEMENTS:
-            yield f"a table begins with {table.least:,} elements; {TABLE_ELEMENTS:,} are the most"
+            yield f"a table begins with {table.least:,} elements; at most {TABLE_ELEMENTS:,} are allowed"
 
 
 def _engine(wasm: bytes) -> Iterator[str]:
