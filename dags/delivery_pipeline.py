@@ -50,7 +50,7 @@ champion = Asset("delivery-eta", group="model")
 
 
 def note_seconds(context: Any, result: Any) -> None:
-    """Keep how long a task took, for the report at the end."""
+    """Store the duration of a task, for the report at the end."""
     ti = context["ti"]
     ti.xcom_push(key="seconds", value=round((datetime.now(UTC) - ti.start_date).total_seconds(), 1))
 
@@ -186,7 +186,7 @@ with DAG(
 
     @task
     def report() -> str:
-        """Write the report of this run, and return the page's path."""
+        """Write the report of this run and return the page's path."""
         from delivery.html_report import write_report
 
         context = get_current_context()
@@ -211,7 +211,7 @@ def _letter(message: Any) -> DeadLetter:
 
 
 def _report(context: dict[str, Any]) -> DemoReport:
-    """Return the report: the tasks' own results, and what was too large for XCom from the jobs' last reports."""
+    """Return the report: the tasks' own results, and data too large for XCom from the jobs' last reports."""
     import msgspec
 
     from delivery.correlations import signals

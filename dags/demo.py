@@ -1,6 +1,6 @@
-"""``make demo``: the delivery pipeline and many calls at a time, through a real Airflow, Kafka and Spark.
+"""``make demo``: runs the delivery pipeline and the parallel mode comparison on a real Airflow, Kafka and Spark.
 
-Exit status: 0 done, 1 something failed and was explained, 130 ended by Ctrl-C. Whatever was started is stopped.
+Exit status: 0 done, 1 a failure, with its log, 130 ended by Ctrl-C. Everything that was started is stopped.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from wasmline_provider.local.api_client import AirflowApi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steps:
-    """A DAG to run: the order in which its tasks are shown, and the jobs that some of them wait for."""
+    """A DAG to run: the display order of its tasks, and the jobs that some of them wait for."""
 
     dag: str
     order: tuple[str, ...]
@@ -53,7 +53,7 @@ ENRICHMENT = Steps(dag="enrich_over_http", order=("topics", "enrich"), jobs={"en
 
 ORDERS, PARTITIONS = 1_800, 3
 CALL_DELAY_S = 0.05
-"""Seconds that the service takes for a call."""
+"""Duration of a call of the service, in seconds."""
 
 RUN_TIMEOUT_S = 1800.0
 LOG_LINES = 30
@@ -99,7 +99,7 @@ def _run(stack: Stack, service: SlowService, conf: dict[str, Any], console: Cons
 
 
 def follow(api: AirflowApi, kafka: KafkaConfig, steps: Steps, conf: dict[str, Any], console: Console) -> None:
-    """Run a DAG to its end, showing how it goes. Raises JobFailed, after the log of what failed."""
+    """Run a DAG to its end and show its progress. Raises JobFailed, after the log of the failed tasks."""
     api.abandon(steps.dag)
     run = api.trigger(steps.dag, conf)
     with closing(JobMessages(kafka, steps.jobs)) as news, RunProgress(console, steps.order) as progress:

@@ -1,18 +1,18 @@
 """### Many HTTP calls at a time, each customer's orders in order
 
-Reads `orders`, asks a slow service about the customer of each, and writes `orders.enriched`. A plain consumer of a
-topic of three partitions makes three calls at a time. Mode `parallel` makes as many as `max_concurrency` says in each
-of Spark's tasks; the orders of one customer, which share a key, wait for each other, and for nobody else's.
+Reads `orders`, requests the customer of each from a slow service, and writes `orders.enriched`. A plain consumer of a
+topic of three partitions makes three calls at a time. Mode `parallel` makes up to `max_concurrency` in each of Spark's
+tasks; the orders of one customer, which share a key, wait for each other, and for no others.
 
-What a DAG of one's own would take from here:
+Patterns for other DAGs:
 
-* the handler is a module of its own, `enrichment.py`, which goes along with the job by `py_files`;
-* what it needs to know is the environment of Spark's tasks (`spark.executorEnv.…`); the service's address is that of
-  an Airflow connection;
-* `max_attempts` and `retry_delay_ms` are each record's; one that is given up goes to the dead-letter topic with its
-  reason, while the others go on;
-* with `delivery="exactly_once"` the enriched orders and the job's progress share transactions: who reads with
-  `isolation.level=read_committed` sees each order once. The calls themselves are made at least once.
+* the handler is a module of its own, `enrichment.py`, shipped with the job by `py_files`;
+* its settings are in the environment of Spark's tasks (`spark.executorEnv.…`); the service's address is that of an
+  Airflow connection;
+* `max_attempts` and `retry_delay_ms` apply to each record; a dead-lettered one goes to the dead-letter topic with its
+  reason, while the others continue;
+* with `delivery="exactly_once"` the enriched orders and the job's progress share transactions: a consumer with
+  `isolation.level=read_committed` reads each order once. The calls themselves are made at least once.
 
 Connections: `kafka_default`, `spark_default`, and `customers`, of type HTTP, with the service's host and port.
 """
@@ -58,7 +58,7 @@ with DAG(
 
     @task
     def topics() -> list[str]:
-        """Make the topics that are missing: a job never makes any."""
+        """Create the missing topics: a job never creates any."""
         from wasmline.kafka import Topics
 
         names = [demo_settings.ORDERS, demo_settings.ENRICHED, demo_settings.UNENRICHED]
@@ -89,7 +89,7 @@ with DAG(
             "spark.executorEnv.ENRICHED_TOPIC": demo_settings.ENRICHED,
         },
         deferrable=True,
-        retries=1,  # a try again finds the run that is under way
+        retries=1,  # a retry finds the running run
         retry_delay=timedelta(seconds=10),
         outlets=[Asset(demo_settings.ENRICHED, group="kafka")],
     )

@@ -1,7 +1,7 @@
-"""Gives each order what a service knows of its customer: one HTTP call a record, as many at a time as the job allows.
+"""Handler that adds customer data from an HTTP service to each order: one call a record, concurrent across keys.
 
-It runs where Spark's tasks do, which needs ``wasmline`` and ``urllib3`` there and nothing of Airflow. The environment
-of the tasks says where the service is, ``CUSTOMERS_URL``, and where the orders go, ``ENRICHED_TOPIC``.
+It runs in Spark's tasks, which need ``wasmline`` and ``urllib3`` and nothing of Airflow. The environment of the tasks
+has the service's address, ``CUSTOMERS_URL``, and the output topic, ``ENRICHED_TOPIC``.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from wasmline.consumer import ConsumedRecord, Output
 from wasmline.errors import TerminalFailure
 
 TIMEOUT = urllib3.Timeout(connect=2.0, read=5.0)
-"""Seconds. A call that takes longer has failed and is made again; without a limit it would hold its key for ever."""
+"""Seconds. A call that takes longer fails and is retried; without a limit it would block its key forever."""
 
 MOST_CONNECTIONS = 1_000
-"""More than the job's max_concurrency, which is the limit: a second one, below it, would look like a slow service."""
+"""Above the job's max_concurrency, which is the limit: a lower pool size would look like a slow service."""
 
 TRY_AGAIN = frozenset({408, 425, 429})
-"""Refusals that may pass; any other status of 400 to 499 is the order's own fault."""
+"""Status codes to retry; any other status of 400 to 499 is the order's own fault."""
 
 service = urllib3.PoolManager(maxsize=MOST_CONNECTIONS, timeout=TIMEOUT, retries=False)
-"""The connections of this process, for all threads. It makes no call again: the job does, while other keys go on."""
+"""The connections of this process, for all threads. It does not retry: the job does, while other keys continue."""
 
 
 def with_customer(record: ConsumedRecord) -> Output:
-    """Return the order with its customer. Raises TerminalFailure where trying again is of no use, and else what failed.
+    """Return the order with its customer. Raises TerminalFailure if a retry cannot help, else the error.
 
-    After a crash some calls are made a second time, whatever the delivery is: a service that must not act twice on one
-    order knows it by its Idempotency-Key.
+    After a crash some calls are made a second time, with any delivery: a service that must not act twice on one order
+    identifies it by its Idempotency-Key.
     """
     order, customer = _read(record)
     place = f"{record.topic}-{record.partition}-{record.offset}"

@@ -64,7 +64,7 @@ with DAG(
 
     @task
     def window() -> int:
-        """Return where the window begins, in Unix milliseconds; 0 is the beginning of the topic."""
+        """Return the start of the window, in Unix milliseconds; 0 is the beginning of the topic."""
         context = get_current_context()
         params, run = context["params"], context["dag_run"]
         if params["since"]:
@@ -91,18 +91,18 @@ with DAG(
 
     @task.branch
     def decided(promotion: Any) -> str:
-        """Take the path of the decision."""
+        """Select the branch of the decision."""
         return "promoted" if promotion["decision"] == "promote" else "kept"
 
     @task(outlets=[champion])
     def promoted(promotion: Any) -> str:
-        """Tell whoever waits for a new champion."""
+        """Emit the event of a new champion."""
         get_current_context()["outlet_events"][champion].extra = dict(promotion)
         return f"{promotion['live']} is live: {promotion['reason']}"
 
     @task
     def kept(promotion: Any) -> str:
-        """Say why the live model stays."""
+        """Return why the live model stays."""
         return f"{promotion['live']} stays live: {promotion['reason']}"
 
     since >> train

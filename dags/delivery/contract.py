@@ -1,8 +1,8 @@
-"""The contract of a delivery record, written again and apart from the guest that enforces it.
+"""The contract of a delivery record, implemented independently of the guest that enforces it.
 
 A record is one CSV line, its columns in the order of ``COLUMNS``. The transform turns it into one JSON
-object with the fields of ``FEATURES``; a line that breaks the contract goes to the dead letters instead. This reading
-of the contract shares no code with the guest: where the two disagree, a verification fails.
+object with the fields of ``FEATURES``; a line that violates the contract is dead-lettered instead. This implementation
+shares no code with the guest: if the two differ, a verification fails.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NUMBERS = (2, 3, 4, 5, 6, 7, 10)
 FEATURES = ("id", "driver", "age", "rating", "distance_km", "order_type", "vehicle", "time_min")
 
 BLANKS = " \t\r\n\v\f\u00a0\udca0"
-"""What may stand around a field: ASCII blanks, and the no-break space, in UTF-8 or as the lone byte A0."""
+"""Blanks around a field: ASCII blanks, and the no-break space, in UTF-8 or as the single byte A0."""
 
 _DECIMAL = re.compile(r"-?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _SECTION = re.compile(r'"((?:[^"]|"")*)(?:"|\Z)')
@@ -39,7 +39,7 @@ _NOT_UTF8 = re.compile("[\udc80-\udcff]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """One line that keeps the contract; coordinates in degrees, text without the blanks around it."""
+    """One line that meets the contract; coordinates in degrees, text without surrounding blanks."""
 
     id: str
     driver: str
@@ -54,7 +54,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """Why a line breaks the contract, in one sentence."""
+    """The reason why a line violates the contract, in one sentence."""
 
     reason: str
 
@@ -62,7 +62,7 @@ class Violation:
 def fields(value: bytes) -> list[str]:
     """Return the fields of a CSV line (RFC 4180), trimmed; each byte that is not UTF-8 reads as U+FFFD.
 
-    A quote that is never closed reaches to the end. A line break is a blank like any other.
+    An unclosed quote extends to the end. A line break is a blank like any other.
     """
     text = value.decode("utf-8", "surrogateescape")
     cells: list[str] = []
@@ -88,7 +88,7 @@ def number(text: str) -> float | None:
 
 
 def parse(value: bytes | None) -> Delivery | Violation:
-    """Return what a record's value says, whether or not the coordinates make sense."""
+    """Return the delivery of a record's value, without a check of the coordinates."""
     cells = fields(value or b"")
     if len(cells) != len(COLUMNS):
         return Violation(f"{len(cells)} columns instead of {len(COLUMNS)}")
@@ -112,7 +112,7 @@ def parse(value: bytes | None) -> Delivery | Violation:
 
 
 def read(value: bytes | None) -> Delivery | Violation:
-    """Return what a record's value says, or the reason why it must become a dead letter.
+    """Return the delivery of a record's value, or the reason why it must be dead-lettered.
 
     All deliveries are in India, north of the equator and east of Greenwich: a negative coordinate lost its sign.
     """

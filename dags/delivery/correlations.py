@@ -1,4 +1,4 @@
-"""Correlations of delivery times, of all rows and without those that break the contract."""
+"""Correlations of delivery times, of all rows and without contract violations."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Signals:
 
 
 def signals(values: Iterable[bytes | None], *, points: int = 2_000, seed: int = 7) -> Signals:
-    """Return the signals of raw records; lines that are no delivery at all are passed over."""
+    """Return the signals of raw records; lines that are not a delivery are skipped."""
     deliveries = [read for read in map(parse, values) if not isinstance(read, Violation)]
     table = _table(deliveries)
     kept = np.array([min(*one.restaurant, *one.destination) >= 0 for one in deliveries], dtype=bool)

@@ -1,4 +1,4 @@
-"""Formats numbers and correlations, for the terminal and the page alike."""
+"""Formats numbers and correlations for the terminal and the page."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def count(number: float) -> str:
 
 
 def size(octets: int) -> str:
-    """Return a size in the unit that suits it."""
+    """Return a size in a suitable unit."""
     return f"{octets} B" if octets < 1024 else f"{octets / 1024:,.1f} KiB"
 
 
@@ -21,24 +21,24 @@ def seconds(time: float) -> str:
 
 
 def digest(text: str) -> str:
-    """Return the beginning of a digest, enough to recognise it by."""
+    """Return the beginning of a digest, enough to recognise it."""
     return f"{text[:19]}…" if len(text) > 20 else text
 
 
 def precision(deviation: float) -> str:
-    """Return how well numbers agree, from their largest relative deviation."""
+    """Return the agreement of numbers, from their largest relative deviation."""
     return f"to {deviation:.0e} of their value" if deviation else "to the last bit"
 
 
 def coefficient(number: float | None, digits: int = 2) -> str:
-    """Return a correlation with its sign, or a dash where it is not defined."""
+    """Return a correlation with its sign, or a dash if undefined."""
     if number is None:
         return "–"
     return f"{number:+.{digits}f}".replace("-", "−")  # noqa: RUF001 - a real minus sign
 
 
 def strength(correlation: Correlation) -> str:
-    """Return Pearson's r with its sign, or eta squared, or a dash where neither is defined."""
+    """Return Pearson's r with its sign, or eta squared, or a dash if neither is defined."""
     if correlation.eta_squared is not None:
         return f"η² = {correlation.eta_squared:.3f}"
     shown = coefficient(correlation.pearson, 3)

@@ -1,8 +1,8 @@
-"""Made-up deliveries with the shape and the defects of a real export.
+"""Generates synthetic deliveries with the shape and the defects of a real export.
 
-What the delivery time depends on is known here, which no real file offers: age and distance act as steps, a low rating
-costs minutes, and so does a worn vehicle. The condition of the vehicle is not among the columns; only motorcycles are
-ever worn, so the vehicle stands in for it. The rest is noise that grows with the time itself.
+Unlike in a real file, the factors of the delivery time are known: age and distance act as steps, a low rating and a
+worn vehicle cost minutes. The condition of the vehicle is not among the columns; only motorcycles are ever worn, so the
+vehicle is a proxy for it. The rest is noise that grows with the time itself.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ CITIES = (
     ("VARANASI", 25.318, 82.974),
     ("WARANGAL", 17.969, 79.594),
 )
-"""Where the drivers are: a city and roughly its centre, in degrees."""
+"""Locations of the drivers: a city and roughly its centre, in degrees."""
 
 DRIVERS_PER_CITY = 60
 RESTAURANTS_PER_CITY = 28

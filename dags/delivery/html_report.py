@@ -166,7 +166,7 @@ def _compared(comparison: Comparison | None) -> list[str]:
     text = (
         f"<p>{formatting.count(comparison.records)} orders on {comparison.partitions} partitions, each with a call of "
         f"{comparison.delay_ms:.0f} ms to a service. In mode parallel the orders of one customer wait for each other, "
-        f"and for nobody else's: <b>{comparison.factor:.1f} times</b> as many a second, each once and in its "
+        f"and for no others: <b>{comparison.factor:.1f} times</b> as many a second, each once and in its "
         f"customer's order, {formatting.count(comparison.dead_letters)} of them dead letters.</p>"
     )
     heads = ("", "calls at a time", "records/s")

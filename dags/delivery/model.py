@@ -1,4 +1,4 @@
-"""The delivery-time model: which facts it sees, and which deliveries count."""
+"""The delivery-time model: its features and its usable deliveries."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from wasmline.jobs import TrainSpec
 MODEL = "delivery-eta"
 
 FEATURES = ("distance_km", "age", "rating", "vehicle")
-"""The type of order, the city and the driver add nothing to these."""
+"""Features of the model; the type of order, the city and the driver add nothing to these."""
 
 VEHICLES = ("motorcycle", "scooter", "electric_scooter", "bicycle")
 
 PLAUSIBLE = "rating BETWEEN 1 AND 5 AND age BETWEEN 18 AND 49 AND time_min > 0"
-"""Left out are the placeholders, ages of 15 and 50 with ratings of 1 and 6.
+"""Excludes the placeholders, ages of 15 and 50 with ratings of 1 and 6.
 
-Coordinates near zero stay: the restaurant is in the sea, but the way from there to the destination is still the true
-one, and the model is as good with them as without.
+Coordinates near zero stay: the restaurant is in the sea, but the distance to the destination is still correct, and the
+model is as good with them as without.
 """
 
 
@@ -28,7 +28,7 @@ def train_spec(
     seed: int = 7,
     margin: float = 0.0,
 ) -> TrainSpec:
-    """Return the order to train the delivery-time model on a features topic."""
+    """Return the training spec of the delivery-time model for a features topic."""
     return TrainSpec(
         model=MODEL,
         topic=topic,

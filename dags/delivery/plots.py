@@ -1,4 +1,4 @@
-"""The plots of the report, as SVG that follows the page's colours: axes and text are drawn in ``currentColor``."""
+"""The plots of the report, as SVG in the page's colours: axes and text are drawn in ``currentColor``."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from wasmline.training import Histogram
 Vector = npt.NDArray[np.float64]
 
 INK = "#0a0b0c"
-"""Stands for the page's text colour; no plot uses it otherwise."""
+"""Placeholder of the page's text colour; no plot uses it otherwise."""
 
 BLUE, CORAL, AMBER = "#4f7cf7", "#f0624d", "#e0a526"
 
 TITLE: dict[str, Any] = {"loc": "left", "color": INK, "fontsize": 9.5, "fontweight": "bold"}
 
 STEP_KM = 9.5
-"""Where the way begins to cost time."""
+"""Distance from which the delivery time increases."""
 
 
 def time_by_distance(signals: Signals) -> str:
-    """Return time against distance as it came, and without the rows whose coordinates lost a sign."""
+    """Return time against distance for all rows, and without the rows whose coordinates lost a sign."""
     figure, (raw, clean) = _figure(9.6, 3.6, columns=2)
     _scatter(raw, signals.kept, BLUE, f"kept ({_share(signals)})")
     _scatter(raw, signals.broken, CORAL, "negative coordinate")
@@ -47,7 +47,7 @@ def time_by_distance(signals: Signals) -> str:
 
 
 def predictions(sample: Sequence[tuple[float, float]]) -> str:
-    """Return predictions against truth, with the line on which a perfect model would lie."""
+    """Return predictions against truth, with the line of a perfect model."""
     figure, (axes,) = _figure(4.7, 3.6)
     truth, predicted = np.array(sample, dtype=float).reshape(-1, 2).T
     ends = (
@@ -60,7 +60,7 @@ def predictions(sample: Sequence[tuple[float, float]]) -> str:
 
 
 def residuals(histogram: Histogram) -> str:
-    """Return how far off the predictions are, over all held-out rows."""
+    """Return the residuals of the predictions, over all held-out rows."""
     figure, (axes,) = _figure(4.7, 3.6)
     edges = np.array(histogram.edges)
     axes.bar(edges[:-1], histogram.counts, width=np.diff(edges) * 0.9, align="edge", color=BLUE)
@@ -115,7 +115,7 @@ def _spread(minutes: Vector) -> Vector:
 
 
 def _means(points: Sequence[Point]) -> tuple[list[float], list[float]]:
-    """Return the mean time per 1.5 km, where there are enough points to speak of a mean."""
+    """Return the mean time per 1.5 km, for bins with enough points."""
     distance, minutes = np.array(points, dtype=float).reshape(-1, 2).T
     bins = np.floor(distance / 1.5)
     wanted = [number for number in np.unique(bins) if np.sum(bins == number) >= 10]
@@ -148,7 +148,7 @@ def _legend(axes: Any) -> None:
 
 
 def _svg(figure: Any, title: str) -> str:
-    """Return a figure as an SVG element: equal figures give equal text, and two of them share no ids."""
+    """Return a figure as an SVG element: equal figures give equal text, and different ones share no ids."""
     import matplotlib as mpl
 
     text = io.StringIO()

@@ -1,4 +1,4 @@
-"""The transform once more, in plain Python and row by row: to compare with, in tests and in benchmarks."""
+"""Reference implementation of the transform in plain Python, row by row, for tests and benchmarks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from delivery.great_circle import haversine_km
 
 
 def transform(value: bytes | None) -> bytes | Violation:
-    """Return the feature that a raw record must become, as JSON, or why it must become a dead letter."""
+    """Return the expected feature of a raw record as JSON, or why it must be dead-lettered."""
     delivery = read(value)
     if isinstance(delivery, Violation):
         return delivery

@@ -1,4 +1,4 @@
-"""The result of a demo run: one document, kept as JSON and shown as a page."""
+"""The result of a demo run: one document, stored as JSON and rendered as a page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAGE_FILE = "report.html"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleFacts:
-    """The transform that ran; ``size`` in bytes."""
+    """The transform of the run; ``size`` in bytes."""
 
     name: str
     version: str
@@ -35,7 +35,7 @@ class BatchPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamFacts:
-    """Where the stream read and wrote, and how fast; ``seconds`` is the time its batches took together."""
+    """Topics and throughput of the stream; ``seconds`` is the total duration of its batches."""
 
     input_topic: str
     output_topic: str
@@ -54,10 +54,10 @@ class StreamFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoReport:
-    """All that the summary and the page show.
+    """The data of the summary and the page.
 
-    ``source`` says where the records came from, ``steps`` the seconds of each step in order, ``created`` is RFC 3339.
-    ``look_next`` maps what there is to see to where it is. ``comparison`` is of another DAG, enrich_over_http.
+    ``source`` is the origin of the records, ``steps`` the seconds of each step in order, ``created`` is RFC 3339.
+    ``look_next`` maps further things to see to their locations. ``comparison`` is of another DAG, enrich_over_http.
     """
 
     run: str

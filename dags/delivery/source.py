@@ -31,9 +31,9 @@ def key_of(line: bytes) -> bytes | None:
 
 
 def read_file(path: Path, *, start_ms: int = START_MS, step_ms: int = STEP_MS) -> Iterator[Source]:
-    """Yield each line below the header as it stands: no re-encoding, no trimming, only the line ending is taken off.
+    """Yield each line below the header unchanged: no re-encoding, no trimming, only the line ending is removed.
 
-    Raises SourceInvalid where the file cannot be read or its header is another one; both before the first record.
+    Raises SourceInvalid if the file cannot be read or its header differs; both before the first record.
     """
     try:
         with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""The short account of a demo run at the terminal."""
+"""Prints the summary of a demo run to the terminal."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from delivery.report import DemoReport
 from enriching.comparison import Comparison
 
 REASONS = 5
-"""How many reasons of dead letters are shown."""
+"""Maximum reasons of dead letters shown."""
 
 
 def print_summary(report: DemoReport, console: Console) -> None:
-    """Print what came in and out, what the model is worth, how long each step took, and where to look next."""
+    """Print records in and out, metrics of the model, durations of the steps, and further things to see."""
     accounting, stream, training = report.accounting, report.stream, report.training
     records, rows = formatting.count(accounting.records_in), training.rows
     reasons = [f"{formatting.count(number)}: {reason}" for reason, number in list(accounting.reasons.items())[:REASONS]]
@@ -39,7 +39,7 @@ def print_summary(report: DemoReport, console: Console) -> None:
     console.print(_facts(facts))
     console.print(_correlations(report))
     for name, text in {"the module's digest": report.module.digest, **report.look_next}.items():
-        # Lines of their own and never folded, so that a command or a digest is one when it is copied.
+        # Lines of their own and never folded, so that a command or a digest can be copied.
         console.print(Text.assemble((f"{name}: ", "dim"), text), soft_wrap=True)
 
 
@@ -62,7 +62,7 @@ def _facts(facts: Mapping[str, str]) -> Table:
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     for name, fact in facts.items():
-        table.add_row(name, Text(fact))  # not markup: a reason may hold brackets
+        table.add_row(name, Text(fact))  # not markup: a reason may contain brackets
     return table
 
 

@@ -1,7 +1,7 @@
-"""Proof that a pipeline accounts for every record it read: one feature or one dead letter each, right and in order.
+"""Verifies that a pipeline accounts for every record: one correct feature or one dead letter each, in order.
 
-Pure: lists of records in, counts out. What should have happened is worked out again from the raw lines by ``contract``
-and ``distance``; nothing is taken from the transform under test.
+Pure: lists of records in, counts out. The expected outputs are computed independently from the raw lines by
+``contract`` and ``great_circle``; nothing is taken from the transform under test.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from wasmline.documents import plain
 from wasmline.errors import VerificationFailed
 
 RELATIVE_TOLERANCE = 1e-9
-"""How far a distance may be off, relative to the independent computation."""
+"""Maximum relative deviation of a distance from the independent computation."""
 
 MAX_OFFENDERS = 5
-"""How many offenders of a kind an error names."""
+"""Maximum offenders of a kind in an error."""
 
 
 class Raw(NamedTuple):
@@ -55,7 +55,7 @@ class DeadLetter(NamedTuple):
 class Accounting:
     """The counts of a verified run.
 
-    ``errors`` counts dead letters by class of failure, ``reasons`` tells the guest's own rejections apart by category.
+    ``errors`` counts dead letters by class of failure, ``reasons`` the guest's own rejections by category.
     """
 
     records_in: int
@@ -74,7 +74,7 @@ _Facts = tuple[Any, ...]
 
 @dataclass(slots=True)
 class _Expected:
-    """One input that the contract lets through, waiting for its feature."""
+    """One input that meets the contract, waiting for its feature."""
 
     at: Coordinates
     distance_km: float
@@ -82,7 +82,7 @@ class _Expected:
 
 @dataclass(slots=True)
 class _Ledger:
-    """What was found so far; ``offences`` maps a kind of offence to sentences."""
+    """The findings so far; ``offences`` maps a kind of offence to sentences."""
 
     waiting: dict[tuple[bytes | None, _Facts], deque[_Expected]] = field(default_factory=lambda: defaultdict(deque))
     met: dict[tuple[bytes | None, _Facts], _Expected] = field(default_factory=dict)
@@ -105,9 +105,9 @@ def verify(
     """Return the counts of a run in which every input became exactly one feature or one dead letter.
 
     Features must carry the input's key and facts, a distance within ``TOLERANCE`` of the independent one, and come in
-    the input's order per key and partition. Dead letters must be the input's bytes, and be there for the contract's
-    violations and for failures of the guest only. After a failure at-least-once delivery may repeat records;
-    ``duplicates_allowed`` counts those instead of refusing them. Raises VerificationFailed with the first offenders.
+    the input's order per key and partition. Dead letters must be the input's bytes, and exist only for violations of
+    the contract and for failures of the guest. After a failure at-least-once delivery may repeat records;
+    ``duplicates_allowed`` counts those instead of rejecting them. Raises VerificationFailed with the first offenders.
     """
     inputs = {(record.partition, record.offset): record for record in raw}
     letters = list(dead_letters)
@@ -137,7 +137,7 @@ def verify(
 def _settle_dead_letters(
     ledger: _Ledger, inputs: Mapping[Coordinates, Raw], letters: Iterable[DeadLetter]
 ) -> set[Coordinates]:
-    """Match dead letters with their inputs by coordinates; return those of inputs which the contract lets through."""
+    """Match dead letters with their inputs by coordinates; return those of inputs that meet the contract."""
     failed: set[Coordinates] = set()
     for letter in letters:
         at = _source(letter)
@@ -160,7 +160,7 @@ def _settle_dead_letters(
 
 
 def _expect(ledger: _Ledger, inputs: Mapping[Coordinates, Raw], failed: set[Coordinates]) -> None:
-    """Queue every input that must have come out, by key and facts, in input order."""
+    """Queue every input that must have a feature, by key and facts, in input order."""
     kept: list[tuple[Raw, Delivery]] = []
     for at, record in sorted(inputs.items()):
         match read(record.value):
@@ -178,7 +178,7 @@ def _expect(ledger: _Ledger, inputs: Mapping[Coordinates, Raw], failed: set[Coor
 
 
 def _settle_features(ledger: _Ledger, features: Iterable[Feature]) -> None:
-    """Take each feature's input off its queue; check the distance and the order."""
+    """Remove each feature's input from its queue; check the distance and the order."""
     last: dict[tuple[bytes | None, int], int] = {}
     for feature in features:
         document = _document(feature.value)
@@ -212,14 +212,14 @@ def _check_distance(ledger: _Ledger, expected: _Expected, found: Any) -> None:
 
 
 def _close(ledger: _Ledger) -> None:
-    """Every queue must be empty: what is left never came out."""
+    """Every queue must be empty: remaining inputs have no output."""
     left = sorted(expected.at for queue in ledger.waiting.values() for expected in queue)
     for at in left:
         ledger.offence("missing", f"{_place(at)} is neither a feature nor a dead letter")
 
 
 def _facts(document: Mapping[str, Any]) -> _Facts:
-    """Return all of a delivery but its distance: what its feature is recognised by."""
+    """Return all fields of a delivery except its distance, which identify its feature."""
     return tuple(document[name] for name in FEATURES if name != "distance_km")
 
 
@@ -241,7 +241,7 @@ def _source(letter: DeadLetter) -> Coordinates | None:
 
 
 def _label(letter: DeadLetter) -> str:
-    """Return what a dead letter counts as: the category of the guest's reason, or the class of the host's failure."""
+    """Return the label of a dead letter: the category of the guest's reason, or the class of the host's failure."""
     error = _text(letter.headers.get(ERROR))
     return _text(letter.headers.get(REASON)).partition(":")[0] if error == REJECTED else error
 

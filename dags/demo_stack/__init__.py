@@ -1,1 +1,1 @@
-"""Kafka and Airflow of the demo on this machine: start, stop and progress."""
+"""Starts, stops and monitors the demo's Kafka and Airflow on this machine."""

@@ -1,4 +1,4 @@
-"""``make down``: ends what ``make up`` started; the data stays. With ``--status`` it only says what runs."""
+"""``make down``: stops the Kafka and Airflow of ``make up``; the data stays. ``--status`` only shows their state."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from wasmline.errors import WasmlineError
 
 
 def main() -> int:
-    """Stop both, or say how they stand: 0 up, 3 down."""
+    """Stop both, or show their state: 0 up, 3 down."""
     parser = argparse.ArgumentParser(prog="down", description=__doc__.partition("\n")[0])
     parser.add_argument("--status", action="store_true", help="stop nothing; exit with 0 if both run, else with 3")
     arguments = parser.parse_args()

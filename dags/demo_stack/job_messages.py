@@ -1,4 +1,4 @@
-"""The last messages of the jobs behind a DAG run's tasks."""
+"""The last messages of the jobs of a DAG run's tasks."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ WAITING = frozenset({"running", "deferred"})
 
 
 class JobMessages:
-    """The last reports of some jobs. ``jobs`` names the job that each task runs; close it."""
+    """The last reports of some jobs. ``jobs`` has the job of each task. Must be closed."""
 
     def __init__(self, kafka: KafkaConfig, jobs: Mapping[str, str]) -> None:
         self._log = JobTopic(kafka)
         self._jobs = dict(jobs)
 
     def of(self, tasks: Sequence[TaskState]) -> dict[str, str]:
-        """Return a line for each task that waits for a job which has reported since the task began."""
+        """Return a line for each task whose job has reported since the task began."""
         news = {}
         for task in tasks:
             if task.state in WAITING and task.task in self._jobs and task.started is not None:

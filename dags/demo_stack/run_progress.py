@@ -1,4 +1,4 @@
-"""The progress of a DAG run: a live table at a terminal, a line for each change elsewhere."""
+"""Shows the progress of a DAG run: a live table at a terminal, a line for each change elsewhere."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class RunProgress:
         self._live = Live(console=console, refresh_per_second=8, transient=True) if console.is_terminal else None
 
     def show(self, tasks: Sequence[TaskState], news: Mapping[str, str] = MappingProxyType({})) -> None:
-        """Show how the tasks stand now; ``news`` is what there is to say of some."""
+        """Show the current state of the tasks; ``news`` has messages of some."""
         ordered = sorted(tasks, key=lambda task: self._order.get(task.task, len(self._order)))
         if self._live is not None:
             self._bar.update(self._bar_task, completed=sum(task.state in DONE for task in tasks), total=len(tasks))

@@ -1,4 +1,4 @@
-"""The demo's Kafka and Airflow, side by side in one folder of the repository."""
+"""The demo's Kafka and Airflow, in one folder of the repository."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FOLDER = Path("build", "demo")
 
 
 def repository() -> Path:
-    """Return the checkout that this process was started in. Raises LocalError elsewhere."""
+    """Return the checkout in which this process was started. Raises LocalError elsewhere."""
     for folder in (Path.cwd(), *Path.cwd().parents):
         if (folder / "dags" / "delivery_pipeline.py").exists() and (folder / MARK).exists():
             return folder
@@ -33,7 +33,7 @@ def repository() -> Path:
 def close_orphans(kafka: KafkaConfig) -> None:
     """Write the last report of every run that has none: no driver outlives the Airflow that started it here.
 
-    A stack that was killed cannot say so itself, and whoever waits for such a run would do so until it counts as lost.
+    A killed stack cannot report that itself, and clients would wait for such a run until it counts as lost.
     """
     from wasmline.control import JobTopic
     from wasmline.jobs import JobState
@@ -50,7 +50,7 @@ def close_orphans(kafka: KafkaConfig) -> None:
 
 
 class Stack:
-    """A Kafka and an Airflow that know each other. Both keep their data in ``folder`` between two starts.
+    """A Kafka and an Airflow that are connected. Both keep their data in ``folder`` between two starts.
 
     With ``watch_dags`` Airflow reads DAG files again when they change, and lists them for its forms. ``connections``
     are Airflow's, besides those to this Kafka and to a Spark of this machine.
@@ -74,11 +74,11 @@ class Stack:
         )
 
     def running(self) -> bool:
-        """Say whether any of the two runs."""
+        """Return whether any of the two runs."""
         return bool(self.kafka.running()) or self.airflow.running()
 
     def start(self, *, detached: bool = False, tell: Callable[[str], None] = log.info) -> None:
-        """Start both, at the same time as far as they do not need each other; if one fails, stop the other."""
+        """Start both, concurrently as far as they are independent; if one fails, stop the other."""
         find_java()
         with ExitStack() as undo, ThreadPoolExecutor(1) as pool:
             preparing = pool.submit(self.airflow.prepare)
@@ -103,7 +103,7 @@ class Stack:
             undo.pop_all()
 
     def stop(self) -> None:
-        """Stop both, Airflow first: its tasks and drivers speak to Kafka."""
+        """Stop both, Airflow first: its tasks and drivers use Kafka."""
         try:
             self.airflow.stop()
         finally:

@@ -1,4 +1,4 @@
-"""``make up``: the demo's Kafka and Airflow, with all that past runs left, until ``make down``."""
+"""``make up``: runs the demo's Kafka and Airflow, with the data of past runs, until ``make down``."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from wasmline.errors import WasmlineError
 
 
 def up(stack: Stack, console: Console) -> None:
-    """Start what does not run, and say where it is."""
+    """Start the services that do not run, and print their addresses."""
     if stack.kafka.running() and stack.airflow.running():
         console.print("both are up already")
     else:
-        stack.stop()  # half a pair is of no use: each has the other's address
+        stack.stop()  # one alone is unusable: each has the other's address
         with console.status("starting"):
             stack.start(detached=True)
     console.print(f"Airflow  {stack.airflow.url}  (no login; open to this machine only)", highlight=False)

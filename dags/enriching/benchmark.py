@@ -1,4 +1,4 @@
-"""The same topic, once through a plain consumer for each partition and once through mode parallel."""
+"""Compares a plain consumer for each partition with mode parallel on the same topic."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from wasmline.kafka import KafkaConfig, Topics, produce_all, read_range
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerComparison:
-    """Where it happens: three topics of one number of partitions, and what runs mode parallel to the topic's end."""
+    """The comparison: three topics with equal numbers of partitions, and a function that runs mode parallel."""
 
     kafka: KafkaConfig
     service: SlowService
@@ -29,10 +29,10 @@ class ConsumerComparison:
     run_parallel: Callable[[], None]
 
     def compare(self, records: int, tell: Callable[[str], object]) -> Comparison:
-        """Write orders, have them consumed in both ways, and return what came of it.
+        """Write orders, consume them in both ways, and return the comparison.
 
-        Raises VerificationFailed where an output is missing, double or out of order, or where two calls for one
-        customer met.
+        Raises VerificationFailed if an output is missing, duplicate or out of order, or if two calls for one customer
+        overlapped.
         """
         cluster = Topics(self.kafka)
         for name in (self.topic, self.enriched, self.dead_letters):
@@ -76,7 +76,7 @@ def _ranges(cluster: Topics, topic: str, begins: dict[str, dict[int, int]]) -> d
 def _check(
     wanted: Iterable[int], written: list[dict[str, Any]], letters: list[dict[str, Any]], book: CallStats
 ) -> None:
-    """Raise VerificationFailed unless each order came out once, in order by customer, and as it was to."""
+    """Raise VerificationFailed unless each order has one correct output, in order by customer."""
     faults = []
     found = Counter(each["order"] for each in (*written, *letters))
     if missing := [each for each in wanted if each not in found]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contender:
-    """What the service saw of one way to consume: calls, per second from the first to the last, and at once at most."""
+    """The service's calls by one kind of consumer: total, per second from first to last, and maximum at once."""
 
     calls: int
     rate: float
@@ -16,10 +16,10 @@ class Contender:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Two ways to consume ``records`` over ``partitions``, of which each takes a call of ``delay_ms``.
+    """Two ways to consume ``records`` over ``partitions``, each with a call of ``delay_ms``.
 
-    ``enriched`` records and ``dead_letters`` are the outputs of mode parallel, each input's once and a customer's in
-    order.
+    ``enriched`` records and ``dead_letters`` are the outputs of mode parallel: one for each input, in order for each
+    customer.
     """
 
     records: int
@@ -32,5 +32,5 @@ class Comparison:
 
     @property
     def factor(self) -> float:
-        """How many times as fast mode parallel was."""
+        """The speed-up of mode parallel."""
         return self.parallel.rate / self.plain.rate if self.plain.rate else 0.0

@@ -1,4 +1,4 @@
-"""Made-up orders: many customers, a few of whom no service knows."""
+"""Synthetic orders of many customers, a few of them unknown to the service."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ CUSTOMERS = 300
 UNKNOWN = "nobody"
 
 UNKNOWN_EVERY = 500
-"""One order of so many is of a customer that is not known."""
+"""One of this many orders has an unknown customer."""
 
 
 def orders(first: int, count: int) -> Iterator[Record]:
-    """Yield so many orders, numbered from ``first``; the key is the customer, whose orders stay in order."""
+    """Yield ``count`` orders, numbered from ``first``; the key is the customer, whose orders stay in order."""
     for number in range(first, first + count):
         known = (number - first) % UNKNOWN_EVERY != UNKNOWN_EVERY - 1
         customer = f"c{number % CUSTOMERS}" if known else UNKNOWN

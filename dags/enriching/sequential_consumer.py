@@ -1,4 +1,4 @@
-"""The usual consumer: one for each partition, which polls, calls and commits."""
+"""A sequential consumer: one for each partition, which polls, calls and commits."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from wasmline.kafka import KafkaConfig
 
 POLL_TIMEOUT_S = 30.0
-"""Seconds to wait for a record that must be there."""
+"""Seconds to wait for an expected record."""
 
 
 def consume(config: KafkaConfig, topic: str, ranges: Mapping[int, tuple[int, int]], url: str) -> None:
-    """Ask about the customer of each record of ``{partition: (from, to)}``; the partitions are read side by side."""
+    """Request the customer of each record of ``{partition: (from, to)}``; the partitions are read concurrently."""
     with ThreadPoolExecutor(len(ranges)) as threads:
         reading = [threads.submit(_consume, config, topic, each, *bounds, url) for each, bounds in ranges.items()]
         for thread in reading:

@@ -1,4 +1,4 @@
-"""A slow HTTP service that keeps books: who was asked about, when, and whether two calls met."""
+"""A slow HTTP service with statistics of its calls: rate, concurrency, and overlapping calls for a customer."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from wasmline.local.ports import HOST
 
 @dataclass(slots=True)
 class CallStats:
-    """The calls of one visitor. Moments are seconds of a steady clock.
+    """The calls of one client. Times are seconds of a monotonic clock.
 
-    ``met`` counts calls for a customer of whom another call was under way: their orders were not in order.
+    ``met`` counts calls for a customer during another call for the same one: their orders were not in order.
     """
 
     calls: int = 0
@@ -34,23 +34,23 @@ class CallStats:
         return self.calls / (self.ended - self.began) if self.ended > self.began else 0.0
 
     def begin(self, customer: str, now: float) -> None:
-        """Note a call."""
+        """Record the start of a call."""
         self.began = self.began or now
         self.met += self._under_way[customer] > 0
         self._under_way[customer] += 1
         self.at_once = max(self.at_once, self._under_way.total())
 
     def end(self, customer: str, now: float) -> None:
-        """Note an answer."""
+        """Record the end of a call."""
         self._under_way[customer] -= 1
         self.calls += 1
         self.ended = now
 
 
 class SlowService:
-    """Answers ``GET /customers/NAME`` after ``delay`` seconds, each call for itself, while it is open.
+    """Responds to ``GET /customers/NAME`` after ``delay`` seconds, independently for each call, while it is open.
 
-    It speaks as much HTTP as its visitors do: requests without a body, on connections that stay.
+    It supports only the HTTP of its clients: requests without a body, on persistent connections.
     """
 
     def __init__(self, delay: float) -> None:
@@ -64,7 +64,7 @@ class SlowService:
         return f"http://{HOST}:{self.port}"
 
     def new_book(self) -> CallStats:
-        """Begin a new book and return it."""
+        """Start new statistics and return them."""
         self.book = CallStats()
         return self.book
 

@@ -1,4 +1,4 @@
-"""Wasmline's engine: build, version, deploy and run WebAssembly transforms on Kafka. It knows none of its callers."""
+"""Wasmline's engine: builds, versions, deploys and runs WebAssembly transforms on Kafka."""
 
 from wasmline import renames
 

@@ -1,7 +1,7 @@
-"""Keeps what can be made again in files that no other user may change.
+"""Caches reproducible content in files that no other user may change.
 
-An entry is one file, written beside and moved into place: readers in other processes see a whole one or none. It begins
-with the SHA-256 of its name and its content, so that what is damaged or was renamed is made again.
+An entry is one file, written to a temporary file and renamed: readers in other processes see a complete entry or none.
+It begins with the SHA-256 of its name and its content, so that damaged or renamed entries are detected and rebuilt.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from pathlib import Path
 from wasmline.private_path import UnsafePath, open_file, open_folder
 
 MAX_ENTRY_BYTES = 1 << 30
-"""A larger content is neither kept nor read."""
+"""Larger content is neither stored nor read."""
 
 MAX_FOLDER_BYTES = 4 << 30
-"""Beyond it, the least recently used entries are dropped, when one is added."""
+"""Above it, adding an entry evicts the least recently used ones."""
 
 MAX_UNUSED_S = 30 * 86_400
-"""An entry that no process used for so long is dropped."""
+"""Seconds without use after which an entry is evicted."""
 
 MAX_PARTIAL_AGE_S = 3_600
-"""A partial file that was not written to for so long is of a writer that was killed."""
+"""Seconds without a write after which a partial file counts as left by a killed writer."""
 
 TOUCH_INTERVAL_S = 86_400
-"""Use is noted once in so long, in the entry's modification time."""
+"""Seconds between two updates of an entry's modification time, which records its use."""
 
 MIN_FREE_BYTES = 128 << 20
-"""A compiler's standard library takes half of it."""
+"""Minimum free disk space: twice the size of a compiler's standard library."""
 
 _VARIABLE = "WASMLINE_CACHE"
 _DEFAULT = "~/.cache/wasmline"
@@ -49,14 +49,14 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 
 _log = logging.getLogger(__name__)
 _warned: set[object] = set()
-"""The causes of the warnings that this process gave: a path, an ``errno`` or a value of the variable."""
+"""Causes of the warnings already logged by this process: a path, an ``errno`` or a value of the variable."""
 
 
 def cache_root() -> Path | None:
-    """Return the folder for everything that can be made again: ``$WASMLINE_CACHE``, else ``~/.cache/wasmline``.
+    """Return the folder for all reproducible content: ``$WASMLINE_CACHE``, else ``~/.cache/wasmline``.
 
-    A relative path is not used: it would lead into whatever folder is the current one, such as a downloaded project.
-    None where no home folder is known either.
+    A relative path is not used: it would depend on the current folder, such as a downloaded project. None if there is
+    no home folder either.
     """
     configured = os.environ.get(_VARIABLE, "")
     if path := _absolute(configured):
@@ -76,9 +76,9 @@ def _absolute(path: str) -> Path | None:
 
 
 def compiler_cache_folder(path: Path, *, fallback: Path) -> Path:
-    """Return the absolute ``path`` for what a program keeps, or ``fallback`` where that folder cannot be used.
+    """Return the absolute ``path`` of a program's cache, or ``fallback`` if that folder cannot be used.
 
-    A folder that other users may enter is closed to them, once nothing of theirs is found in it.
+    A folder that other users may enter is closed to them, after a check that it holds nothing of theirs.
     """
     try:
         with open_folder(path, create=True) as folder:
@@ -94,7 +94,7 @@ def compiler_cache_folder(path: Path, *, fallback: Path) -> Path:
 
 
 def _close(path: Path, mode: int) -> None:
-    """Let no other user enter a folder of this mode. Raises UnsafePath where one owns something in it."""
+    """Remove other users' access to a folder of this mode. Raises UnsafePath if one of them owns an entry in it."""
     if not mode & _OTHERS:
         return
     path.chmod(mode & ~_OTHERS)
@@ -107,13 +107,13 @@ def _close(path: Path, mode: int) -> None:
 
 
 class CacheFolder:
-    """Entries by name. A folder that cannot be used, or None, costs time, never a failure."""
+    """Entries by name. An unusable folder, or None, costs time, but never fails."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
 
     def get(self, name: str) -> bytes | None:
-        """Return what was kept under a name, or None."""
+        """Return the entry of a name, or None."""
         if self._path is None:
             return None
         path = self._path / name
@@ -127,7 +127,7 @@ class CacheFolder:
             return None
 
     def put(self, name: str, content: bytes) -> None:
-        """Keep an entry, and drop old ones."""
+        """Store an entry, and evict old ones."""
         if self._path is None or len(content) > MAX_ENTRY_BYTES:
             return
         try:
@@ -143,22 +143,22 @@ def _entry(folder: int, path: Path) -> bytes | None:
         with open_file(folder, path) as file:
             return _content(file, path)
     except UnsafePath as error:
-        _log.warning("%s: it is made again", error)
+        _log.warning("%s: it is rebuilt", error)
         return None
 
 
 def _content(file: int, path: Path) -> bytes | None:
     status = os.fstat(file)
     if status.st_size > _DIGEST_BYTES + MAX_ENTRY_BYTES:
-        _log.warning("%s is larger than any entry: it is made again", path)
+        _log.warning("%s is larger than any entry: it is rebuilt", path)
         return None
     with os.fdopen(file, "rb", closefd=False) as stream:
         digest, content = stream.read(_DIGEST_BYTES), stream.read()
     if digest != _digest(path.name, content):
-        _log.warning("%s is damaged: it is made again", path)
+        _log.warning("%s is damaged: it is rebuilt", path)
         return None
     if abs(time.time() - status.st_mtime) > TOUCH_INTERVAL_S:
-        with suppress(OSError):  # root's, or on a disk that is only read
+        with suppress(OSError):  # owned by root, or on a read-only disk
             os.utime(file)
     return content
 
@@ -168,7 +168,7 @@ def _write(folder: int, name: str, content: bytes) -> None:
     file = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
     try:
         with os.fdopen(file, "wb") as stream:
-            os.fchmod(file, 0o600)  # whatever the umask took from it
+            os.fchmod(file, 0o600)  # regardless of the umask
             stream.write(_digest(name, content))
             stream.write(content)
         os.replace(partial, name, src_dir_fd=folder, dst_dir_fd=folder)
@@ -208,12 +208,12 @@ def _entries(folder: int) -> Iterator[tuple[float, int, str]]:
 
 
 def _warn(path: Path, error: OSError) -> None:
-    """Log why a folder is not used and what changes that, once for each cause, whichever folders it concerns."""
+    """Log why a folder is not used and the remedy, once for each cause, whichever folders it concerns."""
     cause: object = error.errno
     remedy = f"Choose another ${_VARIABLE}"
     if isinstance(error, UnsafePath):
         cause = error.path
-        # What lies above the cache may be another user's home.
+        # A folder above the cache may be another user's home.
         own = error.path == path.parent or error.path.is_relative_to(path)
         delete = f"Delete it or choose another ${_VARIABLE}" if own else remedy
         remedy = f"Run: {error.remedy}" if error.remedy else delete

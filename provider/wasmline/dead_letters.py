@@ -1,8 +1,8 @@
-"""The one form of a dead letter: the record as it came, with headers that say why it is here and where it came from.
+"""Dead letters: the unchanged record, with headers for the reason and the origin.
 
-A guest that rejects a record writes it to its dead-letter topic with ``wasmline.reason`` and nothing else of ours, so
-that the same module does the same inside a Redpanda broker. The host adds the rest, for its own dead letters (traps,
-time-outs) and for the guest's.
+A guest that rejects a record writes it to its dead-letter topic with only ``wasmline.reason`` of these headers, so that
+the module does the same inside a Redpanda broker. The host adds the others, for its own dead letters (traps, time-outs)
+and for rejections.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ REASON = "wasmline.reason"
 """One printable line, written by the guest or by the host."""
 
 ERROR = "wasmline.error"
-"""The class of the failure: a TransformError of the error tree, or ``Rejected`` where the guest itself decided."""
+"""The class of the failure: a TransformError of the error tree, or ``Rejected`` for a rejection by the guest."""
 
 MODULE = "wasmline.module"
 """The module's digest, ``sha256:…``."""
@@ -25,19 +25,19 @@ TRANSFORM = "wasmline.transform"
 """``name@version`` of the transform."""
 
 TRUNCATED = "wasmline.truncated"
-"""The bytes of the record, where its topic took no letter of that size: value and headers are left out."""
+"""The size of the record, if the dead letter exceeded its topic's limit: value and headers are omitted."""
 
 SOURCE_TOPIC = "wasmline.source.topic"
 SOURCE_PARTITION = "wasmline.source.partition"
 SOURCE_OFFSET = "wasmline.source.offset"
 
 OURS = frozenset((REASON, ERROR, MODULE, TRANSFORM, SOURCE_TOPIC, SOURCE_PARTITION, SOURCE_OFFSET))
-"""What a letter says of itself; its other headers are the record's."""
+"""Headers of a dead letter; its other headers are the record's."""
 
 REJECTED = "Rejected"
 
 MAX_REASON_BYTES = 1_024
-"""Bytes of a reason; a longer one is cut, and ends in ``…``."""
+"""Maximum bytes of a reason; a longer one is truncated, and ends in ``…``."""
 
 MAX_REASONS = 50
 MAX_LABEL = 80
@@ -47,12 +47,12 @@ Header = tuple[str, bytes | None]
 
 
 def provenance(*, transform: str, digest: str, source: TopicPartition, offset: int) -> list[Header]:
-    """Return the headers that name the input record and the module which met it."""
+    """Return the headers that name the input record and the module that processed it."""
     return [*origin(transform=transform, digest=digest), *coordinates(source, offset)]
 
 
 def origin(*, transform: str, digest: str) -> list[Header]:
-    """Return the headers that name the module which met a record."""
+    """Return the headers that name the module that processed a record."""
     return [(TRANSFORM, transform.encode()), (MODULE, digest.encode())]
 
 
@@ -66,17 +66,17 @@ def coordinates(source: TopicPartition, offset: int) -> list[Header]:
 
 
 def failure(*, error: str, reason: str) -> list[Header]:
-    """Return the headers that say why the host gave a record up, for any texts."""
+    """Return the headers with the reason why the host dead-lettered a record, for any texts."""
     return [(ERROR, _cut(error)), (REASON, _cut(reason))]
 
 
 def truncation(size: int) -> list[Header]:
-    """Return the header of a letter that is cut, of a record of ``size`` bytes."""
+    """Return the header of a truncated dead letter, of a record of ``size`` bytes."""
     return [(TRUNCATED, str(size).encode())]
 
 
 def reason_of(error: BaseException) -> str:
-    """Return the text of an error as it can be logged and written, whatever is in it."""
+    """Return the text of an error in a form that can be logged and written, whatever it contains."""
     try:
         text = str(error)
     except Exception as fault:
@@ -85,7 +85,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def rejection(headers: Iterable[Header]) -> list[Header]:
-    """Return the headers of a letter that a guest wrote, with its reason as one printable line, and its class."""
+    """Return the headers of a rejection, with its reason as one printable line, and its class."""
     return [*((name, _line(value) if name == REASON else value) for name, value in headers), (ERROR, REJECTED.encode())]
 
 
@@ -94,16 +94,16 @@ def _line(reason: bytes | None) -> bytes | None:
 
 
 def label(error: str, reason: str, known: Collection[str] = ()) -> str:
-    """Return what a letter is counted under: its error and, where a guest decided, the category of its reason.
+    """Return the label under which a dead letter is counted: its error and, for a rejection, the reason's category.
 
-    That is the part before the first colon. What would be one label too many beside the ``known`` ones is ``other``.
+    That is the part before the first colon. A label that would exceed the limit beside the ``known`` ones is ``other``.
     """
     text = f"{error}: {one_line(reason.partition(':')[0][:MAX_LABEL])}" if error == REJECTED else error
     return text if text in known or len(known) < MAX_REASONS else OTHER
 
 
 def _cut(text: str) -> bytes:
-    """Return a text as one printable line in UTF-8, of MAX_REASON_BYTES at most; a longer one ends in ``…``."""
+    """Return a text as one printable line in UTF-8, of at most MAX_REASON_BYTES; a longer one ends in ``…``."""
     start = text[: 4 * MAX_REASON_BYTES]
     line = one_line(start).encode()
     if len(start) == len(text) and len(line) <= MAX_REASON_BYTES:

@@ -1,4 +1,4 @@
-"""Versioned JSON documents: what orchestrators, jobs and topics exchange are frozen dataclasses, decoded strictly."""
+"""Versioned JSON documents of orchestrators, jobs and topics: frozen dataclasses, decoded strictly."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def encode(document: Any) -> bytes:
 
 
 def decode(kind: type[T], data: bytes | str) -> T:
-    """Return the ``kind`` that ``data`` holds.
+    """Return the ``kind`` encoded in ``data``.
 
     Fields that a newer minor release added are ignored; a missing or mistyped field, another ``spec_version`` and
     bytes that are not JSON raise UnsupportedSpecVersion with the path to it.

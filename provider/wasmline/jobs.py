@@ -21,7 +21,7 @@ INTERVAL = re.compile(r"\d+ *(milliseconds?|seconds?|minutes?|hours?)")
 
 
 class JobState(StrEnum):
-    """Where a run of a job stands. The last three are final."""
+    """The state of a run of a job. The last three are final."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -36,10 +36,10 @@ class JobState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionSpec:
-    """A Python handler of records: ``function`` is ``module:name``, sync or async, importable where Spark's tasks run.
+    """A Python handler of records: ``function`` is ``module:name``, sync or async, importable in Spark's tasks.
 
-    It reads ``topic``; records that it fails on ``max_attempts`` times (None: for ever) go to ``dead_letter_topic``.
-    With ``batch_size`` it is given lists of records.
+    It reads ``topic``; records that fail ``max_attempts`` times (None: unlimited) go to ``dead_letter_topic``.
+    With ``batch_size`` it receives lists of records.
     """
 
     function: str
@@ -51,9 +51,9 @@ class FunctionSpec:
 
     def __post_init__(self) -> None:
         if not FUNCTION.fullmatch(self.function):
-            raise InvalidJob(f"{self.function!r} names no function: write module:function")
+            raise InvalidJob(f"{self.function!r} is not a function: write module:function")
         if not self.topic:
-            raise InvalidJob(f"{self.function} reads no topic: name one")
+            raise InvalidJob(f"{self.function} has no topic: set topic")
         _at_least(1, batch_size=self.batch_size, max_attempts=self.max_attempts)
         _at_least(0, retry_delay_ms=self.retry_delay_ms)
 
@@ -62,21 +62,19 @@ class FunctionSpec:
 class StreamSpec:
     """Run one deployment, or in parallel mode a function, over its input topic.
 
-    mode: ``microbatch`` is one Spark task for each partition and batch; ``parallel`` holds the partitions for a lease,
-        and works on many keys of each at once.
-    trigger_interval: the pause between two batches; leases follow each other at once. None means: until caught up, then
-        end.
+    mode: ``microbatch`` is one Spark task for each partition and batch; ``parallel`` leases the partitions to tasks,
+        which process many keys of each at once.
+    trigger_interval: the pause between two batches; leases follow each other at once. None: end when caught up.
     delivery: ``exactly_once`` writes outputs and progress in transactions.
-    starting_offsets: where the first run of a job begins; those that follow go on where the last one ended.
-    fail_on_data_loss: end with OffsetOutOfRange where retention removed records before they were read. False: go on
+    starting_offsets: where the first run of a job begins; later runs continue where the last one ended.
+    fail_on_data_loss: end with OffsetOutOfRange if retention removed records before they were read. False: continue
         without them, and count them as ``lost_offsets``.
-    fail_on_moved_progress: end with ProgressLost where the group's progress is not what the last run left. False: go on
-        where the group is, as somebody has set it.
-    shards: microbatch only: spread each batch over so many tasks, by key.
+    fail_on_moved_progress: end with ProgressLost if the group's progress differs from what the last run left. False:
+        continue at the group's progress, for example after a manual reset.
+    shards: microbatch only: the number of tasks over which each batch is spread, by key.
     ordering, max_concurrency, commit_interval_ms: parallel only, for each task: see ConsumerOptions.
-    lease_seconds: parallel only: how long Spark leaves the partitions to the tasks that hold them. A new generation and
-        a stop end a lease at once.
-    tasks: parallel only: how many tasks share the partitions; None: one for each slot, as far as there are partitions.
+    lease_seconds: parallel only: the duration of a lease. A new generation and a stop end a lease at once.
+    tasks: parallel only: how many tasks share the partitions; None: one for each slot, at most one for each partition.
     """
 
     transform: str = ""
@@ -97,36 +95,34 @@ class StreamSpec:
 
     def __post_init__(self) -> None:
         if bool(self.transform) == (self.function is not None):
-            raise InvalidJob("a stream runs a transform or a function: name one of them")
+            raise InvalidJob("a stream needs exactly one of transform and function")
         if self.function is not None and self.mode != "parallel":
             raise InvalidJob(f"mode {self.mode} runs transforms: {self.function.function} needs mode parallel")
         if self.shards is not None and self.mode != "microbatch":
-            raise InvalidJob(
-                "shards spread a micro-batch: in parallel mode, max_concurrency says how much runs at once"
-            )
+            raise InvalidJob("shards apply to mode microbatch: in mode parallel, set max_concurrency")
         _at_least(1, max_offsets_per_trigger=self.max_offsets_per_trigger, shards=self.shards, tasks=self.tasks)
         _at_least(1, max_concurrency=self.max_concurrency, commit_interval_ms=self.commit_interval_ms)
         _at_least(1, lease_seconds=self.lease_seconds)
         if self.trigger_interval is not None and not INTERVAL.fullmatch(self.trigger_interval):
-            raise InvalidJob(f"trigger_interval {self.trigger_interval!r} is no interval such as '5 seconds'")
+            raise InvalidJob(f"trigger_interval {self.trigger_interval!r} is not an interval such as '5 seconds'")
 
 
 def _at_least(least: int, **values: float | None) -> None:
     for name, value in values.items():
         if value is not None and not value >= least:  # nor is NaN
-            raise InvalidJob(f"{name} is {value}, and {least} is the least")
+            raise InvalidJob(f"{name} must be at least {least}, got {value}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainSpec:
     """Train ``model`` on the JSON records of ``topic`` and keep it as a version in the registry at ``models``.
 
-    ``fields`` are the JSON object's members to read and their types; ``features`` those the model sees, ``target`` what
-    it predicts, ``identity`` what tells one record from another: of records with the same identity the first counts,
-    and whether a record is held out depends on its identity and ``seed`` alone. A text feature needs its values in
-    ``categories``, in the order of the model's columns. ``where`` is a SQL condition over the fields that usable
-    records meet. The records are those since ``since_ms`` (Unix time) up to now, or exactly ``offsets``:
-    ``{partition: (from, to)}``, half open. ``modules`` are the digests of the modules that wrote them, for the record.
+    ``fields`` are the JSON object's members to read and their types; ``features`` the inputs of the model, ``target``
+    its prediction, ``identity`` the key of a record: of records with the same identity the first counts, and only its
+    identity and ``seed`` decide whether a record is held out. A text feature needs its values in ``categories``, in the
+    order of the model's columns. ``where`` is a SQL condition over the fields that selects usable records. The records
+    are those since ``since_ms`` (Unix time) up to now, or exactly ``offsets``: ``{partition: (from, to)}``, half open.
+    ``modules`` are the digests of the modules that wrote them, for documentation.
 
     A challenger is promoted if its RMSE is at most ``(1 - margin)`` times the champion's.
     """
@@ -164,8 +160,8 @@ class TrainSpec:
                 "categories",
                 f"must list the values of {name} if and only if it is a string",
             )
-        _require(0 < self.holdout_share < 1, "holdout_share", f"is {self.holdout_share}, not between 0 and 1")
-        _require(self.margin < 1, "margin", f"is {self.margin}, not below 1")
+        _require(0 < self.holdout_share < 1, "holdout_share", f"must be between 0 and 1, got {self.holdout_share}")
+        _require(self.margin < 1, "margin", f"must be below 1, got {self.margin}")
         _require(min(self.trees, self.depth, self.min_rows) > 0, "trees, depth, min_rows", "must be positive")
         _require(self.learning_rate > 0, "learning_rate", "must be positive")
 
@@ -179,9 +175,9 @@ def _require(met: bool, name: str, fault: str) -> None:
 class JobSpec:
     """One run of one job.
 
-    ``job`` is the identity that a checkpoint and a consumer group belong to, ``run`` is unique per submission, and
-    ``storage`` the folder or object-store URL that checkpoints live under. At ``metrics_port`` of its machine the
-    driver of a stream serves Prometheus; 0 is any free port, which its output names, and None is no metrics.
+    ``job`` is the identity of checkpoints and of the consumer group, ``run`` is unique per submission, and ``storage``
+    the folder or object-store URL of checkpoints. At ``metrics_port`` of its machine the driver of a stream serves
+    Prometheus metrics; 0 is any free port, named in its output, and None is no metrics.
     """
 
     job: str
@@ -194,25 +190,25 @@ class JobSpec:
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.job):
-            raise InvalidJob(f"{self.job!r} cannot name a job: letters, digits, '.', '_' and '-', up to 128")
+            raise InvalidJob(f"{self.job!r} is not a job name: use up to 128 letters, digits, '.', '_' and '-'")
         if self.metrics_port is not None and not 0 <= self.metrics_port <= 65535:
-            raise InvalidJob(f"metrics_port is {self.metrics_port}, which is no port: 0 to 65535")
+            raise InvalidJob(f"metrics_port must be from 0 to 65535, got {self.metrics_port}")
 
     @property
     def group(self) -> str:
-        """The consumer group that keeps how far the job came. It is the job's alone."""
+        """The consumer group with the job's progress. It belongs to the job alone."""
         return f"wasmline.{self.job}"
 
     @property
     def transactional_id(self) -> str:
-        """What the transactional ids of the job's tasks begin with: one for each virtual shard of the input follows."""
+        """Prefix of the transactional ids of the job's tasks, one for each virtual shard of the input."""
         return f"wasmline.stream.{self.job}"
 
 
 def stream_of(job: JobSpec) -> StreamSpec:
-    """Return the stream that a job is. Raises InvalidJob."""
+    """Return the stream of a job. Raises InvalidJob if it is not a stream."""
     if job.stream is None:
-        raise InvalidJob(f"job {job.job} is no stream")
+        raise InvalidJob(f"job {job.job} is not a stream")
     return job.stream
 
 
@@ -220,8 +216,7 @@ def stream_of(job: JobSpec) -> StreamSpec:
 class BatchReport:
     """One micro-batch: ``offsets`` are half-open ranges per partition, ``duration_ms`` Spark's own breakdown.
 
-    Of a batch exactly once that failed, it is what its tasks did all the same; the rest is another batch, of a later
-    run.
+    For a failed exactly-once batch, it has what its tasks committed; the rest is another batch of a later run.
     """
 
     batch_id: int
@@ -236,7 +231,7 @@ class BatchReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamTotals:
-    """What a streaming run did so far. ``batches`` are the last ones, oldest first; the counts cover all."""
+    """Totals of a streaming run so far. ``batches`` are the last ones, oldest first; the counts cover all."""
 
     transform: str
     digest: str
@@ -251,7 +246,7 @@ class StreamTotals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobReport:
-    """How a run of a job stands or ended. ``result`` is the kind's own: a stream's totals, or what a training made."""
+    """The state of a run of a job. ``result``: a stream's totals, or the result of a training."""
 
     job: str
     run: str
@@ -273,7 +268,7 @@ class JobReport:
         error: str | None = None,
         result: dict[str, Any] | None = None,
     ) -> JobReport:
-        """Return a report as of this moment."""
+        """Return a report with the current time."""
         return cls(
             job=job, run=run, state=state, updated_ms=now_ms(), message=message, error=error, result=result or {}
         )

@@ -1,4 +1,4 @@
-"""The status of each partition that a driver reads, as kept in the status topic."""
+"""Statuses of a job's partitions, as stored in the status topic."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ class PartitionStatus:
     """One input partition of one job.
 
     ``offset`` is the next offset to read, ``lag`` the records behind the topic's end, ``rate`` records per second of
-    the last batch, ``since_offset`` where the running generation began. The counts are those of this run.
-    ``hangs`` is how often it was held up by transactions whose markers a broker had lost, and which were ended.
-    ``in_flight`` records are handed to handlers now, ``retries`` were tries again, and ``stuck_keys`` are keys whose
-    first record waits for its next try or has been in its handler for long. ``lost_offsets`` are those that the log had
-    no longer when they were to be read; transaction markers may be among them. In parallel mode ``lease`` is what the
-    status is from, and ``committed`` the offset that it left committed; None while it is at work, or if it was killed.
+    the last batch, ``since_offset`` the first offset of the running generation. The counts are those of this run.
+    ``hangs`` is how often it was delayed by transactions whose markers a broker had lost, and which were ended.
+    ``in_flight`` records are in handlers now, ``retries`` counts further attempts, and ``stuck_keys`` are keys whose
+    first record waits for its next attempt or has been in its handler for long. ``lost_offsets`` are offsets that the
+    log no longer had when they were to be read; transaction markers may be among them. In parallel mode ``lease`` is
+    the source of the status, and ``committed`` the offset that it left committed; None while it runs, or if it was
+    killed.
     """
 
     job: str

@@ -1,4 +1,4 @@
-"""Text that others chose, fit for a terminal, a log and a header: its control characters become visible escapes."""
+"""Escapes control characters of untrusted text for terminals, logs and headers."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ CONTROLS = re.compile(
     "\U000e0000-\U000e007f"  # tags
     "]"
 )
-"""What a terminal may obey, or what makes a text look like another one.
+"""Characters that control a terminal, or disguise a text as another one.
 
-Of Unicode's category Cf all but two kinds: joiners (U+200C, U+200D), as emoji, Persian and the scripts of India are
-written with them; and the signs of Arabic, Syriac and Kaithi that span a number, which are visible.
+Unicode's category Cf except two kinds: joiners (U+200C, U+200D), used in emoji, Persian and the scripts of India; and
+the signs of Arabic, Syriac and Kaithi that span a number, which are visible.
 """
 
 _KEPT = ("\n", "\t")
 _MAX_LETTERS = 1_000
 _END_LETTERS = 300
-"""Of a line that is cut: its end says what to do."""
+"""Letters kept at the end of a truncated line: the end says what to do."""
 
 
 def printable(text: str, *, lines: bool = False) -> str:
     """Return a text with an escape of JSON's, such as ``\\u001b``, in place of each control character.
 
-    With ``lines``, line feeds and tabs stay as they are. A text of printable characters alone is returned unchanged.
+    With ``lines``, line feeds and tabs are kept. A text of only printable characters is returned unchanged.
     """
     return CONTROLS.sub(lambda found: found[0] if lines and found[0] in _KEPT else _escape(found[0]), text)
 
 
 def one_line(text: str) -> str:
-    """Return a text for a sentence: printable, with one space for each run of white space, line breaks included."""
+    """Return a text as one line: printable, with one space for each run of white space, including line breaks."""
     return printable(" ".join(text.split()))
 
 
 def bounded_line(problem: object) -> str:
-    """Return what others wrote, or what is wrong with it, as one printable line: of a long one, both ends."""
+    """Return an untrusted text or error as one printable line: of a long one, both ends."""
     text = str(problem)
     if len(text) > _MAX_LETTERS:
         text = f"{text[: _MAX_LETTERS - _END_LETTERS]} ... {text[-_END_LETTERS:]}"

@@ -1,10 +1,10 @@
 """Opens folders and files that no other user may change.
 
-The rule is that of OpenSSH's StrictModes: every folder and link on the way belongs to this user or to root, and no
-other user may write to a folder. Only a sticky one such as ``/tmp`` may be passed through, because what this user or
-root owns in it can be neither renamed nor replaced by others. Each folder is opened relative to the one before, so that
-what was checked is what is used. POSIX access lists show in a file's mode, as its group's; those of NFSv4, SMB and
-macOS do not, and are not seen.
+The rule is that of OpenSSH's StrictModes: every folder and link on the path belongs to this user or to root, and no
+other user may write to a folder. Only a sticky folder such as ``/tmp`` is allowed on the path, because others can
+neither rename nor replace entries of this user or root in it. Each folder is opened relative to the previous one, so
+that the checked folder is the one that is used. POSIX access lists are visible in a file's mode, as its group's; those
+of NFSv4, SMB and macOS are not, and are not checked.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class UnsafePath(PermissionError):
-    """Another user may change what is at ``path``. ``remedy`` is the command that ends it; empty where none does."""
+    """Another user may change ``path``. ``remedy`` is the command that prevents it; empty if there is none."""
 
     def __init__(self, problem: str, path: Path, *, remedy: str = "") -> None:
         super().__init__(problem)
@@ -33,11 +33,11 @@ class UnsafePath(PermissionError):
 def open_folder(path: Path, *, create: bool = False) -> Iterator[int]:
     """Yield a folder's descriptor, for ``dir_fd``; with ``create``, missing folders are made with mode 0700.
 
-    Raises UnsafePath where another user owns the folder, or one above it, or may write to it; OSError where it cannot
-    be opened.
+    Raises UnsafePath if another user owns the folder, or one above it, or may write to it; OSError if it cannot be
+    opened.
     """
     if os.open not in os.supports_dir_fd:
-        raise OSError("this system does not say which users may write to a folder")
+        raise OSError("this system does not report which users may write to a folder")
     with ExitStack() as opened:
         folder = _opened(opened, path.absolute(), create, _MAX_LINKS)
         _check(os.fstat(folder), path)
@@ -48,7 +48,7 @@ def open_folder(path: Path, *, create: bool = False) -> Iterator[int]:
 def open_file(folder: int, path: Path) -> Iterator[int]:
     """Yield the descriptor, for reading, of the regular file at ``path``, in an open ``folder``.
 
-    Raises what ``open_folder`` raises.
+    Raises the errors of ``open_folder``.
     """
     file = os.open(path.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     try:
@@ -77,14 +77,14 @@ def _opened(opened: ExitStack, path: Path, create: bool, links: int) -> int:
 
 
 def _target(parent: int, path: Path, create: bool) -> str | None:
-    """Return where a link leads, or None for a folder, which is made where nothing is."""
+    """Return the target of a link, or None for a folder, which is created if it does not exist."""
     try:
         status = os.stat(path.name, dir_fd=parent, follow_symlinks=False)
     except FileNotFoundError:
         if create:
-            with suppress(FileExistsError):  # made by another process in between
+            with suppress(FileExistsError):  # created by another process meanwhile
                 os.mkdir(path.name, 0o700, dir_fd=parent)
-                os.chmod(path.name, 0o700, dir_fd=parent)  # whatever the umask took from it
+                os.chmod(path.name, 0o700, dir_fd=parent)  # regardless of the umask
         return None
     if not stat.S_ISLNK(status.st_mode):
         return None

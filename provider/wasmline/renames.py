@@ -135,7 +135,7 @@ MODULES = {
     "wasmline_provider.local.keeper": "wasmline_provider.local.service_group",
     "wasmline_provider.local.rest": "wasmline_provider.local.api_client",
 }
-"""The module path of today by the earlier one."""
+"""The current module path by the earlier one."""
 
 NAMES: Mapping[str, Mapping[str, str]] = {
     "wasmline.build": {"bless": "accept_samples"},
@@ -298,11 +298,11 @@ NAMES: Mapping[str, Mapping[str, str]] = {
     },
     "wasmline_provider.local.keeper": {"Keeper": "ServiceGroup"},
 }
-"""By the earlier module path: the name of today by the earlier one, ``module:name`` where it is in another module."""
+"""By earlier module path: the current name by the earlier one, ``module:name`` if it is in another module."""
 
 
 def renamed(module: str) -> Callable[[str], Any]:
-    """Return the ``__getattr__`` of a module: it finds what the module had under an earlier name."""
+    """Return the ``__getattr__`` of a module: it resolves earlier names."""
 
     def find(name: str) -> Any:
         today = NAMES.get(module, {}).get(name, name)
@@ -316,7 +316,7 @@ def renamed(module: str) -> Callable[[str], Any]:
 
 
 class EarlierModules(MetaPathFinder, Loader):
-    """Finds modules by their earlier paths: each is a module of its own that forwards to the one of today."""
+    """Finds modules by their earlier paths: each is a module of its own that forwards to the current one."""
 
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> ModuleSpec | None:
         return ModuleSpec(fullname, self, is_package=True) if fullname in MODULES else None
@@ -327,5 +327,5 @@ class EarlierModules(MetaPathFinder, Loader):
 
 
 def install() -> None:
-    """Let earlier paths be imported: first, as a folder that only held them may be left, and would be a package."""
+    """Enable imports of earlier paths: first, as a leftover folder of them would be found as a package."""
     sys.meta_path.insert(0, EarlierModules())

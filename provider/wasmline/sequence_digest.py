@@ -1,4 +1,4 @@
-"""Hashes a sequence of byte strings by its elements, so that no other sequence gives the same bytes to the hash."""
+"""Hashes a sequence of byte strings by its elements, so that different sequences give different hash inputs."""
 
 from __future__ import annotations
 

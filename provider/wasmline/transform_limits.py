@@ -1,4 +1,4 @@
-"""Bounds of a transform: the engine applies them, and the registry keeps no module and no declaration beyond them."""
+"""Limits of a transform: the engine applies them, and the registry rejects modules and declarations beyond them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ MIN_MEMORY_BYTES: Final = 65536
 """One page of WebAssembly."""
 
 MAX_MEMORY_BYTES: Final = 2**32
-"""What 32-bit pointers reach."""
+"""The address space of 32-bit pointers."""
 
 MAX_CPU_MS_PER_RECORD: Final = 24 * 3600 * 1000
 MAX_OUTPUT_TOPICS: Final = 8
 MAX_VARIABLES: Final = 128
 MAX_VARIABLE_NAME_BYTES: Final = 128
 MAX_VARIABLE_BYTES: Final = 2048
-"""Of the value of an environment variable."""
+"""Maximum size of the value of an environment variable."""
 
 RESERVED: Final = "REDPANDA_"
-"""How the names of the host's own environment variables begin."""
+"""Prefix of the names of the host's own environment variables."""

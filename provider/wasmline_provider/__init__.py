@@ -1,4 +1,4 @@
-"""Wasmline for Airflow: operators, hooks and triggers over the engine, which knows nothing of Airflow."""
+"""Wasmline for Airflow: operators, hooks and triggers over the engine, which does not depend on Airflow."""
 
 from wasmline import __version__
 

@@ -1,4 +1,4 @@
-"""Metadata that a step attaches to the assets it changed."""
+"""Attaches metadata to the events of changed assets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def record(context: Context, outlets: Iterable[Any], facts: Mapping[str, Any]) -> None:
-    """Attach ``facts`` to the event of each asset among ``outlets``, so that a DAG they trigger knows what changed."""
+    """Attach ``facts`` to the event of each asset among ``outlets``, for the DAGs that they trigger."""
     for outlet in outlets:
         if isinstance(outlet, Asset):
             context["outlet_events"][outlet].extra = dict(facts)

@@ -6,7 +6,7 @@ from typing import Any
 
 
 def get_provider_info() -> dict[str, Any]:
-    """Return the provider's metadata, as ``airflow/provider_info.schema.json`` defines it."""
+    """Return the provider's metadata in the format of ``airflow/provider_info.schema.json``."""
     name = "Wasmline"
     return {
         "package-name": "wasmline",

@@ -1,4 +1,4 @@
-"""Runs of jobs as a task sees them: ordered once, followed, stopped; a task that starts again finds its living run."""
+"""Client of job runs for tasks: orders, monitors and stops a run; a restarted task finds its live run."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
     from wasmline.control import JobOrder, JobTopic
 
 POLL_INTERVAL_S = 1.0
-"""Seconds between two looks at a run."""
+"""Seconds between two polls of a run."""
 
 HEARTBEAT_TIMEOUT_S = 120.0
-"""Seconds without a sign of life after which a run counts as lost. Drivers give one every few seconds."""
+"""Seconds without a heartbeat after which a run counts as lost. Drivers send one every few seconds."""
 
 STOP_TIMEOUT_S = 25.0
-"""Seconds to wait for a stopped run's last report: a little less than Airflow gives the ``on_kill`` of a trigger."""
+"""Seconds to wait for a stopped run's last report: slightly less than Airflow's limit for a trigger's ``on_kill``."""
 
 
 MAX_REASONS = 3
-"""How many reasons of dead letters a line of progress names."""
+"""Maximum reasons of dead letters in a progress line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRun:
-    """What a task must remember to find its run again. ``log`` is the driver's output, where it was started."""
+    """Identifies a run for a restarted task. ``log`` is the driver's output, on the machine that started it."""
 
     job: str
     run: str
@@ -42,17 +42,17 @@ class JobRun:
 
 
 class JobClient:
-    """The orders and reports of jobs on one cluster, for tasks. Not safe to share between threads; close it."""
+    """The orders and reports of jobs on one cluster, for tasks. Not thread-safe. Must be closed."""
 
     def __init__(self, jobs: JobTopic, *, heartbeat: float = HEARTBEAT_TIMEOUT_S) -> None:
         self._jobs = jobs
         self._heartbeat = heartbeat
 
     def submit_or_attach(self, spec: JobSpec, owner: str, log_folder: Path, launch: Callable[[JobRun], Any]) -> JobRun:
-        """Return a living run of ``spec``: the owner's own if there is one, else a new one that ``launch`` starts.
+        """Return a live run of ``spec``: the owner's own if there is one, else a new one that ``launch`` starts.
 
-        ``spec.run`` is chosen here; it begins with ``owner``. A living run of the owner that was told to stop, or was
-        ordered otherwise, is waited for first. Raises JobBusy where somebody else's run of the job lives.
+        ``spec.run`` is chosen here; it begins with ``owner``. A live run of the owner that is stopping, or has another
+        specification, is waited for first. Raises JobBusy if another owner's run of the job is live.
         """
         standing = self._living(spec.job)
         if standing is not None:
@@ -84,7 +84,7 @@ class JobClient:
         return run
 
     def state(self, run: JobRun) -> JobState | Literal["lost"]:
-        """Return how a run stands; one that is not known, or shows no sign of life, is lost."""
+        """Return the state of a run; an unknown one, or one without heartbeats, is lost."""
         report = self._jobs.report(run.job, run.run)
         if report is None or not (report.state.final or self._fresh(report)):
             return "lost"
@@ -100,7 +100,7 @@ class JobClient:
         return report
 
     def stop(self, run: JobRun, *, timeout: float = STOP_TIMEOUT_S) -> JobReport | None:
-        """Ask a run to end at its next safe point and return its last report, None if it did not end in time."""
+        """Request a run to end at its next safe point; return its last report, None if it did not end in time."""
         with suppress(JobNotFound):
             self._jobs.stop(run.job, run.run)
         deadline = time.monotonic() + timeout
@@ -128,7 +128,7 @@ class JobClient:
 
 
 class RunMonitor:
-    """Follows one run to its end, saying how it goes in one line whenever that changes."""
+    """Follows one run to its end, and reports its progress in one line at each change."""
 
     def __init__(
         self,
@@ -149,23 +149,23 @@ class RunMonitor:
         self._told = ""
 
     def poll(self) -> JobReport | None:
-        """Return the run's last report once it has ended, None while it goes on.
+        """Return the run's last report once it has ended, None while it runs.
 
-        Raises JobFailed when there was no sign of life for the heartbeat's time, Fenced when the job was ordered anew.
-        An unreachable broker is no sign of life.
+        Raises JobFailed without a heartbeat for the heartbeat timeout, Fenced if a newer run replaced it. An
+        unreachable broker counts as a missing heartbeat.
         """
         try:
             report = self._jobs.report(self._run.job, self._run.run)
             if report is None or not report.state.final:
                 self._check_order()
         except BrokerUnavailable as error:
-            self._tell(f"no news of job {self._run.job}: {error}")
+            self._tell(f"cannot read the report of job {self._run.job}: {error}")
             report = None
         if report is not None:
             self._tell(format_report(report))
             if report.state.final:
                 return report
-            # A changed time, not a recent one: the driver's clock may be another machine's.
+            # A changed time, not a recent one: the driver may be on another machine with another clock.
             if report.updated_ms != self._seen:
                 self._seen, self._alive = report.updated_ms, self._clock()
         if self._clock() - self._alive > self._heartbeat:
@@ -176,7 +176,7 @@ class RunMonitor:
         current = self._jobs.order(self._run.job).spec.run
         if current != self._run.run:
             raise Fenced(
-                f"job {self._run.job} was ordered anew, as run {current}; run {self._run.run} ends without a result",
+                f"job {self._run.job} was replaced by run {current}; run {self._run.run} ends without a result",
                 job=self._run.job,
             )
 
@@ -187,19 +187,19 @@ class RunMonitor:
 
     def _lost(self) -> JobFailed:
         return JobFailed(
-            f"job {self._run.job} gave no sign of life for {self._heartbeat:.0f} s (run {self._run.run}, last heard: "
-            f"{self._told or 'nothing'}). Its driver's output is in {self._run.log}",
+            f"job {self._run.job} sent no heartbeat for {self._heartbeat:.0f} s (run {self._run.run}, last report: "
+            f"{self._told or 'none'}). Its driver's output is in {self._run.log}",
             report={"job": self._run.job, "run": self._run.run, "state": "lost"},
         )
 
 
 def task_instance_key(*identity: object) -> str:
-    """Return a short name that is the same for every try of the same task instance, and for no other."""
+    """Return a short name that is the same for every try of a task instance, and unique to it."""
     return hashlib.sha256("\0".join(map(str, identity)).encode()).hexdigest()[:12]
 
 
 def format_report(report: JobReport) -> str:
-    """Return one line on how a run stands."""
+    """Return the state of a run as one line."""
     facts = [f"job {report.job} {report.state.value}"]
     totals = report.result
     if "records_in" in totals:

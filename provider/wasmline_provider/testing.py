@@ -1,6 +1,6 @@
 """pytest fixtures for DAGs and operators: ``pytest_plugins = ["wasmline_provider.testing"]`` in the top conftest.py.
 
-It must be loaded before anything imports Airflow: it gives the test run an Airflow of its own, in a temporary folder.
+It must be loaded before any import of Airflow: it gives the test run an Airflow of its own, in a temporary folder.
 
     def test_the_dag_runs(run_dag):
         with DAG("copy", schedule=None) as dag:
@@ -31,14 +31,14 @@ SETTINGS = {
     "AIRFLOW__LOGGING__LOGGING_LEVEL": "WARNING",
 }
 
-# Airflow's own use of its dependencies, where warnings are errors. Each line is "action:start of the message".
+# Warnings of Airflow's own use of its dependencies. Each line is "action:start of the message".
 TOLERATED = (
     "ignore:Using `httpx` with `starlette.testclient` is deprecated",  # the in-process API of dag.test()
 )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Put this run's Airflow in place of the user's."""
+    """Replace the user's Airflow by this run's."""
     for line in TOLERATED:
         config.addinivalue_line("filterwarnings", line)
     for name in [name for name in os.environ if name.startswith("AIRFLOW")]:

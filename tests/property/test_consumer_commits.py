@@ -604,6 +604,7 @@ class Commits(RuleBasedStateMachine):
             offsets = work.offsets
             if not work.uncertain and not offsets.is_held_back and offsets.moment:
                 assert offsets.commit() is None, work.partition
+                assert offsets.base is not None
                 left_out = range(committed[work.partition].offset, offsets.base)  # at most what compaction removed
                 assert not [each for each in self.log(work.partition) if each.offset in left_out], work.partition
 

@@ -1,4 +1,4 @@
-"""From a transform project, a folder with ``transform.yaml`` and sources, to a tested WebAssembly module."""
+"""Builds and tests WebAssembly modules from transform projects: folders with ``transform.yaml`` and sources."""
 
 from wasmline.build.builder import build
 from wasmline.build.project import TransformProject, load_project

@@ -1,4 +1,4 @@
-"""From a project to a module."""
+"""Builds a project to a module."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def build(
 ) -> BuildReport:
     """Write the project's module to ``output`` (default ``build/<name>.wasm`` in its folder) and report how.
 
-    The same sources give the same bytes, wherever they lie; sources that were built before are not built again. The
-    module is checked for the transform ABI before it appears. No code of the project, or of what it depends on, runs
-    on this machine, unless ``allow_build_scripts`` lets those of Rust run. Raises ToolchainMissing, BuildFailed,
+    The same sources give the same bytes in any location; sources that were built before are not built again. The
+    module is checked for the transform ABI before it is written. No code of the project, or of its dependencies, runs
+    on this machine, unless ``allow_build_scripts`` allows build scripts of Rust. Raises ToolchainMissing, BuildFailed,
     InvalidProject, UnsupportedAbi, MissingExport, UnknownImport.
     """
     started = time.monotonic()

@@ -1,4 +1,4 @@
-"""Modules by what they were built from: the same inputs are compiled once."""
+"""Caches built modules by the digest of their inputs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from wasmline.cache_folder import CacheFolder
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Make a file hold ``content``: readers see the old file or the new one, never a part."""
+    """Write a file atomically: readers see the old content or the new one, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     temporary = Path(name)
@@ -25,7 +25,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 class BuildCache:
-    """Built modules below the cache's root, each under the digest of its inputs; keeps nothing without a root."""
+    """Built modules below the cache's root, by the digest of their inputs; stores nothing without a root."""
 
     def __init__(self, root: Path | None) -> None:
         self._folder = CacheFolder(root and root / "builds")
@@ -35,7 +35,7 @@ class BuildCache:
         return self._folder.get(_name(source_digest))
 
     def put(self, source_digest: str, wasm: bytes) -> None:
-        """Remember the module built from these inputs."""
+        """Store the module built from these inputs."""
         self._folder.put(_name(source_digest), wasm)
 
 

@@ -1,4 +1,4 @@
-"""The files that a compiler reads, by names that do not depend on where their folders lie."""
+"""The input files of a compiler, by names that do not depend on the location of their folders."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from wasmline.errors import BuildFailed
 from wasmline.sequence_digest import sequence_digest
 
 MAX_INPUT_BYTES = 1 << 30
-"""A larger file is refused: each one is read into memory."""
+"""A larger file is rejected: each one is read into memory."""
 
 _PROCESSES = Path("/proc")
 _MAX_LINKS = 40  # as many as Linux follows
 
 PROJECT = "."
-"""The project's own folder, among the places of inputs."""
+"""The name of the project's own folder among the places of inputs."""
 
 
 def input_names(
@@ -27,9 +27,9 @@ def input_names(
 ) -> dict[str, Path]:
     """Return files by the name of their place and their path in it; the paths are relative to the project's folder.
 
-    Left out are those in ``excluded`` folders, unless a place lies in one: the compiler's version or a lock file
-    stands for their content, but not for a project's link to them. Raises BuildFailed for a file that lies anywhere
-    else, or that a link leads to, and for one that is not regular: a project reads what is its own.
+    Files in ``excluded`` folders are omitted, unless a place lies in one: the compiler's version or a lock file
+    identifies their content, but not a project's link to them. Raises BuildFailed for a file anywhere else, or behind
+    a link, and for one that is not regular: a project may read only its own files.
     """
     roots = {name: Path(os.path.realpath(folder)) for name, folder in places.items()}
     fixed = [base for folder in excluded for base in (folder, Path(os.path.realpath(folder)))]
@@ -40,9 +40,9 @@ def input_names(
             continue
         real = _real(project, file)
         name = next((name for name, root in roots.items() if real.is_relative_to(root)), None)
-        if name is None or "\ufffd" in str(file):  # of a compiler's list, decoded: it may stand for any byte
+        if name is None or "\ufffd" in str(file):  # decoded from a compiler's list: it may represent any byte
             raise _outside(project, file, real, linked=name is None)
-        if not real.is_file():  # to read a FIFO would wait for a writer
+        if not real.is_file():  # reading a FIFO would wait for a writer
             raise BuildFailed(f"{project.name} reads {real}, which is not a regular file", log="")
         if real.stat().st_size > MAX_INPUT_BYTES:
             raise BuildFailed(f"{project.name} reads {real}, which has more than {MAX_INPUT_BYTES} bytes", log="")
@@ -61,7 +61,7 @@ def _in(path: Path, folders: Iterable[Path]) -> bool:
 
 
 def _real(project: TransformProject, file: Path) -> Path:
-    """Return where a file lies. Raises BuildFailed for a path through /proc: it leads each process somewhere else."""
+    """Return a file's real path. Raises BuildFailed for a path through /proc: it differs for each process."""
     path = project.folder / file
     real = Path(os.path.realpath(path))
     if real != path and _PROCESSES in _passed(path):
@@ -72,7 +72,7 @@ def _real(project: TransformProject, file: Path) -> Path:
 
 
 def _passed(path: Path) -> Iterator[Path]:
-    """Yield the folders and links that an absolute path leads through, and those that the links lead through."""
+    """Yield the folders and links on an absolute path, and those on the paths of the links."""
     at, following, links = Path("/"), [*reversed(path.parts[1:])], _MAX_LINKS
     while following:
         at = Path(os.path.normpath(at / following.pop()))
@@ -100,7 +100,7 @@ def _outside(project: TransformProject, file: Path, real: Path, *, linked: bool)
 def check_folder(project: TransformProject, folder: Path, named: str) -> None:
     """Raise BuildFailed for a folder outside the project's git repository or, without one, the project's parent.
 
-    ``named`` says, before the folder, what names it.
+    ``named``: the origin of the folder, as the message's text before it.
     """
     allowed = repository_root(project.folder) or project.folder.parent.resolve()
     if not folder.resolve().is_relative_to(allowed):
@@ -110,14 +110,14 @@ def check_folder(project: TransformProject, folder: Path, named: str) -> None:
 
 
 def changed(project: TransformProject) -> BuildFailed:
-    """Return the error of a build whose compiler may have read other files than the digest is of."""
+    """Return the error of a build whose compiler may have read other files than those in the digest."""
     return BuildFailed(f"{project.name}: its files changed while they were compiled: build again", log="")
 
 
 def digest(inputs: Mapping[str, Path], facts: Sequence[str]) -> str:
     """Return the digest of files by their names, and of ``facts`` such as a compiler's flags.
 
-    Neither where the files are nor when they changed counts.
+    It does not depend on the files' locations or modification times.
     """
     files = ((os.fsencode(name), inputs[name].read_bytes()) for name in sorted(inputs))
     parts = chain((len(facts).to_bytes(8, "big"),), map(os.fsencode, facts), chain.from_iterable(files))

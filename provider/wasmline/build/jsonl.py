@@ -1,11 +1,11 @@
-"""Records as JSON Lines, so that a transform can be tried in a shell pipe and its samples read by people.
+"""Records as JSON Lines, for shell pipes and readable samples.
 
 in    {"key": …, "value": …, "headers": [[k, v], …], "timestamp": 1700000000000, "partition": 0, "offset": 7}
 out   {"output": 0, "topic": …, "key": …, "value": …, "headers": […], "source": {"partition": 0, "offset": 7}}
 bad   {"error": "GuestTrap", "reason": "…", "source": {"partition": 0, "offset": 7}}
 
-Strings are UTF-8, other bytes are {"base64": "…"}, null is null. Of an input line only ``value`` must be there; the
-offset is by default the record's number in the input, from 0. ``output`` is an index among the output topics.
+Strings are UTF-8, other bytes are {"base64": "…"}, null is null. An input line requires only ``value``; the default
+offset is the record's number in the input, from 0. ``output`` is an index of the output topics.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAX_BATCH = 10_000
 _CHUNK = 1 << 20
 _HALF = rb"\\u[dD][%s][\da-fA-F]{2}"
 _ESCAPE = re.compile(_HALF % b"89abAB" + _HALF % b"c-fC-F" + b"|(" + _HALF % b"89a-fA-F" + rb")|\\.", re.DOTALL)
-"""One escape of a JSON string, or two that make a character; the group is a half without its other."""
+"""One escape of a JSON string, or a surrogate pair; the group is an unpaired surrogate."""
 
 
 class _Base64(Struct, forbid_unknown_fields=True):
@@ -56,8 +56,8 @@ _encoder = msgspec.json.Encoder()
 def read_batches(stream: BinaryIO, source: str) -> Iterator[pa.RecordBatch]:
     """Yield the records of a stream as they arrive, in batches of RECORD_SCHEMA.
 
-    A batch is what one read of the stream gave, at most MAX_BATCH records: nothing waits for a batch to fill. Raises
-    InvalidJsonLine, after the records of the lines before it.
+    A batch has the lines of one read of the stream, at most MAX_BATCH records: there is no wait for a full batch.
+    Raises InvalidJsonLine, after the records of the lines before it.
     """
     number = 0
     offset = 0
@@ -85,8 +85,8 @@ def read_batches(stream: BinaryIO, source: str) -> Iterator[pa.RecordBatch]:
 
 
 def complaint(line: bytes, error: msgspec.DecodeError | UnicodeDecodeError) -> str:
-    """Return what is wrong with a line that could not be decoded; of text that is none, the decoder's word misleads."""
-    remedy = 'write bytes that are no text as {"base64": "..."}'
+    """Return why a line could not be decoded; for invalid Unicode the decoder's own message misleads."""
+    remedy = 'write bytes that are not text as {"base64": "..."}'
     if isinstance(error, UnicodeDecodeError):
         return f"the text is not valid Unicode: byte 0x{error.object[error.start]:02x} is not UTF-8; {remedy}"
     lone = next((match[1] for match in _ESCAPE.finditer(line) if match[1]), None)
@@ -96,7 +96,7 @@ def complaint(line: bytes, error: msgspec.DecodeError | UnicodeDecodeError) -> s
 
 
 def output_lines(batch: pa.RecordBatch, result: TransformResult, topics: Sequence[str]) -> Iterator[bytes]:
-    """Yield what a transform made of a batch, in input order, one line of JSON with its newline each."""
+    """Yield the outputs of a transform for a batch, in input order, each as one line of JSON with its newline."""
     sources = [
         {"partition": partition, "offset": offset}
         for partition, offset in zip(
@@ -116,7 +116,7 @@ def output_lines(batch: pa.RecordBatch, result: TransformResult, topics: Sequenc
 
 
 def encoded(document: Any) -> bytes:
-    """Return a document as one line of JSON, in which every character that a terminal may obey is an escape."""
+    """Return a document as one line of JSON, with an escape for every character that may control a terminal."""
     line = _encoder.encode(document)
     return line if line.isascii() else printable(line.decode()).encode()
 

@@ -1,4 +1,4 @@
-"""Amounts of memory as people write them."""
+"""Parses amounts of memory such as ``64MiB``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _SIZE = re.compile(r"(\d{1,12})\s*([A-Za-z]*)", re.ASCII)
 
 
 def parse_size(text: str) -> int:
-    """Return the bytes that ``64MiB``, ``512 KiB`` or ``65536`` stand for. Raises ValueError for anything else."""
+    """Return the bytes of an amount such as ``64MiB``, ``512 KiB`` or ``65536``. Raises ValueError otherwise."""
     match = _SIZE.fullmatch(text.strip())
     if match is None or match[2].lower() not in _UNITS:
         raise ValueError(f"{text!r} is not an amount of memory: write it as 64MiB, 512KiB, 1GiB or a number of bytes")

@@ -1,4 +1,4 @@
-"""A transform project: a folder with ``transform.yaml``, in rpk's field names and a few of our own, and sources."""
+"""A transform project: a folder with sources and ``transform.yaml``, in rpk's field names and a few of Wasmline's."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformProject:
-    """What ``transform.yaml`` says, checked. Made by ``load_project``.
+    """The validated content of ``transform.yaml``. Created by ``load_project``.
 
-    ``version`` is None where the file gives none: such a project builds and runs, but cannot be published.
+    ``version`` is None if the file has none: such a project builds and runs, but cannot be published.
     ``dead_letter_topic`` may be one of ``output_topics``; ``sources`` are globs below ``folder`` for C and C++, empty
     for the language's own.
     """
@@ -72,17 +72,17 @@ class TransformProject:
     sources: tuple[str, ...] = ()
 
     def context(self) -> TransformContext:
-        """Return what the guest is told of its deployment."""
+        """Return the guest's context: the facts of its deployment."""
         return TransformContext(
             name=self.name, input_topic=self.input_topic, output_topics=self.output_topics, env=self.env
         )
 
     def limits(self) -> ResourceLimits:
-        """Return the limits the guest runs under."""
+        """Return the limits of the guest."""
         return ResourceLimits(memory_bytes=self.memory_bytes, cpu_ms_per_record=self.timeout_ms)
 
     def output(self, path: Path) -> Path:
-        """Return where a file of the project is to be written. Raises InvalidProject where a link leads out of it."""
+        """Return the path to write a file of the project. Raises InvalidProject if a link leads out of it."""
         folder = Path(os.path.realpath((self.folder / path).parent))
         if not folder.is_relative_to(os.path.realpath(self.folder)):
             raise InvalidProject(
@@ -93,7 +93,7 @@ class TransformProject:
         return folder / path.name
 
     def declaration(self) -> dict[str, Any]:
-        """Return what a deployment takes from the project, as JSON-able data; kept with each published version."""
+        """Return the project's defaults of a deployment, as JSON-able data; stored with each published version."""
         return {
             "input-topic": self.input_topic,
             "output-topics": list(self.output_topics),
@@ -132,11 +132,11 @@ def load_project(folder: Path | str) -> TransformProject:
 
 
 def _check_folder_name(path: Path) -> None:
-    """Refuse a folder whose path is not the same text to a compiler, to a terminal and in a report."""
+    """Reject a folder whose path differs as text for a compiler, for a terminal and in a report."""
     folder = str(path.parent.resolve())
     if printable(folder) != folder:
         raise InvalidProject(
-            f"{bounded_line(folder)} has a control character or bytes that are no text in its name: rename the folder",
+            f"{bounded_line(folder)} has a control character or bytes that are not text in its name: rename the folder",
             path=str(path),
             line=None,
         )
@@ -166,7 +166,7 @@ def _topic(file: YamlMap, key: str, topic: str) -> str:
 
 
 def _output_topics(file: YamlMap) -> tuple[str, ...]:
-    """Return the output topics from either of rpk's two keys."""
+    """Return the output topics from one of rpk's two keys."""
     if "output-topic" in file and "output-topics" in file:
         raise file.error("`output-topic` is the older form of `output-topics`: give one of them", "output-topic")
     single = file.text("output-topic")
@@ -196,7 +196,7 @@ def _choice(file: YamlMap, key: str, value: str, choices: tuple[str, ...]) -> st
 
 def _sources(file: YamlMap) -> tuple[str, ...]:
     if "sources" in file and file.required("language") not in ("c", "cpp"):
-        raise file.error("`sources` is for c and cpp; what else is compiled is said in go.mod, Cargo.toml", "sources")
+        raise file.error("`sources` is for c and cpp; go and rust have go.mod and Cargo.toml", "sources")
     return file.texts("sources") or ()
 
 
@@ -221,7 +221,7 @@ def _timeout(limits: YamlMap | None) -> int:
 
 
 def _check_bounds(file: YamlMap, limits: YamlMap | None, project: TransformProject) -> None:
-    """Apply the host's own rules, and blame the key that broke them."""
+    """Apply the host's own rules; errors name the key that violates them."""
     try:
         TransformContext(name=project.name, input_topic=project.input_topic, output_topics=project.output_topics)
     except DeployError as error:

@@ -1,4 +1,4 @@
-"""Reads the files that a project's author wrote for this package: regular ones, and no more than fits into memory."""
+"""Reads a project's files for this package: only regular ones, of limited size."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def read_project_file(path: Path, most: int) -> bytes:
-    """Return the content of a file. Raises OSError for what is no regular file, and for more than ``most`` bytes."""
+    """Return the content of a file. Raises OSError if it is not a regular file, or has more than ``most`` bytes."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO would wait for a writer
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)

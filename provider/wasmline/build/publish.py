@@ -1,4 +1,4 @@
-"""From a build to a version in the registry."""
+"""Publishes a build as a version in the registry."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from wasmline.registry import ArtifactMetadata, Registry, Version, digest_of
 def publish_build(registry: Registry, project: TransformProject, report: BuildReport, wasm: bytes) -> Version:
     """Publish a build as the version that the project's file names, with its declaration and its provenance.
 
-    Raises InvalidProject where the file names no version, DigestMismatch if ``wasm`` is not what the report is about,
-    VersionExists if the version is taken by other bytes.
+    Raises InvalidProject if the file has no version, DigestMismatch if ``wasm`` is not the module of the report,
+    VersionExists if the version exists with other bytes.
     """
     path = project.folder / FILE
     if project.version is None:

@@ -8,11 +8,11 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildReport:
-    """One build. ``digest`` is the module's; ``source_digest`` covers all that was read, flags and the toolchain.
+    """One build. ``digest`` is the module's; ``source_digest`` covers all inputs, flags and the toolchain.
 
-    ``source_revision`` is the git commit, with ``+dirty`` where a file of the project that was read, or its
-    ``transform.yaml``, is not in it byte for byte, or None outside git.
-    ``cached``: the same was built before and nothing was compiled.
+    ``source_revision`` is the git commit, with ``+dirty`` if an input of the project, or its ``transform.yaml``,
+    differs from the commit, or None outside git.
+    ``cached``: the module came from the cache and nothing was compiled.
     """
 
     path: str

@@ -1,8 +1,8 @@
-"""The git commit that sources belong to, found without reading the repository's configuration.
+"""Finds the git commit of sources without reading the repository's configuration.
 
-A repository's ``config`` can name programs, which git runs: file system monitors, filters, hooks. So git is given a
-folder of ours as the repository, without any configuration, and with links to the references and objects of the real
-one (gitrepository-layout(5)). And it is asked for objects only, never for the state of the work tree.
+A repository's ``config`` can name programs, which git runs: file system monitors, filters, hooks. So git gets a
+temporary repository without configuration, with links to the references and objects of the real one
+(gitrepository-layout(5)). It is queried only for objects, never for the state of the work tree.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _NO_CONFIGURATION = {
 }
 _MAX_LINE_BYTES = 4096
 _MAX_ARGUMENT_BYTES = 100_000
-"""Of the paths in one question; all arguments and variables of a process may take 2 MiB, or less by its limits."""
+"""Maximum size of the paths in one query; all arguments and variables of a process may have 2 MiB, or less."""
 _POINTER_BYTES = 9
-"""Of each argument beside its letters: its end and its place."""
+"""Size of each argument in addition to its letters: its terminator and its pointer."""
 _TIMEOUT_S = 30
-"""For all questions about one repository and its submodules."""
+"""Seconds for all queries about one repository and its submodules."""
 _MAX_MEMORY_BYTES = 2 << 30
-"""Of git: an object or a reference of a repository may grow without end."""
+"""Memory limit of git: the size of an object or a reference is unbounded."""
 _SMALL_WINDOWS = ("-c", "core.packedGitWindowSize=32m", "-c", "core.packedGitLimit=256m")
 _NO_OBJECT = (b"", b"", b"")
 
@@ -52,11 +52,11 @@ def repository_root(folder: Path) -> Path | None:
 
 
 def revision(folder: Path, files: Iterable[Path]) -> str | None:
-    """Return the git commit of a folder, with ``+dirty`` where one of the files is not in it byte for byte.
+    """Return the git commit of a folder, with ``+dirty`` if one of the files differs from it.
 
-    Those of a submodule are in it if they are in the submodule's commit, and that is the one the folder's commit has.
-    Files outside the repository do not count. None outside git, without git, and for a repository whose references or
-    objects are in another format than git's first.
+    Files of a submodule are compared with the submodule's commit, which must be the one in the folder's commit. Files
+    outside the repository do not count. None outside git, without git, and for a repository whose references or
+    objects are not in git's original format.
     """
     git, root = find_executable("git"), repository_root(folder)
     if git is None or root is None:
@@ -80,7 +80,7 @@ def _revision(git: str, root: Path, files: Sequence[Path]) -> str | None:
         for file in below:
             path = file.relative_to(place)
             _, kind, name = objects.get(os.fsencode(path), _NO_OBJECT)
-            above = path.parents[:-1]  # without the root, whatever a tree says of it
+            above = path.parents[:-1]  # without the root, whatever a tree has for it
             submodule = next((at for at in above if objects.get(os.fsencode(at), _NO_OBJECT)[1] == b"commit"), None)
             if submodule is not None:
                 submodules.setdefault(submodule, []).append(file)
@@ -97,7 +97,7 @@ def _revision(git: str, root: Path, files: Sequence[Path]) -> str | None:
 
 
 def _contents(git: str, root: Path, files: Sequence[Path], deadline: float) -> tuple[str, _Objects] | None:
-    """Return the commit of a work tree, and what it has of those files; None where git does not say."""
+    """Return the commit of a work tree, and its objects for those files; None if git fails."""
     with tempfile.TemporaryDirectory(prefix="wasmline-git-") as place:
         repository = Path(place)
         try:
@@ -119,8 +119,8 @@ def _contents(git: str, root: Path, files: Sequence[Path], deadline: float) -> t
 
 
 def _link(git: Path, repository: Path) -> bool:
-    """Make a repository that has the head, the references and the objects of another; False where that has none."""
-    if git.is_file():  # of a further work tree, or of a submodule
+    """Create a repository with the head, the references and the objects of another; False if that has none."""
+    if git.is_file():  # an additional work tree, or a submodule
         git = git.parent / _line(git).removeprefix("gitdir: ")
     common = git / (_line(git / "commondir") or ".")
     (repository / "HEAD").write_bytes(os.fsencode(_line(git / "HEAD")) + b"\n")
@@ -132,7 +132,7 @@ def _link(git: Path, repository: Path) -> bool:
 
 
 def _line(path: Path) -> str:
-    """Return the first line of a short file; nothing where there is no such file."""
+    """Return the first line of a short file; empty if there is no such file."""
     if not path.is_file():
         return ""
     with path.open("rb") as file:
@@ -140,7 +140,7 @@ def _line(path: Path) -> str:
 
 
 def _git(git: str, repository: Path, deadline: float, *arguments: str) -> bytes | None:
-    """Return what git prints; None where it fails, or waits for what is no regular file among its own."""
+    """Return git's output; None if it fails, or blocks on a file of its own that is not regular."""
     command = [git, *_SMALL_WINDOWS, f"--git-dir={repository}", *arguments]
     with subprocess.Popen(
         command,
@@ -157,7 +157,7 @@ def _git(git: str, repository: Path, deadline: float, *arguments: str) -> bytes 
             answer, _ = process.communicate(timeout=max(deadline - time.monotonic(), 0))
         except subprocess.TimeoutExpired:
             process.kill()
-            log.warning("git did not answer within %s s: the build's report has no revision", _TIMEOUT_S)
+            log.warning("git timed out after %s s: the build's report has no revision", _TIMEOUT_S)
             return None
     return answer if process.returncode == 0 else None
 
@@ -165,7 +165,7 @@ def _git(git: str, repository: Path, deadline: float, *arguments: str) -> bytes 
 def _objects(git: str, repository: Path, deadline: float, commit: str, files: Iterable[Path]) -> _Objects | None:
     """Return mode, type and object of the files that are in a commit, and of submodules above them, by path.
 
-    None where git fails. Only these are asked for: a commit of some kilobytes can hold more files than fit into memory.
+    None if git fails. Only these are queried: a commit of some kilobytes can list more files than fit into memory.
     """
     objects = {}
     for paths in _batches(sorted({os.fsencode(path) for file in files for path in (file, *file.parents[:-1])})):
@@ -179,7 +179,7 @@ def _objects(git: str, repository: Path, deadline: float, commit: str, files: It
 
 
 def _batches(paths: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Yield paths in lists that fit into the arguments of a process."""
+    """Yield paths in lists that fit in the arguments of a process."""
     batch: list[bytes] = []
     size = 0
     for path in paths:

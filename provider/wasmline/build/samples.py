@@ -1,4 +1,4 @@
-"""A project's samples: records in ``samples/input.jsonl``, what must come of them in ``samples/expected.jsonl``."""
+"""A project's samples: records in ``samples/input.jsonl``, expected outputs in ``samples/expected.jsonl``."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from wasmline.wasm import TransformRuntime
 INPUT = Path("samples", "input.jsonl")
 EXPECTED = Path("samples", "expected.jsonl")
 MAX_FILE_BYTES = 64 << 20
-"""A larger file of samples is refused: it is read into memory."""
+"""A larger file of samples is rejected: it is read into memory."""
 MAX_LINES = 1_000_000
-"""A file of more lines is refused: each one takes memory and time."""
+"""A file of more lines is rejected: each one takes memory and time."""
 MAX_DIFF_LINES = 1_000
 MAX_DIFF_LETTERS = 4_096
-"""Of a line of a diff; the rest of a longer one is not shown."""
+"""Maximum letters of a line of a diff; the rest is not shown."""
 
 _ORDER = ("output", "topic", "key", "value", "headers", "error", "reason", "source", "partition", "offset")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleReport:
-    """One run of the samples: ``failures`` of the ``records`` were given up by the host, as expected."""
+    """One run of the samples: ``failures`` of the ``records`` were dead-lettered by the host, as expected."""
 
     records: int
     outputs: int
@@ -41,10 +41,10 @@ class SampleReport:
 
 
 def run_samples(project: TransformProject, wasm: bytes) -> SampleReport:
-    """Return normally only if the module makes exactly the expected lines of the sample records.
+    """Run the samples and compare the outputs line by line with the expected ones.
 
-    The order of keys within a line does not count. Raises SampleMismatch with a unified diff, InvalidProject where
-    there are no samples, InvalidJsonLine, and what the runtime raises for a module that does not start.
+    The order of keys within a line does not count. Raises SampleMismatch with a unified diff, InvalidProject if there
+    are no samples, InvalidJsonLine, and the runtime's errors for a module that does not start.
     """
     wanted = _expected(project)
     actual, report = _run(project, wasm)
@@ -59,7 +59,7 @@ def run_samples(project: TransformProject, wasm: bytes) -> SampleReport:
 
 
 def accept_samples(project: TransformProject, wasm: bytes) -> SampleReport:
-    """Make what the module does with the sample records the expected outcome."""
+    """Write the module's outputs for the sample records as the expected ones."""
     actual, report = _run(project, wasm)
     path = project.output(EXPECTED)
     try:
@@ -98,12 +98,12 @@ def _run(project: TransformProject, wasm: bytes) -> tuple[list[str], SampleRepor
 
 def _expected(project: TransformProject) -> list[str]:
     path, content = _file(project, EXPECTED, "`wasmline test --accept` writes it from what the module does now")
-    lines = content.split(b"\n")  # a string of JSON may hold what else ends a line of text
+    lines = content.split(b"\n")  # a JSON string may contain other line separators
     return [_canonical(line, path, number) for number, line in enumerate(lines, 1) if line.strip()]
 
 
 def _canonical(line: bytes, path: Path, number: int) -> str:
-    """Return a line with its keys in the order in which outputs are written."""
+    """Return a line with its keys in the order of written outputs."""
     try:
         return encoded(_ordered(msgspec.json.decode(line, type=dict[str, object]))).decode()
     except RecursionError as error:

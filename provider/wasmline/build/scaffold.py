@@ -1,4 +1,4 @@
-"""New projects: a folder that builds, tests and runs as it is."""
+"""Creates new projects that build, test and run unchanged."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from wasmline.build.toolchains import toolchain_for
 from wasmline.errors import InvalidProject
 from wasmline.registry.oci import NAME
 
-_RENAMED = {"gitignore": ".gitignore"}  # under its real name it would be in force among the templates
+_RENAMED = {"gitignore": ".gitignore"}  # under its real name it would apply to the templates
 
 
 def scaffold(folder: Path, *, language: str = "cpp", name: str | None = None) -> list[Path]:
     """Write a project named ``name`` (default: the folder's name) and return its files.
 
-    Nothing that exists is overwritten. Raises InvalidProject for a folder that has one of the files, or a name that
-    cannot be one; ToolchainMissing for a language that is not built here.
+    Existing files are not overwritten. Raises InvalidProject for a folder that has one of the files, or an invalid
+    name; ToolchainMissing for a language without a toolchain.
     """
     toolchain_for(language)
     name = name or folder.resolve().name.lower().replace("_", "-").replace(" ", "-")

@@ -1,4 +1,4 @@
-"""The files of a project that are handed to its compiler."""
+"""Finds the source files of a project."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from wasmline.errors import InvalidProject
 from wasmline.printable import bounded_line
 
 MAX_PATTERN_LETTERS = 4_096
-"""Of all patterns together: each one is looked for in all folders."""
+"""Maximum letters of all patterns together: each one is searched in all folders."""
 
 
 def sources(project: TransformProject, defaults: Sequence[str]) -> tuple[Path, ...]:
-    """Return the files to compile, sorted, relative to the project's folder. Raises InvalidProject if none are."""
+    """Return the files to compile, sorted, relative to the project's folder. Raises InvalidProject if none match."""
     patterns = project.sources or tuple(defaults)
     if sum(map(len, patterns)) > MAX_PATTERN_LETTERS:
         raise _refused(project, f"`sources` has more than {MAX_PATTERN_LETTERS} letters: name folders, not each file")
@@ -41,17 +41,17 @@ def sources(project: TransformProject, defaults: Sequence[str]) -> tuple[Path, .
 
 
 def _matches(project: TransformProject, pattern: str) -> Iterator[Path]:
-    """Yield the files that a pattern matches, in one pass over the folders that it can match in.
+    """Yield the files that a pattern matches, in one pass over the folders in which it can match.
 
-    ``**`` is any number of folders. Links to folders are followed where the pattern names them, before its first
-    wildcard. (``Path.glob`` visits a folder once for each way to it: ``**/**`` has many, and so have circles of links.)
+    ``**`` is any number of folders. Links to folders are followed if the pattern names them, before its first
+    wildcard. (``Path.glob`` visits a folder once for each path to it: ``**/**`` has many, and so have cycles of links.)
     """
     every = Path(pattern).parts
     parts = tuple(part for at, part in enumerate(every) if every[at - 1 : at + 1] != ("**", "**"))
     if Path(pattern).is_absolute() or ".." in parts:
         raise _bad_pattern(project, pattern, "which leaves the project's folder")
     if not parts:
-        raise _bad_pattern(project, pattern, "which is no pattern of files")
+        raise _bad_pattern(project, pattern, "which is not a pattern of files")
     named = next((at for at, part in enumerate(parts[:-1]) if any(c in part for c in "*?[")), len(parts) - 1)
     wildcards = parts[named:]
     start = project.folder.joinpath(*parts[:named])
@@ -84,7 +84,7 @@ def _entries(project: TransformProject, folder: Path) -> list[os.DirEntry[str]]:
 
 
 def _from(place: int, wildcards: Sequence[str]) -> set[int]:
-    """Return the places in a pattern that match next, from one on: ``**`` may match nothing."""
+    """Return the positions in a pattern that may match next, from ``place`` on: ``**`` may match nothing."""
     following = next((at for at in range(place, len(wildcards)) if wildcards[at] != "**"), len(wildcards) - 1)
     return {*range(place, following + 1)}
 

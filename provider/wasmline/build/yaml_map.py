@@ -1,4 +1,4 @@
-"""A YAML mapping whose every complaint names the line."""
+"""A YAML mapping whose errors name the line."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from wasmline.errors import InvalidProject
 from wasmline.printable import bounded_line
 
 MAX_FILE_BYTES = 1 << 17
-"""A larger file is refused: of some, the parser takes twenty seconds for each megabyte."""
+"""A larger file is rejected: the parser may take twenty seconds for each megabyte."""
 
 _NULL = "tag:yaml.org,2002:null"
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")
 
 
 class YamlMap:
-    """One mapping of a file. Scalars are taken as they are written: ``1.10`` is the text ``1.10``.
+    """One mapping of a file. Scalars are unchanged text: ``1.10`` is the text ``1.10``.
 
     Every method raises InvalidProject, with path and line.
     """
@@ -41,7 +41,7 @@ class YamlMap:
 
     @classmethod
     def load(cls, path: Path, known: Collection[str]) -> YamlMap:
-        """Return the mapping that a file holds; keys other than ``known`` are refused."""
+        """Return the mapping in a file; keys other than ``known`` are rejected."""
         text = ""
         try:
             text = read_project_file(path, MAX_FILE_BYTES).decode()
@@ -59,7 +59,7 @@ class YamlMap:
             raise InvalidProject(
                 f"{path}:{line}: not YAML: {bounded_line(problem)}", path=str(path), line=line
             ) from error
-        except (ValueError, OverflowError) as error:  # of an escape, or the version of YAML, beyond every number
+        except (ValueError, OverflowError) as error:  # an escape, or the version of YAML, is out of range
             raise InvalidProject(f"{path}: not YAML: {bounded_line(error)}", path=str(path), line=None) from error
         except RecursionError as error:
             raise InvalidProject(f"{path}: nested too deeply to be read", path=str(path), line=None) from error
@@ -74,12 +74,12 @@ class YamlMap:
         return iter(self._values)
 
     def text(self, key: str) -> str | None:
-        """Return a scalar as it is written; None where the key is absent."""
+        """Return a scalar unchanged; None if the key is absent."""
         node = self._values.get(key)
         return None if node is None else self._scalar(key, node)
 
     def required(self, key: str) -> str:
-        """Return a scalar that must be there."""
+        """Return a required scalar."""
         text = self.text(key)
         if text is None:
             raise self.error(f"`{key}` is missing")
@@ -108,7 +108,7 @@ class YamlMap:
         return None if node is None else YamlMap(self._path, node, known)
 
     def error(self, problem: str, key: str | None = None) -> InvalidProject:
-        """Return the error to raise about a key, or about the mapping as a whole."""
+        """Return the error about a key, or about the mapping as a whole."""
         node = self._keys.get(key, self._node) if key else self._node
         return self._error_at(node, problem)
 
@@ -133,9 +133,9 @@ class YamlMap:
         return text
 
     def _check_letters(self, node: ScalarNode) -> None:
-        """Refuse what an escape can put into a text and neither a path nor UTF-8 can hold."""
+        """Reject characters of escapes that neither a path nor UTF-8 can contain."""
         if found := _NO_TEXT.search(node.value):
-            raise self._error_at(node, f"it holds U+{ord(found[0]):04X}, which is no text: leave it out")
+            raise self._error_at(node, f"it contains U+{ord(found[0]):04X}, which is not text: remove it")
 
     def _error_at(self, node: Node, problem: str) -> InvalidProject:
         return InvalidProject(
@@ -144,9 +144,9 @@ class YamlMap:
 
 
 def _problem(error: yaml.YAMLError, text: str) -> tuple[int, str]:
-    """Return the line of the text that the parser stumbled in, and over what, as one line."""
+    """Return the line and the problem of a parse error, as one line."""
     if isinstance(error, ReaderError):
-        return text.count("\n", 0, error.position) + 1, f"it holds the control character U+{error.character:04X}"
+        return text.count("\n", 0, error.position) + 1, f"it contains the control character U+{error.character:04X}"
     assert isinstance(error, MarkedYAMLError)
     assert error.problem_mark is not None
     return error.problem_mark.line + 1, " ".join(str(error.problem).split())

@@ -1,4 +1,4 @@
-"""The command line: ``wasmline COMMAND``. A command's module is imported when the command is used, and not before."""
+"""The command line, ``wasmline COMMAND``. A command's module is imported only when the command is used."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ COMMANDS = {
     "init": ("wasmline.cli.project:init", "Write a new transform project."),
     "build": ("wasmline.cli.project:build", "Build a project to a WebAssembly module."),
     "test": ("wasmline.cli.project:test", "Run a project's samples."),
-    "inspect": ("wasmline.cli.inspect:inspect", "Say what a module is, and whether a broker would take it."),
-    "publish": ("wasmline.cli.publish:publish", "Make a project's module a version in the registry."),
+    "inspect": ("wasmline.cli.inspect:inspect", "Describe a module, and its compatibility with a broker."),
+    "publish": ("wasmline.cli.publish:publish", "Publish a project's module to the registry."),
     "run": ("wasmline.cli.run:run", "Try a transform on JSON Lines, without a broker."),
     "worker": ("wasmline.cli.worker:worker", "Run a function or a transform on topics, many keys at a time."),
     "deploy": ("wasmline.cli.deploy:deploy", "Deploy a version onto its topics."),
     "list": ("wasmline.cli.deploy:list_", "List the deployed transforms."),
-    "status": ("wasmline.cli.status:status", "Show how a job's run stands, live at a terminal."),
+    "status": ("wasmline.cli.status:status", "Show the status of a job's run, live at a terminal."),
     "pause": ("wasmline.cli.deploy:pause", "Pause a deployment."),
-    "resume": ("wasmline.cli.deploy:resume", "Let a paused deployment run again."),
+    "resume": ("wasmline.cli.deploy:resume", "Resume a paused deployment."),
     "local": ("wasmline.cli.local:local", "Start and stop a real Kafka on this machine."),
 }
-"""Each command, where it is and what it does: enough for ``--help``."""
+"""The module and the description of each command: enough for ``--help``."""
 
 
 class Failure(click.ClickException):
-    """An error of the tree or of the system as one line on stderr, after the log or the diff that belongs to it."""
+    """An error of Wasmline or of the system as one line on stderr, after its log or diff."""
 
     def __init__(self, error: WasmlineError | OSError) -> None:
         super().__init__(str(error))
-        self._has_lines = not isinstance(error, ModuleError | RegistryError)  # which quote names of files
+        self._has_lines = not isinstance(error, ModuleError | RegistryError)  # they quote names of files
         self._details = ""
         if isinstance(error, BuildFailed):
             self._details = error.log
@@ -52,9 +52,9 @@ class Failure(click.ClickException):
 
 
 class TerminalFormatter(logging.Formatter):
-    """Log lines without control characters, which a library may log of a record, a module or a registry.
+    """Log lines without control characters, which may come from a record, a module or a registry.
 
-    A message is one line, unless it says ``has_lines`` of itself; a traceback keeps its lines.
+    A message is one line, unless it has ``has_lines``; a traceback keeps its lines.
     """
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
@@ -65,7 +65,7 @@ class TerminalFormatter(logging.Formatter):
 
 
 class Commands(click.Group):
-    """The commands of the table."""
+    """The commands of the table above."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -85,7 +85,7 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except (WasmlineError, OSError) as error:
-            if isinstance(error, BrokenPipeError):  # a reader that has enough is no error
+            if isinstance(error, BrokenPipeError):  # a reader that closes early is not an error
                 raise
             if ctx.params["debug"]:
                 click.echo(printable(traceback.format_exc(), lines=True), err=True)
@@ -94,7 +94,7 @@ class Commands(click.Group):
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="wasmline")
-@click.option("--debug", is_flag=True, help="Log everything, and show where an error comes from.")
+@click.option("--debug", is_flag=True, help="Log everything, and show tracebacks of errors.")
 def main(debug: bool) -> None:
     """Build, version, deploy and run WebAssembly transforms on Kafka.
 

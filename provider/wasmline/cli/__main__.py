@@ -1,4 +1,4 @@
-"""``python -m wasmline.cli``: the command line where the ``wasmline`` script is not on the path."""
+"""``python -m wasmline.cli``: the command line without the ``wasmline`` script on the path."""
 
 from wasmline.cli import main
 

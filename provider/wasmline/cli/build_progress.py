@@ -1,4 +1,4 @@
-"""Building behind a command, with a sign of life while the compiler works."""
+"""Builds a project for a command, with a progress message while the compiler runs."""
 
 from __future__ import annotations
 

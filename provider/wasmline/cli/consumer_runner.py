@@ -1,4 +1,4 @@
-"""A consumer that runs from the command line: it is shown how it does, and signals end it."""
+"""Runs a consumer from the command line: shows its progress, and stops it on signals."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from wasmline.printable import printable
 logger = logging.getLogger(__name__)
 
 POLL_INTERVAL_S = 0.25
-"""Seconds between two looks at the consumer."""
+"""Seconds between two polls of the consumer's health."""
 
 TERMINAL_INTERVAL_S = 1.0
-"""Seconds between two states of the line at a terminal."""
+"""Seconds between two updates of the progress line at a terminal."""
 
 LOG_INTERVAL_S = 10.0
-"""Seconds between two lines where there is no terminal."""
+"""Seconds between two progress lines without a terminal."""
 
 HELD_UP_S = 10.0
-"""Seconds in flight after which a key counts as held up."""
+"""Seconds in flight after which a key is stuck."""
 
 DRAINING = "finishing what was read; a second signal leaves it to the next worker"
 LEAVING = "leaving what is not in flight to the next worker"
@@ -41,9 +41,9 @@ LEAVING = "leaving what is not in flight to the next worker"
 def run_until_signalled(
     consumer: ParallelConsumer, handler: Handler | PerThread, ended: Callable[[ConsumerHealth], bool] | None = None
 ) -> None:
-    """Run a consumer until a signal ends it, or until ``ended`` says so; raise what else it ends with.
+    """Run a consumer until a signal, or until ``ended`` returns True; raise the consumer's error if it fails.
 
-    The first SIGTERM or SIGINT lets it drain, the second one does not, and the third ends the process.
+    The first SIGTERM or SIGINT drains it, the second one stops it without draining, and the third ends the process.
     """
     console = Console(stderr=True)
     every = TERMINAL_INTERVAL_S if console.is_terminal else LOG_INTERVAL_S
@@ -78,14 +78,14 @@ def run_until_signalled(
 def _is_over(ended: Callable[[ConsumerHealth], bool], health: ConsumerHealth) -> bool:
     try:
         return ended(health)
-    except KafkaError as error:  # nor may it hide what the consumer itself ends with
-        logger.warning("whether all is done is not known for now: %s", error)
+    except KafkaError as error:  # it must not hide the consumer's own error
+        logger.warning("cannot check whether all records are done, retrying: %s", error)
         return False
 
 
 @contextmanager
 def _signals(consumer: ParallelConsumer) -> Iterator[deque[str]]:
-    """Let signals end the consumer; what they do is left to be told, for a handler of signals must not write."""
+    """Stop the consumer on signals; yield the messages to print, because a signal handler must not write."""
     heard: deque[str] = deque()
     drained = False
 
@@ -111,14 +111,14 @@ def _acknowledge(heard: deque[str], console: Console) -> None:
 
 
 class ProgressLine:
-    """Puts a consumer's health into one line; the rate is that since the line before."""
+    """Formats a consumer's health as one line; the rate is since the previous line."""
 
     def __init__(self, now: float) -> None:
         self._now = now
         self._records = 0
 
     def line(self, health: ConsumerHealth, now: float) -> str:
-        """Return the line at ``now``, in seconds of a steady clock."""
+        """Return the line at ``now``, in seconds of a monotonic clock."""
         counters = health.counters
         rate = (counters.records - self._records) / (now - self._now)
         self._now, self._records = now, counters.records
@@ -137,7 +137,7 @@ class ProgressLine:
 
 
 def summary(health: ConsumerHealth) -> str:
-    """Return what a consumer did, once it has ended."""
+    """Return the totals of a consumer that has ended."""
     counters = health.counters
     failures = f"{counters.failures:,} attempts failed, {counters.given_up:,} dead letters"
     return f"{health.state}: {counters.records:,} records done, {failures}"

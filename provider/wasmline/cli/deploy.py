@@ -1,4 +1,4 @@
-"""``wasmline deploy`` and ``wasmline list``: what runs on a cluster, in rpk's columns."""
+"""``wasmline deploy``, ``list``, ``pause`` and ``resume``: deployments of a cluster, in rpk's columns."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 @clock_option
 @schemas_option
 @click.option("--max-failure-share", type=float, help="Pause when more records fail, from above 0 to 1; default 0.5.")
-@click.option("--expected-generation", type=int, help="Fail unless this generation stands (0: none yet).")
+@click.option("--expected-generation", type=int, help="Fail unless this generation is current (0: none yet).")
 def deploy(
     reference: str,
     registry: str,
@@ -49,8 +49,8 @@ def deploy(
 ) -> None:
     """Deploy a published version onto its topics.
 
-    What its transform.yaml declares is taken unless an option says otherwise. FOLDER stands for the version that its
-    transform.yaml names. A running job takes the new generation up at its next batch.
+    Options override the values that its transform.yaml declares. FOLDER stands for the version in its transform.yaml.
+    A running job switches to the new generation at its next batch.
     """
     from wasmline.control import DeploymentSpec
     from wasmline.control import deploy as deploy_spec
@@ -74,9 +74,9 @@ def deploy(
 @click.command()
 @click.argument("name")
 @kafka_option
-@click.option("--reason", default="paused from the command line", show_default=True, help="Shown to whoever looks.")
+@click.option("--reason", default="paused from the command line", show_default=True, help="Shown by list.")
 def pause(name: str, settings: tuple[tuple[str, str], ...], reason: str) -> None:
-    """Pause a deployment: its jobs begin no further batch."""
+    """Pause a deployment: its jobs start no further batch."""
     from wasmline.control import DeploymentTopic
 
     DeploymentTopic(kafka_config(settings)).pause(name, reason)
@@ -87,7 +87,7 @@ def pause(name: str, settings: tuple[tuple[str, str], ...], reason: str) -> None
 @click.argument("name")
 @kafka_option
 def resume(name: str, settings: tuple[tuple[str, str], ...]) -> None:
-    """Let a paused deployment run again from where it stopped."""
+    """Resume a paused deployment from its progress."""
     from wasmline.control import DeploymentTopic
 
     DeploymentTopic(kafka_config(settings)).resume(name)
@@ -118,7 +118,7 @@ def list_(settings: tuple[tuple[str, str], ...], detailed: bool, style: str) -> 
 
 
 def _living(config: KafkaConfig, statuses: list[PartitionStatus]) -> list[PartitionStatus]:
-    """Return the statuses oldest first, those of jobs whose run has ended as stopped: a killed driver says no more."""
+    """Return the statuses oldest first; ``stopped`` if the job's run has ended, as a killed driver cannot report it."""
     from dataclasses import replace
 
     from wasmline.control import JobTopic
@@ -145,7 +145,7 @@ def _named(reference: str) -> tuple[str, str | None]:
 
 
 def _summary(config: KafkaConfig, deployment: Deployment, statuses: list[PartitionStatus]) -> dict[str, Any]:
-    """Return rpk's fields of one transform; a partition runs if its job's last word says so, its lag is as of now."""
+    """Return rpk's fields of one transform, with the last reported state and the current lag of each partition."""
     spec = deployment.spec
     known = {status.partition: status for status in statuses if status.topic == spec.input_topic}
     partitions = []
@@ -171,7 +171,7 @@ def _summary(config: KafkaConfig, deployment: Deployment, statuses: list[Partiti
 
 
 def _bounds(config: KafkaConfig, topic: str) -> dict[int, tuple[int, int]]:
-    """Return the first and the next offset of each partition; none where the topic is gone."""
+    """Return the beginning and end offset of each partition; none if the topic does not exist."""
     from wasmline.errors import TopicNotFound
     from wasmline.kafka import Topics
 

@@ -1,4 +1,4 @@
-"""A handler that the command line names: ``module:function``."""
+"""Loads the handler of a command-line option, ``module:function``."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from wasmline.pipeline import handler_loader
 
 
 def load_handler(reference: str) -> Handler | PerThread:
-    """Return what ``module:name`` names; the module is looked for in the current folder first.
+    """Return the object named ``module:name``; the current folder is searched first.
 
-    Raises click.BadParameter where there is no such module or name, or where it is nothing to call.
+    Raises click.BadParameter if there is no such module or name, or if it is not callable.
     """
     sys.path.insert(0, str(Path.cwd()))
     try:

@@ -1,4 +1,4 @@
-"""``wasmline inspect``: a module, described without running it."""
+"""``wasmline inspect``: describes a module without running it."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ LABEL_COLUMNS = 15
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 @registry_option
 def inspect(transform: str, as_json: bool, registry: str) -> None:
-    """Say what a module is: its ABI, memory, imports and exports, its declared limits, and who would run it.
+    """Describe a module: its ABI, memory, imports and exports, its declared limits, and the hosts that would run it.
 
-    Nothing of it is run. A broker is judged by Redpanda's default settings, without asking one.
+    The module is not run. Compatibility with a broker is checked by Redpanda's default settings, without a broker.
     """
     trial = resolve_transform(transform, registry)
     found = inspect_module(trial.wasm, trial.limits)
@@ -39,13 +39,13 @@ def inspect(transform: str, as_json: bool, registry: str) -> None:
 
 
 def _document(trial: RunnableTransform, found: Inspection) -> dict[str, Any]:
-    """Return the inspection, with the name and the limits, which are null where nobody declared any."""
+    """Return the inspection, with the name and the limits, which are null if not declared."""
     limits = {"memory_bytes": trial.limits.memory_bytes, "timeout_ms": trial.limits.cpu_ms_per_record}
     return {"name": trial.context.name, **plain(found), "limits": limits if trial.declared else None}
 
 
 def _table(trial: RunnableTransform, found: Inspection) -> Iterator[tuple[str, Iterable[str]]]:
-    """Return labels and the lines that belong to each."""
+    """Return labels with their lines."""
     yield "name", [trial.context.name]
     yield "digest", [found.digest]
     yield "size", [f"{found.size_bytes:,} bytes, {found.functions:,} functions"]

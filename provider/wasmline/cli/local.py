@@ -1,4 +1,4 @@
-"""``wasmline local``: a real Kafka that stays up until it is taken down."""
+"""``wasmline local``: a real Kafka cluster that runs until it is stopped."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ folder_option = click.option(
     type=click.Path(path_type=Path, file_okay=False),
     default=Path(".wasmline/kafka"),
     show_default=True,
-    help="Where the cluster's data, ports and logs are.",
+    help="The folder of the cluster's data, ports and logs.",
 )
 
 
 class TopicOption(click.ParamType[tuple[str, int]]):
-    """A topic's name and, after a colon, how many partitions it gets; one where that is left out."""
+    """A topic's name and, after a colon, its number of partitions; one by default."""
 
     name = "topic"
 
@@ -54,17 +54,17 @@ def local() -> None:
     type=TopicOption(),
     multiple=True,
     metavar="NAME[:PARTITIONS]",
-    help="A topic to make where there is none of its name; repeatable.",
+    help="A topic to create unless it exists; repeatable.",
 )
 def up(folder: Path, nodes: int | None, ports: tuple[int, ...], topics: tuple[tuple[str, int], ...]) -> None:
-    """Start Kafka and leave it running. It comes back with its data and, where they are free, its ports."""
+    """Start Kafka and leave it running. It restarts with its data and, if they are free, its ports."""
     from wasmline.kafka import KafkaConfig, Topics
     from wasmline.local import LocalKafka
 
     kafka = LocalKafka(folder, nodes=nodes, ports=ports)
     running = kafka.running()
     if running and len(running) < len(kafka.cluster.nodes):
-        raise LocalError(f"only nodes {running} of the Kafka in {folder} run: take it down first")
+        raise LocalError(f"only nodes {running} of the Kafka in {folder} run: stop it first with `wasmline local down`")
     if not running:
         kafka.start(detached=True)
     for name, partitions in topics:
@@ -88,7 +88,7 @@ def down(folder: Path) -> None:
 @local.command()
 @folder_option
 def status(folder: Path) -> None:
-    """Show the nodes of the cluster. Ends with status 3 when none, or not every one, is up."""
+    """Show the nodes of the cluster. Ends with status 3 unless all of them are up."""
     from wasmline.local import LocalKafka
     from wasmline.local.jars import kafka_version
 

@@ -21,12 +21,12 @@ REGISTRY_VARIABLE = "WASMLINE_REGISTRY"
 
 
 def default_registry() -> str:
-    """Return the folder that is the registry where nothing else is said."""
+    """Return the default folder of the registry."""
     try:
         return str(Path.home() / ".local" / "share" / "wasmline" / "registry")
     except RuntimeError as error:
         raise click.UsageError(
-            f"no home folder is known: name a registry by --registry or ${REGISTRY_VARIABLE}"
+            f"no home folder is known: set a registry by --registry or ${REGISTRY_VARIABLE}"
         ) from error
 
 
@@ -61,46 +61,46 @@ class Variable(click.ParamType[tuple[str, str]]):
 
 
 def folder_argument(command: Command) -> Command:
-    """Take a project's folder, by default the current one."""
+    """Add the argument of a project's folder, by default the current one."""
     return click.argument("folder", type=click.Path(path_type=Path), default=Path())(command)
 
 
 def build_scripts_option(command: Command) -> Command:
-    """Take the permission to run code of the project, and of what it depends on, on this machine."""
+    """Add the option that allows code of the project, and of its dependencies, to run on this machine."""
     return click.option(
         "--allow-build-scripts",
         is_flag=True,
         envvar="WASMLINE_ALLOW_BUILD_SCRIPTS",
-        help="Rust: run the build scripts and macros of the project and of what it depends on, on this machine.",
+        help="Rust: run the build scripts and macros of the project and of its dependencies on this machine.",
     )(command)
 
 
 def clock_option(command: Command) -> Command:
-    """Take the rule of the guest's clock."""
+    """Add the option of the guest's clock."""
     return click.option(
         "--clock",
         type=click.Choice(get_args(Clock)),
         default="wasmline",
         show_default=True,
-        help="How the guest's monotonic clock moves; redpanda: by a millisecond per reading and nothing else.",
+        help="Rule of the guest's monotonic clock; redpanda: only a millisecond per reading.",
     )(command)
 
 
 def schemas_option(command: Command) -> Command:
-    """Take the schemas of the guest's schema registry."""
+    """Add the option of schemas in the guest's schema registry."""
     return click.option(
         "--schema",
         "schemas",
         type=SchemaFile(),
         multiple=True,
         metavar="ID=FILE",
-        help="A schema that the guest finds in its schema registry; repeatable. ID:SUBJECT:VERSION=FILE names its"
+        help="A schema of the guest's schema registry; repeatable. ID:SUBJECT:VERSION=FILE names its"
         " subject too; FILE ends in .avsc, .proto or .json, or begins with avro:, protobuf: or json:.",
     )(command)
 
 
 def kafka_option(command: Command) -> Command:
-    """Take the cluster's address and client settings."""
+    """Add the option of the cluster's address and client settings."""
     return click.option(
         "-X",
         "settings",
@@ -113,14 +113,14 @@ def kafka_option(command: Command) -> Command:
 
 
 def kafka_config(settings: tuple[tuple[str, str], ...]) -> KafkaConfig:
-    """Return the cluster that ``kafka_option`` names, else the environment's."""
+    """Return the cluster of ``kafka_option``, else of the environment."""
     from wasmline.kafka import KafkaConfig
 
     return KafkaConfig.of(dict(settings)) if settings else KafkaConfig.from_environment()
 
 
 def guest_options(command: Command) -> Command:
-    """Take what a guest is told and what it may use: the arguments of ``Trial.adjusted``."""
+    """Add the options of a guest's context and limits: the arguments of ``RunnableTransform.adjusted``."""
     options = [
         click.option(
             "--env", type=Variable(), multiple=True, metavar="K=V", help="A variable of the guest; repeatable."
@@ -143,7 +143,7 @@ def guest_options(command: Command) -> Command:
 
 
 def registry_option(command: Command) -> Command:
-    """Take the registry's place."""
+    """Add the option of the registry's location."""
     return click.option(
         "--registry",
         metavar="URL",

@@ -1,4 +1,4 @@
-"""``wasmline init | build | test``: a project on this machine."""
+"""``wasmline init | build | test``: creates, builds and tests a project."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def build(folder: Path, output: Path | None, as_json: bool, allow_build_scripts:
 
 @click.command()
 @folder_argument
-@click.option("--accept", is_flag=True, help="Make what the transform does now the expected outcome.")
+@click.option("--accept", is_flag=True, help="Accept the current outputs as the expected ones.")
 @click.option("--bless", is_flag=True, hidden=True)  # the name of --accept until 0.2.0
 @build_scripts_option
 def test(folder: Path, accept: bool, bless: bool, allow_build_scripts: bool) -> None:
-    """Build the project in FOLDER and compare what it makes of its samples with what is expected."""
+    """Build the project in FOLDER and compare its outputs for the samples with the expected ones."""
     from wasmline.build import accept_samples, load_project, run_samples
     from wasmline.cli.build_progress import built
 

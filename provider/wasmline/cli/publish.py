@@ -1,4 +1,4 @@
-"""``wasmline publish``: a project's module becomes a version."""
+"""``wasmline publish``: publishes a project's module as a version."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from wasmline.cli.options import build_scripts_option, folder_argument, registry
 def publish(folder: Path, registry: str, allow_build_scripts: bool) -> None:
     """Build the project in FOLDER and publish it as NAME@VERSION of its transform.yaml.
 
-    Publishing the same bytes again changes nothing; other bytes need another version.
+    Publishing the same bytes again changes nothing; other bytes require another version.
     """
     from wasmline.build import load_project, publish_build
     from wasmline.cli.build_progress import built

@@ -1,4 +1,4 @@
-"""``wasmline run``: a transform as a filter between two pipes."""
+"""``wasmline run``: runs a transform from stdin to stdout."""
 
 from __future__ import annotations
 
@@ -21,20 +21,18 @@ EXIT_RECORDS_FAILED = 3
 
 @click.command()
 @click.argument("transform", metavar="MODULE|FOLDER|NAME@VERSION")
-@click.option(
-    "--input-topic", metavar="NAME", help="The topic that the records come from, instead of the declared one."
-)
+@click.option("--input-topic", metavar="NAME", help="The input topic of the records, instead of the declared one.")
 @guest_options
 @click.option(
     "--logs",
     type=click.Path(dir_okay=False, writable=True, allow_dash=True),
     metavar="FILE|-",
-    help="Write what the guest logs to FILE, or with - to stderr.",
+    help="Write the guest's log to FILE, or with - to stderr.",
 )
 @registry_option
 @click.pass_context
 def run(ctx: click.Context, /, transform: str, logs: str | None, registry: str, **guest: Any) -> None:
-    """Apply a transform to records on stdin and print what it makes of them, as JSON Lines.
+    """Apply a transform to records on stdin and print its outputs, as JSON Lines.
 
     \b
     in   {"key": K, "value": V, "headers": [[K, V], ...], "timestamp": MS, "partition": P, "offset": N}
@@ -51,7 +49,7 @@ def run(ctx: click.Context, /, transform: str, logs: str | None, registry: str, 
 
 
 def _pipe(trial: RunnableTransform, log_file: BinaryIO | None, *, shown: bool) -> int:
-    """Transform stdin to stdout, batch by batch, and return how many records failed."""
+    """Transform stdin to stdout, batch by batch, and return the number of failed records."""
     stdin, stdout = _bytes_of(sys.stdin, "stdin"), _bytes_of(sys.stdout, "stdout")
     failed = 0
     with TransformRuntime().compile(trial.wasm).instantiate(trial.context, trial.limits) as instance:
@@ -66,18 +64,18 @@ def _pipe(trial: RunnableTransform, log_file: BinaryIO | None, *, shown: bool) -
 
 
 def _bytes_of(stream: TextIO | None, name: str) -> BinaryIO:
-    """Return the bytes of a standard stream, which Python has not where the process was started without it."""
+    """Return the binary buffer of a standard stream, which is None if the process was started without it."""
     if stream is None:
         raise OSError(f"{name} is closed: connect it to a file, a pipe or /dev/null")
     return stream.buffer
 
 
 def _write_logs(file: BinaryIO, result: TransformResult, *, shown: bool) -> None:
-    """Write what a guest logged, as it is, or with ``shown`` fit for a terminal."""
+    """Write a guest's log lines unchanged, or with ``shown`` escaped for a terminal."""
     texts = (printable(line.text, lines=True) if shown else line.text for line in result.logs)
     file.writelines(text.encode() for text in texts)
     if result.logs_dropped:
-        file.write(f"({result.logs_dropped} more lines were over the log limit)\n".encode())
+        file.write(f"({result.logs_dropped} more lines exceeded the log limit)\n".encode())
     file.flush()
 
 

@@ -1,4 +1,4 @@
-"""Finds the module for ``run`` and ``inspect`` in a file, a project or the registry, with its declaration there."""
+"""Resolves a command's module from a file, a project or the registry, with its declaration."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from wasmline.wasm.context import Clock
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunnableTransform:
-    """A module, what it is told and what it may use. ``declared``: a project or a version says so, else nobody does."""
+    """A module, its context and its limits. ``declared``: they come from a project or a version, not from defaults."""
 
     wasm: bytes
     context: TransformContext
@@ -35,7 +35,7 @@ class RunnableTransform:
         schemas: tuple[Schema, ...],
         timeout_ms: int | None,
     ) -> RunnableTransform:
-        """Return the trial with what the command line says instead."""
+        """Return the transform with the overrides of the command line."""
         context = replace(
             self.context,
             env={**self.context.env, **dict(env)},
@@ -55,7 +55,7 @@ class RunnableTransform:
 def resolve_transform(transform: str, registry: str) -> RunnableTransform:
     """Return the transform that an argument names: an existing folder, file, pipe or device, else ``NAME[@VERSION]``.
 
-    Raises InvalidModule for what cannot be read, and for a stream that goes on after MAX_MODULE_BYTES.
+    Raises InvalidModule if it cannot be read, and for a stream of more than MAX_MODULE_BYTES.
     """
     path = Path(transform)
     if path.is_dir():
@@ -90,7 +90,7 @@ def _from_file(path: Path) -> RunnableTransform:
     except OSError as error:
         raise InvalidModule(f"{path} cannot be read: {error.strerror}") from error
     if len(wasm) > MAX_MODULE_BYTES:
-        raise InvalidModule(f"{path} holds more than {MAX_MODULE_BYTES} bytes, which no module does")
+        raise InvalidModule(f"{path} has more than {MAX_MODULE_BYTES} bytes, the maximum of a module")
     context = TransformContext(name=path.stem, input_topic="input", output_topics=("output",))
     return RunnableTransform(wasm=wasm, context=context, limits=ResourceLimits(), declared=False)
 

@@ -19,8 +19,8 @@ _NAME = re.compile(r"(?P<id>\d+)(?::(?P<subject>(?::(?=\.))?[^:]+(?::[^:]+)*?)(?
 class SchemaFile(click.ParamType[Schema]):
     """A schema whose definition is a file's text.
 
-    A subject may hold single colons, and begin with ``:.`` as those of a context do; a number after the last colon is
-    its version.
+    A subject may contain single colons, and begin with ``:.`` like subjects of a context; a number after the last
+    colon is its version.
     """
 
     name = "schema"
@@ -50,7 +50,7 @@ class SchemaFile(click.ParamType[Schema]):
 
 
 def _format(place: str) -> tuple[Format, Path]:
-    """Return the format and the file that are meant: by its prefix, or by the file's extension."""
+    """Return the format, from the prefix or the file's extension, and the file."""
     prefix, colon, rest = place.partition(":")
     for kind in FORMATS:
         if colon and prefix == kind:
@@ -58,5 +58,5 @@ def _format(place: str) -> tuple[Format, Path]:
     path = Path(place)
     if path.suffix not in EXTENSIONS:
         known = ", ".join(EXTENSIONS)
-        raise ValueError(f"{place} ends in none of {known}: say what it is, such as avro:{place}")
+        raise ValueError(f"{place} has none of the extensions {known}: add the format, such as avro:{place}")
     return EXTENSIONS[path.suffix], path

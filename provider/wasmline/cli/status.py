@@ -1,4 +1,4 @@
-"""``wasmline status``: how a job stands, once or as long as its run goes on."""
+"""``wasmline status``: shows the status of a job, once or until its run ends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from wasmline.partition_status import PartitionStatus
 
 POLL_INTERVAL_S = 1.0
-"""Seconds between two looks."""
+"""Seconds between two polls."""
 
 COLUMNS = (
     "PARTITION",
@@ -39,13 +39,13 @@ COLUMNS = (
 @click.command()
 @click.argument("job")
 @kafka_option
-@click.option("--watch/--once", default=None, help="Go on until the run ends, or Ctrl-C.  [default: at a terminal]")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object; with --watch one a line, at each change.")
+@click.option("--watch/--once", default=None, help="Repeat until the run ends, or Ctrl-C.  [default: at a terminal]")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object; with --watch one per line, at each change.")
 def status(job: str, settings: tuple[tuple[str, str], ...], watch: bool | None, as_json: bool) -> None:
-    """Show how a job's run stands, and each partition that it reads.
+    """Show the status of a job's run, and of each partition that it reads.
 
-    RATE is in records per second, SINCE the offset where the generation began, AGE how long ago the driver spoke. Lags
-    are as of now.
+    RATE is in records per second, SINCE the first offset of the generation, AGE the time since the driver's last
+    report. Lags are current.
     """
     from wasmline.control import JobStatusReader
 
@@ -100,7 +100,7 @@ def _shown(standing: JobStatus, as_json: bool) -> str:
 
 
 def document(standing: JobStatus) -> dict[str, Any]:
-    """Return a standing for machines; ``partitions`` have the fields of PartitionStatus."""
+    """Return a job status as JSON-able values; ``partitions`` have the fields of PartitionStatus."""
     from wasmline.control import PartitionTotals
     from wasmline.documents import plain
 
@@ -122,7 +122,7 @@ def document(standing: JobStatus) -> dict[str, Any]:
 
 
 def text(standing: JobStatus, now: int) -> str:
-    """Return a standing for people at Unix time ``now`` in milliseconds."""
+    """Return a job status as text at Unix time ``now`` in milliseconds."""
     from wasmline.control import PartitionTotals
 
     lines = [printable(_run(standing, now))]

@@ -1,4 +1,4 @@
-"""Text as a terminal shows it, in columns, and without what a terminal would obey."""
+"""Formats text in columns for a terminal, without control characters."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from wasmline.printable import printable
 
 
 def aligned(rows: Sequence[Sequence[str]], indent: str = "") -> str:
-    """Return one line for each row, its printable cells under those of the row before."""
+    """Return one line for each row, with its printable cells aligned in columns."""
     rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     cells = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)

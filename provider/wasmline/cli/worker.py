@@ -1,4 +1,4 @@
-"""``wasmline worker``: the key-parallel consumer as a command."""
+"""``wasmline worker``: runs the key-parallel consumer."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from wasmline.kafka import KafkaConfig, Topics
 from wasmline.pipeline.transform_handler import MAX_CALL_RECORDS, TransformHandler
 
 UNPUBLISHED = "unpublished"
-"""The version of a module that has none."""
+"""The version of an unpublished module."""
 
 EARLIEST = "earliest"
 
 GUEST = ("env", "output_topics", "memory", "clock", "schemas", "timeout_ms")
-"""What only a transform is told: the names of ``guest_options``."""
+"""Options that apply only to a transform: the names of ``guest_options``."""
 
 
 @click.command()
@@ -67,20 +67,24 @@ GUEST = ("env", "output_topics", "memory", "clock", "schemas", "timeout_ms")
     show_default=True,
     help="exactly_once: outputs and progress share transactions.",
 )
-@click.option("--dead-letter-topic", help="Where records go that are given up; without one the worker ends instead.")
-@click.option("--max-attempts", type=click.IntRange(min=1), help="Give a record up after so many.  [default: never]")
+@click.option("--dead-letter-topic", help="The topic of dead-lettered records; without one the worker ends instead.")
+@click.option(
+    "--max-attempts",
+    type=click.IntRange(min=1),
+    help="Attempts before a record is dead-lettered.  [default: unlimited]",
+)
 @click.option("--retry-delay-ms", type=click.IntRange(min=0), default=1_000, show_default=True)
 @click.option(
-    "--handler-timeout-ms", type=click.IntRange(min=1), help="What a call may take at most.  [default: forever]"
+    "--handler-timeout-ms", type=click.IntRange(min=1), help="Maximum duration of a call.  [default: forever]"
 )
 @click.option("--commit-interval-ms", type=click.IntRange(min=1), help="[default: 5000; 100 in transactions]")
 @click.option(
     "--fail-on-data-loss/--no-fail-on-data-loss",
     default=True,
-    help="Whether to end where retention removed records before they were read, or count them.  [default: end]",
+    help="End if retention removed records before they were read, or count them.  [default: end]",
 )
-@click.option("--max-failure-share", type=float, default=0.5, show_default=True, help="End when more of a window fail.")
-@click.option("--stop-at-end", is_flag=True, help="End once all is done that was there at the start.")
+@click.option("--max-failure-share", type=float, default=0.5, show_default=True, help="End if more of a window fail.")
+@click.option("--stop-at-end", is_flag=True, help="End once all records present at the start are done.")
 @click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve metrics for Prometheus at this port.")
 @guest_options
 @registry_option
@@ -98,15 +102,15 @@ def worker(
 ) -> None:
     """Run a function or a transform on the records of TOPICS, those of one key in order, many keys at a time.
 
-    One of --handler and --module says what is run. The options from --env to --timeout-ms and --max-failure-share are
-    for modules, which read one topic: the declared one where none is named.
+    One of --handler and --module is required. The options from --env to --timeout-ms and --max-failure-share are for
+    modules, which read one topic: by default the declared one.
 
-    SIGTERM and Ctrl-C let the worker finish what it has read; a second one ends it at once, as far as its handlers
-    return. What is not done then is done by the next worker of the group.
+    SIGTERM and Ctrl-C drain the worker; a second one ends it at once, as far as its handlers return. Unfinished records
+    are processed by the next worker of the group.
     """
     guest = {name: chosen.pop(name) for name in GUEST}
     if (function is None) == (transform is None):
-        raise click.UsageError("say what is to be run: --handler or --module, one of them")
+        raise click.UsageError("exactly one of --handler and --module is required")
     config = KafkaConfig.completed(dict(settings))
     handler: Handler | PerThread
     if transform is not None:
@@ -120,10 +124,10 @@ def worker(
     if stop_at_end and any(topic.startswith("^") for topic in options.topics):
         raise click.UsageError("--stop-at-end needs the topics by name")
     if stop_at_end and config.properties.get("auto.offset.reset", EARLIEST) != EARLIEST:
-        raise click.UsageError(f"--stop-at-end needs auto.offset.reset={EARLIEST}: what is skipped is never done")
+        raise click.UsageError(f"--stop-at-end needs auto.offset.reset={EARLIEST}: skipped records are never done")
     ended: Callable[[ConsumerHealth], bool] | None = None
     if stop_at_end:
-        # Exactly once, what is done and not committed has no outputs yet.
+        # Exactly once, records that are done and not committed have no outputs yet.
         exact = options.delivery is Delivery.EXACTLY_ONCE
         ended = partial(CatchUpTarget(config, snapshot_end_offsets(config, options.topics)).reached, committed=exact)
     consumer = ParallelConsumer(options)
@@ -140,7 +144,7 @@ def _transform(
     max_failure_share: float,
 ) -> tuple[TransformHandler, ConsumerOptions]:
     if len(topics) > 1:
-        raise click.UsageError("a transform reads one topic: name one")
+        raise click.UsageError("a transform reads exactly one topic")
     if not trial.declared and not (topics and guest["output_topics"]):
         raise click.UsageError("a module by itself declares no topics: name the one to read, and each --output-topic")
     trial = trial.adjusted(**guest)

@@ -1,4 +1,4 @@
-"""Deployments and jobs as they stand in the control topics of the user's own cluster."""
+"""Deployments and jobs: their state in the control topics of the user's own cluster."""
 
 from wasmline.control.deployment_spec import Deployment, DeploymentSpec
 from wasmline.control.deployment_topic import DeploymentTopic, deploy, require_topics

@@ -1,4 +1,4 @@
-"""The control topics: names, and the one way to make them and to look at those that exist."""
+"""The control topics: names, creation, and validation of existing ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ JOBS = "_wasmline.jobs"
 STATUS = "_wasmline.status"
 LOGS = "_wasmline.logs"
 
-# Compaction leaves the segment that is being written alone: small segments keep the tables quick to read.
+# Compaction skips the active segment: small segments keep the topics quick to read.
 COMPACTED = {
     "cleanup.policy": "compact",
     "segment.bytes": str(16 << 20),
@@ -28,9 +28,9 @@ POLICIES = {MODULES: COMPACTED, DEPLOYMENTS: COMPACTED, JOBS: COMPACTED, STATUS:
 
 
 def ensure(config: KafkaConfig) -> None:
-    """Make the control topics that are missing: one partition each, on up to three replicas, two of them in sync.
+    """Create the missing control topics: one partition each, on up to three replicas, two of them in sync.
 
-    Raises TopicMisconfigured where one exists with settings that could lose what is written to it, or hide it.
+    Raises TopicMisconfigured if an existing one has settings under which records could be lost or not be read.
     """
     topics = Topics(config)
     replicas = min(3, topics.brokers())
@@ -47,14 +47,14 @@ def ensure(config: KafkaConfig) -> None:
 
 def _refuse_misconfigured(config: KafkaConfig, topic: TopicInfo, settings: Mapping[str, str] | None) -> None:
     if topic.partitions != 1:
-        text = f"{topic.name} has {topic.partitions} partitions, and what is written to any but the first is not read: "
+        text = f"{topic.name} has {topic.partitions} partitions, but only records in the first one are read: "
         text += (
             f"delete it (kafka-topics --bootstrap-server {config.bootstrap_servers} --delete --topic {topic.name}), "
         )
-        text += "and deploy and order anew what stood in it"
+        text += "and deploy and submit again what was in it"
         raise TopicMisconfigured(text, topic=topic.name, setting="partitions")
     if settings is None:
-        logger.warning("the settings of %s are not for this client to read, and are not looked at", topic.name)
+        logger.warning("the settings of %s are not readable for this client, and are not checked", topic.name)
         return
     policy = POLICIES[topic.name]["cleanup.policy"]
     least = min(2, topic.replication)
@@ -65,9 +65,7 @@ def _refuse_misconfigured(config: KafkaConfig, topic: TopicInfo, settings: Mappi
     }
     for setting, (value, is_met) in wanted.items():
         if not is_met:
-            text = (
-                f"{topic.name} has {setting}={settings[setting]}, under which what is written to it may be lost: set "
-            )
+            text = f"{topic.name} has {setting}={settings[setting]}, under which records may be lost: set "
             text += f"it (kafka-configs --bootstrap-server {config.bootstrap_servers} --alter --entity-type topics "
             text += f"--entity-name {topic.name} --add-config {setting}={value})"
             raise TopicMisconfigured(text, topic=topic.name, setting=setting)

@@ -21,25 +21,25 @@ DECLARED = {
     "cpu_ms_per_record": "timeout-ms",
     "compression": "compression",
 }
-"""Our fields, and the keys under which a published version keeps what its ``transform.yaml`` says."""
+"""Fields of DeploymentSpec, and the keys of a published version that hold the values of its ``transform.yaml``."""
 
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 MAX_SCHEMA_BYTES = 256 * 1024
-"""Of the schemas as JSON: the deployment is written down again with every batch, in a record of at most a megabyte."""
+"""Maximum size of the schemas as JSON: each batch's claim contains the deployment, in a record of at most 1 MB."""
 
 NAME = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeploymentSpec:
-    """Run version ``version`` of ``name``, whose module has ``digest``, from one topic to one or more.
+    """Runs version ``version`` of ``name``, whose module has ``digest``, from one topic to one or more.
 
-    ``dead_letter_topic`` receives what the host gives up and, if an output topic too, what the guest rejects.
+    ``dead_letter_topic`` receives the records that the host dead-letters and, if an output topic too, rejections.
     ``max_failure_share`` is the share of failed records in a window above which the deployment is paused (1.0 = never).
-    ``schemas`` are what the guest finds in its schema registry, ``clock`` the rule by which its monotonic clock moves.
+    ``schemas`` are the content of the guest's schema registry, ``clock`` the rule of its monotonic clock.
 
-    Raises LimitExceeded for a name or digest that cannot be one and for too many bytes of schemas, and what
-    TransformContext raises for its part.
+    Raises LimitExceeded for an invalid name or digest and for too many bytes of schemas, and the errors of
+    TransformContext.
     """
 
     name: str
@@ -58,26 +58,26 @@ class DeploymentSpec:
 
     @classmethod
     def of(cls, version: Version, **chosen: Any) -> DeploymentSpec:
-        """Return the deployment that a published version declares; what is ``chosen`` (and not None) wins.
+        """Return the deployment that a published version declares; ``chosen`` values that are not None override it.
 
-        Raises DeployError where neither names a topic that is needed.
+        Raises DeployError if neither names a required topic.
         """
         declared = version.metadata.transform
         fields = {field: declared[key] for field, key in DECLARED.items() if declared.get(key) is not None}
         fields |= {field: value for field, value in chosen.items() if value is not None}
         for needed in ("input_topic", "output_topics"):
             if not fields.get(needed):
-                raise DeployError(f"{version} declares no {DECLARED[needed]}: name it")
+                raise DeployError(f"{version} declares no {DECLARED[needed]}: set it")
         fields["output_topics"] = tuple(fields["output_topics"])
         return cls(name=version.name, version=version.version, digest=version.digest, **fields)
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
-            raise LimitExceeded(f"{self.name!r} is no transform name: use 1 to 128 letters, digits, '.', '_' or '-'")
+            raise LimitExceeded(f"{self.name!r} is not a transform name: use 1 to 128 letters, digits, '.', '_' or '-'")
         if not DIGEST.fullmatch(self.digest):
-            raise LimitExceeded(f"{self.digest!r} is no module digest: expected sha256: and 64 hexadecimal digits")
+            raise LimitExceeded(f"{self.digest!r} is not a module digest: expected sha256: and 64 hexadecimal digits")
         if not 0 < self.max_failure_share <= 1:
-            raise LimitExceeded(f"max_failure_share is {self.max_failure_share}: choose a share above 0, up to 1")
+            raise LimitExceeded(f"max_failure_share must be above 0 and at most 1, got {self.max_failure_share}")
         if self.input_topic == self.dead_letter_topic:
             raise LimitExceeded(f"{self.name}: {self.input_topic} is both input and dead-letter topic")
         if (size := len(encode(self.schemas))) > MAX_SCHEMA_BYTES:
@@ -89,12 +89,12 @@ class DeploymentSpec:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """Every topic the deployment touches, the input first."""
+        """All topics of the deployment, the input first."""
         letters = (self.dead_letter_topic,) if self.dead_letter_topic not in (None, *self.output_topics) else ()
         return (self.input_topic, *self.output_topics, *(topic for topic in letters if topic))
 
     def context(self) -> TransformContext:
-        """Return what the guest is told of its deployment."""
+        """Return the guest's context: the facts of its deployment."""
         return TransformContext(
             name=self.name,
             input_topic=self.input_topic,
@@ -105,13 +105,13 @@ class DeploymentSpec:
         )
 
     def limits(self) -> ResourceLimits:
-        """Return the limits the guest runs under."""
+        """Return the limits of the guest."""
         return ResourceLimits(memory_bytes=self.memory_bytes, cpu_ms_per_record=self.cpu_ms_per_record)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
-    """One generation of a deployment. ``reason`` says why it is paused."""
+    """One generation of a deployment. ``reason``: why it is paused."""
 
     spec: DeploymentSpec
     generation: int

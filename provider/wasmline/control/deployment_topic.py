@@ -1,4 +1,4 @@
-"""Deployments by compare-and-set: whoever writes one has fenced every other writer of that name and read it anew."""
+"""Deployments by compare-and-set: each writer fences the other writers of that name and reads before it writes."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ PAUSE_ATTEMPTS = 5
 
 
 class DeploymentTopic:
-    """The deployments of a cluster: one record per transform name, the last one counts."""
+    """The deployments of a cluster: one record per transform name, the last one is current."""
 
     def __init__(self, config: KafkaConfig) -> None:
         control_topics.ensure(config)
         self._topic = CompactedTopic(config, control_topics.DEPLOYMENTS)
 
     def all(self) -> dict[str, Deployment]:
-        """Return every deployment by name, as of now."""
+        """Return every current deployment by name."""
         return {key.decode(): decode(Deployment, value) for key, value in sorted(self._topic.read().items())}
 
     def get(self, name: str) -> Deployment:
-        """Return the deployment of ``name`` as of now, or raise DeploymentNotFound."""
+        """Return the current deployment of ``name``, or raise DeploymentNotFound."""
         return _standing(name, _decoded(self._topic.read(), name))
 
     def deploy(self, spec: DeploymentSpec, *, expected_generation: int | None = None) -> Deployment:
         """Write the next generation of ``spec.name`` and return it.
 
-        ``expected_generation`` is the generation the caller decided on (0 = none yet); None means: whatever stands now.
-        Raises Conflict when it is another one, or when somebody else writes at the same time.
+        ``expected_generation`` is the generation that the caller has read (0 = none yet); None accepts any.
+        Raises Conflict if the current generation differs, or if another writer writes at the same time.
         """
 
         def following(current: Deployment | None) -> Deployment:
@@ -48,7 +48,7 @@ class DeploymentTopic:
             if expected_generation not in (None, generation):
                 raise Conflict(
                     f"{spec.name} is at generation {generation}, not {expected_generation}: "
-                    "somebody deployed in between; look at it and decide again",
+                    "it was deployed meanwhile; check the current deployment and retry",
                     name=spec.name,
                     generation=generation,
                 )
@@ -57,7 +57,7 @@ class DeploymentTopic:
         return self._set(spec.name, following)
 
     def pause(self, name: str, reason: str, *, generation: int | None = None) -> Deployment:
-        """Pause ``name``, and say why. With ``generation``, only if that one still stands: else Conflict."""
+        """Pause ``name`` with a reason. With ``generation``, raises Conflict unless that one is current."""
 
         def paused(current: Deployment | None) -> Deployment:
             standing = _standing(name, current)
@@ -69,8 +69,7 @@ class DeploymentTopic:
         return self._set(name, paused)
 
     def pause_generation(self, deployment: Deployment, reason: str) -> bool:
-        """Pause this generation, whoever else writes meanwhile, and return True; leave a newer one alone, and return
-        False."""
+        """Pause this generation despite concurrent writers and return True; return False if a newer one is current."""
         name = deployment.spec.name
         for _ in range(PAUSE_ATTEMPTS):
             try:
@@ -84,7 +83,7 @@ class DeploymentTopic:
         return False
 
     def resume(self, name: str) -> Deployment:
-        """Let a paused ``name`` run again from where it stopped."""
+        """Resume a paused ``name`` from its progress."""
         return self._set(
             name, lambda current: replace(_standing(name, current), state="running", reason="", updated_ms=now_ms())
         )
@@ -103,8 +102,8 @@ class DeploymentTopic:
         try:
             self._topic.compare_and_set(f"wasmline.deployment.{name}", decide)
         except Conflict as conflict:
-            if made:  # the decision stood, but another writer came before it was written
-                text = f"somebody else is deploying {name} at this moment: look at what stands and decide again"
+            if made:  # the decision was made, but another writer was first
+                text = f"{name} is being deployed concurrently: check the current deployment and retry"
                 raise Conflict(text, name=name, generation=None) from conflict
             raise
         return made[-1]
@@ -115,8 +114,8 @@ def deploy(
 ) -> Deployment:
     """Deploy ``wasm`` as ``spec``: check the topics, store and verify the module, then write the next generation.
 
-    Raises TopicNotFound for a topic that does not exist, DigestMismatch when ``wasm`` is not what ``spec`` names,
-    Conflict when another deployer was first, and BrokerUnavailable.
+    Raises TopicNotFound for a topic that does not exist, DigestMismatch if ``wasm`` does not match the digest of
+    ``spec``, Conflict if another deployer was first, and BrokerUnavailable.
     """
     require_topics(config, spec)
     digest = digest_of(wasm)

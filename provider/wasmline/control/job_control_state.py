@@ -12,7 +12,7 @@ CONTROL_TOPICS = (control_topics.DEPLOYMENTS, control_topics.JOBS)
 
 
 class JobControlState:
-    """The newest order, claim, withdrawal and deployment among the records that it was told of. Pure."""
+    """The newest order, claim, withdrawal and deployment among the applied records. Pure."""
 
     def __init__(self, job: str, transform: str) -> None:
         self.order: JobOrder | None = None
@@ -23,7 +23,7 @@ class JobControlState:
         self._transform = transform
 
     def apply(self, topic: str, key: bytes | None, value: bytes | None) -> bool:
-        """Take note of a record, and say whether it is about this job. Raises UnsupportedSpecVersion."""
+        """Apply a record; return whether it concerns this job. Raises UnsupportedSpecVersion."""
         if key is None or value is None:
             return False
         match topic, key.decode(errors="replace"):

@@ -1,4 +1,4 @@
-"""The state of a job: what is wanted of it, the last report of its run, and the status of its partitions."""
+"""The status of a job: its order, the last report of its run, and the statuses of its partitions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from wasmline.partition_status import PartitionStatus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionTotals:
-    """What the partitions of a job come to together; ``rate`` is in records per second."""
+    """Sums over the partitions of a job; ``rate`` is in records per second."""
 
     lag: int = 0
     rate: float = 0.0
@@ -43,9 +43,9 @@ class PartitionTotals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStatus:
-    """A job at one moment. ``report`` is None before its run's first; a training has no ``partitions``.
+    """The status of a job at one moment. ``report`` is None before the run's first; a training has no ``partitions``.
 
-    Of each partition it has what its driver said last, the lag as of now, and ``stopped`` where the run is over.
+    ``partitions`` are the last reported statuses with the current lag; their state is ``stopped`` after the run.
     """
 
     order: JobOrder
@@ -58,7 +58,7 @@ class JobStatus:
 
 
 class JobStatusReader:
-    """Reads how jobs stand. Not safe to share between threads; close it."""
+    """Reads the statuses of jobs. Not thread-safe. Must be closed."""
 
     def __init__(self, config: KafkaConfig) -> None:
         self._jobs = JobTopic(config)
@@ -66,7 +66,7 @@ class JobStatusReader:
         self._topics = Topics(config)
 
     def read_status(self, job: str) -> JobStatus:
-        """Return how ``job`` stands now. Raises JobNotFound."""
+        """Return the current status of ``job``. Raises JobNotFound."""
         order = self._jobs.order(job)
         report = self._jobs.report(job, order.spec.run)
         standing = JobStatus(order=order, report=report, partitions=())
@@ -82,7 +82,7 @@ class JobStatusReader:
             return
         for each in known:
             if each.partition in ends:
-                # What a driver that was killed said last is not so any more.
+                # The last status from a killed driver is out of date.
                 state = "stopped" if over and each.state in ("running", "paused") else each.state
                 yield replace(each, state=state, lag=max(0, ends[each.partition] - each.offset))
 

@@ -1,4 +1,4 @@
-"""Jobs as they stand in their control topic: what is wanted, who drives, what each batch ran, how the run stands.
+"""The job topic: orders, claims, withdrawals and reports of jobs.
 
 Keys, for a job named ``j``: ``j`` holds the JobOrder, ``j/batch`` the last DriverClaim, ``j/batch/t`` the last one
 about topic id ``t`` where the job has read another topic since, ``j/withdrawn`` the last LeaseWithdrawal,
@@ -21,18 +21,18 @@ from wasmline.jobs import JobReport, JobSpec
 from wasmline.kafka import CompactedTopic, KafkaConfig, RecordWriter, TransactionalWriter
 
 TAKEOVER_ATTEMPTS = 5
-"""How often a new driver fences the older one that claims at the same moment."""
+"""Attempts of a new driver to fence older drivers that claim at the same moment."""
 
 CLAIM_TIMEOUT_S = 30.0
-"""Seconds for which a claim is tried again: more than it takes to replace a broker."""
+"""Seconds for which a claim is retried: longer than the replacement of a broker."""
 
 ORDER_ATTEMPTS = 5
-"""How often an order is made anew because another one was written at the same moment."""
+"""Attempts to write an order while other orders are written at the same moment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobOrder:
-    """What the orchestrator wants of a job."""
+    """The orchestrator's request for a job: its specification and its wanted state."""
 
     spec: JobSpec
     wanted: Literal["running", "stopped"]
@@ -44,17 +44,17 @@ class DriverClaim:
     """One micro-batch or lease, recorded before it runs, so that a replay of the batch runs the same generation.
 
     batch_id: -1 is the driver's claim of the job, made before its query starts, or frees a batch that failed.
-    checkpoint: where the batch ids count. Empty in the first claim of a job: it has no progress yet.
-    driver: tells the drivers of one run apart; several processes may claim for one.
-    partitions: so many of the input have progress, which must be there from then on.
+    checkpoint: the checkpoint of the batch ids. Empty in the first claim of a job: it has no progress yet.
+    driver: identifies a driver among those of one run; several processes may claim for one.
+    partitions: how many input partitions have committed offsets. From then on a missing one is an error.
     topic, topic_id: the input.
-    virtual_shards: among so many transactional ids the topic's partitions are shared out; releases that did not say so
-        had 64.
+    virtual_shards: number of transactional ids that share the topic's partitions; claims of releases without this
+        field had 64.
     offsets, ends: the next offset to read of each partition, before the batch and after it.
-    left: what the group has of a partition once the batch is done; ``offsets`` until then. Absent: any from there on.
-    late: above ``offsets``, where tasks of earlier batches may still bring the group, which nobody has seen end.
-    ended: the driver has left the checkpoint, and ``offsets`` are where it came to.
-    deployment: None where a function runs.
+    left: the group's offset of a partition after the batch; ``offsets`` until then. Absent: any from there on.
+    late: offsets above ``offsets`` that tasks of earlier batches, not known to have ended, may still commit.
+    ended: the driver has left the checkpoint, and ``offsets`` are its final progress.
+    deployment: None if a function runs.
     """
 
     run: str
@@ -78,7 +78,7 @@ class DriverClaim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseWithdrawal:
-    """The end of a driver's leases up to number ``epoch``, before their time: the next one begins at once."""
+    """Ends a driver's leases up to number ``epoch`` before they expire: the next round begins at once."""
 
     driver: str
     epoch: int
@@ -94,11 +94,11 @@ class JobTopic:
         self._writer = RecordWriter(config)
 
     def submit(self, spec: JobSpec) -> JobOrder:
-        """Order a run. The order stands before anything is started, so that whoever finds it can take the run up."""
+        """Order a run. The order is written before anything starts, so that another client can adopt the run."""
         return self._order(spec.job, lambda _: JobOrder(spec=spec, wanted="running"))
 
     def stop(self, job: str, run: str) -> None:
-        """Ask ``run`` to end at its next safe point. A run that was replaced by a newer one is left alone."""
+        """Request ``run`` to end at its next safe point. No effect on a run that was replaced by a newer one."""
 
         def stopped(current: JobOrder | None) -> JobOrder:
             standing = self._known(job, current)
@@ -107,18 +107,18 @@ class JobTopic:
         self._order(job, stopped)
 
     def order(self, job: str) -> JobOrder:
-        """Return what is wanted of ``job`` as of now, or raise JobNotFound."""
+        """Return the current order of ``job``, or raise JobNotFound."""
         data = self._topic.read().get(job.encode())
         return self._known(job, decode(JobOrder, data) if data else None)
 
     def orders(self) -> list[JobOrder]:
-        """Return what is wanted of every job as of now."""
+        """Return the current order of every job."""
         return [decode(JobOrder, value) for key, value in sorted(self._topic.read().items()) if b"/" not in key]
 
     def last_batch(self, job: str, topic_id: str = "") -> DriverClaim | None:
-        """Return the newest batch that a driver of ``job`` began, as of now.
+        """Return the newest claim of a driver of ``job``.
 
-        With ``topic_id`` it is the newest about that topic, or if there is none, the newest of all.
+        With ``topic_id`` it is the newest claim about that topic, or if there is none, the newest of all.
         """
         view, newest = self._topic.read(), f"{job}/batch"
         data = view.get(newest.encode())
@@ -129,7 +129,7 @@ class JobTopic:
         return claim
 
     def withdraw(self, job: str) -> None:
-        """End the lease that ``job`` runs in parallel mode, if it does; its driver begins the next one."""
+        """End the current round of leases of ``job``, if any, in parallel mode; its driver begins the next one."""
         claim = self.last_batch(job)
         if claim is not None:
             self.write_withdrawal(job, LeaseWithdrawal(driver=claim.driver, epoch=claim.batch_id))
@@ -144,7 +144,7 @@ class JobTopic:
         return decode(JobReport, data) if data else None
 
     def write_report(self, report: JobReport) -> None:
-        """Write how a run stands; returns when every in-sync replica has it."""
+        """Write the report of a run; returns when every in-sync replica has it."""
         self._writer.write(
             control_topics.JOBS, [(f"{report.job}/report/{report.run}".encode(), encode(report), [], None)]
         )
@@ -185,10 +185,10 @@ class JobTopic:
 
 
 class JobDriver:
-    """The driver's side: the claim that makes it the one live driver of its job.
+    """The driver's side: the claims that make it the only active driver of its job.
 
-    Its transactional.id is a function of the job's name, so that a newer driver fences the older one, which learns it
-    at its next claim: every claim is a real record in a transaction of that id.
+    The transactional.id is derived from the job's name, so that a newer driver fences the older one, which detects it
+    at its next claim: every claim is a record in a transaction of that id.
     """
 
     def __init__(self, config: KafkaConfig, job: str) -> None:
@@ -200,9 +200,9 @@ class JobDriver:
     def claim(self, claim: DriverClaim, earlier: DriverClaim | None = None) -> None:
         """Record ``claim`` durably. Raises Fenced when a newer driver has claimed the job.
 
-        ``earlier`` is kept beside it as the last claim about another topic. The cluster forgets the producer of a
-        driver that has claimed nothing for ``transactional.id.expiration.ms``, a week by default; another takes its
-        place if the newest claim is still this driver's.
+        ``earlier`` is written with it as the last claim about another topic. The cluster expires the producer of a
+        driver without claims for ``transactional.id.expiration.ms``, a week by default; a new producer replaces it
+        if the newest claim is still this driver's.
         """
         records: dict[bytes, bytes | None] = {f"{self._job}/batch".encode(): encode(claim)}
         if earlier is not None:
@@ -211,7 +211,7 @@ class JobDriver:
             try:
                 self._writer.write(records)
             except ProducerIdExpired:
-                self._refuse_others()  # first: the newer driver would be fenced in vain
+                self._refuse_others()  # first, to avoid fencing a newer driver
                 self._writer.close()
                 self._writer = self._open()
                 self._refuse_others()
@@ -237,10 +237,10 @@ class JobDriver:
 
 
 class ClaimWriter:
-    """Claims for a driver, which may be several processes.
+    """Writes the claims of a driver, which may have several processes.
 
-    Who takes a job over is decided by the newest claim, and not by who fenced whom: a process of an older driver may
-    come late to its first claim, and fence those of the newer one, which then goes on.
+    The newest claim, not the order of fencing, decides which driver has the job: a process of an older driver may
+    be late with its first claim and fence processes of the newer driver, which then continues.
     """
 
     def __init__(self, config: KafkaConfig, job: str, driver: str) -> None:
@@ -251,9 +251,9 @@ class ClaimWriter:
         self._driver: JobDriver | None = None
 
     def take_over(self, claim: Callable[[DriverClaim | None], DriverClaim]) -> None:
-        """Make the driver the job's, by what ``claim`` makes of the newest claim once all other drivers are fenced.
+        """Make this the job's driver, with the claim that ``claim`` derives from the newest one after fencing.
 
-        Raises Fenced when others that claim at this very moment come in between again and again.
+        Raises Fenced if other drivers claim at the same moment in each of TAKEOVER_ATTEMPTS attempts.
         """
         for attempt in range(TAKEOVER_ATTEMPTS):
             self._forget()
@@ -270,21 +270,21 @@ class ClaimWriter:
     def claim(self, claim: DriverClaim, earlier: DriverClaim | None = None) -> None:
         """Record ``claim`` durably, and ``earlier`` as JobDriver does. Raises Fenced when another driver claimed.
 
-        Where the cluster does not take it, or it is unknown whether it did, it is recorded once more, for CLAIM_S.
+        If the cluster rejects it, or the outcome is unknown, the claim is retried for CLAIM_TIMEOUT_S.
         """
         deadline = time.monotonic() + CLAIM_TIMEOUT_S
         while True:
             if self._driver is None:
-                self.refuse_others()  # first: it would be fenced in vain
+                self.refuse_others()  # first, to avoid fencing a newer driver
                 self._driver = JobDriver(self._config, self._job)
                 self.refuse_others()
-                self._jobs.close()  # or its client would keep whatever is written until somebody reads again
+                self._jobs.close()  # an idle client would buffer new records until the next read
             try:
                 self._driver.claim(claim, earlier)
             except Fenced:
                 self._forget()
             except KafkaError as error:
-                self._forget()  # a transaction that failed is left to the next client to end
+                self._forget()  # the next client ends the failed transaction
                 if not error.retryable or time.monotonic() > deadline:
                     raise
             else:

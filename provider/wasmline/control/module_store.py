@@ -14,10 +14,10 @@ CHUNK_BYTES = 512 * 1024
 
 
 class ModuleStore:
-    """Keeps modules on the user's cluster, so that a running job needs nothing but Kafka to switch to another one.
+    """Stores modules on the user's cluster, so that a running job needs only Kafka to switch to another one.
 
-    The key of chunk i of n is ``digest/i/n``. A module counts as present only when all chunks of one n are there and
-    their digest is right.
+    The key of chunk i of n is ``digest/i/n``. A module is present only if all chunks of one n are there and their
+    digest matches.
     """
 
     def __init__(self, config: KafkaConfig) -> None:
@@ -25,7 +25,7 @@ class ModuleStore:
         self._config = config
 
     def put(self, wasm: bytes) -> str:
-        """Store ``wasm`` on every in-sync replica unless it is there, read it back, and return its digest."""
+        """Store ``wasm`` on every in-sync replica unless it is present, read it back, and return its digest."""
         digest = digest_of(wasm)
         try:
             self.get(digest)
@@ -53,7 +53,7 @@ class ModuleStore:
         raise DigestMismatch(f"{control_topics.MODULES} holds {actual} under {digest}", expected=digest, actual=actual)
 
     def _stored(self, digest: str) -> Iterator[bytes]:
-        """Yield what is stored under ``digest`` in full, once for each number of chunks it was written in."""
+        """Yield each complete module stored under ``digest``: one for each number of chunks it was written in."""
         prefix = f"{digest}/".encode()
         topic = CompactedTopic(self._config, control_topics.MODULES, keep=lambda key: key.startswith(prefix))
         try:

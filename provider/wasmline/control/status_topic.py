@@ -1,4 +1,4 @@
-"""Reads and writes the status topic: partitions' statuses, and the log lines of guests."""
+"""Reads and writes the status topic: partition statuses, and log lines of guests."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ class StatusTopic:
         self._writer = RecordWriter(config)
 
     def write(self, statuses: Iterable[PartitionStatus]) -> None:
-        """Write one status a partition; returns when every in-sync replica has them."""
+        """Write one status per partition; returns when every in-sync replica has them."""
         self._writer.write(
             control_topics.STATUS,
             ((f"{status.job}/{status.partition}".encode(), encode(status), [], None) for status in statuses),
         )
 
     def all(self) -> list[PartitionStatus]:
-        """Return the last status of every partition of every job, as of now, by job and partition."""
+        """Return the last status of every partition of every job, sorted by job and partition."""
         return self._decoded(b"")
 
     def of(self, job: str) -> list[PartitionStatus]:
-        """Return the last status of every partition of the topic that one job read last, as of now, by partition."""
+        """Return the last status of every partition of the topic that a job read last, sorted by partition."""
         known = self._decoded(f"{job}/".encode())
         topic = max(known, key=attrgetter("updated_ms")).topic if known else ""
         return [status for status in known if status.topic == topic]
@@ -46,7 +46,7 @@ class StatusTopic:
         return sorted(statuses, key=lambda status: (status.job, status.partition))
 
     def rest(self) -> None:
-        """Let the connection for reading go, which polls; the next reading makes another."""
+        """Close the reading connection, which polls; the next read opens another."""
         self._topic.close()
 
     def close(self) -> None:

@@ -25,11 +25,10 @@ START_ATTEMPTS = 5
 
 
 class LocalKafka:
-    """A Kafka whose data lives in ``folder``: it comes back with its topics and, where they are free, its ports.
+    """A Kafka with its data in ``folder``: it restarts with its topics and, if they are free, its ports.
 
-    Its nodes end with this process, however it ends, unless they are started detached. The number of ``nodes`` (one,
-    when nothing is said) is settled by the folder's first start; ``ports`` asks for certain client ports, one a node.
-    Not safe to share between threads.
+    Its nodes end with this process, however it ends, unless they are started detached. The folder's first start fixes
+    the number of ``nodes`` (default: one); ``ports`` requests client ports, one per node. Not thread-safe.
 
         with LocalKafka(Path("build/kafka")) as kafka:
             producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
@@ -70,8 +69,8 @@ class LocalKafka:
     def start(self, *, detached: bool = False) -> None:
         """Start every node and return when all are ready. ``detached`` nodes stay when this process ends.
 
-        Raises PortInUse for a port that was asked for, ServiceFailed with the end of a node's log, PrerequisiteMissing,
-        ArtifactUnavailable, and LocalError where a Kafka runs in the folder already.
+        Raises PortInUse for a requested port, ServiceFailed with the end of a node's log, PrerequisiteMissing,
+        ArtifactUnavailable, and LocalError if a Kafka already runs in the folder.
         """
         if running := self.running():
             raise LocalError(f"a Kafka runs in {self.folder} ({len(running)} nodes): stop it, or name another folder")
@@ -84,7 +83,7 @@ class LocalKafka:
             try:
                 return self._start_all(java)
             except PortTaken:
-                logger.info("somebody took a port of the Kafka in %s in between; choosing others", self.folder)
+                logger.info("a port of the Kafka in %s was taken meanwhile; choosing others", self.folder)
                 self.stop()
             except BaseException:
                 self.stop()
@@ -94,13 +93,13 @@ class LocalKafka:
         )
 
     def stop(self) -> None:
-        """Stop every node; the data stays. Does nothing where none runs."""
+        """Stop every node; the data stays. Does nothing if none runs."""
         for node in self._nodes.values():
             if len(self._nodes) == 1:
                 node.stop()
             else:
-                # In order it takes up to 16 seconds, because the last nodes wait for a majority that is gone. What was
-                # acknowledged is in the operating system's hands, so no record is lost with a process.
+                # An orderly stop takes up to 16 seconds, because the last nodes wait for a majority that has ended.
+                # Acknowledged records are in the operating system's cache, so a killed process loses none.
                 node.kill()
         self._remember()
 
@@ -132,9 +131,9 @@ class LocalKafka:
     def _check(self, nodes: int | None) -> None:
         count = len(self._cluster.nodes)
         if count < 1:
-            raise LocalError(f"{nodes} nodes make no cluster: ask for one or more")
+            raise LocalError(f"nodes must be at least 1, got {nodes}")
         if nodes is not None and nodes != count:
-            raise LocalError(f"{self.folder} holds a cluster of {count}, not of {nodes} nodes: name another folder")
+            raise LocalError(f"{self.folder} has a cluster of {count}, not of {nodes} nodes: name another folder")
         if self._ports and len(set(self._ports)) != count:
             raise LocalError(f"{count} nodes need {count} different ports, or none to have free ones chosen")
 

@@ -1,4 +1,4 @@
-"""A cluster's file in its folder: identity, nodes, ports and running processes."""
+"""The cluster file in a cluster's folder: identity, nodes, ports and running processes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """A cluster as its folder describes it."""
+    """The description of a cluster in its folder."""
 
     id: str
     nodes: tuple[Node, ...]
@@ -45,7 +45,7 @@ class Cluster:
 
 
 def load(folder: Path) -> Cluster | None:
-    """Return the cluster that ``folder`` describes, None where it describes none."""
+    """Return the cluster described in ``folder``, or None."""
     path = folder / FILE
     if not path.exists():
         return None
@@ -63,9 +63,9 @@ def new_cluster(nodes: int) -> Cluster:
 
 
 def with_ports(cluster: Cluster, asked: tuple[int, ...]) -> Cluster:
-    """Return the cluster with ports that are free now: those asked for, else those it had, else any.
+    """Return the cluster with ports that are free now: the requested ones, else its earlier ones, else any.
 
-    Raises PortInUse for a port that was asked for and is taken.
+    Raises PortInUse for a requested port that is in use.
     """
     for port in asked:
         if not is_free(port):

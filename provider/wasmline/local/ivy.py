@@ -45,9 +45,8 @@ SETTINGS = """\
 def fetch(jars: Iterable[Jar], folder: Path) -> None:
     """Download ``jars`` into ``folder``, unverified.
 
-    An organisation with a mirror names its own ivysettings.xml in $WASMLINE_IVY_SETTINGS (the file that Spark knows as
-    ``spark.jars.ivySettings``). Raises ArtifactUnavailable with the end of Ivy's log, PrerequisiteMissing where PySpark
-    or Java is missing.
+    For a mirror, set $WASMLINE_IVY_SETTINGS to its ivysettings.xml (the file of Spark's ``spark.jars.ivySettings``).
+    Raises ArtifactUnavailable with the end of Ivy's log, PrerequisiteMissing if PySpark or Java is missing.
     """
     java = find_java().path
     ivy = _ivy_jar()

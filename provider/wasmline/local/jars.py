@@ -1,6 +1,6 @@
 """The jars of a local Kafka and of Spark's Kafka connector: exactly those of the lock files, downloaded once.
 
-A jar is code, so its digest is compared at each use and not when it is stored alone: a tenth of a second.
+A jar is code, so its digest is verified at each use, not only when it is stored: a tenth of a second.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ def kafka_jars() -> list[Path]:
 
 
 def connector_jars() -> list[Path]:
-    """Return what Spark 4.2.0 lacks for its Kafka source and sink, 10 MB, as ``kafka_jars`` does."""
+    """Return the jars of Spark 4.2.0's Kafka source and sink, 10 MB, like ``kafka_jars``."""
     return cached(lock.read(CONNECTOR))
 
 
 def kafka_version() -> str:
-    """Return the version of the broker that ``kafka_jars`` gives."""
+    """Return the version of the broker of ``kafka_jars``."""
     return next(jar.revision for jar in lock.read(KAFKA).jars if jar.module.startswith("kafka_"))
 
 
 def jar_cache() -> Path:
-    """Return ``jars`` in the cache folder; raises ArtifactUnavailable where there is none."""
+    """Return ``jars`` in the cache folder; raises ArtifactUnavailable if there is none."""
     root = cache_root()
     if root is None:
-        raise ArtifactUnavailable("no folder is known that jars can be kept in: set WASMLINE_CACHE to an absolute path")
+        raise ArtifactUnavailable("no cache folder for jars: set WASMLINE_CACHE to an absolute path")
     return root / "jars"
 
 
 def cached(jars: JarSet) -> list[Path]:
     """Return the jars of a set in the lock's order, each verified against its digest.
 
-    A jar that is gone or has other bytes is fetched again. Safe to call from several processes at once: the first one
-    downloads and the others wait.
+    A jar that is missing or has other bytes is fetched again. Safe to call from several processes at once: the first
+    one downloads and the others wait.
     """
     folder = jar_cache() / f"{jars.name}-{jars.digest[:12]}"
     if not _is_complete(folder, jars):
@@ -66,7 +66,7 @@ def _is_complete(folder: Path, jars: JarSet) -> bool:
 
 
 def _fill(folder: Path, jars: JarSet) -> None:
-    """Fetch what is missing or damaged; a jar appears under its name only after its bytes were verified."""
+    """Fetch missing or damaged jars; a jar appears under its name only after its bytes were verified."""
     missing = [jar for jar in jars.jars if not jar.matches(folder / jar.file)]
     logger.info("downloading %d %s jars into %s, once", len(missing), jars.name, folder)
     with TemporaryDirectory(dir=folder, prefix="incoming-") as name:
@@ -76,7 +76,7 @@ def _fill(folder: Path, jars: JarSet) -> None:
             if not jar.matches(incoming / jar.file):
                 raise ArtifactUnavailable(
                     f"{jar.coordinate} arrived with other bytes than the locked sha256 {jar.sha256}: "
-                    "a local Maven repository or a mirror holds a damaged copy; remove it there and try again"
+                    "a local Maven repository or a mirror holds a damaged copy; remove it there and retry"
                 )
         for jar in missing:
             (incoming / jar.file).replace(folder / jar.file)
@@ -84,7 +84,7 @@ def _fill(folder: Path, jars: JarSet) -> None:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock, which the kernel gives back when its holder dies."""
+    """Hold the folder's lock, which the kernel releases when its holder ends."""
     with (folder / "lock").open("w") as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""The Java runtime of this machine."""
+"""Finds the Java runtime of this machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from wasmline.errors import PrerequisiteMissing
 
 MIN_JAVA_VERSION = 17
-"""The oldest Java that Kafka 4 and Spark 4 run on."""
+"""The oldest Java for Kafka 4 and Spark 4."""
 
 INSTALL = {
     "brew": "brew install openjdk@17 && export JAVA_HOME=$(brew --prefix openjdk@17)",
@@ -36,7 +36,7 @@ def find_java() -> Java:
     """Return the Java of $JAVA_HOME, else of the PATH. Raises PrerequisiteMissing unless it is 17 or newer."""
     java = Java(path=(path := _locate()), version=_version(path))
     if java.version < MIN_JAVA_VERSION:
-        raise _missing(f"{path} is Java {java.version}, and Java {MIN_JAVA_VERSION} or newer is needed")
+        raise _missing(f"{path} is Java {java.version}, but Java {MIN_JAVA_VERSION} or newer is needed")
     return java
 
 

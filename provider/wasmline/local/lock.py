@@ -1,4 +1,4 @@
-"""The lock files beside this module: which jars make a set, each with the digest that it must have."""
+"""Lock files beside this module: sets of jars, each with its required digest."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Jar:
         return f"{self.module}-{self.revision}.jar"
 
     def matches(self, path: Path) -> bool:
-        """Say whether ``path`` exists and holds exactly the locked bytes."""
+        """Return whether ``path`` exists and has exactly the locked bytes."""
         if not path.is_file():
             return False
         with path.open("rb") as stream:
@@ -45,7 +45,7 @@ class JarSet:
 
 
 def read(path: Path) -> JarSet:
-    """Return the set that the lock file at ``path`` names; ``#`` starts a comment line."""
+    """Return the jar set of the lock file at ``path``; ``#`` starts a comment line."""
     text = path.read_text()
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     matches = [LINE.fullmatch(line) for line in lines]

@@ -1,4 +1,4 @@
-"""One Kafka node in a folder of its own: its storage is formatted once, then it is started as often as one likes."""
+"""One Kafka node in a folder of its own: its storage is formatted once, then it can be started repeatedly."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ READY = "Kafka Server started"
 PORT_TAKEN = "Address already in use"
 
 START_TIMEOUT_S = 120.0
-"""Seconds that a node gets to format its storage, and again to get ready. Here it takes one and two."""
+"""Seconds for a node to format its storage, and again to become ready. Usually it takes one and two."""
 
 LOG_LINES = 30
 
@@ -29,7 +29,7 @@ appender.console.layout.pattern=%d %p %c{1} %m%n
 
 
 class PortTaken(Exception):
-    """A port that was free when it was chosen was taken when the node wanted it."""
+    """A port that was free when it was chosen was in use when the node started."""
 
 
 class KafkaNode:
@@ -45,15 +45,15 @@ class KafkaNode:
 
     @property
     def pid(self) -> int | None:
-        """The process that was started last and not stopped, running or not."""
+        """The process that was last started and not stopped, running or not."""
         return self._service.pid if self._service else None
 
     def running(self) -> bool:
-        """Say whether the node's process runs."""
+        """Return whether the node's process runs."""
         return self._service is not None and self._service.alive()
 
     def configure(self, settings: str, keystore: str | None) -> None:
-        """Write the node's files; those that may hold passwords and keys for nobody else to read."""
+        """Write the node's files; those that may contain passwords and keys are readable only by this user."""
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "log4j2.properties").write_text(LOGGING)
         state.write(self._settings, settings, private=True)
@@ -61,7 +61,7 @@ class KafkaNode:
             state.write(self.folder / "keystore.pem", keystore, private=True)
 
     def format(self, java: Sequence[str], cluster: str, users: Sequence[str]) -> None:
-        """Make the storage of a new node; a node that has one keeps it. Raises ServiceFailed."""
+        """Format the storage of a new node; an existing one is kept. Raises ServiceFailed."""
         if (self.folder / "data" / "meta.properties").exists():
             return
         log = self.folder / "format.log"
@@ -92,13 +92,13 @@ class KafkaNode:
         raise ServiceFailed(f"Kafka node {self.id} {what}; the end of {self.log}:\n{_end(log)}", log=_end(log))
 
     def stop(self) -> None:
-        """End the node in order: it hands its partitions over first, where there is another node."""
+        """Stop the node in order: it first hands its partitions over, if there is another node."""
         if self._service is not None:
             self._service.stop()
             self._service = None
 
     def kill(self) -> None:
-        """End the node as a crash would."""
+        """End the node like a crash."""
         if self._service is not None:
             self._service.kill()
             self._service = None

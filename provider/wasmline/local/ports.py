@@ -7,15 +7,15 @@ import socket
 
 HOST = "127.0.0.1"
 
-# Below the ranges from which Linux and macOS give ports to outgoing connections: while a service is down, no client of
-# anything takes its port, and none slips in between our look and the service's bind.
+# Below the ranges from which Linux and macOS assign ports to outgoing connections: no client takes the port of a
+# stopped service, or a port between its check and the service's bind.
 RANGE = range(20000, 30000)
 
 
 def is_free(port: int) -> bool:
-    """Say whether a service could listen on ``port`` now."""
+    """Return whether a service could listen on ``port`` now."""
     with socket.socket() as probe:
-        # As servers do, so that the last moments of earlier connections do not count.
+        # As servers do, so that earlier connections in TIME_WAIT do not count.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))

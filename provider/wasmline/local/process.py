@@ -1,4 +1,4 @@
-"""Service processes: owned ones end with this process, detached ones stay until somebody stops them."""
+"""Service processes: owned ones end with this process, detached ones run until they are stopped."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from pathlib import Path
 from wasmline.local import supervisor
 
 POLL_INTERVAL_S = 0.02
-"""Seconds between two looks at a process."""
+"""Seconds between two polls of a process."""
 
 EXEC_TIMEOUT_S = 2.0
-"""Seconds until a program that was started has the command line by which it is known, or has ended."""
+"""Seconds until a started program has the command line that identifies it, or has ended."""
 
 STOP_TIMEOUT_S = 15.0
-"""Seconds that a service gets to end by itself before it is killed."""
+"""Seconds that a service has to end before it is killed."""
 
 
 class Service:
-    """A started program that can be asked to end, killed, and waited for.
+    """A started program that can be stopped, killed, and waited for.
 
-    ``mark`` is an argument of its command line that no other process has. It tells a service from an unrelated process
-    that got the same number later, so that a number remembered in a file is never mistaken for a running service.
+    ``mark`` is an argument of its command line that no other process has. It distinguishes a service from an unrelated
+    process with the same process id later, so that a stored process id is never mistaken for a running service.
     """
 
     def __init__(self, pid: int, mark: str, *, detached: bool, process: subprocess.Popen[bytes] | None = None) -> None:
@@ -38,8 +38,8 @@ class Service:
 
     @classmethod
     def start(cls, command: Sequence[str | Path], mark: str, log: Path) -> Service:
-        """Start a program that ends at the latest a moment after this process does, even when this one is SIGKILLed."""
-        # A session of its own: Ctrl-C at the terminal reaches the owner alone, which then stops its services in order.
+        """Start a program that ends shortly after this process at the latest, even if this one is SIGKILLed."""
+        # A session of its own: Ctrl-C at the terminal reaches only the owner, which then stops its services in order.
         process = subprocess.Popen(
             _launcher(os.getpid(), command, log), stdin=subprocess.DEVNULL, start_new_session=True
         )
@@ -56,13 +56,13 @@ class Service:
         return service
 
     def alive(self) -> bool:
-        """Say whether the service still runs."""
+        """Return whether the service runs."""
         if self._process is not None:
             return self._process.poll() is None
         return self._mark in _command_line(self.pid)
 
     def wait(self, seconds: float) -> bool:
-        """Wait until the service has ended; False when it has not after ``seconds``."""
+        """Wait until the service has ended; return False if it has not after ``seconds``."""
         return wait_until(lambda: not self.alive(), seconds)
 
     def status(self) -> int | None:
@@ -70,13 +70,13 @@ class Service:
         return self._process.poll() if self._process is not None else None
 
     def stop(self, grace: float = STOP_TIMEOUT_S) -> None:
-        """Ask the service to end, and kill it when it has not after ``grace`` seconds."""
+        """Request the service to end, and kill it if it has not after ``grace`` seconds."""
         self._signal(signal.SIGTERM)
         if not self.wait(grace):
             self.kill()
 
     def kill(self) -> None:
-        """End the service at once, as ``kill -9`` does, and return when it is gone."""
+        """End the service at once, as ``kill -9`` does, and return when it has ended."""
         self._signal(signal.SIGKILL if self.detached else signal.SIGUSR1)
         self.wait(STOP_TIMEOUT_S)
 
@@ -87,7 +87,7 @@ class Service:
 
 
 def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
-    """Look at ``condition`` until it holds; False when it does not within ``seconds``."""
+    """Poll ``condition`` until it is true; return False if it is not within ``seconds``."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -102,7 +102,7 @@ def _launcher(owner: int, command: Sequence[str | Path], log: Path) -> list[str]
 
 
 def _command_line(pid: int) -> list[str]:
-    """Return the arguments of a process; nothing where there is none, or only its zombie."""
+    """Return the arguments of a process; empty if there is none, or only its zombie."""
     proc = Path("/proc")
     if (proc / "self").exists():
         with suppress(FileNotFoundError, ProcessLookupError):

@@ -1,4 +1,4 @@
-"""A listener with TLS and passwords, for trying and testing secured clients against a local broker."""
+"""A listener with TLS and passwords, to test secured clients with a local broker."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ USER = re.compile(r"[A-Za-z0-9_]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaslSsl:
-    """Clients come through SASL_SSL with one of ``users`` (name to password).
+    """Clients authenticate by SASL_SSL as one of ``users`` (name to password).
 
     ``certificate`` is a PEM chain for 127.0.0.1 or localhost, ``key`` its private key as unencrypted PKCS #8 PEM. With
-    ``client_ca`` every client must show a certificate that this authority signed. Users of a SCRAM mechanism are stored
-    when a folder is formatted: later changes to them need a new folder.
+    ``client_ca`` every client must present a certificate signed by this authority. Users of a SCRAM mechanism are
+    stored when a folder is formatted: later changes to them need a new folder.
     """
 
     mechanism: Mechanism
@@ -50,7 +50,7 @@ class SaslSsl:
             )
 
     def keystore(self) -> str:
-        """Return key and chain as Kafka's PEM key stores want them (KIP-651): in one text."""
+        """Return key and chain in one text, the format of Kafka's PEM key stores (KIP-651)."""
         return f"{self.key.read_text().strip()}\n{self.certificate.read_text().strip()}\n"
 
     def settings(self, listener: str, keystore: Path) -> dict[str, str]:
@@ -85,7 +85,7 @@ class SaslSsl:
 
 
 def _salted(mechanism: str, password: str) -> str:
-    """Return what RFC 5802 stores of a password, so that the password itself is on no command line."""
+    """Return the RFC 5802 credential of a password, so that the password itself is on no command line."""
     salt = secrets.token_bytes(16)
     salted = hashlib.pbkdf2_hmac(
         mechanism.removeprefix("SCRAM-").lower().replace("-", ""), password.encode(), salt, SCRAM_ITERATIONS

@@ -1,4 +1,4 @@
-"""The files that a node is started with: server.properties for a small machine, and where it logs."""
+"""Generates a node's server.properties for a small machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from wasmline.local.security import SaslSsl
 
 CLIENT, INTERNAL, CONTROLLER = "CLIENT", "INTERNAL", "CONTROLLER"
 
-# The first compiler only: a broker of short life starts in half the time, and is as fast at this size.
+# Only the first compiler: a short-lived broker starts in half the time, and is as fast at this size.
 JVM_OPTIONS = (
     "-Xms64m",
     "-Xmx256m",
@@ -23,7 +23,7 @@ JVM_OPTIONS = (
     "-XX:ReservedCodeCacheSize=64m",
 )
 
-# Records that are brought from elsewhere with their own times would be gone within minutes.
+# Imported records with their own timestamps would be removed within minutes.
 RETENTION = {"log.retention.hours": "-1"}
 
 SMALL = {
@@ -41,7 +41,7 @@ SMALL = {
     "auto.create.topics.enable": "false",
 }
 
-# With the defaults a lost node stalls its partitions for 13 to 17 seconds, and a killed one that comes back waits 9
+# With the defaults a lost node stalls its partitions for 13 to 17 seconds, and a killed one that restarts waits 9
 # seconds for its old session to end.
 QUICK_FAILOVER = {
     "broker.session.timeout.ms": "3000",
@@ -69,12 +69,12 @@ def server_properties(cluster: Cluster, node: Node, folder: Path, security: Sasl
 
 
 def properties_text(settings: Mapping[str, str]) -> str:
-    """Return ``settings`` as java.util.Properties reads them back, whatever characters are in their values."""
+    """Return ``settings`` in the format of java.util.Properties, for values with any characters."""
     return "".join(f"{name}={_escaped(value)}\n" for name, value in settings.items())
 
 
 def _listeners(cluster: Cluster, node: Node, *, secured: bool) -> dict[str, str]:
-    """Return who listens where. Secured nodes talk to each other on a plain loopback port of their own."""
+    """Return the listeners. Secured nodes connect to each other on a plain loopback port of their own."""
     ports = {CLIENT: node.port, CONTROLLER: node.controller_port}
     if secured:
         ports[INTERNAL] = node.internal_port

@@ -1,4 +1,4 @@
-"""Files in a service's folder: replaced as a whole, so that a reader sees the old or the new one; git ignores them."""
+"""Files in a service's folder: replaced atomically, and ignored by git."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from pathlib import Path
 
 
 def own_folder(folder: Path) -> None:
-    """Make ``folder`` if it is not there, and have git ignore all that is in it."""
+    """Create ``folder`` if missing, and make git ignore its content."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / ".gitignore").write_text("*\n")
 
 
 def write(path: Path, text: str, *, private: bool = False) -> None:
-    """Replace the file at ``path`` as a whole; a ``private`` one can be read by nobody else on this machine."""
+    """Replace the file at ``path`` atomically; a ``private`` one is readable only by this user."""
     draft = path.with_name(f".{path.name}")
     draft.unlink(missing_ok=True)
     draft.touch(mode=0o600 if private else 0o666)

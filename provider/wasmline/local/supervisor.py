@@ -1,12 +1,12 @@
-"""The small process between an owner and its service: the service never outlives the owner, however the owner ends.
+"""Supervisor process between an owner and its service: the service never outlives the owner.
 
 Run as a script by path, so that it loads only the standard library: ``supervisor.py OWNER_PID LOG PROGRAM ARG...``.
-SIGTERM asks the service to end, SIGUSR1 kills it; the supervisor ends after it, with its status. With an owner of 0 the
+SIGTERM stops the service, SIGUSR1 kills it; the supervisor ends after it, with its status. With an owner of 0 the
 service is detached: it is started, its process id is printed, and this process ends.
 
 Why a process: PR_SET_PDEATHSIG alone is Linux only and fires when the *thread* that started the child ends, which a
-pool's thread does early; a pipe whose end of file means "the owner is gone" stays open in every fork of the owner. The
-parent's process id has neither fault.
+pool's thread does early; a pipe whose end of file signals the owner's end stays open in every fork of the owner. The
+parent's process id has neither problem.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import sys
 from functools import partial
 
 POLL_INTERVAL_S = 0.25
-"""Seconds between two looks at the owner."""
+"""Seconds between two polls of the owner."""
 
 HANDED_ON = (signal.SIGTERM, signal.SIGUSR1)
 PR_SET_PDEATHSIG = 1
@@ -28,7 +28,7 @@ PR_SET_PDEATHSIG = 1
 
 def supervise(owner: int, log: str, command: list[str]) -> int:
     """Run ``command`` until it ends, and return its status; kill it as soon as ``owner`` is no longer the parent."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, HANDED_ON)  # held back until there is a service to hand them on to
+    signal.pthread_sigmask(signal.SIG_BLOCK, HANDED_ON)  # blocked until there is a service to forward them to
     with open(log, "ab") as stream:  # noqa: PTH123  (importing pathlib would double the start-up time)
         # This process has one thread, which lasts as long as the process: preexec_fn is safe here, and so is PDEATHSIG.
         service = subprocess.Popen(command, stdout=stream, stderr=stream, preexec_fn=partial(_prepare, os.getpid()))
@@ -45,11 +45,11 @@ def supervise(owner: int, log: str, command: list[str]) -> int:
 
 
 def _prepare(supervisor: int) -> None:
-    """Prepare the service before its program: take signals again, and die with the supervisor where the kernel can."""
+    """Prepare the service before its program: unblock signals, and end with the supervisor if the kernel can."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDED_ON)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != supervisor:  # it was gone before the kernel was asked
+        if os.getppid() != supervisor:  # it ended before the request to the kernel
             os._exit(1)
 
 

@@ -1,4 +1,4 @@
-"""A deployment at work: on the batches of a Spark task, or as the ``handler`` of a key-parallel consumer."""
+"""Runs a deployment on the batches of a Spark task, or as the ``handler`` of a key-parallel consumer."""
 
 from __future__ import annotations
 

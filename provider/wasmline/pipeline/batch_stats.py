@@ -1,4 +1,4 @@
-"""Counts of what runs of a pipeline did; they add up."""
+"""Counts of pipeline runs, which can be added."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ MAX_LOG_LINES = 200
 
 @dataclass(slots=True)
 class BatchStats:
-    """What one or more runs of a pipeline did. Tallies add up: tasks send theirs to the driver.
+    """Counts of one or more pipeline runs. They can be added: tasks send theirs to the driver.
 
     ``records_in``, ``records_out`` and ``lost_offsets`` count by input partition, ``dead_letters`` by input partition
-    and reason; ``failures`` are those dead letters that the host, not the guest, decided on. ``hangs`` counts by input
-    partition how often it was held up by transactions whose markers a broker had lost.
+    and reason; ``failures`` are the dead letters that the host, not the guest, decided on. ``hangs`` counts by input
+    partition how often it was delayed by transactions whose markers a broker had lost.
     """
 
     records_in: Counter[int] = field(default_factory=Counter)
@@ -43,7 +43,7 @@ class BatchStats:
         return self
 
     def count_dead_letter(self, partition: int, error: str, reason: str) -> None:
-        """Count a dead letter under its label."""
+        """Count a dead letter under its reason label."""
         self.dead_letters[partition, dead_letters.label(error, reason, self._labels)] += 1
         self.failures += error != dead_letters.REJECTED
 
@@ -53,7 +53,7 @@ class BatchStats:
 
     @property
     def lines(self) -> list[str]:
-        """The log lines, and at the end how many there were beside them."""
+        """The log lines, followed by the number of dropped ones."""
         return [*self.logs, *([f"WARN {self.logs_dropped} more lines were dropped"] if self.logs_dropped else [])]
 
     def reasons(self) -> dict[str, int]:
@@ -65,6 +65,6 @@ class BatchStats:
 
 
 def log_batch_stats(result: TransformResult) -> BatchStats:
-    """Return what a guest logged in one call."""
+    """Return the log lines of one call of a guest."""
     texts = [f"{line.level} {line.text}".removesuffix("\n") for line in result.logs]
     return BatchStats(logs=texts, logs_dropped=result.logs_dropped)

@@ -1,4 +1,4 @@
-"""A handler by its name: ``module:function``."""
+"""Loads a handler by its name, ``module:function``."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from wasmline.errors import InvalidConsumerOption
 
 @cache
 def load_handler(reference: str) -> Handler | PerThread:
-    """Return what ``module:name`` names, one instance of it in this process where that is a class.
+    """Return the object named ``module:name``; for a class, one instance of it per process.
 
-    What the module raises when it is imported is not caught. Raises InvalidConsumerOption where there is no such module
-    or name, or where it is nothing to call.
+    Errors that the module raises on import are not caught. Raises InvalidConsumerOption if there is no such module or
+    name, or if it is not callable.
     """
     name, _, path = reference.partition(":")
     if not name or not path or name.startswith("."):
         raise _refused(f"{reference!r} is not MODULE:FUNCTION, such as shop:charge")
     if not _exists(name):
-        raise _refused(f"there is no module {name!r} in {Path.cwd()} or among those that are installed")
+        raise _refused(f"no module {name!r} in {Path.cwd()} or among the installed ones")
     module = importlib.import_module(name)
     try:
         found = reduce(getattr, path.split("."), module)
@@ -31,7 +31,7 @@ def load_handler(reference: str) -> Handler | PerThread:
         raise _refused(f"{module.__file__}: {error}") from error
     handler: Handler | PerThread = found() if isinstance(found, type) else found
     if not callable(handler) and not isinstance(handler, PerThread):
-        raise _refused(f"{reference} is a {type(handler).__name__}: a handler is a function of a record")
+        raise _refused(f"{reference} is a {type(handler).__name__}: a handler must be a function of a record")
     return handler
 
 

@@ -1,4 +1,4 @@
-"""Sizes of records as a broker measures them against ``max.message.bytes``: each as the only one of its batch.
+"""Sizes of records as brokers compare them with ``max.message.bytes``: each record in a batch of its own.
 
 The format is that of record batches, version 2: https://kafka.apache.org/documentation/#recordbatch
 """
@@ -17,17 +17,17 @@ from wasmline.kafka.producer import Headers
 BATCH_HEADER_BYTES = 61
 
 RECORD_OVERHEAD_BYTES = 40
-"""The most that a record takes beside its key, its value and its headers."""
+"""Maximum bytes of a record in addition to its key, its value and its headers."""
 
 HEADER_OVERHEAD_BYTES = 10
-"""The most that a header takes beside its key and its value."""
+"""Maximum bytes of a header in addition to its key and its value."""
 
 CODECS = ("gzip", "snappy", "lz4", "zstd")
-"""Compression by the names that Kafka and Arrow share."""
+"""Compression codecs whose names Kafka and Arrow share."""
 
 
 def batch_bytes(key: bytes | None, value: bytes | None, headers: Headers, compression: str = "none") -> int:
-    """Return the size of the batch that holds this record alone; compressed, it may differ by some bytes."""
+    """Return the size of a batch with only this record; if compressed, it may differ by some bytes."""
     body = [b"\0\0\0", _varint(-1 if key is None else len(key)), key or b""]
     body += [_varint(-1 if value is None else len(value)), value or b"", _varint(len(headers))]
     for name, text in headers:
@@ -41,7 +41,7 @@ def batch_bytes(key: bytes | None, value: bytes | None, headers: Headers, compre
 
 
 def too_large(outputs: pa.RecordBatch, limits: Sequence[int | None], compression: str) -> dict[int, int]:
-    """Return the size of each row of OUTPUT_SCHEMA that its topic, by its number in ``limits``, does not take."""
+    """Return the size of each row of OUTPUT_SCHEMA above its topic's limit; ``limits`` is by output number."""
     most = np.array([np.iinfo(np.int64).max if limit is None else limit for limit in limits])
     candidates = np.flatnonzero(_bounds(outputs) > most[outputs.column("output").to_numpy()])
     found = {}
@@ -55,7 +55,7 @@ def too_large(outputs: pa.RecordBatch, limits: Sequence[int | None], compression
 
 
 def _bounds(outputs: pa.RecordBatch) -> NDArray[np.int64]:
-    """Return what the batch of each row takes at most, uncompressed."""
+    """Return an upper bound of the uncompressed batch size of each row."""
     headers = outputs.column("headers")
     flat = pc.list_flatten(headers)
     each = _lengths(pc.struct_field(flat, 0)) + _lengths(pc.struct_field(flat, 1)) + HEADER_OVERHEAD_BYTES
@@ -82,4 +82,4 @@ def _varint(number: int) -> bytes:
 
 
 Limits = Mapping[str, int]
-"""``max.message.bytes`` by topic; a topic that is absent takes any record."""
+"""``max.message.bytes`` by topic; an absent topic has no limit."""

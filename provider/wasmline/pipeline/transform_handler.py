@@ -1,4 +1,4 @@
-"""A deployment as a handler of the key-parallel consumer: a guest for each thread, and many keys in each call."""
+"""A deployment as a handler of the key-parallel consumer: one guest per thread, many keys per call."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from wasmline.wasm import TransformInstance, TransformResult, TransformRuntime
 logger = logging.getLogger(__name__)
 
 MAX_CALL_RECORDS = 1_000
-"""Records that a call of a module carries at most: one for each record would cost tens of microseconds."""
+"""Maximum records of one call of a module: a call for each record would cost tens of microseconds."""
 
 MAX_OUTPUT_BYTES = 2**30
-"""The most that the outputs of a call of several records take; above it, each record has a call of its own."""
+"""Maximum size of the outputs of a call with several records; above it, each record has its own call."""
 
 LOG_LEVELS = {"INFO": logging.INFO, "WARN": logging.WARNING}
 
@@ -36,9 +36,9 @@ _making = threading.Lock()
 
 
 def transform_handler(config: KafkaConfig, spec: DeploymentSpec) -> TransformHandler:
-    """Return the handler of a deployment: the same one in this process, until another deployment's is asked for.
+    """Return the handler of a deployment, cached in this process until another deployment is requested.
 
-    Any thread may ask; whoever asks while it is being made waits for it. Raises what TransformHandler raises,
+    Thread-safe; concurrent calls wait while the handler is created. Raises the errors of TransformHandler,
     VersionNotFound and BrokerUnavailable.
     """
     key = encode(spec)
@@ -51,17 +51,17 @@ def transform_handler(config: KafkaConfig, spec: DeploymentSpec) -> TransformHan
 
 
 def forget() -> None:
-    """Let ``transform_handler`` make the next one anew: nothing of what failed counts any more."""
+    """Clear the cache of ``transform_handler``: the next handler starts with an empty failure window."""
     _made.clear()
 
 
 class TransformHandler:
     """Runs the module of one deployment; a PerThread handler, for consumers with a ``batch_size`` of one topic.
 
-    An output is written with the time of its input. A record that the guest fails on fails with its TransformError; one
-    that it rejects is written to its dead-letter topic, with the headers that say where it came from. What the guest
-    logs goes to this module's logger. The consumer ends with HandlerBroken where the module is at fault and not its
-    records: more than ``max_failure_share`` of a window of all threads failed, or a new guest cannot start.
+    An output is written with the timestamp of its input. A record on which the guest fails has its TransformError; a
+    rejection is written to the dead-letter topic, with headers that name its origin. The guest's log lines go to this
+    module's logger. The consumer ends with HandlerBroken if the module is at fault, not its records: more than
+    ``max_failure_share`` of a window over all threads failed, or a new guest cannot start.
     """
 
     def __init__(self, spec: DeploymentSpec, wasm: bytes, *, max_output_bytes: int = MAX_OUTPUT_BYTES) -> None:
@@ -69,7 +69,7 @@ class TransformHandler:
         self.spec = spec
         self.max_output_bytes = max_output_bytes
         self.listener: Callable[[BatchStats], None] | None = None
-        """Is told of log lines in place of the logger; any thread may call it."""
+        """Receives log lines in place of the logger, on any thread."""
         self._module = TransformRuntime().compile(wasm)
         self._instantiate().close()
         self._window = FailureWindow(spec.max_failure_share)
@@ -77,7 +77,7 @@ class TransformHandler:
 
     @property
     def origin(self) -> list[dead_letters.Header]:
-        """The headers that name the module: ``dead_letter_headers`` of the consumer."""
+        """The headers with the module's origin: ``dead_letter_headers`` of the consumer."""
         return dead_letters.origin(transform=f"{self.spec.name}@{self.spec.version}", digest=self.spec.digest)
 
     def make(self) -> ThreadHandler:
@@ -88,20 +88,20 @@ class TransformHandler:
             raise self.broken(error) from error
 
     def judge(self, records: int, failures: int) -> None:
-        """Count what became of a call. Raises TooManyFailures."""
+        """Count the records and failures of a call. Raises TooManyFailures."""
         with self._lock:
             self._window.add(records, failures)
 
     def broken(self, error: Exception) -> HandlerBroken:
-        """Return what the consumer ends with because of an error."""
-        return HandlerBroken(f"{self.spec.name}@{self.spec.version} is at fault, and not its records: {error}")
+        """Return the error with which the consumer ends."""
+        return HandlerBroken(f"{self.spec.name}@{self.spec.version} is at fault, not its records: {error}")
 
     def _instantiate(self) -> TransformInstance:
         return self._module.instantiate(self.spec.context(), self.spec.limits())
 
 
 class ThreadHandler:
-    """One guest and the records that are given to it, those of one partition in each call."""
+    """Calls one guest with the records of one partition at a time."""
 
     def __init__(self, handler: TransformHandler, instance: TransformInstance) -> None:
         self._handler = handler
@@ -116,7 +116,7 @@ class ThreadHandler:
         try:
             result = self._result(batch)
             self._handler.judge(len(records), len(result.failures))
-        except InvalidBatch:  # too much for one call: the records are tried again one by one
+        except InvalidBatch:  # too large for one call: the records are retried one by one
             raise
         except (TransformError, TooManyFailures) as error:
             raise self._handler.broken(error) from error
@@ -129,7 +129,7 @@ class ThreadHandler:
         self._instance.close()
 
     def _result(self, batch: pa.RecordBatch) -> TransformResult:
-        """Return what the module makes of a batch. Raises InvalidBatch where several records make too much."""
+        """Return the module's result for a batch. Raises InvalidBatch if several records have too large outputs."""
         parts: list[TransformResult] = []
         most, size = self._handler.max_output_bytes, 0
         for part in self._instance.parts(batch):
@@ -142,7 +142,7 @@ class ThreadHandler:
     def _outputs(
         self, source: TopicPartition, offsets: Sequence[int], timestamps: Sequence[int], written: pa.RecordBatch
     ) -> tuple[list[int], list[Output]]:
-        """Return what a guest wrote, and the row that each of it came from."""
+        """Return the outputs of a guest, and the input row of each."""
         rows, places, keys, values = (written.column(name).to_pylist() for name in ("row", "output", "key", "value"))
         headers = header_pairs(written.column("headers"))
         letters = self._handler.spec.dead_letter_topic
@@ -171,4 +171,4 @@ class ThreadHandler:
         for line in result.logs:
             logger.log(LOG_LEVELS[line.level], "%s: %s", name, printable(line.text.removesuffix("\n"), lines=True))
         if result.logs_dropped:
-            logger.warning("%s: %d more lines were over the log limit", name, result.logs_dropped)
+            logger.warning("%s: %d more lines exceeded the log limit", name, result.logs_dropped)

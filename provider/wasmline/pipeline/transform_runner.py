@@ -1,4 +1,4 @@
-"""One deployment as a function from input records to records of its topics: outputs, and dead letters with reasons."""
+"""Maps input records to the output records of one deployment, and to dead letters with reasons."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SINK_SCHEMA = pa.schema(
         pa.field("headers", HEADERS),
     ]
 )
-"""Records on their way to a topic; their partition follows from the key."""
+"""Schema of records to write; the key determines the partition."""
 
 PLACED_SCHEMA = pa.schema(
     [
@@ -38,18 +38,18 @@ PLACED_SCHEMA = pa.schema(
         pa.field("offset", pa.int64(), nullable=False),
     ]
 )
-"""The same, with the time (Unix milliseconds) and the place of the input record that each came from."""
+"""SINK_SCHEMA with the timestamp (Unix milliseconds), partition and offset of the input record of each row."""
 
 
 class TransformRunner:
     """Runs batches of one input topic through one instance.
 
-    ``run`` yields the outputs of a batch in input order and then its dead letters in input order; where the outputs are
-    many, in parts: those of the first rows, then those of the next. Without a dead-letter topic a failing record raises
-    its TransformError, with the record's place: nothing is dropped silently.
+    ``run`` yields the outputs of a batch in input order and then its dead letters in input order; many outputs come in
+    parts: those of the first rows, then those of the next. Without a dead-letter topic a failing record raises its
+    TransformError, with the record's coordinates: nothing is dropped silently.
 
-    A record with an output that its topic does not take by ``limits`` is a dead letter, and a letter that its topic
-    does not take is cut.
+    A record with an output above its topic's limit in ``limits`` is dead-lettered; a dead letter above its topic's
+    limit is truncated.
     """
 
     def __init__(
@@ -66,12 +66,12 @@ class TransformRunner:
         self._letter_limit = known.get(self._spec.dead_letter_topic or "")
 
     def run(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Transform a batch of RECORD_SCHEMA into some of SINK_SCHEMA. Raises TooManyFailures to protect the topic."""
+        """Transform a batch of RECORD_SCHEMA to batches of SINK_SCHEMA. Raises TooManyFailures to protect the topic."""
         for placed in self.run_placed(batch):
             yield placed.select(SINK_SCHEMA.names)
 
     def run_placed(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Do what ``run`` does, and yield batches of PLACED_SCHEMA."""
+        """Like ``run``, but yields batches of PLACED_SCHEMA."""
         self._count(self._stats.records_in, batch.column("partition"))
         for part in map(partial(self._fitting, batch), self._instance.parts(batch)):
             self._window.add(part.rows, len(part.failures))
@@ -79,13 +79,13 @@ class TransformRunner:
             yield from self._sorted(batch, part)
 
     def _fitting(self, batch: pa.RecordBatch, part: TransformResult) -> TransformResult:
-        """Return a part without the records of which an output is too large: they have failed."""
+        """Return a part in which the records with an output that is too large have failed."""
         if not any(self._limits):
             return part
         rows: dict[int, RecordFailure] = {}
         for place, size in too_large(part.outputs, self._limits, self._spec.compression).items():
             row, number = (part.outputs.column(name)[place].as_py() for name in ("row", "output"))
-            text = f"an output takes {size} bytes, and {self._spec.output_topics[number]} takes {self._limits[number]}"
+            text = f"an output has {size} bytes; {self._spec.output_topics[number]} allows {self._limits[number]}"
             where = {name: batch[name][row].as_py() for name in ("partition", "offset")}
             rows.setdefault(row, RecordFailure(row=row, error=RecordTooLarge(text, **where)))
         if not rows:
@@ -142,7 +142,7 @@ class TransformRunner:
             yield failure.row, self._letter(batch, failure.row, record["key"], record["value"], headers)
 
     def _placed(self, error: TransformError) -> TransformError:
-        """Return the error with the record's place in its message, which nothing else will tell."""
+        """Return the error with the record's coordinates in its message, their only place."""
         error.args = (f"{self._spec.input_topic}, partition {error.partition}, offset {error.offset}: {error}",)
         return error
 
@@ -176,7 +176,7 @@ class TransformRunner:
     def _cut(
         self, key: bytes | None, value: bytes | None, headers: list[dead_letters.Header]
     ) -> tuple[bytes | None, bytes | None, list[dead_letters.Header]]:
-        """Return what is written of a letter: less than all where its topic would not take that."""
+        """Return the dead letter to write, truncated if it exceeds its topic's limit."""
         limit = self._letter_limit
         if limit is None or batch_bytes(key, value, headers, self._spec.compression) <= limit:
             return key, value, headers

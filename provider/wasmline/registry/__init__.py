@@ -1,6 +1,6 @@
-"""Versions of modules, and of anything else that must never change once it has a name.
+"""Immutable versions of modules and other artifacts.
 
-``FilesystemRegistry(url)`` keeps modules; ``OciLayoutStore(url)`` keeps any kind of artifact the same way.
+``FilesystemRegistry(url)`` stores modules; ``OciLayoutStore(url)`` stores any kind of artifact the same way.
 """
 
 from wasmline.digests import digest_of

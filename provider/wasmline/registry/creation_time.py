@@ -1,4 +1,4 @@
-"""The time that is stamped on an artifact, which a build may fix to give equal bytes (reproducible-builds.org)."""
+"""The creation time of an artifact, which a build may fix for equal bytes (reproducible-builds.org)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SECONDS = re.compile(r"[0-9]{1,11}")
 
 
 def created_now() -> str:
-    """Return the time of SOURCE_DATE_EPOCH where it is set, else of the clock, in RFC 3339.
+    """Return the time of SOURCE_DATE_EPOCH if it is set, else the current time, in RFC 3339.
 
     Raises InvalidArtifact for a value that is not a count of seconds.
     """

@@ -1,4 +1,4 @@
-"""The declaration of a transform as it is kept with each version: the defaults of a deployment."""
+"""The declaration of a transform, stored with each version: the defaults of a deployment."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 class Declaration(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """The keys that are read, with the types and bounds that a deployment takes; others are kept and ignored.
+    """The known keys, with the types and bounds of a deployment; other keys are stored and ignored.
 
     Any may be absent.
     """
@@ -55,19 +55,19 @@ class Declaration(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 def _check_variable(name: str, value: str) -> None:
     shown = f"the variable {name[:MAX_VARIABLE_NAME_BYTES]!r}"
     if _CONTROL.search(name + value):
-        raise ValueError(f"{shown} holds a control character")
+        raise ValueError(f"{shown} contains a control character")
     if "=" in name or name.startswith(RESERVED):
-        raise ValueError(f"{shown} cannot be named so: no '=', and {RESERVED} is the host's")
+        raise ValueError(f"{shown} is not a valid name: no '=', and {RESERVED} is reserved")
     if not (0 < len(name.encode()) <= MAX_VARIABLE_NAME_BYTES and 0 < len(value.encode()) <= MAX_VARIABLE_BYTES):
-        raise ValueError(f"{shown}: a name takes 1 to {MAX_VARIABLE_NAME_BYTES} bytes, a value to {MAX_VARIABLE_BYTES}")
+        raise ValueError(f"{shown}: a name has 1 to {MAX_VARIABLE_NAME_BYTES} bytes, value 1 to {MAX_VARIABLE_BYTES}")
 
 
 def parse_declaration(text: str) -> dict[str, Any]:
-    """Return a declaration as JSON-able data. Raises ValueError where a key of Declaration has another type."""
+    """Return a declaration as JSON-able data. Raises ValueError if a key of Declaration has another type."""
     decoded(text.encode(), Declaration)
     return decoded(text.encode(), dict[str, Any])
 
 
 def differing_keys(mine: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """Return the keys under which two mappings differ; an absent one equals None."""
+    """Return the keys whose values differ in two mappings; an absent one equals None."""
     return sorted(key for key in mine.keys() | other.keys() if mine.get(key) != other.get(key))

@@ -1,6 +1,6 @@
 """The documents of an OCI image layout (image specification 1.1): descriptors, manifests and the index.
 
-Whatever is decoded here is input from the writers of a registry and is not trusted; the types say what is checked.
+Decoded documents are input from the writers of a registry and not trusted; the types define the checks.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ LAYOUT_FILE = ("oci-layout", b'{"imageLayoutVersion":"1.0.0"}')
 INDEX_FILE = "index.json"
 
 MAX_DOCUMENT_BYTES = 4 * 2**20
-"""Of an index, its manifests together, a configuration or an attachment. Registries accept manifests of 4 MiB."""
+"""Maximum of an index, its manifests together, a configuration or an attachment. Registries accept 4 MiB."""
 
 MAX_LAYER_BYTES = MAX_MODULE_BYTES
-"""Of a layer, whatever it is: no kind of artifact has larger ones than modules."""
+"""Maximum size of a layer of any kind: no kind of artifact has larger ones than modules."""
 
 MAX_MANIFESTS = 32
-"""Of an index: the artifact's and those of its attachments."""
+"""Maximum manifests of an index: the artifact's and those of its attachments."""
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 def blob_path(digest: str) -> str:
-    """Return where a layout keeps the blob with this digest."""
+    """Return the path of the blob with this digest in a layout."""
     algorithm, _, value = digest.partition(":")
     return f"blobs/{algorithm}/{value}"
 
 
 def decoded(data: bytes, kind: type[T]) -> T:
-    """Return the ``kind`` that a JSON document holds.
+    """Return the ``kind`` encoded in a JSON document.
 
-    Raises ValueError for anything else: more than MAX_DOCUMENT_BYTES, other types, bytes that are not UTF-8, a key that
-    is repeated in an object, nesting without end.
+    Raises ValueError for anything else: more than MAX_DOCUMENT_BYTES, other types, bytes that are not UTF-8, a repeated
+    key in an object, too deep nesting.
     """
     if len(data) > MAX_DOCUMENT_BYTES:
         raise ValueError(f"it takes more than {MAX_DOCUMENT_BYTES} bytes")
@@ -60,9 +60,9 @@ def decoded(data: bytes, kind: type[T]) -> T:
 
 
 def encoded(document: Any, kind: type) -> bytes:
-    """Return a document as JSON from which ``decoded`` makes a ``kind``; equal documents give equal bytes.
+    """Return a document as JSON that ``decoded`` accepts as a ``kind``; equal documents give equal bytes.
 
-    Raises ValueError for what JSON cannot hold, and for what ``decoded`` would refuse.
+    Raises ValueError for values that are not JSON, and for documents that ``decoded`` would reject.
     """
     try:
         data = msgspec.json.encode(document, order="deterministic")
@@ -73,7 +73,7 @@ def encoded(document: Any, kind: type) -> bytes:
 
 
 def _require_unique(pairs: list[tuple[str, Any]]) -> None:
-    """Refuse an object with a repeated key, of which another reader may take the other value."""
+    """Reject an object with a repeated key, as another reader may use the other value."""
     known: set[str] = set()
     for key, _ in pairs:
         if key in known:
@@ -83,7 +83,7 @@ def _require_unique(pairs: list[tuple[str, Any]]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """Bytes to store, and what they are."""
+    """Bytes to store, with their media type."""
 
     media_type: str
     data: bytes
@@ -91,7 +91,7 @@ class Layer:
 
     @classmethod
     def json(cls, media_type: str, document: Any) -> Layer:
-        """Return an object as a layer. Raises ValueError where ``encoded`` does."""
+        """Return an object as a layer. Raises the ValueError of ``encoded``."""
         try:
             return cls(media_type=media_type, data=encoded(document, dict[str, Any]))
         except ValueError as error:
@@ -103,7 +103,7 @@ class Layer:
 
 
 EMPTY = Layer(media_type=EMPTY_TYPE, data=b"{}")
-"""What the specification puts where an artifact has no configuration."""
+"""The specification's configuration of an artifact without one."""
 
 
 class LayoutMarker(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -146,12 +146,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
 
 
 class Index(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a layout holds: the artifact's manifest, named by its version, and the manifests about it."""
+    """The index of a layout: the artifact's manifest, named by its version, and the manifests about it."""
 
     schema_version: Literal[2]
-    media_type: Literal["application/vnd.oci.image.index.v1+json"] = (
-        INDEX_TYPE  # which the specification lets be absent
-    )
+    media_type: Literal["application/vnd.oci.image.index.v1+json"] = INDEX_TYPE  # optional in the specification
     manifests: Annotated[list[Descriptor], Meta(min_length=1, max_length=MAX_MANIFESTS)]
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The files of an OCI image layout that is to be written."""
+"""Builds the files of an OCI image layout."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def layout_files(
 ) -> list[File]:
     """Return the files of an artifact's layout, the index last.
 
-    Raises ValueError for what could not be read again: what is too large, has no layer, or a configuration that is not
-    an object.
+    Raises ValueError for an artifact that could not be read back: too large, without a layer, or with a configuration
+    that is not an object.
     """
     _check_sizes(layers, MAX_LAYER_BYTES)
     _check_sizes([config, *attachments], MAX_DOCUMENT_BYTES)
@@ -49,7 +49,7 @@ def layout_files(
 def _check_sizes(blobs: Sequence[Layer], limit: int) -> None:
     for blob in blobs:
         if len(blob.data) > limit:
-            raise ValueError(f"a {blob.media_type} of {len(blob.data)} bytes: the registry keeps {limit}")
+            raise ValueError(f"a {blob.media_type} of {len(blob.data)} bytes: the registry allows {limit}")
 
 
 def _check_configuration(config: Layer) -> None:
@@ -66,7 +66,7 @@ def _manifest_of(
     *,
     subject: Descriptor | None = None,
 ) -> Layer:
-    """Return the manifest over a configuration and layers, itself as a layer."""
+    """Return the manifest of a configuration and layers, itself as a layer."""
     manifest = Manifest(
         schema_version=2,
         media_type=MANIFEST_TYPE,
@@ -80,7 +80,7 @@ def _manifest_of(
 
 
 def _index_of(manifest: Layer, about: Sequence[tuple[str, Layer]], *, version: str) -> bytes:
-    """Return the ``index.json`` that names a manifest by its version, and the manifests about it by what they are."""
+    """Return the ``index.json`` that names a manifest by its version, and the manifests about it by their kind."""
     named = Layer(media_type=MANIFEST_TYPE, data=manifest.data, annotations={REFERENCE_NAME: version})
     others = [msgspec.structs.replace(Descriptor.of(layer), artifact_type=kind) for kind, layer in about]
     index = Index(schema_version=2, media_type=INDEX_TYPE, manifests=[Descriptor.of(named), *others])

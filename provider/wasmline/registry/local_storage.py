@@ -1,7 +1,7 @@
-"""Folders on a disk: written beside their place, flushed to the disk, then renamed.
+"""Stores folders on a disk: written to a staging folder, flushed to the disk, then renamed.
 
 Every folder is opened relative to its parent and without following links, so that none can lead out of the registry,
-not even one that is exchanged for a link meanwhile. One that is only passed through need not be readable.
+not even one that is replaced by a link meanwhile. An intermediate folder need not be readable.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _FOLDER = _ROOT | os.O_NOFOLLOW
 _READABLE = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-"""Does not wait for a pipe's writer."""
+"""Flags for reading that do not wait for a pipe's writer."""
 
 _NOT_A_FOLDER = (errno.ENOTDIR, errno.ELOOP)
 _NOT_A_FILE = (errno.ELOOP, errno.ENXIO)
 _NO_FLUSH = (errno.EINVAL, errno.EBADF, errno.ENOSYS, errno.ENOTSUP)
-"""What file systems say that do not flush folders, such as some of FUSE and SMB."""
+"""Errors of file systems that do not flush folders, such as some of FUSE and SMB."""
 
 _NO_CHANGE = (errno.EACCES, errno.EPERM, errno.EXDEV, errno.ENOSYS, errno.ENOTSUP)
-"""What file systems say of folders of other users, and where there are no hard links."""
+"""Errors of file systems for folders of other users, and without hard links."""
 
 
 class LocalStorage:
@@ -118,7 +118,7 @@ class LocalStorage:
             raise
 
     def _write(self, path: PurePosixPath, content: bytes) -> None:
-        """Write a file and wait until the disk has it: a disk that is full says so now, not after the rename."""
+        """Write a file and flush it to the disk: a full disk fails now, not after the rename."""
         with self._opened(path.parent, make=True) as folder:
             with os.fdopen(os.open(path.name, _WRITE, 0o666, dir_fd=folder), "wb") as file:
                 file.write(content)
@@ -127,7 +127,7 @@ class LocalStorage:
             _flush(folder)
 
     def _install(self, parent: int, staging: str, folder: PurePosixPath, paths: Sequence[str]) -> bool:
-        """Give a written folder its name; False if a folder with the marker has it."""
+        """Rename a written folder to its name; False if a folder with the marker has that name."""
         try:
             os.rename(staging, folder.name, src_dir_fd=parent, dst_dir_fd=parent)
             _flush(parent)
@@ -144,7 +144,7 @@ class LocalStorage:
     def _complete(self, staging: str, folder: PurePosixPath, paths: Sequence[str]) -> bool:
         """Move files into a folder that lacks its marker, the marker last; False if another writer set one first.
 
-        All but the marker have names or contents that are the same for every writer, so that these do not conflict.
+        All files except the marker have the same names or contents for every writer, so that they do not conflict.
         """
         *contents, marker = paths
         try:
@@ -174,7 +174,7 @@ class LocalStorage:
             _flush(holder)
 
     def _holds(self, parent: int, name: str, marker: str) -> bool:
-        """Return whether a folder holds a file ``marker``; one that cannot be looked into is passed over."""
+        """Return whether a folder has a file ``marker``; an unreadable folder is skipped."""
         try:
             folder = os.open(name, _FOLDER, dir_fd=parent)
             try:
@@ -190,7 +190,7 @@ class LocalStorage:
 
 
 def _make_root(root: Path) -> None:
-    """Make the registry's folder and its parents where they are missing."""
+    """Create the registry's folder and its parents if missing."""
     with suppress(FileExistsError):
         try:
             root.mkdir()
@@ -212,7 +212,7 @@ def _make_folder(name: str, at: int) -> None:
 
 @contextmanager
 def _readable(folder: int) -> Iterator[int]:
-    """Yield a descriptor of an opened folder that its entries can be read by."""
+    """Yield a descriptor of an opened folder for reading its entries."""
     descriptor = os.open(".", _READABLE, dir_fd=folder)
     try:
         yield descriptor
@@ -221,7 +221,7 @@ def _readable(folder: int) -> Iterator[int]:
 
 
 def _flush(folder: int) -> None:
-    """Wait until the disk has a folder's entries, as far as its file system and its mode let a folder be flushed."""
+    """Flush a folder's entries to the disk, as far as its file system and its mode allow."""
     try:
         with _readable(folder) as descriptor:
             os.fsync(descriptor)

@@ -18,14 +18,14 @@ VERSION = f"{_OCI}version"
 
 _COMPARED = ("description", "licenses", "source")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""What no annotation holds; a description may have lines and tabs."""
+"""Characters that no annotation may contain; a description may have line breaks and tabs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArtifactMetadata:
-    """What is known of a module beside its bytes.
+    """Metadata of a module.
 
-    ``transform`` is what its project declares (topics, env, limits) as JSON-able data, the defaults of a deployment;
+    ``transform`` is its project's declaration (topics, env, limits) as JSON-able data, the defaults of a deployment;
     ``revision`` the source's git commit; ``created`` RFC 3339, None for now.
     """
 
@@ -37,16 +37,16 @@ class ArtifactMetadata:
     transform: Mapping[str, Any] = field(default_factory=dict)
 
     def differing(self, other: ArtifactMetadata) -> list[str]:
-        """Return what differs from ``other``; ``created`` and ``revision`` say when it was made, not what it is."""
+        """Return the fields that differ from ``other``, except ``created`` and ``revision``."""
         texts = [key for key in _COMPARED if getattr(self, key) != getattr(other, key)]
         return texts + differing_keys(self.transform, other.transform)
 
 
 def parse_metadata(annotations: Mapping[str, str]) -> ArtifactMetadata:
-    """Return what a manifest's annotations say of a module. Raises ValueError where they are malformed."""
+    """Return the metadata in a manifest's annotations. Raises ValueError if they are malformed."""
     for key, text in annotations.items():
         if control := _CONTROL.search(key + text):
-            raise ValueError(f"the annotation {key[:100]!r} holds the control character U+{ord(control[0]):04X}")
+            raise ValueError(f"the annotation {key[:100]!r} contains the control character U+{ord(control[0]):04X}")
     try:
         transform = parse_declaration(annotations.get(TRANSFORM_ANNOTATION, "{}"))
     except ValueError as error:
@@ -62,7 +62,7 @@ def parse_metadata(annotations: Mapping[str, str]) -> ArtifactMetadata:
 
 
 def annotations_of(name: str, version: str, metadata: ArtifactMetadata) -> dict[str, str]:
-    """Return the annotations of a module's manifest. Raises ValueError for what JSON cannot hold, or is not text."""
+    """Return the annotations of a module's manifest. Raises ValueError for values that are not JSON, or not text."""
     texts = {f"{_OCI}{key}": getattr(metadata, key) for key in (*_COMPARED, "revision", "created")}
     annotations = {key: text for key, text in texts.items() if text} | {TITLE: name, VERSION: version}
     if metadata.transform:

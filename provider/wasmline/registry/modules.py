@@ -1,4 +1,4 @@
-"""Versions of modules: ``name@version`` names bytes with one digest, for ever.
+"""Versions of modules: ``name@version`` identifies bytes with one digest, permanently.
 
 Artifacts follow the CNCF Wasm OCI artifact layout (tag-runtime.cncf.io, "Wasm OCI Artifact Layout"): one layer
 ``application/wasm`` under a ``application/vnd.wasm.config.v0+json`` configuration.
@@ -29,7 +29,7 @@ _KIND = "modules"
 
 
 class WasmConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The configuration of the Wasm OCI artifact layout, as far as it is read."""
+    """The parts of the configuration of the Wasm OCI artifact layout that are read."""
 
     created: Annotated[datetime, Meta(tz=True)]
     architecture: Literal["wasm"]
@@ -63,23 +63,23 @@ class Registry(Protocol):
         metadata: ArtifactMetadata | None = None,
         provenance: Mapping[str, Any] | None = None,
     ) -> Version:
-        """Make ``name@version`` these bytes, with this metadata; a no-op if it is that already.
+        """Publish these bytes with this metadata as ``name@version``; a no-op if it already is that.
 
         Raises VersionExists for other bytes, and for the same with another description, licence, source or
         declaration; ``created`` and ``revision`` may differ. Raises InvalidArtifact for malformed metadata.
         """
 
     def get(self, name: str, version: str | None = None) -> Version:
-        """Return what is known of a version. Raises VersionNotFound."""
+        """Return a version with its metadata. Raises VersionNotFound."""
 
     def load(self, name: str, version: str | None = None) -> tuple[Version, bytes]:
-        """Return a version and its bytes, which have its digest. Raises VersionNotFound, DigestMismatch."""
+        """Return a version and its verified bytes. Raises VersionNotFound, DigestMismatch."""
 
     def read(self, name: str, version: str | None = None) -> bytes:
         """Return a version's bytes, verified. Raises VersionNotFound, DigestMismatch."""
 
     def provenance(self, name: str, version: str) -> Mapping[str, Any] | None:
-        """Return the in-toto statement about a version, or None where it was published without."""
+        """Return the in-toto statement about a version, or None if it was published without."""
 
     def names(self) -> list[str]:
         """Return the names of all modules, sorted."""
@@ -88,7 +88,7 @@ class Registry(Protocol):
         """Return the versions of a module in ascending precedence."""
 
     def latest(self, name: str) -> Version:
-        """Return the highest release, or the highest pre-release where there is no release."""
+        """Return the highest release, or the highest pre-release if there is no release."""
 
 
 class FilesystemRegistry:
@@ -168,7 +168,7 @@ class FilesystemRegistry:
         return self._store.get(_KIND, name, version or self._store.latest(_KIND, name))
 
     def _version(self, artifact: Artifact) -> Version:
-        """Return an artifact as the module that it is stored as, or raise InvalidLayout."""
+        """Return the version of an artifact that is a module, or raise InvalidLayout."""
         try:
             layer = _module_of(artifact)
             metadata = parse_metadata(artifact.annotations)
@@ -192,14 +192,14 @@ def parse_reference(text: str) -> tuple[str, str | None]:
 
 
 def _config(created: str, module: Layer) -> Layer:
-    """Return the configuration of a module. Raises ValueError for a time that is not in RFC 3339."""
+    """Return the configuration of a module. Raises ValueError for a time not in RFC 3339."""
     config = {"created": created, "architecture": "wasm", "os": "wasip1", "layerDigests": [module.digest]}
     msgspec.convert(config, WasmConfig)
     return Layer.json(WASM_CONFIG_TYPE, config)
 
 
 def _module_of(artifact: Artifact) -> Descriptor:
-    """Return an artifact's one layer. Raises ValueError for another version's, and for other than a module."""
+    """Return an artifact's single layer. Raises ValueError for another version's, and for a non-module."""
     named = [artifact.annotations.get(key, "")[:140] for key in (TITLE, VERSION)]
     if named != [artifact.name, artifact.version]:
         raise ValueError(f"it is the manifest of {'@'.join(named)!r}")

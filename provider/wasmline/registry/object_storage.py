@@ -1,4 +1,4 @@
-"""Folders in an object store: the marker is written last, and only if there is none."""
+"""Stores folders in an object store: the marker is written last, and only if there is none."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from wasmline.registry.storage import MAX_ENTRIES, NOTHING_PUBLISHED, File, not_
 class ObjectStorage:
     """Folders below a path of an fsspec filesystem.
 
-    How sure the "only if" is depends on fsspec's driver: s3, gcs and abfs ask the store itself, others look first.
+    Whether the "only if" is atomic depends on fsspec's driver: s3, gcs and abfs use a condition of the store, others
+    check first.
     """
 
     def __init__(self, filesystem: Any, root: str, *, url: str) -> None:
@@ -42,7 +43,7 @@ class ObjectStorage:
                 if known["type"] != "file" or known.get("islink"):
                     raise not_a("file", path, self.url)
                 if (size := known.get("size")) == 0:
-                    return b""  # some stores refuse a range of an empty object
+                    return b""  # some stores reject a range of an empty object
                 end = limit if size is None else min(size, limit)
                 content: bytes = self._fs.cat_file(place, start=0, end=end + 1)
             except FileNotFoundError:
@@ -70,7 +71,7 @@ class ObjectStorage:
                 raise self._in_the_way(path) from error
 
     def _in_the_way(self, path: str) -> InvalidLayout:
-        """Return the error about what keeps a driver whose folders are more than names from writing a file."""
+        """Return the error about the obstacle to a write, for drivers with real folders."""
         above = accumulate(path.split("/")[:-1], "{}/{}".format)
         blocking = next((folder for folder in above if self._is_file(f"{self._root}/{folder}")), None)
         return not_a("folder", blocking, self.url) if blocking else not_a("file", path, self.url)
@@ -83,7 +84,7 @@ class ObjectStorage:
 
     @contextmanager
     def _mapped(self, path: str, consequence: str = "") -> Iterator[None]:
-        """Map what a driver raises into the error tree: each has exceptions of its own, not all of them OSError."""
+        """Map a driver's errors to the error tree: each driver has its own exceptions, not all of them OSError."""
         try:
             yield
         except RegistryError:

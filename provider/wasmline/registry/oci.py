@@ -50,10 +50,10 @@ NAME = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*")
 """Names of transforms and models."""
 
 _SHOWN = 10
-"""Names and versions in a message."""
+"""Maximum names and versions in a message."""
 
 _COMPARED_NAMES = 1000
-"""Names among which one that resembles an unknown name is looked for."""
+"""Maximum names searched for one similar to an unknown name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,11 +72,11 @@ class Artifact:
 
 
 class OciLayoutStore:
-    """Artifacts under one root, a folder or any fsspec URL. Nothing is ever changed or half visible.
+    """Artifacts under one root, a folder or any fsspec URL. They never change and are never partly visible.
 
-    What is read is not trusted: it is bounded in size, has the digests and the version it is stored under, and is
-    decoded strictly. Every method raises InvalidReference for a name or version that cannot be one, InvalidLayout or
-    DigestMismatch for what is malformed, and RegistryUnavailable where the storage refuses.
+    Stored content is not trusted: its size is bounded, its digests and version are verified, and it is decoded
+    strictly. Every method raises InvalidReference for an invalid name or version, InvalidLayout or DigestMismatch for
+    malformed content, and RegistryUnavailable if the storage fails.
     """
 
     def __init__(self, url: str) -> None:
@@ -94,11 +94,11 @@ class OciLayoutStore:
         annotations: Mapping[str, str] | None = None,
         attachments: Sequence[Layer] = (),
     ) -> Artifact:
-        """Store an artifact and return it as it is stored, its layers verified.
+        """Store an artifact and return the stored one, with verified layers.
 
         ``kind`` is a folder such as ``modules`` or ``models``; ``config`` must be a JSON object. The same layers under
-        the same version are a no-op that returns what is there; other layers raise VersionExists. Raises
-        InvalidArtifact, with nothing written, for what could not be read again.
+        the same version are a no-op that returns the existing one; other layers raise VersionExists. Raises
+        InvalidArtifact, with nothing written, for an artifact that could not be read back.
         """
         folder = _folder(kind, name, version)
         try:
@@ -149,25 +149,25 @@ class OciLayoutStore:
         return self._blob(_folder(artifact.kind, artifact.name, artifact.version), blob or artifact.layers[0])
 
     def document(self, artifact: Artifact, blob: Descriptor, kind: type[T]) -> T:
-        """Return an attachment that is a JSON document as a ``kind``."""
+        """Return a JSON attachment as a ``kind``."""
         return self._document(_folder(artifact.kind, artifact.name, artifact.version), blob, kind)
 
     def invalid(self, artifact: Artifact, problem: object) -> InvalidLayout:
-        """Return the error to raise about what an artifact's manifest says."""
+        """Return the error about an artifact's manifest."""
         folder = _folder(artifact.kind, artifact.name, artifact.version)
         return self._invalid(f"{folder}/{blob_path(artifact.digest)}", problem)
 
     def names(self, kind: str) -> list[str]:
-        """Return the names that have a version, sorted; what cannot be a name or be looked into is passed over."""
+        """Return the names that have a version, sorted; invalid names and unreadable folders are skipped."""
         return [name for name in self._storage.folders(kind) if NAME.fullmatch(name) and self._has_version(kind, name)]
 
     def versions(self, kind: str, name: str) -> list[str]:
-        """Return the versions of a name in ascending precedence; none of an unknown name."""
+        """Return the versions of a name in ascending precedence; none for an unknown name."""
         check_name(name)
         return by_precedence(self._storage.folders(f"{kind}/{name}", INDEX_FILE))
 
     def latest(self, kind: str, name: str) -> str:
-        """Return the highest release, or the highest pre-release of a name that has no release."""
+        """Return the highest release, or the highest pre-release of a name without releases."""
         version = newest(self.versions(kind, name))
         if version is None:
             raise self._not_found(kind, name, None)
@@ -237,7 +237,7 @@ class OciLayoutStore:
 
 
 def check_name(name: str) -> None:
-    """Raise InvalidReference for what cannot name an artifact: a name is a folder, too."""
+    """Raise InvalidReference for an invalid artifact name: a name is also a folder."""
     if not NAME.fullmatch(name) or len(name) > 128:
         raise InvalidReference(
             f"{name[:140]!r} cannot be a name: use at most 128 lower-case letters and digits, with single . _ or - "

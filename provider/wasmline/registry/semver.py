@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from wasmline.errors import InvalidReference
 
 MAX_LENGTH = 128
-"""Of a version as text, as of an OCI tag."""
+"""Maximum length of a version as text, as of an OCI tag."""
 
 _NUMBER = r"(0|[1-9]\d*)"
 _IDENTIFIER = r"(?:0|[1-9]\d*|\d*[A-Za-z-][0-9A-Za-z-]*)"
@@ -27,9 +27,9 @@ class Semver:
 
     @classmethod
     def parse(cls, text: str) -> Semver:
-        """Return the version that ``text`` spells.
+        """Return the version in ``text``.
 
-        Build metadata (``+…``) is refused: it does not count for precedence and cannot be part of an OCI tag. Raises
+        Build metadata (``+…``) is rejected: it does not count for precedence and cannot be part of an OCI tag. Raises
         InvalidReference.
         """
         match = _SEMVER.fullmatch(text) if len(text) <= MAX_LENGTH else None
@@ -58,7 +58,7 @@ class Semver:
 
 
 def by_precedence(texts: list[str]) -> list[str]:
-    """Return those of ``texts`` that are versions, in ascending precedence."""
+    """Return the versions among ``texts``, in ascending precedence."""
     versions = []
     for text in texts:
         with suppress(InvalidReference):
@@ -67,7 +67,7 @@ def by_precedence(texts: list[str]) -> list[str]:
 
 
 def newest(texts: list[str]) -> str | None:
-    """Return the highest release, or the highest pre-release where there is no release, or None of nothing."""
+    """Return the highest release, or the highest pre-release if there is no release, or None if empty."""
     ordered = by_precedence(texts)
     releases = [text for text in ordered if not Semver.parse(text).prerelease]
     candidates = releases or ordered

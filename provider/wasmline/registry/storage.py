@@ -15,35 +15,35 @@ File = tuple[str, bytes]
 NOTHING_PUBLISHED = "; nothing was published"
 
 MAX_ENTRIES = 100_000
-"""Of a folder that is listed: the names of a kind, the versions of a name, the decisions on a model."""
+"""Maximum entries of a listed folder: the names of a kind, the versions of a name, the decisions on a model."""
 
 
 class Storage(Protocol):
     """Immutable folders of files. Paths are relative to the root, with ``/`` between their parts.
 
-    Nothing in it is trusted: a part of a path that is a symbolic link, a device or a pipe raises InvalidLayout, and
-    is neither followed nor read. Every method raises RegistryUnavailable where the store refuses. Both name the path.
+    Its content is not trusted: a part of a path that is a symbolic link, a device or a pipe raises InvalidLayout, and
+    is neither followed nor read. Every method raises RegistryUnavailable if the store fails. Both name the path.
     """
 
     url: str
 
     def create(self, folder: str, files: Sequence[File]) -> bool:
-        """Make ``folder`` with all of ``files`` visible at once; False if the folder is there already.
+        """Create ``folder`` with all of ``files`` visible at once; False if the folder exists.
 
         The last file is the folder's marker: readers see no folder without it, and one without it is completed. Raises
-        InvalidLayout for what is in the way of that.
+        InvalidLayout for an obstacle in its place.
         """
 
     def read(self, path: str, limit: int) -> bytes | None:
-        """Return a file's content, or None where there is no such file.
+        """Return a file's content, or None if there is no such file.
 
-        Of a file of more than ``limit`` bytes, the first ``limit`` + 1 are returned.
+        For a file of more than ``limit`` bytes, the first ``limit`` + 1 are returned.
         """
 
     def folders(self, parent: str, marker: str | None = None) -> list[str]:
-        """Return the sorted names of the folders in ``parent``, of all or of those that hold the file ``marker``.
+        """Return the sorted names of the folders in ``parent``, of all or of those with the file ``marker``.
 
-        Raises InvalidLayout where ``parent`` has more than MAX_ENTRIES.
+        Raises InvalidLayout if ``parent`` has more than MAX_ENTRIES.
         """
 
 
@@ -55,11 +55,11 @@ def open_storage(url: str) -> Storage:
     from wasmline.registry.local_storage import LocalStorage
     from wasmline.registry.object_storage import ObjectStorage
 
-    if "::" in url:  # a cache may hide what others wrote, and a link of the disk behind it
+    if "::" in url:  # a cache may hide writes of others, and a link on the disk behind it
         raise RegistryUnavailable(f"the registry at {url} is behind a chain of drivers: name the last of them alone")
     try:
         filesystem, path = url_to_fs(url)
-    except Exception as error:  # a driver may raise anything, for what it finds at the URL, too
+    except Exception as error:  # a driver may raise anything, also for the content of the URL
         raise RegistryUnavailable(f"the registry at {url} cannot be opened: {error!r}") from error
     if isinstance(filesystem, LocalFileSystem):
         return LocalStorage(Path(path))
@@ -67,13 +67,13 @@ def open_storage(url: str) -> Storage:
 
 
 def unavailable(url: str, error: Exception, path: str, consequence: str = "") -> RegistryUnavailable:
-    """Return the error of the tree for what a disk or a driver said of a path."""
+    """Return the RegistryUnavailable for an error of a disk or a driver about a path."""
     reason = bounded_line(getattr(error, "strerror", None) or error) or type(error).__name__
     return RegistryUnavailable(f"the registry at {url} refused: {reason}{consequence}; see {path}")
 
 
 def not_a(kind: str, path: str, url: str) -> InvalidLayout:
-    """Return the error about what is in the place of a file or a folder."""
+    """Return the error about an entry in the place of a file or a folder."""
     return InvalidLayout(f"{path} in {url} is not a {kind}, and links are not followed: remove it", path=path)
 
 

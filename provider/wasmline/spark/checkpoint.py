@@ -1,4 +1,4 @@
-"""Reads how far a checkpoint of Structured Streaming came, wherever Spark keeps it."""
+"""Reads the planned and committed batches of a Structured Streaming checkpoint, in any storage of Spark."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from wasmline.job_offsets.start_offsets import CheckpointState
 
 
 def checkpoint_state(spark: SparkSession, checkpoint: str) -> CheckpointState:
-    """Return which batches a checkpoint holds; none where it is not there.
+    """Return the batches of a checkpoint; none if it does not exist.
 
-    Each batch has a file of its number in ``offsets`` once it is planned, and in ``commits`` once it is done:
+    Each batch has a file named by its number in ``offsets`` once it is planned, and in ``commits`` once it is done:
     https://spark.apache.org/docs/latest/streaming/apis-on-dataframes-and-datasets.html
     """
     return CheckpointState(

@@ -1,4 +1,4 @@
-"""Chooses the generation of a deployment that a batch runs, and refuses one that cannot run."""
+"""Selects the generation of a deployment for each batch, and rejects one that cannot run."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ class DeploymentTracker:
         self._limits: tuple[int, dict[str, int]] = (0, {})
 
     def current(self) -> Deployment:
-        """Return what is deployed now. Raises DeploymentNotFound."""
+        """Return the current deployment. Raises DeploymentNotFound."""
         return self._log.get(self._name)
 
     def module(self, deployment: Deployment) -> bytes:
-        """Return the module's bytes, verified; the last one asked for is kept."""
+        """Return the module's verified bytes; the last requested module is cached."""
         digest = deployment.spec.digest
         if self._bytes[0] != digest:
             self._bytes = (digest, self._modules.get(digest))
         return self._bytes[1]
 
     def check(self, deployment: Deployment) -> None:
-        """Look for the topics, and start the module once before its first record; one that fails here is paused.
+        """Check the topics, and start the module once before its first record; a module that fails here is paused.
 
-        Raises what was wrong, so that no record is given to it. A missing topic (TopicNotFound) is nothing to pause
-        for: a producer would wait a minute for it, and then fail the batch.
+        Raises the failure, so that the module gets no record. A missing topic (TopicNotFound) does not pause the
+        deployment; without this check a producer would wait a minute for it, and then fail the batch.
         """
         if deployment.generation == self._checked:
             return
@@ -52,21 +52,21 @@ class DeploymentTracker:
         self._checked = deployment.generation
 
     def window(self, deployment: Deployment) -> FailureWindow:
-        """Return the window over the batches of this generation; a newer one begins anew."""
+        """Return the failure window over the batches of this generation; a newer generation gets a new window."""
         if self._window[0] != deployment.generation:
             self._window = (deployment.generation, FailureWindow(deployment.spec.max_failure_share))
         return self._window[1]
 
     def batch_bytes(self, deployment: Deployment, usual: int) -> int:
-        """Return the producer's batch.size: ``usual``, or less where a topic that is written takes only less.
+        """Return the producer's batch.size: ``usual``, or less if an output topic has a smaller limit.
 
-        A refused batch is split into batches of that size. Were they refused as well, that would go on for the two
-        minutes of delivery.timeout.ms, and end with a word about time.
+        A rejected batch is split into batches of that size. If those were rejected as well, the producer would retry
+        for the two minutes of delivery.timeout.ms, and report a timeout.
         """
         return min([usual, *self.limits(deployment).values()])
 
     def limits(self, deployment: Deployment) -> dict[str, int]:
-        """Return ``max.message.bytes`` of the topics that are written, but for those whose settings are hidden."""
+        """Return ``max.message.bytes`` of the output topics, except those whose settings this client cannot read."""
         if self._limits[0] != deployment.generation:
             topics = Topics(self._config)
             limits = {topic: topics.max_message_bytes(topic) for topic in deployment.spec.topics[1:]}
@@ -75,7 +75,7 @@ class DeploymentTracker:
         return self._limits[1]
 
     def pause(self, deployment: Deployment, reason: str) -> bool:
-        """Pause this generation and return True; leave a newer one alone and return False."""
+        """Pause this generation and return True; return False if a newer generation is deployed."""
         return self._log.pause_generation(deployment, reason)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Reads from Spark's text why a batch failed: errors cross from a task to the driver as text only."""
+"""Parses the cause of a failed batch from Spark's text: errors cross from a task to the driver as text only."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ _CAUSE = re.compile(r"^(?:Caused by: |[\w.]*(?:Error|Exception): )(.*)$", re.MUL
 
 
 def guest_failure(text: str) -> str | None:
-    """Return ``Error: reason`` where the transform is to blame, else None."""
+    """Return ``Error: reason`` if the transform caused the failure, else None."""
     found = _ours(_BLAMED).search(text)
     return f"{found[1]}: {found[2]}" if found else None
 
 
 def refusal(text: str) -> WasmlineError | None:
-    """Return the error, without its facts, with which a job was refused by its leases or tasks, else None."""
+    """Return the error, without its attributes, with which leases or tasks rejected a job, else None."""
     found = _ours(_REFUSALS).search(text)
     kinds = {kind.__name__: kind for kind in _REFUSALS}
     return kinds[found[1]](found[2].strip()) if found else None
 
 
 def cause(text: str) -> str:
-    """Return the innermost cause in a chain of exceptions, as one line; one of ours says most."""
+    """Return the innermost cause in a chain of exceptions, as one line; an error of Wasmline takes precedence."""
     causes = _OURS.findall(text) or _CAUSE.findall(text)
     return causes[-1].strip() if causes else text.strip().splitlines()[0]
 

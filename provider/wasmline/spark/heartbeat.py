@@ -1,4 +1,4 @@
-"""Signs of life of a job that is busy with one thing, and the stop that may reach it meanwhile."""
+"""Heartbeats of a job during a long operation, and the stop request that may arrive meanwhile."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REPORT_INTERVAL_S = 5.0
 
 
 class Heartbeat:
-    """While it is open, reports the run as running every few seconds, and calls ``on_stop`` once a stop is wanted."""
+    """While open, reports the run as running every few seconds, and calls ``on_stop`` once a stop is requested."""
 
     def __init__(self, config: KafkaConfig, spec: JobSpec, *, on_stop: Callable[[], None]) -> None:
         self._config = config
@@ -46,7 +46,7 @@ class Heartbeat:
                 try:
                     self._look(jobs)
                 except KafkaError as error:
-                    log.warning("no sign of life could be given: %s", error)
+                    log.warning("a heartbeat could not be written: %s", error)
                 if self._closed.wait(REPORT_INTERVAL_S):
                     return
         finally:

@@ -28,7 +28,7 @@ log = logging.getLogger("wasmline")
 
 
 def run(config: KafkaConfig, spec: JobSpec) -> JobReport:
-    """Run the job to its end and return the final report."""
+    """Run the job to completion and return the final report."""
     leases = spec.stream is not None and spec.stream.mode == "parallel"
     spark = session(f"wasmline {spec.job}", LEASE_SETTINGS if leases else {})
     try:
@@ -36,7 +36,7 @@ def run(config: KafkaConfig, spec: JobSpec) -> JobReport:
             return make_stream_job(spark, config, spec, spec.stream).run()
         if spec.train is not None:
             return _train(spark, config, spec)
-        raise JobError(f"job {spec.job} asks for nothing: neither a stream nor a training")
+        raise JobError(f"job {spec.job} must have a stream or a training; it has neither")
     finally:
         spark.stop()
 
@@ -54,13 +54,13 @@ def _train(spark: SparkSession, config: KafkaConfig, spec: JobSpec) -> JobReport
     from wasmline.training import run_training
 
     if spec.train is None:
-        raise JobError(f"job {spec.job} is no training")
+        raise JobError(f"job {spec.job} is not a training")
     with Heartbeat(config, spec, on_stop=spark.sparkContext.cancelAllJobs) as heart:
         try:
             result = run_training(spark, spec.train, config, run=spec.run)
         except Exception:
             if heart.stopped:
-                return JobReport.now(spec.job, spec.run, JobState.STOPPED, "stopped before the model was made")
+                return JobReport.now(spec.job, spec.run, JobState.STOPPED, "stopped before the model was fitted")
             raise
     return JobReport.now(spec.job, spec.run, JobState.SUCCEEDED, result=plain(result))
 
@@ -77,7 +77,7 @@ def _metrics(config: KafkaConfig, spec: JobSpec) -> AbstractContextManager[objec
 
 
 def main() -> int:
-    """Run the ordered job, make sure of its final report, and return the exit status: 0 done or stopped, 1 failed."""
+    """Run the ordered job, ensure its final report, and return the exit status: 0 done or stopped, 1 failed."""
     parser = argparse.ArgumentParser(prog="wasmline-job")
     parser.add_argument("--job", required=True)
     parser.add_argument("--run", required=True)
@@ -88,7 +88,7 @@ def main() -> int:
     try:
         spec = jobs.order(arguments.job).spec
         if spec.run != arguments.run:
-            raise Fenced(f"job {spec.job} was ordered anew as run {spec.run}; run {arguments.run} ends", job=spec.job)
+            raise Fenced(f"job {spec.job} was replaced by run {spec.run}; run {arguments.run} ends", job=spec.job)
         report = _reported(jobs, config, spec)
     finally:
         jobs.close()

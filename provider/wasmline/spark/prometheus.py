@@ -1,6 +1,6 @@
 """Prometheus metrics of a driver's job: its partition statuses, read from Kafka at each scrape.
 
-Between two scrapes nothing is read. Needs the extra ``metrics``.
+Nothing is read between scrapes. Needs the extra ``metrics``.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ STATES = get_args(get_type_hints(PartitionStatus)["state"])
 
 
 class StatusCollector(Collector):
-    """Reads one job's partition statuses at every scrape; close it."""
+    """Reads one job's partition statuses at every scrape. Must be closed."""
 
     def __init__(self, config: KafkaConfig, job: str) -> None:
         self._config = config
@@ -83,7 +83,7 @@ class StatusCollector(Collector):
         yield letters
 
     def describe(self) -> list[Metric]:
-        """Name nothing beforehand, so that registering reads nothing."""
+        """Return no metrics, so that registration does not read Kafka."""
         return []
 
     def close(self) -> None:
@@ -103,9 +103,9 @@ class StatusCollector(Collector):
 
 @contextmanager
 def serving(config: KafkaConfig, job: str, port: int) -> Iterator[int | None]:
-    """Serve a job's metrics at ``port``, or at a free one for 0, and say which.
+    """Serve a job's metrics at ``port`` (0: a free port), and yield the port.
 
-    They are for onlookers: where the port is taken, that is logged, and None is what there is.
+    Metrics are optional: if the port is in use, the error is logged and None is yielded.
     """
     collector = StatusCollector(config, job)
     with ExitStack() as stack:
@@ -115,7 +115,7 @@ def serving(config: KafkaConfig, job: str, port: int) -> Iterator[int | None]:
             taken = stack.enter_context(serve_collector(collector, port))
             log.info("the metrics of job %s are at port %d, /metrics", job, taken)
         except PortInUse as error:
-            log.error("job %s goes on without metrics: %s", job, error)
+            log.error("job %s runs without metrics: %s", job, error)
         yield taken
 
 

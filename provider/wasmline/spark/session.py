@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 SETTINGS = {
     # Without libhadoop the default manager forks chmod for each checkpoint file, which doubles the cost of a small
-    # batch. This one's rename is weaker against two drivers on one checkpoint: the driver's claim keeps them apart.
+    # batch. This one's rename is weaker against two drivers on one checkpoint; the driver's claim excludes that.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
@@ -21,33 +21,33 @@ SETTINGS = {
 
 
 LEASE_SETTINGS = {
-    # An executor that says nothing keeps its partitions from others, and all others from their next lease.
+    # A silent executor withholds its partitions from other tasks, and delays the next lease of all of them.
     "spark.network.timeout": "30s",
     "spark.network.timeoutInterval": "10s",
-    # A second attempt beside the first would fence it, and Spark would take the first's end for success.
+    # A speculative attempt would fence the first one, and Spark would take the first one's end for success.
     "spark.speculation": "false",
 }
-"""What the tasks of leases need beside SETTINGS."""
+"""Settings that lease tasks need in addition to SETTINGS."""
 
 REQUIRED_SETTINGS = ("spark.sql.session.timeZone", "spark.speculation")
-"""What is set whatever spark-submit was told; of the rest, the user's own configuration wins."""
+"""Settings that override those of spark-submit; for the others the user's configuration wins."""
 
 LOCAL_MASTER = re.compile(r"local(?:\[([\d*]+)\])?")
 
 TASK_ATTEMPTS = 4
-"""How often Spark tries a task before it gives a job up, as it does on a cluster; a plain local master tries once."""
+"""Attempts of a task before Spark fails the job, as on a cluster; a plain local master tries once."""
 
 
 def retrying(master: str) -> str:
-    """Return a local master that tries failed tasks again, and any other as it is."""
+    """Return a local master that retries failed tasks; return any other master unchanged."""
     local = LOCAL_MASTER.fullmatch(master)
     return f"local[{local[1] or 1},{TASK_ATTEMPTS}]" if local else master
 
 
 def session(app_name: str, settings: Mapping[str, str]) -> SparkSession:
-    """Return the session of this application; master and resources are spark-submit's."""
+    """Return the session of this application; spark-submit sets master and resources."""
     builder = SparkSession.builder.appName(app_name)
-    SparkContext._ensure_initialized()  # a SparkConf knows what spark-submit was told once the JVM is there
+    SparkContext._ensure_initialized()  # a SparkConf has the settings of spark-submit once the JVM runs
     told = SparkConf()
     if master := told.get("spark.master"):
         builder = builder.master(retrying(master))
@@ -60,9 +60,9 @@ def session(app_name: str, settings: Mapping[str, str]) -> SparkSession:
 
 
 def task_slots(context: SparkContext) -> int:
-    """Return how many tasks the application's executors run at once, those included that it asked for and has not got.
+    """Return how many tasks the application's executors run at once, including executors requested but not yet started.
 
-    An executor that comes later counts where its number is ordered: ``spark.executor.instances``, ``spark.cores.max``.
+    An executor that starts later counts if the number is configured: ``spark.executor.instances``, ``spark.cores.max``.
     """
     conf = context.getConf()
     instances = int(conf.get("spark.executor.instances", "0"))

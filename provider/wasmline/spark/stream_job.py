@@ -1,4 +1,4 @@
-"""One run of a streaming job, whatever its mode: the claim, the watch over its query, the stop, the final report."""
+"""One run of a streaming job in either mode: claim, supervision of the query, stop, final report."""
 
 from __future__ import annotations
 
@@ -50,47 +50,47 @@ from wasmline.transactional_ids import VIRTUAL_SHARDS
 log = logging.getLogger(__name__)
 
 POLL_INTERVAL_S = 0.5
-"""Seconds between two looks at the query and at what is wanted of the job."""
+"""Seconds between two polls of the query and of the job's order."""
 
 HEARTBEAT_INTERVAL_S = 5.0
-"""Seconds between two reports while nothing happens."""
+"""Seconds between two reports of an idle job."""
 
 QUERY_STOP_TIMEOUT_S = 60.0
-"""Seconds to wait for a query to come to rest."""
+"""Seconds to wait for a running batch before the query is stopped."""
 
 HEARTBEAT_TIMEOUT_S = 3 * HEARTBEAT_INTERVAL_S
-"""Seconds without a report after which the driver of an earlier run is not waited for."""
+"""Seconds without a report after which a run stops waiting for the driver of an earlier run."""
 
 START_ATTEMPTS = 5
-"""How often a run is planned that an older driver fences meanwhile."""
+"""Planning attempts of a run that is fenced by an older driver meanwhile."""
 
 OPEN_TRANSACTION_WAIT_S = 10.0
-"""Seconds that the progress of transactions which may be a dead driver's is waited for, before they are ended."""
+"""Seconds to wait for open transactions, possibly of a dead driver, before they are ended."""
 
 MAX_REPORT_AGE_MS = 600_000
-"""Age of a report whose driver is not waited for at all: more than clocks differ."""
+"""Maximum age of the report of a driver to wait for, in milliseconds: more than clock skew."""
 
 D = TypeVar("D", bound=Deployment | None)
-"""What a mode runs: a deployment, or where it runs functions too, perhaps none."""
+"""The object of a mode: a deployment, or None in a mode that also runs functions."""
 
 
 class _Undecided(Exception):
-    """Where the progress is cannot be told while another driver may be at work."""
+    """The progress cannot be determined while another driver may be active."""
 
 
 class _Unwanted(Exception):
-    """The run is to stop before it has taken the job over."""
+    """A stop was requested before the run took the job over."""
 
 
 class PartitionsAdded(Exception):
-    """The topic has got partitions since the run was planned."""
+    """Partitions were added to the topic after the run was planned."""
 
 
 class StreamJob(ABC, Generic[D]):
-    """One run of a streaming job, from the claim to the final report. Its mode says what the query is."""
+    """One run of a streaming job, from the claim to the final report. A subclass for each mode defines the query."""
 
     boundary: str
-    """Where a stop takes effect."""
+    """The point at which a stop takes effect."""
 
     def __init__(self, spark: SparkSession, config: KafkaConfig, job: JobSpec, stream: StreamSpec) -> None:
         self._spark = spark
@@ -108,17 +108,17 @@ class StreamJob(ABC, Generic[D]):
         self._is_plain = (stream.mode, stream.delivery) == ("microbatch", "at_least_once")
         self._is_renewed = False
         self._is_undecided = False
-        """Progress is in transactions which nobody seems to end."""
+        """Progress is in open transactions that were not ended within OPEN_TRANSACTION_WAIT_S."""
         self._mapped: Set[int] = frozenset()
-        """Partitions of which the group had an offset map when this run began."""
+        """Partitions with an offset map in the group when this run began."""
         self._keeps_maps = True
 
     def run(self) -> JobReport:
-        """Run until caught up, stopped or failed; write the report of what happened, and return it if it ended well.
+        """Run until caught up, stopped or failed; write the final report, and return it unless the run failed.
 
-        Raises DeploymentNotFound, DeploymentPaused, TopicNotFound, ProgressLost and what else speaks against a start
-        before any other driver is fenced; Fenced when a newer driver came, JobFailed with the cause for a query that
-        failed. Where the next run goes on changes with the first claim of a checkpoint only, once all is ready.
+        Raises DeploymentNotFound, DeploymentPaused, TopicNotFound, ProgressLost and other obstacles to a start before
+        any other driver is fenced; Fenced when a newer driver claimed the job, JobFailed with the cause for a failed
+        query. The starting point of the next run changes only with the first claim of a checkpoint, once all is ready.
         """
         try:
             deployment = self._current()
@@ -139,19 +139,19 @@ class StreamJob(ABC, Generic[D]):
             for client in (self._generations, self._claims, self._status, self._jobs):
                 client.close()
 
-    # -- what the mode says ------------------------------------------------------------------------------------------
+    # -- defined by the mode -----------------------------------------------------------------------------------------
 
     @abstractmethod
     def _current(self) -> D:
-        """Return what is deployed, having noted the topic that is read. Raises what speaks against running it."""
+        """Return the current deployment and set the input topic. Raises an error if it cannot run."""
 
     @abstractmethod
     def _prepare(self, deployment: D) -> None:
-        """Raise what speaks against a start. Nothing is written that another driver works with."""
+        """Check whether the run can start; raise if not. Writes nothing that another driver uses."""
 
     @abstractmethod
     def _begin(self, deployment: D) -> None:
-        """Get ready, once the job is taken over: what the group keeps are then the plan's offsets."""
+        """Prepare the start after the takeover: afterwards the group has the plan's offsets."""
 
     @abstractmethod
     def _start(self, deployment: D) -> StreamingQuery:
@@ -159,7 +159,7 @@ class StreamJob(ABC, Generic[D]):
 
     @abstractmethod
     def _follow(self, query: StreamingQuery) -> bool:
-        """Take note of what the query did since the last call, and say whether there is anything to report."""
+        """Record the query's progress since the last call; return whether there is anything to report."""
 
     @abstractmethod
     def _report(self, state: JobState, message: str = "", error: str | None = None) -> JobReport:
@@ -167,11 +167,11 @@ class StreamJob(ABC, Generic[D]):
 
     @abstractmethod
     def _explain(self, exception: StreamingQueryException) -> None:
-        """Raise what ended the query, unless it was the stop; PartitionsAdded where the run is to be planned again."""
+        """Raise the error that ended the query, unless it was the stop; PartitionsAdded to plan the run again."""
 
     @abstractmethod
     def _came_to(self, newest: DriverClaim) -> Mapping[int, int]:
-        """Return the progress of this driver, whose newest claim this is, as far as it is known for sure."""
+        """Return the progress of this driver, whose newest claim is ``newest``, as far as it is certain."""
 
     # -- the driver's thread -----------------------------------------------------------------------------------------
 
@@ -186,7 +186,7 @@ class StreamJob(ABC, Generic[D]):
             raise
 
     def _plan_and_begin(self, deployment: D) -> None:
-        """Plan the run and commit where it begins; anew where an older driver that starts fenced this one."""
+        """Plan the run and commit its first offsets; retry if an older driver that starts fenced this one."""
         for attempt in range(START_ATTEMPTS):
             try:
                 self._make_plan(fences=True)
@@ -198,7 +198,7 @@ class StreamJob(ABC, Generic[D]):
                 self._claims.refuse_others()
 
     def _supervise(self, query: StreamingQuery) -> JobReport:
-        """Watch the query until it ends; stop it at a boundary when that is wanted."""
+        """Watch the query until it ends; stop it at a boundary when a stop is requested."""
         try:
             while not query.awaitTermination(POLL_INTERVAL_S):  # type: ignore[arg-type]  # a part of a second does
                 try:
@@ -206,7 +206,7 @@ class StreamJob(ABC, Generic[D]):
                 except KafkaError as error:
                     if not error.retryable:
                         raise
-                    log.warning("job %s is not looked after for now: %s", self._job.job, error)
+                    log.warning("job %s: polling Kafka failed, retrying: %s", self._job.job, error)
         except StreamingQueryException as exception:
             newest = self._jobs.last_batch(self._job.job)
             if newest is not None and newest.driver != self._name:
@@ -235,12 +235,12 @@ class StreamJob(ABC, Generic[D]):
         if not self._stopping.is_set():
             order = self._jobs.order(self._job.job)
             if order.spec.run != self._job.run or order.wanted == "stopped":
-                log.info("a stop is wanted: ending at %s", self.boundary)
+                log.info("stop requested: ending at %s", self.boundary)
                 self._stopping.set()
         return self._stopping.is_set()
 
     def _bring_to_rest(self, query: StreamingQuery) -> None:
-        """Leave no query behind, whatever ended the watch: let a batch that runs end, then stop."""
+        """Stop the query, whatever ended the supervision: let a running batch finish, then stop."""
         if not query.isActive:
             return
         self._stopping.set()
@@ -252,9 +252,9 @@ class StreamJob(ABC, Generic[D]):
     # -- the start and the end ---------------------------------------------------------------------------------------
 
     def _await_earlier(self) -> None:
-        """Wait while the driver of an earlier run, which the order of this one has told to stop, shows signs of life.
+        """Wait for the driver of an earlier run, which this run's order stops, while it sends heartbeats.
 
-        What is left behind without a word is left alone: this run then begins a checkpoint of its own.
+        A checkpoint that was not ended by its driver is not reused: this run then begins one of its own.
         """
         seen, since, waited = -1, time.monotonic(), False
         while not self._stop_wanted():
@@ -267,7 +267,7 @@ class StreamJob(ABC, Generic[D]):
             if report.updated_ms != seen:
                 seen, since = report.updated_ms, time.monotonic()
             if time.monotonic() - since > HEARTBEAT_TIMEOUT_S:
-                log.warning("run %s of job %s has fallen silent: it is fenced", last.run, self._job.job)
+                log.warning("run %s of job %s sends no heartbeats: it is fenced", last.run, self._job.job)
                 break
             if not waited or time.monotonic() - self._reported > HEARTBEAT_INTERVAL_S:
                 waiting = f"waiting for run {last.run} to end at {self.boundary}"
@@ -276,10 +276,10 @@ class StreamJob(ABC, Generic[D]):
             time.sleep(POLL_INTERVAL_S)
 
     def _make_plan(self, *, fences: bool = False) -> None:
-        """Decide where the run goes on, by all that is known. Raises ProgressLost, OffsetOutOfRange.
+        """Plan the run from claims, checkpoint and committed offsets. Raises ProgressLost, OffsetOutOfRange.
 
-        ``fences``: nobody else commits progress any more, or a newer driver does: Fenced. Without it, raises _Undecided
-        while somebody may.
+        ``fences``: no other driver commits progress any more, except a newer one: Fenced. Without it, raises _Undecided
+        while another driver may commit.
         """
         self._input = TopicState.now(self._config, self._topic)
         newest = self._jobs.last_batch(self._job.job)
@@ -292,13 +292,13 @@ class StreamJob(ABC, Generic[D]):
         try:
             self._plan: RunPlan = plan_run(last, state, committed, self._input, self._job, self._name)
         except ProgressLost as error:
-            if self._jobs.last_batch(self._job.job) != newest:  # it was moved by a driver that is at work
+            if self._jobs.last_batch(self._job.job) != newest:  # an active driver changed it
                 raise (self._fenced() if fences else _Undecided()) from error
             raise
         self._retention.refuse_loss(self._plan.offsets, self._input.begins)
 
     def _committed(self, last: DriverClaim | None, *, fences: bool) -> Mapping[int, int]:
-        """Return what the group has committed, renewed once others are to be fenced, as far as the plan needs it."""
+        """Return the group's committed offsets, as far as the plan needs them; renewed if other drivers are fenced."""
         known = last if last is not None and matches_topic(last, self._input) else None
         is_claimed = known is not None and claim_is_authoritative(known) and bool(known.offsets)
         if self._is_plain and (known is None or (is_claimed and self._stream.fail_on_moved_progress)):
@@ -309,7 +309,7 @@ class StreamJob(ABC, Generic[D]):
             try:
                 return self._stable(partitions, OPEN_TRANSACTION_WAIT_S)
             except BrokerUnavailable as error:
-                log.warning("a transaction of job %s may be open, and is ended first: %s", self._job.job, error)
+                log.warning("a transaction of job %s may be open; it is ended first: %s", self._job.job, error)
                 self._is_undecided = True
                 raise _Undecided from error
         deliveries = self._stream.delivery, known.delivery if known is not None else None
@@ -328,10 +328,10 @@ class StreamJob(ABC, Generic[D]):
         return {partition: each.offset for partition, each in found.items()}
 
     def _takeover(self, last: DriverClaim | None) -> DriverClaim:
-        """Return the claim that makes this the job's driver, and does not change where the job goes on.
+        """Return the claim that makes this the job's driver and does not change the job's progress.
 
-        Raises _Unwanted where a newer run was ordered by the time that all other drivers are fenced: one that stood
-        still until now would take the job from that.
+        Raises _Unwanted if a newer run was ordered before all other drivers are fenced: a driver that was frozen until
+        now would take the job from that run.
         """
         if self._stop_wanted():
             raise _Unwanted
@@ -362,7 +362,7 @@ class StreamJob(ABC, Generic[D]):
         return report
 
     def _conclude(self) -> None:
-        """Record where the query came to, and that its checkpoint is left. Without it the next run begins its own."""
+        """Record the query's final progress and that its checkpoint has ended; else the next run begins its own."""
         try:
             newest = self._jobs.last_batch(self._job.job)
             if newest is not None and newest.driver == self._name:
@@ -373,10 +373,10 @@ class StreamJob(ABC, Generic[D]):
                 )
                 self._claims.claim(ended)
         except (KafkaError, Fenced) as error:
-            log.warning("the next run of job %s does not go on in %s: %s", self._job.job, self._plan.checkpoint, error)
+            log.warning("the next run of job %s does not continue %s: %s", self._job.job, self._plan.checkpoint, error)
 
     def _deployed(self) -> Deployment:
-        """Return what is deployed as the stream's transform, whose topic is the one that is read."""
+        """Return the current deployment of the stream's transform, and read its input topic."""
         deployment = self._generations.current()
         self._refuse_paused(deployment)
         self._topic = deployment.spec.input_topic
@@ -388,15 +388,15 @@ class StreamJob(ABC, Generic[D]):
             raise DeploymentPaused(f"{name} is paused ({deployment.reason}): resume it or deploy again", name=name)
 
     def _refuse_made_anew(self, topic_id: str) -> None:
-        """Raise InvalidJob where the topic is another than the one that this run began with."""
+        """Raise InvalidJob if the topic was replaced after this run began."""
         if topic_id != self._input.id:
-            raise InvalidJob(f"{self._topic} was deleted and made anew while this run read it: run the job again")
+            raise InvalidJob(f"{self._topic} was deleted and recreated while this run read it: run the job again")
 
     def _refuse_other_topic(self, deployment: Deployment) -> None:
         spec = deployment.spec
         if spec.input_topic != self._topic:
             raise InvalidJob(
-                f"generation {deployment.generation} of {spec.name} reads {spec.input_topic}, and this run reads "
+                f"generation {deployment.generation} of {spec.name} reads {spec.input_topic}, but this run reads "
                 f"{self._topic}: run the job again"
             )
 

@@ -3,7 +3,7 @@
 ``python -m wasmline.spark.submit_wrapper --job J --run R --log FILE -- spark-submit …``
 
 It outlives the task that started it. If the command ends without a final report (Spark is missing, the JVM was killed,
-the machine ran out of memory), it writes one, so that nobody waits for a driver that is gone.
+the machine ran out of memory), it writes one, so that no client waits for a dead driver.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ LOG_TAIL = 4_000
 
 
 def supervise(config: KafkaConfig, job: str, run: str, command: list[str], log: Path) -> int:
-    """Run ``command`` with its output in ``log``; return its exit status, having made sure of a final report.
+    """Run ``command`` with its output in ``log``; ensure a final report and return the exit status.
 
-    Whatever the command leaves running in its session is ended first: no part of a driver outlives its end.
+    Processes that the command leaves in its session are ended first: no part of a driver outlives it.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
@@ -49,7 +49,7 @@ def supervise(config: KafkaConfig, job: str, run: str, command: list[str], log: 
 def _run(command: list[str], output: BinaryIO) -> int:
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)
     status = process.wait()
-    with suppress(ProcessLookupError, PermissionError):  # macOS: the group of a process that is gone
+    with suppress(ProcessLookupError, PermissionError):  # macOS: the group of a process that has ended
         os.killpg(process.pid, signal.SIGKILL)
     return status
 

@@ -1,8 +1,8 @@
 """Small guests in WebAssembly text, for tests: well-behaved ones and some that are not.
 
 A guest is a skeleton (the loop that every SDK has) around snippets, one for each thing a guest may do with a record.
-Snippets see the record's payload at ``PAYLOAD``, its size in the local ``$size``, and what the host said about it in
-the cells below 128.
+Snippets have the record's payload at ``PAYLOAD``, its size in the local ``$size``, and the host's metadata in the cells
+below 128.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def leave(status: int) -> str:
 
 
 def store(position: int, data: bytes) -> str:
-    """Return a snippet: these bytes go to the guest's memory."""
+    """Return a snippet: store these bytes in the guest's memory."""
     return " ".join(
         f"(i32.store8 (i32.const {position + index}) (i32.const {byte}))" for index, byte in enumerate(data)
     )

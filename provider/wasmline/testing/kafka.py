@@ -25,7 +25,7 @@ from wasmline.local.security import Mechanism
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningKafka:
-    """A broker or cluster that runs for the tests, and how to reach it."""
+    """A broker or cluster that runs for the tests, with its client settings."""
 
     local: LocalKafka
     config: KafkaConfig
@@ -35,7 +35,7 @@ class RunningKafka:
         return self.config.bootstrap_servers
 
     def topic(self, partitions: int = 1, **config: str) -> str:
-        """Make a topic of a name that nobody else has, and return the name; a ``_`` in a setting stands for a dot."""
+        """Create a topic with a unique name, and return the name; a ``_`` in a setting stands for a dot."""
         name = f"test-{uuid.uuid4()}"
         settings = {key.replace("_", "."): value for key, value in config.items()}
         Topics(self.config).create(name, partitions, config=settings)
@@ -86,7 +86,7 @@ def _running(local: LocalKafka, client: dict[str, str] | None = None) -> Running
 
 
 def _credentials(folder: Path, mechanism: Mechanism) -> tuple[SaslSsl, dict[str, str]]:
-    """Make an authority, a server certificate and a user, and return the broker's and the client's side of them."""
+    """Create an authority, a server certificate and a user; return the broker's and the client's settings."""
     import trustme
 
     authority = trustme.CA()
@@ -112,7 +112,7 @@ def _credentials(folder: Path, mechanism: Mechanism) -> tuple[SaslSsl, dict[str,
 
 
 def _pkcs8(pem: bytes) -> bytes:
-    """Return a private key in the one form that Java reads."""
+    """Return a private key in the only format that Java reads."""
     from cryptography.hazmat.primitives import serialization
 
     key = serialization.load_pem_private_key(pem, password=None)

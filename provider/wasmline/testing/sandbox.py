@@ -1,4 +1,4 @@
-"""A process apart, in which a guest may do its worst: a host that dies of it is a failed test and not a dead suite."""
+"""Runs hostile guests in a subprocess: a host that crashes is a failed test, not a dead test suite."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ class Sandbox:
 
     def __init__(self, *, timeout_s: float = 120) -> None:
         self.calls = 0
-        """How many calls the process that now runs has had."""
+        """Number of calls of the current process."""
         self._timeout = timeout_s
         self._process: multiprocessing.process.BaseProcess | None = None
 
     def transform(self, wasm: bytes, batches: Sequence[pa.RecordBatch], **limits: int) -> list[TransformResult]:
-        """Return what one instance makes of the batches, or raise what it raised, or HostDied."""
+        """Return one instance's results for the batches, or raise its error, or HostDied."""
         results: list[TransformResult] = self.call(serve, wasm, batches, ResourceLimits(**limits))
         return results
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Return what an importable function returns there; raise what it raises, or HostDied."""
+        """Return the result of an importable function there; raise its error, or HostDied."""
         if self._process is None:
             self._start()
         self.calls += 1

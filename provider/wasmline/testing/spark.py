@@ -1,6 +1,6 @@
-"""A real Spark for tests and benchmarks: a local session with the Kafka connector.
+"""pytest fixtures over a real Spark: a local session with the Kafka connector.
 
-The fixture is used with ``pytest_plugins``.
+Used with ``pytest_plugins``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""From records on a topic to a model that may go live: dataset, rows, trees, errors, gate, versions, promotions.
+"""Trains models on records of a topic: datasets, rows, trees, metrics, gate, versions and promotions.
 
-The engine knows nothing of any particular data; a TrainSpec says what to read and what to predict. Spark prepares the
-rows; the trees are grown in the driver, where they fit many times over.
+The engine is independent of the data; a TrainSpec defines the input and the prediction. Spark prepares the rows; the
+trees are trained in the driver, where they fit many times over.
 """
 
 from wasmline.training.boosting import TreeParameters

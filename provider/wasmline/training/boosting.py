@@ -1,4 +1,4 @@
-"""Gradient-boosted trees by XGBoost, imported here only. The same rows and parameters give the same bytes."""
+"""Gradient-boosted trees by XGBoost, imported only here. The same rows and parameters give the same bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from wasmline.training.features import Matrix, Vector
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeParameters:
-    """How many trees, how deep, and how much of each counts."""
+    """Number of trees, their depth, and the learning rate."""
 
     trees: int
     depth: int
@@ -42,13 +42,13 @@ def fit(matrix: Matrix, target: Vector, columns: Sequence[str], parameters: Tree
         booster = xgboost.train(settings, rows, num_boost_round=parameters.trees)
     except xgboost.core.XGBoostError as error:
         raise TrainingError(
-            f"XGBoost refused {len(target)} rows of {', '.join(columns)}: {_first_line(error)}"
+            f"XGBoost rejected {len(target)} rows of {', '.join(columns)}: {_first_line(error)}"
         ) from error
     return bytes(booster.save_raw(raw_format="json"))
 
 
 def predict(model: bytes, matrix: Matrix, columns: Sequence[str]) -> Vector:
-    """Return the predictions of a model that ``fit`` made. Raises TrainingError where the bytes are not a model."""
+    """Return the predictions of a model of ``fit``. Raises TrainingError if the bytes are not a model."""
     import xgboost
 
     try:
@@ -62,12 +62,12 @@ def predict(model: bytes, matrix: Matrix, columns: Sequence[str]) -> Vector:
 
 
 def _first_line(error: Exception) -> str:
-    """Return what XGBoost says without its native stack trace."""
+    """Return XGBoost's message without its native stack trace."""
     return next(iter(str(error).splitlines()), "")
 
 
 def library() -> dict[str, str]:
-    """Return the version of what decides about a model's bytes."""
+    """Return the version of the library that determines a model's bytes."""
     import xgboost
 
     return {"xgboost": xgboost.__version__}

@@ -13,10 +13,10 @@ from wasmline.training.features import Vector, numbers, texts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Correlation:
-    """One feature against the target, over the ``rows`` that have both.
+    """The correlation of one feature with the target, over the ``rows`` that have both.
 
     A number has Pearson's ``pearson``; a text has ``eta_squared``, the share of the target's variance between its
-    values, and per value the ``means`` and ``counts``. None where it is not defined: too few rows, or no variance.
+    values, and per value the ``means`` and ``counts``. None if undefined: too few rows, or no variance.
     """
 
     feature: str
@@ -30,7 +30,7 @@ class Correlation:
 def correlate(
     table: pa.Table, features: Sequence[str], target: str, categories: Mapping[str, Sequence[str]]
 ) -> tuple[Correlation, ...]:
-    """Return each feature's relation to ``target``; those in ``categories`` are texts, all others numbers."""
+    """Return each feature's correlation with ``target``; those in ``categories`` are texts, all others numbers."""
     truth = numbers(table[target])
     return tuple(
         of_text(name, texts(table[name]).tolist(), truth)
@@ -50,7 +50,7 @@ def of_number(feature: str, values: Vector, truth: Vector) -> Correlation:
 
 
 def of_text(feature: str, values: Sequence[str | None], truth: Vector) -> Correlation:
-    """Return how the target differs between the values of a text, None meaning missing."""
+    """Return the correlation of a text with the target, None meaning missing."""
     groups: dict[str, list[float]] = {}
     for value, y in zip(values, truth.tolist(), strict=True):
         if value is not None and np.isfinite(y):

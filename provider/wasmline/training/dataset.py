@@ -1,4 +1,4 @@
-"""The exact records that a model is trained on, and who of them is held out: enough to train the same model again."""
+"""Datasets: the exact records of a training and its holdout, sufficient to train the same model again."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Slice = dict[str, tuple[int, int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataset:
-    """A slice of one topic and how rows are made of it. Two datasets with the same ``digest`` have the same rows.
+    """A slice of one topic and its conversion to rows. Two datasets with the same ``digest`` have the same rows.
 
-    ``topic_id`` tells a topic from its namesake after a deletion; it is empty where the cluster gives none.
+    ``topic_id`` distinguishes a topic from one recreated with its name; it is empty if the cluster has none.
     """
 
     topic: str
@@ -43,12 +43,12 @@ class Dataset:
 
     @property
     def offset_count(self) -> int:
-        """The offsets in the slice; in a compacted or transactional topic not each of them holds a record."""
+        """The number of offsets in the slice; in a compacted or transactional topic some have no record."""
         return sum(end - start for start, end in self.offsets.values())
 
 
 def of_slice(spec: TrainSpec, *, topic_id: str, offsets: Slice) -> Dataset:
-    """Return the dataset that ``spec`` asks for, over a slice that is already known."""
+    """Return the dataset of ``spec`` over a known slice."""
     return Dataset(
         topic=spec.topic,
         topic_id=topic_id,
@@ -64,10 +64,10 @@ def of_slice(spec: TrainSpec, *, topic_id: str, offsets: Slice) -> Dataset:
 
 
 def resolve(spec: TrainSpec, topics: Topics) -> Dataset:
-    """Return the dataset as of now: up to the topic's present end, from the offsets or the time that ``spec`` names.
+    """Return the current dataset: up to the topic's current end, from the offsets or the time in ``spec``.
 
     Raises TopicNotFound, BrokerUnavailable; NotEnoughData for an empty slice; InvalidTrainSpec for offsets that the
-    topic does not hold (any more).
+    topic does not have (any more).
     """
     topic = topics.describe(spec.topic)
     beginning, end = topics.beginning_offsets(spec.topic), topics.end_offsets(spec.topic)
@@ -81,7 +81,7 @@ def resolve(spec: TrainSpec, topics: Topics) -> Dataset:
         wanted = {str(partition): (beginning[partition], end[partition]) for partition in end}
     dataset = of_slice(spec, topic_id=topic.id, offsets=wanted)
     if dataset.offset_count == 0:
-        raise NotEnoughData(f"{spec.topic} holds no records since {spec.since_ms}: nothing to train on", rows=0)
+        raise NotEnoughData(f"{spec.topic} has no records since {spec.since_ms}: nothing to train on", rows=0)
     return dataset
 
 
@@ -91,6 +91,6 @@ def _check_held(topic: str, wanted: Slice, beginning: Mapping[int, int], end: Ma
         if number not in end or not beginning[number] <= start <= stop <= end[number]:
             held = f"[{beginning[number]}, {end[number]})" if number in end else "no such partition"
             raise InvalidTrainSpec(
-                f"partition {partition} of {topic} does not hold the offsets [{start}, {stop}): it has {held}",
+                f"partition {partition} of {topic} does not have the offsets [{start}, {stop}): it has {held}",
                 field="offsets",
             )

@@ -1,4 +1,4 @@
-"""The columns that a model sees, in a fixed order, and how rows become them."""
+"""Converts rows to a model's input columns, in a fixed order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Vector = npt.NDArray[np.float64]
 class FeatureLayout:
     """Numbers become one column each; a text becomes one column of 0 and 1 per listed value, all 0 for any other value.
 
-    What is missing is NaN in each column of its feature.
+    A missing value is NaN in each column of its feature.
     """
 
     features: tuple[str, ...]
@@ -33,10 +33,10 @@ class FeatureLayout:
         return tuple(column for name in self.features for column in self._columns(name))
 
     def matrix(self, table: pa.Table) -> Matrix:
-        """Return the columns of each row, in single precision. Raises TrainingError where a feature is not there."""
+        """Return the columns of each row, in single precision. Raises TrainingError if a feature is missing."""
         if missing := [name for name in self.features if name not in table.column_names]:
             raise TrainingError(
-                f"the rows have no {', '.join(missing)}, which the model was trained on: name it among the fields "
+                f"the rows have no {', '.join(missing)}, which the model was trained on: add it to the fields "
                 "(a field need not be a feature) so that the two models can be compared"
             )
         columns = [column for name in self.features for column in self._values(name, table[name])]

@@ -1,4 +1,4 @@
-"""The gate: decides whether a newly trained model may take the place of the live one."""
+"""The gate: decides whether a newly trained model may replace the live one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from wasmline.training.evaluate import Metrics
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What to do with a challenger, and why, in one sentence."""
+    """The decision on a challenger, with its reason in one sentence."""
 
     decision: Literal["promote", "keep"]
     reason: str
@@ -25,15 +25,15 @@ def compare(champion: Metrics | None, challenger: Metrics, margin: float = 0.0) 
     """Return the decision on two models that were measured on the same holdout; pure.
 
     The challenger must beat the mean of the training rows, and its RMSE must be at most ``1 - margin`` times the
-    champion's: a positive margin asks for an improvement, a negative one allows to be a little worse for the sake of
-    newer data. An equal model changes nothing and is not promoted. Raises TrainingError for different holdouts.
+    champion's: a positive margin requires an improvement, a negative one accepts a slightly worse model with newer
+    data. An equal model is not promoted. Raises TrainingError for different holdouts.
     """
     if not challenger.rmse < challenger.mean_rmse:
         return _keep(f"RMSE {challenger.rmse:.3f} is no better than predicting the mean ({challenger.mean_rmse:.3f})")
     if champion is None:
         return _promote(f"RMSE {challenger.rmse:.3f} against {challenger.mean_rmse:.3f} of the mean; no champion yet")
     if champion.holdout != challenger.holdout:
-        raise TrainingError("the two models were measured on different rows and cannot be compared: evaluate both anew")
+        raise TrainingError("the models were measured on different rows and cannot be compared: evaluate both again")
     limit = champion.rmse * (1 - margin)
     facts = f"RMSE {challenger.rmse:.3f}, champion {champion.rmse:.3f}, margin {margin:.2%}"
     if challenger.rmse > limit:

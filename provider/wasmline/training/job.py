@@ -1,4 +1,4 @@
-"""One training from its order to a stored version, compared with the live one."""
+"""Runs one training: stores a model version and compares it with the live one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PLOT_ROWS = 1_500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowCounts:
-    """What became of the slice: ``offsets`` = excluded + duplicates + training + holdout."""
+    """Counts of the slice: ``offsets`` = excluded + duplicates + training + holdout."""
 
     offsets: int
     excluded: int
@@ -51,10 +51,10 @@ class RowCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainResult:
-    """What a training made: a version, its errors beside the champion's, and what the gate says of the two.
+    """The result of a training: a version, its metrics and the champion's, and the gate's decision.
 
-    ``champion`` is the version that was live, None if none was. ``sample`` holds pairs of truth and prediction,
-    ``residuals`` all of truth minus prediction. Nothing is promoted yet.
+    ``champion`` is the version that was live, None if none was. ``sample`` has pairs of truth and prediction,
+    ``residuals`` all values of truth minus prediction. Nothing is promoted yet.
     """
 
     model: str
@@ -79,7 +79,7 @@ class TrainResult:
 
 
 def run_training(spark: SparkSession, spec: TrainSpec, kafka: KafkaConfig, *, run: str = "") -> TrainResult:
-    """Train on the topic as it is now, store the version, and return it with the gate's decision.
+    """Train on the topic's current records, store the version, and return it with the gate's decision.
 
     Raises NotEnoughData, TopicNotFound, BrokerUnavailable, TrainingError, RegistryUnavailable.
     """
@@ -90,7 +90,7 @@ def run_training(spark: SparkSession, spec: TrainSpec, kafka: KafkaConfig, *, ru
 
 
 def train_on(records: DataFrame, dataset: Dataset, spec: TrainSpec, *, run: str = "") -> TrainResult:
-    """Do what ``run_training`` does with records that are there already; columns as ``read_slice`` gives them."""
+    """Like ``run_training``, with given records; columns as in ``read_slice``."""
     clock = _Clock()
     with clock.step("prepare"):
         prepared = prepare(records, dataset)
@@ -147,7 +147,7 @@ def train_on(records: DataFrame, dataset: Dataset, spec: TrainSpec, *, run: str 
 
 
 class _HeldOut:
-    """The rows that every compared model is measured on."""
+    """The held-out rows for the metrics of every compared model."""
 
     def __init__(self, rows: pa.Table, dataset: Dataset, *, mean: float) -> None:
         self.dataset = dataset
@@ -183,7 +183,7 @@ def _measure_champion(spec: TrainSpec, champion: str | None, held_out: _HeldOut)
     stored, model = ModelRegistry(spec.models).load(spec.model, champion)
     if not _kept_from(held_out.dataset, stored.record.dataset):
         log.warning(
-            "%s@%s was trained under another split: it knows some of the rows held out now, which flatters it",
+            "%s@%s was trained with another split: training rows of it are held out now, which improves its metrics",
             spec.model,
             champion,
         )
@@ -205,7 +205,7 @@ def _check_rows(prepared: Prepared, spec: TrainSpec) -> None:
     if rows < spec.min_rows:
         raise NotEnoughData(
             f"{spec.topic} gives {rows} usable training rows ({prepared.excluded} records do not meet the condition "
-            f"{spec.where!r} or are malformed), and at least {spec.min_rows} are wanted: reach further back",
+            f"{spec.where!r} or are malformed), but min_rows is {spec.min_rows}: train on a longer slice",
             rows=rows,
         )
 

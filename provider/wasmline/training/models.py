@@ -1,4 +1,4 @@
-"""Versions of models: immutable artifacts that carry what they were made from."""
+"""Versions of models: immutable artifacts with their dataset, parameters and metrics."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ FIRST = "1.0.0"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRecord:
-    """Where a model comes from and how good it was: all it takes to train it again and to predict with it.
+    """Origin and metrics of a model: sufficient to train it again and to predict with it.
 
-    ``columns`` are the model's inputs in order, as ``layout`` makes them. ``libraries`` decide about the bytes,
-    together with dataset and parameters.
+    ``columns`` are the model's inputs in the order of ``layout``. ``libraries``, dataset and parameters determine the
+    bytes.
     """
 
     model: str
@@ -65,7 +65,7 @@ class ModelVersion:
 class ModelRegistry:
     """Model versions under one root, a folder or any fsspec URL, as OCI image layouts.
 
-    Every method raises RegistryUnavailable where the storage refuses and InvalidReference for an impossible name.
+    Every method raises RegistryUnavailable if the storage fails and InvalidReference for an invalid name.
     """
 
     def __init__(self, url: str) -> None:
@@ -73,11 +73,11 @@ class ModelRegistry:
         self.url = self._store.url
 
     def publish(self, record: ModelRecord, model: bytes) -> ModelVersion:
-        """Store a model under the next minor version, 1.0.0 at first, and return it.
+        """Store a model under the next minor version, starting with 1.0.0, and return it.
 
-        Where the latest version has these bytes and this record, but for ``created`` and ``run``, it is returned: a
+        If the latest version has these bytes and this record, except ``created`` and ``run``, it is returned: a
         repeated run adds nothing. The same bytes with another record are another version. Raises InvalidArtifact for a
-        record that could not be read again, InvalidLayout where no version can follow the latest.
+        record that could not be read back, InvalidLayout if no version can follow the latest.
         """
         layer = Layer(media_type=MODEL_TYPE, data=model)
         try:
@@ -92,8 +92,8 @@ class ModelRegistry:
                 return latest
             tried, version = version, self._next(record.model, latest)
             if version == tried:
-                raise RegistryUnavailable(f"{self.url} has {record.model}@{version} and does not list it: try again")
-            with suppress(VersionExists):  # another training was faster: number anew
+                raise RegistryUnavailable(f"{self.url} has {record.model}@{version} but does not list it: retry")
+            with suppress(VersionExists):  # another training was first: use the next number
                 stored = self._version(self._store.put(KIND, record.model, version, layers=[layer], config=config))
                 if (stored.digest, _repeatable(stored.record)) == wanted:
                     return stored
@@ -103,23 +103,23 @@ class ModelRegistry:
         return self._version(self._store.get(KIND, name, version))
 
     def load(self, name: str, version: str) -> tuple[ModelVersion, bytes]:
-        """Return a version and the model's bytes, which have its digest. Raises what ``get`` raises."""
+        """Return a version and the model's verified bytes. Raises the errors of ``get``."""
         artifact = self._store.get(KIND, name, version)
         return self._version(artifact), self._store.read(artifact)
 
     def read(self, name: str, version: str) -> bytes:
-        """Return a model's bytes. Raises what ``get`` raises."""
+        """Return a model's bytes. Raises the errors of ``get``."""
         return self.load(name, version)[1]
 
     def latest(self, name: str) -> ModelVersion | None:
-        """Return the highest version, or None of a model that has none."""
+        """Return the highest version, or None for a model without versions."""
         try:
             return self.get(name, self._store.latest(KIND, name))
         except VersionNotFound:
             return None
 
     def versions(self, name: str) -> list[str]:
-        """Return the versions of a model in ascending order; none of an unknown one."""
+        """Return the versions of a model in ascending order; none for an unknown one."""
         return self._store.versions(KIND, name)
 
     def names(self) -> list[str]:
@@ -139,7 +139,7 @@ class ModelRegistry:
         return version
 
     def _version(self, artifact: Artifact) -> ModelVersion:
-        """Return an artifact as the model that it is stored as, or raise InvalidLayout or UnsupportedSpecVersion."""
+        """Return the version of an artifact that is a model, or raise InvalidLayout or UnsupportedSpecVersion."""
         try:
             _check_types(artifact)
             place = f"{KIND}/{artifact.name}/{artifact.version} in {self.url}"
@@ -157,7 +157,7 @@ class ModelRegistry:
 
 
 def _repeatable(record: ModelRecord) -> ModelRecord:
-    """Return a record without what differs between two runs of one training."""
+    """Return a record without the fields that differ between two runs of one training."""
     return replace(record, created="", run="")
 
 
@@ -168,9 +168,9 @@ def _check_types(artifact: Artifact) -> None:
 
 
 def _check_record(record: ModelRecord, name: str) -> None:
-    """Raise ValueError for another model's record, and for columns that its layout does not make.
+    """Raise ValueError for another model's record, and for columns that do not match its layout.
 
-    They are counted before they are made: a few megabytes of features and categories make billions of columns.
+    Columns are counted before they are generated: a few megabytes of features and categories give billions of them.
     """
     if record.model != name:
         raise ValueError(f"it is the record of the model {record.model[:140]!r}")

@@ -1,7 +1,7 @@
-"""From records to rows, with Spark: read the exact slice, decode, clean, drop repetitions, hold out, put in order.
+"""Prepares rows with Spark: reads the exact slice, decodes, cleans, drops duplicates, splits and sorts.
 
-What comes back is the same for the same dataset, whatever Spark's partitions, threads and cluster: it is sorted by the
-records' coordinates at the end, and nothing before depends on an order.
+The result is the same for the same dataset, with any partitions, threads and cluster of Spark: it is sorted by the
+records' coordinates at the end, and no earlier step depends on an order.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _SHARES = 1_000_000
 class Prepared:
     """Usable rows in the order of their records; the columns are the dataset's fields.
 
-    ``excluded`` counts records that are no JSON object, lack a finite target or an identity, or do not meet the
-    condition (and offsets that hold no record); ``duplicates`` usable records that repeat an identity.
+    ``excluded`` counts records that are not a JSON object, lack a finite target or an identity, or do not meet the
+    condition (and offsets without a record); ``duplicates`` usable records that repeat an identity.
     """
 
     training: pa.Table
@@ -72,7 +72,7 @@ def prepare(records: DataFrame, dataset: Dataset) -> Prepared:
     from pyspark.sql import functions as f
 
     usable = _usable(records, dataset)
-    # The least struct is the record with the least coordinates, because they come first in it.
+    # The minimum struct is the record with the lowest coordinates, because they are its first fields.
     first = f.min(f.struct(PARTITION, OFFSET, *(f.col(_quoted(name)) for name in dataset.fields))).alias(_FIRST)
     rows = (
         usable.groupBy(_quoted(dataset.identity))
@@ -98,7 +98,7 @@ def _usable(records: DataFrame, dataset: Dataset) -> DataFrame:
     schema = ", ".join(f"{_quoted(name)} {kind}" for name, kind in dataset.fields.items())
     document = f.from_json(f.col(VALUE).cast("string"), schema, {"allowNonNumericNumbers": "false"})
     rows = records.select(PARTITION, OFFSET, document.alias("_document")).select(PARTITION, OFFSET, "_document.*")
-    finite = f.abs(f.col(_quoted(dataset.target)).cast("double")) < float("inf")  # not true of null and NaN either
+    finite = f.abs(f.col(_quoted(dataset.target)).cast("double")) < float("inf")  # also false for null and NaN
     whole = finite & f.col(_quoted(dataset.identity)).isNotNull()
     return rows.where(whole).where(f.expr(dataset.where))
 

@@ -1,4 +1,4 @@
-"""One decision on a model, as the log of a registry keeps it."""
+"""One decision on a model, as stored in a registry's promotion log."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from wasmline.training.evaluate import Metrics
 from wasmline.training.stored_document import stored_document
 
 MAX_BYTES = 64 * 1024
-"""Of a decision as JSON: all of a model are read at once."""
+"""Maximum size of a decision as JSON: all decisions on a model are read at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promotion:
-    """One decision: ``version`` became the champion, or did not and ``champion`` (None: nobody) stayed.
+    """One decision: ``version`` became the champion, or did not and ``champion`` (None: no champion) stayed.
 
     The metrics are those of both on the same held-out rows; None for a champion that was not measured. Raises
-    InvalidReference for a ``version`` or ``champion`` that cannot be one.
+    InvalidReference for an invalid ``version`` or ``champion``.
     """
 
     model: str
@@ -47,7 +47,7 @@ class Promotion:
 
 
 def promotion_document(promotion: Promotion) -> bytes:
-    """Return a decision as JSON. Raises InvalidArtifact for what ``parse_promotion`` would refuse."""
+    """Return a decision as JSON. Raises InvalidArtifact if ``parse_promotion`` would reject it."""
     try:
         data = encoded(promotion, Promotion)
         parse_promotion(data, promotion.model)
@@ -58,9 +58,9 @@ def promotion_document(promotion: Promotion) -> bytes:
 
 
 def parse_promotion(data: bytes, place: str) -> Promotion:
-    """Return the decision that a file at ``place`` holds.
+    """Return the decision in a file at ``place``.
 
-    Raises ValueError or InvalidReference where it is malformed, UnsupportedSpecVersion where a later release wrote it.
+    Raises ValueError or InvalidReference if it is malformed, UnsupportedSpecVersion if a later release wrote it.
     """
     if len(data) > MAX_BYTES:
         raise ValueError(f"it takes more than {MAX_BYTES} bytes")

@@ -1,4 +1,4 @@
-"""Log of the decisions that made a model version the champion: it is only appended to."""
+"""The append-only log of decisions that make a model version the champion."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class PromotionLog:
         self._storage = open_storage(url)
 
     def champion(self, name: str) -> str | None:
-        """Return the live version of a model, or None. Raises VersionNotFound where the registry lacks it."""
+        """Return the live version of a model, or None. Raises VersionNotFound if the registry lacks it."""
         history = self._numbers(name)
         live = self._read(name, history[-1]).live if history else None
         if live is not None and live not in self._models.versions(name):
             raise VersionNotFound(
-                f"no {name}@{live} in {self._storage.url}, which {_folder(name, history[-1])} says is live: restore "
+                f"no {name}@{live} in {self._storage.url}, which is live by {_folder(name, history[-1])}: restore "
                 "it, or promote another version",
                 name=name,
                 version=live,
@@ -54,11 +54,11 @@ class PromotionLog:
         champion_metrics: Metrics | None = None,
         run: str = "",
     ) -> Promotion:
-        """Record a decision that was taken while ``champion`` was live, and return it.
+        """Record a decision that was made while ``champion`` was live, and return it.
 
-        A decision that the same run recorded last is returned as it is. Raises Conflict if another champion is live by
-        now: the models must be compared anew; VersionNotFound for a version that does not exist; InvalidArtifact for
-        what could not be read again, such as metrics that are not numbers.
+        The last decision is returned unchanged if the same run recorded it. Raises Conflict if another champion is live
+        now: the models must be compared again; VersionNotFound for a version that does not exist; InvalidArtifact for
+        a decision that could not be read back, such as metrics that are not numbers.
         """
         self._models.get(name, version)
         numbers = self._numbers(name)
@@ -106,7 +106,7 @@ class PromotionLog:
         try:
             promotion = parse_promotion(self._storage.read(path, MAX_BYTES) or b"", place)
             if (promotion.model, promotion.number) != (name, number):
-                raise ValueError(f"it holds decision {promotion.number} on {promotion.model[:140]!r}")
+                raise ValueError(f"it contains decision {promotion.number} on {promotion.model[:140]!r}")
         except (ValueError, InvalidReference) as error:
             raise InvalidLayout(
                 f"{place} is not decision {number} on {name}: {bounded_line(error)}; restore it, or remove it",
@@ -143,4 +143,4 @@ def _folder(name: str, number: int) -> str:
 
 
 def _conflict(name: str, what: str) -> Conflict:
-    return Conflict(f"model {name}: {what}. Compare the models again and decide anew", name=name, generation=None)
+    return Conflict(f"model {name}: {what}. Compare the models again and retry", name=name, generation=None)

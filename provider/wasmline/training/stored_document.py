@@ -1,4 +1,4 @@
-"""Documents of models and of decisions as a registry holds them: input from its writers, decoded strictly."""
+"""Documents of models and decisions in a registry: input from its writers, decoded strictly."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ _LATER = range(2, 1000)
 
 
 def stored_document(kind: type[T], document: Mapping[str, Any], place: str) -> T:
-    """Return the ``kind`` that a JSON object holds.
+    """Return the ``kind`` encoded in a JSON object.
 
-    Raises ValueError where it is malformed, and UnsupportedSpecVersion, with its ``place``, where a later release wrote
-    it.
+    Raises ValueError if it is malformed, and UnsupportedSpecVersion, with its ``place``, if a later release wrote it.
     """
     if (version := document.get("spec_version", 1)) in _LATER:
         raise UnsupportedSpecVersion(

@@ -1,4 +1,4 @@
-"""The host of Redpanda's transform ABI: Arrow batches in, Arrow batches out, the record loop inside WebAssembly."""
+"""A host of Redpanda's transform ABI: Arrow batches in, Arrow batches out, the record loop inside WebAssembly."""
 
 from wasmline.wasm.abi import check_abi
 from wasmline.wasm.context import TransformContext

@@ -18,7 +18,7 @@ SCHEMA_REGISTRY = "redpanda_schema_registry"
 WASI = "wasi_snapshot_preview1"
 
 MARKER = "check_abi_version_"
-"""A module says which ABI it speaks by importing this name and a number; the function itself does nothing."""
+"""A module declares its ABI version by importing this name with a number; the function itself does nothing."""
 
 FUNCTIONS: dict[str, dict[str, str]] = {
     TRANSFORM: {
@@ -92,7 +92,7 @@ _LETTERS = {"i32": "i", "i64": "I"}
 
 
 def check_abi(wasm: bytes) -> int:
-    """Return the ABI version that a module speaks, 1 or 2, without running or compiling any of it.
+    """Return the ABI version of a module, 1 or 2, without running or compiling any of it.
 
     Raises InvalidModule, UnsupportedAbi, MissingExport or UnknownImport.
     """
@@ -116,13 +116,13 @@ def abi_version(declared: Declarations) -> int:
 
 
 def is_provided(item: Import) -> bool:
-    """Return true for a function of the ABI, imported with its own type."""
+    """Return True for a function of the ABI, imported with its own type."""
     kind = FUNCTIONS.get(item.module, {}).get(item.name)
     return kind is not None and kind == signature(item.type)
 
 
 def _marker_version(item: Import) -> int:
-    """Return the ABI version an import stands for, 0 if it is no marker; raise for markers of ABIs unknown here."""
+    """Return the ABI version of a marker import, 0 if it is not a marker; raise for markers of unknown ABIs."""
     if item.module not in (TRANSFORM, SCHEMA_REGISTRY) or not item.name.startswith(MARKER):
         return 0
     if not is_provided(item):
@@ -134,7 +134,7 @@ def _marker_version(item: Import) -> int:
 
 
 def _check_vectors(declared: Declarations) -> None:
-    """The runtime's bindings abort the process when they are asked for such a type; no host function has one."""
+    """The runtime's bindings abort the process when asked for such a type; no host function has one."""
     border: tuple[Import | Export, ...] = (*declared.imports, *declared.exports)
     if names := [str(item) for item in border if isinstance(item.type, FunctionType) and item.type.holds("v128")]:
         raise InvalidModule(f"no transform host knows functions of vectors: {shortened(names)} takes or returns a v128")
@@ -160,6 +160,6 @@ def signature(kind: object) -> str:
 
 
 def shortened(names: Sequence[str]) -> str:
-    """Return names that a module chose, printable, as many as fit in a message."""
+    """Return names from a module, printable, as many as fit in a message."""
     text = one_line(", ".join(names)[:1_000])
     return text if len(text) <= 500 else f"{text[:500]} … ({len(names)} names)"

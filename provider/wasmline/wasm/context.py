@@ -1,4 +1,4 @@
-"""The deployment as a guest sees it: name, topics, environment variables, schemas and the time."""
+"""A guest's view of its deployment: name, topics, environment variables, schemas and clock."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from wasmline.wasm.registry_schemas import Schema, check_schemas
 MAX_NAME_BYTES = 128
 
 Clock = Literal["wasmline", "redpanda"]
-"""How the monotonic clock moves: one microsecond per reading and one millisecond per record, or by Redpanda's rule, one
-millisecond per reading and nothing else. Under the latter a guest of standard Go stops collecting garbage in the end.
+"""Rule of the monotonic clock: one microsecond per reading and one millisecond per record, or Redpanda's rule, only one
+millisecond per reading. Under the latter a guest of standard Go eventually stops collecting garbage.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformContext:
-    """A deployment as its guest sees it, within the limits that a Redpanda broker sets too.
+    """A guest's view of its deployment, within the limits of a Redpanda broker.
 
-    ``schemas`` are all that the guest finds in its schema registry; where there are none, it is not enabled.
-    Raises LimitExceeded for too many or too long, DeployError for names that cannot be used.
+    ``schemas`` are the content of the guest's schema registry; if empty, the registry is not enabled.
+    Raises LimitExceeded for too many or too long values, DeployError for invalid names.
     """
 
     name: str
@@ -55,7 +55,7 @@ class TransformContext:
                 f"{self.name}: {self.input_topic} is both input and output; the transform would feed itself"
             )
         if self.clock not in get_args(Clock):
-            raise DeployError(f"{self.name}: no clock is named {self.clock!r}; choose {' or '.join(get_args(Clock))}")
+            raise DeployError(f"{self.name}: unknown clock {self.clock!r}; choose {' or '.join(get_args(Clock))}")
         self._check_env()
         check_schemas(self.schemas)
 
@@ -67,11 +67,11 @@ class TransformContext:
             _text(f"{self.name}: the value of {key}", value, MAX_VARIABLE_BYTES)
             if "=" in key or key.startswith(RESERVED):
                 raise DeployError(
-                    f"{self.name}: {key} cannot name an environment variable: no '=', and {RESERVED} is the host's"
+                    f"{self.name}: {key} cannot name an environment variable: no '=', and {RESERVED} is reserved"
                 )
 
     def environment(self) -> dict[str, str]:
-        """Return the variables a guest finds: the user's, then the topics."""
+        """Return the guest's environment variables: the user's, then the topics."""
         topics = {f"{RESERVED}OUTPUT_TOPIC_{index}": topic for index, topic in enumerate(self.output_topics)}
         return {**self.env, f"{RESERVED}INPUT_TOPIC": self.input_topic, **topics}
 
@@ -80,4 +80,4 @@ def _text(what: str, text: str, limit: int) -> None:
     if not 1 <= len(text.encode()) <= limit:
         raise LimitExceeded(f"{what} takes {len(text.encode())} bytes; 1 to {limit} are allowed")
     if any(unicodedata.category(letter) == "Cc" for letter in text):
-        raise DeployError(f"{what} holds a control character: {text!r}")
+        raise DeployError(f"{what} contains a control character: {text!r}")

@@ -1,4 +1,4 @@
-"""The one configuration of the WebAssembly engine: what code is compiled with, and what a guest may use."""
+"""Configuration of the WebAssembly engine: settings of the compiler, and features that a guest may use."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 import wasmtime
 
 MAX_STACK_BYTES = 1 << 20
-"""A guest's call stack. It is part of its thread's, so it must stay well below the usual 8 MiB of a thread."""
+"""Size of a guest's call stack. It is part of its thread's, so it must stay well below a thread's usual 8 MiB."""
 
 SETTINGS: dict[str, Any] = {
-    "epoch_interruption": True,  # how the watchdog stops a guest
+    "epoch_interruption": True,  # the watchdog stops a guest by this
     "max_wasm_stack": MAX_STACK_BYTES,
     "memory_may_move": False,  # 4 GiB of addresses are reserved per memory: the host keeps addresses in the shim's
-    "wasm_threads": False,  # memory.atomic.wait would block where no watchdog can reach
+    "wasm_threads": False,  # the watchdog cannot interrupt memory.atomic.wait
     "wasm_memory64": False,  # the ABI's pointers are 32 bits
-    # Brokers refuse these too, and the runtime aborts the process when it is asked for the signatures they bring.
+    # Brokers reject these too, and the runtime aborts the process when it is asked for their signatures.
     "wasm_gc": False,
     "wasm_exceptions": False,
     "wasm_function_references": False,
@@ -38,13 +38,13 @@ if hasattr(os, "register_at_fork"):
 
 
 def new_engine(**changes: bool) -> wasmtime.Engine:
-    """Return an engine of our configuration; compiled code moves between engines of the same settings.
+    """Return an engine with Wasmline's configuration; engines of the same settings can share compiled code.
 
-    One with ``changes`` is for validating a module, by what another host would take.
+    With ``changes``, it validates a module by the rules of another host.
     """
     config = wasmtime.Config()
     for name, value in {**SETTINGS, **changes}.items():
         setattr(config, name, value)
-    # The compiler's thread pool does not survive a fork: a child that waited for it would wait for ever.
+    # The compiler's thread pool does not survive a fork: a child that waited for it would wait forever.
     config.parallel_compilation = not _forked
     return wasmtime.Engine(config)

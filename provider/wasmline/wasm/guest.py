@@ -1,8 +1,8 @@
-"""One life of a guest: a store with guest and shim in it, and the thread that ``_start`` never leaves.
+"""A running guest: a store with guest and shim, and the thread that runs ``_start``.
 
-``_start`` does not return while all is well, so it runs on a thread of its own and waits for batches inside
-``next_batch``. Two locks hand the turn over: exactly one of owner and guest runs at any time. A guest lives until it
-fails; then it is dead, its memory can still be read, and somebody makes another.
+``_start`` does not return unless it fails, so it runs on a thread of its own and waits for batches inside
+``next_batch``. Two locks pass control: exactly one of owner and guest runs at any time. A guest lives until it
+fails; then it is dead, its memory can still be read, and its owner creates another one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from wasmline.wasm.watchdog import Watch, watchdog
 _I32 = wasmtime.ValType.i32
 
 _HOST_STACK_BYTES = 3 * 2**20
-"""What a guest's thread has beside the guest's own stack, for the callbacks."""
+"""Stack of a guest's thread for callbacks, in addition to the guest's own stack."""
 
 _starting = threading.Lock()
 
@@ -59,14 +59,14 @@ class CompiledModules:
 
 
 class Guest:
-    """A guest that waits for batches, or a dead one. Used by one thread at a time, in the process that made it."""
+    """A guest that waits for batches, or a dead one. Used by one thread at a time, in the process that created it."""
 
     def __init__(
         self, code: CompiledModules, context: TransformContext, limits: ResourceLimits, host: HostLimits
     ) -> None:
-        """Run ``_start`` up to its first ``read_batch_header``, or raise why it did not get there.
+        """Run ``_start`` up to its first ``read_batch_header``.
 
-        That is the guest's failure, or the host's own, such as MemoryError.
+        Raises the guest's failure, or the host's own, such as MemoryError.
         """
         self._code = code
         self._context = context
@@ -91,7 +91,7 @@ class Guest:
         self._born_with: int | None = None
         self._rows = self._end_row = 0
         self.stopped = False
-        """True if the host ended the guest in the middle of a batch whose outputs are more than it holds at once."""
+        """True if the host ended the guest within a batch, because its outputs exceed what the host holds at once."""
         self._thread = threading.Thread(target=self._live, name=f"wasmline-{context.name}", daemon=True)
         try:
             self._let_run(self._start_thread)
@@ -108,7 +108,7 @@ class Guest:
 
     @property
     def delivered(self) -> int:
-        """How many records of the batch the guest took."""
+        """Number of records of the batch that the guest has read."""
         return self._memory.count("delivered", self._rows)
 
     @property
@@ -117,11 +117,11 @@ class Guest:
         return self.delivered == 0 and self._memory.get("refused") == 0
 
     def run(self, batch: pa.RecordBatch, row_base: int, room: int) -> list[pa.RecordBatch]:
-        """Give a conforming batch to the guest; return what it wrote until it asked for the next one or died.
+        """Pass a conforming batch to the guest; return its outputs up to its next request for a batch or its death.
 
-        It is stopped in the middle of a record where it has written more than ``room`` bytes, some of them before that.
-        Raises RecordTooLarge where the host's limits do not hold the batch or its outputs, and what else the host
-        failed with, such as MemoryError; then nothing that the guest did counts.
+        It is stopped within a record when it has written more than ``room`` bytes, some of them before that record.
+        Raises RecordTooLarge if the batch or its outputs exceed the host's limits, and other failures of the host, such
+        as MemoryError; then nothing that the guest did counts.
         """
         self._flushed, self._room = [], room
         self._rows, self._end_row = batch.num_rows, row_base + batch.num_rows
@@ -135,42 +135,42 @@ class Guest:
         return outputs if rest is None else [*outputs, rest]
 
     def failed_record(self) -> int:
-        """Return the index in its batch of the record that the guest failed on, by its death or by leaving records.
+        """Return the index in its batch of the record that the guest failed on, by its death or by skipping records.
 
-        That is the last one it took; the next if it was refused that for want of a buffer; the first if it took none.
+        That is the last one it read; the next if its buffer was too small for that; the first if it read none.
         """
         delivered = self.delivered
         if self._memory.get("refused") != delivered + 1:
             return max(delivered - 1, 0)
         if delivered == self._rows:
-            raise violation("a record beyond the last one was refused")
+            raise violation("a record beyond the last one was rejected")
         return delivered
 
     def failure(self) -> TransformError | None:
-        """Return why a dead guest died; None where its record is not to blame.
+        """Return why a guest died; None if its record is not the cause.
 
-        That is if the watchdog interrupted a record that had only just begun, or if the host stopped the guest.
+        That is if the watchdog interrupted a record that had just begun, or if the host stopped the guest.
         """
         return None if self.stopped or self._watch.innocent() else classify_exit(self._death())
 
     def allow_logs(self, size: int) -> None:
-        """Let the guest log this many bytes before lines are dropped."""
+        """Allow the guest to log ``size`` bytes before lines are dropped."""
         self._memory.put(log_capacity=size)
 
     def take_logs(self) -> tuple[list[LogLine], int]:
-        """Return the lines logged since the last time, and how many were dropped."""
+        """Return the lines logged since the last call, and the number of dropped ones."""
         taken = read_logs(self._memory, self._static, self._end_row), self.logs_dropped
         self._memory.put(log_bytes=0, logs_dropped=0)
         return taken
 
     @property
     def log_bytes(self) -> int:
-        """How much of the log is used."""
+        """Bytes of the log in use."""
         return self._memory.count("log_bytes", self._static.log_capacity)
 
     @property
     def logs_dropped(self) -> int:
-        """How many lines were dropped since the last time."""
+        """Number of lines dropped since the last call."""
         return self._memory.get("logs_dropped")
 
     def close(self) -> None:
@@ -188,7 +188,7 @@ class Guest:
         self._store.close()
 
     def _start_thread(self) -> None:
-        """Start the guest's thread with a stack of a known size: whoever overruns a smaller one ends the process."""
+        """Start the guest's thread with a stack of a known size: an overflow of a smaller one would end the process."""
         with _starting:
             usual = threading.stack_size(MAX_STACK_BYTES + _HOST_STACK_BYTES)
             try:
@@ -197,14 +197,14 @@ class Guest:
                 threading.stack_size(usual)
 
     def _let_run(self, hand_over: Callable[[], None]) -> None:
-        """Give the turn to the guest, under the watchdog's eyes, and take it back."""
+        """Pass control to the guest, watched by the watchdog, and wait for it to return."""
         dog = watchdog()
         self._resting = False
         dog.watch(self._watch)
         try:
             hand_over()
             self._turn_of_owner.acquire()
-        except BaseException:  # Ctrl-C: a guest must not go on without its owner
+        except BaseException:  # Ctrl-C: a guest must not run without its owner
             self._abandon()
             raise
         finally:
@@ -259,7 +259,7 @@ class Guest:
     def _instantiate(self) -> wasmtime.Func:
         code, store = self._code, self._store
         limit_store(store, memory_bytes=self._limits.memory_bytes)
-        with wasmtime.Linker(code.engine) as linker:  # closed early: its callbacks and this object hold each other
+        with wasmtime.Linker(code.engine) as linker:  # closed early: its callbacks and this object reference each other
             linker.define_func("host", "next_batch", wasmtime.FuncType([], [_I32()]), self._next_batch)
             linker.define_func("host", "flush", wasmtime.FuncType([_I32()], [_I32()]), self._flush)
             trampoline = linker.instantiate(store, code.trampoline)
@@ -296,7 +296,7 @@ class Guest:
     def _flush(self, need: int) -> int:
         try:
             if not 0 <= need <= self._limits.output_bytes_per_record:
-                raise violation(f"room for {need} bytes is asked for")
+                raise violation(f"capacity for {need} bytes is requested")
             collected = self._outbox.empty()
             if collected is not None:
                 self._flushed.append(collected)

@@ -1,4 +1,4 @@
-"""A transform ready for records: it survives its guest's failures and accounts for every row."""
+"""A transform instance: survives its guest's failures and accounts for every row."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ _LEFT_RECORDS = "the guest asked for the next batch before it had read all recor
 
 SLICE_ROWS = 16_384
 SLICE_BYTES = 2 * 2**20
-"""A larger batch is served in slices of about this size, which stay in the processor's caches on the way through."""
+"""A larger batch is served in slices of about this size, which fit in the processor's caches."""
 
 
 class TransformInstance:
-    """One guest at a time and what replaces it when it fails. For one thread at a time; two instances run in parallel.
+    """Runs one guest, and replaces it when it fails. For one thread at a time; two instances run in parallel.
 
-    A record that fails gives no outputs; the next one meets a fresh guest, so whatever the guest kept in memory is
-    gone. Belongs to the process that made it.
+    A record that fails gives no outputs; the next one goes to a fresh guest, so the guest's state in memory is lost.
+    An instance belongs to the process that created it.
     """
 
     def __init__(
         self, code: CompiledModules, context: TransformContext, limits: ResourceLimits, host: HostLimits
     ) -> None:
-        """Start the guest; raise what keeps it from its first ``read_batch_header``."""
+        """Start the guest; raise its error if it fails before its first ``read_batch_header``."""
         self._code = code
         self._context = context
         self._limits = limits
@@ -50,16 +50,16 @@ class TransformInstance:
     def transform(self, batch: pa.RecordBatch) -> TransformResult:
         """Run every row of a batch in RECORD_SCHEMA (any slice of it, any size) through the guest, in order.
 
-        Rows fail one by one, in the result. Raised are InvalidBatch, InstanceClosed, SandboxViolation, which closes
-        the instance, and the failure of a fresh guest that dies before its first record. All outputs are held in
-        memory: where a guest may make much of little, ``parts`` is for that.
+        Rows fail one by one, in the result. Raises InvalidBatch, InstanceClosed, SandboxViolation, which closes the
+        instance, and the failure of a fresh guest before its first record. All outputs are held in memory: use
+        ``parts`` if a guest may write much more than it reads.
         """
         return TransformResult.joined(list(self.parts(batch)))
 
     def parts(self, batch: pa.RecordBatch) -> Iterator[TransformResult]:
-        """Do what ``transform`` does, and yield the results of one range of rows after the other, one at least.
+        """Like ``transform``, but yields the results of consecutive ranges of rows, at least one.
 
-        A part ends where its outputs are about ``HostLimits.part_bytes``.
+        A part ends when its outputs have about ``HostLimits.part_bytes``.
         """
         batch, progress = conform(batch), _Progress(log_bytes=self._limits.log_bytes_per_batch)
         step = _rows_of_a_slice(batch)
@@ -69,7 +69,7 @@ class TransformInstance:
                 return
 
     def close(self) -> None:
-        """Free the guest, once the batch that another thread may be at is done. Idempotent."""
+        """Free the guest, after a batch in progress on another thread. Idempotent."""
         if self._process == os.getpid():
             with self._busy:
                 self._closed = True
@@ -85,13 +85,13 @@ class TransformInstance:
 
     def _start(self) -> None:
         self._guest = Guest(self._code, self._context, self._limits, self._host)
-        # A finalizer, so that an instance that nobody closed frees its thread too.
+        # A finalizer, so that an unclosed instance frees its thread too.
         self._free = weakref.finalize(self, self._guest.close)
 
     def _part(self, batch: pa.RecordBatch, step: int, progress: _Progress) -> TransformResult:
-        """Serve rows until all are accounted for, or until the next ones may bring more than a part holds."""
-        if self._process != os.getpid():  # before the lock, which another thread of the parent may hold for ever
-            raise InstanceClosed(f"{self._context.name}: the instance is another process's; instantiate after the fork")
+        """Serve rows until all are accounted for, or until the next ones may exceed the size of a part."""
+        if self._process != os.getpid():  # before the lock, which another thread of the parent may hold forever
+            raise InstanceClosed(f"{self._context.name}: it belongs to another process; instantiate after the fork")
         ledger, first, most = ResultBuilder(), progress.row, self._host.part_bytes
         with self._busy:
             if self._closed:
@@ -110,17 +110,17 @@ class TransformInstance:
         return ledger.close(batch, progress.row - first)
 
     def _serve(self, batch: pa.RecordBatch, step: int, progress: _Progress, ledger: ResultBuilder) -> None:
-        """Give some rows to a guest, a new one where the last is dead, and account for those that are decided.
+        """Pass some rows to a guest, a new one if the last is dead, and account for the completed ones.
 
-        A guest that fails on a batch before it reads may have failed for any of its rows, because the header tells the
-        size of the greatest: it is offered fewer, until the row to blame is alone. So are records that the host cannot
-        hold together. What a guest has room for now, it will have for the rows that follow.
+        A guest that fails on a batch before it reads may have failed for any of its rows, because the header has the
+        size of the largest: it gets fewer rows, until the failing row is alone. So do records that the host cannot
+        hold together. A guest that has capacity for these rows has it for the following ones too.
         """
         if self._guest.dead:
             self._free()
             self._start()
         guest, row = self._guest, progress.row
-        progress.log_bytes = max(progress.log_bytes - self._log(ledger), 0)  # what it said at its start
+        progress.log_bytes = max(progress.log_bytes - self._log(ledger), 0)  # logged at its start
         guest.allow_logs(progress.log_bytes)
         rows = min(self._rows_at_once, step, batch.num_rows - row)
         room = self._host.part_bytes - ledger.output_bytes
@@ -141,7 +141,7 @@ class TransformInstance:
             self._rows_at_once = min(2 * self._rows_at_once, SLICE_ROWS)
 
     def _too_large(self, row: int, rows: int, error: RecordTooLarge, ledger: ResultBuilder) -> int:
-        """Return how many rows are decided: one that is too large alone, or none of several."""
+        """Return the number of completed rows: 1 for a single row that is too large, 0 for several."""
         if rows > 1:
             self._rows_at_once = rows // 2
             return 0
@@ -149,7 +149,7 @@ class TransformInstance:
         return 1
 
     def _settle(self, guest: Guest, outputs: list[pa.RecordBatch], row: int, rows: int, ledger: ResultBuilder) -> int:
-        """Write down what a guest did with ``rows`` rows; return the first row that still needs a guest."""
+        """Record the results of ``rows`` rows; return the first row that still needs a guest."""
         if not guest.dead and guest.delivered == rows:
             ledger.write(outputs)
             return row + rows
@@ -165,7 +165,7 @@ class TransformInstance:
         return failed + 1
 
     def _log(self, ledger: ResultBuilder) -> int:
-        """Write down what the guest logged since the last time; return how many bytes of the log that was."""
+        """Record the guest's new log lines; return their size in bytes."""
         used = self._guest.log_bytes
         if used or self._guest.logs_dropped:
             ledger.log(*self._guest.take_logs())
@@ -174,7 +174,7 @@ class TransformInstance:
 
 @dataclass(slots=True, kw_only=True)
 class _Progress:
-    """How far a batch is served: its next row, and how many bytes its guests may still log."""
+    """Progress of a batch: its next row, and the bytes that its guests may still log."""
 
     row: int = 0
     log_bytes: int

@@ -10,19 +10,19 @@ from wasmline.transform_limits import MAX_CPU_MS_PER_RECORD, MAX_MEMORY_BYTES, M
 PAGE = MIN_MEMORY_BYTES
 ADDRESS_SPACE = MAX_MEMORY_BYTES
 OUTPUT_OVERHEAD_BYTES = 16
-"""What a written record, and each header of it, counts beside its payload: about what it takes in the columns."""
+"""Bytes counted for a written record, and for each header, besides the payload: about their size in the columns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceLimits:
     """Bounds that hold for every instance of a transform, whatever its module does.
 
-    ``memory_bytes``: the guest's linear memory; growth beyond it is refused, as on Redpanda. Tables are not counted:
+    ``memory_bytes``: the guest's linear memory; growth beyond it is rejected, as on Redpanda. Tables are not counted:
     they take 56 MiB at most. ``cpu_ms_per_record``: CPU time of the guest's thread from one record to the next,
     start-up included; kept to about 1 %.
     ``output_bytes_per_record``: payload bytes that one record may write; each record written counts sixteen more,
     and each of its headers.
-    ``log_bytes_per_batch``: log text kept of one call of ``transform``; each line counts twelve bytes more.
+    ``log_bytes_per_batch``: log text kept per call of ``transform``; each line counts twelve bytes more.
     """
 
     memory_bytes: int = 64 * 2**20
@@ -39,11 +39,11 @@ class ResourceLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostLimits:
-    """Bounds of what the host itself holds, beside the guest's memory, while it serves a batch.
+    """Bounds of the host's own memory, in addition to the guest's, while it serves a batch.
 
-    ``shim_bytes``: the shim's memory, with the records that a guest is given at once and those outputs of theirs that
-    were not collected yet. ``part_bytes``: outputs that are collected before they are handed on; one record's, and
-    what was on its way, may come on top.
+    ``shim_bytes``: the shim's memory, with the records that are loaded at once and those of their outputs that were
+    not collected yet. ``part_bytes``: outputs that are collected before a part is returned; the outputs of one record,
+    and those not collected yet, may be added.
     """
 
     shim_bytes: int = ADDRESS_SPACE
@@ -51,7 +51,7 @@ class HostLimits:
 
     def __post_init__(self) -> None:
         _between("shim_bytes", self.shim_bytes, 2**20, ADDRESS_SPACE)
-        _between("part_bytes", self.part_bytes, 1, 2**29)  # so that a part with all on top fits Arrow's columns
+        _between("part_bytes", self.part_bytes, 1, 2**29)  # so that a part with these additions fits Arrow's columns
 
 
 def _between(name: str, value: int, low: int, high: int) -> None:

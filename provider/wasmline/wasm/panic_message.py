@@ -1,4 +1,4 @@
-"""Finds what a guest said of its end in what it wrote to stderr: its panic, and whether it ran out of memory."""
+"""Parses a guest's stderr for the cause of its end: its panic, and whether it ran out of memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PANIC = re.compile(
     r"(?:\nnote: run with [^\n]*)?",
     re.MULTILINE | re.DOTALL,
 )
-"""A panic as Rust, Go and TinyGo print it, without the stack that follows; and Rust's advice to ask for the stack."""
+"""A panic as Rust, Go and TinyGo print it, without the stack that follows; and Rust's hint to enable the backtrace."""
 
 _OUT_OF_MEMORY = re.compile(
     r"^(?:"
@@ -23,11 +23,11 @@ _OUT_OF_MEMORY = re.compile(
     r")$",
     re.MULTILINE | re.IGNORECASE,
 )
-"""What language runtimes print, as a line of its own, when an allocation failed that nobody was prepared for."""
+"""Lines that language runtimes print when an unhandled allocation failed."""
 
 
 def panic_and_rest(stderr: str) -> tuple[str, str]:
-    """Return the last panic in a guest's stderr, or its last line where there is none, and the rest of it.
+    """Return the last panic in a guest's stderr, or its last line if there is none, and the rest of it.
 
     Both are one printable line.
     """
@@ -40,5 +40,5 @@ def panic_and_rest(stderr: str) -> tuple[str, str]:
 
 
 def tells_out_of_memory(stderr: str) -> bool:
-    """Return True if a language's runtime said that it could not allocate."""
+    """Return True if a language's runtime reported a failed allocation."""
     return _OUT_OF_MEMORY.search(stderr) is not None

@@ -1,4 +1,4 @@
-"""A fixed set of schemas: what a guest finds in its schema registry. A live one would break its isolation."""
+"""The fixed set of schemas in a guest's schema registry. A live registry would break the guest's isolation."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from wasmline.errors import DeployError, LimitExceeded
 
 Format = Literal["avro", "protobuf", "json"]
 FORMATS: tuple[Format, ...] = get_args(Format)
-"""In the order of the numbers that stand for them."""
+"""Schema formats, in the order of their numbers in the ABI."""
 
 MAX_SCHEMAS = 1000
 MAX_BYTES = 2**24
-"""Of all definitions together: every instance holds a copy."""
+"""Maximum size of all definitions together: every instance holds a copy."""
 
 ROW = struct.Struct("<8I")
 """A schema in the shim's memory: id, version, subject and its size, answer to a lookup by subject and its size, answer
@@ -24,10 +24,10 @@ to a lookup by id and its size."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schema:
-    """One schema. It is found by its id, and where it has a subject by that and its version.
+    """One schema. A guest looks it up by id, or, if it has a subject, by subject and version.
 
-    ``definition`` is the text that the guest gets, as it is: nothing here reads it. It has no references to other
-    schemas. Raises LimitExceeded for a number or a length out of range.
+    ``definition`` is the text for the guest, not parsed here. It has no references to other schemas.
+    Raises LimitExceeded for a number or a length out of range.
     """
 
     id: int
@@ -39,20 +39,20 @@ class Schema:
     def __post_init__(self) -> None:
         for what, number, least in (("id", self.id, 0), ("version", self.version, 1)):
             if not least <= number < 2**31:
-                raise LimitExceeded(f"a schema's {what} is {number}: choose a number from {least} to {2**31 - 1}")
+                raise LimitExceeded(f"a schema's {what} must be from {least} to {2**31 - 1}, got {number}")
         if self.format not in FORMATS:
-            raise DeployError(f"schema {self.id}: no format is named {self.format!r}; choose {', '.join(FORMATS)}")
+            raise DeployError(f"schema {self.id}: unknown format {self.format!r}; choose {', '.join(FORMATS)}")
         if self.subject == "":
             raise DeployError(f"schema {self.id}: its subject is empty; leave it out, or name it")
 
     def content(self) -> bytes:
-        """Return what a lookup by id answers: format, text and the number of references."""
+        """Return the answer to a lookup by id: format, text and the number of references."""
         text = self.definition.encode()
         return varint(FORMATS.index(self.format)) + varint(len(text)) + text + varint(0)
 
 
 def check_schemas(schemas: tuple[Schema, ...]) -> None:
-    """Raise LimitExceeded for too many schemas, DeployError for two that answer the same question differently."""
+    """Raise LimitExceeded for too many schemas, DeployError for two that conflict in id or version."""
     if len(schemas) > MAX_SCHEMAS:
         raise LimitExceeded(f"{len(schemas)} schemas; at most {MAX_SCHEMAS}")
     if (size := sum(len(schema.content()) for schema in schemas)) > MAX_BYTES:
@@ -61,15 +61,15 @@ def check_schemas(schemas: tuple[Schema, ...]) -> None:
     by_subject = set()
     for schema in schemas:
         if by_id.setdefault(schema.id, schema.content()) != schema.content():
-            raise DeployError(f"schema id {schema.id} is given to two definitions: an id stands for one")
+            raise DeployError(f"schema id {schema.id} is given to two definitions: an id identifies one")
         named = (schema.subject, schema.version)
         if schema.subject is not None and named in by_subject:
-            raise DeployError(f"version {schema.version} of subject {schema.subject} is given twice: number them apart")
+            raise DeployError(f"version {schema.version} of subject {schema.subject} is given twice: renumber one")
         by_subject.add(named)
 
 
 def lay_out(schemas: Iterable[Schema], position: int) -> bytes:
-    """Return the rows of all schemas, then what they point to, for a place in memory.
+    """Return the rows of all schemas, then the data they point to, for a position in memory.
 
     Schemas with a subject come first, the latest version of each before the earlier ones.
     """

@@ -13,7 +13,7 @@ from wasmline.errors import TransformError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordFailure:
-    """One input row that gave no outputs, and why; the error knows the record's coordinates."""
+    """One input row without outputs, and the reason; the error has the record's coordinates."""
 
     row: int
     error: TransformError
@@ -31,7 +31,7 @@ class RecordFailure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogLine:
-    """One write of the guest to stdout (INFO) or stderr (WARN), as written; ``row`` is None for one at its start."""
+    """One write of the guest to stdout (INFO) or stderr (WARN), unchanged; ``row`` is None for one at its start."""
 
     row: int | None
     level: Literal["INFO", "WARN"]
@@ -40,13 +40,13 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformResult:
-    """Each of ``rows`` input rows is accounted for: its outputs are in ``outputs``, all of them, or it is a failure.
+    """Accounts for each of ``rows`` input rows: either all its outputs are in ``outputs``, or it is a failure.
 
     ``outputs`` has OUTPUT_SCHEMA and is in input order; a row that the guest filtered is in neither. ``failures`` is
-    in input order. Rows are numbered as in the batch, of which the result may be a part. ``logs_dropped`` counts the
-    lines that were over the log limit.
+    in input order. Rows are numbered as in the batch; the result may be a part of it. ``logs_dropped`` counts the
+    lines above the log limit.
 
-    What one Arrow column cannot hold, which takes 2 GiB of outputs, is a pa.Table of several chunks.
+    Outputs of more than 2 GiB, too large for one Arrow column, are a pa.Table of several chunks.
     """
 
     rows: int
@@ -57,7 +57,7 @@ class TransformResult:
 
     @classmethod
     def joined(cls, parts: Sequence[TransformResult]) -> TransformResult:
-        """Return the parts of a batch, one or more, as one result."""
+        """Return one or more parts of a batch as one result."""
         if len(parts) == 1:
             return parts[0]
         return cls(
@@ -72,5 +72,5 @@ class TransformResult:
 def _joined(outputs: Sequence[pa.RecordBatch]) -> pa.RecordBatch | pa.Table:
     try:
         return pa.concat_batches(outputs)
-    except pa.ArrowInvalid:  # the offsets of a column outgrow 32 bits
+    except pa.ArrowInvalid:  # the offsets of a column exceed 32 bits
         return pa.Table.from_batches(outputs)

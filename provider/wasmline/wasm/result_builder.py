@@ -1,4 +1,4 @@
-"""The account of a part of a batch: outputs, failures and log lines, gathered run by run and closed as one result."""
+"""Collects the outputs, failures and log lines of a part of a batch, and builds one result."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from wasmline.wasm.result import LogLine, RecordFailure, TransformResult
 
 
 class ResultBuilder:
-    """Holds the results of some rows while they are served. Rows are those of the caller's batch.
+    """Collects the results of rows while they are served. Rows are those of the caller's batch.
 
-    ``output_bytes`` is the size of what it holds.
+    ``output_bytes`` is the size of the collected outputs.
     """
 
     def __init__(self) -> None:
@@ -25,27 +25,27 @@ class ResultBuilder:
         self._logs_dropped = 0
 
     def write(self, outputs: list[pa.RecordBatch], *, before: int | None = None) -> None:
-        """Take all outputs, or those of the rows before one; the others are of records that failed."""
+        """Add all outputs, or those of the rows before one; the others belong to failed records."""
         for chunk in outputs:
             if before is not None:
                 chunk = chunk.slice(0, int(np.searchsorted(chunk.column("row").to_numpy(), before)))
             if chunk.num_rows:
                 self._outputs.append(chunk)
-                self.output_bytes += chunk.get_total_buffer_size()  # of all that a slice holds on to; nbytes is dear
+                self.output_bytes += chunk.get_total_buffer_size()  # includes all that a slice references; nbytes: slow
 
     def fail(self, row: int, error: TransformError) -> None:
         """Count a row as failed."""
         self._failures[row] = error
 
     def log(self, lines: list[LogLine], dropped: int) -> None:
-        """Take log lines and the number of those that found no room."""
+        """Add log lines and the number of dropped ones."""
         self._logs += lines
         self._logs_dropped += dropped
 
     def close(self, batch: pa.RecordBatch, rows: int) -> TransformResult:
-        """Return the result for so many rows of a batch, whose columns name the records that failed.
+        """Return the result for a number of rows of a batch, whose columns identify the failed records.
 
-        A row that wrote a header key Arrow cannot hold is failed here, with all its outputs.
+        A row that wrote a header key that Arrow cannot hold fails here, with all its outputs.
         """
         outputs = self._joined()
         unfit = set().union(*map(rows_with_unfit_keys, self._outputs))

@@ -1,4 +1,4 @@
-"""From a module's bytes to running instances."""
+"""Compiles modules and creates instances of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from wasmline.wasm.shim.trampoline import trampoline, wiring
 
 
 class CompiledTransform:
-    """A module that speaks the transform ABI, compiled. Instances share nothing but its code."""
+    """A compiled module with the transform ABI. Instances share only its code."""
 
     def __init__(self, digest: str, version: int, guest: LoadedModule, host: tuple[bytes, bytes]) -> None:
         self.digest = digest
@@ -52,7 +52,7 @@ class TransformRuntime:
         self._folder = cache_dir or default_folder()
 
     def compile(self, wasm: bytes) -> CompiledTransform:
-        """Return the transform, from the cache where it is there.
+        """Return the transform, from the cache if possible.
 
         Raises InvalidModule, UnsupportedAbi, MissingExport or UnknownImport.
         """
@@ -62,7 +62,7 @@ class TransformRuntime:
 
 @functools.cache
 def _host_code(folder: Path | None) -> tuple[bytes, bytes]:
-    """Return trampoline and wiring, compiled once per process, or not at all where the folder has them."""
+    """Return trampoline and wiring, compiled once per process, or loaded from the folder."""
     cache = CodeCache(folder)
     first, second = (cache.load(text.encode(), wasmtime.Module) for text in (trampoline(), wiring()))
     return first.code, second.code

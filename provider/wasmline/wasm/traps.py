@@ -36,13 +36,13 @@ _CODES = {
     wasmtime.TrapCode.UNCAUGHT_EXCEPTION: "uncaught exception",
     wasmtime.TrapCode.INTERRUPT: "interrupt",
 }
-"""The specification's own words for its traps, and the watchdog's."""
+"""Trap names of the specification, and the watchdog's."""
 
 _REFUSED_AT_START = ("memory minimum size", "exceeds memory limits")
 _OF_THE_SYSTEM = "(os error "
 _MAX_TEXT_LETTERS = 500
 _STDOUT_LETTERS = 512
-"""Of the head, and of the tail."""
+"""Maximum length of the head, and of the tail."""
 _SMALL_GROWTH_BYTES = 16 * PAGE
 
 
@@ -50,9 +50,9 @@ _SMALL_GROWTH_BYTES = 16 * PAGE
 class GuestExitInfo:
     """The facts about a dead guest.
 
-    ``end`` is None if ``_start`` returned; ``born_with`` is its first memory size; ``unread_bytes`` the size of the
-    greatest record of a batch that it was offered and died on before it read any. ``stderr`` is the record's, or that
-    of the start; ``stdout`` is that of the start, "" after it.
+    ``end`` is None if ``_start`` returned; ``born_with`` is its initial memory size; ``unread_bytes`` the size of the
+    largest record of a batch on which it died before it read any. ``stderr`` is the record's, or that of the start;
+    ``stdout`` is that of the start, "" after it.
     """
 
     end: BaseException | None
@@ -70,10 +70,10 @@ class GuestExitInfo:
     def short_of_memory(self) -> bool:
         """True if there is evidence that the guest ended because an allocation failed.
 
-        The runtime does not report a refused growth. The evidence is that the guest's language says so; or that the
-        guest said nothing, and had grown until less was left than a small growth takes (1 MiB, or a quarter of a small
-        limit); or that it said nothing, read nothing, and was to read a record for which there is no room beside what
-        it started with.
+        The runtime does not report a rejected growth. The evidence is that the guest's language reports it; or that
+        the guest wrote nothing, and had grown until less was left than a small growth takes (1 MiB, or a quarter of a
+        small limit); or that it wrote nothing, read nothing, and had to read a record that does not fit in addition
+        to its initial memory.
         """
         if self.stderr:
             return tells_out_of_memory(self.stderr)
@@ -84,7 +84,7 @@ class GuestExitInfo:
 
     @property
     def memory(self) -> str:
-        """How far the memory had grown, where that was more than half of the limit."""
+        """The size of the memory, if more than half of the limit."""
         grown, limit = self.memory_bytes, self.limits.memory_bytes
         if grown == self.born_with or 2 * grown <= limit:
             return ""
@@ -92,10 +92,10 @@ class GuestExitInfo:
 
 
 def classify_exit(death: GuestExitInfo) -> TransformError:
-    """Return the error that explains a death, as one printable line.
+    """Return the error for a guest's end, as one printable line.
 
-    The message of an end that is the guest's own begins with its panic. All messages end with what else it wrote: the
-    whole of it, or its head and its tail.
+    If the guest ended itself, the message begins with its panic. All messages end with its other output: all of it, or
+    its head and its tail.
     """
     limits, wrote = death.limits, _wrote(death, one_line(death.stderr))
     if death.end is None:
@@ -138,9 +138,9 @@ def _shortened(text: str) -> str:
 
 
 def instantiation_error(death: GuestExitInfo) -> WasmlineError | MemoryError:
-    """Return why the runtime would not instantiate a module. Its errors have no codes, only texts, and none of a guest.
+    """Return why the runtime failed to instantiate a module. Its errors have no codes, only texts, none of a guest.
 
-    MemoryError stands for what the operating system refuses, which is nothing that a module could be blamed for.
+    MemoryError is a failure of the operating system, not of the module.
     """
     limit, text = death.limits.memory_bytes, one_line(str(death.end)[:_MAX_TEXT_LETTERS])
     if _OF_THE_SYSTEM in text:
@@ -153,7 +153,7 @@ def instantiation_error(death: GuestExitInfo) -> WasmlineError | MemoryError:
 
 
 def trap_code(end: BaseException | None) -> str:
-    """Return the specification's name for a trap; "trap" for what has none."""
+    """Return the specification's name for a trap; "trap" if it has none."""
     code = end.trap_code if isinstance(end, wasmtime.Trap) else None
     return _CODES.get(code, "trap") if code is not None else "trap"
 

@@ -1,10 +1,10 @@
-"""The CPU limit per record: one thread looks at every running guest and interrupts the one that does not get on.
+"""Enforces the CPU limit per record: one thread polls every running guest and interrupts those without progress.
 
 Wasmtime's public Python API can stop a guest only through its engine's epoch: there is no deadline callback per
-store. So every instance has an engine of its own, a store's deadline is the next epoch, and the epoch moves only to
-kill. Looks come so often that a kill is late by a hundredth of the limit or so. A guest may finish its record
-between the look and the kill; whoever finds the guest dead compares the progress it was killed for with the progress
-it made (``Watch.innocent``). A wall-clock limit is not needed, because nothing that a guest can call blocks.
+store. So every instance has its own engine, a store's deadline is the next epoch, and the epoch is incremented only to
+interrupt a guest. Polls are so frequent that an interrupt is late by about a hundredth of the limit. A guest may finish
+its record between the poll and the interrupt; the thread that finds the guest dead compares the progress at the
+interrupt with the final progress (``Watch.innocent``). A wall-clock limit is not needed, because no import blocks.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from collections.abc import Callable
 import wasmtime
 
 TICK_S = 0.03
-"""The longest time between two looks; one costs a tenth of a millisecond."""
+"""Maximum seconds between two polls; one takes a tenth of a millisecond."""
 SHORTEST_TICK_S = 0.001
 TICKS_PER_LIMIT = 100
 LINGER_TICKS = 33
-"""The thread outlives the last running guest by a second, so that a stream of batches does not start many."""
+"""Polls without a running guest before the thread ends: about a second, so that batches do not start many threads."""
 
 
 class Watch:
@@ -46,17 +46,17 @@ class Watch:
             self._clock = time.monotonic
 
     def rest(self) -> None:
-        """Forget what was seen: the guest stands still until it is watched again."""
+        """Reset the observed progress: the guest is idle until it is watched again."""
         self._seen = None
 
     def look(self) -> float:
-        """Interrupt the guest if it has made no progress for its limit; return in how many seconds to look again."""
+        """Interrupt the guest if it made no progress within its limit; return the seconds until the next poll."""
         if self._clock is None or self.killed_at is not None:
-            return self.tick  # its thread has not begun, or has its interrupt
+            return self.tick  # its thread has not started, or is interrupted already
         try:
             progress, now = self.progress(), self._clock()
         except OSError:
-            return self.tick  # its thread has just ended: the owner will find out
+            return self.tick  # its thread has just ended: the owner will detect that
         if progress != self._seen:
             self._seen, self._since = progress, now
         left = self._limit - (now - self._since)
@@ -66,12 +66,12 @@ class Watch:
         return min(self.tick, max(left, SHORTEST_TICK_S))
 
     def innocent(self) -> bool:
-        """Return True if the guest had moved on when the interrupt came: what it did then deserves another try."""
+        """Return True if the guest had made progress before the interrupt: its current record must be retried."""
         return self.killed_at is not None and self.killed_at != self.progress()
 
 
 class Watchdog:
-    """Watches the guests between ``watch`` and ``release``. Its thread exists only while it has something to do."""
+    """Watches guests between ``watch`` and ``release``. Its thread runs only while there are guests to watch."""
 
     def __init__(self) -> None:
         self._lock = threading.Condition(threading.Lock())
@@ -80,7 +80,7 @@ class Watchdog:
         self._pause = TICK_S
 
     def watch(self, watch: Watch) -> None:
-        """Look at a guest from now on."""
+        """Start to watch a guest."""
         with self._lock:
             self._watches.add(watch)
             if watch.tick < self._pause:
@@ -90,7 +90,7 @@ class Watchdog:
                 self._thread.start()
 
     def release(self, watch: Watch) -> None:
-        """Look no more: when this returns, the guest's memory may be freed and its engine will not be interrupted."""
+        """Stop watching: when this returns, the guest's memory may be freed and its engine will not be interrupted."""
         with self._lock:
             self._watches.discard(watch)
             watch.rest()
@@ -115,7 +115,7 @@ def watchdog() -> Watchdog:
 
 def _after_fork() -> None:
     global _watchdog
-    _watchdog = Watchdog()  # the thread did not come along, and its lock may be held for ever
+    _watchdog = Watchdog()  # a fork does not copy the thread, and its lock may be held forever
 
 
 if hasattr(os, "register_at_fork"):

@@ -1,1 +1,1 @@
-"""From Airflow's own connections to the engine: the only code that reads a Connection."""
+"""Hooks: clients of the engine made from Airflow connections; the only code that reads a Connection."""

@@ -48,18 +48,18 @@ CLUSTER = frozenset(
         "ssl.keystore.password",
     }
 )
-"""How to reach a cluster: the only settings that are taken from a connection."""
+"""Settings of the cluster's address and security: the only ones read from a connection."""
 
 CALLBACKS = frozenset({"error_cb", "throttle_cb", "stats_cb", "log_cb", "oauth_cb", "on_commit"})
 """Settings that name code. Airflow's own hook loads some of them from an allow-list; a Spark job could not."""
 
 
 class KafkaHook(BaseHook):
-    """Gives the engine what a ``kafka`` connection says about its cluster, and nothing else.
+    """Returns the cluster settings of a ``kafka`` connection, and nothing else.
 
-    A connection is edited by other people than a DAG, and often shared with consumers of its own settings: settings are
-    read by name, those of a consumer or producer (``group.id``, ``auto.offset.reset``…) stay unread, and a callback is
-    refused, because it would be code.
+    A connection has other editors than a DAG, and is often shared with consumers that have their own settings: settings
+    are read by name, those of a consumer or producer (``group.id``, ``auto.offset.reset``…) are ignored, and a callback
+    is rejected, because it would be code.
 
     :param kafka_conn_id: the connection, of Airflow's type ``kafka``: its extra holds librdkafka's settings.
     """
@@ -97,6 +97,6 @@ class KafkaHook(BaseHook):
             )
         if unread := sorted(extra.keys() - CLUSTER):
             self.log.debug(
-                "connection %s: settings that do not describe the cluster stay unread: %s", self.kafka_conn_id, unread
+                "connection %s: settings that do not describe the cluster are ignored: %s", self.kafka_conn_id, unread
             )
         return KafkaConfig.of({name: extra[name] for name in sorted(CLUSTER & extra.keys())})

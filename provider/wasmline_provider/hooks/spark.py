@@ -1,4 +1,4 @@
-"""Airflow's own ``spark`` connection as the spark-submit command of a job, and the start of that command."""
+"""Builds and starts the spark-submit command of a job from Airflow's own ``spark`` connection."""
 
 from __future__ import annotations
 
@@ -20,29 +20,28 @@ from wasmline.kafka import KafkaConfig
 KAFKA_VARIABLE = "WASMLINE_KAFKA_CONFIG"
 
 SECRET = re.compile(r"(?i)secret|password|token|access[.]?key|credential")
-"""What Spark itself redacts in its UI, and credentials."""
+"""Names that Spark redacts in its UI, and credentials."""
 
 REFERENCE = re.compile(
     r"(?i)secretKeyRef|kubernetes\.(driver|executor)\.secrets\.|\.enabled$|\.provider$|^spark\.redaction\."
 )
-"""Settings whose names look like secrets, but whose values only name where one is kept, or say how it is got."""
+"""Settings whose names look like secrets, but whose values only name the location or the provider of one."""
 
 OWN = frozenset({"conf", "conn_id", "jars", "env_vars", "application_args", "name", "post_submit_commands"})
 PASSED = frozenset(inspect.signature(SparkSubmitHook.__init__).parameters) - OWN - {"self"}
-"""The options of the Spark provider's hook that may be given as they are."""
+"""The options of the Spark provider's hook that are passed unchanged."""
 
 
 class SparkJobHook(SparkSubmitHook):
-    """Starts drivers of Wasmline jobs with spark-submit, on the master that a ``spark`` connection names.
+    """Starts drivers of Wasmline jobs with spark-submit, on the master of a ``spark`` connection.
 
     The command is the Spark provider's own, so that a connection means the same here as in a SparkSubmitOperator. It
-    never holds a secret: the cluster's settings reach the driver by its environment alone. The connector's jars are
-    local files, unless ``jars`` or ``packages`` name others. Where the environment has PySpark, its Spark and Python
-    are the ones that run.
+    never contains a secret: the cluster's settings reach the driver only by its environment. The connector's jars are
+    local files, unless ``jars`` or ``packages`` name others. If the environment has PySpark, its Spark and Python run.
 
     :param spark_conn_id: the connection, of Airflow's type ``spark``.
     :param name: the application's name in Spark's UI.
-    :param conf: Spark settings. One whose name looks like a secret is refused: it would be on the command line.
+    :param conf: Spark settings. One whose name looks like a secret is rejected: it would be on the command line.
     :param jars: comma-separated jars with Spark's Kafka connector, in place of the bundled ones.
     :param options: other arguments of SparkSubmitHook, such as ``driver_memory`` or ``num_executors``.
     """
@@ -57,7 +56,7 @@ class SparkJobHook(SparkSubmitHook):
         options: Mapping[str, Any] | None = None,
     ) -> None:
         _check(conf or {}, options or {})
-        self.get_connection(spark_conn_id)  # the provider's hook would go on with YARN where the connection is missing
+        self.get_connection(spark_conn_id)  # the provider's hook would use YARN if the connection is missing
         super().__init__(conn_id=spark_conn_id, name=name, conf=dict(conf or {}), jars=jars, **dict(options or {}))
 
     @property
@@ -65,7 +64,7 @@ class SparkJobHook(SparkSubmitHook):
         return str(self._connection["master"])
 
     def command(self, job: str, run: str) -> list[str]:
-        """Return the spark-submit command of a run: the same whatever Kafka's secrets are."""
+        """Return the spark-submit command of a run, independent of Kafka's secrets."""
         self._check_deploy_mode()
         if not self._jars and not self._packages:
             from wasmline.local import connector_jars
@@ -75,7 +74,7 @@ class SparkJobHook(SparkSubmitHook):
         return self._build_spark_submit_command(str(_driver()))
 
     def environment(self, kafka: KafkaConfig) -> dict[str, str]:
-        """Return the driver's environment: this process's, without what is Airflow's, with Spark's and Kafka's."""
+        """Return the driver's environment: this process's, without Airflow's variables, with Spark's and Kafka's."""
         environment = {name: value for name, value in os.environ.items() if not name.lstrip("_").startswith("AIRFLOW")}
         environment[KAFKA_VARIABLE] = kafka.to_json()
         environment.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -113,7 +112,7 @@ class SparkJobHook(SparkSubmitHook):
                 start_new_session=True,
                 close_fds=True,
             )
-        process.returncode = 0  # it is not ours to wait for: without this, Popen warns when it is collected
+        process.returncode = 0  # this process does not wait for it: without this, Popen warns when it is collected
         return process.pid
 
     def _get_spark_binary_path(self) -> list[str]:
@@ -124,7 +123,7 @@ class SparkJobHook(SparkSubmitHook):
         return [binary]
 
     def _check_deploy_mode(self) -> None:
-        """Refuse a driver elsewhere that could not know Kafka: only its cluster can give it the settings unseen."""
+        """Reject a remote driver without Kafka settings: only its cluster can pass them without exposing them."""
         if self._connection["deploy_mode"] != "cluster":
             return
         if not any(re.search(rf"\.{KAFKA_VARIABLE}(_FILE)?$", name) for name in self._conf):
@@ -140,7 +139,7 @@ def _check(conf: Mapping[str, Any], options: Mapping[str, Any]) -> None:
     for name in conf:
         if SECRET.search(name) and not REFERENCE.search(name):
             raise ValueError(
-                f"conf[{name!r}] looks like a secret, and everybody on the machine can read a command line: "
+                f"conf[{name!r}] looks like a secret, and every user of the machine can read a command line: "
                 "put it into spark-defaults.conf, or into a file named by options={'properties_file': …}"
             )
         if name.endswith(f".{KAFKA_VARIABLE}") and not REFERENCE.search(name):

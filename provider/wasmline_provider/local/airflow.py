@@ -29,10 +29,10 @@ HEALTH = {"scheduler": "scheduler", "triggerer": "triggerer", "dag-processor": "
 
 
 class LocalAirflow:
-    """An Airflow whose state lives in ``home``: it comes back with its past runs and, if it is free, on the same port.
+    """An Airflow with its state in ``home``: it restarts with its past runs and, if it is free, on the same port.
 
     All of it ends with this process, however it ends, unless it is started detached: services, executor workers, and
-    the Spark drivers that its tasks started. Everybody on this machine who finds the port is an administrator.
+    the Spark drivers of its tasks. Every user of this machine with access to the port is an administrator.
 
         with LocalAirflow(Path("build/airflow"), Path("dags"), connections={"kafka_default": {...}}) as airflow:
             run = airflow.api.trigger("my_dag")
@@ -67,23 +67,23 @@ class LocalAirflow:
 
     @property
     def url(self) -> str:
-        """The address of its pages."""
+        """The address of its web interface."""
         return self._known().url
 
     @property
     def api(self) -> AirflowApi:
-        """Its REST API, once it was started."""
+        """Its REST API, after the start."""
         if self._api is None:
             self._api = AirflowApi(self.url)
             self._api.login()
         return self._api
 
     def running(self) -> bool:
-        """Say whether an Airflow runs in this home."""
+        """Return whether an Airflow runs in this home."""
         return self._keeper is not None and self._keeper.alive()
 
     def prepare(self) -> None:
-        """Make or migrate the database and load the DAGs; needs no connection. Raises ServiceFailed."""
+        """Create or migrate the database and load the DAGs; needs no connection. Raises ServiceFailed."""
         state.own_folder(self.home)
         log = self._log("prepare")
         with log.open("ab") as output:
@@ -120,7 +120,7 @@ class LocalAirflow:
             raise
 
     def stop(self) -> None:
-        """End the services in order, and whatever else they started. Does nothing where none run."""
+        """Stop the services in order, and all their descendants. Does nothing if none run."""
         if self._api is not None:
             self._api.close()
             self._api = None
@@ -146,7 +146,7 @@ class LocalAirflow:
             deadline = time.monotonic() + START_TIMEOUT_S
             while not api.healthy(wanted):
                 if not running.alive() or time.monotonic() > deadline:
-                    raise self._failure("Airflow did not get healthy", *map(self._log, self._services))
+                    raise self._failure("Airflow did not become healthy", *map(self._log, self._services))
                 time.sleep(POLL_INTERVAL_S)
         finally:
             api.close()
@@ -186,7 +186,7 @@ def _airflow(command: str) -> list[str]:
 
 
 def _owned(command: list[str], mark: str, log: Path) -> Service:
-    """Start a keeper that ends with this process. Ctrl-C reaches us alone, and we stop it in order."""
+    """Start a service group that ends with this process. Ctrl-C reaches only this process, which stops it in order."""
     with log.open("ab") as output:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True

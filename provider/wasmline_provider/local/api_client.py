@@ -1,4 +1,4 @@
-"""A small client of Airflow's REST API: what starting, following and explaining a run takes."""
+"""A small client of Airflow's REST API: starts and follows runs, and reads their logs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 
 POLL_INTERVAL_S = 0.5
-"""Seconds between two looks at a run."""
+"""Seconds between two polls of a run."""
 
 FINAL = frozenset({"success", "failed"})
 
@@ -32,14 +32,14 @@ class TaskState:
 
 
 class AirflowApi:
-    """Speaks to one Airflow. Raises httpx.HTTPError where it does not answer or refuses."""
+    """Client of one Airflow. Raises httpx.HTTPError if it does not respond or rejects a request."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self._client = httpx.Client(base_url=url, timeout=30, trust_env=False)
 
     def healthy(self, components: Iterable[str]) -> bool:
-        """Say whether the server answers and all of ``components`` gave a sign of life lately."""
+        """Return whether the server responds and all of ``components`` have recent heartbeats."""
         try:
             health = self._client.get("/api/v2/monitor/health").raise_for_status().json()
         except (httpx.HTTPError, ValueError):
@@ -47,12 +47,12 @@ class AirflowApi:
         return all((health.get(name) or {}).get("status") == "healthy" for name in components)
 
     def login(self) -> None:
-        """Get a token, as every visitor of an Airflow whose users are all administrators may."""
+        """Get a token, which an Airflow whose users are all administrators gives to any client."""
         token = self._client.get("/auth/token").raise_for_status().json()["access_token"]
         self._client.headers["Authorization"] = f"Bearer {token}"
 
     def knows(self, dag: str) -> bool:
-        """Say whether a DAG can be triggered."""
+        """Return whether a DAG can be triggered."""
         answer = self._client.get(f"/api/v2/dags/{dag}")
         return answer.status_code == httpx.codes.OK
 
@@ -69,7 +69,7 @@ class AirflowApi:
         return run
 
     def unpause(self, dag: str) -> None:
-        """Let a DAG's runs start."""
+        """Unpause a DAG, so that its runs start."""
         self.request("PATCH", f"/dags/{dag}", {"is_paused": False})
 
     def abandon(self, dag: str) -> None:
@@ -81,7 +81,7 @@ class AirflowApi:
     def wait(
         self, dag: str, run: str, *, timeout: float, look: Callable[[list[TaskState]], None] = lambda _: None
     ) -> str:
-        """Return the state in which a run ends; ``look`` is shown its tasks again and again. Raises TimeoutError."""
+        """Return the final state of a run; ``look`` is called with its tasks at each poll. Raises TimeoutError."""
         deadline = time.monotonic() + timeout
         while True:
             state: str = self.get(f"/dags/{dag}/dagRuns/{run}")["state"]
@@ -107,7 +107,7 @@ class AirflowApi:
         ]
 
     def xcom(self, dag: str, run: str, task: str) -> Any:
-        """Return what a task returned."""
+        """Return the result of a task."""
         return self.get(f"/dags/{dag}/dagRuns/{run}/taskInstances/{task}/xcomEntries/return_value?deserialize=true")[
             "value"
         ]
@@ -138,7 +138,7 @@ def _time(text: str | None) -> datetime | None:
 
 
 def _lines(entry: Any) -> list[str]:
-    """Return one structured log entry as lines: its event, and the errors that came with it."""
+    """Return one structured log entry as lines: its event and its errors."""
     if not isinstance(entry, Mapping):
         return str(entry).splitlines()
     lines = str(entry.get("event", "")).splitlines()

@@ -1,4 +1,4 @@
-"""Makes an Airflow's database and loads its DAGs, in one process: Airflow's command line takes seconds to load."""
+"""Creates an Airflow's database and loads its DAGs, in one process: Airflow's command line takes seconds to load."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ COMMANDS = (["db", "migrate"], ["dags", "reserialize"])
 
 
 def main() -> None:
-    """Run the commands one after the other; each exits with a message where it fails."""
+    """Run the commands one after the other; each exits with a message if it fails."""
     parser = get_parser()
     for command in COMMANDS:
         arguments = parser.parse_args(command)

@@ -1,12 +1,13 @@
-"""The small process that keeps a group of services: none of them, nor anything they started, outlives it or its owner.
+"""Runs a group of services in a process: no service and none of its descendants outlives it or its owner.
 
 Run as a script: ``keeper.py PLAN OWNER``. PLAN is a JSON file, ``{"environment": {…}, "services": [{"command": […],
-"log": PATH}, …]}``; OWNER is the process that must live, 0 for a keeper that stays until it is told to end. SIGTERM
-ends the services in order, and those that take long are killed; SIGUSR1 kills them all. If one of them ends by itself,
+"log": PATH}, …]}``; OWNER is the process that must live, 0 for a group that runs until it is stopped. SIGTERM
+ends the services in order, and slow ones are killed; SIGUSR1 kills them all. If one of them ends by itself,
 the others are killed, and the status is 1.
 
-Why a process of its own: what Airflow's tasks start (executor workers, Spark drivers) leaves its parents' sessions and
-groups. Under Linux orphans of this process's offspring become its children ("child subreaper"), so that it finds them.
+Why a process of its own: processes that Airflow's tasks start (executor workers, Spark drivers) leave their parents'
+sessions and groups. Under Linux orphaned descendants of this process become its children ("child subreaper"), so that
+it finds them.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ import psutil  # type: ignore[import-untyped]
 
 POLL_INTERVAL_S = 0.2
 STOP_TIMEOUT_S = 5.0
-"""Seconds that the services get to end in order. An idle triggerer would take ten; what it knows is in the database."""
+"""Seconds for the services to end in order. An idle triggerer would take ten; its state is in the database."""
 
 PR_SET_CHILD_SUBREAPER = 36
 
 
 class ServicePlan(TypedDict):
-    """One service: its command line, and the file for what it prints."""
+    """One service: its command line, and its log file."""
 
     command: list[str]
     log: str
@@ -56,7 +57,7 @@ class ServiceGroup:
         self._services = [_start(service, plan["environment"]) for service in plan["services"]]
 
     def keep(self) -> int:
-        """Wait for a reason to end, end everything, and return the exit status."""
+        """Wait for a signal, the owner's end or a service's end; stop all services, and return the exit status."""
         while self._asked is None and self._owned() and all(service.poll() is None for service in self._services):
             _reap({service.pid for service in self._services})
             time.sleep(POLL_INTERVAL_S)
@@ -105,7 +106,7 @@ def _reap(services: set[int]) -> None:
 
 
 def _kill_offspring() -> None:
-    """Kill every descendant, again and again until there is none: they may be starting others."""
+    """Kill every descendant, repeatedly until there is none: they may be starting others."""
     while living := [child for child in psutil.Process().children(recursive=True) if _alive(child)]:
         for child in living:
             try:
@@ -123,7 +124,7 @@ def _alive(process: psutil.Process) -> bool:
 
 
 def main(plan: str, owner: str) -> int:
-    """Keep the services of a plan."""
+    """Run the services of a plan."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     return ServiceGroup(json.loads(Path(plan).read_text()), int(owner)).keep()

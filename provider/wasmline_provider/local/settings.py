@@ -1,4 +1,4 @@
-"""The environment of a small Airflow: SQLite, a few local workers, everybody an administrator, this machine only."""
+"""The environment of a small Airflow: SQLite, a few local workers, all users administrators, this machine only."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PORTS = ("api", "worker_log", "trigger_log")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """What an Airflow's home remembers between two starts: its ports, and the secrets its processes share."""
+    """The persistent state of an Airflow's home: its ports, and the secrets that its processes share."""
 
     ports: dict[str, int]
     jwt_secret: str
@@ -32,9 +32,9 @@ class Identity:
 
 
 def identity(home: Path, *, running: bool = False) -> Identity:
-    """Return the identity of ``home``, made at the first call; a port that was taken since then is replaced.
+    """Return the identity of ``home``, created at the first call; a port that is now in use is replaced.
 
-    With ``running`` this home's own Airflow is what has taken them.
+    With ``running`` the ports are in use by this home's own Airflow.
     """
     path = home / FILE
     known: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
@@ -61,7 +61,7 @@ def environment(
     variables: Mapping[str, str],
     python_path: tuple[Path, ...],
 ) -> dict[str, str]:
-    """Return the environment of every process of this Airflow; settings of another one around us are left out."""
+    """Return the environment of every process of this Airflow; those of another Airflow are omitted."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
     binaries = str(Path(sys.executable).parent)
     return {

@@ -1,1 +1,1 @@
-"""The steps of a pipeline: build, test, publish, deploy, stream, train, promote."""
+"""Operators: build, test, publish, deploy, stream, train, promote."""

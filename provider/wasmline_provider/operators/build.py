@@ -1,4 +1,4 @@
-"""From a transform project to a published version."""
+"""Operators that build, test and publish a transform project."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class _ProjectOperator(BaseOperator):
-    """A step of a transform project's way to a version."""
+    """Base of the operators on a transform project."""
 
     template_fields: Sequence[str] = ("project",)
     ui_color = "#e9e4fd"
@@ -25,7 +25,7 @@ class _ProjectOperator(BaseOperator):
         self.allow_build_scripts = allow_build_scripts
 
     def _build(self) -> tuple[TransformProject, BuildReport]:
-        """Build, or find what was built: each task may run on another machine, so none relies on another's files."""
+        """Build, or use the cache: each task may run on another machine, so none relies on another's files."""
         from wasmline.build import build, load_project
 
         project = load_project(self.project)
@@ -55,7 +55,7 @@ class WasmBuildOperator(_ProjectOperator):
 
 
 class WasmTestOperator(_ProjectOperator):
-    """Runs a project's sample records through its module, and fails where the outputs are not those expected.
+    """Runs a project's sample records through its module, and fails if the outputs are not the expected ones.
 
     Example::
 
@@ -76,12 +76,12 @@ class WasmTestOperator(_ProjectOperator):
 
         project, report = self._build()
         samples = run_samples(project, Path(report.path).read_bytes())
-        self.log.info("%s: %d sample records gave what was expected", report.name, samples.records)
+        self.log.info("%s: %d sample records gave the expected outputs", report.name, samples.records)
         return {"digest": report.digest, **plain(samples)}
 
 
 class WasmPublishOperator(_ProjectOperator):
-    """Publishes a project's module as ``name@version``, for ever: other bytes under the same version are refused.
+    """Publishes a project's module as immutable ``name@version``: other bytes under the same version are rejected.
 
     Example::
 
@@ -92,13 +92,13 @@ class WasmPublishOperator(_ProjectOperator):
             digest="{{ ti.xcom_pull('build')['digest'] }}",
         )
 
-    Returns ``name``, ``version``, ``digest`` and ``size_bytes``. Raises VersionExists, and DigestMismatch where the
-    sources are no longer those of ``digest``.
+    Returns ``name``, ``version``, ``digest`` and ``size_bytes``. Raises VersionExists, and DigestMismatch if the
+    sources no longer give ``digest``.
 
     :param project: the project's folder; its ``transform.yaml`` gives the name and the defaults of deployments.
     :param registry: the folder or fsspec URL of the registry.
     :param version: the version, if it is not the one in ``transform.yaml``.
-    :param digest: what was built and tested; None for whatever the sources give now.
+    :param digest: the digest of the built and tested module; None accepts that of the current sources.
     :param allow_build_scripts: run a Rust project's build scripts and macros on the worker, outside of the sandbox.
     """
 

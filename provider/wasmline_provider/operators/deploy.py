@@ -1,4 +1,4 @@
-"""Puts a published version to work on a topic."""
+"""Operator that deploys a published version on its topics."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class WasmDeployOperator(BaseOperator):
-    """Deploys ``name@version``: jobs that run ``name`` take it up at their next batch.
+    """Deploys ``name@version``: jobs that run ``name`` switch to it at their next batch.
 
-    Topics, environment and limits are those of the version's own ``transform.yaml``, unless they are given. The topics
-    must exist. Of several deployers at once one wins, and the others fail with Conflict.
+    Topics, environment and limits default to those of the version's own ``transform.yaml``. The topics must exist. Of
+    several concurrent deployers one wins, and the others fail with Conflict.
 
     Example::
 
@@ -40,13 +40,13 @@ class WasmDeployOperator(BaseOperator):
     :param kafka_conn_id: Airflow's connection to the cluster.
     :param input_topic: the topic to read, if it is not the project's.
     :param output_topics: the topics to write, in the order in which the guest numbers them.
-    :param dead_letter_topic: the topic for what the host gives up.
+    :param dead_letter_topic: the topic of records that the host dead-letters.
     :param env: environment variables of the guest, over those of the project.
-    :param schemas: what the guest finds in its schema registry, each by the fields of ``wasmline.wasm.Schema``: ``id``,
-        ``definition``, ``format``, and where it has one ``subject`` and ``version``.
-    :param clock: how the guest's monotonic clock moves, ``wasmline`` or ``redpanda``.
+    :param schemas: the guest's schema registry, each schema by the fields of ``wasmline.wasm.Schema``: ``id``,
+        ``definition``, ``format``, and optionally ``subject`` and ``version``.
+    :param clock: the rule of the guest's monotonic clock, ``wasmline`` or ``redpanda``.
     :param max_failure_share: the share of failing records above which the deployment is paused.
-    :param expected_generation: deploy only over this generation (0: none yet); None deploys over whatever stands.
+    :param expected_generation: deploy only over this generation (0: none yet); None deploys over any.
     """
 
     template_fields: Sequence[str] = (
@@ -123,7 +123,7 @@ class WasmDeployOperator(BaseOperator):
         return result
 
     def _spec(self, published: Version) -> DeploymentSpec:
-        """Return what to deploy: the project's declaration, and over it whatever the operator was given."""
+        """Return the specification: the project's declaration, overridden by the operator's parameters."""
         from wasmline.control import DeploymentSpec
         from wasmline.wasm import Schema
 

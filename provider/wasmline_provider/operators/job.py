@@ -27,21 +27,21 @@ DEFERRABLE = airflow_conf.getboolean("operators", "default_deferrable", fallback
 
 
 class SparkJobOperator(ResumableJobMixin, BaseOperator):
-    """Runs one job on Spark: orders it, starts its driver, waits for its last report and returns what it says.
+    """Runs one job on Spark: orders it, starts its driver, waits for its last report and returns its result.
 
-    The driver belongs to the job, not to the task: a worker or triggerer that dies leaves it running, and a task that
-    starts again waits for the run it finds. A user's kill (mark failed, clear) stops the run at its next safe point;
-    the driver is never killed.
+    The driver belongs to the job, not to the task: it survives the death of a worker or triggerer, and a restarted task
+    waits for the run it finds. A user's kill (mark failed, clear) stops the run at its next safe point; the driver is
+    never killed.
 
     :param job: the job's name. Its checkpoint and its consumer group belong to it.
-    :param storage: the folder or object-store URL for what the job keeps, such as checkpoints.
+    :param storage: the folder or object-store URL for the job's data, such as checkpoints.
     :param kafka_conn_id: Airflow's connection to the cluster.
     :param spark_conn_id: Airflow's connection that names the Spark master.
     :param conf: Spark settings; secrets belong elsewhere.
     :param jars: comma-separated jars with Spark's Kafka connector, in place of the bundled ones.
     :param spark_options: other arguments of the Spark provider's SparkSubmitHook, such as ``driver_memory``.
     :param deferrable: wait on the triggerer, without holding a worker.
-    :param heartbeat_seconds: how long the driver may give no sign of life before the run counts as lost.
+    :param heartbeat_seconds: seconds without a heartbeat of the driver before the run counts as lost.
     """
 
     template_fields: Sequence[str] = (
@@ -85,15 +85,15 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
 
     @abstractmethod
     def spec(self, context: Context) -> JobSpec:
-        """Return the order; its ``run`` is left empty."""
+        """Return the order with an empty ``run``."""
 
     @abstractmethod
     def result(self, report: JobReport) -> dict[str, Any]:
-        """Return what a run that ended well says, small enough for XCom."""
+        """Return the result of a successful run, small enough for XCom."""
 
     @property
     def may_be_stopped(self) -> bool:
-        """Whether a run that was stopped from outside did what it was for."""
+        """Whether a run that was stopped from outside counts as successful."""
         return False
 
     def execute(self, context: Context) -> Any:
@@ -105,7 +105,7 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         store = context.get("task_state_store")
         earlier = store.get(self.external_id_key) if store else None
         if earlier and self.is_job_succeeded(self.get_job_status(earlier, context)):
-            return self.get_job_result(earlier, context)  # an earlier try ended after its run did
+            return self.get_job_result(earlier, context)  # an earlier try ended after its run
         run = self.submit_job(context)
         if store:
             store.set(self.external_id_key, run)
@@ -178,7 +178,7 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
                 time.sleep(POLL_INTERVAL_S)
         finally:
             jobs.close()
-        # A task that reconnects returns what this returns; one that submitted asks for the result afterwards.
+        # A task that reconnects returns this value; one that submitted requests the result afterwards.
         return self.get_job_result(external_id, context)
 
     def get_job_result(self, external_id: Any, context: Context) -> dict[str, Any]:

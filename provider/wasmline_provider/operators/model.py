@@ -1,4 +1,4 @@
-"""Trains models on what a transform emits, and decides which one is live."""
+"""Operators that train models on the outputs of a transform and promote them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from wasmline.jobs import JobReport, JobSpec
 
 TOO_LARGE = ("sample", "residuals", "correlations")
-"""Material for plots: in the job's report, not in XCom."""
+"""Data for plots: in the job's report, not in XCom."""
 
 
 class TrainModelOperator(SparkJobOperator):
-    """Trains a model on an exact slice of a topic, keeps it as a version, and compares it with the live one.
+    """Trains a model on an exact slice of a topic, stores it as a version, and compares it with the live one.
 
     Example::
 
@@ -43,7 +43,7 @@ class TrainModelOperator(SparkJobOperator):
     on the same holdout, and the gate's ``decision``. Nothing is promoted yet. For the other parameters see
     SparkJobOperator.
 
-    :param train: the fields of ``wasmline.jobs.TrainSpec``; numbers may be text, as templates give them.
+    :param train: the fields of ``wasmline.jobs.TrainSpec``; numbers may be text, as rendered by templates.
     """
 
     template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "train")
@@ -67,10 +67,10 @@ class TrainModelOperator(SparkJobOperator):
 
 
 class PromoteModelOperator(BaseOperator):
-    """Makes a trained model the champion, or keeps the one that is live: the decision is recorded with its reason.
+    """Promotes a trained model to champion, or keeps the live one: the decision is recorded with its reason.
 
-    Both were measured on the same held-out rows by the training. If another model went live since then, the decision is
-    void, and the task fails with Conflict.
+    The training measured both on the same held-out rows. If another model went live since then, the decision is void,
+    and the task fails with Conflict.
 
     Example::
 
@@ -78,7 +78,7 @@ class PromoteModelOperator(BaseOperator):
 
     Returns ``model``, ``version``, ``decision`` (promote or keep), ``reason``, the ``champion`` before, ``live`` after.
 
-    :param trained: what TrainModelOperator returned.
+    :param trained: the result of TrainModelOperator.
     :param models: the folder or fsspec URL of the model registry.
     """
 

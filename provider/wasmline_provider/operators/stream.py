@@ -1,4 +1,4 @@
-"""Runs a deployed transform, or a Python function, over its topic."""
+"""Operator that runs a deployed transform, or a Python function, over its topic."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CHOICES = {name: get_args(hint) for name, hint in get_type_hints(StreamSpec).ite
 
 
 class SparkStreamOperator(SparkJobOperator):
-    """Applies a deployment, or a Python function, to its input topic on Spark: until caught up, or for ever.
+    """Applies a deployment, or a Python function, to its input topic on Spark: until caught up, or continuously.
 
     Example::
 
@@ -53,7 +53,7 @@ class SparkStreamOperator(SparkJobOperator):
         )
 
     The mode ``parallel`` is for functions that wait, such as for HTTP: many keys of each partition at a time, each in
-    order. The module of the function goes along::
+    order. The module of the function is shipped with the job::
 
         SparkStreamOperator(
             task_id="enrich",
@@ -71,37 +71,35 @@ class SparkStreamOperator(SparkJobOperator):
         )
 
     Returns ``records_in``, ``records_out``, ``lost_offsets``, ``dead_letters`` by reason, ``batches``, ``partitions``,
-    ``digest`` and ``generation``. For the other parameters see SparkJobOperator. Numbers may be text, as templates give
-    them, and text that is empty or ``None`` is as good as none. What does not fit together raises InvalidJob: when the
-    DAG is parsed, and where templates have a say, when the task runs. The two modes of a job go on where the other
-    stopped.
+    ``digest`` and ``generation``. For the other parameters see SparkJobOperator. Numbers may be text, as rendered by
+    templates, and text that is empty or ``None`` counts as None. Inconsistent parameters raise InvalidJob: when the DAG
+    is parsed, or for templates, when the task runs. Each mode of a job continues where the other stopped.
 
     :param transform: the name of a deployment.
-    :param function: in its place ``module:name``, importable where Spark's tasks run; in mode ``parallel``.
-    :param topic: what a function reads; a transform's topics are its deployment's, and so are its dead letters'.
-    :param dead_letter_topic: where the records go that a function gives up.
-    :param batch_size: give the function lists of up to so many records; None gives it one at a time.
-    :param max_attempts: give a record up after so many tries; None tries for ever.
-    :param retry_delay_ms: the pause before a record is tried again, 1,000 unless said otherwise.
-    :param mode: ``microbatch``, which suits what computes, or ``parallel``, which suits what waits.
+    :param function: instead of a transform ``module:name``, importable in Spark's tasks; in mode ``parallel``.
+    :param topic: the input of a function; a deployment defines the topics and the dead letters of a transform.
+    :param dead_letter_topic: the topic of records that a function dead-letters.
+    :param batch_size: the maximum size of the lists of records for the function; None passes one record at a time.
+    :param max_attempts: attempts before a record is dead-lettered; None is unlimited.
+    :param retry_delay_ms: the pause before a record is retried, by default 1,000.
+    :param mode: ``microbatch``, for transforms that compute, or ``parallel``, for functions that wait.
     :param delivery: ``at_least_once``, or ``exactly_once``: outputs and progress share transactions.
-    :param trigger_interval: the pause between batches, as Spark writes it; None ends the run when it has caught up with
-        the end that the topic had at its start. A run for ever succeeds when it is stopped.
+    :param trigger_interval: the pause between batches, in Spark's format; None ends the run when it has caught up with
+        the topic's end at its start. A continuous run succeeds when it is stopped.
     :param starting_offsets: where the job's very first run begins; later runs continue.
-    :param fail_on_data_loss: end the run with OffsetOutOfRange where retention removed records before they were read;
-        False goes on without them and counts them as ``lost_offsets``.
-    :param fail_on_moved_progress: end the run with ProgressLost where the group's progress is not what the last run
-        left; False goes on where the group is, as you have set it. Let it be False for one run only.
-    :param max_offsets_per_trigger: the most records in a micro-batch.
-    :param shards: spread each micro-batch over so many tasks, by key.
+    :param fail_on_data_loss: end the run with OffsetOutOfRange if retention removed records before they were read;
+        False continues without them and counts them as ``lost_offsets``.
+    :param fail_on_moved_progress: end the run with ProgressLost if the group's progress differs from what the last run
+        left; False continues at the group's progress, as you have set it. Set it to False for one run only.
+    :param max_offsets_per_trigger: the maximum number of records in a micro-batch.
+    :param shards: the number of tasks over which each micro-batch is spread, by key.
     :param ordering: which records wait for each other in mode parallel: those of a ``key``, a ``partition``, or none
         (``unordered``).
     :param max_concurrency: how many calls run at a time in each task of mode parallel.
     :param commit_interval_ms: how often mode parallel commits.
-    :param lease_seconds: how long mode parallel leaves its partitions to the tasks that hold them; a new generation and
-        a stop end that at once.
-    :param tasks: how many tasks share the partitions in mode parallel; None is one for each slot, as far as there are
-        partitions.
+    :param lease_seconds: the duration of a lease in mode parallel; a new generation and a stop end a lease at once.
+    :param tasks: how many tasks share the partitions in mode parallel; None is one for each slot, at most one for each
+        partition.
     :param metrics_port: serve metrics for Prometheus at this port of the driver's machine; 0 is any free one, which the
         driver's output names. Needs ``wasmline[metrics]`` there.
     """
@@ -166,11 +164,11 @@ class SparkStreamOperator(SparkJobOperator):
         return self._spec()
 
     def result(self, report: JobReport) -> dict[str, Any]:
-        # A stopped run may have made no batch, and its report then has no totals.
+        # A stopped run may have no batch, and its report then has no totals.
         return {**report.result, "batches": len(report.result.get("batches", []))}
 
     def _check(self) -> None:
-        """Refuse what cannot run, as far as it is known before the templates are rendered."""
+        """Reject parameters that cannot run, as far as they are known before templates are rendered."""
         if all(_known(getattr(self, name)) for name in ("job", "storage", *STREAM, *FUNCTION, "metrics_port")):
             self._spec()
             return
@@ -205,12 +203,12 @@ class SparkStreamOperator(SparkJobOperator):
 
 
 def _known(value: Any) -> bool:
-    """Say whether a parameter is what it will be when the task runs: neither a template nor another task's result."""
+    """Return whether a parameter already has its final value: it is neither a template nor another task's result."""
     return value is None or isinstance(value, int | float) or (isinstance(value, str) and "{" not in value)
 
 
 def _given(value: Any) -> Any:
-    """Return a parameter, or None where a template left nothing of it."""
+    """Return a parameter, or None if its template rendered to nothing."""
     return None if isinstance(value, str) and value.strip() in ("", "None") else value
 
 

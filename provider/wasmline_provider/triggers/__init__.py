@@ -1,1 +1,1 @@
-"""Waiting without a worker."""
+"""Triggers: wait without a worker."""

@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 class JobTrigger(BaseTrigger):
     """Fires once, when the run has ended, is lost, or was replaced; a user's kill stops the run at its next safe point.
 
-    The event is ``{"job": …, "run": …, "log": …, "state": …, "message": …}``; what else is known is in the job's
-    report. The trigger keeps no secret: the connection is read where it runs.
+    The event is ``{"job": …, "run": …, "log": …, "state": …, "message": …}``; other facts are in the job's
+    report. The trigger holds no secret: the connection is read in the triggerer.
 
     :param job: the job's name.
     :param run: the run to wait for.
-    :param log: where the driver's output is, to be named in messages.
+    :param log: the location of the driver's output, for messages.
     :param kafka_conn_id: the connection of the cluster that holds the job's reports.
-    :param poll_seconds: the time between two looks.
-    :param heartbeat_seconds: how long a run may give no sign of life.
+    :param poll_seconds: the time between two polls.
+    :param heartbeat_seconds: seconds without a heartbeat before a run counts as lost.
     """
 
     def __init__(

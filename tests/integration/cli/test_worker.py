@@ -238,7 +238,7 @@ def test_a_module_that_fails_on_most_records_ends_the_worker_and_not_the_topic(
     named = ["--output-topic", output, "--dead-letter-topic", letters, "--max-concurrency", "1"]
     result = worker(kafka, topic, "--group", group, "--module", path, *named)
     assert result.exit_code == 1
-    assert "wasmline: broken@unpublished is at fault, and not its records: " in result.stderr
+    assert "wasmline: broken@unpublished is at fault, not its records: " in result.stderr
     assert len(list(read_to_end(kafka.config, letters))) < 100
 
 

@@ -292,7 +292,7 @@ def test_a_control_topic_needs_the_replicas_in_sync_that_it_can_have(caplog: pyt
     for settings in ({"cleanup.policy": "compact", "min.insync.replicas": "1"}, None):
         control_topics._refuse_misconfigured(config, alone, settings)
     assert [record.getMessage() for record in caplog.records] == [
-        f"the settings of {control_topics.JOBS} are not for this client to read, and are not looked at"
+        f"the settings of {control_topics.JOBS} are not readable for this client, and are not checked"
     ]
     with pytest.raises(TopicMisconfigured, match=r"has min.insync.replicas=1.*min.insync.replicas=2"):
         control_topics._refuse_misconfigured(config, three, {"cleanup.policy": "compact", "min.insync.replicas": "1"})

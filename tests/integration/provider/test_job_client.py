@@ -178,7 +178,7 @@ def test_a_watch_gives_up_a_run_without_heartbeat_and_names_the_drivers_log(desk
     now = 238
     assert watch.poll() is None, "the first look saw a sign of life at 119"
     now = 240
-    with pytest.raises(JobFailed, match="no sign of life for 120 s") as lost:
+    with pytest.raises(JobFailed, match="no heartbeat for 120 s") as lost:
         watch.poll()
     assert run.log in str(lost.value)
 
@@ -203,7 +203,7 @@ def test_an_unreachable_broker_is_no_sign_of_life_but_no_end_either() -> None:
     run = JobRun(job="job", run="run", log="driver.log")
     watch = RunMonitor(Unreachable(), run, lines.append, heartbeat=10, clock=lambda: now)  # type: ignore[arg-type]
     assert watch.poll() is None
-    assert lines == ["no news of job job: no broker answered"]
+    assert lines == ["cannot read the report of job job: no broker answered"]
     now = 11
     with pytest.raises(JobFailed, match="no broker answered"):
         watch.poll()
@@ -265,7 +265,7 @@ def test_a_trigger_fires_when_the_run_ends(desk: Desk, connection: str) -> None:
 def test_a_trigger_fires_when_the_run_is_lost(desk: Desk, connection: str) -> None:
     event = asyncio.run(fired(trigger(desk.order(), connection, heartbeat_seconds=0.2)))
     assert event.payload["state"] == "lost"
-    assert "no sign of life" in event.payload["message"]
+    assert "no heartbeat" in event.payload["message"]
 
 
 def test_killing_a_trigger_orders_the_stop_and_waits_for_it(desk: Desk, connection: str) -> None:

@@ -100,7 +100,7 @@ def test_a_topic_that_is_made_anew_while_a_run_reads_it_ends_the_run(stage: Stag
     """What was done of the old topic says nothing of the new one, however long that is."""
     topics, topic = Topics(stage.config), stage.spec.input_topic
     stage.produce(keyed(10))
-    with pytest.raises(InvalidJob, match="made anew"), stage.running(delivery=delivery) as order:  # noqa: PT012
+    with pytest.raises(InvalidJob, match="recreated"), stage.running(delivery=delivery) as order:  # noqa: PT012
         until(lambda: len(stage.out()) == 10)
         topics.delete([topic])
         topics.create(topic, 1)

@@ -125,7 +125,7 @@ def test_another_seed_holds_out_other_records(spark: SparkSession, spec: TrainSp
 
 def test_too_few_rows_are_refused_saying_why(spark: SparkSession, spec: TrainSpec) -> None:
     records: list[Record] = [(0, 0, row("1")), (0, 1, b"broken")]
-    with pytest.raises(NotEnoughData, match=r"1 records do not meet .* at least 500"):
+    with pytest.raises(NotEnoughData, match=r"1 records do not meet .* min_rows is 500"):
         train_on(frame(spark, records), over(spec, records), spec)
 
 

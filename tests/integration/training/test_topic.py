@@ -84,7 +84,7 @@ def test_an_empty_window_is_not_enough_data(kafka: RunningKafka, spec: TrainSpec
 def test_offsets_that_the_topic_does_not_hold_are_refused(kafka: RunningKafka, spec: TrainSpec) -> None:
     produce(kafka, spec.topic, 0, 10)
     for offsets in ({"0": (0, 1_000)}, {"9": (0, 1)}):
-        with pytest.raises(InvalidTrainSpec, match="does not hold the offsets"):
+        with pytest.raises(InvalidTrainSpec, match="does not have the offsets"):
             resolve(replace(spec, offsets=offsets), Topics(kafka.config))
 
 

@@ -110,11 +110,11 @@ def test_the_guest_is_told_what_the_file_declares(tmp_path: Path) -> None:
         (MINIMAL.replace("[out]", "[a, b, c, d, e, f, g, h, i]"), 4, "9 output topics"),
         (MINIMAL.replace("input-topic: in\n", ""), 1, "`input-topic` is missing"),
         (MINIMAL + "env: {\n", 6, "not YAML"),
-        (MINIMAL + "env:\n  A: \0\n", 6, "not YAML: it holds the control character U+0000"),
-        (MINIMAL + 'description: "\\ud800"\n', 5, "it holds U+D800, which is no text"),
-        (MINIMAL.replace("[out]", '["\\0"]'), 4, "it holds U+0000, which is no text"),
-        (MINIMAL + 'env: {"\\ud800": a}\n', 5, "it holds U+D800, which is no text"),
-        (MINIMAL + 'env: {A: "\\udfff"}\n', 5, "it holds U+DFFF, which is no text"),
+        (MINIMAL + "env:\n  A: \0\n", 6, "not YAML: it contains the control character U+0000"),
+        (MINIMAL + 'description: "\\ud800"\n', 5, "it contains U+D800, which is not text"),
+        (MINIMAL.replace("[out]", '["\\0"]'), 4, "it contains U+0000, which is not text"),
+        (MINIMAL + 'env: {"\\ud800": a}\n', 5, "it contains U+D800, which is not text"),
+        (MINIMAL + 'env: {A: "\\udfff"}\n', 5, "it contains U+DFFF, which is not text"),
         ("- a\n", 1, "expected keys with values"),
         ("[a]: b\n", 1, "a key must be plain text"),
     ],
@@ -158,7 +158,7 @@ def test_a_message_is_one_short_line_whatever_the_file_holds(tmp_path: Path, tex
 def test_a_folder_whose_name_is_not_printable_is_refused(tmp_path: Path, name: str) -> None:
     """It would be another text to some compilers, in reports and on a terminal."""
     (tmp_path / name).mkdir()
-    with pytest.raises(InvalidProject, match=r"control character or bytes that are no text in its name: rename"):
+    with pytest.raises(InvalidProject, match=r"control character or bytes that are not text in its name: rename"):
         project(tmp_path / name, MINIMAL)
 
 

@@ -120,7 +120,7 @@ def test_a_pattern_of_many_folders_is_read_as_of_one_and_a_long_one_is_refused(t
 
 
 def test_what_is_no_pattern_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidProject, match="`sources` has '', which is no pattern of files"):
+    with pytest.raises(InvalidProject, match="`sources` has '', which is not a pattern of files"):
         sources(project(tmp_path, ""), [])
 
 

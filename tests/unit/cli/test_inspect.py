@@ -74,7 +74,7 @@ def test_a_version_shows_the_limits_it_was_published_with(wasm: bytes, tmp_path:
     document = json.loads(inspect("--json", "echo@1.0.0", "--registry", tmp_path).stdout)
     assert document["limits"] == {"memory_bytes": 2**20, "timeout_ms": 50}
     assert document["wasmline"]["reasons"] == [
-        "its memory begins with 2,097,152 bytes, more than its limit of 1,048,576"
+        "its initial memory has 2,097,152 bytes, more than its limit of 1,048,576"
     ]
     assert document["redpanda"]["accepted"]
     shown = inspect("echo", "--registry", tmp_path).stdout
@@ -118,7 +118,7 @@ def test_a_pipe_is_read_like_a_file(tmp_path: Path, wasm: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("device", "says"), [("/dev/null", "not a WebAssembly module"), ("/dev/zero", "/dev/zero holds more than")]
+    ("device", "says"), [("/dev/null", "not a WebAssembly module"), ("/dev/zero", "/dev/zero has more than")]
 )
 def test_a_device_is_read_as_far_as_a_module_could_go(device: str, says: str) -> None:
     result = inspect(device)

@@ -131,7 +131,7 @@ def test_without_a_home_folder_a_registry_is_to_be_named(monkeypatch: pytest.Mon
     monkeypatch.setattr(Path, "home", fail_without_home)
     result = CliRunner().invoke(main, ["inspect", "distance@1.0.0"])
     assert result.exit_code == 2
-    assert "no home folder is known: name a registry by --registry or $WASMLINE_REGISTRY" in result.output
+    assert "no home folder is known: set a registry by --registry or $WASMLINE_REGISTRY" in result.output
 
 
 def fail_without_home() -> Path:

@@ -58,10 +58,10 @@ def test_a_class_is_instantiated_and_a_method_found(name: str) -> None:
         ("shop", "'shop' is not MODULE:FUNCTION"),
         (":charge", "':charge' is not MODULE:FUNCTION"),
         ("{name}:", "is not MODULE:FUNCTION"),
-        ("no_such_module:charge", "there is no module 'no_such_module' in "),
-        ("no_such.module:charge", "there is no module 'no_such.module' in "),
+        ("no_such_module:charge", "no module 'no_such_module' in "),
+        ("no_such.module:charge", "no module 'no_such.module' in "),
         ("{name}:refund", "has no attribute 'refund'"),
-        ("{name}:price", "is a int: a handler is a function of a record"),
+        ("{name}:price", "is a int: a handler must be a function of a record"),
     ],
 )
 def test_a_handler_that_is_none_is_named(name: str, reference: str, told: str) -> None:
@@ -78,8 +78,8 @@ def test_what_a_module_of_handlers_raises_is_its_own(name: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["t", "--group", "g"], "say what is to be run: --handler or --module, one of them"),
-        (["t", "--group", "g", "--handler", "a:b", "--module", "c"], "say what is to be run"),
+        (["t", "--group", "g"], "exactly one of --handler and --module is required"),
+        (["t", "--group", "g", "--handler", "a:b", "--module", "c"], "exactly one of --handler and --module"),
         (["t", "--handler", "a:b"], "Missing option '--group'"),
         (["t", "--group", "g", "--handler", "a:b", "--env", "K=V"], "are for --module"),
         (["--group", "g", "--handler", "json:dumps"], "name the topics to read"),

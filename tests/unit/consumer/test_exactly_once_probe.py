@@ -26,7 +26,7 @@ def test_a_broker_that_does_not_permit_its_test_is_refused(monkeypatch: pytest.M
     def refused(*_: Any) -> None:
         raise NotAuthorized("nowhere:1 does not permit this: TRANSACTIONAL_ID_AUTHORIZATION_FAILED")
 
-    monkeypatch.setattr(exactly_once_probe, "fence", refused)
+    monkeypatch.setattr(exactly_once_probe, "create_fencing_producer", refused)
     config = KafkaConfig({"bootstrap.servers": "nowhere:1"})
     with pytest.raises(UnsafeBroker, match=r"could not be tested.*begin with wasmline.stream.j, or use at_least_once"):
         exactly_once_probe.require_exactly_once(

@@ -45,7 +45,7 @@ def test_schemas_are_deployed_up_to_a_quarter_of_a_record() -> None:
 def test_schemas_that_contradict_each_other_and_unknown_clocks_are_not_deployed() -> None:
     with pytest.raises(DeployError, match="schema id 7 is given to two definitions"):
         spec(ORDERS, Schema(id=7, definition="{}", format="avro"))
-    with pytest.raises(DeployError, match="no clock is named 'sundial'"):
+    with pytest.raises(DeployError, match="unknown clock 'sundial'"):
         spec(clock="sundial")
 
 

@@ -195,7 +195,7 @@ def test_an_entry_that_others_may_write_to_is_named_and_its_folder_goes_on(
 ) -> None:
     (path / NAME).chmod(0o660)
     assert cache.get(NAME) is None
-    assert caplog.messages == [f"other users may write to {path / NAME} (mode 0660): it is made again"]
+    assert caplog.messages == [f"other users may write to {path / NAME} (mode 0660): it is rebuilt"]
 
 
 @pytest.mark.parametrize(

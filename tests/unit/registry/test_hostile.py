@@ -273,16 +273,16 @@ MALFORMATIONS: dict[str, tuple[Change, str]] = {
     "variable that is a number": (declared(env={"A": 1}), "Expected `str`, got `int`"),
     "variables that are a list": (declared(env=[]), "Expected `object`"),
     "variables that are null": (declared(env=None), "Expected `object`, got `null`"),
-    "variable with an escape sequence": (declared(env={"A": "\x1b[2J"}), "'A' holds a control character"),
+    "variable with an escape sequence": (declared(env={"A": "\x1b[2J"}), "'A' contains a control character"),
     "variable named with an escape sequence": (
         declared(env={"\x1b]0;": "1"}),
-        r"'\\x1b\]0;' holds a control character",
+        r"'\\x1b\]0;' contains a control character",
     ),
     "memory that is text": (declared(memory_bytes="x"), "Expected `int`, got `str`"),
     "memory beyond the address space": (declared(memory_bytes=2**33), "`int` <= 4294967296"),
     "memory below a page": (declared(memory_bytes=1), "`int` >= 65536"),
     "time of more than a day": (declared(timeout_ms=2**31), "`int` <= 86400000"),
-    "variable of the host": (declared(env={"REDPANDA_INPUT_TOPIC": "x"}), "'REDPANDA_INPUT_TOPIC' cannot be named so"),
+    "variable of the host": (declared(env={"REDPANDA_INPUT_TOPIC": "x"}), "'REDPANDA_INPUT_TOPIC' is not a valid name"),
     "output topic that is the input": (declared(output_topics=["in"]), "in is both input and output"),
     "time that is a fraction": (declared(timeout_ms=0.5), "Expected `int`, got `float`"),
     "input topic that is null": (declared(input_topic=None), "Expected `str`, got `null`"),
@@ -297,9 +297,9 @@ MALFORMATIONS: dict[str, tuple[Change, str]] = {
     "language with an escape sequence": (declared(language="c\x1b[2J"), "matching regex"),
     "description with an escape sequence": (
         annotated(f"{OCI}description", "\x1b]0;owned\x07"),
-        "'org.opencontainers.image.description' holds the control character U\\+001B",
+        "'org.opencontainers.image.description' contains the control character U\\+001B",
     ),
-    "annotation with a C1 control": (annotated("note", "\x9b2J"), r"holds the control character U\+009B"),
+    "annotation with a C1 control": (annotated("note", "\x9b2J"), r"contains the control character U\+009B"),
     # attachments
     "provenance about another module": (
         in_provenance(lambda it: it["subject"].update(digest=digest_of(b""))),

@@ -113,7 +113,7 @@ def test_when_and_of_which_commit_a_version_was_built_does_not_make_it_another(r
         ({"created": "yesterday"}, "RFC3339"),
         ({"created": "2026-01-01"}, "RFC3339"),
         ({"created": "2026-01-01T00:00:00"}, "timezone"),
-        ({"description": "a\x1b[2J"}, r"image\.description' holds the control character U\+001B"),
+        ({"description": "a\x1b[2J"}, r"image\.description' contains the control character U\+001B"),
         ({"description": "\ud800"}, "surrogates not allowed"),
         ({"revision": "a\x9b"}, r"U\+009B"),
         ({"transform": {"env": {"A": 1}}}, "the annotation 'wasmline.transform': Expected `str`, got `int`"),
@@ -159,12 +159,12 @@ BEYOND_A_DEPLOYMENT: list[tuple[dict[str, Any], str]] = [
     ({"timeout-ms": 0}, ">= 1"),
     ({"timeout-ms": 86_400_001}, "<= 86400000"),
     ({"env": {str(number): "x" for number in range(129)}}, "length <= 128"),
-    ({"env": {"": "x"}}, "a name takes 1 to 128 bytes"),
-    ({"env": {"é" * 65: "x"}}, "a name takes 1 to 128 bytes"),
+    ({"env": {"": "x"}}, "a name has 1 to 128 bytes"),
+    ({"env": {"é" * 65: "x"}}, "a name has 1 to 128 bytes"),
     ({"env": {"A": ""}}, "a value to 2048"),
     ({"env": {"A": "é" * 1025}}, "a value to 2048"),
-    ({"env": {"A=B": "x"}}, "cannot be named so"),
-    ({"env": {"REDPANDA_INPUT_TOPIC": "x"}}, "cannot be named so"),
+    ({"env": {"A=B": "x"}}, "is not a valid name"),
+    ({"env": {"REDPANDA_INPUT_TOPIC": "x"}}, "is not a valid name"),
     ({"output-topics": ["out", "out"]}, "named twice"),
     ({"output-topics": ["out", "in"]}, "in is both input and output"),
     ({"dead-letter-topic": "in"}, "in is both input and output"),
@@ -213,7 +213,7 @@ def test_what_is_too_large_to_be_read_again_is_not_published(
     registry: FilesystemRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(layout_files, "MAX_LAYER_BYTES", len(OTHER) - 1)
-    with pytest.raises(InvalidArtifact, match=r"a application/wasm of 14 bytes: the registry keeps 13"):
+    with pytest.raises(InvalidArtifact, match=r"a application/wasm of 14 bytes: the registry allows 13"):
         registry.publish("distance", "1.0.0", OTHER)
     with pytest.raises(InvalidArtifact, match=r"a application/vnd.in-toto\+json: it takes more than 4194304 bytes"):
         registry.publish("distance", "1.0.0", WASM, provenance={"sources": "x" * 2**22})

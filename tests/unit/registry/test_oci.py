@@ -78,7 +78,7 @@ UNREADABLE: dict[str, tuple[dict[str, Any], str]] = {
     "a media type too long": ({"attachments": named("x" * 2**22)}, "more than 4194304 bytes"),
     "an attachment too large": (
         {"attachments": [Layer(media_type=METRICS, data=b" " * (limits.MAX_DOCUMENT_BYTES + 1))]},
-        "4194305 bytes: the registry keeps 4194304",
+        "4194305 bytes: the registry allows 4194304",
     ),
     "too many attachments": ({"attachments": named(METRICS) * limits.MAX_MANIFESTS}, "length <= 32"),
 }

@@ -13,5 +13,5 @@ def test_a_topic_of_another_id_ends_the_run() -> None:
     job._topic = "orders"
     job._input = TopicState(name="orders", id="first", begins={}, ends={})
     job._refuse_made_anew("first")
-    with pytest.raises(InvalidJob, match="made anew while this run read it"):
+    with pytest.raises(InvalidJob, match="recreated while this run read it"):
         job._refuse_made_anew("second")

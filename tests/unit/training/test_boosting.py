@@ -37,5 +37,5 @@ def test_bytes_that_are_no_model_are_refused(rows: tuple[Matrix, Vector]) -> Non
 
 
 def test_a_target_that_is_not_finite_is_refused(rows: tuple[Matrix, Vector]) -> None:
-    with pytest.raises(TrainingError, match="XGBoost refused 600 rows"):
+    with pytest.raises(TrainingError, match="XGBoost rejected 600 rows"):
         fit(rows[0], np.full(600, np.nan), COLUMNS, PARAMETERS)

@@ -107,7 +107,7 @@ def test_a_version_that_is_taken_and_not_listed_ends_the_numbering(
     """As in a store whose listing lags behind."""
     models.publish(record, b"{}")
     monkeypatch.setattr(OciLayoutStore, "versions", lambda *_: [])
-    with pytest.raises(RegistryUnavailable, match=r"has eta@1\.0\.0 and does not list it: try again"):
+    with pytest.raises(RegistryUnavailable, match=r"has eta@1\.0\.0 but does not list it: retry"):
         models.publish(record, b"[]")
 
 

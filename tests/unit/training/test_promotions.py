@@ -87,9 +87,7 @@ def test_a_champion_that_the_registry_lacks_is_named_with_its_decision(
 ) -> None:
     log.append("eta", "1.0.0", PROMOTE, champion=None, metrics=metrics)
     shutil.rmtree(Path(url) / "models/eta/1.0.0")
-    with pytest.raises(
-        VersionNotFound, match=r"no eta@1\.0\.0 in .*, which promotions/eta/000001 says is live: restore"
-    ):
+    with pytest.raises(VersionNotFound, match=r"no eta@1\.0\.0 in .*, which is live by promotions/eta/000001: restore"):
         log.champion("eta")
     log.append("eta", "1.1.0", PROMOTE, champion="1.0.0", metrics=metrics)
     assert log.champion("eta") == "1.1.0"
@@ -132,9 +130,11 @@ def test_a_decision_that_was_copied_to_another_number_or_model_is_refused(
     promotions = Path(url) / "promotions"
     shutil.copytree(promotions / "eta/000001", promotions / "eta/000002")
     shutil.copytree(promotions / "eta/000001", promotions / "other/000001")
-    with pytest.raises(InvalidLayout, match=r"promotions/eta/000002/promotion\.json in .* holds decision 1 on 'eta'"):
+    with pytest.raises(
+        InvalidLayout, match=r"promotions/eta/000002/promotion\.json in .* contains decision 1 on 'eta'"
+    ):
         log.champion("eta")
-    with pytest.raises(InvalidLayout, match="holds decision 1 on 'eta'"):
+    with pytest.raises(InvalidLayout, match="contains decision 1 on 'eta'"):
         log.champion("other")
 
 

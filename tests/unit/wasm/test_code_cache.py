@@ -224,8 +224,8 @@ def test_what_may_take_for_ever_to_compile_is_demanding(section: str) -> None:
 
 def test_a_limit_that_the_process_already_has_does_not_keep_a_module_from_compiling() -> None:
     limited = "import resource; resource.setrlimit(resource.RLIMIT_AS, (7 << 30, 7 << 30))"
-    own = "import sys; from wasmline.wasm.compilation import limited_process, sandboxed_compile"
-    name = "sandboxed_compile.__name__ + ':compile_valid'"
+    own = "import sys; from wasmline.wasm.compilation import compiler, limited_process"
+    name = "compiler.__name__ + ':compile_valid'"
     call = f"limited_process.call_limited({name}, sys.stdin.buffer.read(), cpu_s=9)"
     subprocess.run([sys.executable, "-c", f"{limited}; {own}; {call}"], input=WASM, check=True)
 

@@ -163,11 +163,11 @@ REFUSED = {
     ),
     "a computed global": (
         (MARKER, MEMORY, START, "(global i32 (i32.const 7)) (global i32 (i32.add (i32.const 1) (i32.const 2)))"),
-        "at deploy: global 1 begins with something else",
+        "at deploy: global 1 is not initialized with a single constant",
     ),
     "a global function": (
         (MARKER, MEMORY, "(func $f) (elem declare func $f)", START, "(global funcref (ref.func $f))"),
-        "at deploy: global 0 begins with something else",
+        "at deploy: global 0 is not initialized with a single constant",
     ),
     "a long name": ((MARKER, MEMORY, START, f'(func (export "{"n" * 513}"))'), "at deploy: a name of 513 bytes"),
     "many parameters": (
@@ -226,7 +226,7 @@ def test_a_broker_would_accept(case: str) -> None:
     ("fields", "limits", "reason"),
     [
         ((MEMORY, START), {}, "check_abi_version_1"),
-        ((MARKER, MEMORY, START), {"memory_bytes": 65_536}, "its memory begins with 131,072 bytes"),
+        ((MARKER, MEMORY, START), {"memory_bytes": 65_536}, "its initial memory has 131,072 bytes"),
         ((MARKER, MEMORY, START, "(memory 1)"), {}, "it has 2 memories"),
         ((MARKER, START, '(memory (export "memory") i64 1)'), {}, "memory64"),
         ((MARKER, MEMORY, START, "(table 1048577 funcref)"), {}, "1,048,577 elements"),

@@ -76,12 +76,12 @@ IMPORTED = ("resource", "json", "wasmtime", "wasmline", "numpy", "sitecustomize"
 def test_nothing_of_the_current_folder_is_imported(tmp_path: Path, python_path: str | None) -> None:
     for name in IMPORTED:
         (tmp_path / f"{name}.py").write_text(f'open({str(tmp_path / "planted")!r}, "a").write("{name} ")')
-    code = "import sys; from wasmline.wasm.compilation import sandboxed_compile as compiler; "
+    code = "import sys; from wasmline.wasm.compilation import compiler; "
     code += "compiler.compile_transform(sys.stdin.buffer.read())"
     path = f"import sys; sys.path.insert(0, {str(PROVIDER)!r});"
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     # The caller looks for its modules first, as -P makes it, and gets the current folder's on its path afterwards.
-    late = f"{path} from wasmline.wasm.compilation import sandboxed_compile; "
+    late = f"{path} from wasmline.wasm.compilation import compiler; "
     late += f"sys.path.insert(0, ''); sys.path.insert(0, {str(tmp_path)!r});"
     late += f"import os; os.environ['PYTHONPATH'] = {python_path!r};" if python_path is not None else ""
     subprocess.run(

@@ -1,4 +1,4 @@
-"""The compilers: one per language, each with exactly one set of flags, so that a source has one module."""
+"""Toolchains: one per language, each with exactly one set of flags, so that a source has one module."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ BUILDABLE = ("c", "cpp", "go", "rust")
 
 
 class Toolchain(Protocol):
-    """A compiler to WebAssembly for one language. None of its methods runs what a project brings along."""
+    """A compiler to WebAssembly for one language. None of its methods runs code of a project."""
 
     flags: tuple[str, ...]
-    """What decides about the module's bytes, without paths of this machine."""
+    """Flags that determine the module's bytes, without paths of this machine."""
 
     default_sources: tuple[str, ...]
     """Globs below the project's folder."""
 
     def cache_name(self, project: TransformProject) -> str | None:
-        """Return the folder, below the cache's root, of what the compiler keeps between builds; None for none."""
+        """Return the folder, below the cache's root, of the compiler's own cache; None for none."""
 
     def prepare(self, project: TransformProject) -> str:
-        """Return the compiler's name and version, once it is sure to be there.
+        """Check that the compiler is installed; return its name and version.
 
         Raises ToolchainMissing, with the line that installs it.
         """
 
     def inputs(self, project: TransformProject, sources: Sequence[Path], *, cache_dir: Path) -> dict[str, Path]:
-        """Return all files that decide about the module of a prepared project, by the names of ``inputs.input_names``.
+        """Return all files that determine the module of a prepared project, by the names of ``inputs.input_names``.
 
-        Raises BuildFailed for one that is neither the project's nor the compiler's, and where dependencies cannot be
-        had.
+        Raises BuildFailed for one that is neither the project's nor the compiler's, and if dependencies are not
+        available.
         """
 
     def compile(
@@ -50,14 +50,14 @@ class Toolchain(Protocol):
     ) -> None:
         """Write the module of a project to ``output``.
 
-        Raises BuildFailed, with the compiler's log, or where the compiler read a file that is not among the ``inputs``.
+        Raises BuildFailed, with the compiler's log, or if the compiler read a file that is not among the ``inputs``.
         """
 
 
 def toolchain_for(language: str, *, allow_build_scripts: bool = False) -> Toolchain:
-    """Return the toolchain of a language of ``transform.yaml``. Raises ToolchainMissing for those that have none.
+    """Return the toolchain of a language of ``transform.yaml``. Raises ToolchainMissing for other languages.
 
-    Only with ``allow_build_scripts`` are programs of a project, or of what it depends on, run to build it.
+    Programs of a project, or of its dependencies, run during a build only with ``allow_build_scripts``.
     """
     if language in ("c", "cpp"):
         from wasmline.build.toolchains.cpp import ZigToolchain

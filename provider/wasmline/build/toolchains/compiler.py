@@ -1,7 +1,7 @@
-"""Compilers as processes: what one prints when it refuses becomes the error, and what it warns of is logged.
+"""Runs compilers as processes: the output of a failed one becomes the error, and warnings are logged.
 
-A compiler gets the variables that are named here or by its toolchain and no other one: what remains in the user's
-environment (CPATH, GOFLAGS, RUSTFLAGS, ...) would change modules, or run programs.
+A compiler gets only the environment variables named here or by its toolchain: others in the user's environment (CPATH,
+GOFLAGS, RUSTFLAGS, ...) would change modules, or run programs.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from wasmline.printable import printable
 log = logging.getLogger(__name__)
 
 ROOT = Path("/")
-"""The current folder of tools that look for their settings there and in the folders above."""
+"""The current folder of tools that search it and the folders above for settings."""
 
 DOWNLOAD_VARIABLES = ("HOME", "*_proxy", "*_PROXY", "SSL_CERT_*", "GIT_SSL_CAINFO", "SSH_AUTH_SOCK")
-"""Variables of a tool that downloads: where its settings are, how it reaches a server, and which one it trusts."""
+"""Variables of a tool that downloads: its settings, its proxies, and its trusted servers."""
 
 
 def environment(*patterns: str) -> dict[str, str]:
-    """Return PATH, TMPDIR and those variables of this process that match a pattern."""
+    """Return PATH, TMPDIR and the variables of this process that match a pattern."""
     allowed = ("TMPDIR", *patterns)
     found = {key: value for key, value in os.environ.items() if any(fnmatchcase(key, pattern) for pattern in allowed)}
     return found | {"PATH": os.pathsep.join(_path())}
@@ -40,13 +40,13 @@ def find_executable(name: str, *folders: Path) -> str | None:
 
 
 def _path() -> list[str]:
-    """Return PATH without entries that are empty or relative: they mean the current folder, here a project's."""
+    """Return PATH without empty or relative entries: they depend on the current folder, here a project's."""
     entries = os.environ.get("PATH", os.defpath).split(os.pathsep)
     return [entry for entry in entries if Path(entry).is_absolute()]
 
 
 def run(command: Sequence[str], *, folder: Path = ROOT, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    """Run a compiler, or one of its tools, to its end, whatever that is; it reads nothing from this process's input."""
+    """Run a compiler, or one of its tools, to completion, with any status; its standard input is empty."""
     return subprocess.run(
         command,
         cwd=folder,
@@ -69,7 +69,7 @@ def run_checked(
 ) -> subprocess.CompletedProcess[str]:
     """Run a compiler in the project's folder. Raises BuildFailed with its log, and in its message the first error.
 
-    ``first_error`` finds that in the log; without one the log's last line is quoted. ``folder`` is another current
+    ``first_error`` finds that in the log; otherwise the log's last line is quoted. ``folder`` is another current
     folder.
     """
     ended = run(command, folder=folder or project.folder, env=env)
@@ -80,7 +80,7 @@ def run_checked(
 
 
 def warn(project: TransformProject, printed: str) -> None:
-    """Log what a compiler that succeeded had to say."""
+    """Log the output of a compiler that succeeded."""
     if printed.strip():
         text = printable(printed.rstrip(), lines=True)
         log.warning("the compiler warns about %s:\n%s", project.name, text, extra={"has_lines": True})
@@ -89,4 +89,4 @@ def warn(project: TransformProject, printed: str) -> None:
 def last_line(text: str) -> str:
     """Return the last line of what a program printed."""
     lines = text.strip().splitlines()
-    return lines[-1] if lines else "it said nothing"
+    return lines[-1] if lines else "it printed nothing"

@@ -1,11 +1,11 @@
-"""C and C++ by the clang inside ``ziglang``, a plain Python package: no system package, no root.
+"""C and C++ with the clang of ``ziglang``, a plain Python package: no system package, no root.
 
 The first build on a machine compiles libc and libc++ (about 50 seconds of one core) into the cache folder; every other
-set of flags would compile them again, which is one more reason for exactly one set.
+set of flags would compile them again, another reason for exactly one set.
 
-Source text cannot make this compiler run a program. What it can make it read is in the list of dependencies that the
-preprocessor prints (``#include``, ``#embed``, ``__has_include``), but for the assembler's ``.include`` and ``.incbin``:
-so inline assembly is off, and every source is C or C++, whatever its name ends in.
+Source text cannot make this compiler run a program. The files that it can make it read are in the list of dependencies
+that the preprocessor prints (``#include``, ``#embed``, ``__has_include``), except the assembler's ``.include`` and
+``.incbin``: so inline assembly is off, and every source is C or C++, whatever its extension.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _COMMON = (
     "-s",  # names and debug sections are nine tenths of an unstripped module, and hold paths
     "-Wall",
     "-Wl,-z,stack-size=65536",  # zig's own 16 MiB stack is over the memory limit of most hosts
-    "-fno-gnu-inline-asm",  # an empty one, the compiler's barrier, is let through
+    "-fno-gnu-inline-asm",  # an empty one, the compiler's barrier, is allowed
     "-Iinclude",
 )
 _DRIVERS = {"c": ("cc", "-xc"), "cpp": ("c++", "-xc++")}
@@ -43,9 +43,9 @@ _SOURCES = {"c": ("src/**/*.c",), "cpp": ("src/**/*.cc", "src/**/*.cpp", "src/**
 _LIST = ("-M", "-MP", "-w")
 """Prints a Makefile: with ``-MP`` each header has a line of its own, so that no character of a name is ambiguous."""
 _NO_COPY = "-fno-crash-diagnostics"
-"""Otherwise a source that ends the compiler leaves all that it included in TMPDIR, for every user to read."""
+"""Otherwise a source that crashes the compiler leaves all its includes in TMPDIR, readable for every user."""
 _WRITE_LIST = ("-MD", "-MP")
-"""Writes the same beside each object."""
+"""Writes the same Makefile beside each object."""
 
 
 def sdk_include() -> Path:
@@ -87,7 +87,7 @@ class ZigToolchain:
         return f"ziglang {found}"
 
     def inputs(self, project: TransformProject, sources: Sequence[Path], *, cache_dir: Path) -> dict[str, Path]:
-        """Return what the preprocessor reads of each source. Of several at once, zig asks it with other flags."""
+        """Return the files that the preprocessor reads for each source. For several at once, zig uses other flags."""
         if (project.folder / "include").is_file():
             raise BuildFailed(f"{project.name}: include is a file; to clang, a map from headers to others", log="")
         with ThreadPoolExecutor() as pool:
@@ -120,17 +120,16 @@ class ZigToolchain:
         *,
         local_cache: Path,
     ) -> str:
-        """Run the compiler on the sources and return what it prints.
+        """Run the compiler on the sources and return its output.
 
-        ``local_cache`` is for what it makes of them: it would take that for unchanged where a new header hides an
-        older one.
+        ``local_cache`` is for its own outputs: it would take them as unchanged if a new header hides an older one.
         """
         driver = (str(_package() / "zig"), self._driver)
         command = [*driver, *self.flags, _NO_COPY, f"-I{sdk_include()}", *options, self._language]
         variables = {
             "ZIG_GLOBAL_CACHE_DIR": str(global_cache),
             "ZIG_LOCAL_CACHE_DIR": str(local_cache),
-            "SOURCE_DATE_EPOCH": "0",  # what __DATE__, __TIME__ and __TIMESTAMP__ say, where a pragma allows them
+            "SOURCE_DATE_EPOCH": "0",  # the value of __DATE__, __TIME__ and __TIMESTAMP__, if a pragma allows them
         }
         ended = run_checked(
             project, [*command, *map(str, sources)], env=environment() | variables, first_error=_first_error
@@ -152,7 +151,7 @@ def _package() -> Path:
 
 
 def _inputs(project: TransformProject, sources: Sequence[Path], lists: Sequence[str]) -> dict[str, Path]:
-    """Return the sources and what the compiler's lists say that they read."""
+    """Return the sources and their dependencies in the compiler's lists."""
     files = [*sources, *chain.from_iterable(map(_headers, lists))]
     _check_names(project, files)
     places = {PROJECT: project.folder, "sdk": sdk_include()}
@@ -166,7 +165,7 @@ def _headers(printed: str) -> list[Path]:
 
 
 def _check_names(project: TransformProject, files: Iterable[Path]) -> None:
-    """Raise BuildFailed where a file could be another than the list says: clang shows a backslash in it as a slash."""
+    """Raise BuildFailed for an ambiguous name: clang lists a backslash in it as a slash."""
     parents = {project.folder / parent for file in files for parent in file.parents}
     folders = [folder for folder in parents if folder.is_relative_to(project.folder) and folder.is_dir()]
     for entry in (entry for folder in folders for entry in folder.iterdir()):
@@ -175,5 +174,5 @@ def _check_names(project: TransformProject, files: Iterable[Path]) -> None:
 
 
 def _first_error(log: str) -> str | None:
-    """Return the line that says what is wrong, ``file:line:column: error: …``."""
+    """Return the line with the error, ``file:line:column: error: …``."""
     return next((line for line in log.splitlines() if "error:" in line), None)

@@ -1,7 +1,7 @@
-"""Checks where a project's crates come from, before cargo asks there.
+"""Checks the origins of a project's crates, before cargo contacts them.
 
-A crate is one of a registry that the user's own settings of cargo name, such as crates.io, or of a folder near the
-project. A manifest can name other places: a git repository, a registry by its address, any folder of this machine.
+A crate must be from a registry in the user's own settings of cargo, such as crates.io, or from a folder near the
+project. A manifest can name other origins: a git repository, a registry by its address, any folder of this machine.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _TAKES = "Cargo.toml takes a crate or its workspace from"
 
 
 def check_sources(project: TransformProject, describe: Callable[[Path], Mapping[str, Any]]) -> dict[str, Path]:
-    """Return the workspaces in other folders, whose manifests a project's crates inherit from, by a name.
+    """Return the workspaces in other folders from whose manifests a project's crates inherit, by a name.
 
-    ``describe`` returns cargo's description of the workspace that a folder belongs to, without what it depends on
+    ``describe`` returns cargo's description of the workspace that a folder belongs to, without its dependencies
     (``cargo metadata --no-deps``). Raises BuildFailed for a crate of a git repository, of a registry by its address,
     or of a folder that is not near the project.
     """
@@ -54,10 +54,10 @@ def check_sources(project: TransformProject, describe: Callable[[Path], Mapping[
 
 
 def reject_git(project: TransformProject, crates: Iterable[Mapping[str, Any]]) -> None:
-    """Raise BuildFailed for a crate of a git repository; ``crates`` are named and have a source.
+    """Raise BuildFailed for a crate of a git repository; ``crates`` have a name and a source.
 
-    Such a crate can hold links to any file, which cargo follows when it copies the crate; and a commit changes the
-    crate but not its version, by which cargo tells whether to compile it again.
+    Such a crate can contain links to any file, which cargo follows when it copies the crate; and a commit changes the
+    crate but not its version, by which cargo decides whether to compile it again.
     """
     if wrong := sorted(f"{one['name']}: {one['source']}" for one in crates if (one["source"] or "").startswith("git+")):
         raise BuildFailed(
@@ -68,7 +68,7 @@ def reject_git(project: TransformProject, crates: Iterable[Mapping[str, Any]]) -
 
 
 def parsed(project: TransformProject, manifest: Path) -> dict[str, Any]:
-    """Return a manifest as a document. Raises BuildFailed where only cargo can read it."""
+    """Return a manifest as a document. Raises BuildFailed if it is not TOML 1.0."""
     try:
         return tomllib.loads(manifest.read_text("utf-8"))
     except (ValueError, RecursionError) as error:
@@ -76,7 +76,7 @@ def parsed(project: TransformProject, manifest: Path) -> dict[str, Any]:
 
 
 def _reject_addresses(project: TransformProject, manifest: Path) -> None:
-    """Raise BuildFailed for a registry that a manifest names by its address: a project chooses no server to ask."""
+    """Raise BuildFailed for a registry that a manifest names by its address: a project may not choose servers."""
     if addresses := [*_values(parsed(project, manifest), "registry-index")]:
         raise BuildFailed(
             f"{project.name}: {manifest} takes a crate from the registry {addresses[0]}, by its address, which is not "
@@ -95,7 +95,7 @@ def _overrides(project: TransformProject) -> list[Path]:
 
 
 def _values(table: Mapping[str, Any], key: str) -> Iterator[Any]:
-    """Yield the values that a key has in a table and in the tables inside."""
+    """Yield the values of a key in a table and in nested tables."""
     following = [table]
     while following:
         for name, value in following.pop().items():

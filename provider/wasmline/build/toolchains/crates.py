@@ -1,4 +1,4 @@
-"""Cargo's own description of a project: its crates, and what of them would run on this machine.
+"""Cargo's description of a project: its crates, and their code that would run on this machine.
 
 The form is that of ``cargo metadata --format-version 1``.
 """
@@ -18,7 +18,7 @@ from wasmline.errors import BuildFailed
 
 _NOT_SOURCES = ("build", "samples", "target")
 _HOST_CODE_KINDS = {"custom-build": "build script", "proc-macro": "macro"}
-"""The kinds of targets that run on this machine when what needs them is compiled."""
+"""The kinds of targets that run on this machine during a build."""
 
 
 class Crates:
@@ -33,7 +33,7 @@ class Crates:
         self._packages = {package["id"]: package for package in metadata["packages"]}
         self._nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
         self.root: str = metadata["resolve"]["root"] or ""
-        """The crate in the project's own folder; empty where there is none."""
+        """The crate in the project's own folder; empty if there is none."""
         local = [package for package in self._packages.values() if package["source"] is None]
         _check_names(project, local)
         self.ids = [package["id"] for package in local]
@@ -46,9 +46,9 @@ class Crates:
         return {PROJECT: own} | {name: folder for name, folder in self.folders.items() if folder != own}
 
     def files(self) -> Iterator[Path]:
-        """Yield the files in the crates' folders but for hidden ones, samples and the results of builds.
+        """Yield the files in the crates' folders, except hidden ones, samples and the results of builds.
 
-        Links are among them where they lead to one of these files.
+        Links to one of these files are included.
         """
         found, links = set(), []
         for folder in self.places().values():
@@ -75,7 +75,7 @@ class Crates:
         return programs[0]
 
     def reject_host_code(self) -> None:
-        """Raise BuildFailed where a build would run code of the project or of its dependencies on this machine."""
+        """Raise BuildFailed if a build would run code of the project or of its dependencies on this machine."""
         manifest = parsed(self._project, self._project.folder / "Cargo.toml")
         runs = [f"{manifest['cargo-features']} of cargo's unstable features"] if "cargo-features" in manifest else []
         for package in self._compiled():
@@ -93,7 +93,7 @@ class Crates:
             )
 
     def _compiled(self) -> Iterator[dict[str, Any]]:
-        """Yield the packages that a build compiles: all that the project needs, other than to test."""
+        """Yield the packages that a build compiles: all dependencies except those for tests."""
         found: set[str] = set()
         following = [self.root]
         while following:
@@ -106,7 +106,7 @@ class Crates:
 
 
 def _check_names(project: TransformProject, packages: list[dict[str, Any]]) -> None:
-    """Raise BuildFailed for a path that would be more than a path among rustc's arguments."""
+    """Raise BuildFailed for a path that rustc would not take as a path among its arguments."""
     for package in packages:
         folder = Path(package["manifest_path"]).parent
         paths = [Path(os.path.relpath(target["src_path"], folder)) for target in package["targets"]]

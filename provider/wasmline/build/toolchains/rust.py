@@ -1,13 +1,13 @@
-"""Rust by cargo, wherever a standard library for ``wasm32-wasip1`` is found: from rustup or from Debian's packages.
+"""Rust by cargo, with a standard library for ``wasm32-wasip1`` from rustup or from Debian's packages.
 
-Where crates come from is the user's configuration; what decides about the module's bytes is the project's
-``Cargo.toml`` and ``Cargo.lock``, the compiler, and no path of this machine. So crates are fetched under the user's
-configuration and compiled under an empty one, and cargo's current folder is never the project's: what it and rustup
-read there, ``.cargo/config.toml`` and ``rust-toolchain.toml``, can name programs to run.
+The user's configuration determines the origin of crates; the project's ``Cargo.toml`` and ``Cargo.lock`` and the
+compiler determine the module's bytes, and no path of this machine does. So crates are fetched with the user's
+configuration and compiled with an empty one, and cargo's current folder is never the project's: the files that it and
+rustup read there, ``.cargo/config.toml`` and ``rust-toolchain.toml``, can name programs to run.
 
-Two things in a crate can still act on this machine. Build scripts and macros run on it: that needs the user's
+Two parts of a crate can still act on this machine. Build scripts and macros run on it: that needs the user's
 permission. And names of files, libraries and functions become arguments of rustc and of the linker, which take
-``@file`` for a response file, whose options can name programs to run and files to write: such an argument is refused.
+``@file`` for a response file, whose options can name programs to run and files to write: such an argument is rejected.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from wasmline.errors import BuildFailed, InvalidProject, ToolchainMissing
 
 TARGET = "wasm32-wasip1"
 OLDEST = (1, 78)
-"""The first Rust that knows the target by this name."""
+"""The oldest Rust with the target of this name."""
 RUSTUP = f"rustup target add {TARGET}"
 DEBIAN = "apt-get install rustc cargo libstd-rust-dev-wasm32 lld"
 LINKER = "CARGO_TARGET_WASM32_WASIP1_LINKER"
@@ -83,15 +83,15 @@ for argument; do
     previous="$argument"
 done
 """
-"""The linker reads what cargo compiled and Rust's own libraries: ``#[link(name)]`` can hold the path of any file."""
+"""The linker may read only cargo's outputs and Rust's own libraries: ``#[link(name)]`` may contain any path."""
 _DEP_INFO = re.compile(r"(?:[^\n]+: [^\n]*\n\n)+((?:[^\n]+:\n)*)(?:\n((?:# env-dep:[^\n]*\n)*))?")
-"""What rustc writes beside each crate: rules for its outputs, an empty one for each file it read, and variables."""
+"""Dependency file of rustc: rules for a crate's outputs, an empty one for each file it read, and variables."""
 _VARIABLE = re.compile(r"# env-dep:(?!CARGO_PKG_|CARGO_CRATE_NAME=|CARGO_BIN_NAME=)([^=\n]+)=")
-"""A variable that is set, other than those that only repeat the project's ``Cargo.toml``."""
+"""A set variable, except those that only repeat the project's ``Cargo.toml``."""
 
 
 class RustToolchain:
-    """``cargo build`` of a project's folder, which holds ``Cargo.toml``."""
+    """``cargo build`` of a project's folder, which contains ``Cargo.toml``."""
 
     flags: tuple[str, ...] = (
         *(f"{key}={value}" for key, value in _FIXED.items()),
@@ -125,7 +125,7 @@ class RustToolchain:
         return ", ".join(versions)
 
     def inputs(self, project: TransformProject, sources: Sequence[Path], *, cache_dir: Path) -> dict[str, Path]:
-        """Return all files that rustc may read. That it read no other one is checked after it ran."""
+        """Return all files that rustc may read. After the build, a check ensures that it read no others."""
         crates = self._crates(project, cache_dir)
         manifests = [folder / "Cargo.toml" for folder in crates.workspaces.values()]
         places = crates.places() | crates.workspaces
@@ -153,7 +153,7 @@ class RustToolchain:
         shutil.copyfile(cache_dir / "target" / TARGET / "release" / f"{name}.wasm", output)
 
     def _crates(self, project: TransformProject, compiler_cache: Path) -> Crates:
-        """Bring the sources of all dependencies into a folder, and ask cargo about them in a home that has no other."""
+        """Vendor the sources of all dependencies, and query cargo about them in a home without others."""
         user = environment(*DOWNLOAD_VARIABLES, *_USER_VARIABLES)
 
         def describe(folder: Path) -> dict[str, Any]:
@@ -188,7 +188,7 @@ class RustToolchain:
         return described
 
     def _build(self, project: TransformProject, crates: Crates, compiler_cache: Path) -> None:
-        """Compile the crates of folders, whatever cargo makes of their files' times, and those it has not yet."""
+        """Compile the crates of folders, regardless of their modification times, and those not compiled yet."""
         target = compiler_cache / "target"
         crate_names = {folder: name for name, folder in crates.folders.items()}
         renamed = {target: "target", compiler_cache / "vendor": "vendor"} | crate_names
@@ -220,14 +220,14 @@ class RustToolchain:
         env: Mapping[str, str],
         folder: Path | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        """Run cargo on the crate in ``folder``, which is the project's where none is given."""
+        """Run cargo on the crate in ``folder``, by default the project's."""
         command = [self._tool("cargo"), *arguments, "--manifest-path", str((folder or project.folder) / "Cargo.toml")]
         variables = {**env, **_FIXED, "RUSTC": _checked(self._tool("rustc"), compiler_cache)}
         return run_checked(project, command, env=variables, first_error=_first_error, folder=ROOT)
 
     @cached_property
     def _sysroot(self) -> Path:
-        """The folder of the user's Rust: outside a project, rustup asks no ``rust-toolchain.toml`` which one it is."""
+        """The folder of the user's Rust: outside a project, rustup reads no ``rust-toolchain.toml``."""
         ended = run([_tool("rustc"), "--print", "sysroot"], env=environment("HOME", *_USER_VARIABLES))
         if ended.returncode != 0:
             raise _missing(
@@ -247,11 +247,11 @@ class RustToolchain:
 
 
 def _checked(path: str, compiler_cache: Path, checks: str = "") -> str:
-    """Return a wrapper that does what the executable at ``path`` does, but takes no response file.
+    """Return a wrapper of the executable at ``path`` that rejects response files.
 
     ``checks`` are further lines of sh, which call ``refuse`` for an ``$argument``.
     """
-    wrapper = compiler_cache / "wrappers" / Path(path).name  # rustc tells by a linker's name which options it takes
+    wrapper = compiler_cache / "wrappers" / Path(path).name  # rustc derives a linker's options from its name
     script = _WRAPPER.format(checks, shlex.quote(path)).encode()
     if not wrapper.is_file() or wrapper.read_bytes() != script:
         write_whole(wrapper, script)
@@ -264,7 +264,7 @@ def _offline(compiler_cache: Path) -> dict[str, str]:
 
 
 def _check_workspace(project: TransformProject, root: Path) -> None:
-    """Raise InvalidProject for a part of a larger workspace, before cargo writes that one's lock file."""
+    """Raise InvalidProject for a member of a larger workspace, before cargo writes that workspace's lock file."""
     if root != project.folder:
         raise InvalidProject(
             f"{project.name} belongs to the cargo workspace of {root / 'Cargo.toml'}, whose lock file is not the "
@@ -277,7 +277,7 @@ def _check_workspace(project: TransformProject, root: Path) -> None:
 def _check_read(
     project: TransformProject, crates: Crates, inputs: Mapping[str, Path], compiler_cache: Path, *, host_code: bool
 ) -> None:
-    """Raise BuildFailed where rustc read a file that is not among the inputs, or a variable of this machine."""
+    """Raise BuildFailed if rustc read a file that is not among the inputs, or a variable of this machine."""
     known = {*crates.files()}
     if not {*map(os.path.realpath, known)} <= {*map(str, inputs.values())}:
         raise changed(project)
@@ -292,7 +292,7 @@ def _check_read(
     if undeclared:
         raise BuildFailed(
             f"{project.name} reads {min(undeclared)}, which is not among its sources: those are the files in its "
-            "folder but for hidden files, build/, samples/, target/ and links to anything else",
+            "folder except hidden files, build/, samples/, target/ and links to anything else",
             log="\n".join(map(str, sorted(undeclared))),
         )
     if variables and not host_code:
@@ -304,7 +304,7 @@ def _check_read(
 
 
 def _read(project: TransformProject, folder: Path) -> Iterator[tuple[list[Path], list[str]]]:
-    """Yield, for each compiled crate of a folder, the files and the variables that went into it."""
+    """Yield, for each compiled crate of a folder, the files and the variables that rustc read for it."""
     lists = [*folder.glob("*.d")]
     if not lists:
         raise BuildFailed(f"{project.name}: cargo left no list of the files it read in {folder}", log="")

@@ -1,1 +1,1 @@
-"""Deployments as Structured Streaming queries, a generation for each micro-batch."""
+"""Deployments as Structured Streaming queries, with a generation for each micro-batch."""

@@ -1,8 +1,8 @@
-"""Micro-batches exactly once: a transaction for each task of a batch, and the group's progress as the truth.
+"""Exactly-once micro-batches: a transaction for each task of a batch; the group's progress is authoritative.
 
-Spark plans the ranges and tries tasks again; what is done is decided by the progress that each task reads after it has
-fenced those before it. A batch that is replayed, a checkpoint that is rolled back or lost, and a second driver repeat
-nothing. The protocol: docs/protocols/exactly_once.md.
+Spark plans the ranges and retries tasks; the progress that each task reads after fencing earlier tasks decides which
+records are done. A replayed batch, a rolled back or lost checkpoint, and a second driver repeat nothing.
+The protocol: docs/protocols/exactly_once.md.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from wasmline.spark.microbatch.task import PLACED_COLUMNS, TransformTask, record
 from wasmline.transactional_ids import VIRTUAL_SHARDS, virtual_shard
 
 PRODUCER_BATCH_BYTES = 1_000_000
-"""The most that a batch of records may have: what the C client has by default."""
+"""Maximum size of a record batch: the default of librdkafka."""
 
 DONE_COLUMNS = "partition int, found bigint, left bigint, hangs int"
-"""What the group had committed for each part before and has after, and how often lost markers held that up."""
+"""Committed offsets of each part before and after the batch, and how often lost markers delayed it."""
 
 # Spark reuses its Python workers, and a worker process runs one task at a time.
 _transactions: dict[TaskTransactions, BatchTransactions] = {}
 
 
 class TransactionalBatches:
-    """The driver's side: a group of the job's own that holds its progress, for every partition, from its start on."""
+    """The driver's side: the job's own group, which holds the progress of every partition from the start on."""
 
     def __init__(self, config: KafkaConfig, job: JobSpec) -> None:
         self._config = config
@@ -54,20 +54,20 @@ class TransactionalBatches:
         self._renewal: OffsetRenewer | None = None
         self._working = threading.Lock()
         self.partitions = 0
-        """How many partitions have their progress in the group. It must be found there from then on."""
+        """Number of partitions with committed offsets in the group. From then on a missing one is an error."""
         self.hangs: dict[int, int] = {}
-        """How often lost transaction markers held the partitions of the last batch up."""
+        """How often lost transaction markers delayed each partition of the last batch."""
         self.left: dict[int, int] = {}
-        """What is committed of the partitions that no batch is at work on."""
+        """Committed offsets of the partitions that no batch is processing."""
         self._mapped: set[int] = set()
-        """Partitions of which the group may have an offset map."""
+        """Partitions that may have an offset map in the group."""
         self._late: dict[int, tuple[int, ...]] = {}
-        """Where tasks of earlier drivers may still bring partitions, until one of ours has fenced them."""
+        """Offsets that tasks of earlier drivers may still commit, until a task of this driver has fenced them."""
         self.progress: dict[int, int] = {}
-        """The group's, when the last batch was looked at."""
+        """The group's progress when the last batch was checked."""
 
     def prepare(self, topic: str) -> None:
-        """Make sure that exactly-once can be promised for ``topic``. Raises UnsafeBroker, GroupInUse."""
+        """Check that the cluster supports exactly-once for ``topic``. Raises UnsafeBroker, GroupInUse."""
         self._topic = topic
         self._groups.refuse_members(self._job.group)
         offset_store = LazyOffsetStore(self._config, self._job.group)
@@ -76,7 +76,7 @@ class TransactionalBatches:
     def begin(self, plan: RunPlan, mapped: Set[int], refuse_others: Callable[[], None], *, is_renewed: bool) -> None:
         """Commit the plan's offsets where the group has others; ``is_renewed``: all others were committed just now.
 
-        ``mapped`` are partitions that have an offset map where the plan leaves them as they are.
+        ``mapped``: partitions with an offset map, which stays unless the plan corrects their offsets.
         """
         reset_offsets(self._config, self._job, self._topic, plan.corrections, refuse_others)
         self.partitions = len(plan.offsets)
@@ -87,14 +87,14 @@ class TransactionalBatches:
         self._renewal = OffsetRenewer(self._config, self._topic, is_renewed=is_renewed)
 
     def look_after(self, parts: Sequence[OffsetRange]) -> None:
-        """Look at a batch before it is claimed: who uses the group, and what is new among its partitions.
+        """Check a batch before it is claimed: members of the group, and new partitions.
 
-        Raises GroupInUse; InvalidJob where a partition is split over tasks; ProgressLost where the progress is not what
+        Raises GroupInUse; InvalidJob if a partition is split over tasks; ProgressLost if the progress differs from what
         the last batch left.
         """
         self._groups.refuse_members(self._job.group)
         if len({part.source for part in parts}) < len(parts):
-            text = "a partition's range is split over tasks, and exactly-once needs it whole: "
+            text = "a partition's range is split over tasks, but exactly-once needs it in one task: "
             raise InvalidJob(text + "set neither minPartitions nor maxRecordsPerPartition")
         if any(part.source.partition >= self.partitions for part in parts):
             self.partitions = len(
@@ -112,9 +112,9 @@ class TransactionalBatches:
             self.left[partition] = found
 
     def write(self, frame: DataFrame, parts: tuple[OffsetRange, ...], work: TransformTask, batch_bytes: int) -> None:
-        """Run a batch as the Kafka source planned it; partitions of one virtual shard come together in one task.
+        """Run a batch as the Kafka source planned it; partitions of one virtual shard run in one task.
 
-        Raises ProgressLost where the progress is not where it was.
+        Raises ProgressLost if the progress has changed.
         """
         if len({virtual_shard(part.source.partition) for part in parts}) == len(parts):
             self._run(frame, tuple((part,) for part in parts), self._writing(work, batch_bytes), work)
@@ -126,26 +126,26 @@ class TransactionalBatches:
     ) -> None:
         """Run a batch that was spread over tasks by key, as ``write`` does.
 
-        What the tasks made comes together again by the virtual shard of its input, whose transaction it is. Outputs of
-        one key come from one task, so that they stay in order. What was done before is run, and left out then.
+        Outputs are gathered by the virtual shard of their input, and written in that shard's transaction. Outputs of
+        one key come from one task, so they stay in order. Records done before are run, and their outputs dropped.
         """
         made = shards.mapInArrow(replace(work, placed=True), PLACED_COLUMNS)
         self._run_gathered(made, parts, self._writing(work, batch_bytes), None)
 
     def leaves(self, parts: Sequence[OffsetRange]) -> dict[int, int]:
-        """Return what is committed once a batch is done, where that is known: an offset map may lead above its end."""
+        """Return the offsets committed after a batch, as far as known: an offset map may lead above the batch's end."""
         ends = {part.source.partition: max(part.end, self.progress.get(part.source.partition, 0)) for part in parts}
         return {each: at for each, at in (self.left | ends).items() if each not in ends or each not in self._mapped}
 
     def look_again(self, claim: DriverClaim) -> None:
-        """Take note of what the tasks of a batch that failed have left. They commit nothing any more."""
+        """Record the progress that the tasks of a failed batch left. They commit nothing any more."""
         partitions = claim.offsets.keys() - self.left.keys()
         renew_offsets(self._config, self._job, self._topic, partitions, fences=True)
         found = self._stable(partitions)
         self.left |= {partition: at for partition, at in found.items() if is_possible_offset(claim, partition, at)}
 
     def keep(self) -> None:
-        """Renew the progress if it is time and no batch is written; any thread may ask for it."""
+        """Renew the progress if it is due and no batch is being written. Thread-safe."""
         if self._renewal is not None and self._working.acquire(blocking=False):
             try:
                 self._renewal.keep(self._job, range(self.partitions))
@@ -165,7 +165,7 @@ class TransactionalBatches:
     def _run_gathered(
         self, frame: DataFrame, parts: tuple[OffsetRange, ...], writing: TaskTransactions, work: TransformTask | None
     ) -> None:
-        """Run each virtual shard in the task of its number, to which the rows of one task come in their order."""
+        """Run each virtual shard in the task of its number, which receives the rows of one task in order."""
         shards: list[list[OffsetRange]] = [[] for _ in range(min(self.partitions, VIRTUAL_SHARDS))]
         for part in parts:
             shards[virtual_shard(part.source.partition)].append(part)
@@ -198,7 +198,7 @@ class TransactionalBatches:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskTransactions:
-    """Who writes, and how: what the clients of a task are made of."""
+    """Settings of a task's Kafka clients."""
 
     config: str = field(repr=False)
     group: str
@@ -208,7 +208,7 @@ class TaskTransactions:
     topics: tuple[str, ...]
 
     def transactions(self) -> BatchTransactions:
-        """Return this process's, and let go of those of an earlier deployment."""
+        """Return this process's transactions, and close those of an earlier deployment."""
         if self not in _transactions:
             while _transactions:
                 _transactions.popitem()[1].close()
@@ -222,7 +222,7 @@ class TaskTransactions:
 class TransactionalTask:
     """The function that Spark's mapInArrow runs: the records of some parts in, DONE_COLUMNS out.
 
-    ``tasks`` has the parts of each task, by its number. ``work`` None means that the work is done: the records are
+    ``tasks``: the parts of each task, by its number. ``work=None``: the transform has run; the records are
     PLACED_COLUMNS.
     """
 
@@ -243,7 +243,7 @@ class TransactionalTask:
             ]
             yield pa.RecordBatch.from_pylist(rows, schema=_DONE)
         elif any(batch.num_rows for batch in batches):  # a worker that has not read to the end is not used again
-            raise JobError("a task without a part of the batch was given records")
+            raise JobError("a task without a part of the batch received records")
 
     def _run(
         self, parts: tuple[OffsetRange, ...], batches: Iterator[pa.RecordBatch], work: TransformTask
@@ -264,17 +264,13 @@ _DONE = pa.schema([("partition", pa.int32()), ("found", pa.int64()), ("left", pa
 
 
 def planned_offset_ranges(frame: DataFrame) -> tuple[OffsetRange, ...]:
-    """Return the ranges that the Kafka source planned for the tasks of a batch, which only its plan tells.
+    """Return the ranges that the Kafka source planned for the tasks of a batch, read from the query plan.
 
-    The records do not: a range may end with offsets that are none, and a task without records would not know its own.
+    Records do not show them: a range may end with offsets without records, and a task may have no records at all.
     """
     parts = []
     for task in frame._jdf.queryExecution().toRdd().partitions():
-        planned_offset_ranges = task.inputPartition().get().offsetRange()
-        source = TopicPartition(planned_offset_ranges.topic(), planned_offset_ranges.partition())
-        parts.append(
-            OffsetRange(
-                source=source, begin=planned_offset_ranges.fromOffset(), end=planned_offset_ranges.untilOffset()
-            )
-        )
+        planned = task.inputPartition().get().offsetRange()
+        source = TopicPartition(planned.topic(), planned.partition())
+        parts.append(OffsetRange(source=source, begin=planned.fromOffset(), end=planned.untilOffset()))
     return tuple(parts)

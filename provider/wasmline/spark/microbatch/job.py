@@ -1,9 +1,9 @@
-"""A deployment as a Structured Streaming query: Kafka in, one Wasm stage, Kafka out, the generation chosen per batch.
+"""A deployment as a Structured Streaming query: Kafka in, one Wasm stage, Kafka out, a generation per batch.
 
-Everything happens inside ``foreachBatch``, because a plain ``writeStream`` would freeze the module for the life of the
-query. For each batch the generation is chosen and recorded durably before the batch runs. If the driver dies, the
-replay of the batch runs the recorded one; if the batch itself fails, it is free to run a better one. Outputs go
-through Spark's own Kafka sink, at least once; for exactly once, each task writes its own (``exactly_once``).
+Everything runs inside ``foreachBatch``, because a plain ``writeStream`` would fix the module for the life of the query.
+For each batch the generation is chosen and recorded durably before the batch runs. If the driver fails, the replay of
+the batch runs the recorded one; if the batch itself fails, it may run a newer one. Outputs go through Spark's own Kafka
+sink, at least once; for exactly once, each task writes its own (``exactly_once``).
 """
 
 from __future__ import annotations
@@ -47,22 +47,22 @@ from wasmline.spark.stream_job import POLL_INTERVAL_S, PartitionsAdded, StreamJo
 log = logging.getLogger(__name__)
 
 JAVA_PRODUCER_BATCH_BYTES = 16_384
-"""What the Java producer puts in a batch by its own default."""
+"""The default batch.size of the Java producer."""
 
 MAX_REQUEST_BYTES = str(32 << 20)
-"""The sink's own limit for a record, in bytes: high, so that the broker's limit is the one that counts."""
+"""The sink's own limit for a record, in bytes: high, so that the broker's limit applies."""
 
 
 def repartition_by_key(frame: DataFrame, shards: int) -> DataFrame:
-    """Return the records spread over so many tasks, those of one key in one of them.
+    """Return the records spread over ``shards`` tasks, all records of a key in one task.
 
-    They stay in order within a key, because those of a partition are read by one task. Records without a key have none.
+    Records of a key stay in order, because one task reads a partition. Records without a key have no order.
     """
     return frame.repartition(shards, "key", expr("if(key IS NULL, offset, 0)"))
 
 
 def _lowest(parts: Sequence[OffsetRange]) -> dict[int, int]:
-    """Return where a batch begins in each partition."""
+    """Return the first offset of a batch in each partition."""
     return {part.source.partition: part.begin for part in sorted(parts, key=lambda part: -part.begin)}
 
 
@@ -83,7 +83,7 @@ class MicrobatchJob(StreamJob[Deployment]):
         self._paused = threading.Event()
         self._exact = None if self._is_plain else TransactionalBatches(config, job)
         self._offsets: dict[int, int] = {}
-        """The next offset of each partition, once the last batch that ran is done."""
+        """The next offset of each partition after the last batch."""
 
     # -- the query's thread ------------------------------------------------------------------------------------------
 
@@ -135,7 +135,7 @@ class MicrobatchJob(StreamJob[Deployment]):
         self._judge(deployment, tally)
 
     def _left(self, parts: tuple[OffsetRange, ...]) -> dict[int, tuple[int, int]]:
-        """Return what is not done of the ranges of a batch, by partition."""
+        """Return the unprocessed ranges of a batch, by partition."""
         done = {} if self._exact is None else self._exact.progress
         return {
             part.source.partition: (max(part.begin, done.get(part.source.partition, 0)), part.end) for part in parts
@@ -150,7 +150,7 @@ class MicrobatchJob(StreamJob[Deployment]):
         writer.option("kafka.compression.type", task.deployment.spec.compression).save()
 
     def _choose(self, parts: Sequence[OffsetRange]) -> Deployment:
-        """Return what the batch must run: the recorded generation if it repeats a batch, else what is deployed now."""
+        """Return the deployment that the batch must run: the recorded generation for a replay, else the current one."""
         replayed = self._plan.replayed
         if replayed is not None and replayed.deployment is not None and overlaps(replayed, _lowest(parts)):
             return replayed.deployment
@@ -167,7 +167,7 @@ class MicrobatchJob(StreamJob[Deployment]):
         raise _Stopped
 
     def _starts(self, deployment: Deployment) -> bool:
-        """Return whether the generation can run. An endless job waits for a better one where it can't."""
+        """Return whether the generation can run. If not, an endless job waits for a newer one."""
         try:
             self._generations.check(deployment)
         except (ModuleError, TransformError):
@@ -178,7 +178,7 @@ class MicrobatchJob(StreamJob[Deployment]):
         return True
 
     def _judge(self, deployment: Deployment, tally: BatchStats) -> None:
-        """Pause the deployment when too many records failed over several small batches; this one counts as done."""
+        """Pause the deployment if too many records failed over several small batches; this batch counts as done."""
         window = self._generations.window(deployment)
         try:
             window.add(tally.records_in.total(), tally.failures)
@@ -212,12 +212,12 @@ class MicrobatchJob(StreamJob[Deployment]):
         return newest.ends if is_done else newest.offsets
 
     def _is_outgrown(self) -> bool:
-        """Say whether Spark may have refused to start because its starting offsets lack a partition by now."""
+        """Return whether Spark may have failed to start because its starting offsets lack a new partition."""
         is_begun = checkpoint_state(self._spark, self._plan.checkpoint).planned >= 0
         return not is_begun and Topics(self._config).describe(self._topic).partitions > len(self._plan.offsets)
 
     def _report_done(self, deployment: Deployment) -> None:
-        """Report what is done of a batch that failed: exactly once, a partition is done as a whole or not at all."""
+        """Report the progress of a failed batch: exactly once, a partition is done completely or not at all."""
         self._progress.follow(self._query.recentProgress)
         if self._exact is None or self._claimed.batch_id < 0:
             return
@@ -225,7 +225,7 @@ class MicrobatchJob(StreamJob[Deployment]):
             self._exact.look_again(self._claimed)
         except WasmlineError as error:
             log.warning(
-                "what batch %d of job %s has done is not known: %s", self._claimed.batch_id, self._job.job, error
+                "the progress of batch %d of job %s is unknown: %s", self._claimed.batch_id, self._job.job, error
             )
             return
         begins = self._claimed.offsets
@@ -261,7 +261,7 @@ class MicrobatchJob(StreamJob[Deployment]):
         return self._progress.report(state, message, error)
 
     def _explain(self, exception: StreamingQueryException) -> None:
-        """Raise what ended the query, unless that was a stop. A batch that failed may run a better generation."""
+        """Raise the error that ended the query, unless it was a stop. A failed batch may run a newer generation."""
         if self._failure is not None:
             raise self._failure from exception
         text = str(exception)

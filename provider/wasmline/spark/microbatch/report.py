@@ -25,17 +25,17 @@ log = logging.getLogger(__name__)
 State = Literal["running", "paused", "stopped", "failed"]
 
 RECENT_BATCHES = 5
-"""Batches in a report while the job runs; the last report has more."""
+"""Batches in a report while the job runs; the final report has more."""
 
 MAX_REPORTED_OFFSETS = 6_000
-"""Offset ranges in the last report, which must stay below Kafka's limit for a record."""
+"""Offset ranges in the final report, which must stay below Kafka's limit for a record."""
 
 
 class MicrobatchReporter:
-    """Joins what Spark knows of a finished batch (its offsets) with what its tasks counted.
+    """Joins Spark's offsets of a finished batch with the counts of its tasks.
 
-    ``batch`` is called on the query's thread, everything else on the driver's own. Reports are the job's word and must
-    be written; statuses, group offsets and guest logs are for onlookers, and what cannot be written is logged.
+    ``batch`` is called on the query's thread, everything else on the driver's own. Reports must be written; statuses,
+    group offsets and guest logs are informative, and a failure to write them is logged.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class MicrobatchReporter:
         begins: Mapping[int, int],
         driver: str | None,
     ) -> None:
-        """``begins``: where the run begins. ``driver``: commits for the group while it drives; None: the tasks do."""
+        """``begins``: the first offsets. ``driver``: commits for the group while it drives; None: the tasks commit."""
         self._job = job
         self._jobs = jobs
         self._status = status
@@ -73,14 +73,14 @@ class MicrobatchReporter:
         self._write_statuses()
 
     def batch(self, batch_id: int, deployment: Deployment, tally: BatchStats) -> None:
-        """Note what the tasks of a batch counted, before Spark commits it."""
+        """Record the counts of a batch's tasks, before Spark commits the batch."""
         self._done[batch_id] = (deployment, tally)
 
     def follow(self, recent: Iterable[Any], *, paused: bool = False) -> bool:
-        """Publish the batches that Spark committed since the last call; return whether anything is to be told."""
+        """Publish the batches that Spark committed since the last call; return whether there is anything to report."""
         moved = False
         for progress in recent:
-            # While idle, Spark reports under the id of the batch to come.
+            # While idle, Spark reports under the id of the next batch.
             if "addBatch" in progress["durationMs"] and progress["batchId"] in self._done:
                 self._publish(json.loads(progress.json), *self._done.pop(progress["batchId"]))
                 moved = True
@@ -91,7 +91,7 @@ class MicrobatchReporter:
         return moved
 
     def report(self, state: JobState, message: str = "", error: str | None = None) -> JobReport:
-        """Write and return the report as of now; a final state is put on every partition too."""
+        """Write and return the current report; a final state is also written to every partition."""
         if state.final:
             self._state = "failed" if state is JobState.FAILED else "stopped"
             self._write_statuses()
@@ -101,7 +101,7 @@ class MicrobatchReporter:
         return report
 
     def totals(self, batches: int | None = None) -> StreamTotals:
-        """Return what this run did so far, with its last ``batches`` (None: all that are kept)."""
+        """Return the totals of this run so far, with its last ``batches`` (None: all that are kept)."""
         return StreamTotals(
             transform=self._deployment.spec.name,
             digest=self._deployment.spec.digest,
@@ -122,7 +122,7 @@ class MicrobatchReporter:
         done: Mapping[int, tuple[int, int]],
         started_ms: int,
     ) -> None:
-        """Publish a batch that failed, by the ranges of it that are done all the same."""
+        """Publish the completed ranges of a failed batch."""
         known = self._partitions
         latest = {each: known[each].offset + known[each].lag for each in done if each in known}
         duration = {"triggerExecution": now_ms() - started_ms}
@@ -214,7 +214,7 @@ class MicrobatchReporter:
         try:
             newest = self._jobs.last_batch(self._job.job)
             if newest is None or newest.driver != self._driver:
-                log.warning("the offsets of group %s are a newer driver's by now", group)
+                log.warning("the offsets of group %s now belong to a newer driver", group)
                 return
             self._groups.commit_offsets(
                 group, {TopicPartition(self._topic, partition): offset for partition, offset in offsets.items()}

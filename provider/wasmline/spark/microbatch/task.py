@@ -21,8 +21,8 @@ from wasmline.wasm import TransformInstance, TransformRuntime
 INPUT_COLUMNS = ("key", "value", "to_json(headers) AS headers", "timestamp", "partition", "offset")
 """The columns of the Kafka source that make a record batch, as SQL.
 
-Headers come as JSON with Base64 values: Spark measures a nested Arrow column anew after every row, which more than
-doubles the cost of a batch even where all headers are null.
+Headers come as JSON with Base64 values: Spark measures a nested Arrow column again after every row, which more than
+doubles the cost of a batch even if all headers are null.
 """
 
 SINK_COLUMNS = "topic string, key binary, value binary, headers array<struct<key: string, value: binary>>"
@@ -35,7 +35,7 @@ _idle: dict[bytes, TransformInstance] = {}
 
 
 class BatchStatsParam(AccumulatorParam[BatchStats]):
-    """Adds up the tallies of the tasks that succeeded."""
+    """Adds up the BatchStats of the tasks that succeeded."""
 
     def zero(self, value: BatchStats) -> BatchStats:
         return BatchStats()
@@ -47,9 +47,9 @@ class BatchStatsParam(AccumulatorParam[BatchStats]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformTask:
-    """The function that Spark's mapInArrow runs: record batches in, sink batches out, a tally to the driver.
+    """The function that Spark's mapInArrow runs: record batches in, sink batches out, BatchStats to the driver.
 
-    With ``placed`` the batches out have PLACED_COLUMNS, else SINK_COLUMNS. ``limits`` are what the topics take.
+    With ``placed`` the output batches have PLACED_COLUMNS, else SINK_COLUMNS. ``limits``: record sizes of the topics.
     """
 
     deployment: Deployment
@@ -71,7 +71,7 @@ class TransformTask:
 
 @contextmanager
 def warm_instance(spec: DeploymentSpec, module: Broadcast[bytes]) -> Iterator[TransformInstance]:
-    """Lend an instance of the module, which the next task of this process finds started; one that fails is closed."""
+    """Yield a started instance of the module, which the next task of this process reuses; one that fails is closed."""
     key = encode(spec)
     instance = _idle.pop(key, None) or _instantiate(spec, module.value)
     try:
@@ -86,7 +86,7 @@ def _instantiate(spec: DeploymentSpec, wasm: bytes) -> TransformInstance:
     while _idle:  # an earlier generation's
         _idle.popitem()[1].close()
     instance = TransformRuntime().compile(wasm).instantiate(spec.context(), spec.limits())
-    # A worker collects garbage after each task, for 30 ms of CPU where it looks at all that was imported.
+    # A worker collects garbage after each task, for 30 ms of CPU if it scans every imported module.
     gc.collect()
     gc.freeze()
     return instance

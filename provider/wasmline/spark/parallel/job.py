@@ -1,4 +1,4 @@
-"""A job in parallel mode: a query whose batches are rounds of leases, watched by what its tasks write to Kafka."""
+"""A job in parallel mode: a query whose batches are rounds of leases, monitored by the statuses of its tasks."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from wasmline.spark.stream_job import HEARTBEAT_INTERVAL_S, StreamJob
 log = logging.getLogger(__name__)
 
 IDLE_POLL_MS = "50"
-"""Milliseconds between two questions for a lease while none is given out; each is a round trip to Python."""
+"""Milliseconds between two polls for a lease while none is planned; each is a round trip to Python."""
 
 
 TASK_START_TIMEOUT_S = 60.0
-"""Seconds that a task may wait for a slot, such as that of an executor that is replaced."""
+"""Seconds that a task may wait for a slot, for example while an executor is replaced."""
 
 
 class ParallelJob(StreamJob[Deployment | None]):
-    """One run of a job in parallel mode. Leases follow each other at once, whatever the trigger's interval is."""
+    """One run of a job in parallel mode. Leases follow each other at once, whatever the trigger interval."""
 
     boundary = "the end of a lease"
 
@@ -58,7 +58,7 @@ class ParallelJob(StreamJob[Deployment | None]):
         return None
 
     def _prepare(self, deployment: Deployment | None) -> None:
-        """Look for members of the group, at what the cluster can do, and at the number of tasks.
+        """Check the members of the group, the capabilities of the cluster, and the number of tasks.
 
         Raises GroupInUse, UnsafeBroker, InvalidJob.
         """
@@ -130,17 +130,17 @@ class ParallelJob(StreamJob[Deployment | None]):
         return task_slots(self._spark.sparkContext)
 
     def _look_for_partitions(self) -> None:
-        """End the round of leases that lacks partitions which the topic has by now."""
+        """End a round of leases that lacks newly added partitions of the topic."""
         topic = self._topics.describe(self._topic)
         self._refuse_made_anew(topic.id)
         claim = self._jobs.last_batch(self._job.job)
         if claim is None or claim.driver != self._name or claim.batch_id < 0 or claim.partitions >= topic.partitions:
             return
-        log.info("%s has got partitions: they are part of the next lease", self._topic)
+        log.info("%s has new partitions; they join the next lease", self._topic)
         self._jobs.write_withdrawal(self._job.job, LeaseWithdrawal(driver=self._name, epoch=claim.batch_id))
 
     def _refuse_starved(self) -> None:
-        """Raise InvalidJob where tasks wait for others to end: their partitions would be read by nobody."""
+        """Raise InvalidJob if there are more tasks than slots: partitions of waiting tasks would not be read."""
         tracker = self._spark.sparkContext.statusTracker()
         stages = [stage for each in tracker.getActiveStageIds() if (stage := tracker.getStageInfo(each))]
         tasks = sum(stage.numTasks - stage.numCompletedTasks for stage in stages)
@@ -149,7 +149,7 @@ class ParallelJob(StreamJob[Deployment | None]):
             self._all_active = time.monotonic()
         elif time.monotonic() - self._all_active > TASK_START_TIMEOUT_S:
             raise InvalidJob(
-                f"{tasks} tasks share {self._topic}, and only {active} of them run: set tasks to {active} or less, or "
+                f"{tasks} tasks share {self._topic}, but only {active} of them run: set tasks to {active} or less, or "
                 "give Spark more cores"
             )
 
@@ -158,11 +158,11 @@ class ParallelJob(StreamJob[Deployment | None]):
             try:
                 self._jobs.stop(self._job.job, self._job.run)  # or one lease would follow another
             except KafkaError as error:
-                log.warning("the leases of job %s are not told of its end: %s", self._job.job, error)
+                log.warning("the leases of job %s could not be told to stop: %s", self._job.job, error)
         super()._bring_to_rest(query)
 
     def _came_to(self, newest: DriverClaim) -> Mapping[int, int]:
-        """Return what the tasks of the last lease have left, as far as they ended it and said so."""
+        """Return the progress of the tasks of the last lease, as far as they ended it and reported it."""
         name = lease_name(self._name, newest.batch_id)
         told = [each for each in self._status.of(self._job.job) if each.lease == name]
         return {each.partition: each.committed for each in told if each.committed is not None}
@@ -175,5 +175,5 @@ class ParallelJob(StreamJob[Deployment | None]):
         refused = refusal(text)
         if refused is not None:
             raise refused from exception
-        message = f"a lease of job {self._job.job} failed, and what was not committed is not done: {cause(text)}"
+        message = f"a lease of job {self._job.job} failed; uncommitted records will be processed again: {cause(text)}"
         raise JobFailed(message, report={}) from exception

@@ -1,8 +1,8 @@
-"""Leases as a streaming source of Spark: a batch is a round of leases, and its rows say how they stand.
+"""Leases as a streaming source of Spark: a batch is a round of leases, and its rows are their statuses.
 
-No data crosses Spark. It places the tasks, tries those again that fail, shows them, and keeps in the checkpoint which
-round was given out last. Settings of Kafka are in no option and no plan: whoever plans takes them from the environment,
-and each task gets them with its lease.
+No data crosses Spark. It places the tasks, retries failed ones, shows them, and keeps the last round in the checkpoint.
+Kafka settings are in no option and no plan: the planner takes them from the environment, and each task gets them with
+its lease.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ TRANSFORM = "transform"
 
 @dataclass(frozen=True, slots=True)
 class LeasePartition(InputPartition):
-    """A task's lease, and how it reaches the cluster."""
+    """A task's lease, and the settings to reach the cluster."""
 
     lease: Lease
     config: KafkaConfig
 
 
 class LeaseReader(DataSourceStreamReader):
-    """Plans rounds of leases in a process of the driver's, and works on one in each task."""
+    """Plans rounds of leases in the driver's planner process, and runs one lease in each task."""
 
     def __init__(self, options: dict[str, str]) -> None:
         self._options = options
@@ -77,7 +77,7 @@ class LeaseReader(DataSourceStreamReader):
 
 
 class LeaseSource(DataSource):
-    """``spark.readStream.format("wasmline-leases")``, options: a PlannerConfig as JSON, a transform's name."""
+    """``spark.readStream.format("wasmline-leases")``. Options: a PlannerConfig as JSON, a transform's name."""
 
     @classmethod
     def name(cls) -> str:
@@ -91,13 +91,13 @@ class LeaseSource(DataSource):
 
 
 _leases = itertools.count(1)
-"""Those of this process, by which it is known whether all that a lease needs has been imported."""
+"""Counts this process's leases: after the first one, all modules that a lease needs are imported."""
 
 
 def _spare_the_collector() -> None:
-    """Leave what the first lease needed out of the garbage collection that Spark makes between any two tasks.
+    """Exclude the objects that the first lease needed from the garbage collection that Spark runs between tasks.
 
-    It looks at all that was ever imported, for 30 ms of CPU and more while other partitions wait for their next lease.
+    It would scan every imported module, for 30 ms of CPU or more while other partitions wait for their next lease.
     """
     if next(_leases) == 2:
         gc.freeze()

@@ -1,7 +1,7 @@
-"""A dead man's switch: a child process that kills its parent when the parent gives no sign of life, or takes too long.
+"""Process watchdog: a child process that kills its parent when heartbeats stop or a deadline passes.
 
-Spark waits for a task whose process is frozen until its executor is lost, and locally for ever, and with it for the end
-of a lease wait all others. A killed task is tried again. As a program this file imports nothing of ours.
+Spark waits for a task with a frozen process until the executor is lost, in local mode forever, and all other leases
+wait for that lease to end. A killed task is retried. Run as a program, this file imports nothing of Wasmline.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 REST = b"rest\n"
-"""What the parent writes when there is nothing to watch."""
+"""The line that the parent writes when there is nothing to watch."""
 
 
 class ProcessWatchdog:
-    """The parent's end of the switch; the child is started once and serves until this process ends."""
+    """The parent's side; the child process is started once and runs until this process ends."""
 
     def __init__(self, silence: float) -> None:
         import subprocess
@@ -32,15 +32,15 @@ class ProcessWatchdog:
         )
         assert self._child.stdin is not None
         self._signs = self._child.stdin.fileno()
-        os.set_blocking(self._signs, False)  # a child that is frozen itself holds nobody up
+        os.set_blocking(self._signs, False)  # a frozen child must not block this process
 
     @property
     def is_alive(self) -> bool:
-        """Whether the child is there."""
+        """Whether the child process is running."""
         return self._child.poll() is None
 
     def beat(self, seconds: float) -> None:
-        """Give a sign of life: the next one comes within ``silence``, and the work is over in so many seconds."""
+        """Send a heartbeat: the next one follows within ``silence``, and the work ends within ``seconds``."""
         self._write(b"%f\n" % max(0.0, seconds))
 
     def rest(self) -> None:
@@ -48,17 +48,17 @@ class ProcessWatchdog:
         self._write(REST)
 
     def _write(self, line: bytes) -> None:
-        with suppress(BrokenPipeError, BlockingIOError):  # without its child this process is as it was before
+        with suppress(BrokenPipeError, BlockingIOError):  # without its child this process is unwatched, as before
             os.write(self._signs, line)
 
 
 _switch: dict[int, ProcessWatchdog] = {}
-"""This process's switch, by its process id: a forked process has none yet."""
+"""This process's watchdog, by process id: a forked process has none yet."""
 
 
 @contextmanager
 def under_watchdog(silence: float) -> Iterator[Callable[[float], None]]:
-    """Watch this process while the context is open; what is returned is to be called more often than ``silence``."""
+    """Watch this process while the context is open; call the yielded function more often than every ``silence`` s."""
     switch = _switch.get(os.getpid())
     if switch is None or not switch.is_alive:
         switch = _switch[os.getpid()] = ProcessWatchdog(silence)
@@ -69,7 +69,7 @@ def under_watchdog(silence: float) -> Iterator[Callable[[float], None]]:
 
 
 def watch_process(parent: int, silence: float) -> None:
-    """Read signs of life from standard input, until there is nobody left to send any or they fail to come."""
+    """Read heartbeats from standard input until it is closed; kill the parent when one is overdue."""
     until: float | None = None
     heard = time.monotonic()
     while True:

@@ -1,4 +1,4 @@
-"""Reports of a parallel run, made by its driver of the partition statuses that the tasks of its leases write."""
+"""Reports of a parallel run: the driver derives them from the partition statuses that lease tasks write."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class LeaseReporter:
-    """Follows the partition statuses of one run, which begin at nought. For one thread."""
+    """Follows the partition statuses of one run, whose counters start at zero. For one thread."""
 
     def __init__(self, job: JobSpec, topic: str, jobs: JobTopic, status: StatusTopic) -> None:
         self._job = job
@@ -29,7 +29,7 @@ class LeaseReporter:
         self._statuses: dict[int, PartitionStatus] = {}
 
     def begin(self, deployment: Deployment | None, progress: Mapping[int, int], ends: Mapping[int, int]) -> None:
-        """Write where each partition stands before the first lease; tasks count from there."""
+        """Write the initial status of each partition before the first lease; tasks count from there."""
         before = {each.partition: each for each in self._log.of(self._job.job) if each.topic == self._topic}
         for partition, offset in progress.items():
             fresh = unread(self._job, deployment, self._topic, partition)
@@ -44,9 +44,9 @@ class LeaseReporter:
         self._write()
 
     def follow(self, *, paused: bool) -> bool:
-        """Read what the tasks wrote, and say whether there is anything to tell.
+        """Read the statuses that the tasks wrote; return whether there is anything to report.
 
-        ``paused`` says that no lease is given out and none is left: the tasks of the next one write ``running`` again.
+        ``paused``: no lease is planned and none is left. The tasks of the next one write ``running`` again.
         """
         told = self._statuses | {each.partition: each for each in self._log.of(self._job.job)}
         moved = told != self._statuses
@@ -57,7 +57,7 @@ class LeaseReporter:
         return moved
 
     def report(self, state: JobState, message: str = "", error: str | None = None) -> JobReport:
-        """Write and return the report as of now; a final state is put on every partition too."""
+        """Write and return the current report; a final state is also written to every partition."""
         if state.final:
             self._put("failed" if state is JobState.FAILED else "stopped")
         totals = plain(self._totals())
@@ -82,7 +82,7 @@ class LeaseReporter:
         )
 
     def _put(self, state: Literal["paused", "stopped", "failed"]) -> None:
-        """Write a state to all partitions, on which nobody works now."""
+        """Write a state to all partitions, none of which is leased now."""
         idle = {"state": state, "rate": 0.0, "in_flight": 0, "updated_ms": now_ms()}
         self._statuses = {each: replace(status, **idle) for each, status in self._statuses.items()}  # type: ignore[arg-type]
         self._write()

@@ -1,7 +1,7 @@
 """Redirects the calls in the code of a function. Source: the core specification, "Instructions".
 
-Only for code that the runtime found valid, without the proposals that ``engine.SETTINGS`` turns off. What it becomes is
-code that the runtime has not seen: ``joined`` has it validated again.
+Only for code that the runtime has validated, without the proposals that ``engine.SETTINGS`` turns off. The rewritten
+code must be validated again; ``link_shim`` does that.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from wasmline.wasm.binary.reader import Reader, number
 
 _NUMBER = rb"[\x80-\xff]*[\x00-\x7f]"
 _PLACE = rb"(?:(?:[\x00-\x3f]|[\x80-\xbf]%b)|(?:[\x40-\x7f]|[\xc0-\xff]%b)%b)%b" % ((_NUMBER,) * 4)
-"""An alignment, which says whether the number of a memory comes next, and an offset."""
+"""An alignment, which determines whether a memory index follows, and an offset."""
 
 _BLOCK_TYPE = rb"(?:\x63[\x6f\x70]|[\x40\x6f\x70\x7b-\x7f]|[\x80-\xff]*[\x00-\x3f])"
-"""A reference type in its long form, none or a value type, or the number of a type: a signed one, at least 0."""
+"""A reference type in its long form, none or a value type, or a type index: signed, at least 0."""
 
 _OTHERS = (
     rb"[\x00\x01\x05\x0b\x0f\x1a\x1b\x45-\xc4\xd1]",
@@ -37,7 +37,7 @@ _OTHERS = (
     rb"\xfd[\x54-\x5b]%b." % _PLACE,
     rb"\xfd(?:[\x0e-\x14\x23-\x53\x5e-\x7f]|[\x80-\xff]\x01|[\x80-\x93]\x02)",
 )
-"""Every instruction but calls of functions by their numbers and those that hold a list."""
+"""Every instruction except calls of functions by index and instructions with a list."""
 
 _RUN = re.compile(b"(?:%b)*+" % b"|".join(_OTHERS), re.DOTALL)
 _CALLS = (0x10, 0x12)
@@ -46,9 +46,9 @@ _NULLABLE, _HEAP_TYPES = 0x63, (0x6F, 0x70)
 
 
 def rewrite_calls(body: bytes, instead: Mapping[int, int]) -> bytes:
-    """Return a function's body that calls other functions, of the same types, where it calls a key of ``instead``.
+    """Return a function's body with calls of the keys of ``instead`` redirected to functions of the same types.
 
-    A body with an instruction that is unknown here is returned as it is.
+    A body with an unknown instruction is returned unchanged.
     """
     reader = Reader(body)
     read_locals(reader)
@@ -79,7 +79,7 @@ def rewrite_calls(body: bytes, instead: Mapping[int, int]) -> bytes:
 
 
 def read_locals(reader: Reader) -> int:
-    """Read the locals at the beginning of a function's body; return how many there are."""
+    """Read the locals at the beginning of a function's body; return their number."""
     count = 0
     for _ in range(reader.number()):
         count += reader.number()

@@ -1,9 +1,9 @@
 """Reads the declarations of a module: types, imports, exports, tables, memories and globals.
 
-The runtime's bindings report imports and exports too, but only of compiled modules, and asked for a function of vectors
-they abort the process. Read are the encodings of the core specification 2.0, and its 64-bit and shared memories.
-Encodings of later proposals are InvalidModule, those that the runtime takes, too: the long form of a reference type, a
-final subtype and compact imports. Compilers do not emit them, and Redpanda's parser does not know them.
+The runtime's bindings report imports and exports too, but only of compiled modules, and they abort the process for a
+function of vectors. Supports the encodings of the core specification 2.0, and its 64-bit and shared memories.
+Encodings of later proposals are InvalidModule, even those that the runtime accepts: the long form of a reference type,
+a final subtype and compact imports. Compilers do not emit them, and Redpanda's parser does not know them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from wasmline.wasm.binary.reader import EXPORT, FUNCTION, GLOBAL, IMPORT, MEMORY
 T = TypeVar("T")
 
 MAX_TYPE_BYTES = 2**20
-"""Of the section of types: many times what the largest modules have."""
+"""Maximum size of the type section: many times that of the largest modules."""
 MAX_CONSTANT_INSTRUCTIONS = 1_000
 
 _VALUES = {0x7F: "i32", 0x7E: "i64", 0x7D: "f32", 0x7C: "f64", 0x7B: "v128", 0x70: "funcref", 0x6F: "externref"}
@@ -36,13 +36,13 @@ _CONSTANT = (0x23, 0x41, 0x42, 0x43, 0x44, 0xD0)
 
 @dataclass(frozen=True, slots=True)
 class FunctionType:
-    """Parameters and results, by their names."""
+    """Parameters and results, by the names of their types."""
 
     parameters: tuple[str, ...]
     results: tuple[str, ...]
 
     def holds(self, value: str) -> bool:
-        """Return true if the function takes or returns such a value."""
+        """Return True if the function takes or returns a value of this type."""
         return value in self.parameters or value in self.results
 
     def __str__(self) -> str:
@@ -78,7 +78,7 @@ class MemoryType:
 
 @dataclass(frozen=True, slots=True)
 class GlobalType:
-    """``constant`` is false for one whose initial value is computed by more than one instruction, or a function."""
+    """``constant`` is false if the initial value is computed by more than one instruction, or by a function."""
 
     holds: str
     mutable: bool
@@ -93,7 +93,7 @@ Kind = FunctionType | TableType | MemoryType | GlobalType
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """Something that a host must provide."""
+    """An item that a host must provide."""
 
     module: str
     name: str
@@ -105,7 +105,7 @@ class Import:
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """Something that the module offers."""
+    """An item that the module offers."""
 
     name: str
     type: Kind
@@ -116,7 +116,7 @@ class Export:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declarations:
-    """Everything, in the module's order. Tables, memories and globals include imported ones; ``functions`` do not."""
+    """All declarations, in the module's order. Tables, memories and globals include imported ones; functions do not."""
 
     types: tuple[FunctionType, ...]
     imports: tuple[Import, ...]
@@ -129,10 +129,10 @@ class Declarations:
 
 
 def declarations(wasm: bytes) -> Declarations:
-    """Return what a valid module declares. Raises InvalidModule for an encoding that is not read."""
+    """Return the declarations of a valid module. Raises InvalidModule for an unsupported encoding."""
     content = sections(wasm)
     if (size := len(content.get(TYPE, b""))) > MAX_TYPE_BYTES:
-        raise InvalidModule(f"the module's types take {size:,} bytes; {MAX_TYPE_BYTES:,} are the most")
+        raise InvalidModule(f"the module's types take {size:,} bytes; at most {MAX_TYPE_BYTES:,} are allowed")
 
     def each(section: int, item: Callable[[Reader], T]) -> Iterator[T]:
         reader = Reader(content.get(section, b"\0"))
@@ -189,7 +189,7 @@ def _item(items: tuple[T, ...], index: int) -> T:
 
 
 def _joined(kind: type[T], imports: tuple[Import, ...], own: Iterator[T]) -> tuple[T, ...]:
-    """Return an index space: what is imported comes before the module's own."""
+    """Return an index space: imported items come before the module's own."""
     return (*(item.type for item in imports if isinstance(item.type, kind)), *own)
 
 
@@ -221,7 +221,7 @@ def _exported(reader: Reader, spaces: tuple[tuple[Kind, ...], ...]) -> Kind:
 def _table(reader: Reader) -> TableType:
     holds = value_type(reader.byte())
     if holds not in _REFERENCES:
-        raise InvalidModule(f"a table holds {holds}, which is no reference")
+        raise InvalidModule(f"a table holds {holds}, which is not a reference")
     _, least, most = _limits(reader, _HAS_MOST | _WIDE)
     return TableType(holds, least, most)
 

@@ -1,4 +1,4 @@
-"""The names of a module's functions, made short: the runtime copies them whole for each frame of a trap."""
+"""Shortens the names of a module's functions: the runtime copies them completely for each frame of a trap."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from wasmline.wasm.binary.reader import NAMES, Reader, number, vector
 
 MAX_NAME_BYTES = 1_024
 MAX_SECTIONS_BYTES = 8 * 2**20
-"""Of all name sections together. Large modules of Go have a quarter of it."""
+"""Maximum size of all name sections together. Large modules of Go have a quarter of it."""
 
 _MODULE, _FUNCTIONS = 0, 1
 
 
 def truncate_names(sections: Sequence[bytes]) -> list[bytes]:
-    """Return the contents of name sections with the names of the module and its functions, cut where they are long.
+    """Return the contents of name sections with the names of the module and its functions, truncated if long.
 
-    Names are no part of what a module does: what is malformed or too large is left out.
+    Names do not affect what a module does: malformed or too large ones are omitted.
     """
     if sum(map(len, sections)) > MAX_SECTIONS_BYTES:
         return []

@@ -1,6 +1,6 @@
-"""The outer form of a WebAssembly binary: numbers, names and sections. Source: the core specification, "Binary Format".
+"""Reads the structure of a WebAssembly binary: numbers, names and sections (core specification, "Binary Format").
 
-Strict: bytes that are cut short, a number that is too long and a section of an unknown kind are InvalidModule.
+Strict: truncated bytes, a number that is too long and a section of an unknown kind are InvalidModule.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from collections.abc import Iterator
 from wasmline.errors import InvalidModule
 
 CUSTOM, TYPE, IMPORT, FUNCTION, TABLE, MEMORY, GLOBAL, EXPORT, START, ELEMENT, CODE, DATA, DATA_COUNT = range(13)
-"""The numbers of the sections."""
+"""Section ids."""
 
 PREAMBLE_BYTES = 8
 MAX_SECTIONS = 10_000
-"""Of a module. Compilers emit some dozens."""
+"""Maximum number of sections of a module. Compilers emit some dozens."""
 
 NAMES = b"name"
 
 
 class Reader:
-    """Bytes that are read one after another."""
+    """Reads bytes sequentially."""
 
     def __init__(self, data: bytes, at: int = 0) -> None:
         self._data = data
@@ -28,7 +28,7 @@ class Reader:
 
     @property
     def more(self) -> bool:
-        """True while there is something left."""
+        """True while bytes are left."""
         return self._at < len(self._data)
 
     def byte(self) -> int:
@@ -40,22 +40,22 @@ class Reader:
 
     @property
     def at(self) -> int:
-        """How much was read."""
+        """Number of bytes read."""
         return self._at
 
     def rest(self) -> bytes:
-        """Return all that is left."""
+        """Return the remaining bytes."""
         return self.take(len(self._data) - self._at)
 
     def take(self, size: int) -> bytes:
-        """Return the next bytes."""
+        """Return the next ``size`` bytes."""
         self._at += size
         if self._at > len(self._data):
             raise _cut_short(self._at - size)
         return self._data[self._at - size : self._at]
 
     def number(self, longest: int = 5) -> int:
-        """Return the next LEB128 number, read as an unsigned one, of at most ``longest`` bytes."""
+        """Return the next LEB128 number, decoded as unsigned, of at most ``longest`` bytes."""
         value = shift = 0
         while True:
             byte = self.byte()
@@ -67,7 +67,7 @@ class Reader:
                 raise InvalidModule(f"a number at byte {self._at} of its section has more than {longest} bytes")
 
     def vector(self) -> bytes:
-        """Return the next bytes, before which their number stands."""
+        """Return the next length-prefixed bytes."""
         return self.take(self.number())
 
     def name(self) -> str:
@@ -80,7 +80,7 @@ class Reader:
 
 
 def _cut_short(at: int) -> InvalidModule:
-    return InvalidModule(f"the module is cut short: there is nothing at byte {at} of a section")
+    return InvalidModule(f"the module is truncated: there is nothing at byte {at} of a section")
 
 
 def number(value: int) -> bytes:
@@ -93,12 +93,12 @@ def number(value: int) -> bytes:
 
 
 def vector(data: bytes) -> bytes:
-    """Return bytes behind their number."""
+    """Return length-prefixed bytes."""
     return number(len(data)) + data
 
 
 def sections(wasm: bytes) -> dict[int, bytes]:
-    """Return the content of every section but the custom ones, by its number."""
+    """Return the content of every section except custom ones, by section id."""
     found: dict[int, bytes] = {}
     for kind, content in _each_section(wasm):
         if kind in found or kind > DATA_COUNT:
@@ -109,7 +109,7 @@ def sections(wasm: bytes) -> dict[int, bytes]:
 
 
 def name_sections(wasm: bytes) -> list[bytes]:
-    """Return the custom sections that say what things are called."""
+    """Return the custom sections that hold names."""
     return [content for kind, content in _each_section(wasm) if kind == CUSTOM and Reader(content).vector() == NAMES]
 
 

@@ -1,1 +1,1 @@
-"""Arrow columns in the shim's memory, and the cells through which the host and the shim talk."""
+"""Arrow columns in the shim's memory, and the control block shared by host and shim."""

@@ -1,9 +1,10 @@
-"""The control block: the named cells at the start of the shim's memory through which host and shim talk.
+"""The control block: named cells at the start of the shim's memory, shared by host and shim.
 
-One table serves both sides: the generated WebAssembly reads a cell at ``OFFSETS[name]``, and the host packs and
-unpacks whole blocks. The host writes SETUP once, INPUT and OUTPUT before a batch; the shim counts in WRITTEN what the
-output columns hold, and keeps STATE for itself and for the host's reading. After the control block come the strings of
-args and environment, the logs, then per batch the input columns and, last because they may grow, the output columns.
+One table defines both sides: the generated WebAssembly reads a cell at ``OFFSETS[name]``, and the host packs and
+unpacks whole blocks. The host writes SETUP once, INPUT and OUTPUT before a batch; the shim counts in WRITTEN the
+contents of the output columns, and keeps STATE for itself and for the host to read. After the control block come the
+strings of args and environment, the logs, then per batch the input columns and, last because they may grow, the output
+columns.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Block:
 
 
 def binary(prefix: str, *extra: str) -> tuple[str, ...]:
-    """Return the cells of an input column of byte strings: Arrow's three buffers, and the bit where validity begins."""
+    """Return the cells of an input column of byte strings: Arrow's three buffers, and the first validity bit."""
     return tuple(f"{prefix}_{part}" for part in ("offsets", "data", "validity", "bit", *extra))
 
 
@@ -91,7 +92,7 @@ STATE = Block(
         "refused",  # 1 + index of a record that did not fit the guest's buffer, 0 for none
         "row",  # the caller's row that outputs and log lines belong to
         "active",  # 1 from the first batch on
-        "progress",  # changes with every record and batch: what the watchdog looks at
+        "progress",  # changes with every record and batch; polled by the watchdog
         "max_record",
         "output_bytes",  # written for the current record
         "ending",  # why the shim stopped the guest: one of the ENDING values
@@ -106,23 +107,23 @@ STATE = Block(
 BLOCKS = (CLOCKS, SETUP, INPUT, OUTPUT, WRITTEN, STATE)
 OFFSETS: dict[str, int] = {name: offset for block in BLOCKS for name, offset in block.offsets.items()}
 STATIC = (STATE.end + ALIGN_BYTES - 1) // ALIGN_BYTES * ALIGN_BYTES
-"""Where the strings begin."""
+"""Position of the strings."""
 
 ENDING_EXIT = 1
 ENDING_OUTPUT = 2
 ENDING_HOST = 3
 
 LOG_HEADER = struct.Struct("<III")
-"""What stands before the text of each log line: row, file descriptor, bytes."""
+"""Header of each log line: row, file descriptor, bytes."""
 
 STDERR_HEAD_BYTES = 512
 STDERR_TAIL_BYTES = 512
-"""How much of a record's stderr is kept for the reason of its failure: a stack dump begins with what happened."""
+"""Bytes of a record's stderr kept for the reason of its failure: a stack dump begins with the cause."""
 
 NO_ROW = 0xFFFFFFFF
-"""The row of what a guest logs before its first batch."""
+"""The row of log lines before the first batch."""
 
 
 def align(position: int) -> int:
-    """Return the next position where a column may begin."""
+    """Return the next aligned position for a column."""
     return (position + ALIGN_BYTES - 1) & -ALIGN_BYTES

@@ -1,4 +1,4 @@
-"""The way in: the columns of a record batch, copied into the shim's memory with one memmove per Arrow buffer."""
+"""Input columns: copies the columns of a record batch into the shim's memory, one memmove per Arrow buffer."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from wasmline.wasm.columns.control_block import INPUT, align
 from wasmline.wasm.columns.shim_memory import ShimMemory
 
 MAX_LOADED_BYTES = 64 * 2**20
-"""The most that is loaded at once of several records."""
+"""Maximum bytes of several records loaded at once."""
 
 _NULLABLE_HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 
 
 def conform(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the batch with the columns of RECORD_SCHEMA in its physical layout, casting what can be cast.
+    """Return the batch with the columns of RECORD_SCHEMA in its physical layout, after casts where possible.
 
     Raises InvalidBatch for a missing column, a type that cannot be cast, or a null timestamp, partition, offset or
     header key.
@@ -38,7 +38,7 @@ def conform(batch: pa.RecordBatch) -> pa.RecordBatch:
 def _cast(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
     index = batch.schema.get_field_index(field.name)
     if index < 0:
-        raise InvalidBatch(f"the batch has no single column {field.name}; it has {', '.join(batch.schema.names)}")
+        raise InvalidBatch(f"the batch needs exactly one column {field.name}; it has {', '.join(batch.schema.names)}")
     column = batch.column(index)
     kind = _NULLABLE_HEADERS if field.type == HEADERS else field.type
     if column.type == kind or column.type == field.type:
@@ -51,7 +51,7 @@ def _cast(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
 
 @dataclass(slots=True, kw_only=True)
 class BatchExtent:
-    """How much of what a batch brought in: the first guess at how much will come out."""
+    """Sizes of a loaded batch: the first estimate of the sizes of its outputs."""
 
     end: int
     rows: int
@@ -63,7 +63,7 @@ class BatchExtent:
 
 
 class InputColumns:
-    """Copies one batch after another to the same place of a shim's memory."""
+    """Copies consecutive batches to the same position of a shim's memory."""
 
     def __init__(self, memory: ShimMemory, start: int) -> None:
         self._memory = memory
@@ -73,10 +73,10 @@ class InputColumns:
         self._cells = dict.fromkeys(INPUT.names, 0)
 
     def load(self, batch: pa.RecordBatch, row_base: int) -> BatchExtent:
-        """Put a conforming, non-empty batch in; its row 0 is the caller's row ``row_base``.
+        """Load a conforming, non-empty batch; its row 0 is the caller's row ``row_base``.
 
-        Offsets stay as they are: the data's address is shifted instead, modulo 2**32, so that a slice needs no
-        rewriting. Raises RecordTooLarge, for several records too; then nothing has changed.
+        Offsets are not changed: the data's address is shifted instead, modulo 2**32, so that a slice is not
+        rewritten. Raises RecordTooLarge, also for several records; then nothing has changed.
         """
         key, value, headers, timestamps, _, offsets = batch.columns
         self._position = self._start
@@ -95,7 +95,7 @@ class InputColumns:
         loaded.end = align(self._position + 4 * batch.num_rows)
         if batch.num_rows > 1 and loaded.end - self._start > MAX_LOADED_BYTES:
             size = loaded.end - self._start
-            raise RecordTooLarge(f"{batch.num_rows} records take {size} bytes; {MAX_LOADED_BYTES} are the most at once")
+            raise RecordTooLarge(f"{batch.num_rows} records take {size} bytes; at most {MAX_LOADED_BYTES} at once")
         self._memory.reserve(loaded.end)
         address = self._memory.address
         for position, source, size in self._moves:

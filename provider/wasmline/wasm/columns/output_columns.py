@@ -1,8 +1,8 @@
-"""The way out: columns in the shim's memory that the guest's writes fill, collected as Arrow record batches.
+"""Output columns: columns in the shim's memory that the guest's writes fill, collected as Arrow record batches.
 
-What is read back is checked before Arrow sees it: places and capacities are those that were laid out, counts lie within
-them, offsets rise from 0 to the number of bytes, rows rise within the batch, outputs exist. A guest cannot write
-there. Should one ever do, its instance ends with SandboxViolation, not the process.
+All contents are checked before Arrow uses them: positions and capacities are unchanged, counts lie within them, offsets
+increase from 0 to the number of bytes, rows increase within the batch, outputs exist. A guest cannot write there. If
+one ever does, its instance ends with SandboxViolation, not the process.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ SLACK_ROWS = 256
 SLACK_BYTES = 64 * 1024
 MAX_SCALE = 16
 MAX_COLUMN_BYTES = 64 * 2**20
-"""The most that a column of byte strings is made for, unless a payload takes more."""
+"""Maximum capacity of a column of byte strings, unless a payload is larger."""
 
 
 class OutputColumns:
-    """Lays the output columns out behind a batch's input columns, and empties them.
+    """Lays out the output columns after a batch's input columns, and empties them.
 
-    Outputs are expected to be about the size of the inputs; a guest that writes more makes the shim ask for a flush,
-    and the columns of later batches are made larger.
+    Outputs are expected to have about the size of the inputs; if a guest writes more, the shim requests a flush, and
+    the columns of later batches are larger.
     """
 
     def __init__(self, memory: ShimMemory, outputs: int) -> None:
-        """``outputs`` is the number of output topics."""
+        """``outputs``: the number of output topics."""
         self._memory = memory
         self._outputs = outputs
         self._loaded = BatchExtent(end=0, rows=0)
@@ -47,18 +47,18 @@ class OutputColumns:
         self._scale = 1
 
     def open(self, loaded: BatchExtent) -> None:
-        """Offer empty columns for the outputs of the batch that was loaded. Raises RecordTooLarge."""
+        """Prepare empty columns for the outputs of the loaded batch. Raises RecordTooLarge."""
         self._loaded = loaded
         self._lay_out(0)
 
     def empty(self) -> pa.RecordBatch | None:
-        """Return what the columns hold, as ``collect`` does; then they hold nothing."""
+        """Return the contents of the columns, as ``collect`` does, and clear them."""
         collected = self.collect()
         self._memory.write(WRITTEN.start, _NOTHING)
         return collected
 
     def widen(self, need: int) -> None:
-        """Offer larger columns in place of empty ones, with room for a payload of ``need`` bytes.
+        """Replace empty columns by larger ones, with capacity for a payload of ``need`` bytes.
 
         Raises RecordTooLarge.
         """
@@ -92,7 +92,7 @@ class OutputColumns:
         self._memory.write(WRITTEN.start, _NOTHING)
 
     def collect(self) -> pa.RecordBatch | None:
-        """Return a copy of what the columns hold, in OUTPUT_SCHEMA, or None. Header keys may not be UTF-8."""
+        """Return a copy of the columns in OUTPUT_SCHEMA, or None if empty. Header keys may not be UTF-8."""
         written = self._written()
         rows = written["rows"]
         if not rows:
@@ -110,7 +110,7 @@ class OutputColumns:
         if self._memory.read(OUTPUT.start, OUTPUT.size) != self._laid_out:
             raise violation("a column is not where it was laid out")
         written = WRITTEN.unpack(self._memory.read(WRITTEN.start, WRITTEN.size))
-        if any(map(operator.gt, written.values(), self._capacities)):  # the nulls, behind them, are Arrow's to check
+        if any(map(operator.gt, written.values(), self._capacities)):  # Arrow checks the nulls, which follow them
             raise violation("a count is more than its capacity")
         return written
 
@@ -127,7 +127,7 @@ class OutputColumns:
             return pa.Array.from_buffers(pa.int32(), length, [None, _zeros(length)], 0)
         buffer = self._copy("topic_index", 4 * length)
         if np.frombuffer(buffer, np.uint32).max() >= self._outputs:
-            raise violation(f"an output is for none of the {self._outputs} output topics")
+            raise violation(f"an output is not for any of the {self._outputs} output topics")
         return pa.Array.from_buffers(pa.int32(), length, [None, buffer], 0)
 
     def _binary(self, column: str, length: int, written: dict[str, int]) -> pa.Array:
@@ -148,7 +148,7 @@ class OutputColumns:
         return pa.Array.from_buffers(HEADERS, rows, buffers, 0, children=[headers])
 
     def _offsets(self, column: str, length: int, end: int) -> pa.Buffer:
-        """Return the offsets of a column, whose first and last are right; the others ``_checked`` looks at."""
+        """Return the offsets of a column after a check of the first and last; ``_checked`` checks the others."""
         if end == 0:
             return _zeros(length + 1)
         buffer = self._copy(f"{column}_offsets", 4 * (length + 1))
@@ -167,7 +167,7 @@ class OutputColumns:
 
 
 def _checked(column: str, *layout: Any, children: Sequence[pa.Array] | None = None) -> pa.Array:
-    """Return what ``pa.Array.from_buffers`` makes, once its offsets are seen to rise and its nulls are counted."""
+    """Return the result of ``pa.Array.from_buffers``, after a check that offsets increase and a count of nulls."""
     try:
         array = pa.Array.from_buffers(*layout, children=children)
         array.validate(full=True)
@@ -183,7 +183,7 @@ def _ends(buffer: pa.Buffer) -> tuple[int, int]:
 
 
 def _zeros(length: int) -> pa.Buffer:
-    """Return 32-bit numbers that need not be read, as they can be nothing else."""
+    """Return 32-bit zeros in place of numbers that are known to be zero."""
     return pa.py_buffer(bytes(4 * length))
 
 
@@ -195,7 +195,7 @@ _NO_HEADERS = pa.nulls(0, HEADERS.value_type)
 
 
 def rows_with_unfit_keys(batch: pa.RecordBatch) -> set[int]:
-    """Return the rows that wrote a header whose key is null or not UTF-8: Arrow and Kafka both need text there."""
+    """Return the rows that wrote a header key that is null or not UTF-8: Arrow and Kafka both require text."""
     headers = batch.column("headers")
     keys = headers.values.field(0)
     if _is_text(keys):

@@ -1,4 +1,4 @@
-"""The shim's memory as the host sees it: raw bytes at an address, the control block, and room that grows."""
+"""Host access to the shim's memory: raw bytes at an address, the control block, and growth."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from wasmline.wasm.columns.control_block import OFFSETS
 from wasmline.wasm.limits import ADDRESS_SPACE, PAGE
 
 MAX_TABLES = 7
-"""Of a guest."""
+"""Maximum number of tables of a guest."""
 MAX_TABLE_ELEMENTS = 1 << 20
 
 
 def limit_store(store: wasmtime.Store, *, memory_bytes: int) -> None:
-    """Limit what lives in a store: a guest and the host's. Each call names every limit; others would be lifted."""
+    """Limit the guest's and the host's resources in a store. Each call sets every limit; others would be lifted."""
     store.set_limits(
         memory_size=memory_bytes,
         table_elements=MAX_TABLE_ELEMENTS,
@@ -27,17 +27,17 @@ def limit_store(store: wasmtime.Store, *, memory_bytes: int) -> None:
 
 
 def violation(what: str) -> SandboxViolation:
-    """Return the error for a store that holds what no guest can write there."""
+    """Return the error for a store with contents that no guest can write."""
     return SandboxViolation(
-        f"a guest's store holds what no guest can write: {what}. No output of its batch is used and its instance is "
+        f"a guest's store has content no guest can write: {what}. No output of its batch is used and its instance is "
         "closed; report the module, this is a defect of the host"
     )
 
 
 class ShimMemory:
-    """The host's side of the shim's memory, whose address never changes: the engine reserves all it may grow to.
+    """The host's side of the shim's memory, whose address never changes: the engine reserves its maximum size.
 
-    Not for use after the store was closed.
+    Must not be used after the store is closed.
     """
 
     def __init__(self, store: wasmtime.Store, memory: wasmtime.Memory, *, limit: int, guest_limit: int) -> None:
@@ -55,7 +55,7 @@ class ShimMemory:
         return self._cells[name].value
 
     def count(self, name: str, most: int) -> int:
-        """Return a 32-bit cell of the control block, or raise SandboxViolation where it is more than it can be."""
+        """Return a 32-bit cell of the control block, or raise SandboxViolation if it exceeds ``most``."""
         if (value := self.get(name)) > most:
             raise violation(f"{name} is {value}, more than {most}")
         return value
@@ -67,20 +67,19 @@ class ShimMemory:
 
     @property
     def progress(self) -> int:
-        """The counter that moves with every record; any thread may read it."""
+        """The counter that changes with every record; any thread may read it."""
         return self._progress.value
 
     def reserve(self, end: int) -> None:
-        """Make every byte before ``end`` addressable. Raises RecordTooLarge, or MemoryError where the system has none.
+        """Make every byte before ``end`` addressable. Raises RecordTooLarge, or MemoryError if the system has none.
 
-        The store's memory limit is meant for the guest, which stands still while this runs: it is lifted for the
-        moment.
+        The store's memory limit is for the guest, which is idle meanwhile: it is lifted during the call.
         """
         if end <= self._size:
             return
         pages = (end - self._size + PAGE - 1) // PAGE
         if self._size + pages * PAGE > self._limit:
-            raise RecordTooLarge(f"a record and its outputs take {end} bytes of the host; {self._limit} are the most")
+            raise RecordTooLarge(f"a record and its outputs take {end} bytes of the host; at most {self._limit} fit")
         limit_store(self._store, memory_bytes=ADDRESS_SPACE)
         try:
             self._memory.grow(self._store, pages)
@@ -91,7 +90,7 @@ class ShimMemory:
         self._size += pages * PAGE
 
     def write(self, position: int, data: bytes) -> None:
-        """Copy bytes in; the caller has reserved the room."""
+        """Copy bytes in; the caller has reserved the space."""
         ctypes.memmove(self.address + position, data, len(data))
 
     def read(self, position: int, size: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Lays out the static part of the shim's memory: args, topics, schemas, and room for logs."""
+"""Lays out the static part of the shim's memory: args, topics, schemas, and space for logs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class StaticRegions:
 
 
 def write_environment(memory: ShimMemory, context: TransformContext, limits: ResourceLimits) -> StaticRegions:
-    """Lay out everything that outlives a batch; the batches may begin at its end."""
+    """Lay out everything that outlives a batch; batches may begin at its end."""
     strings = _strings([context.name], [f"{key}={value}" for key, value in context.environment().items()])
     topics_at = align(STATIC + len(strings))
     topics = _topics(topics_at, context.output_topics)
@@ -58,7 +58,7 @@ def write_environment(memory: ShimMemory, context: TransformContext, limits: Res
 
 
 def _strings(*lists: list[str]) -> bytes:
-    """Return count and size of each list, then the texts, each ended by a zero byte as WASI wants them."""
+    """Return count and size of each list, then the texts, each terminated by a zero byte as WASI requires."""
     texts = [b"".join(text.encode() + b"\0" for text in texts) for texts in lists]
     head = b"".join(struct.pack("<II", len(items), len(text)) for items, text in zip(lists, texts, strict=True))
     return head + b"".join(texts)
@@ -85,7 +85,7 @@ def read_logs(memory: ShimMemory, static: StaticRegions, end_row: int) -> list[L
     while position < len(data):
         start = position + LOG_HEADER.size
         if start > len(data):
-            raise violation("a log line is cut short")
+            raise violation("a log line is truncated")
         row, descriptor, size = LOG_HEADER.unpack_from(data, position)
         position = start + size
         if position > len(data) or (row >= end_row and row != NO_ROW):
@@ -98,7 +98,7 @@ def read_logs(memory: ShimMemory, static: StaticRegions, end_row: int) -> list[L
 
 
 def read_stderr(memory: ShimMemory, static: StaticRegions) -> str:
-    """Return what the shim kept of the last record's stderr: all of it, or its head and its tail."""
+    """Return the last record's stderr: all of it, or its head and its tail."""
     data = memory.read(static.stderr, memory.count("stderr_bytes", STDERR_HEAD_BYTES + STDERR_TAIL_BYTES))
     if not memory.get("stderr_torn"):
         return data.decode(errors="replace").strip()

@@ -1,1 +1,1 @@
-"""From a guest's bytes to compiled code: validation, linking, compilation and its cache."""
+"""Validates, links and compiles guests, and caches the compiled code."""

@@ -1,4 +1,4 @@
-"""Names what compiled code depends on besides the module: this package and the runtime that is loaded.
+"""Cache key of compiled code besides the module: this package and the loaded runtime.
 
 The runtime's own check on loading covers the target, its settings and the processor's features; of its version, only
 the major one.
@@ -18,13 +18,13 @@ from wasmtime import _ffi
 from wasmline.sequence_digest import sequence_digest
 
 _HEADER_BYTES = 4096
-"""Of a shared library: the sizes of its segments, and where the linker wrote one, the digest of its content."""
+"""Bytes of a shared library's header: the sizes of its segments, and its build id if the linker wrote one."""
 
 
 def compilation_key(package: Traversable, library: Path) -> str | None:
-    """Return 32 hexadecimal digits that differ where a file of the package or the runtime does.
+    """Return 32 hexadecimal digits that change with every file of the package or of the runtime.
 
-    None where that cannot be known, as in a frozen application.
+    None if the files cannot be read, as in a frozen application.
     """
     try:
         sources = dict(_sources(package))
@@ -48,4 +48,4 @@ def _sources(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, Trave
 
 
 CACHE_KEY = compilation_key(files("wasmline.wasm"), Path(_ffi.filename))
-"""Of the code that this process has loaded: later, the files may be those of another version."""
+"""Key of the code that this process has loaded: later, the files may be of another version."""

@@ -1,7 +1,7 @@
 """Compiled modules on disk: a module is compiled once per machine.
 
-An entry is native code for this machine, and loading it runs it: it is taken only from a folder and a file that no
-other user may change, and only where its name, that of the module and of all that shapes the code, is the right one.
+An entry is native code for this machine, and loading it runs it: it is read only from a folder and a file that no
+other user may change, and only if its name matches the module and everything else that determines the code.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def default_folder() -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class LoadedModule:
-    """A module in an engine of its own, and its code, which makes another."""
+    """A module in an engine of its own, and its compiled code, from which another can be loaded."""
 
     engine: wasmtime.Engine
     module: wasmtime.Module
@@ -40,13 +40,13 @@ class LoadedModule:
 
     @classmethod
     def of(cls, code: bytes) -> LoadedModule:
-        """Load code that this machine compiled; raises WasmtimeError for another's."""
+        """Load code compiled on this machine; raises WasmtimeError for code of another."""
         engine = new_engine()
         return cls(engine, wasmtime.Module.deserialize(engine, code), code)
 
 
 class CodeCache:
-    """Returns compiled code, from disk where it can; a folder that cannot be used costs time, never a failure."""
+    """Returns compiled code, from disk if possible; an unusable folder costs time, but never fails."""
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = CacheFolder(folder if CACHE_KEY else None)
@@ -54,8 +54,8 @@ class CodeCache:
     def load(self, wasm: bytes, compiler: Compiler | None = None) -> LoadedModule:
         """Return a module, or raise InvalidModule if it cannot be compiled.
 
-        ``compiler`` None is for guests, which get the shim and raise what ``compile_transform`` raises;
-        ``wasmtime.Module`` takes our own modules, as text too.
+        ``compiler=None``: a guest, linked with the shim; raises the errors of ``compile_transform``.
+        ``wasmtime.Module``: one of the host's own modules, as bytes or text.
         """
         kind = "guest" if compiler is None else "host"
         name = f"{digest_of(wasm).removeprefix('sha256:')}-{kind}-{CACHE_KEY}.cwasm"

@@ -1,7 +1,7 @@
-"""Compiles a transform, in a subprocess where that may take long.
+"""Compiles a transform, in a subprocess if that may take long.
 
-The work on a function grows with the product of its locals and its code, or of its code and its operand stack, and with
-blocks of many results faster still; each function and each reference to one costs far more than its bytes. So a module
+The cost of a function grows with the product of its locals and its code, or of its code and its operand stack, and
+faster with blocks of many results; each function and each reference to one costs far more than its bytes. So a module
 of some kilobytes can take minutes and gigabytes, and the runtime cannot be interrupted while it compiles.
 """
 
@@ -20,13 +20,13 @@ from wasmline.wasm.compilation.validation import may_take_long, validate
 from wasmline.wasm.engine import new_engine
 
 EXPENSIVE_FUNCTION_COST = 1_000_000
-"""Locals times bytes of code. The functions that Go, Rust and C++ make have less than half of it."""
+"""Maximum of locals times bytes of code. Functions compiled from Go, Rust and C++ have less than half of it."""
 
 EXPENSIVE_MODULE_COST = 100_000_000
-"""The sum over all functions, each with its operand stack: some seconds. Modules with large functions have as much."""
+"""Maximum of the sum over all functions, with operand stacks: some seconds. Modules of large functions reach it."""
 
 BYTES_PER_OPERAND = 8
-"""So much code costs as much as one more local: operands that are alive at once, loops around loops, indirect calls."""
+"""Bytes of code that cost as much as one more local: live operands, nested loops, indirect calls."""
 
 SMALL_SECTION_BYTES = {
     TYPE: 2**16,
@@ -38,7 +38,7 @@ SMALL_SECTION_BYTES = {
     ELEMENT: 2**14,
     CODE: 2**19,
 }
-"""Sections of these sizes are compiled in about two seconds at most, whatever they hold. C++ has smaller ones."""
+"""Sections of these sizes are compiled in about two seconds at most, with any content. C++ has smaller ones."""
 
 COMPILE_CPU_S = 120
 
@@ -46,7 +46,7 @@ COMPILE_CPU_S = 120
 def compile_transform(wasm: bytes) -> bytes:
     """Return the code of a transform with the shim in it, ready for ``Module.deserialize``.
 
-    Raises InvalidModule, also for one that takes longer than ``COMPILE_CPU_S``, and what ``abi_version`` raises.
+    Raises InvalidModule, also for one that takes longer than ``COMPILE_CPU_S``, and the errors of ``abi_version``.
     """
     validate(wasm)
     declared = declarations(wasm)
@@ -66,7 +66,7 @@ def compile_valid(wasm: bytes) -> bytes:
 
 
 def is_expensive(wasm: bytes, declared: Declarations) -> bool:
-    """Return true if the compilation of a valid module, which declares this, may take more than some seconds."""
+    """Return True if the compilation of a valid module with these declarations may take more than some seconds."""
     content = sections(wasm)
     return (
         may_take_long(wasm)

@@ -1,7 +1,7 @@
 """Runs a function on the bytes of a module in a subprocess with limits of CPU time, memory and wall-clock time.
 
-The subprocess imports this package and what it needs from where this process has them, and nothing from the current
-folder or the environment.
+The subprocess imports this package and its dependencies from the same folders as this process, and nothing from the
+current folder or the environment.
 """
 
 from __future__ import annotations
@@ -19,30 +19,28 @@ from wasmline.errors import InvalidModule, WasmlineError
 MAX_ADDRESS_SPACE_BYTES = 8 << 30
 
 MAX_ANSWER_BYTES = 256 * 2**20
-"""Of compiled code. The largest modules of Go have a tenth of it."""
+"""Maximum size of compiled code. The largest modules of Go have a tenth of it."""
 
 WALL_TIMEOUT_S = 600
-"""For a subprocess that does not get its CPU time."""
+"""Wall-clock seconds for a subprocess that does not get its CPU time."""
 
 _INVALID_MODULE_STATUS = 65
 _LIMIT_SIGNALS = (signal.SIGXCPU, signal.SIGKILL, signal.SIGABRT)
-"""CPU time, the same where it is ignored, and the runtime's answer to an allocation that failed."""
+"""Signals for the CPU limit, for the CPU limit when ignored, and for a failed allocation of the runtime."""
 _START = f"import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); from {__name__} import main; main()"
 
 
 def call_limited(function: str, wasm: bytes, *options: str, cpu_s: int) -> bytes:
-    """Return what ``package.module:function`` returns for the bytes of a module, called in a subprocess.
+    """Call ``package.module:function`` with the bytes of a module in a subprocess; return its result.
 
-    Raises the InvalidModule that it raises, and InvalidModule where it takes more than ``cpu_s`` seconds of CPU time or
-    MAX_ADDRESS_SPACE_BYTES; WasmlineError where the subprocess fails for another reason.
+    Raises the function's InvalidModule, and InvalidModule if it takes more than ``cpu_s`` seconds of CPU time or
+    MAX_ADDRESS_SPACE_BYTES; WasmlineError if the subprocess fails for another reason.
     """
     command = [sys.executable, "-I", "-c", _START, json.dumps(_import_paths()), function, str(cpu_s), *options]
     try:
         ended = subprocess.run(command, input=wasm, capture_output=True, check=False, timeout=WALL_TIMEOUT_S)
     except subprocess.TimeoutExpired as error:
-        raise WasmlineError(
-            f"{function} did not get {cpu_s} s of CPU time within {WALL_TIMEOUT_S} s: try again"
-        ) from error
+        raise WasmlineError(f"{function} did not get {cpu_s} s of CPU time within {WALL_TIMEOUT_S} s: retry") from error
     if ended.returncode == 0:
         return ended.stdout
     if ended.returncode == _INVALID_MODULE_STATUS:
@@ -57,7 +55,7 @@ def call_limited(function: str, wasm: bytes, *options: str, cpu_s: int) -> bytes
 
 
 def _import_paths() -> list[str]:
-    """Return this process's import path without the current folder, but for the folder that this package is in."""
+    """Return this process's import path without the current folder, unless this package is in it."""
     own = str(Path(__file__).parents[3])
     return [path for path in sys.path if Path(path).is_absolute() and not _is_current(path)] + [own]
 
@@ -70,7 +68,7 @@ def _is_current(folder: str) -> bool:
 
 
 def main() -> None:
-    """Call a function on stdin within limits and write what it returns to stdout."""
+    """Call a function on stdin within limits and write its result to stdout."""
     function, cpu_s, *options = sys.argv[1:]
     module, _, name = function.partition(":")
     call = getattr(importlib.import_module(module), name)
@@ -81,7 +79,7 @@ def main() -> None:
     try:
         answer = call(sys.stdin.buffer.read(), *options)
         if len(answer) > MAX_ANSWER_BYTES:
-            raise InvalidModule(f"the module compiles to {len(answer):,} bytes; {MAX_ANSWER_BYTES:,} are the most")
+            raise InvalidModule(f"the module compiles to {len(answer):,} bytes; the maximum is {MAX_ANSWER_BYTES:,}")
     except MemoryError:
         sys.stdout.write(f"the module takes more than {MAX_ADDRESS_SPACE_BYTES >> 30} GiB to validate or compile")
         sys.exit(_INVALID_MODULE_STATUS)
@@ -92,7 +90,7 @@ def main() -> None:
 
 
 def _limit(kind: int, value: int) -> None:
-    """Lower a limit of this process; one that is lower already stays."""
+    """Lower a limit of this process; a lower one is not raised."""
     _, hard = resource.getrlimit(kind)
     lowest = value if hard == resource.RLIM_INFINITY else min(value, hard)
     resource.setrlimit(kind, (lowest, lowest))

@@ -1,11 +1,11 @@
-"""Joins guest and shim to one module: the calls of every record become direct ones, within one instance.
+"""Links guest and shim to one module: calls for every record become direct, within one instance.
 
-All that the guest has keeps its number: the shim's types, functions, table and memory come behind. Its imports stay and
-lead to the trampoline; only where its code calls a function of DIRECT, it calls the shim's instead.
+The guest's items keep their indices: the shim's types, functions, table and memory follow them. Its imports stay and
+lead to the trampoline; only calls of functions of DIRECT are redirected to the shim's.
 
-Nothing that the guest has can name what is the shim's, and that does not depend on how well its code is read here: the
-rewritten guest is validated with ``stubs`` in place of the shim. There, the memory, the table and the functions of the
-shim do not exist, but for those of DIRECT, which any guest may call.
+The guest cannot address items of the shim, and that does not depend on a correct parse of its code here: the rewritten
+guest is validated with ``stubs`` in place of the shim. There, the memory, the table and the functions of the shim do
+not exist, except those of DIRECT, which any guest may call.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ _EMPTY = b"\0asm\x01\0\0\0"
 
 
 def link_shim(wasm: bytes) -> bytes:
-    """Return a transform that speaks the ABI with the shim in it.
+    """Return a transform of the ABI linked with the shim.
 
-    Raises InvalidModule for more memories than one, as the limits are of the guest's only memory, and for code that is
-    not a guest's once its calls are direct.
+    Raises InvalidModule for more than one memory, as the limits apply to the guest's only memory, and for code that is
+    invalid for a guest once its calls are direct.
     """
     guest = declarations(wasm)
     if len(guest.memories) > 1:
@@ -60,7 +60,7 @@ def link_shim(wasm: bytes) -> bytes:
     shim_module, stub_module = (bytes(wasmtime.wat2wasm(text(guest))) for text in (shim, stubs))
     direct = _functions(stub_module)
     if not direct.items() <= _functions(shim_module).items():
-        raise AssertionError("the functions of DIRECT have other numbers in the shim than in what stands in for it")
+        raise AssertionError("the functions of DIRECT have other indices in the shim than in the stubs")
     guest_sections = sections(wasm)
     guest_sections[CODE] = _with_direct_calls(guest_sections.get(CODE, _NONE), guest, direct)
     guest_sections[EXPORT] = _renamed(guest_sections[EXPORT])
@@ -71,7 +71,7 @@ def link_shim(wasm: bytes) -> bytes:
 
 
 def _module(guest_sections: dict[int, bytes], guest: Declarations, host: bytes) -> bytes:
-    """Return a module of a guest's sections and, behind what it has, the host's."""
+    """Return a module of a guest's sections, with the host's items after the guest's."""
     host_sections = sections(host)
     host_sections[TYPE] = _without(len(guest.types), host_sections[TYPE])
     host_sections.pop(IMPORT)
@@ -86,7 +86,7 @@ def _section(kind: int, content: bytes) -> bytes:
 
 
 def _functions(module: bytes) -> dict[str, int]:
-    """Return the numbers of the functions that a module exports, by their names in the ABI."""
+    """Return the indices of the functions that a module exports, by their names in the ABI."""
     reader = Reader(sections(module)[EXPORT])
     exports = [(reader.name(), reader.byte(), reader.number()) for _ in range(reader.number())]
     return {name.removeprefix(SHIM_EXPORT): index for name, kind, index in exports if kind == 0}

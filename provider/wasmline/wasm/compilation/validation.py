@@ -1,7 +1,7 @@
 """Validates modules by the rules of the engine, within bounds of time and memory.
 
-The engine's validator is linear but for one factor: an instruction handles as many values as its type or its label has.
-The foreign call cannot be interrupted, so a module that may take long by that is validated in a subprocess.
+The engine's validator is linear except for one factor: an instruction handles all values of its type or its label.
+The foreign call cannot be interrupted, so a module that may therefore take long is validated in a subprocess.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from wasmline.wasm.engine import new_engine
 MAGIC = b"\0asm"
 
 MAX_STEPS = 50_000_000
-"""Bytes of the module times values of its widest type: half a second at most. Large modules of Go have more."""
+"""Maximum of module bytes times values of the widest type: at most half a second. Large modules of Go have more."""
 
 MAX_ARITY = 1_000
-"""Parameters or results of a function: what the engine takes."""
+"""Maximum parameters or results of a function in the engine."""
 
 VALIDATE_CPU_S = 5
 
 
 def validate(wasm: bytes, **changes: bool) -> None:
-    """Raise InvalidModule for what is no module an engine takes, and for WebAssembly text.
+    """Raise InvalidModule for bytes that the engine rejects, and for WebAssembly text.
 
-    ``changes`` are to the engine's configuration. Takes at most ``VALIDATE_CPU_S`` seconds of CPU time.
+    ``changes`` to the engine's configuration. Takes at most ``VALIDATE_CPU_S`` seconds of CPU time.
     """
     if wasm[:4] != MAGIC:
         raise InvalidModule("not a WebAssembly module: the first bytes are not \\0asm; is it the file the build wrote?")
     if len(wasm) > MAX_MODULE_BYTES:
-        raise InvalidModule(f"the module has {len(wasm):,} bytes; {MAX_MODULE_BYTES:,} are the most: strip it")
+        raise InvalidModule(f"the module has {len(wasm):,} bytes; the maximum is {MAX_MODULE_BYTES:,}: strip it")
     if reason := validation_error(wasm, **changes):
         raise InvalidModule(f"not a WebAssembly module this host can run: {' '.join(reason.split())[:500]}")
 
 
 def validation_error(wasm: bytes, **changes: bool) -> str | None:
-    """Return why an engine with ``changes`` does not take a module; None where it does.
+    """Return why an engine with ``changes`` rejects a module; None if it accepts it.
 
     Raises InvalidModule for one that takes longer than ``VALIDATE_CPU_S``.
     """
@@ -51,7 +51,7 @@ def validation_error(wasm: bytes, **changes: bool) -> str | None:
 
 
 def may_take_long(wasm: bytes) -> bool:
-    """Return true for bytes, valid or not, whose validation may take longer than ``MAX_STEPS`` steps."""
+    """Return True for bytes, valid or not, whose validation may take more than ``MAX_STEPS`` steps."""
     return len(wasm) * MAX_ARITY > MAX_STEPS and len(wasm) * _widest_type(wasm) > MAX_STEPS
 
 
@@ -76,6 +76,6 @@ def _validation_error(wasm: bytes, changes: dict[str, bool]) -> str | None:
 
 
 def validate_in_subprocess(wasm: bytes, *options: str) -> bytes:
-    """Return the engine's reason to refuse a module, empty for none."""
+    """Return the engine's reason to reject a module, empty for none."""
     changes = {name: value == "1" for name, _, value in (option.partition("=") for option in options)}
     return (_validation_error(wasm, changes) or "").encode()

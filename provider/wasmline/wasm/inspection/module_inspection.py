@@ -1,4 +1,4 @@
-"""Describes a module without running any of it."""
+"""Describes a module without running any of its code."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ImportOrExport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemorySize:
-    """The exported memory, in pages of 64 KiB and in bytes; without a declared maximum that is None."""
+    """The exported memory, in pages of 64 KiB and in bytes; None for an undeclared maximum."""
 
     initial_pages: int
     initial_bytes: int
@@ -45,7 +45,7 @@ class MemorySize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compatibility:
-    """Whether a host would run the module, and every reason why not."""
+    """Whether a host would run the module, and if not, all reasons."""
 
     accepted: bool
     reasons: tuple[str, ...]
@@ -53,9 +53,9 @@ class Compatibility:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection:
-    """A module at rest. ``abi`` is None where it speaks no version of the transform ABI; ``functions`` are its own.
+    """The description of a module. ``abi`` is None without a transform ABI version; ``functions`` are its own.
 
-    ``wasmline`` is this host's verdict under the limits that were given, ``redpanda`` that of a broker's defaults.
+    ``wasmline``: compatibility with this host under the given limits; ``redpanda``: with a broker's defaults.
     """
 
     digest: str
@@ -71,9 +71,9 @@ class Inspection:
 
 
 def inspect(wasm: bytes, limits: ResourceLimits | None = None) -> Inspection:
-    """Return what there is to say about a module, a transform or not. Raises InvalidModule for what is no module.
+    """Return the description of a module, a transform or not. Raises InvalidModule for bytes that are not a module.
 
-    Nothing of it runs, and none of its code is compiled.
+    None of its code is run or compiled.
     """
     invalid = _invalid_here(wasm)
     declared = declarations(wasm)
@@ -92,7 +92,7 @@ def inspect(wasm: bytes, limits: ResourceLimits | None = None) -> Inspection:
 
 
 def _invalid_here(wasm: bytes) -> InvalidModule | None:
-    """Return why this host does not take a module whose memory is wide or shared: there is more to say about these."""
+    """Return why this host rejects a module with 64-bit or shared memory; inspection continues for these."""
     try:
         validate(wasm)
     except InvalidModule as error:
@@ -145,11 +145,11 @@ def _refusals_here(invalid: InvalidModule | None, declared: Declarations, limits
         except ModuleError as error:
             reasons.append(str(error))
     if len(declared.memories) > 1:
-        reasons.append(f"it has {len(declared.memories)} memories; one is the most")
+        reasons.append(f"it has {len(declared.memories)} memories; at most one is allowed")
     if len(declared.tables) > MAX_TABLES:
-        reasons.append(f"it has {len(declared.tables)} tables; {MAX_TABLES} are the most")
+        reasons.append(f"it has {len(declared.tables)} tables; at most {MAX_TABLES} are allowed")
     if (begins := sum(memory.least for memory in declared.memories) * PAGE) > limits.memory_bytes:
-        reasons.append(f"its memory begins with {begins:,} bytes, more than its limit of {limits.memory_bytes:,}")
+        reasons.append(f"its initial memory has {begins:,} bytes, more than its limit of {limits.memory_bytes:,}")
     if (elements := max((table.least for table in declared.tables), default=0)) > MAX_TABLE_ELEMENTS:
-        reasons.append(f"a table begins with {elements:,} elements; {MAX_TABLE_ELEMENTS:,} are the most")
+        reasons.append(f"a table has {elements:,} initial elements; at most {MAX_TABLE_ELEMENTS:,} are allowed")
     return tuple(reasons)

@@ -1,7 +1,7 @@
-"""Tells whether a Redpanda broker with its default settings would take a module, and why not.
+"""Predicts whether a Redpanda broker with its default settings would accept a module, and if not, why.
 
-Two gates: the deploy, where a parser of the broker's own looks at the declarations, and the start, where an engine
-loads the module; a broker tries that again for ever. Read off the sources of version 25.1; no broker is asked.
+Two gates: the deploy, where the broker's own parser reads the declarations, and the start, where an engine loads the
+module; a broker retries that forever. Derived from the sources of version 25.1; no broker is contacted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NAME_BYTES = 512
 PARAMETERS = 128
 RESULTS = 64
 SIGNATURES = 2**20 // 48
-"""Types, and functions: what fits one MiB of the deploy parser's memory."""
+"""Maximum number of types, and of functions, that fit in one MiB of the deploy parser's memory."""
 
 MAX_REASONS_OF_A_KIND = 20
 
@@ -41,9 +41,9 @@ NOT_PROVIDED = (f"{WASI}.fd_fdstat_set_rights", f"{WASI}.proc_raise")
 
 
 def incompatibilities(wasm: bytes, declared: Declarations) -> tuple[str, ...]:
-    """Return the reasons to refuse a valid module, each beginning with the gate it fails at; none means accepted.
+    """Return the reasons to reject a valid module, each beginning with the gate it fails at; none means accepted.
 
-    Of a kind of reasons there are at most MAX_REASONS_OF_A_KIND.
+    There are at most MAX_REASONS_OF_A_KIND of a kind.
     """
     gates = {
         "deploy": (
@@ -100,7 +100,7 @@ def _types(declared: Declarations) -> Iterator[str]:
         ("results", RESULTS, [len(kind.results) for kind in declared.types]),
     ):
         if max(sizes, default=0) > most:
-            yield f"a function has {max(sizes):,} {what}; {most} are the most"
+            yield f"a function has {max(sizes):,} {what}; at most {most} are allowed"
 
 
 def _globals(declared: Declarations) -> Iterator[str]:
@@ -108,7 +108,7 @@ def _globals(declared: Declarations) -> Iterator[str]:
         if item.holds == "v128":
             yield f"global {index} is a v128"
         elif not item.constant:
-            yield f"global {index} begins with something else than one constant"
+            yield f"global {index} is not initialized with a single constant"
 
 
 def _imports(declared: Declarations) -> Iterator[str]:
@@ -119,7 +119,7 @@ def _imports(declared: Declarations) -> Iterator[str]:
 
 def _memory(declared: Declarations) -> Iterator[str]:
     if len(declared.memories) > 1:
-        yield f"it has {len(declared.memories)} memories; one is the most"
+        yield f"it has {len(declared.memories)} memories; at most one is allowed"
     exported = [item for item in declared.exports if isinstance(item.type, MemoryType)]
     if exported and exported[0].name != "memory":
         yield f"the first memory it exports is {exported[0].name}, not memory"
@@ -138,13 +138,13 @@ def _memory(declared: Declarations) -> Iterator[str]:
 
 def _tables(declared: Declarations) -> Iterator[str]:
     if len(declared.tables) > 1:
-        yield f"it has {len(declared.tables)} tables; one is the most"
+        yield f"it has {len(declared.tables)} tables; at most one is allowed"
     for table in declared.tables:
         if table.least > TABLE_ELEMENTS:
-            yield f"a table begins with {table.least:,} elements; {TABLE_ELEMENTS:,} are the most"
+            yield f"a table begins with {table.least:,} elements; at most {TABLE_ELEMENTS:,} are allowed"
 
 
 def _engine(wasm: bytes) -> Iterator[str]:
-    """Ask for what this host's engine has but a broker's has not. Nothing is compiled."""
+    """Check for features that this host's engine has but a broker's engine lacks. Nothing is compiled."""
     if reason := validation_error(wasm, gc_support=False):
         yield f"its engine lacks what the module needs: {' '.join(reason.split())}"

@@ -1,7 +1,7 @@
 """The shim: Redpanda's transform ABI, inside WebAssembly, between Arrow columns and the guest's memory.
 
-It becomes a part of the guest (``link_shim``) and brings a memory of its own, where the host puts a batch's columns and
-finds the outputs'. So the guest's record loop never leaves WebAssembly: the host is entered once per batch
+It is linked into the guest (``link_shim``) and has a memory of its own, where the host writes a batch's columns and
+reads the outputs'. So the guest's record loop never leaves WebAssembly: the host is entered once per batch
 (``next_batch``) and when the outputs outgrow their columns (``flush``). Payloads are those of the public transform
 SDKs: a Kafka v2 record body from the key on, with zigzag varints.
 """
@@ -36,14 +36,14 @@ from wasmline.wasm.shim.wat import (
 )
 
 DIRECT = ("read_next_record", "write_record", "write_record_with_options")
-"""What a guest calls for every record: without a detour through the trampoline."""
+"""Functions that a guest calls for every record: called directly, not through the trampoline."""
 
 NO_BATCH = -1
 BAD_BUFFER = -2
 BAD_TOPIC = -3
 
 UNFIT_KEY = 0xFF
-"""Stands for a null header key, which Kafka cannot carry: no UTF-8 text holds this byte, so one check finds both."""
+"""Represents a null header key, which Kafka does not support: not a UTF-8 byte, so one check finds both."""
 
 
 def shim(guest: Declarations) -> str:
@@ -67,15 +67,15 @@ def shim(guest: Declarations) -> str:
 
 
 def stubs(guest: Declarations) -> str:
-    """Return a module that has the functions of DIRECT, without code, and nothing else of the shim's."""
+    """Return a module with the functions of DIRECT, without code, and nothing else of the shim."""
     functions = (f"(func ${name} {function_type(FUNCTIONS[TRANSFORM][name])} (unreachable))" for name in DIRECT)
     return f"(module {_stand_ins(guest)} {''.join(map(_export, DIRECT))} {''.join(functions)})"
 
 
 def _stand_ins(guest: Declarations) -> str:
-    """Return imports in place of what a guest has, so that what comes behind has its final number.
+    """Return imports in place of a guest's items, so that the items after them have their final indices.
 
-    They share a type that the shim has no use for.
+    They share a type that the shim does not use.
     """
     functions = sum(isinstance(item.type, FunctionType) for item in guest.imports) + guest.functions
     return f"""
@@ -94,7 +94,7 @@ def _host_function(name: str, signature: str) -> str:
 
 
 def stop(ending: int) -> str:
-    """Return statements that end the guest for a reason the host will read."""
+    """Return statements that end the guest with a reason for the host."""
     return f"{put('ending', f'(i32.const {ending})')} (unreachable)"
 
 
@@ -111,7 +111,7 @@ def _write_long_varint() -> str:
 
 
 def _read_long_varint() -> str:
-    """As lenient as Redpanda's decoder: ten bytes at most, over-long encodings allowed. -2 for what is no length."""
+    """As lenient as Redpanda's decoder: ten bytes at most, over-long encodings allowed. -2 for an invalid length."""
     return """
   (func $read_long_varint (param $at i32) (param $end i32) (result i32 i32)
     (local $byte i64) (local $code i64) (local $shift i64)
@@ -150,7 +150,7 @@ def _each_header(body: str) -> str:
 
 
 def _measure_batch() -> str:
-    """Per batch: the payload size of every record, and the greatest, which sizes the guest's buffer."""
+    """Per batch: the payload size of every record, and the largest, which determines the guest's buffer size."""
 
     def grow(column: str, index: str) -> str:
         length = "(select (local.get $len) (i32.const 0) (i32.gt_s (local.get $len) (i32.const 0)))"
@@ -179,13 +179,13 @@ def _measure_batch() -> str:
 
 
 HEADER_BYTES = (8, 4, 4, 2, 4, 8, 8, 8, 2, 4)
-"""What each of the ten pointers to a batch's header points to."""
+"""Sizes in bytes of the ten targets of pointers to a batch's header."""
 
 
 def _read_batch_header() -> str:
     """Wait for a batch and describe it. The producer's fields are those of a batch without a producer id: all -1.
 
-    Pointers are looked at before the wait: a guest with a wild one fails when it is started, and not its records.
+    Pointers are checked before the wait: a guest with an invalid one fails at its start, not its records.
     """
     last = "(i32.sub (local.get $records) (i32.const 1))"
     first_offset = wide_at(get("record_offsets"), "(i32.const 0)")
@@ -225,10 +225,10 @@ def _read_batch_header() -> str:
 
 
 def _read_next_record() -> str:
-    """Encode the next record into the guest's buffer. It counts as delivered only when all of it is there.
+    """Encode the next record into the guest's buffer. It counts as delivered only when it is complete.
 
-    The three pointers are looked at by the stores to them where there is a record, and by a check of their own where
-    there is none, which is seldom: either way nothing has changed when one traps.
+    The three pointers are checked by the stores to them if there is a record, and otherwise, which is rare, by a
+    separate check: in both cases nothing has changed when one traps.
     """
     pointers = require_guest_ranges(("$attributes", 1), ("$timestamp", 8), ("$offset", 8))
 
@@ -301,7 +301,7 @@ def _no_room(column: str) -> str:
 
 
 def _flush_and_retry() -> str:
-    """Nothing of a payload is committed before all of it is parsed, so it can start over once the columns are empty."""
+    """A payload is committed only after all of it is parsed, so parsing can restart after the columns are emptied."""
     return f"(if (call $flush (local.get $size)) (then {stop(ENDING_HOST)})) (br $retry)"
 
 
@@ -348,7 +348,7 @@ def _headers_to_columns() -> str:
 
 
 def _choose_topic() -> str:
-    """Return statements: $topic is the output that the options name, the first where they are empty."""
+    """Return statements: $topic is the output named by the options, the first if they are empty."""
     candidate = "(i32.add {} (i32.shl (local.get $topic) (i32.const 3)))".format(get("topics"))
     return f"""
       (if (local.get $options_size) (then
@@ -379,7 +379,7 @@ def _choose_topic() -> str:
 
 
 def _commit() -> str:
-    """Return statements that make the parsed payload a row of the output columns."""
+    """Return statements that append the parsed payload as a row to the output columns."""
     row = "(local.get $row)"
     mark = "(i32.store8 $own (i32.add {} (local.get $row)) (i32.eqz (local.get {})))".format
     return f"""
@@ -406,7 +406,7 @@ def _commit() -> str:
 
 
 def _stop_beyond_limit() -> str:
-    """Return a statement that stops the guest where $cost is more than its record may still write."""
+    """Return a statement that stops the guest if $cost exceeds the remaining output bytes of its record."""
     left = f"(i64.extend_i32_u (i32.sub {get('output_limit')} {get('output_bytes')}))"
     return f"(if (i64.gt_u (local.get $cost) {left}) (then {stop(ENDING_OUTPUT)}))"
 

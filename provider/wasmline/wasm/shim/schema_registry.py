@@ -1,7 +1,7 @@
-"""The schema registry inside the shim: lookups in the fixed set of schemas that the host laid out, or "not enabled".
+"""The schema registry inside the shim: lookups in the fixed set of schemas, or "not enabled".
 
-Blobs and answers are those of Redpanda's transform SDKs. Nothing can be registered; what is there already under its
-subject, word for word, gives its id, as in a registry.
+Blobs and answers are those of Redpanda's transform SDKs. Nothing can be registered; registering a definition that the
+subject already has returns its id, as in a registry.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _require_enabled() -> str:
 
 
 def _rows(count: str, body: str, otherwise: int) -> str:
-    """Return statements: ``body`` for the first rows, with $row at each, then the result where no row gave one."""
+    """Return statements: ``body`` for the first rows, with $row at each, then the result if no row returned."""
     return f"""
     (local.set $row {get("schemas")})
     (local.set $end (i32.add (local.get $row) (i32.mul {get(count)} (i32.const {ROW.size}))))
@@ -82,7 +82,7 @@ def _same() -> str:
 
 
 def _is(name: str, start: str, size: str) -> str:
-    """Return an expression: 1 if bytes of the guest's are those that the row points to."""
+    """Return an expression: 1 if the guest's bytes equal those that the row points to."""
     equal = f"(call $same {_field(name)} (local.get {start}) (local.get {size}))"
     sizes = f"(i32.eq {_field(f'{name}_size')} (local.get {size}))"
     return f"(if (result i32) {sizes} (then {equal}) (else (i32.const 0)))"

@@ -1,10 +1,10 @@
 """The trampoline: the module whose exports a guest's imports are linked to.
 
-What a guest imports must be there before the guest, and the shim, which is a part of it, is not. The trampoline
-breaks the circle: each of its exports calls through a table that is filled when the guest is instantiated, by a third
-module, the wiring, which hands the shim the host's two functions as well. Until then (in a wasm ``start`` section) a
-call traps. Functions that need neither state nor memory are answered here. The calls of every record do not come this
-way: ``joined`` makes them direct, and before the first batch they answer that there is none.
+A guest's imports must exist before the guest, but the shim is a part of the guest. The trampoline breaks the cycle:
+each of its exports calls through a table that a third module, the wiring, fills when the guest is instantiated; the
+wiring also passes the host's two functions to the shim. Until then (in a wasm ``start`` section) a call traps.
+Functions without state and memory are implemented here. Calls for every record bypass the trampoline: ``link_shim``
+makes them direct, and before the first batch they report that there is none.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ SHIM_FUNCTIONS = (
     *CHECKS,
     *LOOKUPS,
 )
-"""What the shim implements, in the order of the table."""
+"""Functions of the shim, in the order of the table."""
 
 HOST_FUNCTIONS = {"next_batch": ":i", "flush": "i:i"}
-"""What the host gives the shim, in the order of the shim's table."""
+"""Functions of the host for the shim, in the order of the shim's table."""
 
 SHIM_EXPORT = "shim."
 GUEST_EXPORT = "guest."
-"""How the names of exports begin in the module that is both."""
+"""Prefixes of export names in the linked module."""
 
 _ANSWERS = {
     "sched_yield": "(i32.const 0)",

@@ -1,8 +1,8 @@
 """WASI preview 1 inside the shim: no files, no sockets, no sleep, and nothing that differs between two runs.
 
 The wall clock is the record's timestamp; the monotonic clock moves one microsecond per reading and one millisecond
-per record, so that loops which wait for time end and garbage collectors which divide by it work. By the other rule,
-Redpanda's, it moves one millisecond per reading and by nothing else. Random bytes are all 9. As in Redpanda's broker,
+per record, so that loops that wait for time end and garbage collectors that divide by it work. By the other rule,
+Redpanda's, it moves only one millisecond per reading. Random bytes are all 9. As in Redpanda's broker,
 a write to stdout or stderr is one log event and everything else is "not supported".
 Layouts: the snapshot-01 witx files.
 """
@@ -103,7 +103,7 @@ def _clocks() -> str:
 
 
 def _poll_oneoff() -> str:
-    """Nobody sleeps: clocks fire at once, the monotonic clock jumps to the deadline; descriptors are not supported."""
+    """No sleep: clocks fire at once, the monotonic clock jumps to the deadline; descriptors are not supported."""
     now = f"(select (i64.mul {get('wall_ms')} (i64.const 1000000)) {get('monotonic_ns')} (i32.eqz (local.get $clock)))"
     return f"""
   (func $sleep_until (param $clock i32) (param $time i64) (param $absolute i32)
@@ -142,7 +142,7 @@ def _poll_oneoff() -> str:
 
 
 def _keep_stderr() -> str:
-    """The first and the last of a record's stderr, kept beside the log: they explain a failure even when it is full."""
+    """Head and tail of a record's stderr, kept beside the log: they explain a failure even if the log is full."""
     used, head, most = get("stderr_bytes"), f"(i32.const {STDERR_HEAD_BYTES})", f"(i32.const {STDERR_TAIL_BYTES})"
     tail = f"(i32.add {get('stderr')} {head})"
     tail_used = f"(i32.sub {used} {head})"

@@ -1,8 +1,8 @@
-"""The WASI functions that a transform may link but not use, files and sockets: they answer "not supported".
+"""Stubs of WASI functions that a transform may link but not use, files and sockets: they return "not supported".
 
-As on Redpanda, what they are given is looked at all the same: a pointer that the ABI gives a type, or a buffer with
-its length, must lie in the guest's memory, else the call traps. Redpanda leaves the pointers to ``fdstat``,
-``filestat`` and ``prestat`` without a type and never looks at them; neither does this host.
+As on Redpanda, arguments are checked nevertheless: a pointer with a type in the ABI, or a buffer with its length, must
+lie in the guest's memory, else the call traps. Redpanda leaves the pointers to ``fdstat``, ``filestat`` and ``prestat``
+untyped and never checks them; neither does this host.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def pointer(argument: int, size: int) -> str:
 
 
 def array(argument: int, element: int = 1) -> str:
-    """Return statements that trap unless an argument points to as many elements as the next one counts."""
+    """Return statements that trap unless an argument points to the number of elements in the next argument."""
     return require_guest_range(f"(local.get {argument})", f"(local.get {argument + 1})", element=element)
 
 
@@ -47,7 +47,7 @@ CHECKS = {
     "sock_recv": array(1, VECTOR_BYTES) + pointer(4, 4) + pointer(5, 2),
     "sock_send": array(1, VECTOR_BYTES) + pointer(4, 4),
 }
-"""What is looked at, by function. The shim answers these, as it sees the guest's memory; the trampoline the rest."""
+"""Checks by function. The shim implements these, as it has the guest's memory; the trampoline the rest."""
 
 
 def wasi_stubs() -> str:

@@ -1,7 +1,7 @@
-"""A small vocabulary for generating WebAssembly text: cells of the control block, strings of bytes, varints.
+"""Generates WebAssembly text: access to cells of the control block, byte strings and varints.
 
-Everything here expands in place. A call costs a check of the epoch at the function's entry, and these are the hot
-paths. ``$own`` is the shim's memory, ``$guest`` the guest's.
+Everything is expanded inline: a call costs an epoch check at the function's entry, and these are the hot paths.
+``$own`` is the shim's memory, ``$guest`` the guest's.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from wasmline.wasm.columns.control_block import CLOCKS, OFFSETS
 
 INLINE_COPY_BYTES = 256
-"""Longer copies use memory.copy, a call into the runtime: cheaper per byte, dearer to begin."""
+"""Longer copies use memory.copy, a call into the runtime: cheaper per byte, with a higher fixed cost."""
 
 COPY_LOCALS = "(local $i i32)"
 """The scratch local of ``copy``."""
@@ -27,13 +27,13 @@ def get(name: str) -> str:
 
 
 def put(name: str, value: str) -> str:
-    """Return a statement: a cell takes a value."""
+    """Return a statement: set a cell."""
     kind = "i64" if name in CLOCKS.offsets else "i32"
     return f"({kind}.store $own offset={OFFSETS[name]} (i32.const 0) {value})"
 
 
 def bump(name: str, by: str = "(i32.const 1)") -> str:
-    """Return a statement: a cell grows."""
+    """Return a statement: increment a cell."""
     return put(name, f"(i32.add {get(name)} {by})")
 
 
@@ -43,7 +43,7 @@ def at(base: str, index: str, *, skip: int = 0) -> str:
 
 
 def put_at(base: str, index: str, value: str, *, skip: int = 0) -> str:
-    """Return a statement: element ``index + skip`` of an i32 array in the shim's memory takes a value."""
+    """Return a statement: set element ``index + skip`` of an i32 array in the shim's memory."""
     return f"(i32.store $own offset={4 * skip} (i32.add {base} (i32.shl {index} (i32.const 2))) {value})"
 
 
@@ -53,7 +53,7 @@ def wide_at(base: str, index: str) -> str:
 
 
 def function_type(signature: str) -> str:
-    """Return the parameters and results that a signature of the ABI table stands for."""
+    """Return the parameters and results of a signature of the ABI table."""
     params, _, results = signature.partition(":")
     parts = [f"(param {' '.join(_TYPES[letter] for letter in params)})"] if params else []
     parts += [f"(result {' '.join(_TYPES[letter] for letter in results)})"] if results else []
@@ -61,7 +61,7 @@ def function_type(signature: str) -> str:
 
 
 def call_through(table: str, names: Sequence[str], name: str, signature: str) -> str:
-    """Return an expression: a function calls, with its own arguments, what stands for its name in a table."""
+    """Return an expression: a function calls, with its own arguments, the table's entry for its name."""
     arguments = " ".join(f"(local.get {index})" for index in range(len(signature.partition(":")[0])))
     return f"(call_indirect {table} {function_type(signature)} {arguments} (i32.const {names.index(name)}))"
 
@@ -86,13 +86,13 @@ def measure(column: str, index: str) -> str:
 
 
 def varint_size(value: str) -> str:
-    """Return an expression: the bytes that a length of at least -1 takes as a zigzag varint."""
+    """Return an expression: the size in bytes of a length of at least -1 as a zigzag varint."""
     steps = [f"(i32.ge_s {value} (i32.const {1 << (7 * size - 1)}))" for size in range(1, 5)]
     return f"(i32.add (i32.const 1) (i32.add (i32.add {steps[0]} {steps[1]}) (i32.add {steps[2]} {steps[3]})))"
 
 
 def write_varint(value: str) -> str:
-    """Return statements: ``value`` goes to the guest at $to, which moves on. One and two bytes are inline."""
+    """Return statements: write ``value`` to the guest at $to, and advance $to. One and two bytes are inline."""
     return f"""
       (local.set $code (i32.xor (i32.shl {value} (i32.const 1)) (i32.shr_s {value} (i32.const 31))))
       (if (i32.lt_u (local.get $code) (i32.const 128))
@@ -109,7 +109,7 @@ def write_varint(value: str) -> str:
 
 
 def read_varint(into: str) -> str:
-    """Return statements: the varint at $at, before $end, goes to a local and $at moves on; -2 if it is no length.
+    """Return statements: read the varint at $at, before $end, to a local and advance $at; -2 if it is not a length.
 
     One and two bytes are inline.
     """
@@ -140,9 +140,9 @@ def read_varint(into: str) -> str:
 
 
 def copy(to_memory: str, to: str, from_memory: str, start: str, length: str) -> str:
-    """Return statements that copy ``length`` bytes, most often short ones: two overlapping moves beat a loop.
+    """Return statements that copy ``length`` bytes, usually few: two overlapping moves are faster than a loop.
 
-    The arguments are read many times, so they must be plain locals. Traps where either side leaves its memory.
+    The arguments are read many times, so they must be plain locals. Traps if either side exceeds its memory.
     """
 
     def move(kind: str, offset: str) -> str:
@@ -187,7 +187,7 @@ def require_guest_range(start: str, length: str, *, element: int = 1) -> str:
 def require_guest_ranges(*ranges: tuple[str, str | int]) -> str:
     """Return statements that trap unless ranges lie in the guest's memory, with one branch for all of them.
 
-    A range is the local that it starts at, and the local that has its length in bytes or that length itself.
+    A range is the local of its start, and the local of its length in bytes or that length itself.
     """
     outside = [
         _is_outside(
