@@ -274,6 +274,17 @@ def test_a_partition_whose_map_is_nearly_too_large_runs_only_what_shrinks_it(mon
     assert drained(it) == [[3], [4], [5]]
 
 
+def test_a_map_that_ends_in_an_incomplete_offset_lets_that_offset_run() -> None:
+    """A result that was undone, or another library, leaves such a map; its last offset shrinks it like the others."""
+    it = WorkManager(ConsumerOptions(topics=("orders",), group_id="billing"))
+    it.assign({ORDERS: Start(10, 10, (10,))})
+    it.limit_maps(4)
+    it.add(records([10, 11], key=None))
+    assert drained(it) == [[10]]
+    it.commits()
+    assert drained(it) == [[11]]
+
+
 def test_what_the_highest_succeeded_offset_has_passed_may_run_although_it_was_passed_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -74,7 +74,7 @@ class PartitionOffsets:
         """The first offset of this assignment, committed or read."""
         self.highest_succeeded = start.highest_succeeded if start else -1
         self.blocked = False
-        """The map is nearly too large: only records below ``highest_succeeded``, which shrink it, may start."""
+        """The map is nearly too large: only records up to ``highest_succeeded``, which shrink it, may start."""
         self._awaited = deque(start.incompletes if start else ())
         self._incompletes = dict.fromkeys(self._awaited)
         self.moment = 0

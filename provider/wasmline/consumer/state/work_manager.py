@@ -186,7 +186,7 @@ class WorkManager:
         for turn, work in enumerate(self._rotation, 1):
             if work.held or not work.shards.size or (shrinking and not work.offsets.blocked):
                 continue
-            below = work.offsets.highest_succeeded if work.offsets.blocked else None
+            below = work.offsets.highest_succeeded + 1 if work.offsets.blocked else None
             limit = self._limit(work) if self._alone else self._batch_size
             shards, records = work.shards.take(limit, now, below)
             if records:
