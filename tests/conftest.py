@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 
+import hypothesis
 import pytest
 
 from support import rounds
@@ -14,6 +15,9 @@ KAFKA_FIXTURES = {"kafka", "kafka_cluster", "secured_kafka", "stoppable_kafka", 
 
 
 STALLS = MachineStalls()
+
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -59,7 +59,9 @@ def _check_variable(name: str, value: str) -> None:
     if "=" in name or name.startswith(RESERVED):
         raise ValueError(f"{shown} is not a valid name: no '=', and {RESERVED} is reserved")
     if not (0 < len(name.encode()) <= MAX_VARIABLE_NAME_BYTES and 0 < len(value.encode()) <= MAX_VARIABLE_BYTES):
-        raise ValueError(f"{shown}: a name has 1 to {MAX_VARIABLE_NAME_BYTES} bytes, value 1 to {MAX_VARIABLE_BYTES}")
+        raise ValueError(
+            f"{shown}: a name has 1 to {MAX_VARIABLE_NAME_BYTES} bytes, and a value 1 to {MAX_VARIABLE_BYTES}"
+        )
 
 
 def parse_declaration(text: str) -> dict[str, Any]:

@@ -110,7 +110,7 @@ def test_a_record_with_an_output_that_its_topic_does_not_take_is_a_dead_letter(c
     letters = [record for record in out if record["topic"] == "dlq"]
     assert [letter["value"] for letter in letters] == [large, *([] if fits else [b"x" * 9_000])]
     assert headers(letters[0])[dead_letters.ERROR] == b"RecordTooLarge"
-    assert b"out takes 1000" in headers(letters[0])[dead_letters.REASON]
+    assert b"out allows 1000" in headers(letters[0])[dead_letters.REASON]
     assert headers(letters[0])[dead_letters.SOURCE_OFFSET] == b"101"
     assert tally.failures == len(letters)
 

@@ -229,7 +229,7 @@ def test_a_broker_would_accept(case: str) -> None:
         ((MARKER, MEMORY, START), {"memory_bytes": 65_536}, "its initial memory has 131,072 bytes"),
         ((MARKER, MEMORY, START, "(memory 1)"), {}, "it has 2 memories"),
         ((MARKER, START, '(memory (export "memory") i64 1)'), {}, "memory64"),
-        ((MARKER, MEMORY, START, "(table 1048577 funcref)"), {}, "1,048,577 elements"),
+        ((MARKER, MEMORY, START, "(table 1048577 funcref)"), {}, "1,048,577 initial elements"),
         ((MARKER, MEMORY, START, "(table 1 funcref)" * 8), {}, "it has 8 tables"),
         ((MARKER, MEMORY, START, '(func (export "f") (param v128))'), {}, "v128"),
     ],
