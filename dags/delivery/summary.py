@@ -48,11 +48,12 @@ def _compared(comparison: Comparison | None) -> dict[str, str]:
         return {}
     plain, parallel = comparison.plain, comparison.parallel
     return {
-        "a call each": f"{formatting.count(comparison.records)} orders on {comparison.partitions} partitions, "
-        f"{comparison.delay_ms:.0f} ms a call",
-        "  plain": f"{formatting.count(plain.rate)} records/s: {plain.at_once} calls at a time, a consumer a partition",
-        "  parallel": f"{formatting.count(parallel.rate)} records/s: {parallel.at_once} calls at a time, "
-        f"{comparison.factor:.1f} times as many; each order once, a customer's in order, "
+        "HTTP calls": f"{formatting.count(comparison.records)} orders on {comparison.partitions} partitions, "
+        f"one call of {comparison.delay_ms:.0f} ms for each",
+        "  sequential": f"{formatting.count(plain.rate)} records/s: {plain.at_once} calls at a time, "
+        "one consumer for each partition",
+        "  by key": f"{formatting.count(parallel.rate)} records/s: {parallel.at_once} calls at a time, "
+        f"{comparison.factor:.1f} times as many; each order once, those of a customer in order, "
         f"{comparison.dead_letters} dead letters",
     }
 
