@@ -1,10 +1,13 @@
-"""Notes when the machine stood still: a test with a time limit says nothing about the code then, and is run again once.
+"""Notes when a processor stood still: a test with a time limit says nothing about the code then, and runs once more.
 
-A virtual machine that gets no processor for twenty seconds lets brokers fence themselves, and requests time out.
+A virtual machine's processor that its host does not run for half a minute lets brokers fence themselves, and requests
+time out.
 """
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 import time
 
@@ -13,36 +16,48 @@ import pytest
 STALL_S = 3.0
 """Seconds by which a short sleep has to be late. Where processors are merely busy, it is less than one."""
 
+RECOVERY_S = 60.0
+"""Seconds after a stall in which brokers and clients may still recover from it."""
+
 INTERVAL_S = 0.25
 
 
 class MachineStalls:
-    """Is true when this process did not run for a while since ``begin``."""
+    """Is true when a processor stood still since ``begin``, or shortly before."""
 
-    def __init__(self, stall_s: float = STALL_S) -> None:
+    def __init__(self, stall_s: float = STALL_S, recovery_s: float = RECOVERY_S) -> None:
         self._stall_s = stall_s
-        self._began = self._latest = time.monotonic()
-        self.longest_s = 0.0
-        threading.Thread(target=self._watch, name="machine-stalls", daemon=True).start()
+        self._recovery_s = recovery_s
+        self._began = time.monotonic()
+        self._ended = self._began - 2 * recovery_s
+        """When the latest stall ended."""
+        processors = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else [0]
+        self._seen = dict.fromkeys(processors, self._began)
+        """When each processor last ran its thread."""
+        for processor in processors:
+            name = f"machine-stalls-{processor}"
+            threading.Thread(target=self._watch, args=(processor,), name=name, daemon=True).start()
 
     def begin(self) -> None:
-        """Forget what was before."""
+        """Forget what was before, except for a stall that may still have consequences."""
         self._began = time.monotonic()
 
     def __bool__(self) -> bool:
-        return self._latest > self._began
+        stands_still = time.monotonic() - min(self._seen.values()) > self._stall_s + INTERVAL_S
+        return stands_still or self._ended > self._began - self._recovery_s
 
-    def _watch(self) -> None:
+    def _watch(self, processor: int) -> None:
+        if sys.platform == "linux":
+            os.sched_setaffinity(threading.get_native_id(), {processor})
         while True:
-            before = time.monotonic()
             time.sleep(INTERVAL_S)
             now = time.monotonic()
-            if (stall := now - before - INTERVAL_S) > self._stall_s:
-                self._latest = now
-                self.longest_s = max(self.longest_s, stall)
+            if now - self._seen[processor] > self._stall_s + INTERVAL_S:
+                self._ended = now
+            self._seen[processor] = now
 
 
 def rerun_after_stalls(items: list[pytest.Item], stalls: MachineStalls) -> None:
-    """Let each test that fails while the machine stands still run once more. All other failures count at once."""
+    """Let each test that fails while a processor stands still run once more. All other failures count at once."""
     for item in items:
         item.add_marker(pytest.mark.flaky(reruns=1, condition=stalls))

@@ -17,7 +17,7 @@ CONFTEST = """
 import pytest
 from support.machine_stalls import MachineStalls, rerun_after_stalls
 
-stalls = MachineStalls(0.5)
+stalls = MachineStalls(0.5, 0.0)
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup():

@@ -74,7 +74,7 @@ def test_a_port_that_is_taken_costs_the_job_its_metrics_and_nothing_else(
 ) -> None:
     with serving(kafka.config, "first", 0) as port, serving(kafka.config, "second", port or 0) as none:
         assert none is None
-    assert f"job second runs without metrics: no metrics can be served at port {port}" in caplog.text
+    assert f"job second runs without metrics: metrics cannot be served at port {port}" in caplog.text
 
 
 def test_nothing_is_read_before_the_first_scrape() -> None:
