@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
 from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from types import ModuleType
-from typing import Any
+
+TYPE_CHECKING = False  # every process imports this package, and ``typing`` and ``importlib.abc`` take ten milliseconds
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from importlib.abc import Loader
+    from types import ModuleType
+    from typing import Any
+else:
+    Loader = object
 
 MODULES = {
     "wasmline.build.sizes": "wasmline.build.memory_size",
@@ -315,11 +320,14 @@ def renamed(module: str) -> Callable[[str], Any]:
     return find
 
 
-class EarlierModules(MetaPathFinder, Loader):
+class EarlierModules(Loader):
     """Finds modules by their earlier paths: each is a module of its own that forwards to the current one."""
 
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> ModuleSpec | None:
         return ModuleSpec(fullname, self, is_package=True) if fullname in MODULES else None
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        """Leave the creation of the module to Python."""
 
     def exec_module(self, module: ModuleType) -> None:
         import_module(MODULES[module.__name__])

@@ -1,5 +1,7 @@
 """Builds and tests WebAssembly modules from transform projects: folders with ``transform.yaml`` and sources."""
 
+from typing import TYPE_CHECKING
+
 from wasmline.build.builder import build
 from wasmline.build.project import TransformProject, load_project
 from wasmline.build.publish import publish_build
@@ -20,4 +22,5 @@ __all__ = [
     "scaffold",
 ]
 
-__getattr__ = renamed(__name__)
+if not TYPE_CHECKING:  # or no missing name would be found
+    __getattr__ = renamed(__name__)

@@ -103,7 +103,7 @@ class BatchTransactions:
         codes = {**dict.fromkeys(FENCED_CODES, fenced), KafkaError.INVALID_TRANSACTION_TIMEOUT: too_long}
         with translate_errors(self._config.bootstrap_servers, codes):
             name = self._id(partitions)
-            reader = self._reader = self._reader or self._make_reader()
+            reader = self._reader = self._reader or detached_consumer(self._config, self._group)
             try:
                 client, progress = self._claim(name, partitions, reader)
             except HangingTransactionEnded:
@@ -147,10 +147,6 @@ class BatchTransactions:
         # No delivery reports: a transaction fails with the error of a delivery. And a callback that runs while a fence
         # is reported fails on the client's own exception.
         return _Spare(transactional_producer(self._config, name, self._settings), time.monotonic())
-
-    def _make_reader(self) -> Consumer:
-        """Return a consumer that never joins the group: for its committed offsets, and as the sender of offsets."""
-        return detached_consumer(self._config, self._group)
 
 
 class _Spare(NamedTuple):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from wasmline.kafka.compacted_topic import CompactedTopic, TransactionalWriter
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.consumer_groups import ConsumerGroups
@@ -26,4 +28,5 @@ __all__ = [
     "read_to_end",
 ]
 
-__getattr__ = renamed(__name__)
+if not TYPE_CHECKING:  # or no missing name would be found
+    __getattr__ = renamed(__name__)

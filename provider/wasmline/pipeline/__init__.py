@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from wasmline.pipeline.batch_stats import BatchStats
 from wasmline.pipeline.failure_window import FailureWindow
 from wasmline.pipeline.transform_runner import TransformRunner
@@ -9,4 +11,5 @@ from wasmline.renames import renamed
 
 __all__ = ["BatchStats", "FailureWindow", "TransformRunner"]
 
-__getattr__ = renamed(__name__)
+if not TYPE_CHECKING:  # or no missing name would be found
+    __getattr__ = renamed(__name__)

@@ -64,17 +64,17 @@ cancelled."""
 class ControlLoop:
     """One run of a consumer. ``run_once`` is one iteration of its loop; all methods are for one thread."""
 
-    def __init__(self, options: ConsumerOptions, backend: Backend, engine: Executor, mailbox: Mailbox) -> None:
+    def __init__(self, options: ConsumerOptions, backend: Backend, executor: Executor, mailbox: Mailbox) -> None:
         self.work = WorkManager(options)
         self.counters = Counters()
         self.paused = False
         """No record is dispatched."""
         self._options = options
         self._source = backend.source
-        self._executor = engine
-        self._queue_margin = (engine.room - engine.workers) // 2
+        self._executor = executor
+        self._queue_margin = (executor.room - executor.workers) // 2
         self._busy_poll_records = BUSY_POLL_RECORDS if options.batch_size is None else MAX_POLL_RECORDS
-        self._queue_target = max(QUEUED_RECORDS_TARGET, engine.room * (options.batch_size or 1))
+        self._queue_target = max(QUEUED_RECORDS_TARGET, executor.room * (options.batch_size or 1))
         self._mailbox = mailbox
         letters = DeadLetterBuilder(options, self.counters)
         self._committer: Committer

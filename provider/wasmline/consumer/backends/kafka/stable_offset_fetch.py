@@ -15,6 +15,7 @@ from confluent_kafka import KafkaError, KafkaException
 from wasmline.errors import HangingTransaction, HangingTransactionEnded, WasmlineError
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.hanging_transactions import end_hanging, refuse_unowned
+from wasmline.records import partition_names
 
 logger = logging.getLogger(__name__)
 
@@ -83,6 +84,6 @@ def _look(
         return
     if ended:
         partitions = tuple(dict.fromkeys(partition for each in ended for partition in each.partitions))
-        where = ", ".join(f"{topic}-{number}" for topic, number in partitions)
+        where = partition_names(partitions)
         text = f"a broker had lost markers of transactions of group {group} on {where}; they were ended as decided"
         raise HangingTransactionEnded(text, bootstrap_servers=config.bootstrap_servers, partitions=partitions)
