@@ -13,6 +13,7 @@ pytest_plugins = ["wasmline.testing.kafka", "wasmline.testing.spark", "wasmline_
 
 KAFKA_FIXTURES = {"kafka", "kafka_cluster", "secured_kafka", "stoppable_kafka", "real_cluster", "spark"}
 
+TESTS_WITHOUT_SERVICES = {"unit", "property", "architecture", "contract", "simulation"}
 
 STALLS = MachineStalls()
 
@@ -27,7 +28,6 @@ def pytest_runtest_setup() -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that start a Kafka or a Spark; let those that fail while the machine stands still run again."""
-    rerun_after_stalls(items, STALLS)
     for item in items:
         if "WASMLINE_LONG" not in os.environ and item.get_closest_marker("long"):
             item.add_marker(pytest.mark.skip(reason="a test of the long form: make chaos, make soak"))
@@ -36,6 +36,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             given = {each for each in callspec.params.values() if isinstance(each, str)} if callspec else set()
             if "kafka" in given or KAFKA_FIXTURES.intersection(item.fixturenames):
                 item.add_marker("kafka")
+    rerun_after_stalls((item for item in items if _has_time_limits(item)), STALLS)
+
+
+def _has_time_limits(item: pytest.Item) -> bool:
+    """Return whether a test starts services, whose requests and sessions time out."""
+    return item.get_closest_marker("kafka") is not None or TESTS_WITHOUT_SERVICES.isdisjoint(item.nodeid.split("/"))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
