@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import DAG, Asset, Param, get_current_context, task
 
 import demo_settings
-from delivery.model import train_spec
+from delivery.training_spec import train_spec
 from wasmline.documents import plain
 from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.operators.build import WasmBuildOperator, WasmPublishOperator, WasmTestOperator
@@ -125,7 +125,7 @@ with DAG(
     def produce() -> dict[str, Any]:
         """Write deliveries to the raw topic; the key is the driver, whose deliveries stay in order."""
         from delivery.generator import generate
-        from delivery.source import read_file
+        from delivery.input_records import read_file
         from wasmline.kafka import produce_all
 
         params = get_current_context()["params"]

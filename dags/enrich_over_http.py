@@ -6,7 +6,7 @@ tasks; the orders of one customer, which share a key, wait for each other, and f
 
 Patterns for other DAGs:
 
-* the handler is a module of its own, `enrichment.py`, shipped with the job by `py_files`;
+* the handler is a module of its own, `enrichment_handler.py`, shipped with the job by `py_files`;
 * its settings are in the environment of Spark's tasks (`spark.executorEnv.…`); the service's address is that of an
   Airflow connection;
 * `max_attempts` and `retry_delay_ms` apply to each record; a dead-lettered one goes to the dead-letter topic with its
@@ -28,7 +28,7 @@ import demo_settings
 from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.operators.stream import SparkStreamOperator
 
-HANDLER = Path(__file__).with_name("enrichment.py")
+HANDLER = Path(__file__).with_name("enrichment_handler.py")
 SERVICE = "{{ conn.customers.schema or 'http' }}://{{ conn.customers.host }}:{{ conn.customers.port }}"
 PARTITIONS = 3
 
@@ -70,7 +70,7 @@ with DAG(
     enrich = SparkStreamOperator(
         task_id="enrich",
         job=demo_settings.ENRICH_JOB,
-        function="enrichment:with_customer",
+        function="enrichment_handler:with_customer",
         topic=demo_settings.ORDERS,
         dead_letter_topic=demo_settings.UNENRICHED,
         max_attempts=5,

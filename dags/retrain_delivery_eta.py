@@ -16,7 +16,7 @@ import pendulum
 from airflow.sdk import DAG, Asset, CronTriggerTimetable, Param, get_current_context, task
 
 import demo_settings
-from delivery.model import MODEL, train_spec
+from delivery.training_spec import MODEL, train_spec
 from wasmline.documents import plain
 from wasmline_provider.operators.model import PromoteModelOperator, TrainModelOperator
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from delivery.contract import Delivery, Violation, parse
 from delivery.great_circle import haversine_km
-from delivery.model import FEATURES, VEHICLES
+from delivery.training_spec import FEATURES, VEHICLES
 from wasmline.training import Correlation, correlate
 
 Point = tuple[float, float]

@@ -10,7 +10,7 @@ import msgspec
 
 from delivery import formatting, plots
 from delivery.report import JSON_FILE, PAGE_FILE, DemoReport
-from enriching.comparison import Comparison
+from enriching.benchmark_result import Comparison
 from wasmline.training import Correlation
 
 STYLE = Path(__file__).with_name("report.css")

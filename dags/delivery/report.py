@@ -7,7 +7,7 @@ from typing import Literal
 
 from delivery.correlations import Signals
 from delivery.verification import Accounting
-from enriching.comparison import Comparison
+from enriching.benchmark_result import Comparison
 from wasmline.training import TrainResult
 
 JSON_FILE = "report.json"

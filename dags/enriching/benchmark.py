@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from enriching import sequential_consumer
-from enriching.comparison import Comparison, Contender
+from enriching.benchmark_result import Comparison, Contender
 from enriching.orders import UNKNOWN, orders
 from enriching.service import CallStats, SlowService
 from wasmline.errors import VerificationFailed

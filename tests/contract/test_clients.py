@@ -30,7 +30,7 @@ from support.simulation.world import World, bind_clocks
 from wasmline.consumer.backends.memory.group import Member
 from wasmline.consumer.backends.memory.transactional_producer import expire_ids, time_out
 from wasmline.kafka.offset_store import LibrdkafkaOffsetStore
-from wasmline.local import LocalKafka, settings
+from wasmline.local import LocalKafka, server_properties
 from wasmline.records import CommittedOffset, TopicPartition
 from wasmline.testing.kafka import RunningKafka
 
@@ -165,7 +165,7 @@ def forgetful(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[],
         if not started:
             with pytest.MonkeyPatch.context() as patch:
                 for name, value in FORGETFUL.items():
-                    patch.setitem(settings.SMALL, name, value)
+                    patch.setitem(server_properties.SMALL, name, value)
                 started.append(LocalKafka(tmp_path_factory.mktemp("kafka")).__enter__())
         return started[0].bootstrap_servers
 

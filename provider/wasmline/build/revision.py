@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from wasmline.build.toolchains.compiler import environment, find_executable
+from wasmline.build.toolchains.compiler_process import environment, find_executable
 
 log = logging.getLogger(__name__)
 

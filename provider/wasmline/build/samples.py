@@ -11,10 +11,10 @@ from pathlib import Path
 
 import msgspec
 
+from wasmline.build.bounded_read import read_project_file
 from wasmline.build.cache import write_whole
 from wasmline.build.jsonl import complaint, encoded, output_lines, read_batches
 from wasmline.build.project import TransformProject
-from wasmline.build.project_file import read_project_file
 from wasmline.errors import InvalidJsonLine, InvalidProject, SampleMismatch
 from wasmline.wasm import TransformRuntime
 

@@ -12,7 +12,7 @@ from yaml.error import MarkedYAMLError
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from yaml.reader import ReaderError
 
-from wasmline.build.project_file import read_project_file
+from wasmline.build.bounded_read import read_project_file
 from wasmline.errors import InvalidProject
 from wasmline.printable import bounded_line
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from wasmline.kafka import KafkaConfig
     from wasmline.partition_status import PartitionStatus
     from wasmline.wasm import Schema
-    from wasmline.wasm.context import Clock
+    from wasmline.wasm.transform_context import Clock
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

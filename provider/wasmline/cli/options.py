@@ -10,7 +10,7 @@ import click
 
 from wasmline.build.memory_size import parse_size
 from wasmline.cli.schema import SchemaFile
-from wasmline.wasm.context import Clock
+from wasmline.wasm.transform_context import Clock
 
 if TYPE_CHECKING:
     from wasmline.kafka import KafkaConfig

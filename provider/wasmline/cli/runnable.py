@@ -9,7 +9,7 @@ from wasmline.errors import InvalidModule
 from wasmline.registry import FilesystemRegistry, parse_reference
 from wasmline.transform_limits import MAX_MODULE_BYTES
 from wasmline.wasm import ResourceLimits, Schema, TransformContext
-from wasmline.wasm.context import Clock
+from wasmline.wasm.transform_context import Clock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

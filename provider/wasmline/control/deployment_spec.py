@@ -10,7 +10,7 @@ from wasmline.documents import encode
 from wasmline.errors import DeployError, LimitExceeded
 from wasmline.registry import Version
 from wasmline.wasm import ResourceLimits, Schema, TransformContext
-from wasmline.wasm.context import Clock
+from wasmline.wasm.transform_context import Clock
 
 DECLARED = {
     "input_topic": "input-topic",

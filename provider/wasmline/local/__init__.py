@@ -6,9 +6,9 @@ PySpark ships. Needs Linux or macOS.
 
 from __future__ import annotations
 
-from wasmline.local.broker import LocalKafka
 from wasmline.local.jars import connector_jars, kafka_jars
 from wasmline.local.jvm import Java, find_java
+from wasmline.local.local_kafka import LocalKafka
 from wasmline.local.security import SaslSsl
 
 __all__ = ["Java", "LocalKafka", "SaslSsl", "connector_jars", "find_java", "kafka_jars"]

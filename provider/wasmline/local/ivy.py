@@ -12,8 +12,8 @@ from tempfile import TemporaryDirectory
 from xml.sax.saxutils import quoteattr
 
 from wasmline.errors import ArtifactUnavailable, PrerequisiteMissing
+from wasmline.local.jar_lock import Jar
 from wasmline.local.jvm import find_java
-from wasmline.local.lock import Jar
 
 logger = logging.getLogger(__name__)
 

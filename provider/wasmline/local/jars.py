@@ -14,8 +14,8 @@ from tempfile import TemporaryDirectory
 
 from wasmline.cache_folder import cache_root
 from wasmline.errors import ArtifactUnavailable
-from wasmline.local import ivy, lock
-from wasmline.local.lock import JarSet
+from wasmline.local import ivy, jar_lock
+from wasmline.local.jar_lock import JarSet
 
 logger = logging.getLogger(__name__)
 
@@ -25,17 +25,17 @@ CONNECTOR = Path(__file__).with_name("connector.lock")
 
 def kafka_jars() -> list[Path]:
     """Return the class path of a Kafka broker 4.3.1. The first call downloads 44 MB; raises ArtifactUnavailable."""
-    return cached(lock.read(KAFKA))
+    return cached(jar_lock.read(KAFKA))
 
 
 def connector_jars() -> list[Path]:
     """Return the jars of Spark 4.2.0's Kafka source and sink, 10 MB, like ``kafka_jars``."""
-    return cached(lock.read(CONNECTOR))
+    return cached(jar_lock.read(CONNECTOR))
 
 
 def kafka_version() -> str:
     """Return the version of the broker of ``kafka_jars``."""
-    return next(jar.revision for jar in lock.read(KAFKA).jars if jar.module.startswith("kafka_"))
+    return next(jar.revision for jar in jar_lock.read(KAFKA).jars if jar.module.startswith("kafka_"))
 
 
 def jar_cache() -> Path:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from wasmline.errors import ServiceFailed
-from wasmline.local import state
+from wasmline.local import service_folder
 from wasmline.local.process import Service, wait_until
 
 READY = "Kafka Server started"
@@ -56,9 +56,9 @@ class KafkaNode:
         """Write the node's files; those that may contain passwords and keys are readable only by this user."""
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "log4j2.properties").write_text(LOGGING)
-        state.write(self._settings, settings, private=True)
+        service_folder.write(self._settings, settings, private=True)
         if keystore is not None:
-            state.write(self.folder / "keystore.pem", keystore, private=True)
+            service_folder.write(self.folder / "keystore.pem", keystore, private=True)
 
     def format(self, java: Sequence[str], cluster: str, users: Sequence[str]) -> None:
         """Format the storage of a new node; an existing one is kept. Raises ServiceFailed."""

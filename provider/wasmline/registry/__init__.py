@@ -5,15 +5,15 @@
 
 from wasmline.digests import digest_of
 from wasmline.registry.creation_time import created_now
-from wasmline.registry.layout import Descriptor, Layer
-from wasmline.registry.metadata import ArtifactMetadata
 from wasmline.registry.modules import (
     FilesystemRegistry,
     Registry,
     Version,
     parse_reference,
 )
-from wasmline.registry.oci import Artifact, OciLayoutStore
+from wasmline.registry.oci_annotations import ArtifactMetadata
+from wasmline.registry.oci_layout import Artifact, OciLayoutStore
+from wasmline.registry.oci_manifest import Descriptor, Layer
 from wasmline.registry.semver import Semver
 
 __all__ = [

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from wasmline.registry.layout import decoded
+from wasmline.registry.oci_manifest import decoded
 from wasmline.transform_limits import (
     MAX_CPU_MS_PER_RECORD,
     MAX_MEMORY_BYTES,

@@ -17,9 +17,9 @@ from msgspec import Meta
 from wasmline.errors import InvalidArtifact, InvalidReference, VersionExists
 from wasmline.printable import bounded_line
 from wasmline.registry.creation_time import created_now
-from wasmline.registry.layout import Descriptor, Layer
-from wasmline.registry.metadata import TITLE, VERSION, ArtifactMetadata, annotations_of, parse_metadata
-from wasmline.registry.oci import Artifact, OciLayoutStore, check_name
+from wasmline.registry.oci_annotations import TITLE, VERSION, ArtifactMetadata, annotations_of, parse_metadata
+from wasmline.registry.oci_layout import Artifact, OciLayoutStore, check_name
+from wasmline.registry.oci_manifest import Descriptor, Layer
 
 WASM_TYPE = "application/wasm"
 WASM_CONFIG_TYPE = "application/vnd.wasm.config.v0+json"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from wasmline.errors import TrainingError
-from wasmline.training.features import Matrix, Vector
+from wasmline.training.feature_encoding import Matrix, Vector
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

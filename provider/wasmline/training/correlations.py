@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from wasmline.training.features import Vector, numbers, texts
+from wasmline.training.feature_encoding import Vector, numbers, texts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

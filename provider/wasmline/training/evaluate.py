@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from wasmline.errors import NotEnoughData
-from wasmline.training.features import Vector
+from wasmline.training.feature_encoding import Vector
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,12 +15,12 @@ from wasmline.errors import (
     VersionNotFound,
 )
 from wasmline.registry import Artifact, Layer, OciLayoutStore, Semver
-from wasmline.registry.layout import decoded, encoded
+from wasmline.registry.oci_manifest import decoded, encoded
 from wasmline.training.boosting import TreeParameters
 from wasmline.training.dataset import Dataset
+from wasmline.training.document_decoder import stored_document
 from wasmline.training.evaluate import Metrics
-from wasmline.training.features import FeatureLayout
-from wasmline.training.stored_document import stored_document
+from wasmline.training.feature_encoding import FeatureLayout
 
 KIND = "models"
 CONFIG_TYPE = "application/vnd.wasmline.model.config.v1+json"

@@ -11,11 +11,11 @@ from wasmline.digests import digest_of
 from wasmline.wasm.abi import abi_version
 from wasmline.wasm.binary.module_types import declarations
 from wasmline.wasm.compilation.code_cache import CodeCache, LoadedModule, default_folder
-from wasmline.wasm.context import TransformContext
 from wasmline.wasm.guest import CompiledModules
-from wasmline.wasm.instance import TransformInstance
-from wasmline.wasm.limits import HostLimits, ResourceLimits
+from wasmline.wasm.resource_limits import HostLimits, ResourceLimits
 from wasmline.wasm.shim.trampoline import trampoline, wiring
+from wasmline.wasm.transform_context import TransformContext
+from wasmline.wasm.transform_instance import TransformInstance
 
 
 class CompiledTransform:

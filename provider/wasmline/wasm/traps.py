@@ -19,8 +19,8 @@ from wasmline.errors import (
 from wasmline.printable import one_line
 from wasmline.wasm.backtrace import function_names
 from wasmline.wasm.columns.control_block import ENDING_EXIT, ENDING_OUTPUT
-from wasmline.wasm.limits import PAGE, ResourceLimits
 from wasmline.wasm.panic_message import panic_and_rest, tells_out_of_memory
+from wasmline.wasm.resource_limits import PAGE, ResourceLimits
 
 _CODES = {
     wasmtime.TrapCode.STACK_OVERFLOW: "call stack exhausted",

@@ -13,18 +13,18 @@ from types import TracebackType
 from typing import Any
 
 from wasmline.errors import ServiceFailed
-from wasmline.local import state
+from wasmline.local import service_folder
 from wasmline.local.process import Service
 from wasmline_provider.local import service_group
+from wasmline_provider.local.airflow_environment import Identity, environment, identity
 from wasmline_provider.local.api_client import AirflowApi
-from wasmline_provider.local.settings import Identity, environment, identity
 
 START_TIMEOUT_S = 180.0
 """Seconds to wait for a start. On two idle cores it takes 15 to 20."""
 
 POLL_INTERVAL_S = 0.2
 LOG_LINES = 30
-PLAN, RUNNING = "services.json", "keeper.json"
+PLAN, RUNNING = "services.json", "service_group.json"
 HEALTH = {"scheduler": "scheduler", "triggerer": "triggerer", "dag-processor": "dag_processor"}
 
 
@@ -61,7 +61,7 @@ class LocalAirflow:
         self._python_path = (self.dags, *(path.absolute() for path in python_path))
         self._parallelism = parallelism
         self._services = ["api-server", "scheduler", "triggerer", *(["dag-processor"] if watch_dags else [])]
-        self._keeper = self._remembered()
+        self._service_group = self._remembered()
         self._identity: Identity | None = None
         self._api: AirflowApi | None = None
 
@@ -80,11 +80,11 @@ class LocalAirflow:
 
     def running(self) -> bool:
         """Return whether an Airflow runs in this home."""
-        return self._keeper is not None and self._keeper.alive()
+        return self._service_group is not None and self._service_group.alive()
 
     def prepare(self) -> None:
         """Create or migrate the database and load the DAGs; needs no connection. Raises ServiceFailed."""
-        state.own_folder(self.home)
+        service_folder.own_folder(self.home)
         log = self._log("prepare")
         with log.open("ab") as output:
             status = subprocess.run(
@@ -106,15 +106,15 @@ class LocalAirflow:
             service_group.ServicePlan(command=_airflow(name), log=str(self._log(name))) for name in self._services
         ]
         content = service_group.Plan(environment=self._environment(), services=services)
-        state.write(plan, json.dumps(content), private=True)
+        service_folder.write(plan, json.dumps(content), private=True)
         command = [sys.executable, service_group.__file__, str(plan)]
         if detached:
-            self._keeper = Service.detach([*command, "0"], str(plan), self._log("keeper"))
+            self._service_group = Service.detach([*command, "0"], str(plan), self._log("service_group"))
         else:
-            self._keeper = _owned([*command, str(os.getpid())], str(plan), self._log("keeper"))
-        state.write(self.home / RUNNING, json.dumps({"pid": self._keeper.pid}))
+            self._service_group = _owned([*command, str(os.getpid())], str(plan), self._log("service_group"))
+        service_folder.write(self.home / RUNNING, json.dumps({"pid": self._service_group.pid}))
         try:
-            self._await_health(self._keeper)
+            self._await_health(self._service_group)
         except BaseException:
             self.stop()
             raise
@@ -124,9 +124,9 @@ class LocalAirflow:
         if self._api is not None:
             self._api.close()
             self._api = None
-        if self._keeper is not None:
-            self._keeper.stop(grace=90)
-            self._keeper = None
+        if self._service_group is not None:
+            self._service_group.stop(grace=90)
+            self._service_group = None
         (self.home / RUNNING).unlink(missing_ok=True)
 
     def __enter__(self) -> LocalAirflow:

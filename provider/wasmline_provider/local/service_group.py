@@ -1,9 +1,9 @@
 """Runs a group of services in a process: no service and none of its descendants outlives it or its owner.
 
-Run as a script: ``keeper.py PLAN OWNER``. PLAN is a JSON file, ``{"environment": {…}, "services": [{"command": […],
-"log": PATH}, …]}``; OWNER is the process that must live, 0 for a group that runs until it is stopped. SIGTERM
-ends the services in order, and slow ones are killed; SIGUSR1 kills them all. If one of them ends by itself,
-the others are killed, and the status is 1.
+Run as a script: ``service_group.py PLAN OWNER``. PLAN is a JSON file, ``{"environment": {…}, "services": [{"command":
+[…], "log": PATH}, …]}``; OWNER is the process that must live, 0 for a group that runs until it is stopped. SIGTERM
+ends the services in order, and slow ones are killed; SIGUSR1 kills them all. If one of them ends by itself, the
+others are killed, and the status is 1.
 
 Why a process of its own: processes that Airflow's tasks start (executor workers, Spark drivers) leave their parents'
 sessions and groups. Under Linux orphaned descendants of this process become its children ("child subreaper"), so that

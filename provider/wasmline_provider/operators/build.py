@@ -125,7 +125,7 @@ class WasmPublishOperator(_ProjectOperator):
         from wasmline.build import publish_build
         from wasmline.errors import DigestMismatch
         from wasmline.registry import FilesystemRegistry
-        from wasmline_provider.assets import record
+        from wasmline_provider.asset_events import record
 
         project, report = self._build()
         if self.version:

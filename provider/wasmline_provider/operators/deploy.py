@@ -97,7 +97,7 @@ class WasmDeployOperator(BaseOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         from wasmline.control import deploy
         from wasmline.registry import FilesystemRegistry
-        from wasmline_provider.assets import record
+        from wasmline_provider.asset_events import record
 
         registry = FilesystemRegistry(self.registry)
         published, wasm = registry.load(self.name, self.version or None)

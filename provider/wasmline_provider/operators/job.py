@@ -183,7 +183,7 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
 
     def get_job_result(self, external_id: Any, context: Context) -> dict[str, Any]:
         from wasmline.jobs import JobState
-        from wasmline_provider.assets import record
+        from wasmline_provider.asset_events import record
 
         with self._client() as client:
             report = client.report(_run(external_id))

@@ -95,7 +95,7 @@ class PromoteModelOperator(BaseOperator):
         import msgspec
 
         from wasmline.training import Decision, Metrics, promote
-        from wasmline_provider.assets import record
+        from wasmline_provider.asset_events import record
 
         trained = self.trained
         promotion = promote(

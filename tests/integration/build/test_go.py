@@ -12,7 +12,7 @@ import pytest
 
 from wasmline.build import BuildReport, build, load_project, run_samples, scaffold
 from wasmline.build.toolchains import toolchain_for
-from wasmline.build.toolchains.compiler import find_executable
+from wasmline.build.toolchains.compiler_process import find_executable
 from wasmline.errors import BuildFailed, InvalidProject, ToolchainMissing, UnsupportedAbi
 from wasmline.wasm import check_abi
 

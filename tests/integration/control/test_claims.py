@@ -13,7 +13,7 @@ from wasmline.control import ClaimWriter, DriverClaim, JobDriver, JobTopic
 from wasmline.errors import Fenced
 from wasmline.job_offsets import offset_renewal
 from wasmline.kafka import KafkaConfig, read_to_end
-from wasmline.local import LocalKafka, settings
+from wasmline.local import LocalKafka, server_properties
 from wasmline.local.process import wait_until
 from wasmline.testing.kafka import RunningKafka
 
@@ -31,7 +31,7 @@ def forgetful(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaConfig]
     """Yield a broker that forgets transactional producers after a second, and progress after a minute."""
     local = LocalKafka(tmp_path_factory.mktemp("kafka"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(settings, "SMALL", settings.SMALL | FORGETFUL)
+        patch.setattr(server_properties, "SMALL", server_properties.SMALL | FORGETFUL)
         local.start()
     try:
         config = KafkaConfig({"bootstrap.servers": local.bootstrap_servers})

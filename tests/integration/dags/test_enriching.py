@@ -8,7 +8,7 @@ import pytest
 
 from enriching.benchmark import ConsumerComparison
 from enriching.service import SlowService
-from enrichment import with_customer
+from enrichment_handler import with_customer
 from wasmline.consumer import ConsumedRecord, ConsumerOptions, Output, ParallelConsumer, RetryPolicy
 from wasmline.errors import TerminalFailure, VerificationFailed
 from wasmline.kafka import read_to_end

@@ -12,7 +12,7 @@ import pytest
 
 from support.java_peer.java_peer import LOCK, JavaPeer, Order, PeerFailed, micros
 from wasmline.kafka import produce_all
-from wasmline.local import lock
+from wasmline.local import jar_lock
 from wasmline.testing.kafka import RunningKafka
 
 KEYS = 3
@@ -62,7 +62,7 @@ def server() -> Iterator[Counter]:
 
 
 def test_the_library_is_locked_to_one_release() -> None:
-    jars = {jar.module: jar.revision for jar in lock.read(LOCK).jars}
+    jars = {jar.module: jar.revision for jar in jar_lock.read(LOCK).jars}
     assert len(jars) == 17
     assert jars["parallel-consumer-core"] == "0.5.3.3"
 

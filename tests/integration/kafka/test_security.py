@@ -16,7 +16,7 @@ from wasmline.kafka import KafkaConfig, Topics, produce_all, read_to_end
 from wasmline.kafka.transaction_requests import TransactionRequests
 from wasmline.local import LocalKafka, SaslSsl, find_java, kafka_jars
 from wasmline.local.security import Mechanism
-from wasmline.local.settings import JVM_OPTIONS, properties_text
+from wasmline.local.server_properties import JVM_OPTIONS, properties_text
 from wasmline.records import TopicPartition
 from wasmline.testing.kafka import RunningKafka
 

@@ -21,7 +21,7 @@ from wasmline.errors import BrokerUnavailable, InvalidKafkaConfig, KafkaError, T
 from wasmline.kafka import CompactedTopic, ConsumerGroups, KafkaConfig, Topics, produce_all
 from wasmline.local import LocalKafka
 from wasmline.local.process import wait_until
-from wasmline.local.settings import SMALL
+from wasmline.local.server_properties import SMALL
 from wasmline.records import TopicPartition
 from wasmline.testing.kafka import RunningKafka
 

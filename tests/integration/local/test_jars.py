@@ -11,7 +11,7 @@ import pytest
 
 from wasmline.errors import ArtifactUnavailable, PrerequisiteMissing
 from wasmline.local import ivy, jars
-from wasmline.local.lock import Jar, JarSet
+from wasmline.local.jar_lock import Jar, JarSet
 
 SETTINGS = """<ivysettings><settings defaultResolver="here"/><resolvers><filesystem name="here" m2compatible="true">
 <artifact pattern="{repository}/[organisation]/[module]/[revision]/[artifact]-[revision].[ext]"/>
@@ -107,9 +107,10 @@ def test_processes_that_ask_at_once_share_one_download(repository: Repository, t
     code = """
 import logging, sys
 from pathlib import Path
-from wasmline.local import jars, lock
+from wasmline.local import jars
+from wasmline.local import jar_lock
 logging.basicConfig(level=logging.INFO, format="%(message)s")
-print(*[path.read_text() for path in jars.cached(lock.read(Path(sys.argv[1])))], sep="|")
+print(*[path.read_text() for path in jars.cached(jar_lock.read(Path(sys.argv[1])))], sep="|")
 """
     processes = [
         subprocess.Popen([sys.executable, "-c", code, lock], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -94,7 +94,7 @@ def test_the_enrichment_is_ordered_as_its_form_says_with_the_address_of_its_conn
     assert (stream.mode, stream.ordering, stream.delivery) == ("parallel", "key", "exactly_once")
     assert (stream.max_concurrency, stream.trigger_interval) == (7, None)
     assert stream.function == FunctionSpec(
-        function="enrichment:with_customer",
+        function="enrichment_handler:with_customer",
         topic="orders",
         dead_letter_topic="orders.dlq",
         max_attempts=5,

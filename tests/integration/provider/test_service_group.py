@@ -1,4 +1,4 @@
-"""Nothing outlives a keeper: not its services, not what left their sessions, however its owner ends."""
+"""Nothing outlives a service group: not its services, not what left their sessions, however its owner ends."""
 
 import json
 import os
@@ -63,7 +63,7 @@ def test_a_killed_owner_takes_everything_along(plan: Path) -> None:
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGUSR1, 0)])
-def test_a_keeper_that_is_told_to_end_leaves_nothing(plan: Path, number: signal.Signals, status: int) -> None:
+def test_a_service_group_that_is_told_to_end_leaves_nothing(plan: Path, number: signal.Signals, status: int) -> None:
     kept = subprocess.Popen([sys.executable, service_group.__file__, str(plan), str(os.getpid())])
     left = stray(plan)
     kept.send_signal(number)

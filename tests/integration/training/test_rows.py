@@ -12,9 +12,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from delivery.contract import Violation
 from delivery.generator import generate
-from delivery.model import train_spec
+from delivery.input_records import Source, read_file
 from delivery.reference_transform import transform
-from delivery.source import Source, read_file
+from delivery.training_spec import train_spec
 from wasmline.documents import decode, encode
 from wasmline.errors import NotEnoughData
 from wasmline.jobs import TrainSpec

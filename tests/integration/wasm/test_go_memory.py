@@ -13,7 +13,7 @@ import pyarrow as pa
 from wasmline.errors import GuestOutOfMemory
 from wasmline.records import RECORD_SCHEMA
 from wasmline.wasm import CompiledTransform, ResourceLimits, TransformContext, TransformInstance
-from wasmline.wasm.context import Clock
+from wasmline.wasm.transform_context import Clock
 
 LONG = "WASMLINE_LONG" in os.environ
 RECORDS = 2_000_000 if LONG else 100_000

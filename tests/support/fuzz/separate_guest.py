@@ -22,7 +22,7 @@ from wasmline.wasm.columns.shim_memory import MAX_TABLE_ELEMENTS, MAX_TABLES
 from wasmline.wasm.compilation import compiler
 from wasmline.wasm.engine import new_engine
 from wasmline.wasm.guest import CompiledModules, Guest
-from wasmline.wasm.limits import HostLimits
+from wasmline.wasm.resource_limits import HostLimits
 from wasmline.wasm.shim.module import shim
 from wasmline.wasm.shim.trampoline import SHIM_EXPORT, trampoline, wiring
 

@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import Any, Literal
 from urllib.parse import urlencode
 
-from wasmline.local import jars, lock
+from wasmline.local import jar_lock, jars
 from wasmline.local.jvm import find_java
 
 logger = logging.getLogger(__name__)
@@ -211,7 +211,7 @@ class JavaPeer:
 
 def class_path() -> str:
     """Return the library's jars and the peer's own classes, which are compiled where they are not yet in the cache."""
-    jar_set = lock.read(LOCK)
+    jar_set = jar_lock.read(LOCK)
     libraries = jars.cached(jar_set)
     sources = sorted(SOURCES.glob("*.java"))
     content = "".join(source.name + source.read_text() for source in sources) + jar_set.digest

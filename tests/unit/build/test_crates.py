@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from wasmline.build.project import TransformProject
-from wasmline.build.toolchains.crates import Crates
+from wasmline.build.toolchains.cargo_metadata import Crates
 from wasmline.errors import BuildFailed
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from wasmline.build.project import TransformProject
 from wasmline.build.toolchains import toolchain_for
-from wasmline.build.toolchains.compiler import environment, warn
+from wasmline.build.toolchains.compiler_process import environment, warn
 from wasmline.build.toolchains.cpp import sdk_include
 from wasmline.build.toolchains.rust import DEBIAN, LINKER, RUSTUP
 from wasmline.cli import TerminalFormatter

@@ -7,7 +7,7 @@ import pytest
 from wasmline.errors import LocalError
 from wasmline.local import SaslSsl
 from wasmline.local.security import Mechanism
-from wasmline.local.settings import properties_text
+from wasmline.local.server_properties import properties_text
 
 PKCS8 = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"
 

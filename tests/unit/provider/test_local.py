@@ -12,8 +12,8 @@ from rich.console import Console
 from demo_stack.run_progress import RunProgress
 from demo_stack.stack import repository
 from wasmline.errors import LocalError
+from wasmline_provider.local.airflow_environment import environment, identity
 from wasmline_provider.local.api_client import TaskState
-from wasmline_provider.local.settings import environment, identity
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -15,7 +15,7 @@ from fsspec.core import url_to_fs
 
 from wasmline.errors import DigestMismatch, InvalidLayout, RegistryError
 from wasmline.registry import ArtifactMetadata, FilesystemRegistry, Version, digest_of, local_storage, object_storage
-from wasmline.registry import layout as limits
+from wasmline.registry.oci_manifest import MAX_DOCUMENT_BYTES
 
 WASM = b"\0asm\1\0\0\0"
 DECLARED = {"input-topic": "in", "output-topics": ["out", "dlq"], "dead-letter-topic": "dlq", "env": {"K": "1"}}
@@ -178,10 +178,10 @@ MALFORMATIONS: dict[str, tuple[Change, str]] = {
     "index with a list": (contents(INDEX, b"[]"), "index.json: Expected `object`, got `array`"),
     "index with null": (contents(INDEX, b"null"), "index.json: Expected `object`, got `null`"),
     "index with a repeated key": (contents(INDEX, b'{"schemaVersion":2,"schemaVersion":2}'), "'schemaVersion' is rep"),
-    "index that is too large": (contents(INDEX, b" " * (limits.MAX_DOCUMENT_BYTES + 1)), "index.json: it takes more"),
+    "index that is too large": (contents(INDEX, b" " * (MAX_DOCUMENT_BYTES + 1)), "index.json: it takes more"),
     "marker missing": (lambda stored: stored.remove(MARKER), "oci-layout: Expecting value"),
     "marker of another version": (contents(MARKER, b'{"imageLayoutVersion":"2.0.0"}'), "oci-layout: Invalid enum"),
-    "marker that is too large": (contents(MARKER, b" " * (limits.MAX_DOCUMENT_BYTES + 1)), "oci-layout: it takes"),
+    "marker that is too large": (contents(MARKER, b" " * (MAX_DOCUMENT_BYTES + 1)), "oci-layout: it takes"),
     # the index
     "index of another schema": (in_index(lambda index: index.update(schemaVersion=1)), r"\$.schemaVersion"),
     "index of another media type": (in_index(lambda index: index.update(mediaType="x")), r"\$.mediaType"),
@@ -220,11 +220,11 @@ MALFORMATIONS: dict[str, tuple[Change, str]] = {
     "size beyond any disk": (in_layer(lambda it: it.update(size=2**70)), "`int` <= 67108864"),
     "size beyond the limit": (in_layer(lambda it: it.update(size=2**26 + 1)), "`int` <= 67108864"),
     "size of a document beyond the limit": (
-        in_manifest(lambda it: it["config"].update(size=limits.MAX_DOCUMENT_BYTES + 1)),
+        in_manifest(lambda it: it["config"].update(size=MAX_DOCUMENT_BYTES + 1)),
         "its descriptor says 4194305 bytes",
     ),
     "sizes of manifests beyond the limit": (
-        in_module(lambda it: it.update(size=limits.MAX_DOCUMENT_BYTES)),
+        in_module(lambda it: it.update(size=MAX_DOCUMENT_BYTES)),
         "its manifests take more than 4194304 bytes together",
     ),
     "size that is text": (in_module(lambda it: it.update(size="1")), "Expected `int`, got `str`"),

@@ -22,7 +22,7 @@ from wasmline.errors import (
     VersionExists,
     VersionNotFound,
 )
-from wasmline.registry import ArtifactMetadata, FilesystemRegistry, Version, digest_of, layout_files, parse_reference
+from wasmline.registry import ArtifactMetadata, FilesystemRegistry, Version, digest_of, layout_builder, parse_reference
 from wasmline.registry.local_storage import LocalStorage
 from wasmline.registry.object_storage import ObjectStorage
 
@@ -212,7 +212,7 @@ def test_a_source_date_that_is_not_a_count_of_seconds_is_named(
 def test_what_is_too_large_to_be_read_again_is_not_published(
     registry: FilesystemRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(layout_files, "MAX_LAYER_BYTES", len(OTHER) - 1)
+    monkeypatch.setattr(layout_builder, "MAX_LAYER_BYTES", len(OTHER) - 1)
     with pytest.raises(InvalidArtifact, match=r"a application/wasm of 14 bytes: the registry allows 13"):
         registry.publish("distance", "1.0.0", OTHER)
     with pytest.raises(InvalidArtifact, match=r"a application/vnd.in-toto\+json: it takes more than 4194304 bytes"):

@@ -3,7 +3,7 @@ import pytest
 
 from wasmline.errors import TrainingError
 from wasmline.training.boosting import TreeParameters, fit, predict
-from wasmline.training.features import Matrix, Vector
+from wasmline.training.feature_encoding import Matrix, Vector
 
 PARAMETERS = TreeParameters(trees=20, depth=3, learning_rate=0.3, seed=7)
 COLUMNS = ("a", "b=1")

@@ -9,7 +9,7 @@ import pytest
 
 from wasmline.records import RECORD_SCHEMA
 from wasmline.wasm import HostLimits, ResourceLimits, Schema, TransformContext, TransformInstance, TransformRuntime
-from wasmline.wasm.context import Clock
+from wasmline.wasm.transform_context import Clock
 
 START_MS = 1_700_000_000_000
 Start = Callable[..., TransformInstance]

@@ -11,7 +11,7 @@ import pytest
 from wasmline.records import RECORD_SCHEMA
 from wasmline.testing import guests
 from wasmline.wasm import TransformInstance
-from wasmline.wasm.context import Clock
+from wasmline.wasm.transform_context import Clock
 
 RECORDS = 2000
 SIZES = (1, 7, 1000)

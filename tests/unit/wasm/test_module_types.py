@@ -8,7 +8,7 @@ import wasmtime
 from wasmline.errors import InvalidModule
 from wasmline.testing import guests
 from wasmline.wasm.binary.module_types import FunctionType, GlobalType, Kind, MemoryType, TableType, declarations
-from wasmline.wasm.binary.name_section import truncate_names
+from wasmline.wasm.binary.name_truncation import truncate_names
 from wasmline.wasm.binary.reader import number, vector
 
 MODULES = {

@@ -9,7 +9,7 @@ import pytest
 from wasmline.errors import GuestProtocolError, GuestTrap, InvalidBatch
 from wasmline.records import OUTPUT_SCHEMA, RECORD_SCHEMA
 from wasmline.testing import guests
-from wasmline.wasm.instance import SLICE_ROWS
+from wasmline.wasm.transform_instance import SLICE_ROWS
 
 
 def fields(batch: pa.RecordBatch, *, rows: bool = False) -> list[tuple[Any, ...]]:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from wasmline.build.inputs import PROJECT, changed, input_names
 from wasmline.build.project import TransformProject
-from wasmline.build.toolchains.compiler import environment, last_line, run, run_checked, warn
+from wasmline.build.toolchains.compiler_process import environment, last_line, run, run_checked, warn
 from wasmline.errors import BuildFailed, ToolchainMissing
 
 VERSION = "0.17.0"

@@ -18,7 +18,7 @@ from typing import Any
 
 from wasmline.build.inputs import PROJECT, changed, check_folder, input_names
 from wasmline.build.project import TransformProject
-from wasmline.build.toolchains.compiler import (
+from wasmline.build.toolchains.compiler_process import (
     DOWNLOAD_VARIABLES,
     environment,
     find_executable,

@@ -28,7 +28,8 @@ from typing import Any
 from wasmline.build.cache import write_whole
 from wasmline.build.inputs import PROJECT, changed, input_names
 from wasmline.build.project import FILE, TransformProject
-from wasmline.build.toolchains.compiler import (
+from wasmline.build.toolchains.cargo_metadata import Crates
+from wasmline.build.toolchains.compiler_process import (
     DOWNLOAD_VARIABLES,
     ROOT,
     environment,
@@ -40,7 +41,6 @@ from wasmline.build.toolchains.compiler import (
     warn,
 )
 from wasmline.build.toolchains.crate_sources import check_sources, reject_git
-from wasmline.build.toolchains.crates import Crates
 from wasmline.errors import BuildFailed, InvalidProject, ToolchainMissing
 
 TARGET = "wasm32-wasip1"

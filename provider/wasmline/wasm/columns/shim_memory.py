@@ -8,7 +8,7 @@ import wasmtime
 
 from wasmline.errors import RecordTooLarge, SandboxViolation
 from wasmline.wasm.columns.control_block import OFFSETS
-from wasmline.wasm.limits import ADDRESS_SPACE, PAGE
+from wasmline.wasm.resource_limits import ADDRESS_SPACE, PAGE
 
 MAX_TABLES = 7
 """Maximum number of tables of a guest."""

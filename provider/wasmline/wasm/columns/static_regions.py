@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from wasmline.wasm.columns.control_block import LOG_HEADER, NO_ROW, STATIC, STDERR_HEAD_BYTES, STDERR_TAIL_BYTES, align
 from wasmline.wasm.columns.shim_memory import ShimMemory, violation
-from wasmline.wasm.context import TransformContext
-from wasmline.wasm.limits import ResourceLimits
 from wasmline.wasm.registry_schemas import lay_out
+from wasmline.wasm.resource_limits import ResourceLimits
 from wasmline.wasm.result import LogLine
+from wasmline.wasm.transform_context import TransformContext
 
 _STDOUT = 1
 _TORN = "\n[...]\n"

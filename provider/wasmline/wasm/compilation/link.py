@@ -18,7 +18,7 @@ from wasmline.errors import InvalidModule
 from wasmline.wasm.abi import TRANSFORM
 from wasmline.wasm.binary.call_rewriting import rewrite_calls
 from wasmline.wasm.binary.module_types import Declarations, declarations
-from wasmline.wasm.binary.name_section import truncate_names
+from wasmline.wasm.binary.name_truncation import truncate_names
 from wasmline.wasm.binary.reader import (
     CODE,
     CUSTOM,

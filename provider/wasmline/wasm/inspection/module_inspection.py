@@ -20,7 +20,7 @@ from wasmline.wasm.binary.module_types import (
 from wasmline.wasm.columns.shim_memory import MAX_TABLE_ELEMENTS, MAX_TABLES
 from wasmline.wasm.compilation.validation import validate
 from wasmline.wasm.inspection.redpanda_compat import incompatibilities
-from wasmline.wasm.limits import PAGE, ResourceLimits
+from wasmline.wasm.resource_limits import PAGE, ResourceLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

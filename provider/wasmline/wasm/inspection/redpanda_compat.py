@@ -20,7 +20,7 @@ from wasmline.wasm.abi import (
 )
 from wasmline.wasm.binary.module_types import Declarations, MemoryType
 from wasmline.wasm.compilation.validation import validation_error
-from wasmline.wasm.limits import PAGE
+from wasmline.wasm.resource_limits import PAGE
 
 MEMORY_BYTES = 2 * 2**20
 """``data_transforms_per_function_memory_limit``."""

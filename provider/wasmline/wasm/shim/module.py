@@ -11,7 +11,7 @@ from __future__ import annotations
 from wasmline.wasm.abi import FUNCTIONS, TRANSFORM
 from wasmline.wasm.binary.module_types import Declarations, FunctionType
 from wasmline.wasm.columns.control_block import ENDING_HOST, ENDING_OUTPUT
-from wasmline.wasm.limits import OUTPUT_OVERHEAD_BYTES
+from wasmline.wasm.resource_limits import OUTPUT_OVERHEAD_BYTES
 from wasmline.wasm.shim.schema_registry import schema_registry
 from wasmline.wasm.shim.trampoline import HOST_FUNCTIONS, SHIM_EXPORT, SHIM_FUNCTIONS
 from wasmline.wasm.shim.wasi import wasi

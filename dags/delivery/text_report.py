@@ -10,7 +10,7 @@ from rich.text import Text
 
 from delivery import formatting
 from delivery.report import DemoReport
-from enriching.comparison import Comparison
+from enriching.benchmark_result import Comparison
 
 REASONS = 5
 """Maximum reasons of dead letters shown."""

@@ -25,7 +25,8 @@ from wasmline.errors import (
     VersionNotFound,
 )
 from wasmline.printable import bounded_line
-from wasmline.registry.layout import (
+from wasmline.registry.layout_builder import layout_files
+from wasmline.registry.oci_manifest import (
     EMPTY,
     INDEX_FILE,
     LAYOUT_FILE,
@@ -38,7 +39,6 @@ from wasmline.registry.layout import (
     blob_path,
     decoded,
 )
-from wasmline.registry.layout_files import layout_files
 from wasmline.registry.semver import Semver, by_precedence, newest
 from wasmline.registry.storage import open_storage
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from wasmline.local import state
+from wasmline.local import service_folder
 from wasmline.local.ports import HOST, free_port, is_free
 
 FILE = "wasmline.json"
@@ -46,8 +46,8 @@ def identity(home: Path, *, running: bool = False) -> Identity:
         jwt_secret=known.get("jwt_secret") or secrets.token_urlsafe(64),
         fernet_key=known.get("fernet_key") or _fernet_key(),
     )
-    state.own_folder(home)
-    state.write(path, json.dumps(asdict(found)), private=True)
+    service_folder.own_folder(home)
+    service_folder.write(path, json.dumps(asdict(found)), private=True)
     return found
 
 

@@ -22,7 +22,7 @@ from rich.console import Console
 import demo_settings
 from delivery.html_report import write_report
 from delivery.report import JSON_FILE, DemoReport
-from delivery.summary import print_summary
+from delivery.text_report import print_summary
 from demo_stack.job_messages import JobMessages
 from demo_stack.run_progress import RunProgress
 from demo_stack.stack import Stack

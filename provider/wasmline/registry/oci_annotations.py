@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from wasmline.registry.declaration import differing_keys, parse_declaration
-from wasmline.registry.layout import decoded, encoded
+from wasmline.registry.oci_manifest import decoded, encoded
 
 TRANSFORM_ANNOTATION = "wasmline.transform"
 

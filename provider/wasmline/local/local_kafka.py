@@ -10,14 +10,13 @@ from pathlib import Path
 from types import TracebackType
 
 from wasmline.errors import LocalError, ServiceFailed
-from wasmline.local import cluster as clusters
-from wasmline.local import state
-from wasmline.local.cluster import Cluster
+from wasmline.local import cluster_file, service_folder
+from wasmline.local.cluster_file import Cluster
 from wasmline.local.jars import kafka_jars
 from wasmline.local.jvm import find_java
 from wasmline.local.node import KafkaNode, PortTaken
 from wasmline.local.security import SaslSsl
-from wasmline.local.settings import JVM_OPTIONS, server_properties
+from wasmline.local.server_properties import JVM_OPTIONS, server_properties
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +44,7 @@ class LocalKafka:
         self.folder = folder.absolute()
         self._security = security
         self._ports = tuple(ports or ())
-        self._cluster = clusters.load(self.folder) or clusters.new_cluster(1 if nodes is None else nodes)
+        self._cluster = cluster_file.load(self.folder) or cluster_file.new_cluster(1 if nodes is None else nodes)
         self._check(nodes)
         self._nodes = {
             node.id: KafkaNode(node.id, self.folder / f"node-{node.id}", pid=node.pid, detached=self._cluster.detached)
@@ -75,11 +74,11 @@ class LocalKafka:
         if running := self.running():
             raise LocalError(f"a Kafka runs in {self.folder} ({len(running)} nodes): stop it, or name another folder")
         java = _java()
-        state.own_folder(self.folder)
+        service_folder.own_folder(self.folder)
         for _ in range(START_ATTEMPTS):
             protocol = "SASL_SSL" if self._security else "PLAINTEXT"
             self._cluster = replace(self._cluster, protocol=protocol, detached=detached)
-            self._cluster = clusters.with_ports(self._cluster, self._ports)
+            self._cluster = cluster_file.with_ports(self._cluster, self._ports)
             try:
                 return self._start_all(java)
             except PortTaken:

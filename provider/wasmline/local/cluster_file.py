@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from wasmline.errors import LocalError, PortInUse
-from wasmline.local import state
+from wasmline.local import service_folder
 from wasmline.local.ports import HOST, free_port, is_free
 
 FILE = "cluster.json"
@@ -41,7 +41,7 @@ class Cluster:
 
     def save(self, folder: Path) -> None:
         """Write the description into ``folder``."""
-        state.write(folder / FILE, json.dumps(asdict(self), indent=2) + "\n")
+        service_folder.write(folder / FILE, json.dumps(asdict(self), indent=2) + "\n")
 
 
 def load(folder: Path) -> Cluster | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from wasmline.registry.layout import (
+from wasmline.registry.oci_manifest import (
     EMPTY,
     INDEX_FILE,
     INDEX_TYPE,

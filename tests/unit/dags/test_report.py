@@ -15,9 +15,9 @@ from delivery.generator import generate
 from delivery.html_report import render, write_report
 from delivery.reference_transform import transform
 from delivery.report import BatchPoint, DemoReport, ModuleFacts, StreamFacts
-from delivery.summary import print_summary
+from delivery.text_report import print_summary
 from delivery.verification import DeadLetter, Feature, Raw, verify
-from enriching.comparison import Comparison, Contender
+from enriching.benchmark_result import Comparison, Contender
 from wasmline.dead_letters import ERROR, REASON, SOURCE_OFFSET, SOURCE_PARTITION
 from wasmline.documents import decode
 from wasmline.training import Dataset, Decision, Histogram, Metrics, RowCounts, TrainResult

@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from wasmline.errors import GuestProtocolError, InstanceClosed, RecordTooLarge, SandboxViolation
 from wasmline.wasm.columns.input_columns import conform
-from wasmline.wasm.context import TransformContext
 from wasmline.wasm.guest import CompiledModules, Guest
-from wasmline.wasm.limits import HostLimits, ResourceLimits
+from wasmline.wasm.resource_limits import HostLimits, ResourceLimits
 from wasmline.wasm.result import TransformResult
 from wasmline.wasm.result_builder import ResultBuilder
+from wasmline.wasm.transform_context import TransformContext
 
 _LEFT_RECORDS = "the guest asked for the next batch before it had read all records of this one"
 

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Mapping
 from pathlib import Path
 
-from wasmline.local.cluster import Cluster, Node
+from wasmline.local.cluster_file import Cluster, Node
 from wasmline.local.ports import HOST
 from wasmline.local.security import SaslSsl
 

@@ -4,8 +4,7 @@ from typing import Any
 import pytest
 
 from wasmline.errors import InvalidArtifact, VersionExists
-from wasmline.registry import Layer, OciLayoutStore
-from wasmline.registry import layout as limits
+from wasmline.registry import Layer, OciLayoutStore, oci_manifest
 
 MODEL = "application/x.model+json"
 METRICS = "application/x.metrics+json"
@@ -68,19 +67,19 @@ UNREADABLE: dict[str, tuple[dict[str, Any], str]] = {
     "a configuration that is a list": (config(b"[]"), "its configuration: Expected `object`, got `array`"),
     "a configuration with a repeated key": (config(b'{"a":1,"a":2}'), "its configuration: the key 'a' is repeated"),
     "a configuration nested": (config(b'{"a":' + b"[" * 10**5), "its configuration: it is nested too deeply"),
-    "a configuration too large": (config(b" " * (limits.MAX_DOCUMENT_BYTES + 1)), "4194305 bytes"),
+    "a configuration too large": (config(b" " * (oci_manifest.MAX_DOCUMENT_BYTES + 1)), "4194305 bytes"),
     "an annotation that is a number": ({"annotations": {"a": 1}}, "Expected `str`, got `int`"),
     "an annotation that is half a letter": ({"annotations": {"a": "\ud800"}}, "surrogates not allowed"),
     "an annotation of bytes for a key": ({"annotations": {b"a": "a"}}, "Only dicts with str keys"),
-    "annotations too large": ({"annotations": {"a": "a" * limits.MAX_DOCUMENT_BYTES}}, "more than 4194304 bytes"),
+    "annotations too large": ({"annotations": {"a": "a" * oci_manifest.MAX_DOCUMENT_BYTES}}, "more than 4194304 bytes"),
     "a media type that is a number": ({"layers": named(1)}, "Expected `str`, got `int`"),
     "a media type of an object": ({"layers": named(object())}, "Encoding objects of type object"),
     "a media type too long": ({"attachments": named("x" * 2**22)}, "more than 4194304 bytes"),
     "an attachment too large": (
-        {"attachments": [Layer(media_type=METRICS, data=b" " * (limits.MAX_DOCUMENT_BYTES + 1))]},
+        {"attachments": [Layer(media_type=METRICS, data=b" " * (oci_manifest.MAX_DOCUMENT_BYTES + 1))]},
         "4194305 bytes: the registry allows 4194304",
     ),
-    "too many attachments": ({"attachments": named(METRICS) * limits.MAX_MANIFESTS}, "length <= 32"),
+    "too many attachments": ({"attachments": named(METRICS) * oci_manifest.MAX_MANIFESTS}, "length <= 32"),
 }
 
 
