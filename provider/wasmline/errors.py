@@ -1,6 +1,7 @@
 """The errors of Wasmline, as one tree.
 
     WasmlineError
+    ├─ Conflict(name, generation) · Fenced(job)
     ├─ ModuleError      the bytes or the project cannot become a transform
     │                   InvalidModule · UnsupportedAbi · MissingExport · UnknownImport · InvalidProject(path, line)
     │                   BuildFailed(log) · ToolchainMissing(install) · SampleMismatch(diff)
@@ -10,11 +11,11 @@
     │                   GuestProtocolError · RecordTooLarge · InvalidBatch · InstanceClosed · SandboxViolation
     ├─ RegistryError    VersionNotFound · VersionExists · DigestMismatch · RegistryUnavailable
     │                   InvalidReference(reference) · InvalidLayout(path) · InvalidArtifact
-    ├─ DeployError      TopicNotFound(topic) · LimitExceeded · Conflict(name, generation) · DeploymentNotFound
-    │                   DeploymentPaused · TopicMisconfigured(topic, setting)
+    ├─ DeployError      InvalidSpec · LimitExceeded, an InvalidSpec · DeploymentNotFound · DeploymentPaused
     ├─ KafkaError       BrokerUnavailable(bootstrap_servers) · InvalidKafkaConfig(key) · ClientClosed
-    │                   NotAuthorized · InexactMetadata · GroupInUse(group, members)
-    │                   ProducerIdExpired · HangingTransaction(transactional_id, producer_id, partitions)
+    │                   TopicNotFound(topic) · TopicMisconfigured(topic, setting) · NotAuthorized
+    │                   InexactMetadata · GroupInUse(group, members) · ProducerIdExpired
+    │                   HangingTransaction(transactional_id, producer_id, partitions)
     │                   HangingTransactionEnded(partitions), a BrokerUnavailable
     ├─ ConsumerError    InvalidConsumerOption(option) · InvalidOffsetMetadata(offset, reason) · CommitFailed
     │                   MetadataTooLarge · ProducerFenced · TerminalFailure · RecordsFailed(failures, outputs)
@@ -25,7 +26,7 @@
     ├─ LocalError       PrerequisiteMissing(install) · ArtifactUnavailable · PortInUse(port) · ServiceFailed(log)
     ├─ TrainingError    InvalidTrainSpec(field) · NotEnoughData(rows) · GateFailed(report)
     └─ JobError         UnsupportedSpecVersion · InvalidJob · JobNotFound · JobBusy(job, run) · JobFailed(report)
-                        Fenced(job) · TooManyFailures(share) · SourceInvalid(path) · VerificationFailed(report)
+                        TooManyFailures(share) · SourceInvalid(path) · VerificationFailed(report)
                         ProgressLost(group, topic, partition, offset)
 
 A message says what happened, where, and what the reader can do. Its facts are attributes. Every error pickles, because
@@ -59,6 +60,19 @@ class WasmlineError(Exception):
 
 def _rebuild(cls: type[WasmlineError], message: str, facts: dict[str, Any]) -> WasmlineError:
     return cls(message, **facts)
+
+
+class Conflict(WasmlineError):
+    """Another writer changed the deployment or the model first; read it again before the next change."""
+
+    name: str
+    generation: int | None
+
+
+class Fenced(WasmlineError):
+    """A newer driver claimed the job; this one must end."""
+
+    job: str
 
 
 class ModuleError(WasmlineError):
@@ -223,28 +237,12 @@ class DeployError(WasmlineError):
     """A deployment cannot be created or changed."""
 
 
-class TopicNotFound(DeployError):
-    """A topic of the deployment does not exist; transforms never create the topics they read or write."""
-
-    topic: str
+class InvalidSpec(DeployError):
+    """A value of a deployment cannot be used, such as a topic that is both input and output."""
 
 
-class TopicMisconfigured(DeployError):
-    """A control topic exists with a ``setting`` under which its records would be lost or not be found."""
-
-    topic: str
-    setting: str
-
-
-class LimitExceeded(DeployError):
+class LimitExceeded(InvalidSpec):
     """The deployment is over a limit, such as eight output topics or 128 environment variables."""
-
-
-class Conflict(DeployError):
-    """Another writer changed the deployment first; read it again and decide anew."""
-
-    name: str
-    generation: int | None
 
 
 class DeploymentNotFound(DeployError):
@@ -261,6 +259,19 @@ class DeploymentPaused(DeployError):
 
 class KafkaError(WasmlineError):
     """The cluster cannot be used."""
+
+
+class TopicNotFound(KafkaError):
+    """A topic does not exist; Wasmline never creates the topics that transforms and handlers read or write."""
+
+    topic: str
+
+
+class TopicMisconfigured(KafkaError):
+    """A control topic exists with a ``setting`` under which its records would be lost or not be found."""
+
+    topic: str
+    setting: str
 
 
 class BrokerUnavailable(KafkaError):
@@ -499,12 +510,6 @@ class JobFailed(JobError):
     """The job ended with a failure; ``report`` is its last report, as JSON-able data."""
 
     report: dict[str, Any]
-
-
-class Fenced(JobError):
-    """A newer driver claimed the job; this one must end."""
-
-    job: str
 
 
 class TooManyFailures(JobError):

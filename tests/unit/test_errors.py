@@ -33,3 +33,18 @@ def test_every_error_pickles_with_its_facts(error: type[errors.WasmlineError]) -
 def test_a_fact_that_the_error_does_not_declare_is_refused() -> None:
     with pytest.raises(TypeError, match="weather"):
         errors.GuestTrap("trapped", code="UNREACHABLE", weather="fine")
+
+
+@pytest.mark.parametrize(
+    ("error", "parent"),
+    [
+        (errors.TopicNotFound, errors.KafkaError),
+        (errors.TopicMisconfigured, errors.KafkaError),
+        (errors.LimitExceeded, errors.InvalidSpec),
+        (errors.InvalidSpec, errors.DeployError),
+        (errors.Conflict, errors.WasmlineError),
+        (errors.Fenced, errors.WasmlineError),
+    ],
+)
+def test_the_tree_follows_the_rooms(error: type[Exception], parent: type[Exception]) -> None:
+    assert error.__bases__ == (parent,)

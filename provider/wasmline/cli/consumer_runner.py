@@ -17,7 +17,7 @@ from rich.markup import escape
 from wasmline.consumer import ConsumerHealth, ParallelConsumer, PerThread
 from wasmline.consumer.handlers import Handler
 from wasmline.consumer.health import WaitingKey
-from wasmline.errors import KafkaError
+from wasmline.errors import KafkaError, TopicNotFound
 from wasmline.printable import printable
 
 logger = logging.getLogger(__name__)
@@ -78,6 +78,8 @@ def run_until_signalled(
 def _is_over(ended: Callable[[ConsumerHealth], bool], health: ConsumerHealth) -> bool:
     try:
         return ended(health)
+    except TopicNotFound:
+        raise
     except KafkaError as error:  # it must not hide the consumer's own error
         logger.warning("cannot check whether all records are done, retrying: %s", error)
         return False

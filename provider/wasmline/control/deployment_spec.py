@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from wasmline.documents import encode
-from wasmline.errors import DeployError, LimitExceeded
+from wasmline.errors import InvalidSpec, LimitExceeded
 from wasmline.registry import Version
 from wasmline.wasm import ResourceLimits, Schema, TransformContext
 from wasmline.wasm.transform_context import Clock
@@ -38,8 +38,7 @@ class DeploymentSpec:
     ``max_failure_share`` is the share of failed records in a window above which the deployment is paused (1.0 = never).
     ``schemas`` are the content of the guest's schema registry, ``clock`` the rule of its monotonic clock.
 
-    Raises LimitExceeded for an invalid name or digest and for too many bytes of schemas, and the errors of
-    TransformContext.
+    Raises InvalidSpec, LimitExceeded for too many bytes of schemas, and the errors of TransformContext.
     """
 
     name: str
@@ -60,26 +59,26 @@ class DeploymentSpec:
     def of(cls, version: Version, **chosen: Any) -> DeploymentSpec:
         """Return the deployment that a published version declares; ``chosen`` values that are not None override it.
 
-        Raises DeployError if neither names a required topic.
+        Raises InvalidSpec if neither names a required topic.
         """
         declared = version.metadata.transform
         fields = {field: declared[key] for field, key in DECLARED.items() if declared.get(key) is not None}
         fields |= {field: value for field, value in chosen.items() if value is not None}
         for needed in ("input_topic", "output_topics"):
             if not fields.get(needed):
-                raise DeployError(f"{version} declares no {DECLARED[needed]}: set it")
+                raise InvalidSpec(f"{version} declares no {DECLARED[needed]}: set it")
         fields["output_topics"] = tuple(fields["output_topics"])
         return cls(name=version.name, version=version.version, digest=version.digest, **fields)
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
-            raise LimitExceeded(f"{self.name!r} is not a transform name: use 1 to 128 letters, digits, '.', '_' or '-'")
+            raise InvalidSpec(f"{self.name!r} is not a transform name: use 1 to 128 letters, digits, '.', '_' or '-'")
         if not DIGEST.fullmatch(self.digest):
-            raise LimitExceeded(f"{self.digest!r} is not a module digest: expected sha256: and 64 hexadecimal digits")
+            raise InvalidSpec(f"{self.digest!r} is not a module digest: expected sha256: and 64 hexadecimal digits")
         if not 0 < self.max_failure_share <= 1:
-            raise LimitExceeded(f"max_failure_share must be above 0 and at most 1, got {self.max_failure_share}")
+            raise InvalidSpec(f"max_failure_share must be above 0 and at most 1, got {self.max_failure_share}")
         if self.input_topic == self.dead_letter_topic:
-            raise LimitExceeded(f"{self.name}: {self.input_topic} is both input and dead-letter topic")
+            raise InvalidSpec(f"{self.name}: {self.input_topic} is both input and dead-letter topic")
         if (size := len(encode(self.schemas))) > MAX_SCHEMA_BYTES:
             raise LimitExceeded(
                 f"{self.name}: its schemas take {size} bytes as JSON; at most {MAX_SCHEMA_BYTES} can be deployed"

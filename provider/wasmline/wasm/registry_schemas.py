@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from wasmline.errors import DeployError, LimitExceeded
+from wasmline.errors import InvalidSpec, LimitExceeded
 
 Format = Literal["avro", "protobuf", "json"]
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -41,9 +41,9 @@ class Schema:
             if not least <= number < 2**31:
                 raise LimitExceeded(f"a schema's {what} must be from {least} to {2**31 - 1}, got {number}")
         if self.format not in FORMATS:
-            raise DeployError(f"schema {self.id}: unknown format {self.format!r}; choose {', '.join(FORMATS)}")
+            raise InvalidSpec(f"schema {self.id}: unknown format {self.format!r}; choose {', '.join(FORMATS)}")
         if self.subject == "":
-            raise DeployError(f"schema {self.id}: its subject is empty; leave it out, or name it")
+            raise InvalidSpec(f"schema {self.id}: its subject is empty; leave it out, or name it")
 
     def content(self) -> bytes:
         """Return the answer to a lookup by id: format, text and the number of references."""
@@ -52,7 +52,7 @@ class Schema:
 
 
 def check_schemas(schemas: tuple[Schema, ...]) -> None:
-    """Raise LimitExceeded for too many schemas, DeployError for two that conflict in id or version."""
+    """Raise LimitExceeded for too many schemas, InvalidSpec for two that conflict in id or version."""
     if len(schemas) > MAX_SCHEMAS:
         raise LimitExceeded(f"{len(schemas)} schemas; at most {MAX_SCHEMAS}")
     if (size := sum(len(schema.content()) for schema in schemas)) > MAX_BYTES:
@@ -61,10 +61,10 @@ def check_schemas(schemas: tuple[Schema, ...]) -> None:
     by_subject = set()
     for schema in schemas:
         if by_id.setdefault(schema.id, schema.content()) != schema.content():
-            raise DeployError(f"schema id {schema.id} is given to two definitions: an id identifies one")
+            raise InvalidSpec(f"schema id {schema.id} is given to two definitions: an id identifies one")
         named = (schema.subject, schema.version)
         if schema.subject is not None and named in by_subject:
-            raise DeployError(f"version {schema.version} of subject {schema.subject} is given twice: renumber one")
+            raise InvalidSpec(f"version {schema.version} of subject {schema.subject} is given twice: renumber one")
         by_subject.add(named)
 
 

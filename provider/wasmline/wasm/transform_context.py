@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from wasmline.errors import DeployError, LimitExceeded
+from wasmline.errors import InvalidSpec, LimitExceeded
 from wasmline.transform_limits import (
     MAX_OUTPUT_TOPICS,
     MAX_VARIABLE_BYTES,
@@ -30,7 +30,7 @@ class TransformContext:
     """A guest's view of its deployment, within the limits of a Redpanda broker.
 
     ``schemas`` are the content of the guest's schema registry; if empty, the registry is not enabled.
-    Raises LimitExceeded for too many or too long values, DeployError for invalid names.
+    Raises LimitExceeded for too many or too long values, InvalidSpec for invalid names.
     """
 
     name: str
@@ -49,13 +49,13 @@ class TransformContext:
         for topic in (self.input_topic, *self.output_topics):
             _text(f"{self.name}: a topic", topic, 249)
         if len(set(self.output_topics)) < len(self.output_topics):
-            raise DeployError(f"{self.name}: an output topic is named twice")
+            raise InvalidSpec(f"{self.name}: an output topic is named twice")
         if self.input_topic in self.output_topics:
-            raise DeployError(
+            raise InvalidSpec(
                 f"{self.name}: {self.input_topic} is both input and output; the transform would feed itself"
             )
         if self.clock not in get_args(Clock):
-            raise DeployError(f"{self.name}: unknown clock {self.clock!r}; choose {' or '.join(get_args(Clock))}")
+            raise InvalidSpec(f"{self.name}: unknown clock {self.clock!r}; choose {' or '.join(get_args(Clock))}")
         self._check_env()
         check_schemas(self.schemas)
 
@@ -66,7 +66,7 @@ class TransformContext:
             _text(f"{self.name}: an environment variable's name", key, MAX_VARIABLE_NAME_BYTES)
             _text(f"{self.name}: the value of {key}", value, MAX_VARIABLE_BYTES)
             if "=" in key or key.startswith(RESERVED):
-                raise DeployError(
+                raise InvalidSpec(
                     f"{self.name}: {key} cannot name an environment variable: no '=', and {RESERVED} is reserved"
                 )
 
@@ -80,4 +80,4 @@ def _text(what: str, text: str, limit: int) -> None:
     if not 1 <= len(text.encode()) <= limit:
         raise LimitExceeded(f"{what} takes {len(text.encode())} bytes; 1 to {limit} are allowed")
     if any(unicodedata.category(letter) == "Cc" for letter in text):
-        raise DeployError(f"{what} contains a control character: {text!r}")
+        raise InvalidSpec(f"{what} contains a control character: {text!r}")

@@ -25,13 +25,12 @@ from wasmline.control import (
 from wasmline.errors import (
     BrokerUnavailable,
     Conflict,
-    DeployError,
     DeploymentNotFound,
     DigestMismatch,
     Fenced,
+    InvalidSpec,
     JobNotFound,
     KafkaError,
-    LimitExceeded,
     TopicMisconfigured,
     TopicNotFound,
     VersionNotFound,
@@ -201,9 +200,9 @@ def test_other_bytes_than_the_spec_names_are_refused(config: KafkaConfig, spec: 
 
 
 def test_a_transform_may_not_read_what_it_writes(spec: DeploymentSpec) -> None:
-    with pytest.raises(DeployError, match="both input and output"):
+    with pytest.raises(InvalidSpec, match="both input and output"):
         replace(spec, output_topics=(spec.input_topic,))
-    with pytest.raises(LimitExceeded, match="both input and dead-letter"):
+    with pytest.raises(InvalidSpec, match="both input and dead-letter"):
         replace(spec, dead_letter_topic=spec.input_topic)
 
 

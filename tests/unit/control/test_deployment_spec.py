@@ -7,7 +7,7 @@ import pytest
 from wasmline.control import DeploymentSpec
 from wasmline.control.deployment_spec import MAX_SCHEMA_BYTES
 from wasmline.documents import decode, encode
-from wasmline.errors import DeployError, LimitExceeded
+from wasmline.errors import InvalidSpec, LimitExceeded
 from wasmline.registry import ArtifactMetadata, Version
 from wasmline.wasm import Schema
 
@@ -43,9 +43,9 @@ def test_schemas_are_deployed_up_to_a_quarter_of_a_record() -> None:
 
 
 def test_schemas_that_contradict_each_other_and_unknown_clocks_are_not_deployed() -> None:
-    with pytest.raises(DeployError, match="schema id 7 is given to two definitions"):
+    with pytest.raises(InvalidSpec, match="schema id 7 is given to two definitions"):
         spec(ORDERS, Schema(id=7, definition="{}", format="avro"))
-    with pytest.raises(DeployError, match="unknown clock 'sundial'"):
+    with pytest.raises(InvalidSpec, match="unknown clock 'sundial'"):
         spec(clock="sundial")
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from wasmline.errors import DeployError, LimitExceeded
+from wasmline.errors import InvalidSpec, LimitExceeded
 from wasmline.wasm import ResourceLimits, TransformContext
 
 
@@ -58,7 +58,7 @@ def test_a_deployment_over_redpandas_limits_is_refused(changes: dict[str, Any]) 
     ],
 )
 def test_names_that_cannot_be_used_are_refused(changes: dict[str, Any]) -> None:
-    with pytest.raises(DeployError):
+    with pytest.raises(InvalidSpec):
         context(**changes)
 
 

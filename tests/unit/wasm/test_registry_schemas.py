@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from wasmline.errors import DeployError, LimitExceeded
+from wasmline.errors import InvalidSpec, LimitExceeded
 from wasmline.testing import guests
 from wasmline.wasm import Schema, TransformContext
 from wasmline.wasm.abi import FUNCTIONS, SCHEMA_REGISTRY
@@ -210,15 +210,15 @@ def context(*schemas: Schema) -> TransformContext:
     "change", [{"id": -1}, {"id": 2**31}, {"version": 0}, {"version": 2**31}, {"format": "xml"}, {"subject": ""}]
 )
 def test_a_schema_that_cannot_be_is_refused(change: dict[str, Any]) -> None:
-    with pytest.raises(DeployError):
+    with pytest.raises(InvalidSpec):
         Schema(**{"id": 1, "definition": "{}", "format": "json", **change})
 
 
 def test_schemas_that_contradict_each_other_are_refused() -> None:
     one = Schema(id=1, definition="1", format="json", subject="s")
-    with pytest.raises(DeployError, match="schema id 1"):
+    with pytest.raises(InvalidSpec, match="schema id 1"):
         context(one, Schema(id=1, definition="2", format="json"))
-    with pytest.raises(DeployError, match="version 1 of subject s"):
+    with pytest.raises(InvalidSpec, match="version 1 of subject s"):
         context(one, Schema(id=2, definition="2", format="json", subject="s"))
     context(one, Schema(id=1, definition="1", format="json", subject="s", version=2))
 
