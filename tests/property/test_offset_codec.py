@@ -10,27 +10,12 @@ from hypothesis import strategies as st
 
 from wasmline.offset_maps.codec import decode, encode, encode_as, parse
 from wasmline.offset_maps.encodings import Encoding
+from wasmline.testing.strategies import OffsetMap, offset_maps
 
-BASES = st.one_of(st.integers(0, 20), st.integers(0, 2**62))
-RUNS = st.lists(st.one_of(st.integers(1, 3), st.integers(1, 90)), min_size=1, max_size=40)
 WIDE_RUNS = st.lists(st.sampled_from([1, 2, 300, 32_767, 32_768, 70_000]), min_size=1, max_size=6)
 
-Snapshot = tuple[int, int, list[int]]
-
-
-@st.composite
-def snapshots(draw: st.DrawFn, runs: st.SearchStrategy[list[int]] = RUNS) -> Snapshot:
-    """Base, highest succeeded and incompletes of a partition, with some incompletes above the highest succeeded."""
-    base = offset = draw(BASES)
-    incompletes: list[int] = []
-    for place, run in enumerate(draw(runs)):
-        if place % 2 == 0:
-            incompletes += range(offset, offset + run)
-        offset += run
-    highest = draw(st.integers(base - 1, offset))
-    if highest in incompletes:
-        incompletes.remove(highest)
-    return base, highest, incompletes
+SNAPSHOTS = offset_maps()
+WIDE_SNAPSHOTS = offset_maps(runs=WIDE_RUNS)
 
 
 def finished(base: int, highest: int, incompletes: list[int]) -> list[bool]:
@@ -49,8 +34,8 @@ def runs(done: list[bool], width: int) -> bytes:
     return b"".join(length.to_bytes(width, "big") for length in first + lengths)
 
 
-@given(snapshot=snapshots())
-def test_the_plain_bodies_are_those_of_the_model(snapshot: Snapshot) -> None:
+@given(snapshot=SNAPSHOTS)
+def test_the_plain_bodies_are_those_of_the_model(snapshot: OffsetMap) -> None:
     done = finished(*snapshot)
     for encoding in Encoding:
         if not encoding.compressed:
@@ -58,8 +43,8 @@ def test_the_plain_bodies_are_those_of_the_model(snapshot: Snapshot) -> None:
             assert base64.b64decode(encode_as(encoding, *snapshot)) == bytes([encoding.magic]) + body
 
 
-@given(snapshot=st.one_of(snapshots(), snapshots(runs=WIDE_RUNS)))
-def test_each_encoding_gives_back_what_went_in(snapshot: Snapshot) -> None:
+@given(snapshot=SNAPSHOTS | WIDE_SNAPSHOTS)
+def test_each_encoding_gives_back_what_went_in(snapshot: OffsetMap) -> None:
     base, highest, incompletes = snapshot
     kept = tuple(offset for offset in incompletes if offset <= highest)
     for encoding in Encoding:
@@ -72,8 +57,8 @@ def test_each_encoding_gives_back_what_went_in(snapshot: Snapshot) -> None:
         assert parse(text, base) == (highest, kept)
 
 
-@given(snapshot=snapshots())
-def test_the_text_is_the_shortest_that_the_rules_allow(snapshot: Snapshot) -> None:
+@given(snapshot=SNAPSHOTS)
+def test_the_text_is_the_shortest_that_the_rules_allow(snapshot: OffsetMap) -> None:
     if not snapshot[2]:
         assert encode(*snapshot) == ""
         return
@@ -83,9 +68,9 @@ def test_the_text_is_the_shortest_that_the_rules_allow(snapshot: Snapshot) -> No
     assert len(base64.b64decode(encode(*snapshot))) - 1 == min(allowed.values())
 
 
-@given(snapshot=st.one_of(snapshots(), snapshots(runs=WIDE_RUNS)), order=st.randoms(use_true_random=False))
+@given(snapshot=SNAPSHOTS | WIDE_SNAPSHOTS, order=st.randoms(use_true_random=False))
 def test_writing_again_what_was_read_gives_the_same_text_in_whatever_order(
-    snapshot: Snapshot, order: st.DataObject
+    snapshot: OffsetMap, order: st.DataObject
 ) -> None:
     base, _, incompletes = snapshot
     text = encode(*snapshot)

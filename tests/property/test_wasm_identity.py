@@ -15,26 +15,10 @@ from wasmline.build import build, load_project
 from wasmline.errors import ToolchainMissing
 from wasmline.records import RECORD_SCHEMA
 from wasmline.testing import guests
+from wasmline.testing.strategies import record_batches
 from wasmline.wasm import TransformContext, TransformInstance, TransformRuntime
 
 PROJECTS = Path(__file__).parents[2] / "wasm_modules/guests/identity"
-
-# Around every threshold of the copy, and of the one-, two- and three-byte varints.
-EDGES = sorted({edge + step for edge in (0, 4, 8, 16, 32, 64, 256, 8192) for step in (-1, 0, 1) if edge + step >= 0})
-SIZES = st.one_of(st.sampled_from(EDGES), st.integers(0, 300))
-BYTES = st.one_of(st.none(), st.builds(lambda size, letter: bytes([letter]) * size, SIZES, st.integers(0, 255)))
-TEXT = st.one_of(st.text(max_size=20), st.builds(lambda size: "h" * size, SIZES))
-HEADER = st.fixed_dictionaries({"key": TEXT, "value": BYTES})
-RECORD = st.fixed_dictionaries(
-    {
-        "key": BYTES,
-        "value": BYTES,
-        "headers": st.one_of(st.none(), st.lists(HEADER, max_size=5)),
-        "timestamp": st.integers(-1, 2**41),
-        "partition": st.just(0),
-        "offset": st.integers(0, 2**62),
-    }
-)
 
 
 @pytest.fixture(scope="module", params=["wat, ABI 1", "wat, ABI 2", "cpp", "go", "rust"])
@@ -56,13 +40,9 @@ def guest_in(language: str, folder: Path) -> bytes:
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-@given(data=st.data())
-def test_identity_gives_back_any_batch(identity: TransformInstance, data: st.DataObject) -> None:
-    records = data.draw(st.lists(RECORD, max_size=30))
-    first = data.draw(st.integers(0, len(records)))
-    last = data.draw(st.integers(first, len(records)))
-    batch = pa.RecordBatch.from_pylist(records, schema=RECORD_SCHEMA).slice(first, last - first)
-    check(identity, batch, records[first:last])
+@given(batch=record_batches())
+def test_identity_gives_back_any_batch(identity: TransformInstance, batch: pa.RecordBatch) -> None:
+    check(identity, batch, batch.to_pylist())
 
 
 @settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
