@@ -155,7 +155,9 @@ def _settle_dead_letters(
             if not isinstance(read(record.value), Violation):
                 failed.add(at)
                 if _text(letter.headers.get(ERROR)) in ("", REJECTED):
-                    ledger.offence("wrongly rejected", f"{_place(at)} keeps the contract: {_shown(record.value)}")
+                    ledger.offence(
+                        "wrongly rejected", f"{_place(at)} is valid, but was dead-lettered: {_shown(record.value)}"
+                    )
     return failed
 
 

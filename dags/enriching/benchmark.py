@@ -80,7 +80,7 @@ def _check(
     faults = []
     found = Counter(each["order"] for each in (*written, *letters))
     if missing := [each for each in wanted if each not in found]:
-        faults.append(f"{len(missing)} orders never came out, first {missing[0]}")
+        faults.append(f"{len(missing)} orders have no output, first {missing[0]}")
     if doubled := [order for order, times in found.items() if times > 1]:
         faults.append(f"{len(doubled)} orders came out more than once, first {doubled[0]}")
     last: dict[str, int] = {}
@@ -92,6 +92,6 @@ def _check(
     if strange := [each["order"] for each in letters if each["customer"] != UNKNOWN]:
         faults.append(f"order {strange[0]} is a dead letter, and its customer is known")
     if book.met:
-        faults.append(f"{book.met} calls met another for the same customer")
+        faults.append(f"{book.met} calls overlapped another call for the same customer")
     if faults:
         raise VerificationFailed(f"the enriched orders do not add up: {'; '.join(faults[:5])}", report={})

@@ -139,7 +139,7 @@ def _run(standing: JobStatus, now: int) -> str:
     spec, report = standing.order.spec, standing.report
     words = [spec.job, "ordered" if report is None else report.state.value]
     if standing.order.wanted == "stopped" and not standing.ended:
-        words[1] += " and told to stop"
+        words[1] += ", stop requested"
     if spec.stream is not None:
         words += [f"mode {spec.stream.mode}", spec.stream.delivery.replace("_", " ")]
     words.append(f"run {spec.run}")

@@ -69,7 +69,7 @@ def with_ports(cluster: Cluster, asked: tuple[int, ...]) -> Cluster:
     """
     for port in asked:
         if not is_free(port):
-            raise PortInUse(f"port {port} is taken: name another one, or none to have a free one chosen", port=port)
+            raise PortInUse(f"port {port} is in use: choose another port, or omit it for a free one", port=port)
     taken = set(asked)
 
     def settle(port: int) -> int:

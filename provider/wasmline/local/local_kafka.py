@@ -132,9 +132,9 @@ class LocalKafka:
         if count < 1:
             raise LocalError(f"nodes must be at least 1, got {nodes}")
         if nodes is not None and nodes != count:
-            raise LocalError(f"{self.folder} has a cluster of {count}, not of {nodes} nodes: name another folder")
+            raise LocalError(f"{self.folder} has a cluster of {count} nodes, not of {nodes}: choose another folder")
         if self._ports and len(set(self._ports)) != count:
-            raise LocalError(f"{count} nodes need {count} different ports, or none to have free ones chosen")
+            raise LocalError(f"{count} nodes need {count} different ports, or none for free ones")
 
     def _start_all(self, java: Sequence[str]) -> None:
         self._remember()

@@ -56,7 +56,9 @@ def open_storage(url: str) -> Storage:
     from wasmline.registry.object_storage import ObjectStorage
 
     if "::" in url:  # a cache may hide writes of others, and a link on the disk behind it
-        raise RegistryUnavailable(f"the registry at {url} is behind a chain of drivers: name the last of them alone")
+        raise RegistryUnavailable(
+            f"the registry at {url} is a chained fsspec URL, which is not supported: use the last URL of the chain alone"
+        )
     try:
         filesystem, path = url_to_fs(url)
     except Exception as error:  # a driver may raise anything, also for the content of the URL

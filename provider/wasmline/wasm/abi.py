@@ -128,7 +128,7 @@ def _marker_version(item: Import) -> int:
     if not is_provided(item):
         spoken = "1 and 2" if item.module == TRANSFORM else "0"
         raise UnsupportedAbi(
-            f"the module asks for {shortened([str(item)])} with type {item.type}; this host speaks {spoken}"
+            f"the module imports {shortened([str(item)])} with type {item.type}; supported versions: {spoken}"
         )
     return int(item.name.removeprefix(MARKER)) if item.module == TRANSFORM else 0
 

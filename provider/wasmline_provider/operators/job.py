@@ -132,7 +132,7 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
             return
         with self._client() as client:
             report = client.stop(_run(self._running))
-        ended = report.state.value if report else "told to stop, has not ended yet"
+        ended = report.state.value if report else "stop requested; still running"
         self.log.info("job %s, run %s: %s", self.job, self._running["run"], ended)
 
     def submit_job(self, context: Context) -> Any:

@@ -77,7 +77,7 @@ class JobTrigger(BaseTrigger):
             report = await asyncio.to_thread(JobClient(jobs).stop, self.run_of)
         finally:
             jobs.close()
-        ended = report.state.value if report else "told to stop, has not ended yet"
+        ended = report.state.value if report else "stop requested; still running"
         self.log.info("job %s, run %s: %s", self.run_of.job, self.run_of.run, ended)
 
     async def _jobs(self) -> JobTopic:

@@ -97,7 +97,7 @@ def test_a_folder_runs_one_cluster_at_a_time(tmp_path: Path) -> None:
 def test_a_folder_keeps_its_number_of_nodes(tmp_path: Path) -> None:
     with LocalKafka(tmp_path / "kafka"):
         pass
-    with pytest.raises(LocalError, match="has a cluster of 1, not of 3 nodes"):
+    with pytest.raises(LocalError, match="has a cluster of 1 nodes, not of 3"):
         LocalKafka(tmp_path / "kafka", nodes=3)
     with pytest.raises(LocalError, match="nodes must be at least 1, got 0"):
         LocalKafka(tmp_path / "other", nodes=0)

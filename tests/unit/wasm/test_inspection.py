@@ -105,7 +105,7 @@ REFUSED = {
     ),
     "another registry ABI": (
         (MARKER, '(import "redpanda_schema_registry" "check_abi_version_1" (func))', MEMORY, START),
-        "at deploy: it asks for redpanda_schema_registry.check_abi_version_1",
+        "at deploy: it imports redpanda_schema_registry.check_abi_version_1",
     ),
     "no _start": ((MARKER, MEMORY), "at deploy: it exports no function _start"),
     "a _start of another type": (

@@ -89,7 +89,9 @@ class ZigToolchain:
     def inputs(self, project: TransformProject, sources: Sequence[Path], *, cache_dir: Path) -> dict[str, Path]:
         """Return the files that the preprocessor reads for each source. For several at once, zig uses other flags."""
         if (project.folder / "include").is_file():
-            raise BuildFailed(f"{project.name}: include is a file; to clang, a map from headers to others", log="")
+            raise BuildFailed(
+                f"{project.name}: include must be a folder: clang reads a file of that name as a header map", log=""
+            )
         with ThreadPoolExecutor() as pool:
             printed = list(
                 pool.map(lambda source: self._zig(project, [source], _LIST, cache_dir, local_cache=cache_dir), sources)

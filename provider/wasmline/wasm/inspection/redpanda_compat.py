@@ -79,7 +79,7 @@ def _markers(declared: Declarations) -> Iterator[str]:
         yield f"it imports neither {TRANSFORM}.{MARKER}1 nor {MARKER}2, without parameters and results"
     for item in markers:
         if item.module == SCHEMA_REGISTRY and not is_provided(item):
-            yield f"it asks for {shortened([str(item)])}; brokers speak version 0 of the schema registry's ABI"
+            yield f"it imports {shortened([str(item)])}; brokers support version 0 of the schema registry's ABI"
 
 
 def _names(declared: Declarations) -> Iterator[str]:
