@@ -31,7 +31,7 @@ TERMINAL_INTERVAL_S = 1.0
 LOG_INTERVAL_S = 10.0
 """Seconds between two progress lines without a terminal."""
 
-HELD_UP_S = 10.0
+BLOCKED_S = 10.0
 """Seconds in flight after which a key is stuck."""
 
 DRAINING = "finishing what was read; a second signal leaves it to the next worker"
@@ -133,8 +133,8 @@ class ProgressLine:
         ]
         if counters.given_up:
             parts.append(f"{counters.given_up:,} dead letters")
-        if held := [key for key in health.waiting if key.error is not None or (key.seconds or 0) >= HELD_UP_S]:
-            parts.append(f"{len(held)} keys held up, first {_held(held[0])}")
+        if held := [key for key in health.waiting if key.error is not None or (key.seconds or 0) >= BLOCKED_S]:
+            parts.append(f"{len(held)} keys blocked, first {_held(held[0])}")
         return printable(", ".join(parts))
 
 

@@ -12,7 +12,6 @@ import wasmtime
 from wasmline.wasm.abi import FUNCTIONS
 from wasmline.wasm.shim import function_type
 
-RECORD_COUNT = 8
 TIMESTAMP = 72
 OFFSET = 80
 SCRATCH = 4096

@@ -133,9 +133,9 @@ def test_a_line_has_the_rate_since_the_line_before() -> None:
 
 def test_a_line_names_the_key_that_is_held_up_the_longest() -> None:
     line = ProgressLine(0.0).line(health(0, waiting(7, 12.4), waiting(9, 11.0), waiting(8, 9.9), lag=None), 1.0)
-    assert line.endswith("lag unknown, 3 in flight, 2 keys held up, first orders-0@7 in flight for 12 s")
+    assert line.endswith("lag unknown, 3 in flight, 2 keys blocked, first orders-0@7 in flight for 12 s")
     line = ProgressLine(0.0).line(health(0, waiting(7, None, "ValueError: no"), given_up=2), 1.0)
-    assert line.endswith("2 dead letters, 1 keys held up, first orders-0@7 after ValueError: no")
+    assert line.endswith("2 dead letters, 1 keys blocked, first orders-0@7 after ValueError: no")
 
 
 def test_the_summary_says_what_was_done() -> None:
