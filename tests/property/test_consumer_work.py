@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from random import Random
 
-import pytest
 from hypothesis import HealthCheck, note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -17,7 +16,7 @@ from wasmline.consumer.records import ConsumedRecord
 from wasmline.consumer.state.offsets import Commit, Start
 from wasmline.consumer.state.work_manager import Batch, FailedRecord, PartitionWork, WorkManager
 from wasmline.errors import TerminalFailure
-from wasmline.offset_maps import codec
+from wasmline.offset_maps import LIMITS, OffsetMapLimits, codec
 from wasmline.records import TopicPartition
 
 PARTITIONS = [TopicPartition("orders", number) for number in range(2)]
@@ -89,6 +88,10 @@ class View:
         self.changes += 1
 
 
+def map_limits(pressure: int, most: int) -> OffsetMapLimits:
+    return OffsetMapLimits(back_pressure_length=pressure, max_metadata_length=most)
+
+
 class Consumer(RuleBasedStateMachine):
     """Drives Work. A step that Work takes otherwise than the model fails there."""
 
@@ -96,15 +99,13 @@ class Consumer(RuleBasedStateMachine):
         ordering=st.sampled_from([Ordering.KEY, Ordering.KEY, *Ordering]),
         null_keys=st.sampled_from(NullKeys),
         batch_size=st.sampled_from([None, 1, 3, 50]),
-        limits=st.sampled_from([(8, 12), (16, 24), (codec.BACK_PRESSURE_LENGTH, codec.MAX_METADATA_LENGTH)]),
+        limits=st.sampled_from([map_limits(8, 12), map_limits(16, 24), LIMITS]),
         first=st.sampled_from([0, 1000]),
     )
     def begin(
-        self, ordering: Ordering, null_keys: NullKeys, batch_size: int | None, limits: tuple[int, int], first: int
+        self, ordering: Ordering, null_keys: NullKeys, batch_size: int | None, limits: OffsetMapLimits, first: int
     ) -> None:
-        self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(codec, "BACK_PRESSURE_LENGTH", limits[0])
-        self.patch.setattr(codec, "MAX_METADATA_LENGTH", limits[1])
+        self.limits = limits
         self.ordering, self.null_keys, self.most = ordering, null_keys, batch_size or 1
         self.work = WorkManager(
             ConsumerOptions(
@@ -117,7 +118,8 @@ class Consumer(RuleBasedStateMachine):
                 max_concurrency=WORKERS,
                 buffer_records=BUFFER_RECORDS,
                 buffer_bytes=BUFFER_BYTES,
-            )
+            ),
+            limits,
         )
         self.now = 0.0
         self.serial = 0
@@ -495,8 +497,8 @@ class Consumer(RuleBasedStateMachine):
         """Of a moment whose map is too large nothing is committed, but of the last one whose map was not."""
         if view.changes and (view.fitting is None or view.changes > view.fitting[1]):
             snapshot = self.snapshot(view)
-            view.blocked = len(snapshot.text) > codec.BACK_PRESSURE_LENGTH
-            if len(snapshot.text) <= codec.MAX_METADATA_LENGTH:
+            view.blocked = len(snapshot.text) > self.limits.back_pressure_length
+            if len(snapshot.text) <= self.limits.max_metadata_length:
                 view.fitting = snapshot, view.changes
 
     def snapshot(self, view: View) -> Snapshot:
@@ -559,12 +561,6 @@ class Consumer(RuleBasedStateMachine):
             assert work.offsets.blocked == view.blocked
 
     def teardown(self) -> None:
-        try:
-            self.drain()
-        finally:
-            self.patch.undo()
-
-    def drain(self) -> None:
         """From whatever state, with handlers that now succeed, everything gets done and nothing is left behind."""
         for partition in list(self.held):
             self.give_up(partition)

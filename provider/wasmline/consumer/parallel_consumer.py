@@ -15,13 +15,9 @@ from wasmline.consumer.health import ConsumerHealth, Counters, State
 from wasmline.consumer.options import ConsumerOptions
 from wasmline.consumer.runtime.control_loop import ControlLoop
 from wasmline.consumer.runtime.executors import Executor, Mailbox
+from wasmline.consumer.timings import TIMINGS, Timings
 from wasmline.errors import ConsumerError
-
-HEALTH_TIMEOUT_S = 1.0
-"""Seconds that a request for the health waits for the control loop."""
-
-HANDLER_SHUTDOWN_S = 2.0
-"""Seconds that handlers have to return once their results are no longer awaited."""
+from wasmline.offset_maps import LIMITS, OffsetMapLimits
 
 
 class ParallelConsumer:
@@ -31,9 +27,18 @@ class ParallelConsumer:
     loop; every other method may be called from any thread, a signal handler included.
     """
 
-    def __init__(self, options: ConsumerOptions, backend: Backend | None = None) -> None:
+    def __init__(
+        self,
+        options: ConsumerOptions,
+        backend: Backend | None = None,
+        *,
+        _timings: Timings = TIMINGS,
+        _map_limits: OffsetMapLimits = LIMITS,
+    ) -> None:
         self._options = options
         self._backend = backend
+        self._timings = _timings
+        self._map_limits = _map_limits
         self._mailbox: Mailbox = SimpleQueue()
         self._lock = threading.Lock()
         self._state = State.NEW
@@ -91,13 +96,13 @@ class ParallelConsumer:
         self._asked.put(asked)
         self._mailbox.put(None)
         with suppress(TimeoutError):
-            return asked.result(timeout=HEALTH_TIMEOUT_S)
+            return asked.result(timeout=self._timings.health_timeout_s)
         return self._last
 
     def _run(self, handler: Handler | PerThread) -> None:
         backend = self._backend or _cluster(self._options)
         workers = executor_for(handler, self._options, self._mailbox)
-        owner = ControlLoop(self._options, backend, workers, self._mailbox)
+        owner = ControlLoop(self._options, backend, workers, self._mailbox, self._timings, self._map_limits)
         try:
             backend.source.open(owner)
             try:
@@ -113,7 +118,7 @@ class ParallelConsumer:
                 self._last = owner.health(self._state)
 
     def _close(self, workers: Executor) -> None:
-        self.stuck = workers.close(HANDLER_SHUTDOWN_S)
+        self.stuck = workers.close(self._timings.handler_shutdown_s)
 
     def _serve(self, owner: ControlLoop) -> None:
         while not self._stopping:

@@ -16,7 +16,6 @@ from wasmline.consumer.runtime.dead_letter_builder import DeadLetterBuilder
 from wasmline.consumer.state.offsets import Commit
 from wasmline.consumer.state.work_manager import PartitionWork, WorkManager
 from wasmline.errors import BrokerUnavailable, MetadataTooLarge, OutputRefused, WasmlineError
-from wasmline.offset_maps import codec
 from wasmline.records import CommittedOffset, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -123,7 +122,7 @@ class Committer(ABC):
                 "the broker rejected an offset map of %d characters, and gets shorter ones: more waits for records "
                 "that are slow or fail; its offset.metadata.max.bytes should be %d",
                 longest,
-                codec.MAX_METADATA_LENGTH,
+                self.work.map_limits.max_metadata_length,
             )
 
     @property

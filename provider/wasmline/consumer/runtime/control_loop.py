@@ -21,7 +21,9 @@ from wasmline.consumer.runtime.partition_lifecycle import PartitionLifecycle
 from wasmline.consumer.runtime.stalled_partitions import StalledPartitions
 from wasmline.consumer.runtime.transactional_committer import TransactionalCommitter
 from wasmline.consumer.state.work_manager import Batch, WorkManager
+from wasmline.consumer.timings import TIMINGS, Timings
 from wasmline.errors import HandlerBroken, WasmlineError
+from wasmline.offset_maps import LIMITS, OffsetMapLimits
 from wasmline.records import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -38,38 +40,25 @@ QUEUED_RECORDS_TARGET = 1_000
 MAX_KEY_RUN_RECORDS = 15
 """Records of the same key that run directly after one, with fewer keys than workers: none waits for the loop."""
 
-RESULT_LINGER_S = 0.001
-"""Seconds in which results accumulate while no worker waits for them."""
-
-BUSY_POLL_INTERVAL_S = 0.01
-"""Seconds between two polls for records while results are awaited."""
-
-IDLE_POLL_TIMEOUT_S = 0.2
-"""Seconds that a consumer without any work waits in a poll; it answers no other thread meanwhile."""
-
-LAST_COMMIT_TIMEOUT_S = 30.0
-"""Seconds that the last commit of a partition may take."""
-
-LAST_COMMIT_RETRY_S = 5.0
-"""Seconds in which the last commit of a partition is retried: a group during a rebalance rejects it."""
-
-LAST_COMMIT_RETRY_INTERVAL_S = 0.05
-"""Seconds between two such attempts."""
-
-CHECK_INTERVAL_S = 0.25
-"""Seconds between two checks for timed-out calls and stalled partitions, and that a call has to end once it is
-cancelled."""
-
 
 class ControlLoop:
     """One run of a consumer. ``run_once`` is one iteration of its loop; all methods are for one thread."""
 
-    def __init__(self, options: ConsumerOptions, backend: Backend, executor: Executor, mailbox: Mailbox) -> None:
-        self.work = WorkManager(options)
+    def __init__(
+        self,
+        options: ConsumerOptions,
+        backend: Backend,
+        executor: Executor,
+        mailbox: Mailbox,
+        timings: Timings = TIMINGS,
+        map_limits: OffsetMapLimits = LIMITS,
+    ) -> None:
+        self.work = WorkManager(options, map_limits)
         self.counters = Counters()
         self.paused = False
         """No record is dispatched."""
         self._options = options
+        self._timings = timings
         self._source = backend.source
         self._executor = executor
         self._queue_margin = (executor.room - executor.workers) // 2
@@ -89,6 +78,7 @@ class ControlLoop:
             self._source,
             self._committer,
             self.counters,
+            timings,
             fails_on_loss=options.fail_on_data_loss,
             is_exact=options.delivery is Delivery.EXACTLY_ONCE,
         )
@@ -115,23 +105,21 @@ class ControlLoop:
         if not self._draining:
             self._lifecycle.retry(now)
             if self._lifecycle.is_opening:
-                time.sleep(
-                    RESULT_LINGER_S
-                )  # a client allows one call at a time, and polls without a pause block other threads
+                # A client allows one call at a time, and polls without a pause block other threads.
+                time.sleep(self._timings.result_linger_s)
         if self.work.out:
             if self.work.out > self._executor.workers + self._queue_margin:
-                time.sleep(
-                    RESULT_LINGER_S
-                )  # the workers have enough to do, and a wake-up for each result would cost them time
-            self._collect_results(self._wait_timeout(now, BUSY_POLL_INTERVAL_S))
+                # The workers have enough to do, and a wake-up for each result would cost them time.
+                time.sleep(self._timings.result_linger_s)
+            self._collect_results(self._wait_timeout(now, self._timings.busy_poll_interval_s))
             if time.monotonic() >= self._next_poll:
                 self._poll_source(0.0)
         else:
-            self._poll_source(self._wait_timeout(now, IDLE_POLL_TIMEOUT_S))
+            self._poll_source(self._wait_timeout(now, self._timings.idle_poll_timeout_s))
             self._collect_results(0.0)
         self._collect_commits()
         if now >= self._next_check:
-            self._next_check = now + CHECK_INTERVAL_S
+            self._next_check = now + self._timings.check_interval_s
             self._stalled.check(self.work, now)
             if self._limit is not None:
                 self._check_timeouts(self._limit, now)
@@ -211,29 +199,29 @@ class ControlLoop:
         if self.work.out_of(partitions):
             self._committer.commit()
         while self._has_calls(partitions) and (left := deadline - time.monotonic()) > 0:
-            self._collect_results(min(left, BUSY_POLL_INTERVAL_S))
+            self._collect_results(min(left, self._timings.busy_poll_interval_s))
             self._dispatch(time.monotonic())
             self._collect_commits()
-        self._collect_commits(max(LAST_COMMIT_TIMEOUT_S, deadline - time.monotonic()))
-        deadline = time.monotonic() + LAST_COMMIT_RETRY_S
+        self._collect_commits(max(self._timings.last_commit_timeout_s, deadline - time.monotonic()))
+        deadline = time.monotonic() + self._timings.last_commit_retry_s
         while self._committer.commit(partitions) and self._committer.is_busy:
-            self._collect_commits(LAST_COMMIT_TIMEOUT_S)
+            self._collect_commits(self._timings.last_commit_timeout_s)
             if not self.work.commits(partitions) or time.monotonic() > deadline:
                 return
-            time.sleep(LAST_COMMIT_RETRY_INTERVAL_S)
+            time.sleep(self._timings.last_commit_retry_interval_s)
 
     def _has_calls(self, partitions: Collection[TopicPartition]) -> bool:
         """Return whether calls of these partitions are in flight, other than those that have timed out."""
         if self._limit is None:
             return self.work.out_of(partitions) > 0
-        latest, now = self._limit + CHECK_INTERVAL_S, time.monotonic()
+        latest, now = self._limit + self._timings.check_interval_s, time.monotonic()
         return any(batch.lasts(now) < latest for batch in self.work.calls(partitions))
 
     # -- records ------------------------------------------------------------------------------------------------------
 
     def _check_timeouts(self, limit: float, now: float) -> None:
         """Report each timed-out call once: a thread, or a coroutine that does not end when cancelled."""
-        timed_out = {batch for batch in self.work.calls() if batch.lasts(now) > limit + CHECK_INTERVAL_S}
+        timed_out = {batch for batch in self.work.calls() if batch.lasts(now) > limit + self._timings.check_interval_s}
         for batch in timed_out - self._timed_out:
             first = batch.records[0]
             logger.warning(
@@ -254,7 +242,7 @@ class ControlLoop:
         if again := self.work.add(records):
             self._lifecycle.reread(again)
         goes_on = records and (starving or self.work.queued < self._queue_target)
-        self._next_poll = time.monotonic() + (0.0 if goes_on else BUSY_POLL_INTERVAL_S)
+        self._next_poll = time.monotonic() + (0.0 if goes_on else self._timings.busy_poll_interval_s)
         pause, resume = self.work.balance()
         if pause:
             self._source.pause(pause)
@@ -338,7 +326,7 @@ class ControlLoop:
     def _wait_timeout(self, now: float, most: float) -> float:
         """Return the seconds for which nothing is due, at most ``most``."""
         if self._committer.is_busy or self._lifecycle.is_opening:
-            most = min(most, BUSY_POLL_INTERVAL_S)
+            most = min(most, self._timings.busy_poll_interval_s)
         else:
             most = min(most, self._next_commit - now)
         hands_out = self.work.out < self._executor.room and not self.paused and not self._committer.is_full

@@ -15,6 +15,7 @@ from wasmline.consumer.health import Counters
 from wasmline.consumer.runtime.committer import Committer
 from wasmline.consumer.state.offsets import Start
 from wasmline.consumer.state.work_manager import PartitionWork, WorkManager
+from wasmline.consumer.timings import TIMINGS, Timings
 from wasmline.errors import (
     HangingTransaction,
     HangingTransactionEnded,
@@ -48,15 +49,6 @@ PERMANENT_ERRORS = (
 )
 """Errors for which a partition cannot be opened, now or later."""
 
-RETRY_BACKOFF_S = 1.0
-"""Seconds until a partition whose progress could not be read or written is tried again."""
-
-MAX_ERROR_DURATION_S = 60.0
-"""Seconds after which an error that is not known to be transient, without a commit since, ends the consumer."""
-
-OPEN_TIMEOUT_S = 60.0
-"""Seconds to wait for the opening of a partition that is being closed: longer than its requests may take."""
-
 
 class PartitionLifecycle:
     """Opens the assigned partitions. One that cannot be opened, or fails, waits and is reopened."""
@@ -67,6 +59,7 @@ class PartitionLifecycle:
         source: Source,
         progress: Committer,
         counters: Counters,
+        timings: Timings = TIMINGS,
         *,
         fails_on_loss: bool,
         is_exact: bool = False,
@@ -81,6 +74,7 @@ class PartitionLifecycle:
         self._source = source
         self._committer = progress
         self._counters = counters
+        self._timings = timings
         self._waiting: dict[TopicPartition, _Waiting] = {}
         self._openings: dict[tuple[str, int], _Opening] = {}
         """Running openings, by topic and virtual shard: partitions that may share a transactional id open together."""
@@ -112,7 +106,7 @@ class PartitionLifecycle:
         clients.
         """
         for key in [key for key, opening in self._openings.items() if set(partitions).intersection(opening.partitions)]:
-            self._openings.pop(key).reading.wait(OPEN_TIMEOUT_S)
+            self._openings.pop(key).reading.wait(self._timings.opening_timeout_s)
         self._work.revoke(partitions)
         self._committer.close(partitions)
         for partition in partitions:
@@ -284,14 +278,16 @@ class PartitionLifecycle:
         if not error.retryable:
             now = time.monotonic()
             begun, last = self._failing.get(partition, (now, now))
-            begun = begun if now - last <= MAX_ERROR_DURATION_S else now
-            if now - begun > MAX_ERROR_DURATION_S:
+            longest = self._timings.max_error_duration_s
+            begun = begun if now - last <= longest else now
+            if now - begun > longest:
                 raise error
             self._failing[partition] = begun, now
         if isinstance(error, HangingTransactionEnded):
             self._committer.counts[partition].hangs += 1
-        logger.warning("%s-%d is tried again in %.0f s: %s", *partition, RETRY_BACKOFF_S, error)
-        self._waiting[partition] = _Waiting(time.monotonic() + RETRY_BACKOFF_S, first, cut)
+        backoff = self._timings.retry_backoff_s
+        logger.warning("%s-%d is tried again in %.0f s: %s", *partition, backoff, error)
+        self._waiting[partition] = _Waiting(time.monotonic() + backoff, first, cut)
 
 
 def _raise_lasting(error: WasmlineError) -> None:

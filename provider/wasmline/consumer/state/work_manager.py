@@ -16,6 +16,7 @@ from wasmline.consumer.options import ConsumerOptions, NullKeys, Ordering
 from wasmline.consumer.records import ConsumedRecord, Outcome
 from wasmline.consumer.state.offsets import Commit, PartitionOffsets, Start
 from wasmline.consumer.state.shards import Shard, Shards
+from wasmline.offset_maps import LIMITS, OffsetMapLimits
 from wasmline.records import TopicPartition
 
 RESUME_FILL_RATIO = 0.5
@@ -31,9 +32,9 @@ class PartitionWork:
 
     __slots__ = ("bytes", "closed", "following", "held", "offsets", "out", "partition", "paused", "shards", "uncertain")
 
-    def __init__(self, partition: TopicPartition, start: Start | None, shards: Shards) -> None:
+    def __init__(self, partition: TopicPartition, shards: Shards, offsets: PartitionOffsets) -> None:
         self.partition = partition
-        self.offsets = PartitionOffsets(start)
+        self.offsets = offsets
         self.shards = shards
         self.out = 0
         """Records in flight."""
@@ -115,7 +116,8 @@ class FailedRecord(NamedTuple):
 class WorkManager:
     """All partitions of one consumer."""
 
-    def __init__(self, options: ConsumerOptions) -> None:
+    def __init__(self, options: ConsumerOptions, map_limits: OffsetMapLimits = LIMITS) -> None:
+        self.map_limits = map_limits
         self._options = options
         self._shard_of = _shard_of(options.ordering, options.null_keys)
         self._batch_size = options.batch_size or 1
@@ -138,7 +140,8 @@ class WorkManager:
         """Begin an assignment of each partition at its committed start; None: nothing was ever committed."""
         for partition, start in starts.items():
             shards = self._departed.pop(partition, None) or Shards()
-            work = self._partitions[partition] = PartitionWork(partition, start, shards)
+            offsets = PartitionOffsets(start, self.map_limits)
+            work = self._partitions[partition] = PartitionWork(partition, shards, offsets)
             if self._most_characters is not None:
                 work.offsets.limit(self._most_characters)
             self._rotation.append(work)

@@ -25,8 +25,9 @@ from wasmline.consumer.backends.kafka.lazy_offset_store import LazyOffsetStore
 from wasmline.consumer.backends.kafka.sink import delivery_failure, produce
 from wasmline.consumer.backends.kafka.stable_offset_fetch import end_on_outputs, stable_read
 from wasmline.consumer.backends.kafka.topic_limits import ProducerBatchLimiter
-from wasmline.consumer.backends.kafka.transaction_settings import OPEN_TIMEOUT_S, PRODUCER_SETTINGS
+from wasmline.consumer.backends.kafka.transaction_settings import PRODUCER_SETTINGS
 from wasmline.consumer.records import Output
+from wasmline.consumer.timings import TIMINGS, Timings
 from wasmline.errors import (
     BrokerUnavailable,
     CommitFailed,
@@ -105,8 +106,10 @@ class KafkaTransactions:
         offset_store: LazyOffsetStore,
         *,
         is_safe: bool = False,
+        timings: Timings = TIMINGS,
     ) -> None:
         """``is_safe``: ``require_exactly_once`` has passed before."""
+        self._timings = timings
         self._config = config
         self._prefix = prefix
         self._source = source
@@ -135,7 +138,7 @@ class KafkaTransactions:
             if name in self._claims
             for partition, at in list(self._claims[name].progress.items())
         }
-        deadline = time.monotonic() + OPEN_TIMEOUT_S
+        deadline = time.monotonic() + self._timings.transactions_open_timeout_s
         with translate_errors(self._config.bootstrap_servers):
             clients = _each(names, lambda name: self._fence(name, deadline))
             found = self._read([*partitions, *shared], shared, deadline)

@@ -10,11 +10,9 @@ from wasmline.consumer.backends.memory.cluster import MemoryCluster
 from wasmline.consumer.backends.memory.group import Member
 from wasmline.consumer.options import ConsumerOptions
 from wasmline.consumer.records import ConsumedRecord
+from wasmline.consumer.timings import TIMINGS, Timings
 from wasmline.errors import BrokerUnavailable, KafkaError
 from wasmline.records import CommittedOffset, TopicPartition
-
-STABLE_READ_TIMEOUT_S = 10.0
-"""Seconds that a read of committed offsets waits for open transactions."""
 
 EARLIEST = ("earliest", "smallest", "beginning")
 LATEST = ("latest", "largest", "end")
@@ -26,8 +24,11 @@ class MemorySource:
     Of the librdkafka settings it supports ``auto.offset.reset`` and ``isolation.level``.
     """
 
-    def __init__(self, cluster: MemoryCluster, options: ConsumerOptions, member: Member) -> None:
+    def __init__(
+        self, cluster: MemoryCluster, options: ConsumerOptions, member: Member, timings: Timings = TIMINGS
+    ) -> None:
         self.member = member
+        self._timings = timings
         self._cluster = cluster
         self._group = options.group_id
         self._reset = options.kafka.get("auto.offset.reset", "earliest")
@@ -85,10 +86,9 @@ class MemorySource:
         with self._cluster.changed:
             self._cluster.reach()
             group = self._cluster.group(self._group)
-            if not self._cluster.changed.wait_for(
-                lambda: not any(map(group.pending.get, partitions)), STABLE_READ_TIMEOUT_S
-            ):
-                text = f"no committed offsets within {STABLE_READ_TIMEOUT_S:g} s: a transaction holds them"
+            timeout = self._timings.request_timeout_s
+            if not self._cluster.changed.wait_for(lambda: not any(map(group.pending.get, partitions)), timeout):
+                text = f"no committed offsets within {timeout:g} s: a transaction holds them"
                 raise BrokerUnavailable(text, bootstrap_servers="memory")
             return {each: group.committed[each] for each in partitions if each in group.committed}
 
