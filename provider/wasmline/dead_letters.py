@@ -47,16 +47,6 @@ OTHER = "other"
 Header = tuple[str, bytes | None]
 
 
-def provenance(*, transform: str, digest: str, source: TopicPartition, offset: int) -> list[Header]:
-    """Return the headers that name the input record and the module that processed it."""
-    return [*origin(transform=transform, digest=digest), *coordinates(source, offset)]
-
-
-def truncation(size: int) -> list[Header]:
-    """Return the header of a truncated dead letter, of a record of ``size`` bytes."""
-    return [(TRUNCATED, str(size).encode())]
-
-
 class DeadLetter(NamedTuple):
     """The contents of a dead letter. Its headers are the record's, or those of a rejection, and then ``added``."""
 

@@ -150,17 +150,19 @@ class ThreadHandler:
             rejected = self._topics.index(letters)
             for number, place in enumerate(places):
                 if place == rejected:
-                    headers[number] = self._rejected(headers[number], source, offsets[rows[number]])
+                    headers[number] = dead_letters.rejected(
+                        keys[number],
+                        values[number],
+                        headers[number],
+                        origin=self._handler.origin,
+                        source=source,
+                        offset=offsets[rows[number]],
+                    ).headers
         outputs = [
             Output(self._topics[place], value, key, each, timestamps[row])
             for row, place, key, value, each in zip(rows, places, keys, values, headers, strict=True)
         ]
         return rows, outputs
-
-    def _rejected(
-        self, headers: Sequence[dead_letters.Header], source: TopicPartition, offset: int
-    ) -> list[dead_letters.Header]:
-        return [*dead_letters.rejection(headers), *self._handler.origin, *dead_letters.coordinates(source, offset)]
 
     def _log(self, result: TransformResult) -> None:
         name, listener = self._handler.spec.name, self._handler.listener
