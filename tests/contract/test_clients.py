@@ -126,7 +126,7 @@ class MemoryClients(Clients):
         self.cluster.delete(topic)
 
     def cut(self, partition: TopicPartition, before: int) -> None:
-        self.cluster.cut(partition, before)
+        self.cluster.delete_records(partition, before)
 
     @contextmanager
     def visited(self, group: str, topic: str) -> Iterator[None]:

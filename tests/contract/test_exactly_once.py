@@ -371,7 +371,7 @@ def test_of_a_log_that_is_cut_below_what_is_committed_nothing_is_lost_or_doubled
     asked = options(topic, group, commit_interval_ms=1, retry=NEVER, fail_on_data_loss=False)
     with Running(memory, asked, work) as running:
         running.until(lambda _: done(memory, group, topic) == {0, 1, 3, 4, 5, 6, 8, 9})
-        with memory.cluster.change():
+        with memory.cluster.atomic():
             memory.cluster.truncate(TopicPartition(topic, 0), 5)
             memory.write(*[Output(topic, b"new %d" % number, partition=0) for number in range(3)])
         running.until(lambda _: done(memory, group, topic) == {0, 1, 3, 4, 5, 6, 7})

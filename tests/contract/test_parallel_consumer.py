@@ -867,7 +867,7 @@ def test_a_log_that_is_truncated_and_grows_ends_the_consumer(
     running = Running(memory, options(topic, group), ledger.note)
     with running:
         ledger.count(6)
-        with memory.cluster.change():
+        with memory.cluster.atomic():
             memory.cluster.truncate(TopicPartition(topic, 0), 2)
             memory.write(*numbered(topic, written))
         running.join()
@@ -896,7 +896,7 @@ def test_a_log_that_is_truncated_and_written_anew_is_read_anew_where_loss_is_all
     monkeypatch.setattr(source, "seek", seek)
     with running:
         ledger.count(6)
-        with memory.cluster.change():
+        with memory.cluster.atomic():
             memory.cluster.truncate(partition, 2)
             memory.write(*numbered(topic, written))
         ledger.count(8 + written)
@@ -1222,7 +1222,7 @@ def test_a_partition_that_comes_back_runs_no_key_twice_at_a_time_and_ignores_wha
     with Running(memory, asked, work) as running:
         ledger.count(1)
         backend = running.consumer._backend
-        backend.expel()  # type: ignore[union-attr]
+        backend.remove_from_group()  # type: ignore[union-attr]
         running.until(lambda health: health.partitions and health.partitions[0].queued == 3)
         gate.set()
         ledger.count(4)

@@ -28,7 +28,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from wasmline import dead_letters
-from wasmline.consumer import ConsumerOptions, Delivery, Ordering, Outcome, Output, RetryPolicy
+from wasmline.consumer import BatchResult, ConsumerOptions, Delivery, Ordering, Output, RetryPolicy
 from wasmline.consumer.backends.memory import MemoryBackend, MemoryCluster, MemoryTransactionalProducer
 from wasmline.consumer.records import ConsumedRecord
 from wasmline.consumer.runtime import committer as progress_module
@@ -408,11 +408,11 @@ class Commits(RuleBasedStateMachine):
                 continue
             following: Batch | None = batch
             while following is not None:
-                following.outcome = self.outcome(following.records, trouble, chance)
+                following.result = self.result_of(following.records, trouble, chance)
                 self.mailbox.put(following)
                 following = following.following
 
-    def outcome(self, records: Sequence[ConsumedRecord], trouble: float, chance: Random) -> Outcome | Exception:
+    def result_of(self, records: Sequence[ConsumedRecord], trouble: float, chance: Random) -> BatchResult | Exception:
         self.calls.update(map(name, records))
         if chance.random() < trouble / 2:
             return chance.choice([OSError("all of it"), TerminalFailure("\udc80 no")])
@@ -426,7 +426,7 @@ class Commits(RuleBasedStateMachine):
             for output in outputs_of(record, large=self.large)
         ]
         known = [place for _, place in rows] if chance.random() < 0.5 else None
-        return Outcome([output for output, _ in rows], failures, known)
+        return BatchResult([output for output, _ in rows], failures, known)
 
     # -- commits -----------------------------------------------------------------------------------------------------
 
@@ -489,8 +489,8 @@ class Commits(RuleBasedStateMachine):
     def crash(self, chance: Random) -> None:
         """The consumer is gone without a word; another gets its partitions."""
         self.live(chance)
-        self.backend.expel()
-        with self.cluster.change():
+        self.backend.remove_from_group()
+        with self.cluster.atomic():
             self.backend.source.member.owned.clear()
         self.start()
 
@@ -502,7 +502,7 @@ class Commits(RuleBasedStateMachine):
         is_answered = chance.random() < 0.5
         while is_answered and Round.begun:
             self.carry_out((None, False), chance)
-        self.backend.expel()
+        self.backend.remove_from_group()
         self.run_once()
         while Round.begun:
             self.carry_out((None, False), chance)

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from wasmline.consumer.options import ConsumerOptions, NullKeys, Ordering, RetryPolicy
 from wasmline.consumer.records import ConsumedRecord
-from wasmline.consumer.state.offsets import Commit, Start
+from wasmline.consumer.state.offsets import Commit, InitialProgress
 from wasmline.consumer.state.work_manager import Batch, FailedRecord, PartitionWork, WorkManager
 from wasmline.errors import TerminalFailure
 from wasmline.offset_maps import LIMITS, OffsetMapLimits, codec
@@ -179,7 +179,7 @@ class Consumer(RuleBasedStateMachine):
         assert self.work.add([self.logs[partition][cut], self.logs[partition][cut + 1]]) == {partition: cut}
         first = view.work.offsets.first
         assert first is not None
-        start = (self.start(partition, chance) or Start(first, first - 1)).below(cut)
+        start = (self.start(partition, chance) or InitialProgress(first, first - 1)).below(cut)
         self.commits[partition].clear()
         self.give_up(partition)
         self.work.assign({partition: start})
@@ -217,7 +217,7 @@ class Consumer(RuleBasedStateMachine):
         self.follow(partition, start)
         self.poll(limit, [partition])
 
-    def start(self, partition: TopicPartition, chance: Random | None = None) -> Start | None:
+    def start(self, partition: TopicPartition, chance: Random | None = None) -> InitialProgress | None:
         """Any commit may be where a partition begins: the newest need not have reached the broker."""
         commits = self.commits[partition]
         if not commits:
@@ -225,9 +225,9 @@ class Consumer(RuleBasedStateMachine):
         commit = chance.choice(commits[-3:]) if chance else commits[-1]
         highest, incompletes = codec.decode(commit.text, commit.offset)
         assert (highest, incompletes) == (commit.highest, commit.incompletes)
-        return Start(commit.offset, highest, incompletes)
+        return InitialProgress(commit.offset, highest, incompletes)
 
-    def follow(self, partition: TopicPartition, start: Start | None) -> None:
+    def follow(self, partition: TopicPartition, start: InitialProgress | None) -> None:
         (work,) = self.work.of([partition])
         assert not work.closed
         if partition in self.views:

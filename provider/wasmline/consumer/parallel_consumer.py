@@ -10,7 +10,7 @@ from dataclasses import replace
 from queue import SimpleQueue
 
 from wasmline.consumer.backends.base import Backend
-from wasmline.consumer.handlers import Handler, PerThread, executor_for
+from wasmline.consumer.handler_adapters import Handler, HandlerFactory, executor_for
 from wasmline.consumer.health import ConsumerHealth, Counters, State
 from wasmline.consumer.options import ConsumerOptions
 from wasmline.consumer.runtime.control_loop import ControlLoop
@@ -51,7 +51,7 @@ class ParallelConsumer:
         self._asked: SimpleQueue[Future[ConsumerHealth]] = SimpleQueue()
         self._last = ConsumerHealth(state=State.NEW, counters=Counters())
 
-    def run(self, handler: Handler | PerThread) -> None:
+    def run(self, handler: Handler | HandlerFactory) -> None:
         """Run until ``stop``, or until an error that a retry does not resolve, which is raised.
 
         ``handler`` is a function of one record, or of several with a ``batch_size``; a coroutine function runs on an
@@ -99,7 +99,7 @@ class ParallelConsumer:
             return asked.result(timeout=self._timings.health_timeout_s)
         return self._last
 
-    def _run(self, handler: Handler | PerThread) -> None:
+    def _run(self, handler: Handler | HandlerFactory) -> None:
         backend = self._backend or _cluster(self._options)
         workers = executor_for(handler, self._options, self._mailbox)
         owner = ControlLoop(self._options, backend, workers, self._mailbox, self._timings, self._map_limits)

@@ -119,7 +119,7 @@ class Memory:
         return MemoryTransactionalProducer(self.cluster, transactional_id)
 
     def cut(self, partition: TopicPartition, before: int) -> None:
-        self.cluster.cut(partition, before)
+        self.cluster.delete_records(partition, before)
 
     def truncate(self, topic: str, end: int) -> None:
         self.cluster.truncate(TopicPartition(topic, 0), end)
@@ -129,7 +129,7 @@ class Memory:
         assert isinstance(member, MemoryBackend)
         other = self.backend(options)
         other.source.open(Stranger())
-        member.expel()
+        member.remove_from_group()
         other.source.poll(0, 0)
         yield
         other.source.close()

@@ -10,7 +10,7 @@ from typing import Any
 
 from support.consumers.clusters import Cluster
 from wasmline.consumer import ConsumedRecord, ConsumerHealth, ConsumerOptions, ParallelConsumer
-from wasmline.consumer.handlers import Handler
+from wasmline.consumer.handler_adapters import Handler
 from wasmline.consumer.timings import Timings
 from wasmline.offset_maps import LIMITS, OffsetMapLimits
 

@@ -5,7 +5,7 @@ from queue import SimpleQueue
 
 import pytest
 
-from wasmline.consumer import ConsumerOptions, Outcome, Output
+from wasmline.consumer import BatchResult, ConsumerOptions, Output
 from wasmline.consumer.backends.memory import MemoryBackend, MemoryCluster
 from wasmline.consumer.runtime import control_loop
 from wasmline.consumer.runtime.executors import Mailbox
@@ -28,7 +28,7 @@ class Handlers:
     def submit(self, batches: Sequence[Batch]) -> None:
         for batch in batches if self._quick else ():
             for each in (batch, *batch.rest):
-                each.outcome = Outcome()
+                each.result = BatchResult()
                 self._mailbox.put(each)
 
     def close(self, timeout: float) -> int:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from wasmline.consumer import (
+    BatchResult,
     ConsumedRecord,
     ConsumerOptions,
     Ordering,
-    Outcome,
     Output,
     ParallelConsumer,
     RetryPolicy,
@@ -149,7 +149,7 @@ class Hanging:
     def submit(self, batches: Sequence[Batch]) -> None:
         for batch in batches:
             if batch.records[0].key != b"a":
-                batch.outcome = Outcome()
+                batch.result = BatchResult()
                 self._mailbox.put(batch)
 
     def close(self, timeout: float) -> int:

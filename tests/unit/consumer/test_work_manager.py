@@ -5,7 +5,7 @@ import pytest
 
 from wasmline.consumer.options import ConsumerOptions, NullKeys, Ordering, RetryPolicy
 from wasmline.consumer.records import ConsumedRecord
-from wasmline.consumer.state.offsets import Start
+from wasmline.consumer.state.offsets import InitialProgress
 from wasmline.consumer.state.work_manager import Batch, WorkManager
 from wasmline.errors import TerminalFailure
 from wasmline.offset_maps import LIMITS, OffsetMapLimits
@@ -161,7 +161,7 @@ def test_a_result_that_comes_back_after_its_partition_went_changes_nothing() -> 
     it.add(records(range(2)))
     batch = taken(it)
     it.revoke([ORDERS])
-    it.assign({ORDERS: Start(0, -1)})
+    it.assign({ORDERS: InitialProgress(0, -1)})
     it.add(records(range(2)))
     assert it.take(0.0) is None, "the key is still in somebody's hands"
     finish(it, batch)
@@ -276,7 +276,7 @@ def test_a_partition_whose_map_is_nearly_too_large_runs_only_what_shrinks_it() -
 def test_a_map_that_ends_in_an_incomplete_offset_lets_that_offset_run() -> None:
     """A result that was undone, or another library, leaves such a map; its last offset shrinks it like the others."""
     it = WorkManager(ConsumerOptions(topics=("orders",), group_id="billing"))
-    it.assign({ORDERS: Start(10, 10, (10,))})
+    it.assign({ORDERS: InitialProgress(10, 10, (10,))})
     it.limit_maps(4)
     it.add(records([10, 11], key=None))
     assert drained(it) == [[10]]

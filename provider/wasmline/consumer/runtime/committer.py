@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from wasmline.background_call import BackgroundCall
 from wasmline.consumer.partition_counters import PartitionCounters
-from wasmline.consumer.records import ConsumedRecord, Outcome, Output
+from wasmline.consumer.records import BatchResult, ConsumedRecord, Output
 from wasmline.consumer.runtime.dead_letter_builder import DeadLetterBuilder
 from wasmline.consumer.state.offsets import Commit
 from wasmline.consumer.state.work_manager import PartitionWork, WorkManager
@@ -134,18 +134,18 @@ class Committer(ABC):
     def open(self, partitions: Collection[TopicPartition]) -> None:
         """Prepare to write the progress of these partitions, before it is read."""
 
-    def add_results(self, work: PartitionWork, records: Sequence[ConsumedRecord], outcome: Outcome) -> None:
+    def add_results(self, work: PartitionWork, records: Sequence[ConsumedRecord], result: BatchResult) -> None:
         """Take released records that will not be tried again; they are done once their outputs are safe."""
         counts = self.counts[work.partition]
         counts.records += len(records)
-        if not outcome.outputs:
+        if not result.outputs:
             self._take_results(work, records, ())
             return
-        counts.outputs += len(outcome.outputs)
-        for output in outcome.outputs:
+        counts.outputs += len(result.outputs)
+        for output in result.outputs:
             if output.topic == self._dead_letters.topic:
                 counts.count_dead_letter(output)
-        self._take_results(work, records, list(zip(outcome.outputs, _origins(records, outcome), strict=True)))
+        self._take_results(work, records, list(zip(result.outputs, _origins(records, result), strict=True)))
 
     def add_dead_letter(self, work: PartitionWork, record: ConsumedRecord, error: Exception) -> None:
         """Take a released record to dead-letter: it is done once its dead letter is safe. Raises RecordGivenUp."""
@@ -208,11 +208,11 @@ class Committer(ABC):
         """Return the function that carries out these commits, for another thread to call."""
 
 
-def _origins(records: Sequence[ConsumedRecord], outcome: Outcome) -> Iterator[Origin]:
+def _origins(records: Sequence[ConsumedRecord], result: BatchResult) -> Iterator[Origin]:
     """Return the origin of each output of a call; the outputs of one record share an Origin."""
     known: dict[int | None, Origin] = {}
-    for number in range(len(outcome.outputs)):
-        row = outcome.row(number, len(records))
+    for number in range(len(result.outputs)):
+        row = result.row(number, len(records))
         if row not in known:
             known[row] = Origin(records if row is None else (records[row],))
         yield known[row]

@@ -11,7 +11,7 @@ from queue import Empty
 from wasmline.consumer.backends.base import Backend
 from wasmline.consumer.health import ConsumerHealth, Counters, State, partition_health, waiting_keys
 from wasmline.consumer.options import ConsumerOptions, Delivery
-from wasmline.consumer.records import ConsumedRecord, Outcome
+from wasmline.consumer.records import BatchResult, ConsumedRecord
 from wasmline.consumer.runtime.at_least_once_committer import AtLeastOnceCommitter
 from wasmline.consumer.runtime.committer import Committer
 from wasmline.consumer.runtime.dead_letter_builder import DeadLetterBuilder
@@ -287,30 +287,30 @@ class ControlLoop:
         self._failure = self._failure or error
 
     def _handle_result(self, batch: Batch, now: float) -> None:
-        outcome = batch.outcome
-        if outcome is None:
+        result = batch.result
+        if result is None:
             self.work.abandon(batch)
             return
         self.counters.batches += 1
         self.counters.handler_seconds += batch.seconds
-        if isinstance(outcome, Outcome):
-            failed = len(outcome.failures)
-            given_up = self.work.release(batch, now, outcome.failures)
+        if isinstance(result, BatchResult):
+            failed = len(result.failures)
+            given_up = self.work.release(batch, now, result.failures)
             self.counters.records += len(batch.records) - failed
             if not batch.work.closed:
-                self._committer.add_results(batch.work, *_succeeded(batch, outcome))
+                self._committer.add_results(batch.work, *_succeeded(batch, result))
             if not failed:
                 return
             self.counters.failures += failed
-            errors = {batch.records[place].offset: error for place, error in outcome.failures.items()}
-        elif isinstance(outcome, Exception) and not isinstance(outcome, HandlerBroken):
+            errors = {batch.records[place].offset: error for place, error in result.failures.items()}
+        elif isinstance(result, Exception) and not isinstance(result, HandlerBroken):
             failed = len(batch.records)
-            given_up = self.work.fail(batch, now, outcome)
+            given_up = self.work.fail(batch, now, result)
             self.counters.failures += 1
-            errors = {batch.records[0].offset: outcome}
+            errors = {batch.records[0].offset: result}
         else:
             self.work.abandon(batch)
-            raise outcome
+            raise result
         if failed > len(given_up):
             self._committer.counts[batch.work.partition].retries += failed - len(given_up)
         for record, error in given_up:
@@ -334,14 +334,14 @@ class ControlLoop:
         return max(0.0, most if due is None else min(most, due - now))
 
 
-def _succeeded(batch: Batch, outcome: Outcome) -> tuple[Sequence[ConsumedRecord], Outcome]:
-    """Return the records of a batch that did not fail, and their outcome."""
-    if not outcome.failures:
-        return batch.records, outcome
-    places = [place for place in range(len(batch.records)) if place not in outcome.failures]
+def _succeeded(batch: Batch, result: BatchResult) -> tuple[Sequence[ConsumedRecord], BatchResult]:
+    """Return the records of a batch that did not fail, and their result."""
+    if not result.failures:
+        return batch.records, result
+    places = [place for place in range(len(batch.records)) if place not in result.failures]
     records = [batch.records[place] for place in places]
-    if outcome.rows is None:
-        return records, Outcome(outcome.outputs)
+    if result.rows is None:
+        return records, BatchResult(result.outputs)
     new = {place: row for row, place in enumerate(places)}
-    kept = [(output, new[row]) for output, row in zip(outcome.outputs, outcome.rows, strict=True) if row in new]
-    return records, Outcome([output for output, _ in kept], rows=[row for _, row in kept])
+    kept = [(output, new[row]) for output, row in zip(result.outputs, result.rows, strict=True) if row in new]
+    return records, BatchResult([output for output, _ in kept], rows=[row for _, row in kept])

@@ -13,7 +13,7 @@ from wasmline.background_call import BackgroundCall
 from wasmline.consumer.backends.base import Source
 from wasmline.consumer.health import Counters
 from wasmline.consumer.runtime.committer import Committer
-from wasmline.consumer.state.offsets import Start
+from wasmline.consumer.state.offsets import InitialProgress
 from wasmline.consumer.state.work_manager import PartitionWork, WorkManager
 from wasmline.consumer.timings import TIMINGS, Timings
 from wasmline.errors import (
@@ -119,7 +119,7 @@ class PartitionLifecycle:
             self._failing.pop(partition, None)
         self.close([partition])
         self._source.pause([partition])
-        self._postpone(partition, error, None if first is None else Start(first, first - 1), cut)
+        self._postpone(partition, error, None if first is None else InitialProgress(first, first - 1), cut)
 
     def reread(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Handle records from these offsets on, which are below those read before.
@@ -234,9 +234,11 @@ class PartitionLifecycle:
             raise data_loss.out_of_range(work.partition, offset, end, text)
         self.restart(work, KafkaError(f"{text}; it is reread from {end} on"), end)
 
-    def _starts(self, partitions: Collection[TopicPartition], left: _Left) -> dict[TopicPartition, Start | None]:
-        """Return the committed starts. A map with offsets that the log does not have is not used."""
-        starts: dict[TopicPartition, Start | None] = {}
+    def _starts(
+        self, partitions: Collection[TopicPartition], left: _Left
+    ) -> dict[TopicPartition, InitialProgress | None]:
+        """Return where each partition begins. A map with offsets that the log does not have is not used."""
+        starts: dict[TopicPartition, InitialProgress | None] = {}
         for partition in partitions:
             waiting = self._waiting.get(partition)
             committed = left.committed.get(partition)
@@ -249,7 +251,7 @@ class PartitionLifecycle:
             starts[partition] = start
         return starts
 
-    def _without_map(self, partition: TopicPartition, start: Start, end: int) -> Start:
+    def _without_map(self, partition: TopicPartition, start: InitialProgress, end: int) -> InitialProgress:
         where, highest = f"{partition.topic}-{partition.partition} ends at {end}", start.highest_succeeded
         if self._is_exact and self._fails_on_loss:
             text = (
@@ -257,21 +259,25 @@ class PartitionLifecycle:
             )
             raise data_loss.out_of_range(partition, highest, end, text)
         logger.warning("%s, but its map says that %d is done: the map is of another log, and ignored", where, highest)
-        return Start(start.offset, start.offset - 1)
+        return InitialProgress(start.offset, start.offset - 1)
 
-    def _start(self, partition: TopicPartition, left: CommittedOffset) -> Start:
-        """Return the committed start. An unreadable map is dropped: the records that it marks are processed again."""
+    def _start(self, partition: TopicPartition, left: CommittedOffset) -> InitialProgress:
+        """Return the decoded progress. An unreadable map is dropped: the records that it marks are processed again."""
         try:
-            return Start(left.offset, *codec.parse(left.metadata, left.offset))
+            return InitialProgress(left.offset, *codec.parse(left.metadata, left.offset))
         except InvalidOffsetMetadata as error:
             if self._is_exact:
                 raise
             self._counters.unreadable_maps += 1
             logger.warning("%s-%d begins at %d, without its offset map: %s", *partition, left.offset, error)
-            return Start(left.offset, left.offset - 1)
+            return InitialProgress(left.offset, left.offset - 1)
 
     def _postpone(
-        self, partition: TopicPartition, error: WasmlineError, first: Start | None = None, cut: int | None = None
+        self,
+        partition: TopicPartition,
+        error: WasmlineError,
+        first: InitialProgress | None = None,
+        cut: int | None = None,
     ) -> None:
         if isinstance(error, ProgressLost):
             raise error
@@ -300,7 +306,7 @@ class _Waiting(NamedTuple):
     """An assigned partition that is not open, because its progress could not be read or written."""
 
     until: float
-    first: Start | None
+    first: InitialProgress | None
     """Where to begin if nothing is committed."""
 
     cut: int | None

@@ -11,18 +11,18 @@ from typing import NamedTuple
 from wasmline.offset_maps import LIMITS, OffsetMapLimits, codec
 
 
-class Start(NamedTuple):
-    """The committed start of a partition: ``offset``, and the contents of the map committed with it."""
+class InitialProgress(NamedTuple):
+    """Where an assignment of a partition begins: the committed ``offset``, and the contents of its map."""
 
     offset: int
     highest_succeeded: int
     incompletes: tuple[int, ...] = ()
 
-    def below(self, offset: int) -> Start:
+    def below(self, offset: int) -> InitialProgress:
         """Return the part that is valid for a truncated log, which has other records from ``offset`` on."""
         begin = min(self.offset, offset)
         highest = max(begin, min(self.highest_succeeded + 1, offset)) - 1
-        return Start(begin, highest, tuple(each for each in self.incompletes if each < offset))
+        return InitialProgress(begin, highest, tuple(each for each in self.incompletes if each < offset))
 
 
 class Commit(NamedTuple):
@@ -62,7 +62,7 @@ class PartitionOffsets:
         "next",
     )
 
-    def __init__(self, start: Start | None = None, limits: OffsetMapLimits = LIMITS) -> None:
+    def __init__(self, start: InitialProgress | None = None, limits: OffsetMapLimits = LIMITS) -> None:
         self._limits = limits
         self.next = start.offset if start else None
         """Lower bound of the next record's offset; None if nothing was committed or read yet."""

@@ -13,8 +13,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from typing import NamedTuple
 
 from wasmline.consumer.options import ConsumerOptions, NullKeys, Ordering
-from wasmline.consumer.records import ConsumedRecord, Outcome
-from wasmline.consumer.state.offsets import Commit, PartitionOffsets, Start
+from wasmline.consumer.records import BatchResult, ConsumedRecord
+from wasmline.consumer.state.offsets import Commit, InitialProgress, PartitionOffsets
 from wasmline.consumer.state.shards import Shard, Shards
 from wasmline.offset_maps import LIMITS, OffsetMapLimits
 from wasmline.records import TopicPartition
@@ -64,7 +64,7 @@ class PartitionWork:
 class Batch:
     """The records of one call of the handler: of one partition, in runs of ``shards`` that are locked meanwhile."""
 
-    __slots__ = ("began", "next", "outcome", "records", "seconds", "shards", "work")
+    __slots__ = ("began", "next", "records", "result", "seconds", "shards", "work")
 
     def __init__(self, work: PartitionWork, shards: list[Shard], records: list[ConsumedRecord]) -> None:
         self.work = work
@@ -72,7 +72,7 @@ class Batch:
         self.records = records
         self.next: Batch | None = None
         """The next batch of the same shard. A worker runs it directly after this one if every record succeeded."""
-        self.outcome: Outcome | BaseException | None = None
+        self.result: BatchResult | BaseException | None = None
         """The result: None if it was not begun, an exception if it failed as a whole."""
         self.began: float | None = None
         """Time of the handler's call, by ``time.monotonic``."""
@@ -95,7 +95,7 @@ class Batch:
     @property
     def following(self) -> Batch | None:
         """The batch that the same worker runs next."""
-        return self.next if isinstance(self.outcome, Outcome) and not self.outcome.failures else None
+        return self.next if isinstance(self.result, BatchResult) and not self.result.failures else None
 
     @property
     def rest(self) -> Iterator[Batch]:
@@ -136,8 +136,8 @@ class WorkManager:
 
     # -- partitions come and go ------------------------------------------------------------------------------------
 
-    def assign(self, starts: Mapping[TopicPartition, Start | None]) -> None:
-        """Begin an assignment of each partition at its committed start; None: nothing was ever committed."""
+    def assign(self, starts: Mapping[TopicPartition, InitialProgress | None]) -> None:
+        """Begin an assignment of each partition at its committed progress; None: nothing was ever committed."""
         for partition, start in starts.items():
             shards = self._departed.pop(partition, None) or Shards()
             offsets = PartitionOffsets(start, self.map_limits)

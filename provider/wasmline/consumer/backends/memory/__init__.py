@@ -33,6 +33,8 @@ class MemoryBackend:
         self.sink = MemorySink(cluster)
         self.transactions = MemoryTransactions(cluster, options.group_id, prefix, member)
 
-    def expel(self) -> None:
+    def remove_from_group(self) -> None:
         """Remove this member from its group, as a broker does after a session time-out."""
-        self._cluster.expel(self._group, self.source.member)
+        self._cluster.remove_member(self._group, self.source.member)
+
+    expel = remove_from_group  # its earlier name, until release 0.2.0

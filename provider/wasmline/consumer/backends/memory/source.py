@@ -42,8 +42,8 @@ class MemorySource:
         """The number of truncations of each log that this member has handled."""
 
     def open(self, listener: RebalanceListener) -> None:
-        with self._cluster.change():
-            self._cluster.reach()
+        with self._cluster.atomic():
+            self._cluster.require_available()
             for topic in self.member.topics:
                 if not topic.startswith("^"):
                     self._cluster.log(TopicPartition(topic, 0))
@@ -55,7 +55,7 @@ class MemorySource:
         while True:
             with self._cluster.changed:
                 seen = self._cluster.version
-                away = self._cluster.away
+                away = self._cluster.is_unavailable
             if not away:
                 self._follow()
             with self._cluster.changed:
@@ -84,7 +84,7 @@ class MemorySource:
 
     def committed(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, CommittedOffset]:
         with self._cluster.changed:
-            self._cluster.reach()
+            self._cluster.require_available()
             group = self._cluster.group(self._group)
             timeout = self._timings.request_timeout_s
             if not self._cluster.changed.wait_for(lambda: not any(map(group.pending.get, partitions)), timeout):
@@ -94,20 +94,20 @@ class MemorySource:
 
     def beginning_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         with self._cluster.changed:
-            self._cluster.reach()
+            self._cluster.require_available()
             return {partition: self._cluster.log(partition).start for partition in partitions}
 
     def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         with self._cluster.changed:
-            self._cluster.reach()
+            self._cluster.require_available()
             return {partition: self._end(partition) for partition in partitions}
 
     def cached_end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         return {partition: self._ends[partition] for partition in partitions if partition in self._ends}
 
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        with self._cluster.change():
-            self._cluster.reach()
+        with self._cluster.atomic():
+            self._cluster.require_available()
             with self._cluster.committing():
                 self._cluster.commit(self._group, offsets, self.member)
 
@@ -117,7 +117,7 @@ class MemorySource:
         try:
             self._give_back(sorted(self.member.owned))
         finally:
-            with self._cluster.change():
+            with self._cluster.atomic():
                 self.member.owned.clear()
                 if self.member.belongs:
                     self._cluster.group(self._group).leave(self.member, self._cluster.partitions)
@@ -134,9 +134,9 @@ class MemorySource:
             gone = sorted(self.member.owned - self.member.target if self.member.belongs else self.member.owned)
         if gone:
             self._give_back(gone)
-            with self._cluster.change():
+            with self._cluster.atomic():
                 self.member.owned.difference_update(gone)
-        with self._cluster.change():
+        with self._cluster.atomic():
             if not self.member.belongs:
                 self.member.target.clear()
                 self._join()
@@ -180,7 +180,7 @@ class MemorySource:
     def _fetch(self, limit: int) -> list[ConsumedRecord]:
         """Return available records; the partition served first is the last in the next call."""
         found: list[ConsumedRecord] = []
-        if self._cluster.away:
+        if self._cluster.is_unavailable:
             return found
         for partition in [each for each in self._positions if each not in self._paused]:
             if len(found) == limit:

@@ -29,8 +29,8 @@ class MemoryTransactionalProducer:
         self._id = transactional_id
         self._transaction: Transaction | None = None
         self._offsets: list[tuple[Group, TopicPartition, CommittedOffset]] = []
-        with cluster.change():
-            cluster.reach()
+        with cluster.atomic():
+            cluster.require_available()
             before = cluster.writers.get(transactional_id)
             if isinstance(before, MemoryTransactionalProducer):
                 before._end(TransactionOutcome.ABORTED)
@@ -38,14 +38,14 @@ class MemoryTransactionalProducer:
 
     def write(self, output: Output) -> tuple[TopicPartition, int]:
         """Write a record and return its partition and offset. Raises TopicNotFound and OutputRefused."""
-        with self._cluster.change():
+        with self._cluster.atomic():
             return self._cluster.write(output, self._begun())
 
     def send_offsets(
         self, group: str, offsets: Mapping[TopicPartition, CommittedOffset], member: Member | None = None
     ) -> None:
         """Make offsets of a group part of the transaction; their readers wait for its end. Raises as a commit does."""
-        with self._cluster.change():
+        with self._cluster.atomic():
             self._begun()
             target = self._cluster.group(group)
             if member is None:
@@ -58,7 +58,7 @@ class MemoryTransactionalProducer:
 
     def commit(self) -> None:
         """Make all of it visible."""
-        with self._cluster.change():
+        with self._cluster.atomic():
             self._begun()
             for group, partition, committed in self._offsets:
                 group.record({partition: committed})
@@ -66,7 +66,7 @@ class MemoryTransactionalProducer:
 
     def abort(self) -> None:
         """Make none of it visible."""
-        with self._cluster.change():
+        with self._cluster.atomic():
             self._begun()
             self._end(TransactionOutcome.ABORTED)
 
@@ -77,7 +77,7 @@ class MemoryTransactionalProducer:
 
     def time_out(self) -> None:
         """Abort the open transaction, and fence this producer."""
-        with self._cluster.change():
+        with self._cluster.atomic():
             self._end(TransactionOutcome.ABORTED)
             self._cluster.writers[self._id] = None
 
@@ -114,7 +114,7 @@ def expire_ids(cluster: MemoryCluster, idle_s: float) -> None:
         if not isinstance(writer, MemoryTransactionalProducer) or (
             not writer.is_open and writer.used_at + idle_s <= time.time()
         ):
-            with cluster.change():
+            with cluster.atomic():
                 del cluster.writers[name]
 
 

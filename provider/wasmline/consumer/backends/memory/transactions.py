@@ -45,7 +45,7 @@ class MemoryTransactions:
         for partition, (outputs, progress) in work.items():
             writer = writers[partition]
             try:
-                with self._cluster.change():
+                with self._cluster.atomic():
                     self._carry_out(writer, partition, outputs, progress)
             except (CommitFailed, OutputRefused) as error:
                 writer.abort()
@@ -69,7 +69,7 @@ class MemoryTransactions:
         outputs: Sequence[Output],
         progress: CommittedOffset,
     ) -> None:
-        self._cluster.reach()
+        self._cluster.require_available()
         with self._cluster.committing():
             for place, output in enumerate(outputs):
                 try:
