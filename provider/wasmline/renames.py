@@ -240,6 +240,7 @@ NAMES: Mapping[str, Mapping[str, str]] = {
     },
     "wasmline.kafka.failures": {"mapped": "translate_errors"},
     "wasmline.kafka.follower": {"Follower": "TopicTailer"},
+    "wasmline.kafka.hanging_transactions": {"refuse_unowned": "require_no_hanging_transaction"},
     "wasmline.kafka.log_offsets": {"log_offsets": "list_offsets"},
     "wasmline.kafka.reader": {"read_slice": "read_range"},
     "wasmline.pipeline": {"Tally": "BatchStats", "TransformPipeline": "TransformRunner"},

@@ -548,13 +548,13 @@ class Consumer(RuleBasedStateMachine):
 
     @invariant()
     def the_books_agree(self) -> None:
-        assert self.work.out == len(self.out)
+        assert self.work.in_flight == len(self.out)
         assert self.work.queued == sum(view.count("queued") for view in self.views.values())
         assert {each.partition for each in self.work} == self.views.keys()
         for view in self.views.values():
             work = view.work
             assert (work.held, work.paused) == (work.partition in self.held, work.partition in self.paused)
-            assert work.out == self.work.out_of([work.partition]) == view.count("out")
+            assert work.in_flight == self.work.in_flight_of([work.partition]) == view.count("out")
             assert work.buffered == view.count("queued", "out")
             assert work.bytes == view.bytes
             assert (work.offsets.base, work.offsets.incompletes) == (view.base, len(view.incompletes))

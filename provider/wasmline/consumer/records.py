@@ -66,6 +66,11 @@ class BatchResult:
         return 0 if records == 1 else None
 
 
+def record_coordinates(record: ConsumedRecord) -> str:
+    """Return the coordinates of a record in the form of messages: ``orders-0@42``."""
+    return f"{record.topic}-{record.partition}@{record.offset}"
+
+
 def _size(key: bytes | None, value: bytes | None, headers: Headers) -> int:
     size = len(key or b"") + len(value or b"")
     for name, each in headers:

@@ -132,7 +132,7 @@ def self_test(
     """
     scratch = f"{group}.self-test.{uuid.uuid4().hex}"
     written = CommittedOffset(0, secrets.token_hex(SELF_TEST_LENGTH // 2))
-    where = f"{partition.topic}-{partition.partition} on {config.bootstrap_servers}"
+    where = f"{partition} on {config.bootstrap_servers}"
     missing = TopicNotFound(f"there is no {where}", topic=partition.topic)
     with translate_errors(config.bootstrap_servers, {KafkaError.UNKNOWN_TOPIC_OR_PART: missing}):
         consumer = detached_consumer(config, scratch)

@@ -218,11 +218,11 @@ class ManualTransactions(KafkaTransactions):
         self._refuse()
         return super()._fence(name, deadline)
 
-    def _refuse_moved(
+    def _require_unmoved(
         self, left: Mapping[TopicPartition, CommittedOffset | None], found: Mapping[TopicPartition, CommittedOffset]
     ) -> None:
         self._assignment.require_committed(self._source.group, left.keys(), found)
-        super()._refuse_moved(left, found)
+        super()._require_unmoved(left, found)
 
     def _commit(
         self, name: str, claim: ProducerClaim | None, work: CommitContents, member: Any

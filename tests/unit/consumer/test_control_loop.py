@@ -58,5 +58,5 @@ def test_it_reads_on_without_a_pause_while_its_keys_are_too_few_for_its_workers(
     for _ in range(RECORDS // control_loop.BUSY_POLL_RECORDS):
         mailbox.put(None)  # it does not wait for a result
         ours.run_once()
-    read = ours.work.queued + ours.work.out + ours.counters.records
+    read = ours.work.queued + ours.work.in_flight + ours.counters.records
     assert expected <= read < expected + 3 * control_loop.BUSY_POLL_RECORDS

@@ -21,7 +21,7 @@ def runs(
     locked, records = queues.take(limit, now, below)
     found = [(shard, [each for each in records if each.key == shard.key]) for shard in locked]
     assert records == [each for _, run in found for each in run], "shard by shard"
-    assert all(shard.out == len(run) for shard, run in found)
+    assert all(shard.in_flight == len(run) for shard, run in found)
     return found
 
 
@@ -96,7 +96,7 @@ def test_a_key_that_comes_after_another_has_nothing_of_it() -> None:
     queues.add(b"y", record(2, b"y"))
     (again,) = queues
     assert again is shard
-    assert (again.key, again.out, again.alone) == (b"y", 0, 0)
+    assert (again.key, again.in_flight, again.alone) == (b"y", 0, 0)
     assert (again.head, again.error, len(again.records)) == (None, None, 1)
 
 

@@ -75,7 +75,7 @@ def test_only_what_need_not_wait_is_out_at_once(
     while batch := it.take(0.0):
         found += offsets(batch)
     assert found == at_once
-    assert it.out == len(at_once)
+    assert it.in_flight == len(at_once)
 
 
 def test_one_key_in_two_partitions_does_not_wait_for_itself() -> None:
@@ -167,7 +167,7 @@ def test_a_result_that_comes_back_after_its_partition_went_changes_nothing() -> 
     finish(it, batch)
     assert bases(it) == {ORDERS: 0}
     assert drained(it) == [[0], [1]]
-    assert it.out == 0
+    assert it.in_flight == 0
 
 
 @pytest.mark.parametrize("failing", [False, True])

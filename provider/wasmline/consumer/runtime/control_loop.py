@@ -65,14 +65,14 @@ class ControlLoop:
         self._busy_poll_records = BUSY_POLL_RECORDS if options.batch_size is None else MAX_POLL_RECORDS
         self._queue_target = max(QUEUED_RECORDS_TARGET, executor.room * (options.batch_size or 1))
         self._mailbox = mailbox
-        letters = DeadLetterBuilder(options, self.counters)
+        dead_letters = DeadLetterBuilder(options, self.counters)
         self._committer: Committer
         if options.delivery is Delivery.EXACTLY_ONCE:
             self._committer = TransactionalCommitter(
-                self.work, backend.transactions, letters, options.buffer_records, options.buffer_bytes
+                self.work, backend.transactions, dead_letters, options.buffer_records, options.buffer_bytes
             )
         else:
-            self._committer = AtLeastOnceCommitter(self.work, self._source, backend.sink, letters)
+            self._committer = AtLeastOnceCommitter(self.work, self._source, backend.sink, dead_letters)
         self._lifecycle = PartitionLifecycle(
             self.work,
             self._source,
@@ -107,8 +107,8 @@ class ControlLoop:
             if self._lifecycle.is_opening:
                 # A client allows one call at a time, and polls without a pause block other threads.
                 time.sleep(self._timings.result_linger_s)
-        if self.work.out:
-            if self.work.out > self._executor.workers + self._queue_margin:
+        if self.work.in_flight:
+            if self.work.in_flight > self._executor.workers + self._queue_margin:
                 # The workers have enough to do, and a wake-up for each result would cost them time.
                 time.sleep(self._timings.result_linger_s)
             self._collect_results(self._wait_timeout(now, self._timings.busy_poll_interval_s))
@@ -132,7 +132,7 @@ class ControlLoop:
     @property
     def is_idle(self) -> bool:
         """Whether all records that were read are done."""
-        return not (self.work.out or self.work.queued)
+        return not (self.work.in_flight or self.work.queued)
 
     def finish(self, deadline: float) -> None:
         """Dispatch nothing more, wait for the records in flight, and commit; then raise a deferred error.
@@ -196,7 +196,7 @@ class ControlLoop:
     def _finish_partitions(self, partitions: Collection[TopicPartition], deadline: float) -> None:
         """Dispatch nothing more of these partitions, wait for their records in flight, and commit what is done."""
         self.work.hold(partitions)
-        if self.work.out_of(partitions):
+        if self.work.in_flight_of(partitions):
             self._committer.commit()
         while self._has_calls(partitions) and (left := deadline - time.monotonic()) > 0:
             self._collect_results(min(left, self._timings.busy_poll_interval_s))
@@ -213,7 +213,7 @@ class ControlLoop:
     def _has_calls(self, partitions: Collection[TopicPartition]) -> bool:
         """Return whether calls of these partitions are in flight, other than those that have timed out."""
         if self._limit is None:
-            return self.work.out_of(partitions) > 0
+            return self.work.in_flight_of(partitions) > 0
         latest, now = self._limit + self._timings.check_interval_s, time.monotonic()
         return any(batch.lasts(now) < latest for batch in self.work.calls(partitions))
 
@@ -225,9 +225,9 @@ class ControlLoop:
         for batch in timed_out - self._timed_out:
             first = batch.records[0]
             logger.warning(
-                "%s-%d@%d: its handler has not returned for %.1f s, and handler_timeout_ms is %.0f: its key and its "
+                "%s@%d: its handler has not returned for %.1f s, and handler_timeout_ms is %.0f: its key and its "
                 "worker are blocked; set a time-out for the calls that the handler makes",
-                *batch.work.partition,
+                batch.work.partition,
                 first.offset,
                 batch.lasts(now),
                 limit * 1_000,
@@ -236,13 +236,13 @@ class ControlLoop:
 
     def _poll_source(self, timeout: float) -> None:
         """Poll, and pause or resume partitions by the state of their buffers."""
-        starving = self.work.out + self.work.ready < self._executor.workers
+        starving = self.work.in_flight + self.work.ready < self._executor.workers
         most = MAX_POLL_RECORDS if starving and self.work.queued else self._busy_poll_records
         records = self._source.poll(min(most, self.work.room), timeout)
         if again := self.work.add(records):
             self._lifecycle.reread(again)
-        goes_on = records and (starving or self.work.queued < self._queue_target)
-        self._next_poll = time.monotonic() + (0.0 if goes_on else self._timings.busy_poll_interval_s)
+        polls_again = records and (starving or self.work.queued < self._queue_target)
+        self._next_poll = time.monotonic() + (0.0 if polls_again else self._timings.busy_poll_interval_s)
         pause, resume = self.work.balance()
         if pause:
             self._source.pause(pause)
@@ -254,7 +254,7 @@ class ControlLoop:
             return
         is_full = self._committer.is_full
         batches: list[Batch] = []
-        room = self._executor.room - self.work.out
+        room = self._executor.room - self.work.in_flight
         ahead = MAX_KEY_RUN_RECORDS if self.work.ready < self._executor.workers else 0
         # Records that shrink a map that is too large free outputs, so they run however many outputs wait.
         while len(batches) < room and (batch := self.work.take(now, ahead, shrinking=is_full)):
@@ -295,7 +295,7 @@ class ControlLoop:
         self.counters.handler_seconds += batch.seconds
         if isinstance(result, BatchResult):
             failed = len(result.failures)
-            given_up = self.work.release(batch, now, result.failures)
+            dead_lettered = self.work.release(batch, now, result.failures)
             self.counters.records += len(batch.records) - failed
             if not batch.work.closed:
                 self._committer.add_results(batch.work, *_succeeded(batch, result))
@@ -305,16 +305,16 @@ class ControlLoop:
             errors = {batch.records[place].offset: error for place, error in result.failures.items()}
         elif isinstance(result, Exception) and not isinstance(result, HandlerBroken):
             failed = len(batch.records)
-            given_up = self.work.fail(batch, now, result)
+            dead_lettered = self.work.fail(batch, now, result)
             self.counters.failures += 1
             errors = {batch.records[0].offset: result}
         else:
             self.work.abandon(batch)
             raise result
-        if failed > len(given_up):
-            self._committer.counts[batch.work.partition].retries += failed - len(given_up)
-        for record, error in given_up:
-            self._failures.given_up(record, error, now)
+        if failed > len(dead_lettered):
+            self._committer.counts[batch.work.partition].retries += failed - len(dead_lettered)
+        for record, error in dead_lettered:
+            self._failures.dead_lettered(record, error, now)
             self._committer.add_dead_letter(batch.work, record, error)
             errors.pop(record.offset, None)
             forget_frames(error)
@@ -329,8 +329,8 @@ class ControlLoop:
             most = min(most, self._timings.busy_poll_interval_s)
         else:
             most = min(most, self._next_commit - now)
-        hands_out = self.work.out < self._executor.room and not self.paused and not self._committer.is_full
-        due = self.work.due if hands_out else None
+        may_dispatch = self.work.in_flight < self._executor.room and not self.paused and not self._committer.is_full
+        due = self.work.due if may_dispatch else None
         return max(0.0, most if due is None else min(most, due - now))
 
 

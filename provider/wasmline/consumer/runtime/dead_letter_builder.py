@@ -7,7 +7,7 @@ import logging
 from wasmline import dead_letters
 from wasmline.consumer.health import Counters
 from wasmline.consumer.options import ConsumerOptions
-from wasmline.consumer.records import ConsumedRecord, Headers, Output
+from wasmline.consumer.records import ConsumedRecord, Headers, Output, record_coordinates
 from wasmline.errors import OutputRefused, RecordGivenUp
 from wasmline.records import TopicPartition
 
@@ -27,7 +27,7 @@ class DeadLetterBuilder:
 
     def build(self, record: ConsumedRecord, error: Exception) -> Output:
         """Return the dead letter: the record unchanged, with its failure. Raises RecordGivenUp without a topic."""
-        where = f"{record.topic}-{record.partition}@{record.offset}"
+        where = record_coordinates(record)
         reason = dead_letters.reason_of(error)
         if self.topic is None or record.topic == self.topic:
             text = f"{where} failed for good at attempt {record.attempt}, and there is no dead-letter topic: {reason}"
@@ -40,10 +40,10 @@ class DeadLetterBuilder:
         timestamp = None if isinstance(error, OutputRefused) else _timestamp(record)
         return Output(self.topic, letter.value, letter.key, letter.headers, timestamp)
 
-    def cut(self, record: ConsumedRecord, error: Exception) -> Output:
+    def truncated(self, record: ConsumedRecord, error: Exception) -> Output:
         """Return a dead letter for a topic that rejected the whole one: without the record's value and headers."""
         assert self.topic is not None, "a dead letter was built before"
-        where = f"{record.topic}-{record.partition}@{record.offset}"
+        where = record_coordinates(record)
         logger.warning("%s takes no record of %d bytes: the dead letter of %s is cut", self.topic, record.size, where)
         letter = self._letter(record, (), error).truncated(record.size)
         return Output(self.topic, letter.value, letter.key, letter.headers)

@@ -188,7 +188,7 @@ class AsyncioExecutor:
                 except BaseException as error:
                     if self._ending and isinstance(error, asyncio.CancelledError):
                         raise
-                    batch.result = _told(error)
+                    batch.result = _handler_error(error)
                 batch.seconds = clock() - begin
                 if task.cancelling() and not self._ending:
                     await _absorb(task)
@@ -204,7 +204,7 @@ class AsyncioExecutor:
                 return
 
 
-def _told(error: BaseException) -> BaseException:
+def _handler_error(error: BaseException) -> BaseException:
     """Return the error of a call; a cancellation by the handler itself is an error like others."""
     if isinstance(error, asyncio.CancelledError):
         return HandlerCancelled(f"the handler was cancelled, and not by the consumer: {error}")

@@ -123,7 +123,7 @@ class PartitionOffsets:
         self._incompletes[offset] = None
         return True
 
-    def pass_over(self, start: int, read: int) -> int:
+    def skip_to(self, start: int, read: int) -> int:
         """Continue at ``start``, the beginning of the log; return the number of lower offsets neither done nor read.
 
         ``read`` is the offset that was to be read next.

@@ -18,14 +18,14 @@ MAX_SPARE_SHARDS = 1_000
 
 
 class Shard:
-    """Records that run in order. It is locked while some are in flight (``out``), and rests until a retry is due."""
+    """Records that run in order. It is locked while some are in flight, and rests until a retry is due."""
 
-    __slots__ = ("alone", "batch", "error", "head", "key", "out", "records")
+    __slots__ = ("alone", "batch", "error", "head", "in_flight", "key", "records")
 
     def __init__(self) -> None:
         self.key: Hashable = None
         self.records: deque[ConsumedRecord] = deque()
-        self.out = 0
+        self.in_flight = 0
         """Records of the run in flight."""
         self.batch: Batch | None = None
         """The batch that contains the run."""
@@ -81,7 +81,7 @@ class Shards:
             shard.key = key
         shard.records.append(record)
         self.size += 1
-        if len(shard.records) == 1 and not shard.out:
+        if len(shard.records) == 1 and not shard.in_flight:
             self._enable(shard)
 
     def take(self, limit: int, now: float, below: int | None = None) -> tuple[list[Shard], list[ConsumedRecord]]:
@@ -108,10 +108,10 @@ class Shards:
                 shard.alone -= 1
                 limit = 1
             records = _run(shard.records, limit, below)
-            shard.out, shard.head = len(records), records[0]
+            shard.in_flight, shard.head = len(records), records[0]
             shards.append(shard)
             taken += records
-            limit -= shard.out
+            limit -= shard.in_flight
             if not limit:
                 break
         if not shards:
@@ -131,7 +131,7 @@ class Shards:
 
     def unlock(self, shard: Shard) -> None:
         """Let a shard run again: its run is done. Without more records it may be reused for another key."""
-        shard.out = 0
+        shard.in_flight = 0
         shard.error = shard.batch = None
         if shard.records:
             self._enable(shard)
@@ -144,7 +144,7 @@ class Shards:
     def put_back(self, shard: Shard, records: Sequence[ConsumedRecord], *, due: float, error: Exception) -> None:
         """Queue records that were in flight before all others of their shard; they may run again when ``due``."""
         self.give_back(shard, records)
-        shard.out, shard.error, shard.head, shard.batch = 0, error, records[0], None
+        shard.in_flight, shard.error, shard.head, shard.batch = 0, error, records[0], None
         heapq.heappush(self._delayed, (due, next(self._numbers), shard))
 
     def give_back(self, shard: Shard, records: Sequence[ConsumedRecord]) -> None:
@@ -154,7 +154,7 @@ class Shards:
 
     def succeed(self) -> Shards:
         """Return the shards of the partition's next assignment: empty, except for the locks of runs in flight."""
-        locked = [shard for shard in self if shard.out]
+        locked = [shard for shard in self if shard.in_flight]
         for shard in locked:
             shard.records.clear()
             shard.alone = 0

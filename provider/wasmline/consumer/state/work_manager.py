@@ -30,13 +30,24 @@ retries or for slow keys."""
 class PartitionWork:
     """One partition in one assignment."""
 
-    __slots__ = ("bytes", "closed", "following", "held", "offsets", "out", "partition", "paused", "shards", "uncertain")
+    __slots__ = (
+        "bytes",
+        "closed",
+        "following",
+        "held",
+        "in_flight",
+        "offsets",
+        "partition",
+        "paused",
+        "shards",
+        "uncertain",
+    )
 
     def __init__(self, partition: TopicPartition, shards: Shards, offsets: PartitionOffsets) -> None:
         self.partition = partition
         self.offsets = offsets
         self.shards = shards
-        self.out = 0
+        self.in_flight = 0
         """Records in flight."""
         self.following = 0
         """Records that follow those."""
@@ -58,7 +69,7 @@ class PartitionWork:
     @property
     def buffered(self) -> int:
         """Records that are queued or in flight."""
-        return self.queued + self.out
+        return self.queued + self.in_flight
 
 
 class Batch:
@@ -88,7 +99,7 @@ class Batch:
         """The records of each shard, while it is locked."""
         first = 0
         for shard in self.shards:
-            last = first + shard.out
+            last = first + shard.in_flight
             yield shard, self.records[first:last]
             first = last
 
@@ -107,7 +118,7 @@ class Batch:
 
 
 class FailedRecord(NamedTuple):
-    """A record that will not be tried again. Its offset is incomplete until ``WorkManager.complete``."""
+    """A record that is not retried. Its offset is incomplete until ``WorkManager.complete``."""
 
     record: ConsumedRecord
     error: Exception
@@ -128,7 +139,7 @@ class WorkManager:
         """The broker's limit of an offset map, where that is less than usual."""
         self._alone: dict[TopicPartition, int] = {}
         """The offset up to which the records of a partition run one by one."""
-        self.out = 0
+        self.in_flight = 0
         """Batches in flight, including those of closed partitions; one that others follow counts as one."""
 
     def __iter__(self) -> Iterator[PartitionWork]:
@@ -196,8 +207,8 @@ class WorkManager:
                 batch = Batch(work, shards, records)
                 for shard in shards:
                     shard.batch = batch
-                work.out += len(records)
-                self.out += 1
+                work.in_flight += len(records)
+                self.in_flight += 1
                 self._rotation.rotate(-turn)
                 if ahead and self._options.batch_size is None and shards[0].records:
                     self._lengthen(batch, ahead, below)
@@ -245,15 +256,15 @@ class WorkManager:
             self._unlock(batch)
             return []
         shards = self._returned(batch)
-        given_up: list[FailedRecord] = []
+        dead_lettered: list[FailedRecord] = []
         first = 0
         for shard, records in batch.runs:
             shards.give_back(shard, [record for each in batch.rest for record in each.records])
             failed = [(record, failures[place]) for place, record in enumerate(records, first) if place in failures]
             first += len(records)
-            if not self._keep(shards, shard, failed, now, given_up):
+            if not self._queue_retries(shards, shard, failed, now, dead_lettered):
                 shards.unlock(shard)
-        return given_up
+        return dead_lettered
 
     def abandon(self, batch: Batch) -> None:
         """Take back a batch that was not begun, and those that follow it, because its partition is being released."""
@@ -266,10 +277,10 @@ class WorkManager:
         A record that failed by itself is retried by itself.
         """
         if len(batch.records) == 1:
-            given_up = self.release(batch, now, {0: error})
-            if not given_up and not batch.work.closed:
+            dead_lettered = self.release(batch, now, {0: error})
+            if not dead_lettered and not batch.work.closed:
                 batch.shards[0].alone += 1
-            return given_up
+            return dead_lettered
         if batch.work.closed:
             self._unlock(batch)
             return []
@@ -308,7 +319,7 @@ class WorkManager:
         """Return the partitions to pause, whose part of the buffers is full, and those to read again."""
         pause, resume = [], []
         most_records, most_bytes = self._shares
-        is_idle = self.out + self.ready < self._options.max_concurrency
+        is_idle = self.in_flight + self.ready < self._options.max_concurrency
         for work in self:
             if work.paused:
                 share = IDLE_RESUME_FILL_RATIO if is_idle or not work.shards.ready else RESUME_FILL_RATIO
@@ -336,7 +347,7 @@ class WorkManager:
     @property
     def is_starved(self) -> bool:
         """Whether a partition waits for a commit: it would shrink its map, and nothing else of it may run."""
-        return any(work.offsets.blocked and not work.offsets.is_measured and not work.out for work in self)
+        return any(work.offsets.blocked and not work.offsets.is_measured and not work.in_flight for work in self)
 
     @property
     def due(self) -> float | None:
@@ -353,9 +364,9 @@ class WorkManager:
         """Shards that may run, including those of held partitions."""
         return sum(work.shards.ready for work in self)
 
-    def out_of(self, partitions: Iterable[TopicPartition]) -> int:
+    def in_flight_of(self, partitions: Iterable[TopicPartition]) -> int:
         """Return the number of records of these partitions in flight."""
-        return sum(work.out for work in self.of(partitions))
+        return sum(work.in_flight for work in self.of(partitions))
 
     def calls(self, partitions: Iterable[TopicPartition] | None = None) -> set[Batch]:
         """Return the batches in flight of these partitions, or of all: of batches in a sequence, the first."""
@@ -379,9 +390,9 @@ class WorkManager:
 
     def _returned(self, batch: Batch) -> Shards:
         """Record that a batch, and those that follow it, is no longer in flight; return its current shards."""
-        self.out -= 1
+        self.in_flight -= 1
         work = batch.work
-        work.out -= len(batch.records)
+        work.in_flight -= len(batch.records)
         if batch.next is not None:
             work.following -= sum(1 for _ in batch.rest)
         if not work.closed:
@@ -389,20 +400,20 @@ class WorkManager:
         now = self._partitions.get(work.partition)
         return now.shards if now else self._departed[work.partition]
 
-    def _keep(
+    def _queue_retries(
         self,
         shards: Shards,
         shard: Shard,
         failed: Sequence[tuple[ConsumedRecord, Exception]],
         now: float,
-        given_up: list[FailedRecord],
+        dead_lettered: list[FailedRecord],
     ) -> list[ConsumedRecord]:
-        """Queue the records to retry again; the others join ``given_up``."""
+        """Queue the records to retry again; the others join ``dead_lettered``."""
         kept, due, last = [], now, None
         for record, error in failed:
             delay = self._options.retry.after(record.attempt, error)
             if delay is None:
-                given_up.append(FailedRecord(record, error))
+                dead_lettered.append(FailedRecord(record, error))
             else:
                 kept.append(record._replace(attempt=record.attempt + 1))
                 due, last = max(due, now + delay), last or error

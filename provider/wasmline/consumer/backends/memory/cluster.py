@@ -144,7 +144,7 @@ class MemoryCluster:
     def delete_records(self, partition: TopicPartition, before: int) -> None:
         """Remove the records of a partition below an offset, as retention does."""
         with self.atomic():
-            self.log(partition).cut(before)
+            self.log(partition).delete_records(before)
 
     def truncate(self, partition: TopicPartition, end: int) -> None:
         """Remove the records of a partition from an offset on; later records reuse their offsets."""

@@ -104,8 +104,7 @@ class Group:
         """Raise KafkaError for more metadata than a broker accepts."""
         for partition, each in offsets.items():
             if len(each.metadata) > self.max_metadata_bytes:
-                where = f"{partition.topic}-{partition.partition}"
-                raise MetadataTooLarge(f"{where} takes at most {self.max_metadata_bytes} characters of metadata")
+                raise MetadataTooLarge(f"{partition} takes at most {self.max_metadata_bytes} characters of metadata")
 
     def share(self, partitions: Collection[TopicPartition]) -> None:
         """Compute the target assignments."""

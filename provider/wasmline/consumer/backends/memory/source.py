@@ -57,7 +57,7 @@ class MemorySource:
                 seen = self._cluster.version
                 away = self._cluster.is_unavailable
             if not away:
-                self._follow()
+                self._follow_assignment()
             with self._cluster.changed:
                 gone = {} if away else self._out_of_range()
                 if not gone:
@@ -115,7 +115,7 @@ class MemorySource:
         if self._listener is None:
             return
         try:
-            self._give_back(sorted(self.member.owned))
+            self._revoke(sorted(self.member.owned))
         finally:
             with self._cluster.atomic():
                 self.member.owned.clear()
@@ -126,14 +126,14 @@ class MemorySource:
     def _join(self) -> None:
         self._cluster.group(self._group).join(self.member, self._cluster.partitions)
 
-    def _follow(self) -> None:
+    def _follow_assignment(self) -> None:
         """Release and open partitions as the group assigned them."""
         if self._listener is None:
             return
         with self._cluster.changed:
             gone = sorted(self.member.owned - self.member.target if self.member.belongs else self.member.owned)
         if gone:
-            self._give_back(gone)
+            self._revoke(gone)
             with self._cluster.atomic():
                 self.member.owned.difference_update(gone)
         with self._cluster.atomic():
@@ -143,9 +143,9 @@ class MemorySource:
             new = self._cluster.group(self._group).grant(self.member)
             self.member.owned.update(new)
         if new:
-            self._take_over(self._listener, new)
+            self._open_assigned(self._listener, new)
 
-    def _give_back(self, partitions: Collection[TopicPartition]) -> None:
+    def _revoke(self, partitions: Collection[TopicPartition]) -> None:
         if self._listener is None or not partitions:
             return
         if self.member.belongs:
@@ -157,7 +157,7 @@ class MemorySource:
             self._ends.pop(partition, None)
             self._paused.discard(partition)
 
-    def _take_over(self, listener: RebalanceListener, partitions: Collection[TopicPartition]) -> None:
+    def _open_assigned(self, listener: RebalanceListener, partitions: Collection[TopicPartition]) -> None:
         starts = listener.assigned(partitions)
         with self._cluster.changed:
             for partition in partitions:

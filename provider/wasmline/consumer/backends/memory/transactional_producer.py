@@ -39,14 +39,14 @@ class MemoryTransactionalProducer:
     def write(self, output: Output) -> tuple[TopicPartition, int]:
         """Write a record and return its partition and offset. Raises TopicNotFound and OutputRefused."""
         with self._cluster.atomic():
-            return self._cluster.write(output, self._begun())
+            return self._cluster.write(output, self._open_transaction())
 
     def send_offsets(
         self, group: str, offsets: Mapping[TopicPartition, CommittedOffset], member: Member | None = None
     ) -> None:
         """Make offsets of a group part of the transaction; their readers wait for its end. Raises as a commit does."""
         with self._cluster.atomic():
-            self._begun()
+            self._open_transaction()
             target = self._cluster.group(group)
             if member is None:
                 target.check_metadata(offsets)  # a transaction without a member is accepted beside the group's members
@@ -59,7 +59,7 @@ class MemoryTransactionalProducer:
     def commit(self) -> None:
         """Make all of it visible."""
         with self._cluster.atomic():
-            self._begun()
+            self._open_transaction()
             for group, partition, committed in self._offsets:
                 group.record({partition: committed})
             self._end(TransactionOutcome.COMMITTED)
@@ -67,7 +67,7 @@ class MemoryTransactionalProducer:
     def abort(self) -> None:
         """Make none of it visible."""
         with self._cluster.atomic():
-            self._begun()
+            self._open_transaction()
             self._end(TransactionOutcome.ABORTED)
 
     @property
@@ -81,7 +81,7 @@ class MemoryTransactionalProducer:
             self._end(TransactionOutcome.ABORTED)
             self._cluster.writers[self._id] = None
 
-    def _begun(self) -> Transaction:
+    def _open_transaction(self) -> Transaction:
         if self._id not in self._cluster.writers:
             raise KafkaError(f"{self._id} is not known any more: the producer's id is not assigned")
         if self._cluster.writers[self._id] is not self:

@@ -46,7 +46,7 @@ class MemoryTransactions:
             writer = writers[partition]
             try:
                 with self._cluster.atomic():
-                    self._carry_out(writer, partition, outputs, progress)
+                    self._run_transaction(writer, partition, outputs, progress)
             except (CommitFailed, OutputRefused) as error:
                 writer.abort()
                 failures[partition] = error
@@ -62,7 +62,7 @@ class MemoryTransactions:
                 with suppress(ProducerFenced):
                     writer.abort()
 
-    def _carry_out(
+    def _run_transaction(
         self,
         writer: MemoryTransactionalProducer,
         partition: TopicPartition,
