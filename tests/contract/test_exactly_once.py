@@ -121,11 +121,13 @@ def test_a_partition_that_the_client_does_not_know_is_no_refusal_unless_its_topi
 ) -> None:
     batches, unknown = ProducerBatchLimiter(kafka.config), KafkaError(KafkaError._UNKNOWN_PARTITION)
     topic = kafka.topic(2)
-    named = {partition: batches.misplaced(Output(topic, b"", partition=partition), unknown) for partition in (1, 2)}
+    named = {
+        partition: batches.missing_partition(Output(topic, b"", partition=partition), unknown) for partition in (1, 2)
+    }
     assert isinstance(named[1], BrokerUnavailable)
     assert isinstance(named[2], OutputRefused)
-    assert isinstance(batches.misplaced(Output("missing", b"", partition=0), unknown), TopicNotFound)
-    assert batches.misplaced(Output(topic, b""), unknown) is None
+    assert isinstance(batches.missing_partition(Output("missing", b"", partition=0), unknown), TopicNotFound)
+    assert batches.missing_partition(Output(topic, b""), unknown) is None
 
 
 @DELIVERIES

@@ -360,7 +360,7 @@ class Commits(RuleBasedStateMachine):
             note(f"and {error!r}")
         else:
             assert not self.sink._waiting, "all outputs are written"
-        if is_whole and self.backend.source.member.belongs:
+        if is_whole and self.backend.source.member.is_member:
             self.what_is_done_is_committed()
         for close in (self.backend.source.close, self.backend.sink.close, self.backend.transactions.close):
             try:

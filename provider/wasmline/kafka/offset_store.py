@@ -3,7 +3,8 @@
 confluent-kafka 2.16.1 sends metadata with the terminator of its C string and reads it past its end, so an offset map
 neither reaches the Java library whole nor comes back from it. ``LibrdkafkaOffsetStore`` calls the librdkafka which that
 package has loaded; ``OffsetsOnlyStore`` stores offsets and drops metadata. docs/decisions/0005 has the reasons, and the
-condition for removing this module.
+condition for removing this module. Not librdkafka's own offset store (``enable.auto.offset.store``), which keeps the
+offsets of one client in memory until it commits them.
 """
 
 from __future__ import annotations

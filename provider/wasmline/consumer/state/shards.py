@@ -40,7 +40,7 @@ class Shard:
 class Shards:
     """The shards of one partition, in one assignment. Those that may run are served in turn.
 
-    A shard that is locked when its partition is revoked stays locked until its run returns: ``succeed`` passes it to
+    A shard that is locked when its partition is revoked stays locked until its run returns: ``successor`` passes it to
     the partition's next assignment, so that no key has two runs in flight.
     """
 
@@ -119,7 +119,7 @@ class Shards:
         self.size -= len(taken)
         return shards, taken
 
-    def follow(self, shard: Shard, limit: int, below: int | None = None) -> list[ConsumedRecord]:
+    def take_following(self, shard: Shard, limit: int, below: int | None = None) -> list[ConsumedRecord]:
         """Return up to ``limit`` more records of a shard that was just dispatched, to run one after the other."""
         records = _run(shard.records, limit, below)
         self.size -= len(records)
@@ -141,18 +141,18 @@ class Shards:
             if len(self._spare) < MAX_SPARE_SHARDS:
                 self._spare.append(shard)
 
-    def put_back(self, shard: Shard, records: Sequence[ConsumedRecord], *, due: float, error: Exception) -> None:
+    def requeue_failed(self, shard: Shard, records: Sequence[ConsumedRecord], *, due: float, error: Exception) -> None:
         """Queue records that were in flight before all others of their shard; they may run again when ``due``."""
-        self.give_back(shard, records)
+        self.requeue(shard, records)
         shard.in_flight, shard.error, shard.head, shard.batch = 0, error, records[0], None
         heapq.heappush(self._delayed, (due, next(self._numbers), shard))
 
-    def give_back(self, shard: Shard, records: Sequence[ConsumedRecord]) -> None:
+    def requeue(self, shard: Shard, records: Sequence[ConsumedRecord]) -> None:
         """Queue records that were not begun before all others of their shard, which stays locked."""
         shard.records.extendleft(reversed(records))
         self.size += len(records)
 
-    def succeed(self) -> Shards:
+    def successor(self) -> Shards:
         """Return the shards of the partition's next assignment: empty, except for the locks of runs in flight."""
         locked = [shard for shard in self if shard.in_flight]
         for shard in locked:

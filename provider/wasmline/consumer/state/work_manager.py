@@ -167,7 +167,7 @@ class WorkManager:
         for work in self.of(partitions):
             work.held = work.closed = True
             del self._partitions[work.partition]
-            if locked := work.shards.succeed():
+            if locked := work.shards.successor():
                 self._departed[work.partition] = locked
         self._rotation = deque(work for work in self._rotation if not work.closed)
 
@@ -211,7 +211,7 @@ class WorkManager:
                 self.in_flight += 1
                 self._rotation.rotate(-turn)
                 if ahead and self._options.batch_size is None and shards[0].records:
-                    self._lengthen(batch, ahead, below)
+                    self._attach_following(batch, ahead, below)
                 return batch
         return None
 
@@ -233,9 +233,9 @@ class WorkManager:
         del self._alone[work.partition]
         return self._batch_size
 
-    def _lengthen(self, batch: Batch, ahead: int, below: int | None) -> None:
+    def _attach_following(self, batch: Batch, ahead: int, below: int | None) -> None:
         work, shards = batch.work, batch.shards
-        for record in work.shards.follow(shards[0], ahead, below):
+        for record in work.shards.take_following(shards[0], ahead, below):
             following = Batch(work, shards, [record])
             batch.next, batch = following, following
             work.following += 1
@@ -255,11 +255,11 @@ class WorkManager:
         if not failures or batch.work.closed:
             self._unlock(batch)
             return []
-        shards = self._returned(batch)
+        shards = self._end_in_flight(batch)
         dead_lettered: list[FailedRecord] = []
         first = 0
         for shard, records in batch.runs:
-            shards.give_back(shard, [record for each in batch.rest for record in each.records])
+            shards.requeue(shard, [record for each in batch.rest for record in each.records])
             failed = [(record, failures[place]) for place, record in enumerate(records, first) if place in failures]
             first += len(records)
             if not self._queue_retries(shards, shard, failed, now, dead_lettered):
@@ -284,10 +284,10 @@ class WorkManager:
         if batch.work.closed:
             self._unlock(batch)
             return []
-        shards = self._returned(batch)
+        shards = self._end_in_flight(batch)
         for shard, records in batch.runs:
             shard.alone = len(records)
-            shards.put_back(shard, records, due=now + (self._options.retry.after(1, error) or 0), error=error)
+            shards.requeue_failed(shard, records, due=now + (self._options.retry.after(1, error) or 0), error=error)
         return []
 
     def complete(self, work: PartitionWork, records: Sequence[ConsumedRecord]) -> None:
@@ -384,11 +384,11 @@ class WorkManager:
         return max(1, self._options.buffer_records // parts), max(1, self._options.buffer_bytes // parts)
 
     def _unlock(self, batch: Batch) -> None:
-        shards = self._returned(batch)
+        shards = self._end_in_flight(batch)
         for shard in batch.shards:
             shards.unlock(shard)
 
-    def _returned(self, batch: Batch) -> Shards:
+    def _end_in_flight(self, batch: Batch) -> Shards:
         """Record that a batch, and those that follow it, is no longer in flight; return its current shards."""
         self.in_flight -= 1
         work = batch.work
@@ -418,7 +418,7 @@ class WorkManager:
                 kept.append(record._replace(attempt=record.attempt + 1))
                 due, last = max(due, now + delay), last or error
         if last is not None:
-            shards.put_back(shard, kept, due=due, error=last)
+            shards.requeue_failed(shard, kept, due=due, error=last)
         return kept
 
 

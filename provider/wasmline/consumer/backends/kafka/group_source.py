@@ -189,7 +189,7 @@ class GroupSource:
         with translate_errors(self._config.bootstrap_servers):
             for partition, offset in offsets.items():
                 place = confluent_kafka.TopicPartition(*partition, offset)
-                if partition in self._stranded or not self._has_sought(place):
+                if partition in self._stranded or not self._try_seek(place):
                     self._reassign(place)
                 self._stranded.discard(partition)
 
@@ -302,7 +302,7 @@ class GroupSource:
         places[TopicPartition(place.topic, place.partition)] = place.offset
         self.consumer.assign([confluent_kafka.TopicPartition(*each, offset) for each, offset in places.items()])
 
-    def _has_sought(self, place: confluent_kafka.TopicPartition) -> bool:
+    def _try_seek(self, place: confluent_kafka.TopicPartition) -> bool:
         deadline = time.monotonic() + ASSIGNMENT_TIMEOUT_S
         while time.monotonic() < deadline:
             try:

@@ -372,14 +372,17 @@ class KafkaTransactions:
         def delivered(error: KafkaError | None, _: Message, place: int) -> None:
             if error is not None and error.code() != KafkaError._PURGE_QUEUE:
                 output = outputs[place]
-                self._batches.refused(output, error)
-                failed = self._batches.misplaced(output, error) or delivery_failure(self._config, output.topic, error)
+                self._batches.note_rejection(output, error)
+                failed = self._batches.missing_partition(output, error) or delivery_failure(
+                    self._config, output.topic, error
+                )
                 undelivered.append(_with_place(failed, place))
 
         for place, output in enumerate(outputs):
             try:
                 while (
-                    not self._batches.make_room(client, output, waiting, DELIVERY_POLL_INTERVAL_S) and not undelivered
+                    not self._batches.flush_if_full(client, output, waiting, DELIVERY_POLL_INTERVAL_S)
+                    and not undelivered
                 ):
                     if time.monotonic() > deadline:
                         servers = self._config.bootstrap_servers
@@ -402,8 +405,8 @@ class KafkaTransactions:
         try:
             produce(client, output, delivered)
         except KafkaException as error:
-            if misplaced := self._batches.misplaced(output, error.args[0]):
-                raise misplaced from error
+            if missing := self._batches.missing_partition(output, error.args[0]):
+                raise missing from error
             raise
 
 

@@ -74,7 +74,7 @@ class MemoryCluster:
             logs, identity = tuple(Log() for _ in range(partitions)), uuid.UUID(int=self._created)
             self._topics[topic] = Topic(logs, max_message_bytes, identity, dict(settings or {}))
             for group in self._groups.values():
-                group.share(self.partitions)
+                group.rebalance(self.partitions)
 
     def delete(self, topic: str) -> None:
         """Delete a topic, and the groups' committed offsets of it. Raises TopicNotFound."""
@@ -83,7 +83,7 @@ class MemoryCluster:
             del self._topics[topic]
             for group in self._groups.values():
                 group.forget(gone)
-                group.share(self.partitions)
+                group.rebalance(self.partitions)
 
     def create_partitions(self, topic: str, partitions: int) -> None:
         """Add partitions to a topic, so that it has ``partitions``. Raises TopicNotFound."""
@@ -92,7 +92,7 @@ class MemoryCluster:
             more = tuple(Log() for _ in range(partitions - len(known.logs)))
             self._topics[topic] = replace(known, logs=known.logs + more)
             for group in self._groups.values():
-                group.share(self.partitions)
+                group.rebalance(self.partitions)
 
     @property
     def partitions(self) -> list[TopicPartition]:
@@ -175,7 +175,7 @@ class MemoryCluster:
     ) -> None:
         """Commit as a member, or as a tool does while the group is empty. Raises CommitFailed and KafkaError."""
         with self.atomic():
-            self.group(group).check(member, offsets)
+            self.group(group).require_may_commit(member, offsets)
             self.group(group).record(offsets)
 
     def remove_member(self, group: str, member: Member) -> None:

@@ -119,7 +119,7 @@ class MemorySource:
         finally:
             with self._cluster.atomic():
                 self.member.owned.clear()
-                if self.member.belongs:
+                if self.member.is_member:
                     self._cluster.group(self._group).leave(self.member, self._cluster.partitions)
             self._listener = None
 
@@ -131,16 +131,16 @@ class MemorySource:
         if self._listener is None:
             return
         with self._cluster.changed:
-            gone = sorted(self.member.owned - self.member.target if self.member.belongs else self.member.owned)
+            gone = sorted(self.member.owned - self.member.target if self.member.is_member else self.member.owned)
         if gone:
             self._revoke(gone)
             with self._cluster.atomic():
                 self.member.owned.difference_update(gone)
         with self._cluster.atomic():
-            if not self.member.belongs:
+            if not self.member.is_member:
                 self.member.target.clear()
                 self._join()
-            new = self._cluster.group(self._group).grant(self.member)
+            new = self._cluster.group(self._group).assignable(self.member)
             self.member.owned.update(new)
         if new:
             self._open_assigned(self._listener, new)
@@ -148,7 +148,7 @@ class MemorySource:
     def _revoke(self, partitions: Collection[TopicPartition]) -> None:
         if self._listener is None or not partitions:
             return
-        if self.member.belongs:
+        if self.member.is_member:
             self._listener.revoked(partitions)
         else:
             self._listener.lost(partitions)

@@ -49,9 +49,11 @@ class MemoryTransactionalProducer:
             self._open_transaction()
             target = self._cluster.group(group)
             if member is None:
-                target.check_metadata(offsets)  # a transaction without a member is accepted beside the group's members
+                target.require_metadata_size(
+                    offsets
+                )  # a transaction without a member is accepted beside the group's members
             else:
-                target.check(member, offsets)
+                target.require_may_commit(member, offsets)
             for partition, committed in offsets.items():
                 self._offsets.append((target, partition, committed))
                 target.pending[partition] = target.pending.get(partition, 0) + 1
