@@ -60,11 +60,14 @@ class DeadLetter(NamedTuple):
         """All headers, in the order in which they are written."""
         return [*self.carried, *self.added]
 
-    def truncated(self, size: int) -> DeadLetter:
+    def truncated(self, size: int | None = None) -> DeadLetter:
         """Return it for a topic that does not accept it whole: without the record's value and headers.
 
-        ``size`` is that of the record, in bytes. A key is omitted if it is longer than a reason may be.
+        ``size`` is that of the record, in bytes; by default that of its key and value. A key is omitted if it is longer
+        than a reason may be.
         """
+        if size is None:
+            size = len(self.key or b"") + len(self.value or b"")
         key = self.key if len(self.key or b"") <= MAX_REASON_BYTES else None
         kept = [header for header in self.carried if header[0] in OURS]
         return DeadLetter(key, None, kept, [*self.added, (TRUNCATED, str(size).encode())])
@@ -75,27 +78,22 @@ def failed(
     value: bytes | None,
     headers: Sequence[Header],
     error: BaseException,
-    *,
-    origin: Sequence[Header],
-    source: TopicPartition,
-    offset: int,
+    provenance: Sequence[Header],
 ) -> DeadLetter:
-    """Return the dead letter of a record that failed with ``error``; ``origin`` names what processed it."""
-    reasons = failure(error=type(error).__name__, reason=reason_of(error))
-    return DeadLetter(key, value, headers, [*reasons, *origin, *coordinates(source, offset)])
+    """Return the dead letter of a record that failed with ``error``."""
+    return DeadLetter(key, value, headers, [*failure(error=type(error).__name__, reason=reason_of(error)), *provenance])
 
 
 def rejected(
-    key: bytes | None,
-    value: bytes | None,
-    headers: Iterable[Header],
-    *,
-    origin: Sequence[Header],
-    source: TopicPartition,
-    offset: int,
+    key: bytes | None, value: bytes | None, headers: Iterable[Header], provenance: Sequence[Header]
 ) -> DeadLetter:
     """Return the dead letter of a record that the guest rejected, from what the guest wrote."""
-    return DeadLetter(key, value, rejection(headers), [*origin, *coordinates(source, offset)])
+    return DeadLetter(key, value, rejection(headers), provenance)
+
+
+def provenance(origin: Sequence[Header], source: TopicPartition, offset: int) -> list[Header]:
+    """Return the headers that name what processed a record, its ``origin``, and the record."""
+    return [*origin, *coordinates(source, offset)]
 
 
 def origin(*, transform: str, digest: str) -> list[Header]:

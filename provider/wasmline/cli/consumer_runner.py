@@ -144,6 +144,6 @@ def summary(health: ConsumerHealth) -> str:
 
 
 def _held(key: WaitingKey) -> str:
-    place = f"{key.partition.topic}-{key.partition.partition}@{key.offset}"
+    place = f"{key.partition}@{key.offset}"
     since = f" in flight for {key.seconds:.0f} s" if key.seconds is not None else ""
     return f"{place}{since}" + (f" after {key.error}" if key.error else "")

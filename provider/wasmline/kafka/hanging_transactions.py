@@ -241,7 +241,7 @@ def _doubt(
 ) -> HangingTransaction:
     servers = config.bootstrap_servers
     producer_id = next(iter(hanging.values())).producer_id
-    where = ", ".join(f"{topic}-{number}@{each.start_offset}" for (topic, number), each in hanging.items())
+    where = ", ".join(f"{partition}@{each.start_offset}" for partition, each in hanging.items())
     commands = "; ".join(
         f"kafka-transactions.sh --bootstrap-server {servers} abort --topic {topic} --partition {number} "
         f"--start-offset {each.start_offset}"

@@ -150,14 +150,9 @@ class ThreadHandler:
             rejected = self._topics.index(letters)
             for number, place in enumerate(places):
                 if place == rejected:
-                    headers[number] = dead_letters.rejected(
-                        keys[number],
-                        values[number],
-                        headers[number],
-                        origin=self._handler.origin,
-                        source=source,
-                        offset=offsets[rows[number]],
-                    ).headers
+                    provenance = dead_letters.provenance(self._handler.origin, source, offsets[rows[number]])
+                    letter = dead_letters.rejected(keys[number], values[number], headers[number], provenance)
+                    headers[number] = letter.headers
         outputs = [
             Output(self._topics[place], value, key, each, timestamps[row])
             for row, place, key, value, each in zip(rows, places, keys, values, headers, strict=True)

@@ -130,10 +130,7 @@ class TransformRunner:
             self._stats.count_dead_letter(
                 batch["partition"][row].as_py(), dead_letters.REJECTED, reason.decode(errors="replace")
             )
-            source, offset = self._coordinates(batch, row)
-            rejected = dead_letters.rejected(
-                letter["key"], letter["value"], headers, origin=self._origin, source=source, offset=offset
-            )
+            rejected = dead_letters.rejected(letter["key"], letter["value"], headers, self._provenance(batch, row))
             yield row, self._dead_letter_row(batch, row, rejected)
 
     def _failures(
@@ -145,16 +142,8 @@ class TransformRunner:
             record = batch.slice(failure.row, 1).to_pylist()[0]
             self._stats.count_dead_letter(record["partition"], type(failure.error).__name__, str(failure.error))
             headers = [(header["key"], header["value"]) for header in record["headers"] or []]
-            source, offset = self._coordinates(batch, failure.row)
-            failed = dead_letters.failed(
-                record["key"],
-                record["value"],
-                headers,
-                failure.error,
-                origin=self._origin,
-                source=source,
-                offset=offset,
-            )
+            provenance = self._provenance(batch, failure.row)
+            failed = dead_letters.failed(record["key"], record["value"], headers, failure.error, provenance)
             yield failure.row, self._dead_letter_row(batch, failure.row, failed)
 
     def _placed(self, error: TransformError) -> TransformError:
@@ -162,14 +151,15 @@ class TransformRunner:
         error.args = (f"{self._spec.input_topic}, partition {error.partition}, offset {error.offset}: {error}",)
         return error
 
-    def _coordinates(self, batch: pa.RecordBatch, row: int) -> tuple[TopicPartition, int]:
-        return TopicPartition(self._spec.input_topic, batch["partition"][row].as_py()), batch["offset"][row].as_py()
+    def _provenance(self, batch: pa.RecordBatch, row: int) -> list[dead_letters.Header]:
+        source = TopicPartition(self._spec.input_topic, batch["partition"][row].as_py())
+        return dead_letters.provenance(self._origin, source, batch["offset"][row].as_py())
 
     def _dead_letter_row(self, batch: pa.RecordBatch, row: int, letter: DeadLetter) -> dict[str, Any]:
         """Return a dead letter as a row of PLACED_SCHEMA, truncated if it exceeds its topic's limit."""
         limit = self._letter_limit
         if limit is not None and batch_bytes(letter.key, letter.value, letter.headers, self._spec.compression) > limit:
-            letter = letter.truncated(len(letter.key or b"") + len(letter.value or b""))
+            letter = letter.truncated()
         return {
             "topic": self._spec.dead_letter_topic,
             "key": letter.key,

@@ -49,15 +49,9 @@ class DeadLetterBuilder:
         return Output(self.topic, letter.value, letter.key, letter.headers)
 
     def _letter(self, record: ConsumedRecord, headers: Headers, error: Exception) -> dead_letters.DeadLetter:
-        return dead_letters.failed(
-            record.key,
-            record.value,
-            headers,
-            error,
-            origin=self._origin,
-            source=TopicPartition(record.topic, record.partition),
-            offset=record.offset,
-        )
+        source = TopicPartition(record.topic, record.partition)
+        provenance = dead_letters.provenance(self._origin, source, record.offset)
+        return dead_letters.failed(record.key, record.value, headers, error, provenance)
 
 
 def _timestamp(record: ConsumedRecord) -> int | None:
