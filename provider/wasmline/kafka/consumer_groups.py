@@ -18,10 +18,10 @@ from wasmline.kafka.bounded_admin_client import (
     BoundedAdminClient,
     Codes,
 )
+from wasmline.kafka.committed_offset_store import OffsetsOnlyStore
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.detached_consumer import detached_consumer
 from wasmline.kafka.error_mapping import translate_errors
-from wasmline.kafka.offset_store import OffsetsOnlyStore
 from wasmline.kafka.topics import Topics
 from wasmline.records import CommittedOffset, TopicPartition
 

@@ -13,7 +13,7 @@ from confluent_kafka import Consumer
 
 from support.java_peer.java_peer import JavaPeer
 from wasmline.kafka import producer
-from wasmline.kafka.offset_store import LibrdkafkaOffsetStore
+from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore
 from wasmline.offset_maps import LIMITS
 from wasmline.offset_maps.codec import decode, encode, encode_as
 from wasmline.offset_maps.encodings import Encoding

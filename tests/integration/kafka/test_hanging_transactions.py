@@ -19,8 +19,8 @@ from wasmline.errors import HangingTransaction, HangingTransactionEnded
 from wasmline.job_offsets.group_offsets import GroupOffsets
 from wasmline.job_offsets.shard_transactions import BatchTransactions
 from wasmline.kafka import KafkaConfig, produce_all, read_to_end
+from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore
 from wasmline.kafka.hanging_transactions import ENDED_STATES, end_hanging, require_no_hanging_transaction
-from wasmline.kafka.offset_store import LibrdkafkaOffsetStore
 from wasmline.kafka.transaction_log import CONSUMER_OFFSETS, TRANSACTION_STATE, Decision
 from wasmline.kafka.transaction_requests import TransactionRequests
 from wasmline.local import LocalKafka

@@ -19,8 +19,8 @@ from wasmline.consumer.backends.kafka import KafkaBackend
 from wasmline.consumer.backends.memory import MemoryBackend, MemoryCluster, MemoryTransactionalProducer
 from wasmline.consumer.timings import TIMINGS, Timings
 from wasmline.kafka import producer, read_to_end
+from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore
 from wasmline.kafka.librdkafka_ctypes import Librdkafka
-from wasmline.kafka.offset_store import LibrdkafkaOffsetStore
 from wasmline.records import CommittedOffset, TopicPartition
 from wasmline.testing.kafka import RunningKafka
 

@@ -39,7 +39,7 @@ SELF_TEST_LENGTH = 24
 """A length at which the client's own methods never returned metadata unchanged."""
 
 
-class OffsetStore(Protocol):
+class CommittedOffsetStore(Protocol):
     """Reads and writes a group's committed offsets.
 
     Errors are the client's KafkaException, with librdkafka's code and flags ``retriable``, ``txn_requires_abort`` and
@@ -90,7 +90,7 @@ class OffsetStore(Protocol):
 
 def select_offset_store(
     config: KafkaConfig, group: str, partition: TopicPartition, *, timeout: float = REQUEST_TIMEOUT_S
-) -> OffsetStore:
+) -> CommittedOffsetStore:
     """Return the exact store once the self-test passed on this cluster, else the one of offsets only, with a warning.
 
     Where the cluster does not permit the scratch group of the self-test, the client's release decides. ``partition`` is
@@ -118,7 +118,7 @@ def select_offset_store(
 
 
 def self_test(
-    offset_store: OffsetStore,
+    offset_store: CommittedOffsetStore,
     config: KafkaConfig,
     group: str,
     partition: TopicPartition,
