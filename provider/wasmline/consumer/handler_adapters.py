@@ -53,7 +53,7 @@ def executor_for(handler: Handler | HandlerFactory, options: ConsumerOptions, ma
     single = options.batch_size is None
     room = max(2 * workers, workers + MIN_QUEUED_RECORDS) if single else 2 * workers
     if isinstance(handler, HandlerFactory):
-        return ThreadExecutor(partial(_Made, handler), workers, room, mailbox)
+        return ThreadExecutor(partial(_ThreadHandler, handler), workers, room, mailbox)
     if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__):
         limit = None if options.handler_timeout_ms is None else options.handler_timeout_ms / 1_000
         return AsyncioExecutor(_asynchronous(handler, single), workers, room, mailbox, limit)
@@ -61,7 +61,7 @@ def executor_for(handler: Handler | HandlerFactory, options: ConsumerOptions, ma
     return ThreadExecutor(lambda: handle, workers, room, mailbox)
 
 
-class _Made:
+class _ThreadHandler:
     """The handler of one thread, created and checked."""
 
     def __init__(self, handler: HandlerFactory) -> None:
@@ -76,7 +76,7 @@ class _Made:
         try:
             return _result(self._handle(records), len(records))
         except RecordsFailed as error:
-            return _partly(error, len(records))
+            return _partial_result(error, len(records))
 
     def close(self) -> None:
         if close := getattr(self._handle, "close", None):
@@ -91,7 +91,7 @@ def _synchronous(handler: Callable[[Any], Any], single: bool) -> BatchHandler:
         try:
             return _result(handler(records), len(records))
         except RecordsFailed as error:
-            return _partly(error, len(records))
+            return _partial_result(error, len(records))
 
     return one if single else several
 
@@ -104,7 +104,7 @@ def _asynchronous(handler: Callable[[Any], Any], single: bool) -> AsyncBatchHand
         try:
             return _result(await handler(records), len(records))
         except RecordsFailed as error:
-            return _partly(error, len(records))
+            return _partial_result(error, len(records))
 
     return one if single else several
 
@@ -119,7 +119,7 @@ def _result(returned: Returned | BatchResult, records: int) -> BatchResult:
     return _checked(BatchResult(outputs), records)
 
 
-def _partly(error: RecordsFailed, records: int) -> BatchResult:
+def _partial_result(error: RecordsFailed, records: int) -> BatchResult:
     """Return the result of a call in which some records failed. Raises HandlerBroken."""
     if not error.failures or not isinstance(error.failures, Mapping):
         raise HandlerBroken(f"RecordsFailed names no failed record: {error}") from error

@@ -87,12 +87,12 @@ class AtLeastOnceCommitter(Committer):
         return self._substitute(work, origin, refusal)
 
     def collect(self, timeout: float = 0.0) -> Failures:
-        self._answers(timeout)
+        self._poll_answers(timeout)
         while self._substitutes:
             written, self._substitutes = self._substitutes, []
             for output, done in written:
                 self._sink.write(output, done, alone=True)
-            self._answers(timeout)
+            self._poll_answers(timeout)
         failed = super().collect(timeout)
         fatal, self._fatal = self._fatal, None
         if fatal is not None:
@@ -100,7 +100,7 @@ class AtLeastOnceCommitter(Committer):
         unwritten, self._unwritten = self._unwritten, {}
         return {**failed, **unwritten}
 
-    def _answers(self, timeout: float) -> None:
+    def _poll_answers(self, timeout: float) -> None:
         if timeout > 0:
             self._sink.flush(timeout)
         else:

@@ -290,8 +290,8 @@ class KafkaTransactions:
                 client.begin_transaction()
                 try:
                     # The offsets are sent while the outputs are written: the end of the transaction joins them.
-                    with self._sending(client, offsets, member, deadline):
-                        self._fill(client, outputs, claim.suspects, undelivered, deadline)
+                    with self._sending_offsets(client, offsets, member, deadline):
+                        self._write_outputs(client, outputs, claim.suspects, undelivered, deadline)
                     retry(client.commit_transaction, deadline)
                 except (KafkaException, WasmlineError) as error:
                     late = time.monotonic() > deadline
@@ -313,7 +313,7 @@ class KafkaTransactions:
         return None, True
 
     @contextmanager
-    def _sending(
+    def _sending_offsets(
         self, client: Producer, offsets: Mapping[TopicPartition, CommittedOffset], member: Any, deadline: float
     ) -> Iterator[None]:
         """Make the progress part of the transaction meanwhile, and wait for that at the end, also of a failure.
@@ -351,7 +351,7 @@ class KafkaTransactions:
         claim.suspects = [outputs[place] for place in refused]
         return CommitFailed(f"one of {len(refused)} outputs is rejected; smaller batches find it: {undelivered[0]}")
 
-    def _fill(
+    def _write_outputs(
         self,
         client: Producer,
         outputs: Sequence[Output],
