@@ -8,8 +8,7 @@ from wasmline.records import TopicPartition
 
 def removed_by_retention(partition: TopicPartition, offset: int, begin: int) -> OffsetOutOfRange:
     """Return the error for records from ``offset`` on that retention has removed: the log begins at ``begin``."""
-    where = f"{partition.topic}-{partition.partition}"
-    text = f"{where} begins at {begin}, and is to be read from {offset} on: retention removed the records between"
+    text = f"{partition} begins at {begin}, and is to be read from {offset} on: retention removed the records between"
     return out_of_range(partition, offset, begin, text)
 
 

@@ -7,7 +7,8 @@ and for rejections.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple
 
 from wasmline.printable import one_line
 from wasmline.records import TopicPartition
@@ -32,7 +33,7 @@ SOURCE_PARTITION = "wasmline.source.partition"
 SOURCE_OFFSET = "wasmline.source.offset"
 
 OURS = frozenset((REASON, ERROR, MODULE, TRANSFORM, SOURCE_TOPIC, SOURCE_PARTITION, SOURCE_OFFSET))
-"""Headers of a dead letter; its other headers are the record's."""
+"""Headers that describe a failure; a dead letter's other headers are the record's."""
 
 REJECTED = "Rejected"
 
@@ -46,9 +47,53 @@ OTHER = "other"
 Header = tuple[str, bytes | None]
 
 
-def provenance(*, transform: str, digest: str, source: TopicPartition, offset: int) -> list[Header]:
-    """Return the headers that name the input record and the module that processed it."""
-    return [*origin(transform=transform, digest=digest), *coordinates(source, offset)]
+class DeadLetter(NamedTuple):
+    """The contents of a dead letter. Its headers are the record's, or those of a rejection, and then ``added``."""
+
+    key: bytes | None
+    value: bytes | None
+    carried: Sequence[Header]
+    added: Sequence[Header]
+
+    @property
+    def headers(self) -> list[Header]:
+        """All headers, in the order in which they are written."""
+        return [*self.carried, *self.added]
+
+    def truncated(self, size: int | None = None) -> DeadLetter:
+        """Return it for a topic that does not accept it whole: without the record's value and headers.
+
+        ``size`` is that of the record, in bytes; by default that of its key and value. A key is omitted if it is longer
+        than a reason may be.
+        """
+        if size is None:
+            size = len(self.key or b"") + len(self.value or b"")
+        key = self.key if len(self.key or b"") <= MAX_REASON_BYTES else None
+        kept = [header for header in self.carried if header[0] in OURS]
+        return DeadLetter(key, None, kept, [*self.added, (TRUNCATED, str(size).encode())])
+
+
+def failed(
+    key: bytes | None,
+    value: bytes | None,
+    headers: Sequence[Header],
+    error: BaseException,
+    provenance: Sequence[Header],
+) -> DeadLetter:
+    """Return the dead letter of a record that failed with ``error``."""
+    return DeadLetter(key, value, headers, [*failure(error=type(error).__name__, reason=reason_of(error)), *provenance])
+
+
+def rejected(
+    key: bytes | None, value: bytes | None, headers: Iterable[Header], provenance: Sequence[Header]
+) -> DeadLetter:
+    """Return the dead letter of a record that the guest rejected, from what the guest wrote."""
+    return DeadLetter(key, value, rejection(headers), provenance)
+
+
+def provenance(origin: Sequence[Header], source: TopicPartition, offset: int) -> list[Header]:
+    """Return the headers that name what processed a record, its ``origin``, and the record."""
+    return [*origin, *coordinates(source, offset)]
 
 
 def origin(*, transform: str, digest: str) -> list[Header]:
@@ -68,11 +113,6 @@ def coordinates(source: TopicPartition, offset: int) -> list[Header]:
 def failure(*, error: str, reason: str) -> list[Header]:
     """Return the headers with the reason why the host dead-lettered a record, for any texts."""
     return [(ERROR, _cut(error)), (REASON, _cut(reason))]
-
-
-def truncation(size: int) -> list[Header]:
-    """Return the header of a truncated dead letter, of a record of ``size`` bytes."""
-    return [(TRUNCATED, str(size).encode())]
 
 
 def reason_of(error: BaseException) -> str:

@@ -16,6 +16,10 @@ class TopicPartition(NamedTuple):
     topic: str
     partition: int
 
+    def __str__(self) -> str:
+        """Return the form that messages have: ``orders-0``."""
+        return f"{self.topic}-{self.partition}"
+
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
@@ -31,7 +35,7 @@ class CommittedOffset:
 
 def partition_names(partitions: Iterable[TopicPartition]) -> str:
     """Return partitions in the form of messages: ``orders-0, orders-1``."""
-    return ", ".join(f"{partition.topic}-{partition.partition}" for partition in partitions)
+    return ", ".join(map(str, partitions))
 
 
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())]))

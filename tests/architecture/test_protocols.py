@@ -18,12 +18,12 @@ import wasmline_provider
 from wasmline.consumer import ConsumerOptions
 from wasmline.consumer.backends.kafka import (
     exactly_once_probe,
-    group_source,
     stable_offset_fetch,
     transaction_settings,
     transactions,
 )
-from wasmline.consumer.runtime import committer, control_loop, partition_lifecycle
+from wasmline.consumer.runtime import committer, partition_lifecycle
+from wasmline.consumer.timings import TIMINGS
 from wasmline.control import (
     Deployment,
     DeploymentSpec,
@@ -51,7 +51,7 @@ from wasmline.jobs import (
 from wasmline.leases import lease, lease_status, lease_worker
 from wasmline.leases.lease import Lease
 from wasmline.leases.lease_planner import LeaseRound
-from wasmline.offset_maps import codec
+from wasmline.offset_maps import LIMITS, codec
 from wasmline.offset_maps.encodings import FOREIGN, MAX_BODY_BYTES, MAX_INCOMPLETES, Encoding
 from wasmline.partition_status import PartitionStatus
 from wasmline.records import RECORD_SCHEMA, TopicPartition
@@ -143,7 +143,7 @@ def test_the_writer_chooses_the_map_that_the_page_says() -> None:
 
 def test_the_sizes_of_maps_are_those_of_the_code() -> None:
     text = (PROTOCOLS / "offset_maps.md").read_text()
-    sizes = codec.MAX_METADATA_LENGTH, codec.BACK_PRESSURE_LENGTH, MAX_INCOMPLETES
+    sizes = LIMITS.max_metadata_length, LIMITS.back_pressure_length, MAX_INCOMPLETES
     assert all(f"{size:,}" in text for size in sizes)
     assert f"fewer than {codec.COMPRESSION_THRESHOLD} bytes" in text
     assert f"{MAX_BODY_BYTES >> 20} MiB" in text
@@ -186,14 +186,14 @@ TIMES = {
         "one transaction of a commit": transactions.TRANSACTION_TIMEOUT_S,
         "answer to the offsets of a transaction": transactions.OFFSETS_TIMEOUT_S,
         "a commit as a whole": committer.COMMIT_TIMEOUT_S,
-        "opening: fence and read": transaction_settings.OPEN_TIMEOUT_S,
-        "reading progress, each request": group_source.REQUEST_TIMEOUT_S,
+        "opening: fence and read": TIMINGS.transactions_open_timeout_s,
+        "reading progress, each request": TIMINGS.request_timeout_s,
         "a stable read that is refused": stable_offset_fetch.HANG_CHECK_DELAY_S,
         "a look for lost markers on outputs": stable_offset_fetch.OUTPUT_CHECK_TIMEOUT_S,
-        "a partition that could not be opened": partition_lifecycle.RETRY_BACKOFF_S,
+        "a partition that could not be opened": TIMINGS.retry_backoff_s,
         "the end of a micro-batch's transaction": shard_transactions.COMMIT_TIMEOUT_S,
         "aborting a failed micro-batch transaction": shard_transactions.ABORT_TIMEOUT_S,
-        "last commit of a partition that goes": control_loop.LAST_COMMIT_TIMEOUT_S,
+        "last commit of a partition that goes": TIMINGS.last_commit_timeout_s,
         "commit interval": EXACT.commit_interval,
     },
     "leases.md": {
@@ -233,7 +233,7 @@ def test_times_in_the_text_are_those_of_the_code() -> None:
         "\n", " "
     )
     assert f"divided into {transactions.BISECTION_BATCHES} batches" in exact
-    assert f"{partition_lifecycle.MAX_ERROR_DURATION_S:.0f} s without a commit" in exact.replace("\n", " ")
+    assert f"{TIMINGS.max_error_duration_s:.0f} s without a commit" in exact.replace("\n", " ")
     assert f"every {parallel_job.IDLE_POLL_MS} ms while idle" in leases
     assert session.TASK_ATTEMPTS == 4
     assert "four times in all" in leases

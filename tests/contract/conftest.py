@@ -10,7 +10,6 @@ import pytest
 
 from support.consumers.clusters import Cluster, Kafka, Memory
 from support.consumers.running_consumer import Ledger
-from wasmline.consumer.runtime import control_loop
 
 
 @pytest.fixture(scope="session")
@@ -48,9 +47,3 @@ def gate() -> Iterator[threading.Event]:
     gate = threading.Event()
     yield gate
     gate.set()
-
-
-@pytest.fixture(autouse=True)
-def prompt(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Consumers without work wait for records no longer than this, so that they hear of a stop at once."""
-    monkeypatch.setattr(control_loop, "IDLE_POLL_TIMEOUT_S", 0.02)

@@ -29,7 +29,7 @@ from support.simulation.clients import MemoryAdmin, MemoryConsumer, MemoryOffset
 from support.simulation.world import World, bind_clocks
 from wasmline.consumer.backends.memory.group import Member
 from wasmline.consumer.backends.memory.transactional_producer import expire_ids, time_out
-from wasmline.kafka.offset_store import LibrdkafkaOffsetStore
+from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore
 from wasmline.local import LocalKafka, server_properties
 from wasmline.records import CommittedOffset, TopicPartition
 from wasmline.testing.kafka import RunningKafka
@@ -126,7 +126,7 @@ class MemoryClients(Clients):
         self.cluster.delete(topic)
 
     def cut(self, partition: TopicPartition, before: int) -> None:
-        self.cluster.cut(partition, before)
+        self.cluster.delete_records(partition, before)
 
     @contextmanager
     def visited(self, group: str, topic: str) -> Iterator[None]:

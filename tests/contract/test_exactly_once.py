@@ -16,11 +16,9 @@ from support.consumers.running_consumer import PATIENCE, Ledger, Running, draine
 from wasmline.background_call import BackgroundCall
 from wasmline.consumer import ConsumedRecord, ConsumerOptions, Ordering, Output, RetryPolicy
 from wasmline.consumer.backends.kafka.topic_limits import ProducerBatchLimiter
-from wasmline.consumer.runtime import committer, partition_lifecycle
-from wasmline.consumer.state import offsets
+from wasmline.consumer.runtime import committer
 from wasmline.errors import BrokerUnavailable, OutputRefused, RecordGivenUp, TopicNotFound
-from wasmline.offset_maps import codec
-from wasmline.offset_maps.codec import decode
+from wasmline.offset_maps import OffsetMapLimits, decode
 from wasmline.records import CommittedOffset, TopicPartition
 from wasmline.testing.kafka import RunningKafka
 
@@ -29,12 +27,6 @@ LARGE = 13
 """The record whose output is too large for its topic."""
 
 NEVER = RetryPolicy(delay_ms=3_600_000, max_delay_ms=3_600_000)
-
-
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Partitions that begin anew do so at once."""
-    monkeypatch.setattr(partition_lifecycle, "RETRY_BACKOFF_S", 0.01)
 
 
 def options(topic: str, group: str, **others: Any) -> ConsumerOptions:
@@ -129,11 +121,13 @@ def test_a_partition_that_the_client_does_not_know_is_no_refusal_unless_its_topi
 ) -> None:
     batches, unknown = ProducerBatchLimiter(kafka.config), KafkaError(KafkaError._UNKNOWN_PARTITION)
     topic = kafka.topic(2)
-    named = {partition: batches.misplaced(Output(topic, b"", partition=partition), unknown) for partition in (1, 2)}
+    named = {
+        partition: batches.missing_partition(Output(topic, b"", partition=partition), unknown) for partition in (1, 2)
+    }
     assert isinstance(named[1], BrokerUnavailable)
     assert isinstance(named[2], OutputRefused)
-    assert isinstance(batches.misplaced(Output("missing", b"", partition=0), unknown), TopicNotFound)
-    assert batches.misplaced(Output(topic, b""), unknown) is None
+    assert isinstance(batches.missing_partition(Output("missing", b"", partition=0), unknown), TopicNotFound)
+    assert batches.missing_partition(Output(topic, b""), unknown) is None
 
 
 @DELIVERIES
@@ -268,13 +262,10 @@ def test_an_interrupt_between_any_two_steps_neither_loses_nor_doubles(
 
 
 def test_outputs_whose_map_does_not_fit_wait_and_are_not_written_again_after_a_restart(
-    cluster: Cluster, group: str, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, group: str, ledger: Ledger
 ) -> None:
     """More finishes out of order between two commits than a broker keeps."""
-    monkeypatch.setattr(codec, "BACK_PRESSURE_LENGTH", 40)
-    monkeypatch.setattr(codec, "MAX_METADATA_LENGTH", 60)
-    monkeypatch.setattr(offsets, "MEASURED_CALLS", 4)
-    monkeypatch.setattr(offsets, "LONG_RANGE_OFFSETS", 20)
+    limits = OffsetMapLimits(back_pressure_length=40, max_metadata_length=60, measured_calls=4, long_range_offsets=20)
     topic, target = cluster.topic(), cluster.topic()
     cluster.write(*numbered(topic, 400))
     stuck = [number for number in range(400) if pow(3, number, 65_537) % 2]
@@ -287,7 +278,7 @@ def test_outputs_whose_map_does_not_fit_wait_and_are_not_written_again_after_a_r
         return output(target, record, large=-1)
 
     asked = options(topic, group, ordering=Ordering.UNORDERED, retry=NEVER, commit_interval_ms=100)
-    with Running(cluster, asked, work) as running:
+    with Running(cluster, asked, work, map_limits=limits) as running:
         running.until(lambda health: health.partitions and health.partitions[0].blocked)
         running.until(lambda _: done(cluster, group, topic))
     assert running.failure is None
@@ -302,16 +293,15 @@ def test_outputs_whose_map_does_not_fit_wait_and_are_not_written_again_after_a_r
         return output(target, record, large=-1)
 
     asked = options(topic, group, ordering=Ordering.UNORDERED)
-    drained(cluster, asked, again, finish, 400 - len(first))
+    drained(cluster, asked, again, finish, 400 - len(first), map_limits=limits)
     assert written(cluster, target) == list(range(400))
 
 
 def test_outputs_that_cannot_be_committed_yet_do_not_hold_up_what_lets_them_go(
-    memory: Memory, group: str, ledger: Ledger, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+    memory: Memory, group: str, ledger: Ledger, gate: threading.Event
 ) -> None:
     """The buffer is full of outputs whose map does not fit, and only the records below would make it smaller."""
-    monkeypatch.setattr(codec, "BACK_PRESSURE_LENGTH", 10)
-    monkeypatch.setattr(codec, "MAX_METADATA_LENGTH", 12)
+    limits = OffsetMapLimits(back_pressure_length=10, max_metadata_length=12)
     topic, target = memory.topic(), memory.topic()
     memory.write(*numbered(topic, 60, keys=60))
 
@@ -322,7 +312,7 @@ def test_outputs_that_cannot_be_committed_yet_do_not_hold_up_what_lets_them_go(
         return [output(target, record, large=-1)] * 5
 
     asked = options(topic, group, retry=RetryPolicy(delay_ms=200), buffer_records=60, commit_interval_ms=1)
-    drained(memory, asked, ledger, work, 90)
+    drained(memory, asked, ledger, work, 90, map_limits=limits)
     assert Counter(written(memory, target)) == Counter(list(range(60)) * 5)
 
 
@@ -383,7 +373,7 @@ def test_of_a_log_that_is_cut_below_what_is_committed_nothing_is_lost_or_doubled
     asked = options(topic, group, commit_interval_ms=1, retry=NEVER, fail_on_data_loss=False)
     with Running(memory, asked, work) as running:
         running.until(lambda _: done(memory, group, topic) == {0, 1, 3, 4, 5, 6, 8, 9})
-        with memory.cluster.change():
+        with memory.cluster.atomic():
             memory.cluster.truncate(TopicPartition(topic, 0), 5)
             memory.write(*[Output(topic, b"new %d" % number, partition=0) for number in range(3)])
         running.until(lambda _: done(memory, group, topic) == {0, 1, 3, 4, 5, 6, 7})

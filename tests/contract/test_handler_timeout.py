@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from support.consumers.clusters import Cluster, Memory, numbered
-from support.consumers.running_consumer import PATIENCE, Ledger, Running
-from wasmline.consumer import ConsumedRecord, ConsumerOptions, Output, RetryPolicy, parallel_consumer
+from support.consumers.running_consumer import PATIENCE, PROMPT, Ledger, Running
+from wasmline.consumer import ConsumedRecord, ConsumerOptions, Output, RetryPolicy
 from wasmline.records import TopicPartition
 
 TWICE = RetryPolicy(delay_ms=1, max_attempts=2)
@@ -136,9 +137,8 @@ def test_a_thread_that_is_late_is_told_of_holds_up_its_key_alone_and_counts_as_i
 
 @pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
 def test_neither_a_stop_nor_a_rebalance_waits_for_a_thread_that_is_late(
-    memory: Memory, group: str, ledger: Ledger, gate: threading.Event, delivery: str, monkeypatch: pytest.MonkeyPatch
+    memory: Memory, group: str, ledger: Ledger, gate: threading.Event, delivery: str
 ) -> None:
-    monkeypatch.setattr(parallel_consumer, "HANDLER_SHUTDOWN_S", 0.01)
     topic = memory.topic(2)
     memory.write(*numbered(topic, 5, keys=5), *numbered(topic, 5, keys=5, partition=1))
 
@@ -148,10 +148,12 @@ def test_neither_a_stop_nor_a_rebalance_waits_for_a_thread_that_is_late(
             gate.wait()
 
     asked = options(topic, group, delivery=delivery, revoke_wait_ms=3_600_000, drain_wait_ms=3_600_000)
-    with Running(memory, asked, work) as first:
+    timings = replace(PROMPT, handler_shutdown_s=0.01)
+    with Running(memory, asked, work, timings=timings) as first:
         ledger.count(10)
         first.until(lambda health: [each.timed_out_calls for each in health.partitions] == [1, 1])
-        with Running(memory, options(topic, group, delivery=delivery, drain_wait_ms=0), work) as second:
+        asked = options(topic, group, delivery=delivery, drain_wait_ms=0)
+        with Running(memory, asked, work, timings=timings) as second:
             second.until(lambda health: len(health.partitions) == 1)
             ledger.count(11)  # what was not done
         first.stop(drain=False)

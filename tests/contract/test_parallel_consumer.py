@@ -8,13 +8,14 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 
 from support.consumers.clusters import Cluster, Kafka, Memory, numbered
-from support.consumers.running_consumer import PATIENCE, Ledger, Running, drained, ended
+from support.consumers.running_consumer import PATIENCE, PROMPT, Ledger, Running, drained, ended
 from wasmline.consumer import (
     ConsumedRecord,
     ConsumerHealth,
@@ -24,14 +25,9 @@ from wasmline.consumer import (
     Output,
     RetryPolicy,
     State,
-    parallel_consumer,
 )
-from wasmline.consumer.backends.kafka import group_source as confluent_source
-from wasmline.consumer.backends.kafka import transactions
 from wasmline.consumer.backends.kafka.file_descriptor_check import DESCRIPTORS
-from wasmline.consumer.backends.memory import source as memory_source
 from wasmline.consumer.partition_counters import PartitionCounters
-from wasmline.consumer.runtime import partition_lifecycle
 from wasmline.consumer.runtime.control_loop import MAX_KEY_RUN_RECORDS
 from wasmline.errors import (
     BrokerUnavailable,
@@ -51,8 +47,8 @@ from wasmline.errors import (
     UnsafeBroker,
     WasmlineError,
 )
-from wasmline.offset_maps import codec
-from wasmline.offset_maps.codec import decode, encode, encode_as
+from wasmline.offset_maps import OffsetMapLimits, decode, encode
+from wasmline.offset_maps.codec import encode_as
 from wasmline.offset_maps.encodings import Encoding
 from wasmline.records import CommittedOffset, TopicPartition
 
@@ -500,9 +496,8 @@ def test_outputs_are_written_once_and_in_the_order_of_their_key(
 
 @DELIVERIES
 def test_a_record_whose_output_is_refused_goes_to_the_dead_letters_alone(
-    cluster: Cluster, group: str, ledger: Ledger, delivery: str, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, group: str, ledger: Ledger, delivery: str
 ) -> None:
-    monkeypatch.setattr(partition_lifecycle, "RETRY_BACKOFF_S", 0.01)
     topic, target, letters = cluster.topic(), cluster.topic(max_message_bytes=1_000), cluster.topic()
     cluster.write(*numbered(topic, 10, keys=10))
 
@@ -548,10 +543,9 @@ def test_a_missing_output_topic_ends_the_consumer_and_what_is_done_is_committed(
     ids=["aborted", "lost", "carried out, and its answer lost"],
 )
 def test_outputs_are_seen_once_whatever_becomes_of_a_transaction(
-    memory: Memory, group: str, error: type[WasmlineError], carried_out: bool, monkeypatch: pytest.MonkeyPatch
+    memory: Memory, group: str, error: type[WasmlineError], carried_out: bool
 ) -> None:
     """#830, #541: a transaction that fails is begun anew, by a reader of what is committed."""
-    monkeypatch.setattr(partition_lifecycle, "RETRY_BACKOFF_S", 0.01)
     topic, target = memory.topic(), memory.topic()
     memory.write(*numbered(topic, 50, keys=7))
     for number in range(3):
@@ -589,10 +583,9 @@ def test_what_coroutines_keep_outlives_a_consumer(memory: Memory, group: str, le
 
 @DELIVERIES
 def test_a_record_in_flight_is_not_committed_and_what_finished_beside_it_does_not_run_again(
-    cluster: Cluster, group: str, ledger: Ledger, gate: threading.Event, delivery: str, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, group: str, ledger: Ledger, gate: threading.Event, delivery: str
 ) -> None:
     """#62, #826. The handler of one record never returns, and the consumer ends all the same."""
-    monkeypatch.setattr(parallel_consumer, "HANDLER_SHUTDOWN_S", 0.01)
     topic = cluster.topic()
     cluster.write(*numbered(topic, 12, keys=12))
 
@@ -602,7 +595,7 @@ def test_a_record_in_flight_is_not_committed_and_what_finished_beside_it_does_no
         ledger.note(record)
 
     asked = options(topic, group, drain_wait_ms=10, revoke_wait_ms=10, delivery=delivery)
-    with Running(cluster, asked, work) as running:
+    with Running(cluster, asked, work, timings=replace(PROMPT, handler_shutdown_s=0.01)) as running:
         ledger.count(10)
         running.until(lambda health: health.partitions[0].incompletes == 2)
         running.stop(drain=True)
@@ -821,11 +814,9 @@ def test_an_error_that_does_not_pass_ends_the_consumer_with_its_reason(
     memory: Memory, group: str, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rather than be tried again for ever while nothing is read."""
-    monkeypatch.setattr(partition_lifecycle, "RETRY_BACKOFF_S", 0.01)
-    monkeypatch.setattr(partition_lifecycle, "MAX_ERROR_DURATION_S", 0.05)
     topic = memory.topic()
     memory.write(*numbered(topic, 1))
-    running = Running(memory, options(topic, group), ledger.note)
+    running = Running(memory, options(topic, group), ledger.note, timings=replace(PROMPT, max_error_duration_s=0.05))
 
     def refused(_: Any) -> Any:
         raise KafkaError("the coordinator refused: INVALID_GROUP_ID")
@@ -876,7 +867,7 @@ def test_a_log_that_is_truncated_and_grows_ends_the_consumer(
     running = Running(memory, options(topic, group), ledger.note)
     with running:
         ledger.count(6)
-        with memory.cluster.change():
+        with memory.cluster.atomic():
             memory.cluster.truncate(TopicPartition(topic, 0), 2)
             memory.write(*numbered(topic, written))
         running.join()
@@ -889,7 +880,6 @@ def test_a_log_that_is_truncated_and_grows_ends_the_consumer(
 def test_a_log_that_is_truncated_and_written_anew_is_read_anew_where_loss_is_allowed(
     memory: Memory, group: str, ledger: Ledger, seeks_fail: int, written: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(partition_lifecycle, "RETRY_BACKOFF_S", 0.01)
     topic = memory.topic()
     partition = TopicPartition(topic, 0)
     memory.write(*numbered(topic, 6))
@@ -906,7 +896,7 @@ def test_a_log_that_is_truncated_and_written_anew_is_read_anew_where_loss_is_all
     monkeypatch.setattr(source, "seek", seek)
     with running:
         ledger.count(6)
-        with memory.cluster.change():
+        with memory.cluster.atomic():
             memory.cluster.truncate(partition, 2)
             memory.write(*numbered(topic, written))
         ledger.count(8 + written)
@@ -1058,10 +1048,9 @@ def test_what_waits_in_memory_is_bounded(
 
 
 def test_a_map_that_is_nearly_too_large_holds_new_records_back_until_it_has_shrunk(
-    memory: Memory, group: str, ledger: Ledger, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+    memory: Memory, group: str, ledger: Ledger, gate: threading.Event
 ) -> None:
     """#47, #53, #647, #831."""
-    monkeypatch.setattr(codec, "BACK_PRESSURE_LENGTH", 50)
     topic = memory.topic()
     memory.write(*[Output(topic, b"", partition=0)] * 3_000)
 
@@ -1071,7 +1060,7 @@ def test_a_map_that_is_nearly_too_large_holds_new_records_back_until_it_has_shru
         ledger.note(record)
 
     asked = options(topic, group, ordering=Ordering.UNORDERED, retry=SOON, commit_interval_ms=1)
-    with Running(memory, asked, work) as running:
+    with Running(memory, asked, work, map_limits=OffsetMapLimits(back_pressure_length=50)) as running:
         running.until(lambda health: health.partitions and health.partitions[0].blocked)
         done = len(ledger.seen)
         assert done < 1_500
@@ -1233,7 +1222,7 @@ def test_a_partition_that_comes_back_runs_no_key_twice_at_a_time_and_ignores_wha
     with Running(memory, asked, work) as running:
         ledger.count(1)
         backend = running.consumer._backend
-        backend.expel()  # type: ignore[union-attr]
+        backend.remove_from_group()  # type: ignore[union-attr]
         running.until(lambda health: health.partitions and health.partitions[0].queued == 3)
         gate.set()
         ledger.count(4)
@@ -1243,11 +1232,8 @@ def test_a_partition_that_comes_back_runs_no_key_twice_at_a_time_and_ignores_wha
     assert memory.committed(group, topic) == {TopicPartition(topic, 0): CommittedOffset(3, "")}
 
 
-def test_a_broker_that_is_away_for_a_while_costs_nothing(
-    memory: Memory, group: str, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broker_that_is_away_for_a_while_costs_nothing(memory: Memory, group: str, ledger: Ledger) -> None:
     """#809, #833: commits and outputs wait, and a record whose letter is not written yet is not done."""
-    monkeypatch.setattr(partition_lifecycle, "RETRY_BACKOFF_S", 0.01)
     topic, target, letters = memory.topic(), memory.topic(), memory.topic()
     memory.write(*numbered(topic, 10, keys=10))
     asked = options(topic, group, commit_interval_ms=1, retry=ONCE, dead_letter_topic=letters)
@@ -1276,7 +1262,6 @@ def test_a_broker_that_is_away_for_a_while_costs_nothing(
 def test_a_partition_whose_progress_cannot_be_read_is_tried_again(
     memory: Memory, group: str, ledger: Ledger, delivery: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(partition_lifecycle, "RETRY_BACKOFF_S", 0.01)
     topic = memory.topic()
     memory.write(*numbered(topic, 5))
     memory.commit(group, {TopicPartition(topic, 0): CommittedOffset(2, "")})
@@ -1301,17 +1286,16 @@ def test_a_partition_whose_progress_cannot_be_read_is_tried_again(
 
 @DELIVERIES
 def test_a_partition_whose_progress_is_held_by_a_transaction_holds_no_other_up(
-    cluster: Cluster, group: str, ledger: Ledger, delivery: str, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, group: str, ledger: Ledger, delivery: str
 ) -> None:
-    monkeypatch.setattr(memory_source, "STABLE_READ_TIMEOUT_S", 2.0)
-    monkeypatch.setattr(confluent_source, "REQUEST_TIMEOUT_S", 2.0)
-    monkeypatch.setattr(transactions, "OPEN_TIMEOUT_S", 2.0)
+    timings = replace(PROMPT, request_timeout_s=2.0, transactions_open_timeout_s=2.0, retry_backoff_s=1.0)
     topic = cluster.topic(2)
     cluster.write(*numbered(topic, 5), *numbered(topic, 5, partition=1))
     cluster.commit(group, {TopicPartition(topic, 0): CommittedOffset(0)})
     stranger = cluster.writer(f"stranger-{group}")
     stranger.send_offsets(group, {TopicPartition(topic, 0): CommittedOffset(3)})
-    with Running(cluster, options(topic, group, delivery=delivery, commit_interval_ms=50), ledger.note) as running:
+    asked = options(topic, group, delivery=delivery, commit_interval_ms=50)
+    with Running(cluster, asked, ledger.note, timings=timings) as running:
         ledger.count(5)
         running.until(lambda health: [each.settled for each in health.partitions] == [5])
         assert {record.partition for record in ledger.seen} == {1}
@@ -1400,7 +1384,6 @@ def test_outputs_that_no_broker_took_in_time_are_made_again(
     memory: Memory, group: str, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An outage longer than ``delivery.timeout.ms``."""
-    monkeypatch.setattr(partition_lifecycle, "RETRY_BACKOFF_S", 0.01)
     topic, target = memory.topic(), memory.topic()
     memory.write(*numbered(topic, 10, keys=10))
     running = Running(memory, options(topic, group, commit_interval_ms=50), lambda record: Output(target, record.value))
@@ -1433,9 +1416,7 @@ def test_a_client_that_reports_the_ends_of_partitions_reads_on(real_cluster: Kaf
     assert running.failure is None
 
 
-def test_what_waits_for_a_transaction_is_bounded_by_bytes(
-    memory: Memory, group: str, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_waits_for_a_transaction_is_bounded_by_bytes(memory: Memory, group: str, ledger: Ledger) -> None:
     """#832: nothing is committed, and each record makes a hundred times its size."""
     topic, target = memory.topic(), memory.topic()
     memory.write(*numbered(topic, 2_000, keys=2_000))

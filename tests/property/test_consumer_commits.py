@@ -28,15 +28,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from wasmline import dead_letters
-from wasmline.consumer import ConsumerOptions, Delivery, Ordering, Outcome, Output, RetryPolicy
+from wasmline.consumer import BatchResult, ConsumerOptions, Delivery, Ordering, Output, RetryPolicy
 from wasmline.consumer.backends.memory import MemoryBackend, MemoryCluster, MemoryTransactionalProducer
 from wasmline.consumer.records import ConsumedRecord
 from wasmline.consumer.runtime import committer as progress_module
 from wasmline.consumer.runtime import control_loop as owner_module
 from wasmline.consumer.runtime import partition_lifecycle
 from wasmline.consumer.runtime.control_loop import ControlLoop
-from wasmline.consumer.state import offsets as offsets_module
 from wasmline.consumer.state.work_manager import Batch, PartitionWork
+from wasmline.consumer.timings import Timings
 from wasmline.errors import (
     BrokerUnavailable,
     CommitFailed,
@@ -47,7 +47,7 @@ from wasmline.errors import (
     TerminalFailure,
     WasmlineError,
 )
-from wasmline.offset_maps import codec
+from wasmline.offset_maps import LIMITS, OffsetMapLimits, codec
 from wasmline.records import TopicPartition
 from wasmline.transactional_ids import transactional_id
 
@@ -55,6 +55,15 @@ PARTITIONS = [TopicPartition("in", number) for number in range(2)]
 KEYS = [b"a", b"b", b"c", b"d", b"e", b"f", b"g", b"h", None]
 MOST_BYTES = 400
 """Bytes that a record of the outputs' topic or of the dead letters' may have."""
+
+AT_ONCE = Timings(
+    retry_backoff_s=0.0,
+    busy_poll_interval_s=0.0,
+    idle_poll_timeout_s=0.0,
+    result_linger_s=0.0,
+    last_commit_retry_interval_s=0.0,
+)
+"""The clock of the tests waits for nothing."""
 
 FAILURES: list[tuple[WasmlineError | None, bool]] = [
     (None, False),
@@ -246,7 +255,7 @@ class Commits(RuleBasedStateMachine):
         delivery=st.sampled_from([Delivery.EXACTLY_ONCE, Delivery.EXACTLY_ONCE, Delivery.AT_LEAST_ONCE]),
         batch_size=st.sampled_from([None, 1, 4]),
         letters=st.booleans(),
-        limits=st.sampled_from([(4, 8), (8, 8), (8, 12), (codec.BACK_PRESSURE_LENGTH, codec.MAX_METADATA_LENGTH)]),
+        limits=st.sampled_from([(4, 8), (8, 8), (8, 12), (LIMITS.back_pressure_length, LIMITS.max_metadata_length)]),
         keeps=st.sampled_from([1, 1, 2, 100]),
         most=st.sampled_from([(8, 10**6), (1_000, 60), (1_000, 10**6)]),
         dead_bytes=st.sampled_from([MOST_BYTES, MOST_BYTES, 100]),
@@ -268,18 +277,12 @@ class Commits(RuleBasedStateMachine):
         room: int,
     ) -> None:
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(codec, "BACK_PRESSURE_LENGTH", limits[0])
-        self.patch.setattr(codec, "MAX_METADATA_LENGTH", limits[1])
-        self.patch.setattr(offsets_module, "MEASURED_CALLS", measured)
-        self.patch.setattr(offsets_module, "LONG_RANGE_OFFSETS", 4)
-        self.patch.setattr(partition_lifecycle, "RETRY_BACKOFF_S", 0.0)
-        for wait in (
-            "BUSY_POLL_INTERVAL_S",
-            "IDLE_POLL_TIMEOUT_S",
-            "RESULT_LINGER_S",
-            "LAST_COMMIT_RETRY_INTERVAL_S",
-        ):
-            self.patch.setattr(owner_module, wait, 0.0)
+        self.map_limits = OffsetMapLimits(
+            back_pressure_length=limits[0],
+            max_metadata_length=limits[1],
+            measured_calls=measured,
+            long_range_offsets=4,
+        )
         self.clock = Clock()
         self.patch.setattr(owner_module, "time", self.clock)
         self.patch.setattr(partition_lifecycle, "time", self.clock)
@@ -319,7 +322,7 @@ class Commits(RuleBasedStateMachine):
         self.sink = Sink(self.cluster)
         self.patch.setattr(self.backend, "sink", self.sink)
         Round.shortest_refused = sys.maxsize
-        self.owner = ControlLoop(self.options, self.backend, self.handlers, self.mailbox)
+        self.owner = ControlLoop(self.options, self.backend, self.handlers, self.mailbox, AT_ONCE, self.map_limits)
         self.patch.setattr(self.owner._lifecycle, "restart", partial(self.restart, self.owner._lifecycle.restart))
         self.patch.setattr(
             self.owner._committer, "_substitute", partial(self.replace, self.owner._committer._substitute)
@@ -357,7 +360,7 @@ class Commits(RuleBasedStateMachine):
             note(f"and {error!r}")
         else:
             assert not self.sink._waiting, "all outputs are written"
-        if is_whole and self.backend.source.member.belongs:
+        if is_whole and self.backend.source.member.is_member:
             self.what_is_done_is_committed()
         for close in (self.backend.source.close, self.backend.sink.close, self.backend.transactions.close):
             try:
@@ -405,11 +408,11 @@ class Commits(RuleBasedStateMachine):
                 continue
             following: Batch | None = batch
             while following is not None:
-                following.outcome = self.outcome(following.records, trouble, chance)
+                following.result = self.result_of(following.records, trouble, chance)
                 self.mailbox.put(following)
                 following = following.following
 
-    def outcome(self, records: Sequence[ConsumedRecord], trouble: float, chance: Random) -> Outcome | Exception:
+    def result_of(self, records: Sequence[ConsumedRecord], trouble: float, chance: Random) -> BatchResult | Exception:
         self.calls.update(map(name, records))
         if chance.random() < trouble / 2:
             return chance.choice([OSError("all of it"), TerminalFailure("\udc80 no")])
@@ -423,7 +426,7 @@ class Commits(RuleBasedStateMachine):
             for output in outputs_of(record, large=self.large)
         ]
         known = [place for _, place in rows] if chance.random() < 0.5 else None
-        return Outcome([output for output, _ in rows], failures, known)
+        return BatchResult([output for output, _ in rows], failures, known)
 
     # -- commits -----------------------------------------------------------------------------------------------------
 
@@ -486,8 +489,8 @@ class Commits(RuleBasedStateMachine):
     def crash(self, chance: Random) -> None:
         """The consumer is gone without a word; another gets its partitions."""
         self.live(chance)
-        self.backend.expel()
-        with self.cluster.change():
+        self.backend.remove_from_group()
+        with self.cluster.atomic():
             self.backend.source.member.owned.clear()
         self.start()
 
@@ -499,7 +502,7 @@ class Commits(RuleBasedStateMachine):
         is_answered = chance.random() < 0.5
         while is_answered and Round.begun:
             self.carry_out((None, False), chance)
-        self.backend.expel()
+        self.backend.remove_from_group()
         self.run_once()
         while Round.begun:
             self.carry_out((None, False), chance)

@@ -7,17 +7,16 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from random import Random
 
-import pytest
 from hypothesis import HealthCheck, note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from wasmline.consumer.options import ConsumerOptions, NullKeys, Ordering, RetryPolicy
 from wasmline.consumer.records import ConsumedRecord
-from wasmline.consumer.state.offsets import Commit, Start
+from wasmline.consumer.state.offsets import Commit, InitialProgress
 from wasmline.consumer.state.work_manager import Batch, FailedRecord, PartitionWork, WorkManager
 from wasmline.errors import TerminalFailure
-from wasmline.offset_maps import codec
+from wasmline.offset_maps import LIMITS, OffsetMapLimits, codec
 from wasmline.records import TopicPartition
 
 PARTITIONS = [TopicPartition("orders", number) for number in range(2)]
@@ -89,6 +88,10 @@ class View:
         self.changes += 1
 
 
+def map_limits(pressure: int, most: int) -> OffsetMapLimits:
+    return OffsetMapLimits(back_pressure_length=pressure, max_metadata_length=most)
+
+
 class Consumer(RuleBasedStateMachine):
     """Drives Work. A step that Work takes otherwise than the model fails there."""
 
@@ -96,15 +99,13 @@ class Consumer(RuleBasedStateMachine):
         ordering=st.sampled_from([Ordering.KEY, Ordering.KEY, *Ordering]),
         null_keys=st.sampled_from(NullKeys),
         batch_size=st.sampled_from([None, 1, 3, 50]),
-        limits=st.sampled_from([(8, 12), (16, 24), (codec.BACK_PRESSURE_LENGTH, codec.MAX_METADATA_LENGTH)]),
+        limits=st.sampled_from([map_limits(8, 12), map_limits(16, 24), LIMITS]),
         first=st.sampled_from([0, 1000]),
     )
     def begin(
-        self, ordering: Ordering, null_keys: NullKeys, batch_size: int | None, limits: tuple[int, int], first: int
+        self, ordering: Ordering, null_keys: NullKeys, batch_size: int | None, limits: OffsetMapLimits, first: int
     ) -> None:
-        self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(codec, "BACK_PRESSURE_LENGTH", limits[0])
-        self.patch.setattr(codec, "MAX_METADATA_LENGTH", limits[1])
+        self.limits = limits
         self.ordering, self.null_keys, self.most = ordering, null_keys, batch_size or 1
         self.work = WorkManager(
             ConsumerOptions(
@@ -117,7 +118,8 @@ class Consumer(RuleBasedStateMachine):
                 max_concurrency=WORKERS,
                 buffer_records=BUFFER_RECORDS,
                 buffer_bytes=BUFFER_BYTES,
-            )
+            ),
+            limits,
         )
         self.now = 0.0
         self.serial = 0
@@ -177,7 +179,7 @@ class Consumer(RuleBasedStateMachine):
         assert self.work.add([self.logs[partition][cut], self.logs[partition][cut + 1]]) == {partition: cut}
         first = view.work.offsets.first
         assert first is not None
-        start = (self.start(partition, chance) or Start(first, first - 1)).below(cut)
+        start = (self.start(partition, chance) or InitialProgress(first, first - 1)).below(cut)
         self.commits[partition].clear()
         self.give_up(partition)
         self.work.assign({partition: start})
@@ -215,7 +217,7 @@ class Consumer(RuleBasedStateMachine):
         self.follow(partition, start)
         self.poll(limit, [partition])
 
-    def start(self, partition: TopicPartition, chance: Random | None = None) -> Start | None:
+    def start(self, partition: TopicPartition, chance: Random | None = None) -> InitialProgress | None:
         """Any commit may be where a partition begins: the newest need not have reached the broker."""
         commits = self.commits[partition]
         if not commits:
@@ -223,9 +225,9 @@ class Consumer(RuleBasedStateMachine):
         commit = chance.choice(commits[-3:]) if chance else commits[-1]
         highest, incompletes = codec.decode(commit.text, commit.offset)
         assert (highest, incompletes) == (commit.highest, commit.incompletes)
-        return Start(commit.offset, highest, incompletes)
+        return InitialProgress(commit.offset, highest, incompletes)
 
-    def follow(self, partition: TopicPartition, start: Start | None) -> None:
+    def follow(self, partition: TopicPartition, start: InitialProgress | None) -> None:
         (work,) = self.work.of([partition])
         assert not work.closed
         if partition in self.views:
@@ -495,8 +497,8 @@ class Consumer(RuleBasedStateMachine):
         """Of a moment whose map is too large nothing is committed, but of the last one whose map was not."""
         if view.changes and (view.fitting is None or view.changes > view.fitting[1]):
             snapshot = self.snapshot(view)
-            view.blocked = len(snapshot.text) > codec.BACK_PRESSURE_LENGTH
-            if len(snapshot.text) <= codec.MAX_METADATA_LENGTH:
+            view.blocked = len(snapshot.text) > self.limits.back_pressure_length
+            if len(snapshot.text) <= self.limits.max_metadata_length:
                 view.fitting = snapshot, view.changes
 
     def snapshot(self, view: View) -> Snapshot:
@@ -546,25 +548,19 @@ class Consumer(RuleBasedStateMachine):
 
     @invariant()
     def the_books_agree(self) -> None:
-        assert self.work.out == len(self.out)
+        assert self.work.in_flight == len(self.out)
         assert self.work.queued == sum(view.count("queued") for view in self.views.values())
         assert {each.partition for each in self.work} == self.views.keys()
         for view in self.views.values():
             work = view.work
             assert (work.held, work.paused) == (work.partition in self.held, work.partition in self.paused)
-            assert work.out == self.work.out_of([work.partition]) == view.count("out")
+            assert work.in_flight == self.work.in_flight_of([work.partition]) == view.count("out")
             assert work.buffered == view.count("queued", "out")
             assert work.bytes == view.bytes
             assert (work.offsets.base, work.offsets.incompletes) == (view.base, len(view.incompletes))
             assert work.offsets.blocked == view.blocked
 
     def teardown(self) -> None:
-        try:
-            self.drain()
-        finally:
-            self.patch.undo()
-
-    def drain(self) -> None:
         """From whatever state, with handlers that now succeed, everything gets done and nothing is left behind."""
         for partition in list(self.held):
             self.give_up(partition)

@@ -14,8 +14,8 @@ import click
 from rich.console import Console
 from rich.markup import escape
 
-from wasmline.consumer import ConsumerHealth, ParallelConsumer, PerThread
-from wasmline.consumer.handlers import Handler
+from wasmline.consumer import ConsumerHealth, HandlerFactory, ParallelConsumer
+from wasmline.consumer.handler_adapters import Handler
 from wasmline.consumer.health import WaitingKey
 from wasmline.errors import KafkaError, TopicNotFound
 from wasmline.printable import printable
@@ -39,7 +39,7 @@ LEAVING = "leaving what is not in flight to the next worker"
 
 
 def run_until_signalled(
-    consumer: ParallelConsumer, handler: Handler | PerThread, ended: Callable[[ConsumerHealth], bool] | None = None
+    consumer: ParallelConsumer, handler: Handler | HandlerFactory, ended: Callable[[ConsumerHealth], bool] | None = None
 ) -> None:
     """Run a consumer until a signal, or until ``ended`` returns True; raise the consumer's error if it fails.
 
@@ -146,6 +146,6 @@ def summary(health: ConsumerHealth) -> str:
 
 
 def _held(key: WaitingKey) -> str:
-    place = f"{key.partition.topic}-{key.partition.partition}@{key.offset}"
+    place = f"{key.partition}@{key.offset}"
     since = f" in flight for {key.seconds:.0f} s" if key.seconds is not None else ""
     return f"{place}{since}" + (f" after {key.error}" if key.error else "")

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import click
 
-from wasmline.consumer import PerThread
-from wasmline.consumer.handlers import Handler
+from wasmline.consumer import HandlerFactory
+from wasmline.consumer.handler_adapters import Handler
 from wasmline.errors import InvalidConsumerOption
 from wasmline.pipeline import handler_loader
 
 
-def load_handler(reference: str) -> Handler | PerThread:
+def load_handler(reference: str) -> Handler | HandlerFactory:
     """Return the object named ``module:name``; the current folder is searched first.
 
     Raises click.BadParameter if there is no such module or name, or if it is not callable.

@@ -14,8 +14,8 @@ from wasmline.cli.consumer_runner import run_until_signalled
 from wasmline.cli.handler_option import load_handler
 from wasmline.cli.options import guest_options, kafka_option, registry_option
 from wasmline.cli.runnable import RunnableTransform, resolve_transform
-from wasmline.consumer import ConsumerHealth, ConsumerOptions, Delivery, ParallelConsumer, PerThread, RetryPolicy
-from wasmline.consumer.handlers import Handler
+from wasmline.consumer import ConsumerHealth, ConsumerOptions, Delivery, HandlerFactory, ParallelConsumer, RetryPolicy
+from wasmline.consumer.handler_adapters import Handler
 from wasmline.control import DeploymentSpec, require_topics
 from wasmline.digests import digest_of
 from wasmline.job_offsets.catch_up import CatchUpTarget, snapshot_end_offsets
@@ -112,7 +112,7 @@ def worker(
     if (function is None) == (transform is None):
         raise click.UsageError("exactly one of --handler and --module is required")
     config = KafkaConfig.completed(dict(settings))
-    handler: Handler | PerThread
+    handler: Handler | HandlerFactory
     if transform is not None:
         handler, options = _transform(
             config, topics, chosen, resolve_transform(transform, registry), guest, max_failure_share

@@ -110,7 +110,7 @@ def partition_health(
     """Describe one partition with the end offset ``end``; ``limit`` is the seconds that a call may take."""
     base = work.offsets.base
     calls = {shard.batch for shard in work.shards if shard.batch is not None}
-    buffered = [shard.head if shard.out else shard.records[0] for shard in work.shards]
+    buffered = [shard.head if shard.in_flight else shard.records[0] for shard in work.shards]
     first = min(filter(None, buffered), key=attrgetter("offset"), default=None)
     return PartitionHealth(
         partition=work.partition,
@@ -118,7 +118,7 @@ def partition_health(
         lag=None if end is None or base is None else max(0, end - base),
         oldest=(first.offset, first.timestamp) if first else None,
         queued=work.queued,
-        in_flight=work.out,
+        in_flight=work.in_flight,
         buffered_bytes=work.bytes,
         incompletes=work.offsets.incompletes,
         paused=work.paused,
@@ -144,12 +144,12 @@ def waiting_keys(work: WorkManager, now: float) -> tuple[WaitingKey, ...]:
             key=record.key,
             offset=record.offset,
             attempt=record.attempt,
-            seconds=_seconds(shard, now) if shard.out else None,
+            seconds=_seconds(shard, now) if shard.in_flight else None,
             error=None if shard.error is None else f"{type(shard.error).__name__}: {reason_of(shard.error)}",
         )
         for each in work
         for shard in each.shards
-        if (record := shard.head) is not None and (shard.out or shard.error is not None)
+        if (record := shard.head) is not None and (shard.in_flight or shard.error is not None)
     ]
     found.sort(key=lambda key: (-key.attempt, -(key.seconds or 0.0)))
     return tuple(found[:MAX_WAITING_KEYS])

@@ -106,7 +106,7 @@ class ConsumerOptions:
         and its worker until it returns, and its result then counts; neither the end nor a rebalance waits for it.
     fail_on_data_loss: end with OffsetOutOfRange where the log does not have the offset to continue at, because
         retention removed it or the log was truncated. False: removed offsets are skipped and counted, and a truncated
-        log is read anew. ``auto.offset.reset`` only sets where a partition without a commit begins.
+        log is reread. ``auto.offset.reset`` only sets where a partition without a commit begins.
     revoke_wait_ms: maximum time that a revoked partition waits for its records in flight.
     drain_wait_ms: maximum time, in all, that a consumer that ends waits for handlers. Commits and leaving the group are
         added to it.

@@ -10,18 +10,14 @@ from dataclasses import replace
 from queue import SimpleQueue
 
 from wasmline.consumer.backends.base import Backend
-from wasmline.consumer.handlers import Handler, PerThread, executor_for
+from wasmline.consumer.handler_adapters import Handler, HandlerFactory, executor_for
 from wasmline.consumer.health import ConsumerHealth, Counters, State
 from wasmline.consumer.options import ConsumerOptions
 from wasmline.consumer.runtime.control_loop import ControlLoop
 from wasmline.consumer.runtime.executors import Executor, Mailbox
+from wasmline.consumer.timings import TIMINGS, Timings
 from wasmline.errors import ConsumerError
-
-HEALTH_TIMEOUT_S = 1.0
-"""Seconds that a request for the health waits for the control loop."""
-
-HANDLER_SHUTDOWN_S = 2.0
-"""Seconds that handlers have to return once their results are no longer awaited."""
+from wasmline.offset_maps import LIMITS, OffsetMapLimits
 
 
 class ParallelConsumer:
@@ -31,9 +27,18 @@ class ParallelConsumer:
     loop; every other method may be called from any thread, a signal handler included.
     """
 
-    def __init__(self, options: ConsumerOptions, backend: Backend | None = None) -> None:
+    def __init__(
+        self,
+        options: ConsumerOptions,
+        backend: Backend | None = None,
+        *,
+        _timings: Timings = TIMINGS,
+        _map_limits: OffsetMapLimits = LIMITS,
+    ) -> None:
         self._options = options
         self._backend = backend
+        self._timings = _timings
+        self._map_limits = _map_limits
         self._mailbox: Mailbox = SimpleQueue()
         self._lock = threading.Lock()
         self._state = State.NEW
@@ -43,10 +48,10 @@ class ParallelConsumer:
         """The control loop, while it runs."""
         self._paused = self._stopping = self._drain = False
         self._ends_at: float | None = None
-        self._asked: SimpleQueue[Future[ConsumerHealth]] = SimpleQueue()
+        self._health_requests: SimpleQueue[Future[ConsumerHealth]] = SimpleQueue()
         self._last = ConsumerHealth(state=State.NEW, counters=Counters())
 
-    def run(self, handler: Handler | PerThread) -> None:
+    def run(self, handler: Handler | HandlerFactory) -> None:
         """Run until ``stop``, or until an error that a retry does not resolve, which is raised.
 
         ``handler`` is a function of one record, or of several with a ``batch_size``; a coroutine function runs on an
@@ -88,47 +93,47 @@ class ParallelConsumer:
         if self._thread in (None, threading.get_ident()):
             return self._last
         asked: Future[ConsumerHealth] = Future()
-        self._asked.put(asked)
+        self._health_requests.put(asked)
         self._mailbox.put(None)
         with suppress(TimeoutError):
-            return asked.result(timeout=HEALTH_TIMEOUT_S)
+            return asked.result(timeout=self._timings.health_timeout_s)
         return self._last
 
-    def _run(self, handler: Handler | PerThread) -> None:
-        backend = self._backend or _cluster(self._options)
-        workers = executor_for(handler, self._options, self._mailbox)
-        owner = ControlLoop(self._options, backend, workers, self._mailbox)
+    def _run(self, handler: Handler | HandlerFactory) -> None:
+        backend = self._backend or _kafka_backend(self._options)
+        executor = executor_for(handler, self._options, self._mailbox)
+        loop = ControlLoop(self._options, backend, executor, self._mailbox, self._timings, self._map_limits)
         try:
-            backend.source.open(owner)
+            backend.source.open(loop)
             try:
-                self._serve(owner)
+                self._run_until_stopped(loop)
             finally:
-                owner.finish(self._deadline())
+                loop.finish(self._deadline())
         finally:
             with ExitStack() as stack:
-                stack.callback(self._close, workers)
+                stack.callback(self._close, executor)
                 stack.callback(backend.transactions.close)
                 stack.callback(backend.sink.close)
                 stack.callback(backend.source.close)
-                self._last = owner.health(self._state)
+                self._last = loop.health(self._state)
 
-    def _close(self, workers: Executor) -> None:
-        self.stuck = workers.close(HANDLER_SHUTDOWN_S)
+    def _close(self, executor: Executor) -> None:
+        self.stuck = executor.close(self._timings.handler_shutdown_s)
 
-    def _serve(self, owner: ControlLoop) -> None:
+    def _run_until_stopped(self, loop: ControlLoop) -> None:
         while not self._stopping:
-            owner.paused = self._paused
-            owner.run_once()
-            self._answer(owner)
+            loop.paused = self._paused
+            loop.run_once()
+            self._answer_health_requests(loop)
         if not self._drain:
             return
         self._state = State.DRAINING
-        owner.paused = False
-        owner.drain()
+        loop.paused = False
+        loop.drain()
         deadline = self._deadline()
-        while self._drain and not owner.is_idle and time.monotonic() < deadline:
-            owner.run_once()
-            self._answer(owner)
+        while self._drain and not loop.is_idle and time.monotonic() < deadline:
+            loop.run_once()
+            self._answer_health_requests(loop)
 
     def _deadline(self) -> float:
         """Return the moment until which handlers are awaited: fixed by the first call."""
@@ -136,23 +141,23 @@ class ParallelConsumer:
             self._ends_at = time.monotonic() + self._options.drain_wait_ms / 1_000
         return self._ends_at
 
-    def _answer(self, owner: ControlLoop) -> None:
-        if self._asked.empty():
+    def _answer_health_requests(self, loop: ControlLoop) -> None:
+        if self._health_requests.empty():
             return
         state = State.PAUSED if self._paused else self._state
-        self._last = owner.health(state)
-        while not self._asked.empty():
-            self._asked.get().set_result(self._last)
+        self._last = loop.health(state)
+        while not self._health_requests.empty():
+            self._health_requests.get().set_result(self._last)
 
     def _end(self, state: State, failure: BaseException | None) -> None:
         self._state = state
         self._last = replace(self._last, state=state, failure=failure)
         self._thread = None
-        while not self._asked.empty():
-            self._asked.get().set_result(self._last)
+        while not self._health_requests.empty():
+            self._health_requests.get().set_result(self._last)
 
 
-def _cluster(options: ConsumerOptions) -> Backend:
+def _kafka_backend(options: ConsumerOptions) -> Backend:
     from wasmline.consumer.backends.kafka import KafkaBackend
 
     return KafkaBackend(options)

@@ -13,7 +13,7 @@ from wasmline.consumer.records import Output
 class PartitionCounters:
     """What was done on a partition since the consumer started, committed or not.
 
-    ``records`` are those that will not be tried again, ``outputs`` the records written for them, ``dead_letters`` those
+    ``records`` are those that are not retried, ``outputs`` the records written for them, ``dead_letters`` those
     dead-lettered, by label, and ``retries`` the failed attempts that are retried. ``hangs`` counts the delays by
     transactions whose markers a broker had lost. ``lost_offsets`` are those that the log no longer had when they were
     to be read; transaction markers may be among them. ``committed_at`` is the time of the last successful commit, in

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 
 from wasmline.consumer.health import ConsumerHealth, Counters, PartitionHealth, State
 from wasmline.errors import PortInUse
+from wasmline.renames import renamed
 
 COUNTERS: dict[str, tuple[str, Callable[[Counters], int]]] = {
     "pc_processed_records": ("Records that a handler finished.", lambda it: it.records),
@@ -49,7 +50,7 @@ PARTITION: dict[str, tuple[str, Callable[[PartitionHealth], float | None]]] = {
 }
 
 
-class Healthy(Protocol):
+class HealthSource(Protocol):
     """The source of the metrics: a ParallelConsumer."""
 
     def health(self) -> ConsumerHealth:
@@ -59,7 +60,7 @@ class Healthy(Protocol):
 class ConsumerCollector(Collector):
     """Reads one consumer at every scrape. Register it with a CollectorRegistry of your own."""
 
-    def __init__(self, consumer: Healthy, labels: Mapping[str, str] | None = None) -> None:
+    def __init__(self, consumer: HealthSource, labels: Mapping[str, str] | None = None) -> None:
         """``labels`` are added to all samples: they distinguish several consumers of a registry."""
         self._consumer = consumer
         self._labels = dict(labels or {})
@@ -99,7 +100,7 @@ class ConsumerCollector(Collector):
         return []
 
 
-def serve(consumer: Healthy, port: int) -> AbstractContextManager[int]:
+def serve(consumer: HealthSource, port: int) -> AbstractContextManager[int]:
     """Serve one consumer's metrics over HTTP at ``port``, or at a free port for 0; yield the port. Raises PortInUse."""
     return serve_collector(ConsumerCollector(consumer), port)
 
@@ -136,3 +137,7 @@ def _of_partitions(health: ConsumerHealth) -> Iterator[Metric]:
             if (known := value(each)) is not None:
                 family.add_metric([each.partition.topic, str(each.partition.partition)], known)
         yield family
+
+
+if not TYPE_CHECKING:  # or no missing name would be found
+    __getattr__ = renamed(__name__)

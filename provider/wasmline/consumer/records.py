@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+from wasmline.renames import renamed
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -47,7 +49,7 @@ class Output(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class BatchResult:
     """The result of a batch: its outputs, and its failed records by their place in the batch.
 
     ``rows`` are the places of the records that the outputs come from. None: unknown, as with a handler of several.
@@ -64,8 +66,17 @@ class Outcome:
         return 0 if records == 1 else None
 
 
+def record_coordinates(record: ConsumedRecord) -> str:
+    """Return the coordinates of a record in the form of messages: ``orders-0@42``."""
+    return f"{record.topic}-{record.partition}@{record.offset}"
+
+
 def _size(key: bytes | None, value: bytes | None, headers: Headers) -> int:
     size = len(key or b"") + len(value or b"")
     for name, each in headers:
         size += len(name) + len(each or b"")
     return size
+
+
+if not TYPE_CHECKING:  # or no missing name would be found
+    __getattr__ = renamed(__name__)

@@ -11,11 +11,11 @@ from confluent_kafka import KafkaError
 from wasmline.consumer.backends.kafka import REQUEST_TIMEOUT_S, stable_read
 from wasmline.errors import ProgressLost
 from wasmline.kafka import librdkafka_ctypes
+from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore, OffsetsOnlyStore
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.consumer_groups import group_in_use
 from wasmline.kafka.detached_consumer import detached_consumer
 from wasmline.kafka.error_mapping import translate_errors
-from wasmline.kafka.offset_store import LibrdkafkaOffsetStore, OffsetsOnlyStore
 from wasmline.records import CommittedOffset, TopicPartition
 from wasmline.transactional_ids import shared_id
 

@@ -91,7 +91,7 @@ def renew_offsets(
             job.group,
             job.job,
         )
-        groups.refuse_members(job.group)
+        groups.require_no_members(job.group)
         groups.touch(job.group, topic)
     is_exact = job.stream is not None and job.stream.delivery == "exactly_once"
     if is_exact if fences is None else fences:

@@ -19,10 +19,10 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from wasmline.consumer.backends.kafka import OPEN_TIMEOUT_S, delivery_failure, stable_read
 from wasmline.errors import BrokerUnavailable, HangingTransactionEnded, InvalidKafkaConfig, ProducerFenced
 from wasmline.kafka import librdkafka_ctypes
+from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.detached_consumer import detached_consumer
 from wasmline.kafka.error_mapping import translate_errors
-from wasmline.kafka.offset_store import LibrdkafkaOffsetStore
 from wasmline.kafka.producer import Record, enqueue
 from wasmline.kafka.transactional_producer import (
     CLIENT_WARM_UP_S,

@@ -18,10 +18,10 @@ from wasmline.kafka.bounded_admin_client import (
     BoundedAdminClient,
     Codes,
 )
+from wasmline.kafka.committed_offset_store import OffsetsOnlyStore
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.detached_consumer import detached_consumer
 from wasmline.kafka.error_mapping import translate_errors
-from wasmline.kafka.offset_store import OffsetsOnlyStore
 from wasmline.kafka.topics import Topics
 from wasmline.records import CommittedOffset, TopicPartition
 
@@ -87,7 +87,7 @@ class ConsumerGroups:
 
         self._once_loaded(group, ask)
 
-    def refuse_members(self, group: str) -> None:
+    def require_no_members(self, group: str) -> None:
         """Raise GroupInUse if consumers are subscribed with this group. A missing group has none.
 
         The broker accepts a transaction's offsets for a group beside those of its members, so a non-member checks
@@ -96,6 +96,8 @@ class ConsumerGroups:
         found = [each for each in self._describe(group).members or () if each.client_id != RENEWAL_CLIENT]
         if members := tuple(f"{member.client_id} on {member.host}" for member in found):
             raise group_in_use(group, members)
+
+    refuse_members = require_no_members  # its earlier name, until release 0.2.0
 
     def had_members(self, group: str) -> bool:
         """Return whether consumers have been subscribed with this group.
@@ -174,7 +176,7 @@ class ConsumerGroups:
 
 def group_in_use(group: str, members: tuple[str, ...] = ()) -> GroupInUse:
     """Return the error of a job whose group has members."""
-    who = f": {', '.join(members)}" if members else ""
-    text = f"group {group} stores a job's progress and has active members{who}. "
+    listed = f": {', '.join(members)}" if members else ""
+    text = f"group {group} stores a job's progress and has active members{listed}. "
     text += "Stop these consumers, or let them use a group of their own"
     return GroupInUse(text, group=group, members=members)

@@ -12,7 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from wasmline.errors import BrokerUnavailable, HangingTransaction, KafkaError
 from wasmline.kafka.config import KafkaConfig
@@ -20,6 +20,7 @@ from wasmline.kafka.protocol_types import MalformedMessage
 from wasmline.kafka.transaction_log import CONSUMER_OFFSETS, Decided, Decision, decisions, internal_partition
 from wasmline.kafka.transaction_requests import OpenTransaction, ProducerIdentity, TransactionRequests
 from wasmline.records import TopicPartition
+from wasmline.renames import renamed
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +80,7 @@ def end_hanging(
     return ended
 
 
-def refuse_unowned(config: KafkaConfig, group: str, *, timeout: float = REQUESTS_TIMEOUT_S) -> None:
+def require_no_hanging_transaction(config: KafkaConfig, group: str, *, timeout: float = REQUESTS_TIMEOUT_S) -> None:
     """Raise HangingTransaction where a transaction hangs on the partition that stores a group's offsets.
 
     For a group whose reads are rejected for long, while none of the ids that are known to write its offsets hangs.
@@ -240,7 +241,7 @@ def _doubt(
 ) -> HangingTransaction:
     servers = config.bootstrap_servers
     producer_id = next(iter(hanging.values())).producer_id
-    where = ", ".join(f"{topic}-{number}@{each.start_offset}" for (topic, number), each in hanging.items())
+    where = ", ".join(f"{partition}@{each.start_offset}" for partition, each in hanging.items())
     commands = "; ".join(
         f"kafka-transactions.sh --bootstrap-server {servers} abort --topic {topic} --partition {number} "
         f"--start-offset {each.start_offset}"
@@ -262,3 +263,7 @@ def _names(partitions: Collection[TopicPartition]) -> str:
     for topic, partition in partitions:
         topics[topic].append(str(partition))
     return ", ".join(f"{topic} [{', '.join(numbers)}]" for topic, numbers in topics.items())
+
+
+if not TYPE_CHECKING:  # or no missing name would be found
+    __getattr__ = renamed(__name__)

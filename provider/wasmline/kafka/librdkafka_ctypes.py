@@ -1,6 +1,6 @@
 """Calls the librdkafka that confluent-kafka has loaded, through ctypes, where that package's methods fall short.
 
-``wasmline.kafka.offset_store`` is its only user, and both are removed once the client is fixed.
+``wasmline.kafka.committed_offset_store`` is its only user, and both are removed once the client is fixed.
 """
 
 from __future__ import annotations

@@ -210,7 +210,7 @@ class LeasePlanner:
         """
         topic = self._planned.topic
         group = job.group
-        self._groups.refuse_members(group)
+        self._groups.require_no_members(group)
         begins = self._topics.beginning_offsets(topic)
         if self._progress is None:
             self._progress = GroupOffsets(

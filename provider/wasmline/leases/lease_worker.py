@@ -11,8 +11,15 @@ from functools import partial
 from typing import Any
 
 from wasmline.background_call import BackgroundCall
-from wasmline.consumer import ConsumedRecord, ConsumerHealth, ConsumerOptions, ParallelConsumer, PerThread, RetryPolicy
-from wasmline.consumer.handlers import Handler
+from wasmline.consumer import (
+    ConsumedRecord,
+    ConsumerHealth,
+    ConsumerOptions,
+    HandlerFactory,
+    ParallelConsumer,
+    RetryPolicy,
+)
+from wasmline.consumer.handler_adapters import Handler
 from wasmline.control import Deployment, DeploymentTopic, JobControlState, JobTopic, LeaseWithdrawal
 from wasmline.errors import (
     HandlerBroken,
@@ -170,7 +177,7 @@ class LeaseWorker:
             self._tenure.renew()
             self._beat(self._deadline - time.time())
 
-    def _work(self) -> tuple[Handler | PerThread, ConsumerOptions]:
+    def _work(self) -> tuple[Handler | HandlerFactory, ConsumerOptions]:
         """Return the handler and its options."""
         if self._lease.deployment is not None:
             return self._transform(self._lease.deployment)
@@ -178,7 +185,7 @@ class LeaseWorker:
             return self._function(self._lease.stream.function)
         raise InvalidJob(f"job {self._lease.job.job} runs neither a transform nor a function")
 
-    def _transform(self, deployment: Deployment) -> tuple[PerThread, ConsumerOptions]:
+    def _transform(self, deployment: Deployment) -> tuple[HandlerFactory, ConsumerOptions]:
         spec = deployment.spec
         handler = transform_handler(self._config, spec)
         handler.listener = self._statuses.add_logs
@@ -190,7 +197,7 @@ class LeaseWorker:
             kafka={"compression.type": spec.compression, **self._config.properties},
         )
 
-    def _function(self, spec: FunctionSpec) -> tuple[Handler | PerThread, ConsumerOptions]:
+    def _function(self, spec: FunctionSpec) -> tuple[Handler | HandlerFactory, ConsumerOptions]:
         return handler_loader.load_handler(spec.function), self._options(
             batch_size=spec.batch_size,
             max_concurrency=self._lease.stream.max_concurrency,

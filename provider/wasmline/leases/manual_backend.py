@@ -35,9 +35,9 @@ from wasmline.consumer.records import ConsumedRecord
 from wasmline.errors import KafkaError as KafkaFailed
 from wasmline.errors import ProducerFenced, WasmlineError
 from wasmline.job_offsets.group_offsets import require_committed
+from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore, OffsetsOnlyStore
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.error_mapping import translate_errors
-from wasmline.kafka.offset_store import LibrdkafkaOffsetStore, OffsetsOnlyStore
 from wasmline.records import CommittedOffset, TopicPartition
 from wasmline.transactional_ids import shared_id
 
@@ -218,11 +218,11 @@ class ManualTransactions(KafkaTransactions):
         self._refuse()
         return super()._fence(name, deadline)
 
-    def _refuse_moved(
+    def _require_unmoved(
         self, left: Mapping[TopicPartition, CommittedOffset | None], found: Mapping[TopicPartition, CommittedOffset]
     ) -> None:
         self._assignment.require_committed(self._source.group, left.keys(), found)
-        super()._refuse_moved(left, found)
+        super()._require_unmoved(left, found)
 
     def _commit(
         self, name: str, claim: ProducerClaim | None, work: CommitContents, member: Any

@@ -18,12 +18,6 @@ import numpy as np
 from wasmline.errors import InvalidOffsetMetadata
 from wasmline.offset_maps.encodings import Encoding, OffsetMap, Offsets, compress, read
 
-MAX_METADATA_LENGTH = 4096
-"""Characters that a broker accepts (its ``offset.metadata.max.bytes``). A longer text must not be committed."""
-
-BACK_PRESSURE_LENGTH = 3072
-"""Characters above which a partition should begin no new records until its map has shrunk."""
-
 COMPRESSION_THRESHOLD = 200
 """Bytes of a plain body from which compressed bodies are tried, as in the Java library."""
 
@@ -39,7 +33,7 @@ _Z85 = {
 
 
 def encode(base: int, highest_succeeded: int, incompletes: Iterable[int]) -> str:
-    """Return the shortest text, which is "" if nothing is incomplete; it may exceed MAX_METADATA_LENGTH.
+    """Return the shortest text, which is "" if nothing is incomplete; it may exceed the limits of ``limits``.
 
     All three must come from one snapshot: the text is relative to ``base`` and valid for a commit of that offset only.
     ``incompletes`` may be in any order; ascending is fastest, and the cost grows with their number, hardly with the

@@ -7,13 +7,13 @@ import importlib.util
 from functools import cache, reduce
 from pathlib import Path
 
-from wasmline.consumer import PerThread
-from wasmline.consumer.handlers import Handler
+from wasmline.consumer import HandlerFactory
+from wasmline.consumer.handler_adapters import Handler
 from wasmline.errors import InvalidConsumerOption
 
 
 @cache
-def load_handler(reference: str) -> Handler | PerThread:
+def load_handler(reference: str) -> Handler | HandlerFactory:
     """Return the object named ``module:name``; for a class, one instance of it per process.
 
     Errors that the module raises on import are not caught. Raises InvalidConsumerOption if there is no such module or
@@ -29,8 +29,8 @@ def load_handler(reference: str) -> Handler | PerThread:
         found = reduce(getattr, path.split("."), module)
     except AttributeError as error:
         raise _refused(f"{module.__file__}: {error}") from error
-    handler: Handler | PerThread = found() if isinstance(found, type) else found
-    if not callable(handler) and not isinstance(handler, PerThread):
+    handler: Handler | HandlerFactory = found() if isinstance(found, type) else found
+    if not callable(handler) and not isinstance(handler, HandlerFactory):
         raise _refused(f"{reference} is a {type(handler).__name__}: a handler must be a function of a record")
     return handler
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 
 from wasmline import dead_letters
-from wasmline.consumer import ConsumedRecord, Outcome, Output
+from wasmline.consumer import BatchResult, ConsumedRecord, Output
 from wasmline.control import DeploymentSpec, ModuleStore
 from wasmline.documents import encode
 from wasmline.errors import HandlerBroken, InvalidBatch, TooManyFailures, TransformError
@@ -56,7 +56,7 @@ def forget() -> None:
 
 
 class TransformHandler:
-    """Runs the module of one deployment; a PerThread handler, for consumers with a ``batch_size`` of one topic.
+    """Runs the module of one deployment; a HandlerFactory, for consumers with a ``batch_size`` of one topic.
 
     An output is written with the timestamp of its input. A record on which the guest fails has its TransformError; a
     rejection is written to the dead-letter topic, with headers that name its origin. The guest's log lines go to this
@@ -108,7 +108,7 @@ class ThreadHandler:
         self._instance = instance
         self._topics = handler.spec.output_topics
 
-    def __call__(self, records: Sequence[ConsumedRecord]) -> Outcome:
+    def __call__(self, records: Sequence[ConsumedRecord]) -> BatchResult:
         topics, partitions, offsets, keys, values, headers, timestamps, _ = zip(*records, strict=True)
         batch = record_batch(
             keys=keys, values=values, headers=headers, timestamps=timestamps, partitions=partitions, offsets=offsets
@@ -122,7 +122,7 @@ class ThreadHandler:
             raise self._handler.broken(error) from error
         self._log(result)
         rows, outputs = self._outputs(TopicPartition(topics[0], partitions[0]), offsets, timestamps, result.outputs)
-        return Outcome(outputs, {failure.row: failure.error for failure in result.failures}, rows)
+        return BatchResult(outputs, {failure.row: failure.error for failure in result.failures}, rows)
 
     def close(self) -> None:
         """Free the guest."""
@@ -150,17 +150,14 @@ class ThreadHandler:
             rejected = self._topics.index(letters)
             for number, place in enumerate(places):
                 if place == rejected:
-                    headers[number] = self._rejected(headers[number], source, offsets[rows[number]])
+                    provenance = dead_letters.provenance(self._handler.origin, source, offsets[rows[number]])
+                    letter = dead_letters.rejected(keys[number], values[number], headers[number], provenance)
+                    headers[number] = letter.headers
         outputs = [
             Output(self._topics[place], value, key, each, timestamps[row])
             for row, place, key, value, each in zip(rows, places, keys, values, headers, strict=True)
         ]
         return rows, outputs
-
-    def _rejected(
-        self, headers: Sequence[dead_letters.Header], source: TopicPartition, offset: int
-    ) -> list[dead_letters.Header]:
-        return [*dead_letters.rejection(headers), *self._handler.origin, *dead_letters.coordinates(source, offset)]
 
     def _log(self, result: TransformResult) -> None:
         name, listener = self._handler.spec.name, self._handler.listener

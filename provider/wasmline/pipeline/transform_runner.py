@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from wasmline import dead_letters
 from wasmline.control import Deployment
+from wasmline.dead_letters import DeadLetter
 from wasmline.errors import RecordTooLarge, TransformError
 from wasmline.pipeline.batch_stats import BatchStats, log_batch_stats
 from wasmline.pipeline.failure_window import FailureWindow
@@ -63,6 +64,9 @@ class TransformRunner:
         known = limits or {}
         plain = [topic if topic != self._spec.dead_letter_topic else "" for topic in self._spec.output_topics]
         self._limits = [known.get(topic) for topic in plain]
+        self._origin = dead_letters.origin(
+            transform=f"{self._spec.name}@{self._spec.version}", digest=self._spec.digest
+        )
         self._letter_limit = known.get(self._spec.dead_letter_topic or "")
 
     def run(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -126,7 +130,8 @@ class TransformRunner:
             self._stats.count_dead_letter(
                 batch["partition"][row].as_py(), dead_letters.REJECTED, reason.decode(errors="replace")
             )
-            yield row, self._letter(batch, row, letter["key"], letter["value"], dead_letters.rejection(headers))
+            rejected = dead_letters.rejected(letter["key"], letter["value"], headers, self._provenance(batch, row))
+            yield row, self._dead_letter_row(batch, row, rejected)
 
     def _failures(
         self, batch: pa.RecordBatch, failures: tuple[RecordFailure, ...]
@@ -135,55 +140,35 @@ class TransformRunner:
             if self._spec.dead_letter_topic is None:
                 raise self._placed(failure.error)
             record = batch.slice(failure.row, 1).to_pylist()[0]
-            error, reason = type(failure.error).__name__, str(failure.error)
-            self._stats.count_dead_letter(record["partition"], error, reason)
+            self._stats.count_dead_letter(record["partition"], type(failure.error).__name__, str(failure.error))
             headers = [(header["key"], header["value"]) for header in record["headers"] or []]
-            headers += dead_letters.failure(error=error, reason=reason)
-            yield failure.row, self._letter(batch, failure.row, record["key"], record["value"], headers)
+            provenance = self._provenance(batch, failure.row)
+            failed = dead_letters.failed(record["key"], record["value"], headers, failure.error, provenance)
+            yield failure.row, self._dead_letter_row(batch, failure.row, failed)
 
     def _placed(self, error: TransformError) -> TransformError:
         """Return the error with the record's coordinates in its message, their only place."""
         error.args = (f"{self._spec.input_topic}, partition {error.partition}, offset {error.offset}: {error}",)
         return error
 
-    def _letter(
-        self,
-        batch: pa.RecordBatch,
-        row: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: list[dead_letters.Header],
-    ) -> dict[str, Any]:
+    def _provenance(self, batch: pa.RecordBatch, row: int) -> list[dead_letters.Header]:
         source = TopicPartition(self._spec.input_topic, batch["partition"][row].as_py())
-        offset = batch["offset"][row].as_py()
-        provenance = dead_letters.provenance(
-            transform=f"{self._spec.name}@{self._spec.version}",
-            digest=self._spec.digest,
-            source=source,
-            offset=offset,
-        )
-        key, value, headers = self._cut(key, value, [*headers, *provenance])
+        return dead_letters.provenance(self._origin, source, batch["offset"][row].as_py())
+
+    def _dead_letter_row(self, batch: pa.RecordBatch, row: int, letter: DeadLetter) -> dict[str, Any]:
+        """Return a dead letter as a row of PLACED_SCHEMA, truncated if it exceeds its topic's limit."""
+        limit = self._letter_limit
+        if limit is not None and batch_bytes(letter.key, letter.value, letter.headers, self._spec.compression) > limit:
+            letter = letter.truncated()
         return {
             "topic": self._spec.dead_letter_topic,
-            "key": key,
-            "value": value,
-            "headers": [{"key": name, "value": text} for name, text in headers],
+            "key": letter.key,
+            "value": letter.value,
+            "headers": [{"key": name, "value": text} for name, text in letter.headers],
             "timestamp": batch["timestamp"].cast(pa.int64())[row].as_py(),
-            "partition": source.partition,
-            "offset": offset,
+            "partition": batch["partition"][row].as_py(),
+            "offset": batch["offset"][row].as_py(),
         }
-
-    def _cut(
-        self, key: bytes | None, value: bytes | None, headers: list[dead_letters.Header]
-    ) -> tuple[bytes | None, bytes | None, list[dead_letters.Header]]:
-        """Return the dead letter to write, truncated if it exceeds its topic's limit."""
-        limit = self._letter_limit
-        if limit is None or batch_bytes(key, value, headers, self._spec.compression) <= limit:
-            return key, value, headers
-        size = len(key or b"") + len(value or b"")
-        key = key if len(key or b"") <= dead_letters.MAX_REASON_BYTES else None
-        ours = [header for header in headers if header[0] in dead_letters.OURS]
-        return key, None, [*ours, *dead_letters.truncation(size)]
 
     @staticmethod
     def _count(counter: Counter[int], partitions: pa.Array) -> None:

@@ -305,7 +305,7 @@ class StreamJob(ABC, Generic[D]):
             return {}
         partitions = self._input.begins
         if not fences:
-            ConsumerGroups(self._config).refuse_members(self._job.group)
+            ConsumerGroups(self._config).require_no_members(self._job.group)
             try:
                 return self._stable(partitions, OPEN_TRANSACTION_WAIT_S)
             except BrokerUnavailable as error:

@@ -15,7 +15,7 @@ from consumer.ledger import Run
 from consumer.workload import PARTITIONS, Topic
 
 from wasmline.build import build, load_project
-from wasmline.consumer import ConsumedRecord, ConsumerOptions, Outcome, ParallelConsumer
+from wasmline.consumer import BatchResult, ConsumedRecord, ConsumerOptions, ParallelConsumer
 from wasmline.control import DeploymentSpec
 from wasmline.kafka import Topics
 from wasmline.pipeline.transform_handler import ThreadHandler, TransformHandler
@@ -30,7 +30,7 @@ ROUNDS = {"0.1 ms": 50_000, "1 ms": 500_000}
 
 
 class Busy:
-    """The transform, built into ``folder``, on the records of a topic; PerThread, and notes its calls."""
+    """The transform, built into ``folder``, on the records of a topic; HandlerFactory, and notes its calls."""
 
     def __init__(self, topic: Topic, folder: Path) -> None:
         self._topic = topic
@@ -89,7 +89,7 @@ class NotingThread:
         self._guest = guest
         self._noting = noting
 
-    def __call__(self, records: Sequence[ConsumedRecord]) -> Outcome:
+    def __call__(self, records: Sequence[ConsumedRecord]) -> BatchResult:
         begin = time.perf_counter()
         outcome = self._guest(records)
         took = time.perf_counter() - begin

@@ -52,8 +52,8 @@ class Session:
         return self
 
     def __call__(self, records):
-        from wasmline.consumer import Outcome
-        return Outcome([copy(record) for record in records], rows=range(len(records)))
+        from wasmline.consumer import BatchResult
+        return BatchResult([copy(record) for record in records], rows=range(len(records)))
 
 def wait_for_a_line(record):
     print("begun", record.offset, flush=True)

@@ -16,7 +16,7 @@ from wasmline.errors import JobError, OutputRefused, ProducerFenced
 from wasmline.job_offsets.exactly_once_batch import OffsetRange, process_and_commit
 from wasmline.job_offsets.shard_transactions import BatchTransactions
 from wasmline.kafka import KafkaConfig, read_to_end
-from wasmline.kafka.offset_store import LibrdkafkaOffsetStore
+from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore
 from wasmline.offset_maps.codec import encode
 from wasmline.pipeline.transform_runner import PLACED_SCHEMA
 from wasmline.records import CommittedOffset, TopicPartition

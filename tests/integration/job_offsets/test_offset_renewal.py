@@ -164,7 +164,7 @@ def test_a_group_that_is_joined_for_its_renewal_is_in_nobodys_way(rigs: Rigs) ->
         joined = Consumer(rig.config.client(**settings))
         joined.subscribe([rig.topic])
         until(lambda: joined.poll(0.1) is None and bool(joined.assignment()))
-        groups.refuse_members(rig.job.group)
+        groups.require_no_members(rig.job.group)
         transaction.commit({source: CommittedOffset(4)})
         joined.close()
     transactions.close()

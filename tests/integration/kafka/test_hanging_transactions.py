@@ -19,8 +19,8 @@ from wasmline.errors import HangingTransaction, HangingTransactionEnded
 from wasmline.job_offsets.group_offsets import GroupOffsets
 from wasmline.job_offsets.shard_transactions import BatchTransactions
 from wasmline.kafka import KafkaConfig, produce_all, read_to_end
-from wasmline.kafka.hanging_transactions import ENDED_STATES, end_hanging, refuse_unowned
-from wasmline.kafka.offset_store import LibrdkafkaOffsetStore
+from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore
+from wasmline.kafka.hanging_transactions import ENDED_STATES, end_hanging, require_no_hanging_transaction
 from wasmline.kafka.transaction_log import CONSUMER_OFFSETS, TRANSACTION_STATE, Decision
 from wasmline.kafka.transaction_requests import TransactionRequests
 from wasmline.local import LocalKafka
@@ -250,7 +250,7 @@ def test_a_transaction_that_nobody_owns_is_named(stories: Callable[[str], Story]
     story = stories("forgotten")
     assert story.end() == []
     with pytest.raises(HangingTransaction, match="not one that this job writes its progress under") as caught:
-        refuse_unowned(story.kafka.config, story.group)
+        require_no_hanging_transaction(story.kafka.config, story.group)
     assert caught.value.partitions == (OFFSETS,)
 
 

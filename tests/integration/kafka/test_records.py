@@ -197,7 +197,7 @@ def test_reading_a_missing_topic_fails(kafka: RunningKafka) -> None:
 def test_offsets_committed_for_a_group_are_what_the_group_reads(kafka: RunningKafka) -> None:
     groups, group, topic = ConsumerGroups(kafka.config), f"test-{uuid.uuid4()}", kafka.topic(partitions=3)
     assert groups.committed(group, topic) == {}
-    groups.refuse_members(group)  # it is not there yet
+    groups.require_no_members(group)  # it is not there yet
     groups.commit_offsets(group, {TopicPartition(topic, 0): 7, TopicPartition(topic, 2): 0})
     assert groups.committed(group, topic) == {0: 7, 2: 0}
     groups.commit_offsets(group, {TopicPartition(topic, 0): 3})
@@ -219,8 +219,8 @@ def test_offsets_of_a_group_with_members_are_its_own_affair(kafka: RunningKafka)
         with pytest.raises(GroupInUse, match="has active members"):
             ConsumerGroups(kafka.config).commit_offsets(group, {TopicPartition(topic, 0): 1})
         with pytest.raises(GroupInUse, match="has active members") as caught:
-            ConsumerGroups(kafka.config).refuse_members(group)
+            ConsumerGroups(kafka.config).require_no_members(group)
         assert len(caught.value.members) == 1
     finally:
         consumer.close()
-    ConsumerGroups(kafka.config).refuse_members(group)  # it has none now
+    ConsumerGroups(kafka.config).require_no_members(group)  # it has none now

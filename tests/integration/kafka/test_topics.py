@@ -160,12 +160,12 @@ def test_a_group_is_asked_again_once_the_only_broker_is_back(tmp_path: Path) -> 
         Topics(config).create("input", 1)
         ConsumerGroups(config).commit_offsets("group", {TopicPartition("input", 0): 1})
         groups = ConsumerGroups(config, timeout=1.0)
-        groups.refuse_members("group")
+        groups.require_no_members("group")
         local.stop_node(1)
         with pytest.raises(BrokerUnavailable):
             groups.commit_offsets("group", {TopicPartition("input", 0): 2})
         with pytest.raises(BrokerUnavailable):
-            groups.refuse_members("group")
+            groups.require_no_members("group")
         local.start_node(1)
         assert wait_until(partial(_has_committed, groups, "group"), 30.0)
         assert ConsumerGroups(config).committed("group", "input") == {0: 1}  # what was given up is not done later
@@ -174,7 +174,7 @@ def test_a_group_is_asked_again_once_the_only_broker_is_back(tmp_path: Path) -> 
 def _has_committed(groups: ConsumerGroups, group: str) -> bool:
     try:
         groups.commit_offsets(group, {TopicPartition("input", 0): 1})
-        groups.refuse_members(group)
+        groups.require_no_members(group)
     except BrokerUnavailable:
         return False
     return True

@@ -31,7 +31,7 @@ from wasmline.errors import (
 )
 from wasmline.job_offsets.catch_up import snapshot_end_offsets
 from wasmline.kafka import ConsumerGroups
-from wasmline.kafka.offset_store import LibrdkafkaOffsetStore
+from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore
 from wasmline.leases import lease_worker
 from wasmline.leases.lease_worker import LeaseWorker
 from wasmline.leases.manual_backend import ManualBackend, ManualSource, ManualTransactions, PartitionAssignment

@@ -18,7 +18,7 @@ from wasmline.control import DeploymentTopic, DriverClaim, JobDriver
 from wasmline.errors import DeploymentPaused, GroupInUse, JobFailed, ProgressLost
 from wasmline.jobs import JobState
 from wasmline.kafka import ConsumerGroups, Topics, produce_all, producer, read_to_end
-from wasmline.kafka.offset_store import LibrdkafkaOffsetStore
+from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore
 from wasmline.offset_maps.codec import encode
 from wasmline.records import CommittedOffset, TopicPartition
 from wasmline.testing.guests import TRAP, WRITE, guest, when_key

@@ -24,7 +24,7 @@ from support import outputs
 from support.chaos.call_ledger import Ledger, Left
 from support.chaos.consumer_process import POISON
 from wasmline.kafka import producer, read_to_end
-from wasmline.kafka.offset_store import LibrdkafkaOffsetStore
+from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore
 from wasmline.local import LocalKafka
 from wasmline.local.process import wait_until
 from wasmline.offset_maps.codec import decode

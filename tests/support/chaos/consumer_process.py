@@ -20,7 +20,7 @@ from random import Random
 from typing import Any
 
 from support.chaos.call_ledger import Journal
-from wasmline.consumer import ConsumedRecord, ConsumerOptions, Outcome, Output, ParallelConsumer, RetryPolicy
+from wasmline.consumer import BatchResult, ConsumedRecord, ConsumerOptions, Output, ParallelConsumer, RetryPolicy
 from wasmline.control import DeploymentSpec
 from wasmline.errors import HandlerBroken, TerminalFailure
 from wasmline.offset_maps import codec
@@ -115,7 +115,7 @@ class Noted:
         self._guest = guest
         self.close = guest.close
 
-    def __call__(self, records: Sequence[ConsumedRecord]) -> Outcome:
+    def __call__(self, records: Sequence[ConsumedRecord]) -> BatchResult:
         """Run them. For as long as the guest has them, the first of each key has begun."""
         firsts = {record.key: record for record in reversed(records)}
         for record in firsts.values():

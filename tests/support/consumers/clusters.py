@@ -17,9 +17,10 @@ from wasmline.consumer import ConsumedRecord, ConsumerOptions, Output
 from wasmline.consumer.backends.base import Backend
 from wasmline.consumer.backends.kafka import KafkaBackend
 from wasmline.consumer.backends.memory import MemoryBackend, MemoryCluster, MemoryTransactionalProducer
+from wasmline.consumer.timings import TIMINGS, Timings
 from wasmline.kafka import producer, read_to_end
+from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore
 from wasmline.kafka.librdkafka_ctypes import Librdkafka
-from wasmline.kafka.offset_store import LibrdkafkaOffsetStore
 from wasmline.records import CommittedOffset, TopicPartition
 from wasmline.testing.kafka import RunningKafka
 
@@ -49,7 +50,7 @@ class Cluster(Protocol):
 
     def topic(self, partitions: int = 1, *, max_message_bytes: int = 1_048_588, name: str | None = None) -> str: ...
 
-    def backend(self, options: ConsumerOptions) -> Backend: ...
+    def backend(self, options: ConsumerOptions, timings: Timings = TIMINGS) -> Backend: ...
 
     def write(self, *outputs: Output) -> None: ...
 
@@ -98,8 +99,8 @@ class Memory:
         self.cluster.create(topic, partitions, max_message_bytes=max_message_bytes)
         return topic
 
-    def backend(self, options: ConsumerOptions) -> MemoryBackend:
-        return MemoryBackend(self.cluster, options)
+    def backend(self, options: ConsumerOptions, timings: Timings = TIMINGS) -> MemoryBackend:
+        return MemoryBackend(self.cluster, options, _timings=timings)
 
     def write(self, *outputs: Output) -> None:
         for output in outputs:
@@ -118,7 +119,7 @@ class Memory:
         return MemoryTransactionalProducer(self.cluster, transactional_id)
 
     def cut(self, partition: TopicPartition, before: int) -> None:
-        self.cluster.cut(partition, before)
+        self.cluster.delete_records(partition, before)
 
     def truncate(self, topic: str, end: int) -> None:
         self.cluster.truncate(TopicPartition(topic, 0), end)
@@ -128,7 +129,7 @@ class Memory:
         assert isinstance(member, MemoryBackend)
         other = self.backend(options)
         other.source.open(Stranger())
-        member.expel()
+        member.remove_from_group()
         other.source.poll(0, 0)
         yield
         other.source.close()
@@ -150,8 +151,9 @@ class Kafka:
         self._admin.create_topics([new])[name].result(15)
         return name
 
-    def backend(self, options: ConsumerOptions) -> KafkaBackend:
-        return KafkaBackend(replace(options, kafka={**self._kafka.config.properties, **QUICK, **options.kafka}))
+    def backend(self, options: ConsumerOptions, timings: Timings = TIMINGS) -> KafkaBackend:
+        options = replace(options, kafka={**self._kafka.config.properties, **QUICK, **options.kafka})
+        return KafkaBackend(options, _timings=timings)
 
     def write(self, *outputs: Output) -> None:
         failed: list[Any] = []

@@ -10,10 +10,15 @@ from typing import Any
 
 from support.consumers.clusters import Cluster
 from wasmline.consumer import ConsumedRecord, ConsumerHealth, ConsumerOptions, ParallelConsumer
-from wasmline.consumer.handlers import Handler
+from wasmline.consumer.handler_adapters import Handler
+from wasmline.consumer.timings import Timings
+from wasmline.offset_maps import LIMITS, OffsetMapLimits
 
 PATIENCE = 30.0
 """Seconds after which something that has to happen counts as missing."""
+
+PROMPT = Timings(idle_poll_timeout_s=0.02, retry_backoff_s=0.01)
+"""Consumers without work hear of a stop at once, and partitions that begin anew do so at once."""
 
 
 class Ledger:
@@ -58,8 +63,17 @@ class Ledger:
 class Running:
     """Runs a consumer for the time of a block, at whose end it stops without draining."""
 
-    def __init__(self, cluster: Cluster, options: ConsumerOptions, handler: Handler) -> None:
-        self.consumer = ParallelConsumer(options, cluster.backend(options))
+    def __init__(
+        self,
+        cluster: Cluster,
+        options: ConsumerOptions,
+        handler: Handler,
+        *,
+        timings: Timings = PROMPT,
+        map_limits: OffsetMapLimits = LIMITS,
+    ) -> None:
+        backend = cluster.backend(options, timings)
+        self.consumer = ParallelConsumer(options, backend, _timings=timings, _map_limits=map_limits)
         self.failure: BaseException | None = None
         self._handler = handler
         self._thread = threading.Thread(target=self._run)
@@ -104,9 +118,17 @@ def ended(cluster: Cluster, options: ConsumerOptions, handler: Handler) -> Runni
     return running
 
 
-def drained(cluster: Cluster, options: ConsumerOptions, ledger: Ledger, handler: Handler, records: int) -> Running:
+def drained(
+    cluster: Cluster,
+    options: ConsumerOptions,
+    ledger: Ledger,
+    handler: Handler,
+    records: int,
+    *,
+    map_limits: OffsetMapLimits = LIMITS,
+) -> Running:
     """Run a consumer until its handler noted so many records, and drain it."""
-    with Running(cluster, options, handler) as running:
+    with Running(cluster, options, handler, map_limits=map_limits) as running:
         ledger.count(records)
         running.stop(drain=True)
     return running

@@ -515,7 +515,7 @@ class MemoryConsumer(Client):
 
 
 class MemoryOffsetStore:
-    """Committed offsets with their maps: see OffsetStore."""
+    """Committed offsets with their maps: see CommittedOffsetStore."""
 
     keeps_metadata = True
 

@@ -245,7 +245,7 @@ class History:
         """Remove the oldest records of a partition, as retention does; what no run has seen is nobody's loss."""
         number = partition % len(self.partitions)
         log = self.cluster.log(TopicPartition(INPUT, number))
-        self.cluster.cut(TopicPartition(INPUT, number), log.start + int((log.end - log.start) * share))
+        self.cluster.delete_records(TopicPartition(INPUT, number), log.start + int((log.end - log.start) * share))
         if not any(run.has_begun and run.topic == self._topics and number in run.ends for run in self.runs):
             self.due -= {each for each in self.due if each.partition == number and each.offset < log.start}
         self._note("retain")
@@ -253,7 +253,7 @@ class History:
     @_counted
     def add_partition(self) -> None:
         if len(self.partitions) < MOST_PARTITIONS:
-            self.cluster.extend(INPUT, len(self.partitions) + 1)
+            self.cluster.create_partitions(INPUT, len(self.partitions) + 1)
             self._note("partition")
 
     @_counted

@@ -40,7 +40,7 @@ from support.simulation.clients import (
 from support.simulation.spark_model import SLOTS, Checkpoint, Cluster, Spark
 from support.simulation.virtual import Future, Queue, Runtime, Threading, Time
 from wasmline.consumer.backends.memory import MemoryCluster
-from wasmline.kafka import offset_store
+from wasmline.kafka import committed_offset_store
 from wasmline.kafka.transaction_requests import TransactionRequests
 from wasmline.records import OUTPUT_SCHEMA
 from wasmline.wasm import TransformResult, TransformRuntime
@@ -260,8 +260,8 @@ def install(patch: pytest.MonkeyPatch) -> None:
         id(confluent_kafka.Consumer): MemoryConsumer,
         id(confluent_kafka.Producer): MemoryProducer,
         id(admin.AdminClient): MemoryAdmin,
-        id(offset_store.LibrdkafkaOffsetStore): MemoryOffsetStore,
-        id(offset_store.OffsetsOnlyStore): OffsetsOnlyStore,
+        id(committed_offset_store.LibrdkafkaOffsetStore): MemoryOffsetStore,
+        id(committed_offset_store.OffsetsOnlyStore): OffsetsOnlyStore,
         id(TransformRuntime): Guest,
         id(TransactionRequests): NothingHangs,
         id(pyspark.TaskContext): Context,

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from wasmline.cli import main
 from wasmline.cli.consumer_runner import ProgressLine, summary
 from wasmline.cli.handler_option import load_handler
-from wasmline.consumer import ConsumedRecord, ConsumerHealth, PerThread, State
+from wasmline.consumer import ConsumedRecord, ConsumerHealth, HandlerFactory, State
 from wasmline.consumer.health import Counters, PartitionHealth, WaitingKey
 from wasmline.records import TopicPartition
 
@@ -48,7 +48,7 @@ def test_a_function_of_the_current_folder_is_found(name: str) -> None:
 
 
 def test_a_class_is_instantiated_and_a_method_found(name: str) -> None:
-    assert isinstance(load_handler(f"{name}:Till"), PerThread)
+    assert isinstance(load_handler(f"{name}:Till"), HandlerFactory)
     assert callable(load_handler(f"{name}:till.ring"))
 
 

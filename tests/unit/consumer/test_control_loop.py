@@ -5,11 +5,12 @@ from queue import SimpleQueue
 
 import pytest
 
-from wasmline.consumer import ConsumerOptions, Outcome, Output
+from wasmline.consumer import BatchResult, ConsumerOptions, Output
 from wasmline.consumer.backends.memory import MemoryBackend, MemoryCluster
 from wasmline.consumer.runtime import control_loop
 from wasmline.consumer.runtime.executors import Mailbox
 from wasmline.consumer.state.work_manager import Batch
+from wasmline.consumer.timings import Timings
 
 RECORDS = 3_000
 OPTIONS = ConsumerOptions(topics=("in",), group_id="g", max_concurrency=2)
@@ -27,7 +28,7 @@ class Handlers:
     def submit(self, batches: Sequence[Batch]) -> None:
         for batch in batches if self._quick else ():
             for each in (batch, *batch.rest):
-                each.outcome = Outcome()
+                each.result = BatchResult()
                 self._mailbox.put(each)
 
     def close(self, timeout: float) -> int:
@@ -43,19 +44,19 @@ class Handlers:
     ],
 )
 def test_it_reads_on_without_a_pause_while_its_keys_are_too_few_for_its_workers(
-    monkeypatch: pytest.MonkeyPatch, keys: int, quick: bool, expected: int
+    keys: int, quick: bool, expected: int
 ) -> None:
-    monkeypatch.setattr(control_loop, "BUSY_POLL_INTERVAL_S", 3_600.0)
     cluster = MemoryCluster()
     mailbox: Mailbox = SimpleQueue()
     cluster.create("in")
     for number in range(RECORDS):
         cluster.write(Output("in", b"", key=b"%d" % (number % keys)))
     backend = MemoryBackend(cluster, OPTIONS)
-    ours = control_loop.ControlLoop(OPTIONS, backend, Handlers(mailbox, quick=quick), mailbox)
+    timings = Timings(busy_poll_interval_s=3_600.0)
+    ours = control_loop.ControlLoop(OPTIONS, backend, Handlers(mailbox, quick=quick), mailbox, timings)
     backend.source.open(ours)
     for _ in range(RECORDS // control_loop.BUSY_POLL_RECORDS):
         mailbox.put(None)  # it does not wait for a result
         ours.run_once()
-    read = ours.work.queued + ours.work.out + ours.counters.records
+    read = ours.work.queued + ours.work.in_flight + ours.counters.records
     assert expected <= read < expected + 3 * control_loop.BUSY_POLL_RECORDS

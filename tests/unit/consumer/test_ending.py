@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from wasmline.consumer import (
+    BatchResult,
     ConsumedRecord,
     ConsumerOptions,
     Ordering,
-    Outcome,
     Output,
     ParallelConsumer,
     RetryPolicy,
@@ -23,6 +23,7 @@ from wasmline.consumer.backends.memory import MemoryBackend, MemoryCluster
 from wasmline.consumer.runtime import control_loop
 from wasmline.consumer.runtime.executors import Mailbox
 from wasmline.consumer.state.work_manager import Batch
+from wasmline.consumer.timings import Timings
 from wasmline.errors import CommitFailed, HandlerBroken
 from wasmline.records import TopicPartition
 
@@ -148,7 +149,7 @@ class Hanging:
     def submit(self, batches: Sequence[Batch]) -> None:
         for batch in batches:
             if batch.records[0].key != b"a":
-                batch.outcome = Outcome()
+                batch.result = BatchResult()
                 self._mailbox.put(batch)
 
     def close(self, timeout: float) -> int:
@@ -174,11 +175,10 @@ def test_all_that_a_consumer_waits_for_at_its_end_shares_one_deadline(
 
     options = replace(OPTIONS, drain_wait_ms=2_000, revoke_wait_ms=60_000, commit_interval_ms=3_600_000)
     backend = MemoryBackend(cluster, options)
-    consumer = ParallelConsumer(options, backend)
+    consumer = ParallelConsumer(options, backend, _timings=Timings(idle_poll_timeout_s=0.0))
     monkeypatch.setattr(parallel_consumer, "executor_for", lambda handler, asked, mailbox: Hanging(mailbox))
     monkeypatch.setattr(parallel_consumer, "time", Clock)
     monkeypatch.setattr(control_loop, "time", Clock)
-    monkeypatch.setattr(control_loop, "IDLE_POLL_TIMEOUT_S", 0.0)
     commit, close = backend.source.commit, backend.source.close
 
     def committing(offsets: Any) -> None:

@@ -10,7 +10,7 @@ from wasmline.consumer.backends.kafka import KafkaBackend, exactly_once_probe
 from wasmline.consumer.backends.kafka.lazy_offset_store import LazyOffsetStore
 from wasmline.errors import InvalidConsumerOption, NotAuthorized, UnsafeBroker
 from wasmline.kafka import KafkaConfig
-from wasmline.kafka.offset_store import LibrdkafkaOffsetStore
+from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore
 from wasmline.records import TopicPartition
 
 
@@ -30,5 +30,8 @@ def test_a_broker_that_does_not_permit_its_test_is_refused(monkeypatch: pytest.M
     config = KafkaConfig({"bootstrap.servers": "nowhere:1"})
     with pytest.raises(UnsafeBroker, match=r"could not be tested.*begin with wasmline.stream.j, or use at_least_once"):
         exactly_once_probe.require_exactly_once(
-            config, "wasmline.stream.j", TopicPartition("t", 0), LazyOffsetStore(config, "g", LibrdkafkaOffsetStore())
+            config,
+            "wasmline.stream.j",
+            TopicPartition("t", 0),
+            LazyOffsetStore(config, "g", LibrdkafkaOffsetStore()),
         )

@@ -8,7 +8,7 @@ from queue import SimpleQueue
 import pytest
 
 from wasmline.consumer.options import ConsumerOptions
-from wasmline.consumer.records import ConsumedRecord, Outcome
+from wasmline.consumer.records import BatchResult, ConsumedRecord
 from wasmline.consumer.runtime.executors import AsyncioExecutor, Executor, Mailbox, ThreadExecutor
 from wasmline.consumer.state.work_manager import Batch, WorkManager
 from wasmline.errors import HandlerCancelled
@@ -17,7 +17,7 @@ from wasmline.records import TopicPartition
 ORDERS = TopicPartition("orders", 0)
 LONG = 30.0
 
-Handle = Callable[[Sequence[ConsumedRecord]], Outcome]
+Handle = Callable[[Sequence[ConsumedRecord]], BatchResult]
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def start(request: pytest.FixtureRequest, mailbox: Mailbox) -> Iterator[Callable
     engines: list[Executor] = []
 
     def make(handle: Handle, workers: int) -> Executor:
-        async def handle_async(records: Sequence[ConsumedRecord]) -> Outcome:
+        async def handle_async(records: Sequence[ConsumedRecord]) -> BatchResult:
             return handle(records)
 
         if request.param == "threads":
@@ -69,9 +69,9 @@ def test_every_batch_comes_back_once(
 ) -> None:
     seen: list[int] = []
 
-    def handle(records: Sequence[ConsumedRecord]) -> Outcome:
+    def handle(records: Sequence[ConsumedRecord]) -> BatchResult:
         seen.append(records[0].offset)
-        return Outcome()
+        return BatchResult()
 
     engine = start(handle, 4)
     batches = taken(work, 50)
@@ -87,16 +87,16 @@ def test_whatever_a_handler_raises_comes_back_and_the_worker_lives_on(
 ) -> None:
     errors = [error]
 
-    def handle(records: Sequence[ConsumedRecord]) -> Outcome:
+    def handle(records: Sequence[ConsumedRecord]) -> BatchResult:
         if errors:
             raise errors.pop()
-        return Outcome()
+        return BatchResult()
 
     engine = start(handle, 1)
     engine.submit(taken(work, 2))
     first, second = got(mailbox, 2)
-    assert first.outcome is error
-    assert second.outcome == Outcome()
+    assert first.result is error
+    assert second.result == BatchResult()
 
 
 def test_a_batch_of_a_held_partition_is_not_begun(
@@ -104,27 +104,27 @@ def test_a_batch_of_a_held_partition_is_not_begun(
 ) -> None:
     calls: list[int] = []
 
-    def handle(records: Sequence[ConsumedRecord]) -> Outcome:
+    def handle(records: Sequence[ConsumedRecord]) -> BatchResult:
         calls.append(records[0].offset)
-        return Outcome()
+        return BatchResult()
 
     batches = taken(work, 2)
     work.hold([ORDERS])
     start(handle, 2).submit(batches)
-    assert [batch.outcome for batch in got(mailbox, 2)] == [None, None]
+    assert [batch.result for batch in got(mailbox, 2)] == [None, None]
     assert not calls
 
 
 def test_threads_run_as_many_batches_at_once_as_there_are_workers(work: WorkManager, mailbox: Mailbox) -> None:
     meeting = threading.Barrier(3, timeout=LONG)
 
-    def handle(records: Sequence[ConsumedRecord]) -> Outcome:
+    def handle(records: Sequence[ConsumedRecord]) -> BatchResult:
         meeting.wait()
-        return Outcome()
+        return BatchResult()
 
     engine = ThreadExecutor(lambda: handle, 3, 6, mailbox)
     engine.submit(taken(work, 6))
-    assert [batch.outcome for batch in got(mailbox, 6)] == [Outcome()] * 6
+    assert [batch.result for batch in got(mailbox, 6)] == [BatchResult()] * 6
     engine.close(LONG)
 
 
@@ -135,9 +135,9 @@ class Session:
         self.thread = threading.get_ident()
         self.closed = closed
 
-    def __call__(self, records: Sequence[ConsumedRecord]) -> Outcome:
+    def __call__(self, records: Sequence[ConsumedRecord]) -> BatchResult:
         assert threading.get_ident() == self.thread
-        return Outcome()
+        return BatchResult()
 
     def close(self) -> None:
         assert threading.get_ident() == self.thread
@@ -148,7 +148,7 @@ def test_each_thread_makes_its_own_handler_and_closes_it(work: WorkManager, mail
     closed: list[int] = []
     engine = ThreadExecutor(lambda: Session(closed), 3, 6, mailbox)
     engine.submit(taken(work, 20))
-    assert {str(batch.outcome) for batch in got(mailbox, 20)} == {str(Outcome())}
+    assert {str(batch.result) for batch in got(mailbox, 20)} == {str(BatchResult())}
     engine.close(LONG)
     assert 1 <= len(set(closed)) == len(closed) <= 3
 
@@ -158,10 +158,10 @@ def test_a_thread_whose_handler_does_not_return_is_left_and_named(
 ) -> None:
     begun, release = threading.Event(), threading.Event()
 
-    def handle(records: Sequence[ConsumedRecord]) -> Outcome:
+    def handle(records: Sequence[ConsumedRecord]) -> BatchResult:
         begun.set()
         release.wait(LONG)
-        return Outcome()
+        return BatchResult()
 
     engine = ThreadExecutor(lambda: handle, 1, 2, mailbox)
     engine.submit(taken(work, 1))
@@ -190,13 +190,13 @@ def test_no_more_coroutines_run_at_once_than_there_are_workers(work: WorkManager
     running: list[int] = []
     most: list[int] = []
 
-    async def handle(records: Sequence[ConsumedRecord]) -> Outcome:
+    async def handle(records: Sequence[ConsumedRecord]) -> BatchResult:
         running.append(records[0].offset)
         most.append(len(running))
         for _ in range(5):
             await asyncio.sleep(0)
         running.remove(records[0].offset)
-        return Outcome()
+        return BatchResult()
 
     engine = AsyncioExecutor(handle, 4, 8, mailbox)
     for batch in taken(work, 20):
@@ -207,14 +207,14 @@ def test_no_more_coroutines_run_at_once_than_there_are_workers(work: WorkManager
 
 
 def test_a_handler_that_was_cancelled_by_somebody_else_failed(work: WorkManager, mailbox: Mailbox) -> None:
-    async def handle(records: Sequence[ConsumedRecord]) -> Outcome:
+    async def handle(records: Sequence[ConsumedRecord]) -> BatchResult:
         raise asyncio.CancelledError("by a time-out group")
 
     engine = AsyncioExecutor(handle, 1, 2, mailbox)
     engine.submit(taken(work, 2))
     first, second = got(mailbox, 2)
-    assert isinstance(first.outcome, HandlerCancelled)
-    assert isinstance(second.outcome, HandlerCancelled)
+    assert isinstance(first.result, HandlerCancelled)
+    assert isinstance(second.result, HandlerCancelled)
     engine.close(LONG)
 
 
@@ -223,13 +223,13 @@ def test_a_coroutine_that_does_not_return_is_cancelled_at_the_end(
 ) -> None:
     begun, cancelled = threading.Event(), threading.Event()
 
-    async def handle(records: Sequence[ConsumedRecord]) -> Outcome:
+    async def handle(records: Sequence[ConsumedRecord]) -> BatchResult:
         begun.set()
         try:
             await asyncio.Event().wait()
         finally:
             cancelled.set()
-        return Outcome()
+        return BatchResult()
 
     engine = AsyncioExecutor(handle, 1, 2, mailbox)
     engine.submit(taken(work, 1))
@@ -244,19 +244,19 @@ def test_a_coroutine_that_returns_while_its_engine_ends_is_waited_for_and_no_lon
 ) -> None:
     begun = threading.Event()
 
-    async def handle(records: Sequence[ConsumedRecord]) -> Outcome:
+    async def handle(records: Sequence[ConsumedRecord]) -> BatchResult:
         begun.set()
         while len(asyncio.all_tasks()) < 2:  # until the engine's own, which ends it
             await asyncio.sleep(0)
         for _ in range(3):  # and has begun to wait
             await asyncio.sleep(0)
-        return Outcome()
+        return BatchResult()
 
     engine = AsyncioExecutor(handle, 1, 2, mailbox)
     engine.submit(taken(work, 1))
     assert begun.wait(LONG)
     engine.close(5.0)
-    assert [batch.outcome for batch in got(mailbox, 1)] == [Outcome()]
+    assert [batch.result for batch in got(mailbox, 1)] == [BatchResult()]
     assert not [entry for entry in caplog.records if entry.levelno >= logging.WARNING]
 
 
@@ -266,20 +266,20 @@ def test_a_handler_that_has_its_own_task_cancelled_costs_no_worker_and_no_other_
     """A cancel scope that fires as its call returns."""
     handled: list[int] = []
 
-    async def handle(records: Sequence[ConsumedRecord]) -> Outcome:
+    async def handle(records: Sequence[ConsumedRecord]) -> BatchResult:
         handled.append(records[0].offset)
         if records[0].offset % 2 == 0:
             task = asyncio.current_task()
             assert task is not None
             task.cancel()
-        return Outcome()
+        return BatchResult()
 
     engine = AsyncioExecutor(handle, 2, 4, mailbox)
     for _ in range(6):
         engine.submit(taken(work, 2))
-        assert [type(batch.outcome) for batch in got(mailbox, 2)] == [Outcome, Outcome]
+        assert [type(batch.result) for batch in got(mailbox, 2)] == [BatchResult, BatchResult]
     engine.submit(taken(work, 8))
-    assert {type(batch.outcome) for batch in got(mailbox, 8)} == {Outcome}
+    assert {type(batch.result) for batch in got(mailbox, 8)} == {BatchResult}
     assert engine.close(LONG) == 0
     assert sorted(handled) == list(range(20))
 
@@ -292,10 +292,10 @@ def test_no_record_sees_the_context_variables_of_another(
 ) -> None:
     seen: list[int] = []
 
-    def handle(records: Sequence[ConsumedRecord]) -> Outcome:
+    def handle(records: Sequence[ConsumedRecord]) -> BatchResult:
         seen.append(VARIABLE.get())
         VARIABLE.set(records[0].offset)
-        return Outcome()
+        return BatchResult()
 
     start(handle, 1).submit(taken(work, 5))
     got(mailbox, 5)
@@ -315,10 +315,10 @@ def test_values_of_context_variables_need_not_be_comparable(work: WorkManager, m
     variable: ContextVar[Incomparable] = ContextVar("variable")
     first, seen = Incomparable(), []
 
-    async def handle(records: Sequence[ConsumedRecord]) -> Outcome:
+    async def handle(records: Sequence[ConsumedRecord]) -> BatchResult:
         seen.append(variable.get() is first)
         variable.set(Incomparable())
-        return Outcome()
+        return BatchResult()
 
     def run() -> None:
         variable.set(first)
@@ -334,11 +334,11 @@ def test_values_of_context_variables_need_not_be_comparable(work: WorkManager, m
 def test_a_coroutine_keeps_its_context_variables_while_it_waits(work: WorkManager, mailbox: Mailbox) -> None:
     kept: list[bool] = []
 
-    async def handle(records: Sequence[ConsumedRecord]) -> Outcome:
+    async def handle(records: Sequence[ConsumedRecord]) -> BatchResult:
         VARIABLE.set(records[0].offset)
         await asyncio.sleep(0.001)
         kept.append(VARIABLE.get() == records[0].offset)
-        return Outcome()
+        return BatchResult()
 
     engine = AsyncioExecutor(handle, 2, 8, mailbox)
     engine.submit(taken(work, 6))

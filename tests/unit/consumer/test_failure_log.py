@@ -85,7 +85,7 @@ def test_whatever_an_exception_is_it_can_be_logged_on_printable_lines(caplog: py
     own.__cause__ = own
     for error in (own, ValueError("x" * 2_000_000), ValueError("\ud800\x1b[31m\nforged line")):
         log.retried(failed(0), raised(error), 10.0)
-        log.given_up(failed(0), raised(error), 100.0)
+        log.dead_lettered(failed(0), raised(error), 100.0)
     assert max(map(len, caplog.messages)) < 5_000
     assert "\x1b" not in caplog.text
     assert "\nforged" not in caplog.text

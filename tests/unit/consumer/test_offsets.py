@@ -2,8 +2,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from wasmline.consumer.state.offsets import Commit, PartitionOffsets, Start
-from wasmline.offset_maps.codec import BACK_PRESSURE_LENGTH, MAX_METADATA_LENGTH, decode
+from wasmline.consumer.state.offsets import Commit, InitialProgress, PartitionOffsets
+from wasmline.offset_maps import LIMITS, decode
 
 
 def read(offsets: PartitionOffsets, numbers: Iterable[int]) -> list[int]:
@@ -52,26 +52,26 @@ def test_a_gap_in_the_log_holds_nothing_up() -> None:
 def test_a_restart_runs_what_was_not_done_and_nothing_else() -> None:
     first = begun(*range(10), done=[0, 1, 3, 5, 6, 8])
     offset, metadata, _ = committed(first)
-    second = PartitionOffsets(Start(offset, *decode(metadata, offset)))
+    second = PartitionOffsets(InitialProgress(offset, *decode(metadata, offset)))
     assert second.base == 2
     assert read(second, range(2, 12)) == [2, 4, 7, 9, 10, 11]
 
 
 def test_the_first_record_after_a_commit_without_a_map_is_not_skipped() -> None:
-    offsets = PartitionOffsets(Start(5, 4))
+    offsets = PartitionOffsets(InitialProgress(5, 4))
     assert read(offsets, [5, 6]) == [5, 6]
 
 
 @pytest.mark.parametrize(("numbers", "base"), [([2, 3, 4, 5], 2), ([4, 5], 4), ([5], 6), ([9], 9)])
 def test_incompletes_that_the_log_no_longer_has_are_done(numbers: list[int], base: int) -> None:
-    offsets = PartitionOffsets(Start(2, 5, (2, 4)))
+    offsets = PartitionOffsets(InitialProgress(2, 5, (2, 4)))
     for number in read(offsets, numbers):
         assert number in (2, 4, 9)
     assert offsets.base == base
 
 
 def test_a_map_that_lost_its_records_is_committed_anew() -> None:
-    offsets = PartitionOffsets(Start(2, 5, (2, 4)))
+    offsets = PartitionOffsets(InitialProgress(2, 5, (2, 4)))
     read(offsets, [3, 4])
     assert committed(offsets).offset == 4
 
@@ -107,7 +107,7 @@ def scattered(count: int) -> PartitionOffsets:
 
 def test_a_map_above_the_pressure_is_committed_and_blocks_the_partition_until_it_is_smaller() -> None:
     offsets = scattered(20_000)
-    assert BACK_PRESSURE_LENGTH < len(committed(offsets).metadata) <= MAX_METADATA_LENGTH
+    assert LIMITS.back_pressure_length < len(committed(offsets).metadata) <= LIMITS.max_metadata_length
     assert offsets.blocked
     offsets.done(0)
     for number in range(1, 20_000):
@@ -121,7 +121,7 @@ def test_a_map_that_no_broker_takes_holds_the_commit_back_to_a_moment_whose_map_
     offsets = scattered(30_000)
     first = committed(offsets)
     assert offsets.blocked
-    assert BACK_PRESSURE_LENGTH < len(first.metadata) <= MAX_METADATA_LENGTH
+    assert LIMITS.back_pressure_length < len(first.metadata) <= LIMITS.max_metadata_length
     highest, incompletes = decode(first.metadata, first.offset)
     finished = [offset for offset in range(first.offset, highest + 1) if offset not in set(incompletes)]
     assert 18_000 < highest < 29_000
@@ -152,24 +152,28 @@ def test_what_was_never_committed_can_be_undone() -> None:
 
 
 def test_what_is_not_done_below_the_highest_stays_incomplete_in_the_last_place() -> None:
-    offsets = PartitionOffsets(Start(7, 12, (7, 10, 11, 12)))
+    offsets = PartitionOffsets(InitialProgress(7, 12, (7, 10, 11, 12)))
     assert read(offsets, range(7, 14)) == [7, 10, 11, 12, 13]
 
 
 @pytest.mark.parametrize(
     ("cut", "expected"),
     [
-        (0, Start(0, -1)),
-        (2, Start(2, 1)),
-        (3, Start(2, 2, (2,))),
-        (5, Start(2, 4, (2, 4))),
-        (6, Start(2, 5, (2, 4))),
-        (9, Start(2, 5, (2, 4))),
+        (0, InitialProgress(0, -1)),
+        (2, InitialProgress(2, 1)),
+        (3, InitialProgress(2, 2, (2,))),
+        (5, InitialProgress(2, 4, (2, 4))),
+        (6, InitialProgress(2, 5, (2, 4))),
+        (9, InitialProgress(2, 5, (2, 4))),
     ],
 )
-def test_of_what_was_committed_that_below_a_cut_still_holds(cut: int, expected: Start) -> None:
-    assert Start(2, 5, (2, 4)).below(cut) == expected
+def test_of_what_was_committed_that_below_a_cut_still_holds(cut: int, expected: InitialProgress) -> None:
+    assert InitialProgress(2, 5, (2, 4)).below(cut) == expected
 
 
 def test_a_commit_without_a_map_holds_below_a_cut() -> None:
-    assert [Start(5, 4).below(cut) for cut in (3, 5, 7)] == [Start(3, 2), Start(5, 4), Start(5, 4)]
+    assert [InitialProgress(5, 4).below(cut) for cut in (3, 5, 7)] == [
+        InitialProgress(3, 2),
+        InitialProgress(5, 4),
+        InitialProgress(5, 4),
+    ]

@@ -21,7 +21,7 @@ def runs(
     locked, records = queues.take(limit, now, below)
     found = [(shard, [each for each in records if each.key == shard.key]) for shard in locked]
     assert records == [each for _, run in found for each in run], "shard by shard"
-    assert all(shard.out == len(run) for shard, run in found)
+    assert all(shard.in_flight == len(run) for shard, run in found)
     return found
 
 
@@ -56,7 +56,7 @@ def test_a_batch_holds_runs_of_several_keys_up_to_its_limit() -> None:
 def test_what_is_put_back_comes_first_in_its_order_once_it_is_due() -> None:
     queues = shards(*map(record, range(4)))
     ((shard, run),) = runs(queues, 3)
-    queues.put_back(shard, run[1:], due=2.0, error=FAULT)
+    queues.requeue_failed(shard, run[1:], due=2.0, error=FAULT)
     assert (queues.size, queues.due) == (3, 2.0)
     assert taken(queues, 9, now=1.9) == []
     assert taken(queues, 9, now=2.0) == [[1, 2, 3]]
@@ -66,7 +66,7 @@ def test_what_is_put_back_comes_first_in_its_order_once_it_is_due() -> None:
 def test_a_record_that_arrives_while_its_key_rests_waits_too() -> None:
     queues = shards(record(0))
     ((shard, run),) = runs(queues)
-    queues.put_back(shard, run, due=5.0, error=FAULT)
+    queues.requeue_failed(shard, run, due=5.0, error=FAULT)
     queues.add(b"a", record(1))
     assert taken(queues) == []
     assert taken(queues, 2, now=5.0) == [[0, 1]]
@@ -75,7 +75,7 @@ def test_a_record_that_arrives_while_its_key_rests_waits_too() -> None:
 def test_a_key_that_rests_holds_up_no_other() -> None:
     queues = shards(record(0, b"a"), record(1, b"b"))
     ((shard, run),) = runs(queues)
-    queues.put_back(shard, run, due=5.0, error=FAULT)
+    queues.requeue_failed(shard, run, due=5.0, error=FAULT)
     assert taken(queues) == [[1]]
 
 
@@ -90,13 +90,13 @@ def test_a_key_without_records_is_forgotten() -> None:
 def test_a_key_that_comes_after_another_has_nothing_of_it() -> None:
     queues = shards(record(0, b"x"), record(1, b"x"))
     ((shard, run),) = runs(queues)
-    queues.put_back(shard, run, due=0.0, error=FAULT)
+    queues.requeue_failed(shard, run, due=0.0, error=FAULT)
     while batch := runs(queues):
         queues.unlock(batch[0][0])
     queues.add(b"y", record(2, b"y"))
     (again,) = queues
     assert again is shard
-    assert (again.key, again.out, again.alone) == (b"y", 0, 0)
+    assert (again.key, again.in_flight, again.alone) == (b"y", 0, 0)
     assert (again.head, again.error, len(again.records)) == (None, None, 1)
 
 
@@ -104,7 +104,7 @@ def test_suspects_go_out_one_by_one_and_with_nobody_else() -> None:
     queues = shards(record(0, b"x"), *map(record, range(1, 4)), record(9, b"b"))
     ((_, _), (shard, run)) = runs(queues, 3)
     shard.alone = len(run)
-    queues.put_back(shard, run, due=0.0, error=FAULT)
+    queues.requeue_failed(shard, run, due=0.0, error=FAULT)
     found = []
     while batch := runs(queues, 9):
         found.append([each.offset for _, run in batch for each in run])
@@ -130,7 +130,7 @@ def test_a_record_that_is_read_below_runs_in_a_partition_that_found_nothing_befo
 def test_a_lock_outlives_assignments_until_its_run_is_back() -> None:
     queues = shards(record(0, b"a"), record(1, b"b"))
     ((shard, _),) = runs(queues)
-    third = queues.succeed().succeed()
+    third = queues.successor().successor()
     third.add(b"a", record(0, b"a"))
     third.add(b"b", record(1, b"b"))
     assert third.size == 2

@@ -30,12 +30,12 @@ def at(milliseconds: int) -> Output:
 @pytest.mark.parametrize(("ahead", "setting"), [(2 * HOUR, "after"), (-2 * HOUR, "before")])
 def test_a_time_that_the_topic_does_not_take_is_refused_by_its_setting(ahead: int, setting: str) -> None:
     with pytest.raises(OutputRefused, match=rf"message\.timestamp\.{setting}\.max\.ms={HOUR}"):
-        topic_limits._limits(SETTINGS).refuse(at(ahead))
+        topic_limits._limits(SETTINGS).require_timestamp(at(ahead))
 
 
 @pytest.mark.parametrize("ahead", [0, HOUR - 1_000, -HOUR + 1_000, HOUR + 30_000, -HOUR - 30_000])
 def test_what_clocks_may_differ_by_is_for_the_broker_to_judge(ahead: int) -> None:
-    topic_limits._limits(SETTINGS).refuse(at(ahead))
+    topic_limits._limits(SETTINGS).require_timestamp(at(ahead))
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_what_clocks_may_differ_by_is_for_the_broker_to_judge(ahead: int) -> Non
 )
 def test_a_topic_without_limits_of_time_takes_any(settings: dict[str, str] | None) -> None:
     for timestamp in (None, 0, 2**62):
-        topic_limits._limits(settings).refuse(Output("out", b"value", timestamp=timestamp))
+        topic_limits._limits(settings).require_timestamp(Output("out", b"value", timestamp=timestamp))
 
 
 def test_a_transaction_waits_for_the_limits_that_another_one_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,9 +63,9 @@ def test_a_transaction_waits_for_the_limits_that_another_one_asks_for(monkeypatc
     monkeypatch.setattr(topic_limits, "Topics", lambda _: SimpleNamespace(settings=settings))
     shared = topic_limits.ProducerBatchLimiter(KafkaConfig({"bootstrap.servers": "nowhere:1"}))
     with ThreadPoolExecutor(2) as threads:
-        first = threads.submit(shared._ask, "out")
+        first = threads.submit(shared._read_limits, "out")
         assert asked.wait(30)
-        second = threads.submit(shared._ask, "out")
+        second = threads.submit(shared._read_limits, "out")
         wait_until(second.done, 0.2)
         answered.set()
         assert first.result().size == second.result().size == 1_000

@@ -5,18 +5,18 @@ import pytest
 
 from wasmline.consumer.options import ConsumerOptions, NullKeys, Ordering, RetryPolicy
 from wasmline.consumer.records import ConsumedRecord
-from wasmline.consumer.state.offsets import Start
+from wasmline.consumer.state.offsets import InitialProgress
 from wasmline.consumer.state.work_manager import Batch, WorkManager
 from wasmline.errors import TerminalFailure
-from wasmline.offset_maps import codec
+from wasmline.offset_maps import LIMITS, OffsetMapLimits
 from wasmline.records import TopicPartition
 
 ORDERS, OTHERS = TopicPartition("orders", 0), TopicPartition("orders", 1)
 FAULT = OSError("refused")
 
 
-def work(*partitions: TopicPartition, **options: Any) -> WorkManager:
-    it = WorkManager(ConsumerOptions(topics=("orders",), group_id="billing", **options))
+def work(*partitions: TopicPartition, map_limits: OffsetMapLimits = LIMITS, **options: Any) -> WorkManager:
+    it = WorkManager(ConsumerOptions(topics=("orders",), group_id="billing", **options), map_limits)
     it.assign(dict.fromkeys(partitions or (ORDERS,)))
     return it
 
@@ -75,7 +75,7 @@ def test_only_what_need_not_wait_is_out_at_once(
     while batch := it.take(0.0):
         found += offsets(batch)
     assert found == at_once
-    assert it.out == len(at_once)
+    assert it.in_flight == len(at_once)
 
 
 def test_one_key_in_two_partitions_does_not_wait_for_itself() -> None:
@@ -161,13 +161,13 @@ def test_a_result_that_comes_back_after_its_partition_went_changes_nothing() -> 
     it.add(records(range(2)))
     batch = taken(it)
     it.revoke([ORDERS])
-    it.assign({ORDERS: Start(0, -1)})
+    it.assign({ORDERS: InitialProgress(0, -1)})
     it.add(records(range(2)))
     assert it.take(0.0) is None, "the key is still in somebody's hands"
     finish(it, batch)
     assert bases(it) == {ORDERS: 0}
     assert drained(it) == [[0], [1]]
-    assert it.out == 0
+    assert it.in_flight == 0
 
 
 @pytest.mark.parametrize("failing", [False, True])
@@ -257,9 +257,8 @@ def test_bytes_count_until_the_outputs_are_safe() -> None:
     assert [each.bytes for each in it] == [22]
 
 
-def test_a_partition_whose_map_is_nearly_too_large_runs_only_what_shrinks_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(codec, "BACK_PRESSURE_LENGTH", 4)
-    it = work(ordering="unordered")
+def test_a_partition_whose_map_is_nearly_too_large_runs_only_what_shrinks_it() -> None:
+    it = work(map_limits=OffsetMapLimits(back_pressure_length=4), ordering="unordered")
     it.add(records(range(4)))
     first, second, third = taken(it), taken(it), taken(it)
     finish(it, second)
@@ -277,7 +276,7 @@ def test_a_partition_whose_map_is_nearly_too_large_runs_only_what_shrinks_it(mon
 def test_a_map_that_ends_in_an_incomplete_offset_lets_that_offset_run() -> None:
     """A result that was undone, or another library, leaves such a map; its last offset shrinks it like the others."""
     it = WorkManager(ConsumerOptions(topics=("orders",), group_id="billing"))
-    it.assign({ORDERS: Start(10, 10, (10,))})
+    it.assign({ORDERS: InitialProgress(10, 10, (10,))})
     it.limit_maps(4)
     it.add(records([10, 11], key=None))
     assert drained(it) == [[10]]
@@ -285,11 +284,8 @@ def test_a_map_that_ends_in_an_incomplete_offset_lets_that_offset_run() -> None:
     assert drained(it) == [[11]]
 
 
-def test_what_the_highest_succeeded_offset_has_passed_may_run_although_it_was_passed_over(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(codec, "BACK_PRESSURE_LENGTH", 4)
-    it = work()
+def test_what_the_highest_succeeded_offset_has_passed_may_run_although_it_was_passed_over() -> None:
+    it = work(map_limits=OffsetMapLimits(back_pressure_length=4))
     it.add([record(0, b"a"), record(1, b"b"), record(2, b"c"), record(3, b"c"), record(4, b"d")])
     batches = [taken(it) for _ in range(4)]
     finish(it, batches[1])
@@ -355,9 +351,8 @@ def test_records_of_a_list_of_which_an_output_was_refused_run_alone_up_to_the_la
     assert drained(it) == [[0], [1], [2], [3, 4, 5, 6], [7, 8, 9, 10], [11]]
 
 
-def test_a_partition_is_starved_once_a_commit_would_let_more_of_it_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(codec, "BACK_PRESSURE_LENGTH", 3)
-    it = work(ordering="unordered")
+def test_a_partition_is_starved_once_a_commit_would_let_more_of_it_run() -> None:
+    it = work(map_limits=OffsetMapLimits(back_pressure_length=3), ordering="unordered")
     it.add(records(range(4)))
     first, second = taken(it), taken(it)
     finish(it, second)

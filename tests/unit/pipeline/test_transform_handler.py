@@ -7,14 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from wasmline import dead_letters
-from wasmline.consumer import ConsumedRecord, Outcome, PerThread
+from wasmline.consumer import BatchResult, ConsumedRecord, HandlerFactory
 from wasmline.control import DeploymentSpec
 from wasmline.errors import GuestTrap, HandlerBroken, InstanceClosed, InvalidBatch, InvalidModule, TooManyFailures
 from wasmline.pipeline.transform_handler import TransformHandler
 from wasmline.registry import digest_of
 from wasmline.testing import guests
 
-Run = Callable[..., Outcome]
+Run = Callable[..., BatchResult]
 
 TRAPS_ON_X = guests.guest(guests.when_key("x", guests.TRAP) + guests.WRITE)
 
@@ -36,7 +36,7 @@ def run() -> Iterator[Run]:
     """Run records through a module, in a handler of this thread's own that is closed when the test ends."""
     made = []
 
-    def through(wasm: bytes, given: list[ConsumedRecord], **chosen: object) -> Outcome:
+    def through(wasm: bytes, given: list[ConsumedRecord], **chosen: object) -> BatchResult:
         made.append(TransformHandler(spec(wasm, **chosen), wasm).make())
         return made[-1](given)
 
@@ -48,7 +48,7 @@ def run() -> Iterator[Run]:
 def test_an_engine_gives_each_thread_its_own() -> None:
     wasm = guests.guest()
     handler = TransformHandler(spec(wasm), wasm)
-    assert isinstance(handler, PerThread)
+    assert isinstance(handler, HandlerFactory)
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(lambda _: handler.make(), range(2))
         assert len(first(records(b"a")).outputs) == len(second(records(b"b")).outputs) == 1
@@ -84,7 +84,7 @@ def test_an_output_goes_to_the_topic_that_the_guest_named(run: Run) -> None:
 
 
 def test_a_filtered_record_is_done_without_outputs(run: Run) -> None:
-    assert run(guests.guest(""), records(b"a", b"b")) == Outcome([], {}, [])
+    assert run(guests.guest(""), records(b"a", b"b")) == BatchResult([], {}, [])
 
 
 def test_a_record_that_traps_fails_alone(run: Run) -> None:

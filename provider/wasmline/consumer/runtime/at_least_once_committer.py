@@ -21,13 +21,13 @@ logger = logging.getLogger(__name__)
 class AtLeastOnceCommitter(Committer):
     """Writes outputs as they come. Their records are done when every in-sync replica has all of the outputs."""
 
-    def __init__(self, work: WorkManager, source: Source, sink: Sink, letters: DeadLetterBuilder) -> None:
-        super().__init__(work, letters)
+    def __init__(self, work: WorkManager, source: Source, sink: Sink, dead_letters: DeadLetterBuilder) -> None:
+        super().__init__(work, dead_letters)
         self._source = source
         self._sink = sink
         self._unwritten: dict[PartitionWork, WasmlineError] = {}
         """Work whose outputs were not written, with the error."""
-        self._instead: list[tuple[Output, Callable[[Exception | None], None]]] = []
+        self._substitutes: list[tuple[Output, Callable[[Exception | None], None]]] = []
         """Dead letters of records with a rejected output."""
         self._fatal: Exception | None = None
         """Why nothing can be written in place of a rejected output."""
@@ -64,9 +64,9 @@ class AtLeastOnceCommitter(Committer):
         if work.closed:  # the new owner's to process
             return False
         try:
-            if isinstance(error, OutputRefused) and (instead := self._instead_of(work, origin, error)):
-                output, of = instead
-                self._instead.append((output, partial(answer, of)))
+            if isinstance(error, OutputRefused) and (substitute := self._substitute_or_run_alone(work, origin, error)):
+                output, of = substitute
+                self._substitutes.append((output, partial(answer, of)))
                 return True
         except (RecordGivenUp, OutputRefused) as failure:
             self._fatal = failure
@@ -77,7 +77,9 @@ class AtLeastOnceCommitter(Committer):
             self._fatal = error
         return False
 
-    def _instead_of(self, work: PartitionWork, origin: Origin, refusal: OutputRefused) -> tuple[Output, Origin] | None:
+    def _substitute_or_run_alone(
+        self, work: PartitionWork, origin: Origin, refusal: OutputRefused
+    ) -> tuple[Output, Origin] | None:
         """Do as ``_substitute`` does; if another output may be the rejected one, the record runs again, alone."""
         if refusal.with_others and origin.records:
             self.work.run_alone(work, max(record.offset for record in origin.records))
@@ -85,12 +87,12 @@ class AtLeastOnceCommitter(Committer):
         return self._substitute(work, origin, refusal)
 
     def collect(self, timeout: float = 0.0) -> Failures:
-        self._answers(timeout)
-        while self._instead:
-            written, self._instead = self._instead, []
+        self._poll_answers(timeout)
+        while self._substitutes:
+            written, self._substitutes = self._substitutes, []
             for output, done in written:
                 self._sink.write(output, done, alone=True)
-            self._answers(timeout)
+            self._poll_answers(timeout)
         failed = super().collect(timeout)
         fatal, self._fatal = self._fatal, None
         if fatal is not None:
@@ -98,7 +100,7 @@ class AtLeastOnceCommitter(Committer):
         unwritten, self._unwritten = self._unwritten, {}
         return {**failed, **unwritten}
 
-    def _answers(self, timeout: float) -> None:
+    def _poll_answers(self, timeout: float) -> None:
         if timeout > 0:
             self._sink.flush(timeout)
         else:
@@ -134,22 +136,22 @@ class AtLeastOnceCommitter(Committer):
 class _Delivery:
     """Waits for the answers to the outputs of one call. A record with a rejected output is dead-lettered."""
 
-    __slots__ = ("_committer", "_lettered", "_records", "_waiting", "_work")
+    __slots__ = ("_committer", "_dead_lettered", "_records", "_waiting", "_work")
 
     def __init__(
-        self, progress: AtLeastOnceCommitter, work: PartitionWork, records: Sequence[ConsumedRecord], outputs: int
+        self, committer: AtLeastOnceCommitter, work: PartitionWork, records: Sequence[ConsumedRecord], outputs: int
     ) -> None:
-        self._committer = progress
+        self._committer = committer
         self._work = work
         self._records = records
-        self._lettered: list[Origin] = []
+        self._dead_lettered: list[Origin] = []
         self._waiting = outputs
 
     def answer(self, origin: Origin, error: Exception | None) -> None:
-        if error is not None and not any(origin is each for each in self._lettered):
+        if error is not None and not any(origin is each for each in self._dead_lettered):
             if not self._committer.unwritten(self._work, origin, error, self.answer):
                 return  # its records are never done, either
-            self._lettered.append(origin)
+            self._dead_lettered.append(origin)
             self._waiting += 1
         self._waiting -= 1
         if not self._waiting:

@@ -11,12 +11,11 @@ from typing import NamedTuple
 
 from wasmline.background_call import BackgroundCall
 from wasmline.consumer.partition_counters import PartitionCounters
-from wasmline.consumer.records import ConsumedRecord, Outcome, Output
+from wasmline.consumer.records import BatchResult, ConsumedRecord, Output
 from wasmline.consumer.runtime.dead_letter_builder import DeadLetterBuilder
 from wasmline.consumer.state.offsets import Commit
 from wasmline.consumer.state.work_manager import PartitionWork, WorkManager
 from wasmline.errors import BrokerUnavailable, MetadataTooLarge, OutputRefused, WasmlineError
-from wasmline.offset_maps import codec
 from wasmline.records import CommittedOffset, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -33,17 +32,17 @@ class Origin(NamedTuple):
 
     records: Sequence[ConsumedRecord]
     error: Exception | None = None
-    is_cut: bool = False
-    """The dead letter was cut because its topic did not accept it whole."""
+    is_truncated: bool = False
+    """The dead letter was truncated because its topic did not accept it whole."""
 
 
 class Committer(ABC):
     """Takes finished records and their outputs, and commits: one commit at a time, beside the control loop."""
 
-    def __init__(self, work: WorkManager, letters: DeadLetterBuilder) -> None:
+    def __init__(self, work: WorkManager, dead_letters: DeadLetterBuilder) -> None:
         self.work = work
         self.counts: dict[TopicPartition, PartitionCounters] = defaultdict(PartitionCounters)
-        self._dead_letters = letters
+        self._dead_letters = dead_letters
         self._commits: dict[PartitionWork, Commit] = {}
         """The partitions of the running commit. Set before it starts, and reset once its answer is handled, so that an
         exception between any two steps leaves a commit that is known to be in doubt."""
@@ -58,17 +57,17 @@ class Committer(ABC):
             commit_call = self._commit_call(commits)
             self._commits = commits
             self._running = BackgroundCall(commit_call)
-        self._warn()
+        self._warn_of_large_maps()
         return True
 
-    def _warn(self) -> None:
+    def _warn_of_large_maps(self) -> None:
         """Log each offset map that is too large, once until it fits again."""
         held_back = {work.partition for work in self.work if work.offsets.is_held_back}
         for partition in held_back - self._held_back:
             logger.warning(
-                "%s-%d: the offset map is larger than the broker's limit, so that a part of the records done is not "
+                "%s: the offset map is larger than the broker's limit, so that a part of the records done is not "
                 "committed yet; it is when records that are slow or fail are done",
-                *partition,
+                partition,
             )
         self._held_back = held_back
 
@@ -115,15 +114,15 @@ class Committer(ABC):
         self, failures: Mapping[PartitionWork, BaseException], commits: Mapping[PartitionWork, Commit]
     ) -> None:
         """Halve the size of offset maps where the broker rejected one."""
-        refused = [commits[work] for work, error in failures.items() if isinstance(error, MetadataTooLarge)]
-        if refused:
-            longest = max(len(commit.metadata) for commit in refused)
+        rejected = [commits[work] for work, error in failures.items() if isinstance(error, MetadataTooLarge)]
+        if rejected:
+            longest = max(len(commit.metadata) for commit in rejected)
             self.work.limit_maps(longest // 2)
             logger.warning(
                 "the broker rejected an offset map of %d characters, and gets shorter ones: more waits for records "
                 "that are slow or fail; its offset.metadata.max.bytes should be %d",
                 longest,
-                codec.MAX_METADATA_LENGTH,
+                self.work.map_limits.max_metadata_length,
             )
 
     @property
@@ -135,18 +134,18 @@ class Committer(ABC):
     def open(self, partitions: Collection[TopicPartition]) -> None:
         """Prepare to write the progress of these partitions, before it is read."""
 
-    def add_results(self, work: PartitionWork, records: Sequence[ConsumedRecord], outcome: Outcome) -> None:
-        """Take released records that will not be tried again; they are done once their outputs are safe."""
+    def add_results(self, work: PartitionWork, records: Sequence[ConsumedRecord], result: BatchResult) -> None:
+        """Take released records that are not retried; they are done once their outputs are safe."""
         counts = self.counts[work.partition]
         counts.records += len(records)
-        if not outcome.outputs:
+        if not result.outputs:
             self._take_results(work, records, ())
             return
-        counts.outputs += len(outcome.outputs)
-        for output in outcome.outputs:
+        counts.outputs += len(result.outputs)
+        for output in result.outputs:
             if output.topic == self._dead_letters.topic:
                 counts.count_dead_letter(output)
-        self._take_results(work, records, list(zip(outcome.outputs, _origins(records, outcome), strict=True)))
+        self._take_results(work, records, list(zip(result.outputs, _origins(records, result), strict=True)))
 
     def add_dead_letter(self, work: PartitionWork, record: ConsumedRecord, error: Exception) -> None:
         """Take a released record to dead-letter: it is done once its dead letter is safe. Raises RecordGivenUp."""
@@ -165,15 +164,15 @@ class Committer(ABC):
     def _substitute(self, work: PartitionWork, origin: Origin, refusal: OutputRefused) -> tuple[Output, Origin] | None:
         """Return the record to write in place of a rejected output and of all other outputs of its record.
 
-        That is a dead letter, and a cut one in place of a dead letter. None where the output may come from one of
+        That is a dead letter, and a truncated one in place of a dead letter. None where the output may come from one of
         several records: they run again, one by one. Raises RecordGivenUp without a dead-letter topic, and ``refusal``
         where nothing smaller can be written.
         """
-        if origin.is_cut or not origin.records:
+        if origin.is_truncated or not origin.records:
             raise refusal
         record = origin.records[0]
         if origin.error is not None:
-            return self._dead_letters.cut(record, origin.error), origin._replace(is_cut=True)
+            return self._dead_letters.truncated(record, origin.error), origin._replace(is_truncated=True)
         if len(origin.records) > 1:
             self.work.run_alone(work, max(record.offset for record in origin.records))
             return None
@@ -206,14 +205,14 @@ class Committer(ABC):
     def _commit_call(
         self, commits: Mapping[PartitionWork, Commit]
     ) -> Callable[[], Mapping[TopicPartition, WasmlineError]]:
-        """Return the function that carries out these commits, for another thread to call."""
+        """Return the function that makes these commits, for another thread to call."""
 
 
-def _origins(records: Sequence[ConsumedRecord], outcome: Outcome) -> Iterator[Origin]:
+def _origins(records: Sequence[ConsumedRecord], result: BatchResult) -> Iterator[Origin]:
     """Return the origin of each output of a call; the outputs of one record share an Origin."""
     known: dict[int | None, Origin] = {}
-    for number in range(len(outcome.outputs)):
-        row = outcome.row(number, len(records))
+    for number in range(len(result.outputs)):
+        row = result.row(number, len(records))
         if row not in known:
             known[row] = Origin(records if row is None else (records[row],))
         yield known[row]

@@ -11,7 +11,7 @@ from queue import Empty
 from wasmline.consumer.backends.base import Backend
 from wasmline.consumer.health import ConsumerHealth, Counters, State, partition_health, waiting_keys
 from wasmline.consumer.options import ConsumerOptions, Delivery
-from wasmline.consumer.records import ConsumedRecord, Outcome
+from wasmline.consumer.records import BatchResult, ConsumedRecord
 from wasmline.consumer.runtime.at_least_once_committer import AtLeastOnceCommitter
 from wasmline.consumer.runtime.committer import Committer
 from wasmline.consumer.runtime.dead_letter_builder import DeadLetterBuilder
@@ -21,7 +21,9 @@ from wasmline.consumer.runtime.partition_lifecycle import PartitionLifecycle
 from wasmline.consumer.runtime.stalled_partitions import StalledPartitions
 from wasmline.consumer.runtime.transactional_committer import TransactionalCommitter
 from wasmline.consumer.state.work_manager import Batch, WorkManager
+from wasmline.consumer.timings import TIMINGS, Timings
 from wasmline.errors import HandlerBroken, WasmlineError
+from wasmline.offset_maps import LIMITS, OffsetMapLimits
 from wasmline.records import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -38,57 +40,45 @@ QUEUED_RECORDS_TARGET = 1_000
 MAX_KEY_RUN_RECORDS = 15
 """Records of the same key that run directly after one, with fewer keys than workers: none waits for the loop."""
 
-RESULT_LINGER_S = 0.001
-"""Seconds in which results accumulate while no worker waits for them."""
-
-BUSY_POLL_INTERVAL_S = 0.01
-"""Seconds between two polls for records while results are awaited."""
-
-IDLE_POLL_TIMEOUT_S = 0.2
-"""Seconds that a consumer without any work waits in a poll; it answers no other thread meanwhile."""
-
-LAST_COMMIT_TIMEOUT_S = 30.0
-"""Seconds that the last commit of a partition may take."""
-
-LAST_COMMIT_RETRY_S = 5.0
-"""Seconds in which the last commit of a partition is retried: a group during a rebalance rejects it."""
-
-LAST_COMMIT_RETRY_INTERVAL_S = 0.05
-"""Seconds between two such attempts."""
-
-CHECK_INTERVAL_S = 0.25
-"""Seconds between two checks for timed-out calls and stalled partitions, and that a call has to end once it is
-cancelled."""
-
 
 class ControlLoop:
     """One run of a consumer. ``run_once`` is one iteration of its loop; all methods are for one thread."""
 
-    def __init__(self, options: ConsumerOptions, backend: Backend, executor: Executor, mailbox: Mailbox) -> None:
-        self.work = WorkManager(options)
+    def __init__(
+        self,
+        options: ConsumerOptions,
+        backend: Backend,
+        executor: Executor,
+        mailbox: Mailbox,
+        timings: Timings = TIMINGS,
+        map_limits: OffsetMapLimits = LIMITS,
+    ) -> None:
+        self.work = WorkManager(options, map_limits)
         self.counters = Counters()
         self.paused = False
         """No record is dispatched."""
         self._options = options
+        self._timings = timings
         self._source = backend.source
         self._executor = executor
         self._queue_margin = (executor.room - executor.workers) // 2
         self._busy_poll_records = BUSY_POLL_RECORDS if options.batch_size is None else MAX_POLL_RECORDS
         self._queue_target = max(QUEUED_RECORDS_TARGET, executor.room * (options.batch_size or 1))
         self._mailbox = mailbox
-        letters = DeadLetterBuilder(options, self.counters)
+        dead_letters = DeadLetterBuilder(options, self.counters)
         self._committer: Committer
         if options.delivery is Delivery.EXACTLY_ONCE:
             self._committer = TransactionalCommitter(
-                self.work, backend.transactions, letters, options.buffer_records, options.buffer_bytes
+                self.work, backend.transactions, dead_letters, options.buffer_records, options.buffer_bytes
             )
         else:
-            self._committer = AtLeastOnceCommitter(self.work, self._source, backend.sink, letters)
+            self._committer = AtLeastOnceCommitter(self.work, self._source, backend.sink, dead_letters)
         self._lifecycle = PartitionLifecycle(
             self.work,
             self._source,
             self._committer,
             self.counters,
+            timings,
             fails_on_loss=options.fail_on_data_loss,
             is_exact=options.delivery is Delivery.EXACTLY_ONCE,
         )
@@ -115,23 +105,21 @@ class ControlLoop:
         if not self._draining:
             self._lifecycle.retry(now)
             if self._lifecycle.is_opening:
-                time.sleep(
-                    RESULT_LINGER_S
-                )  # a client allows one call at a time, and polls without a pause block other threads
-        if self.work.out:
-            if self.work.out > self._executor.workers + self._queue_margin:
-                time.sleep(
-                    RESULT_LINGER_S
-                )  # the workers have enough to do, and a wake-up for each result would cost them time
-            self._collect_results(self._wait_timeout(now, BUSY_POLL_INTERVAL_S))
+                # A client allows one call at a time, and polls without a pause block other threads.
+                time.sleep(self._timings.result_linger_s)
+        if self.work.in_flight:
+            if self.work.in_flight > self._executor.workers + self._queue_margin:
+                # The workers have enough to do, and a wake-up for each result would cost them time.
+                time.sleep(self._timings.result_linger_s)
+            self._collect_results(self._wait_timeout(now, self._timings.busy_poll_interval_s))
             if time.monotonic() >= self._next_poll:
                 self._poll_source(0.0)
         else:
-            self._poll_source(self._wait_timeout(now, IDLE_POLL_TIMEOUT_S))
+            self._poll_source(self._wait_timeout(now, self._timings.idle_poll_timeout_s))
             self._collect_results(0.0)
         self._collect_commits()
         if now >= self._next_check:
-            self._next_check = now + CHECK_INTERVAL_S
+            self._next_check = now + self._timings.check_interval_s
             self._stalled.check(self.work, now)
             if self._limit is not None:
                 self._check_timeouts(self._limit, now)
@@ -144,7 +132,7 @@ class ControlLoop:
     @property
     def is_idle(self) -> bool:
         """Whether all records that were read are done."""
-        return not (self.work.out or self.work.queued)
+        return not (self.work.in_flight or self.work.queued)
 
     def finish(self, deadline: float) -> None:
         """Dispatch nothing more, wait for the records in flight, and commit; then raise a deferred error.
@@ -208,38 +196,38 @@ class ControlLoop:
     def _finish_partitions(self, partitions: Collection[TopicPartition], deadline: float) -> None:
         """Dispatch nothing more of these partitions, wait for their records in flight, and commit what is done."""
         self.work.hold(partitions)
-        if self.work.out_of(partitions):
+        if self.work.in_flight_of(partitions):
             self._committer.commit()
         while self._has_calls(partitions) and (left := deadline - time.monotonic()) > 0:
-            self._collect_results(min(left, BUSY_POLL_INTERVAL_S))
+            self._collect_results(min(left, self._timings.busy_poll_interval_s))
             self._dispatch(time.monotonic())
             self._collect_commits()
-        self._collect_commits(max(LAST_COMMIT_TIMEOUT_S, deadline - time.monotonic()))
-        deadline = time.monotonic() + LAST_COMMIT_RETRY_S
+        self._collect_commits(max(self._timings.last_commit_timeout_s, deadline - time.monotonic()))
+        deadline = time.monotonic() + self._timings.last_commit_retry_s
         while self._committer.commit(partitions) and self._committer.is_busy:
-            self._collect_commits(LAST_COMMIT_TIMEOUT_S)
+            self._collect_commits(self._timings.last_commit_timeout_s)
             if not self.work.commits(partitions) or time.monotonic() > deadline:
                 return
-            time.sleep(LAST_COMMIT_RETRY_INTERVAL_S)
+            time.sleep(self._timings.last_commit_retry_interval_s)
 
     def _has_calls(self, partitions: Collection[TopicPartition]) -> bool:
         """Return whether calls of these partitions are in flight, other than those that have timed out."""
         if self._limit is None:
-            return self.work.out_of(partitions) > 0
-        latest, now = self._limit + CHECK_INTERVAL_S, time.monotonic()
+            return self.work.in_flight_of(partitions) > 0
+        latest, now = self._limit + self._timings.check_interval_s, time.monotonic()
         return any(batch.lasts(now) < latest for batch in self.work.calls(partitions))
 
     # -- records ------------------------------------------------------------------------------------------------------
 
     def _check_timeouts(self, limit: float, now: float) -> None:
         """Report each timed-out call once: a thread, or a coroutine that does not end when cancelled."""
-        timed_out = {batch for batch in self.work.calls() if batch.lasts(now) > limit + CHECK_INTERVAL_S}
+        timed_out = {batch for batch in self.work.calls() if batch.lasts(now) > limit + self._timings.check_interval_s}
         for batch in timed_out - self._timed_out:
             first = batch.records[0]
             logger.warning(
-                "%s-%d@%d: its handler has not returned for %.1f s, and handler_timeout_ms is %.0f: its key and its "
+                "%s@%d: its handler has not returned for %.1f s, and handler_timeout_ms is %.0f: its key and its "
                 "worker are blocked; set a time-out for the calls that the handler makes",
-                *batch.work.partition,
+                batch.work.partition,
                 first.offset,
                 batch.lasts(now),
                 limit * 1_000,
@@ -248,13 +236,13 @@ class ControlLoop:
 
     def _poll_source(self, timeout: float) -> None:
         """Poll, and pause or resume partitions by the state of their buffers."""
-        starving = self.work.out + self.work.ready < self._executor.workers
+        starving = self.work.in_flight + self.work.ready < self._executor.workers
         most = MAX_POLL_RECORDS if starving and self.work.queued else self._busy_poll_records
         records = self._source.poll(min(most, self.work.room), timeout)
         if again := self.work.add(records):
             self._lifecycle.reread(again)
-        goes_on = records and (starving or self.work.queued < self._queue_target)
-        self._next_poll = time.monotonic() + (0.0 if goes_on else BUSY_POLL_INTERVAL_S)
+        polls_again = records and (starving or self.work.queued < self._queue_target)
+        self._next_poll = time.monotonic() + (0.0 if polls_again else self._timings.busy_poll_interval_s)
         pause, resume = self.work.balance()
         if pause:
             self._source.pause(pause)
@@ -266,7 +254,7 @@ class ControlLoop:
             return
         is_full = self._committer.is_full
         batches: list[Batch] = []
-        room = self._executor.room - self.work.out
+        room = self._executor.room - self.work.in_flight
         ahead = MAX_KEY_RUN_RECORDS if self.work.ready < self._executor.workers else 0
         # Records that shrink a map that is too large free outputs, so they run however many outputs wait.
         while len(batches) < room and (batch := self.work.take(now, ahead, shrinking=is_full)):
@@ -299,34 +287,34 @@ class ControlLoop:
         self._failure = self._failure or error
 
     def _handle_result(self, batch: Batch, now: float) -> None:
-        outcome = batch.outcome
-        if outcome is None:
+        result = batch.result
+        if result is None:
             self.work.abandon(batch)
             return
         self.counters.batches += 1
         self.counters.handler_seconds += batch.seconds
-        if isinstance(outcome, Outcome):
-            failed = len(outcome.failures)
-            given_up = self.work.release(batch, now, outcome.failures)
+        if isinstance(result, BatchResult):
+            failed = len(result.failures)
+            dead_lettered = self.work.release(batch, now, result.failures)
             self.counters.records += len(batch.records) - failed
             if not batch.work.closed:
-                self._committer.add_results(batch.work, *_succeeded(batch, outcome))
+                self._committer.add_results(batch.work, *_succeeded(batch, result))
             if not failed:
                 return
             self.counters.failures += failed
-            errors = {batch.records[place].offset: error for place, error in outcome.failures.items()}
-        elif isinstance(outcome, Exception) and not isinstance(outcome, HandlerBroken):
+            errors = {batch.records[place].offset: error for place, error in result.failures.items()}
+        elif isinstance(result, Exception) and not isinstance(result, HandlerBroken):
             failed = len(batch.records)
-            given_up = self.work.fail(batch, now, outcome)
+            dead_lettered = self.work.fail(batch, now, result)
             self.counters.failures += 1
-            errors = {batch.records[0].offset: outcome}
+            errors = {batch.records[0].offset: result}
         else:
             self.work.abandon(batch)
-            raise outcome
-        if failed > len(given_up):
-            self._committer.counts[batch.work.partition].retries += failed - len(given_up)
-        for record, error in given_up:
-            self._failures.given_up(record, error, now)
+            raise result
+        if failed > len(dead_lettered):
+            self._committer.counts[batch.work.partition].retries += failed - len(dead_lettered)
+        for record, error in dead_lettered:
+            self._failures.dead_lettered(record, error, now)
             self._committer.add_dead_letter(batch.work, record, error)
             errors.pop(record.offset, None)
             forget_frames(error)
@@ -338,22 +326,22 @@ class ControlLoop:
     def _wait_timeout(self, now: float, most: float) -> float:
         """Return the seconds for which nothing is due, at most ``most``."""
         if self._committer.is_busy or self._lifecycle.is_opening:
-            most = min(most, BUSY_POLL_INTERVAL_S)
+            most = min(most, self._timings.busy_poll_interval_s)
         else:
             most = min(most, self._next_commit - now)
-        hands_out = self.work.out < self._executor.room and not self.paused and not self._committer.is_full
-        due = self.work.due if hands_out else None
+        may_dispatch = self.work.in_flight < self._executor.room and not self.paused and not self._committer.is_full
+        due = self.work.due if may_dispatch else None
         return max(0.0, most if due is None else min(most, due - now))
 
 
-def _succeeded(batch: Batch, outcome: Outcome) -> tuple[Sequence[ConsumedRecord], Outcome]:
-    """Return the records of a batch that did not fail, and their outcome."""
-    if not outcome.failures:
-        return batch.records, outcome
-    places = [place for place in range(len(batch.records)) if place not in outcome.failures]
+def _succeeded(batch: Batch, result: BatchResult) -> tuple[Sequence[ConsumedRecord], BatchResult]:
+    """Return the records of a batch that did not fail, and their result."""
+    if not result.failures:
+        return batch.records, result
+    places = [place for place in range(len(batch.records)) if place not in result.failures]
     records = [batch.records[place] for place in places]
-    if outcome.rows is None:
-        return records, Outcome(outcome.outputs)
+    if result.rows is None:
+        return records, BatchResult(result.outputs)
     new = {place: row for row, place in enumerate(places)}
-    kept = [(output, new[row]) for output, row in zip(outcome.outputs, outcome.rows, strict=True) if row in new]
-    return records, Outcome([output for output, _ in kept], rows=[row for _, row in kept])
+    kept = [(output, new[row]) for output, row in zip(result.outputs, result.rows, strict=True) if row in new]
+    return records, BatchResult([output for output, _ in kept], rows=[row for _, row in kept])

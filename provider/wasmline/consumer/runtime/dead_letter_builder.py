@@ -7,7 +7,7 @@ import logging
 from wasmline import dead_letters
 from wasmline.consumer.health import Counters
 from wasmline.consumer.options import ConsumerOptions
-from wasmline.consumer.records import ConsumedRecord, Output
+from wasmline.consumer.records import ConsumedRecord, Headers, Output, record_coordinates
 from wasmline.errors import OutputRefused, RecordGivenUp
 from wasmline.records import TopicPartition
 
@@ -22,12 +22,12 @@ class DeadLetterBuilder:
 
     def __init__(self, options: ConsumerOptions, counters: Counters) -> None:
         self.topic = options.dead_letter_topic
-        self._headers = options.dead_letter_headers
+        self._origin = options.dead_letter_headers
         self._counters = counters
 
     def build(self, record: ConsumedRecord, error: Exception) -> Output:
         """Return the dead letter: the record unchanged, with its failure. Raises RecordGivenUp without a topic."""
-        where = f"{record.topic}-{record.partition}@{record.offset}"
+        where = record_coordinates(record)
         reason = dead_letters.reason_of(error)
         if self.topic is None or record.topic == self.topic:
             text = f"{where} failed for good at attempt {record.attempt}, and there is no dead-letter topic: {reason}"
@@ -36,25 +36,22 @@ class DeadLetterBuilder:
             ) from error
         self._counters.given_up += 1
         logger.warning("%s goes to %s after %d attempts: %s", where, self.topic, record.attempt, reason)
-        headers = [*record.headers, *self._why(record, error)]
+        letter = self._letter(record, record.headers, error)
         timestamp = None if isinstance(error, OutputRefused) else _timestamp(record)
-        return Output(self.topic, record.value, record.key, headers, timestamp)
+        return Output(self.topic, letter.value, letter.key, letter.headers, timestamp)
 
-    def cut(self, record: ConsumedRecord, error: Exception) -> Output:
+    def truncated(self, record: ConsumedRecord, error: Exception) -> Output:
         """Return a dead letter for a topic that rejected the whole one: without the record's value and headers."""
         assert self.topic is not None, "a dead letter was built before"
-        where = f"{record.topic}-{record.partition}@{record.offset}"
+        where = record_coordinates(record)
         logger.warning("%s takes no record of %d bytes: the dead letter of %s is cut", self.topic, record.size, where)
-        key = record.key if len(record.key or b"") <= dead_letters.MAX_REASON_BYTES else None
-        headers = [*self._why(record, error), *dead_letters.truncation(record.size)]
-        return Output(self.topic, None, key, headers)
+        letter = self._letter(record, (), error).truncated(record.size)
+        return Output(self.topic, letter.value, letter.key, letter.headers)
 
-    def _why(self, record: ConsumedRecord, error: Exception) -> list[dead_letters.Header]:
-        return [
-            *dead_letters.failure(error=type(error).__name__, reason=dead_letters.reason_of(error)),
-            *self._headers,
-            *dead_letters.coordinates(TopicPartition(record.topic, record.partition), record.offset),
-        ]
+    def _letter(self, record: ConsumedRecord, headers: Headers, error: Exception) -> dead_letters.DeadLetter:
+        source = TopicPartition(record.topic, record.partition)
+        provenance = dead_letters.provenance(self._origin, source, record.offset)
+        return dead_letters.failed(record.key, record.value, headers, error, provenance)
 
 
 def _timestamp(record: ConsumedRecord) -> int | None:

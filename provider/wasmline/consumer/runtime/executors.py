@@ -1,7 +1,7 @@
 """Runs handlers in threads or in one asyncio loop. Records go in as batches, and return through one mailbox.
 
 An executor does not change the work: of a batch it reads the records, and whether its partition is ``held``, and it
-returns every batch with its outcome. A following batch runs on the same worker, unless a record before it failed.
+returns every batch with its result. A following batch runs on the same worker, unless a record before it failed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, Protocol, cast
 
-from wasmline.consumer.records import ConsumedRecord, Outcome
+from wasmline.consumer.records import BatchResult, ConsumedRecord
 from wasmline.consumer.runtime import event_loop
 from wasmline.consumer.state.work_manager import Batch
 from wasmline.errors import HandlerCancelled, HandlerTimeout
@@ -32,8 +32,8 @@ CANCEL_TIMEOUT_S = 1.0
 Mailbox = SimpleQueue[Batch | None]
 """Batches that return to the control loop; None only wakes it."""
 
-BatchHandler = Callable[[Sequence[ConsumedRecord]], Outcome]
-AsyncBatchHandler = Callable[[Sequence[ConsumedRecord]], Coroutine[Any, Any, Outcome]]
+BatchHandler = Callable[[Sequence[ConsumedRecord]], BatchResult]
+AsyncBatchHandler = Callable[[Sequence[ConsumedRecord]], Coroutine[Any, Any, BatchResult]]
 
 
 class Executor(Protocol):
@@ -80,7 +80,7 @@ class ThreadExecutor:
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         # An idle thread may still be about to end.
-        if left := [name for name, batch in list(self._latest.items()) if batch.outcome is None]:
+        if left := [name for name, batch in list(self._latest.items()) if batch.result is None]:
             logger.warning("left running, because their handlers do not return: %s", ", ".join(left))
         return len(left)
 
@@ -96,9 +96,9 @@ class ThreadExecutor:
                 try:
                     if handle is None:
                         handle = self._make()
-                    batch.outcome = copy_context().run(handle, batch.records)
+                    batch.result = copy_context().run(handle, batch.records)
                 except BaseException as error:
-                    batch.outcome = error
+                    batch.result = error
                 batch.seconds = clock() - begin
             following = batch.following
             mailbox.put(batch)
@@ -184,11 +184,11 @@ class AsyncioExecutor:
             if not batch.work.held:
                 batch.began = begin = clock()
                 try:
-                    batch.outcome = await call(batch.records)
+                    batch.result = await call(batch.records)
                 except BaseException as error:
                     if self._ending and isinstance(error, asyncio.CancelledError):
                         raise
-                    batch.outcome = _told(error)
+                    batch.result = _handler_error(error)
                 batch.seconds = clock() - begin
                 if task.cancelling() and not self._ending:
                     await _absorb(task)
@@ -204,14 +204,14 @@ class AsyncioExecutor:
                 return
 
 
-def _told(error: BaseException) -> BaseException:
+def _handler_error(error: BaseException) -> BaseException:
     """Return the error of a call; a cancellation by the handler itself is an error like others."""
     if isinstance(error, asyncio.CancelledError):
         return HandlerCancelled(f"the handler was cancelled, and not by the consumer: {error}")
     return error
 
 
-async def _limited(handle: AsyncBatchHandler, limit: float, records: Sequence[ConsumedRecord]) -> Outcome:
+async def _limited(handle: AsyncBatchHandler, limit: float, records: Sequence[ConsumedRecord]) -> BatchResult:
     """Call the handler, and cancel the call after ``limit`` seconds. Raises HandlerTimeout."""
     try:
         async with asyncio.timeout(limit) as scope:

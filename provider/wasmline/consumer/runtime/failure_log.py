@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Iterator
 
 from wasmline import dead_letters
-from wasmline.consumer.records import ConsumedRecord
+from wasmline.consumer.records import ConsumedRecord, record_coordinates
 from wasmline.errors import TerminalFailure, TransformError
 
 logger = logging.getLogger(__name__)
@@ -41,40 +41,42 @@ class FailureLog:
     """
 
     def __init__(self) -> None:
-        self._told: dict[Kind, float] = {}
+        self._traceback_times: dict[Kind, float] = {}
         """Time of the last traceback of a kind."""
         self._second = 0.0
         self._lines = 0
-        self._left_out = 0
+        self._omitted = 0
 
     def retried(self, record: ConsumedRecord, error: Exception, now: float) -> None:
         """Log a failed attempt that is followed by another."""
         trace = self._trace(error, now)
         if not trace and not self._has_room(now):
-            self._left_out += 1
+            self._omitted += 1
             return
         reason = f"{type(error).__name__}({dead_letters.reason_of(error)!r})"
         logger.warning(
             "%s failed at attempt %d, and is tried again: %s%s",
-            _place(record),
+            record_coordinates(record),
             record.attempt,
             reason,
             trace,
             extra=HAS_LINES,
         )
 
-    def given_up(self, record: ConsumedRecord, error: Exception, now: float) -> None:
+    def dead_lettered(self, record: ConsumedRecord, error: Exception, now: float) -> None:
         """Log the traceback of the last attempt; the dead letter's own log line says that it was the last."""
         if isinstance(error, TerminalFailure | TransformError):
             return  # raised on purpose by the handler or a guest: the reason is complete
         if trace := self._trace(error, now):
-            logger.warning("%s failed at attempt %d:%s", _place(record), record.attempt, trace, extra=HAS_LINES)
+            logger.warning(
+                "%s failed at attempt %d:%s", record_coordinates(record), record.attempt, trace, extra=HAS_LINES
+            )
 
     def _has_room(self, now: float) -> bool:
         if now - self._second >= 1.0:
-            if self._left_out:
-                logger.warning("%d more attempts failed, and are tried again", self._left_out)
-            self._second, self._lines, self._left_out = now, 0, 0
+            if self._omitted:
+                logger.warning("%d more attempts failed, and are tried again", self._omitted)
+            self._second, self._lines, self._omitted = now, 0, 0
         self._lines += 1
         return self._lines <= LINES_PER_S
 
@@ -84,11 +86,11 @@ class FailureLog:
         if not stack:
             return ""
         kind = (type(error), stack[-1].filename, stack[-1].lineno or 0)
-        if now - self._told.get(kind, float("-inf")) < TRACEBACK_INTERVAL_S:
+        if now - self._traceback_times.get(kind, float("-inf")) < TRACEBACK_INTERVAL_S:
             return ""
-        if len(self._told) >= MAX_KINDS:
-            self._told.clear()
-        self._told[kind] = now
+        if len(self._traceback_times) >= MAX_KINDS:
+            self._traceback_times.clear()
+        self._traceback_times[kind] = now
         lines = ["", "Traceback (most recent call last):", *_lines(stack)]
         for cause in list(_causes(error))[:MAX_CAUSES]:
             lines += [f"caused by {type(cause).__name__}({dead_letters.reason_of(cause)!r})", *_lines(_stack(cause))]
@@ -99,10 +101,6 @@ def forget_frames(error: BaseException) -> None:
     """Drop the frames of an exception: their variables may hold any amount of memory."""
     for each in (error, *_causes(error)):
         BaseException.with_traceback(each, None)
-
-
-def _place(record: ConsumedRecord) -> str:
-    return f"{record.topic}-{record.partition}@{record.offset}"
 
 
 def _stack(error: BaseException) -> traceback.StackSummary:

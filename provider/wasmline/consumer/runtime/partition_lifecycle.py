@@ -13,8 +13,9 @@ from wasmline.background_call import BackgroundCall
 from wasmline.consumer.backends.base import Source
 from wasmline.consumer.health import Counters
 from wasmline.consumer.runtime.committer import Committer
-from wasmline.consumer.state.offsets import Start
+from wasmline.consumer.state.offsets import InitialProgress
 from wasmline.consumer.state.work_manager import PartitionWork, WorkManager
+from wasmline.consumer.timings import TIMINGS, Timings
 from wasmline.errors import (
     HangingTransaction,
     HangingTransactionEnded,
@@ -48,15 +49,6 @@ PERMANENT_ERRORS = (
 )
 """Errors for which a partition cannot be opened, now or later."""
 
-RETRY_BACKOFF_S = 1.0
-"""Seconds until a partition whose progress could not be read or written is tried again."""
-
-MAX_ERROR_DURATION_S = 60.0
-"""Seconds after which an error that is not known to be transient, without a commit since, ends the consumer."""
-
-OPEN_TIMEOUT_S = 60.0
-"""Seconds to wait for the opening of a partition that is being closed: longer than its requests may take."""
-
 
 class PartitionLifecycle:
     """Opens the assigned partitions. One that cannot be opened, or fails, waits and is reopened."""
@@ -65,8 +57,9 @@ class PartitionLifecycle:
         self,
         work: WorkManager,
         source: Source,
-        progress: Committer,
+        committer: Committer,
         counters: Counters,
+        timings: Timings = TIMINGS,
         *,
         fails_on_loss: bool,
         is_exact: bool = False,
@@ -79,8 +72,9 @@ class PartitionLifecycle:
         self._is_exact = is_exact
         self._work = work
         self._source = source
-        self._committer = progress
+        self._committer = committer
         self._counters = counters
+        self._timings = timings
         self._waiting: dict[TopicPartition, _Waiting] = {}
         self._openings: dict[tuple[str, int], _Opening] = {}
         """Running openings, by topic and virtual shard: partitions that may share a transactional id open together."""
@@ -95,9 +89,9 @@ class PartitionLifecycle:
         try:
             return self._assign(partitions, self._read(partitions))
         except WasmlineError as error:
-            _raise_lasting(error)
+            _raise_permanent(error)
             for partition in partitions:
-                self._postpone(partition, error)
+                self._schedule_retry(partition, error)
             return {}
 
     @property
@@ -112,20 +106,22 @@ class PartitionLifecycle:
         clients.
         """
         for key in [key for key, opening in self._openings.items() if set(partitions).intersection(opening.partitions)]:
-            self._openings.pop(key).reading.wait(OPEN_TIMEOUT_S)
+            self._openings.pop(key).reading.wait(self._timings.opening_timeout_s)
         self._work.revoke(partitions)
         self._committer.close(partitions)
         for partition in partitions:
             self._waiting.pop(partition, None)
 
-    def restart(self, work: PartitionWork, error: WasmlineError, cut: int | None = None) -> None:
-        """Discard a partition's work and reopen it at its progress; below ``cut``, where its log was truncated."""
+    def restart(self, work: PartitionWork, error: WasmlineError, truncated_at: int | None = None) -> None:
+        """Discard a partition's work and reopen it at its progress, below ``truncated_at`` if its log was truncated."""
         partition, first = work.partition, work.offsets.first
         if work.offsets.has_committed:
             self._failing.pop(partition, None)
         self.close([partition])
         self._source.pause([partition])
-        self._postpone(partition, error, None if first is None else Start(first, first - 1), cut)
+        self._schedule_retry(
+            partition, error, None if first is None else InitialProgress(first, first - 1), truncated_at
+        )
 
     def reread(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Handle records from these offsets on, which are below those read before.
@@ -142,9 +138,9 @@ class PartitionLifecycle:
         for work in self._work.of(offsets):
             partition, offset, end = work.partition, offsets[work.partition], ends[work.partition]
             if work.offsets.next is not None and end < work.offsets.next:
-                self._cut(work, work.offsets.next, offset)
+                self._reread_truncated(work, work.offsets.next, offset)
             else:
-                logger.warning("%s-%d@%d was read before, and is skipped", *partition, offset)
+                logger.warning("%s@%d was read before, and is skipped", partition, offset)
 
     def out_of_range(self, partition: TopicPartition, offset: int | None, end: int | None) -> None:
         """Continue in a log that does not have the next ``offset``, or raise OffsetOutOfRange.
@@ -155,13 +151,13 @@ class PartitionLifecycle:
             try:
                 begin = self._source.beginning_offsets([partition])[partition]
                 if end is not None or offset is None or offset >= begin:
-                    self._cut(work, offset or work.offsets.next or begin, begin if end is None else end)
+                    self._reread_truncated(work, offset or work.offsets.next or begin, begin if end is None else end)
                     continue
                 if work.offsets.next is not None:
-                    self._pass_over(work, begin, offset)
+                    self._skip_removed(work, begin, offset)
                 self._source.seek({partition: begin})
             except WasmlineError as error:
-                _raise_lasting(error)
+                _raise_permanent(error)
                 self.restart(work, error)
 
     def retry(self, now: float) -> None:
@@ -169,7 +165,7 @@ class PartitionLifecycle:
         for key, opening in list(self._openings.items()):
             if opening.reading.wait(0):
                 del self._openings[key]
-                self._take(opening)
+                self._finish_opening(opening)
         due: dict[tuple[str, int], list[TopicPartition]] = {}
         for partition, waiting in self._waiting.items():
             key = partition.topic, virtual_shard(partition.partition)
@@ -178,7 +174,7 @@ class PartitionLifecycle:
         for key, partitions in due.items():
             self._openings[key] = _Opening(partitions, BackgroundCall(partial(self._read, partitions)))
 
-    def _take(self, opening: _Opening) -> None:
+    def _finish_opening(self, opening: _Opening) -> None:
         """Start partitions that had to wait, or let them wait again."""
         partitions = opening.partitions
         try:
@@ -186,10 +182,10 @@ class PartitionLifecycle:
             self._source.seek({partition: offset for partition, offset in starts.items() if offset is not None})
         except WasmlineError as error:
             self._work.revoke(partitions)
-            _raise_lasting(error)
+            _raise_permanent(error)
             for partition in partitions:
                 waiting = self._waiting[partition]
-                self._postpone(partition, error, waiting.first, waiting.cut)
+                self._schedule_retry(partition, error, waiting.first, waiting.truncated_at)
             return
         for partition in partitions:
             del self._waiting[partition]
@@ -202,12 +198,12 @@ class PartitionLifecycle:
 
     def _read_log_offsets(
         self, partitions: Collection[TopicPartition], committed: Mapping[TopicPartition, CommittedOffset]
-    ) -> _Left:
+    ) -> _ClusterOffsets:
         """Query the offsets needed to open partitions. For the control loop, whose polls would block other threads."""
         waiting = {partition: self._waiting.get(partition) for partition in partitions}
         known = [each for each, left in waiting.items() if each in committed or (left is not None and left.first)]
         ends = self._source.end_offsets([partition for partition, left in committed.items() if left.metadata])
-        return _Left(committed, self._source.beginning_offsets(known), ends)
+        return _ClusterOffsets(committed, self._source.beginning_offsets(known), ends)
 
     def _assign(
         self, partitions: Collection[TopicPartition], committed: Mapping[TopicPartition, CommittedOffset]
@@ -217,84 +213,93 @@ class PartitionLifecycle:
         for work in self._work.of(left.begins):
             offset, begin = work.offsets.next, left.begins[work.partition]
             if offset is not None and offset < begin:
-                self._pass_over(work, begin, offset)
+                self._skip_removed(work, begin, offset)
         return {work.partition: work.offsets.next for work in self._work.of(partitions)}
 
-    def _pass_over(self, work: PartitionWork, begin: int, offset: int) -> None:
+    def _skip_removed(self, work: PartitionWork, begin: int, offset: int) -> None:
         """Continue at ``begin``, the current beginning of the log; the offsets from ``offset`` on are lost."""
         if self._fails_on_loss:
             raise data_loss.removed_by_retention(work.partition, offset, begin)
-        lost = work.offsets.pass_over(begin, offset)
+        lost = work.offsets.skip_to(begin, offset)
         self._committer.counts[work.partition].lost_offsets += lost
-        logger.warning("%s-%d begins at %d, and is read from there: %d offsets are lost", *work.partition, begin, lost)
+        logger.warning("%s begins at %d, and is read from there: %d offsets are lost", work.partition, begin, lost)
 
-    def _cut(self, work: PartitionWork, offset: int, end: int) -> None:
+    def _reread_truncated(self, work: PartitionWork, offset: int, end: int) -> None:
         """Reread a log that was truncated at ``end``, and lacks the next ``offset``, from the committed progress.
 
         In an exactly-once delivery, records done since then have no outputs yet.
         """
-        where = f"{work.partition.topic}-{work.partition.partition}"
-        text = f"{where} was truncated: it does not have offset {offset} of the group, because its leader lost "
+        text = (
+            f"{work.partition} was truncated: it does not have offset {offset} of the group, because its leader lost "
+        )
         text += "records, it was recreated, or the group's offset was moved"
         if self._fails_on_loss:
             raise data_loss.out_of_range(work.partition, offset, end, text)
         self.restart(work, KafkaError(f"{text}; it is reread from {end} on"), end)
 
-    def _starts(self, partitions: Collection[TopicPartition], left: _Left) -> dict[TopicPartition, Start | None]:
-        """Return the committed starts. A map with offsets that the log does not have is not used."""
-        starts: dict[TopicPartition, Start | None] = {}
+    def _starts(
+        self, partitions: Collection[TopicPartition], left: _ClusterOffsets
+    ) -> dict[TopicPartition, InitialProgress | None]:
+        """Return where each partition begins. A map with offsets that the log does not have is not used."""
+        starts: dict[TopicPartition, InitialProgress | None] = {}
         for partition in partitions:
             waiting = self._waiting.get(partition)
             committed = left.committed.get(partition)
             start = self._start(partition, committed) if committed else waiting and waiting.first
-            if start and waiting and waiting.cut is not None:
-                start = start.below(waiting.cut)
+            if start and waiting and waiting.truncated_at is not None:
+                start = start.below(waiting.truncated_at)
             end = left.ends.get(partition)
             if start and end is not None and start.highest_succeeded >= max(end, start.offset):
                 start = self._without_map(partition, start, end)
             starts[partition] = start
         return starts
 
-    def _without_map(self, partition: TopicPartition, start: Start, end: int) -> Start:
-        where, highest = f"{partition.topic}-{partition.partition} ends at {end}", start.highest_succeeded
+    def _without_map(self, partition: TopicPartition, start: InitialProgress, end: int) -> InitialProgress:
+        where, highest = f"{partition} ends at {end}", start.highest_succeeded
         if self._is_exact and self._fails_on_loss:
             text = (
                 f"{where}, but its map says that {highest} is done: the log was truncated, or the map is another log's"
             )
             raise data_loss.out_of_range(partition, highest, end, text)
         logger.warning("%s, but its map says that %d is done: the map is of another log, and ignored", where, highest)
-        return Start(start.offset, start.offset - 1)
+        return InitialProgress(start.offset, start.offset - 1)
 
-    def _start(self, partition: TopicPartition, left: CommittedOffset) -> Start:
-        """Return the committed start. An unreadable map is dropped: the records that it marks are processed again."""
+    def _start(self, partition: TopicPartition, left: CommittedOffset) -> InitialProgress:
+        """Return the decoded progress. An unreadable map is dropped: the records that it marks are processed again."""
         try:
-            return Start(left.offset, *codec.parse(left.metadata, left.offset))
+            return InitialProgress(left.offset, *codec.parse(left.metadata, left.offset))
         except InvalidOffsetMetadata as error:
             if self._is_exact:
                 raise
             self._counters.unreadable_maps += 1
-            logger.warning("%s-%d begins at %d, without its offset map: %s", *partition, left.offset, error)
-            return Start(left.offset, left.offset - 1)
+            logger.warning("%s begins at %d, without its offset map: %s", partition, left.offset, error)
+            return InitialProgress(left.offset, left.offset - 1)
 
-    def _postpone(
-        self, partition: TopicPartition, error: WasmlineError, first: Start | None = None, cut: int | None = None
+    def _schedule_retry(
+        self,
+        partition: TopicPartition,
+        error: WasmlineError,
+        first: InitialProgress | None = None,
+        truncated_at: int | None = None,
     ) -> None:
         if isinstance(error, ProgressLost):
             raise error
         if not error.retryable:
             now = time.monotonic()
             begun, last = self._failing.get(partition, (now, now))
-            begun = begun if now - last <= MAX_ERROR_DURATION_S else now
-            if now - begun > MAX_ERROR_DURATION_S:
+            longest = self._timings.max_error_duration_s
+            begun = begun if now - last <= longest else now
+            if now - begun > longest:
                 raise error
             self._failing[partition] = begun, now
         if isinstance(error, HangingTransactionEnded):
             self._committer.counts[partition].hangs += 1
-        logger.warning("%s-%d is tried again in %.0f s: %s", *partition, RETRY_BACKOFF_S, error)
-        self._waiting[partition] = _Waiting(time.monotonic() + RETRY_BACKOFF_S, first, cut)
+        backoff = self._timings.retry_backoff_s
+        logger.warning("%s is tried again in %.0f s: %s", partition, backoff, error)
+        self._waiting[partition] = _Waiting(time.monotonic() + backoff, first, truncated_at)
 
 
-def _raise_lasting(error: WasmlineError) -> None:
+def _raise_permanent(error: WasmlineError) -> None:
     """Raise an error that a retry does not resolve. Others may pass: during a rebalance a group sends many codes."""
     if isinstance(error, PERMANENT_ERRORS):
         raise error
@@ -304,14 +309,14 @@ class _Waiting(NamedTuple):
     """An assigned partition that is not open, because its progress could not be read or written."""
 
     until: float
-    first: Start | None
+    first: InitialProgress | None
     """Where to begin if nothing is committed."""
 
-    cut: int | None
+    truncated_at: int | None
     """Offset from which its log has other records than those committed, if it was truncated."""
 
 
-class _Left(NamedTuple):
+class _ClusterOffsets(NamedTuple):
     """Offsets from the cluster of partitions that are opened."""
 
     committed: Mapping[TopicPartition, CommittedOffset]

@@ -29,12 +29,12 @@ class StalledPartitions:
             before = self._full.get(work)
             if before is None or before.moment != work.offsets.moment:
                 before = _Full(work.offsets.moment, now)
-            elif not before.is_told and now - before.since >= STALLED_S:
-                before = before._replace(is_told=True)
+            elif not before.is_reported and now - before.since >= STALLED_S:
+                before = before._replace(is_reported=True)
                 logger.warning(
-                    "%s-%d: its buffer is full, and none of its %d records was done for %.0f s: they wait for retries "
+                    "%s: its buffer is full, and none of its %d records was done for %.0f s: they wait for retries "
                     "or for slow records of their keys, and no more are read; buffer_records and buffer_bytes limit it",
-                    *work.partition,
+                    work.partition,
                     work.buffered,
                     now - before.since,
                 )
@@ -42,7 +42,7 @@ class StalledPartitions:
         self._full = full
 
     def seconds(self, work: PartitionWork, now: float) -> float:
-        """Return the seconds for which a partition has stalled, at the last check; 0 if it has capacity or goes on."""
+        """Return the seconds for which a partition has stalled, at the last check; 0 if it has not."""
         known = self._full.get(work)
         return 0.0 if known is None or known.moment != work.offsets.moment else max(0.0, now - known.since)
 
@@ -54,4 +54,4 @@ class _Full(NamedTuple):
     """The number of completions so far."""
 
     since: float
-    is_told: bool = False
+    is_reported: bool = False

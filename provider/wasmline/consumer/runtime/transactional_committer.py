@@ -30,14 +30,14 @@ class TransactionalCommitter(Committer):
         self,
         work: WorkManager,
         transactions: Transactions,
-        letters: DeadLetterBuilder,
-        most_outputs: int,
-        most_bytes: int,
+        dead_letters: DeadLetterBuilder,
+        max_outputs: int,
+        max_bytes: int,
     ) -> None:
-        super().__init__(work, letters)
+        super().__init__(work, dead_letters)
         self._transactions = transactions
-        self._most_outputs = most_outputs
-        self._most_bytes = most_bytes
+        self._max_outputs = max_outputs
+        self._max_bytes = max_bytes
         self._outputs: dict[PartitionWork, _Outputs] = defaultdict(_Outputs)
         self._sent: dict[PartitionWork, list[_Waiting]] = {}
         """The contents of the last commit."""
@@ -46,8 +46,8 @@ class TransactionalCommitter(Committer):
     def is_full(self) -> bool:
         outputs = self._outputs.values()
         return (
-            sum(len(each.waiting) for each in outputs) >= self._most_outputs
-            or sum(each.bytes for each in outputs) >= self._most_bytes
+            sum(len(each.waiting) for each in outputs) >= self._max_outputs
+            or sum(each.bytes for each in outputs) >= self._max_bytes
         )
 
     def open(self, partitions: Collection[TopicPartition]) -> None:
@@ -72,7 +72,7 @@ class TransactionalCommitter(Committer):
                 logger.info("retried with the next commit: %s", error)
                 continue
             try:
-                if isinstance(error, OutputRefused) and self._put_instead(work, error):
+                if isinstance(error, OutputRefused) and self._put_substitute(work, error):
                     continue
             except RecordGivenUp as failure:
                 fatal = failure
@@ -87,22 +87,22 @@ class TransactionalCommitter(Committer):
             raise fatal
         return again
 
-    def _put_instead(self, work: PartitionWork, error: OutputRefused) -> bool:
+    def _put_substitute(self, work: PartitionWork, error: OutputRefused) -> bool:
         """Replace a rejected output; False: its partition has to be reopened.
 
         Without a dead-letter topic its record becomes incomplete again, and RecordGivenUp is raised: the transaction
         was aborted, and so was every one that had the record as done.
         """
-        refused = self._sent[work][error.place]
+        rejected = self._sent[work][error.place]
         try:
-            instead = self._substitute(work, refused.origin, error)
+            substitute = self._substitute(work, rejected.origin, error)
         except RecordGivenUp:
-            self._outputs[work].replace(refused, None)
-            work.offsets.undo(refused.origin.records[0].offset)
+            self._outputs[work].replace(rejected, None)
+            work.offsets.undo(rejected.origin.records[0].offset)
             raise
-        if instead is not None:
-            self._outputs[work].replace(refused, _Waiting(*instead, refused.moment))
-        return instead is not None
+        if substitute is not None:
+            self._outputs[work].replace(rejected, _Waiting(*substitute, rejected.moment))
+        return substitute is not None
 
     def _handle_timeout(self, commits: Mapping[PartitionWork, Commit]) -> Failures:
         return self._handle_error(commits, unanswered())
@@ -166,13 +166,13 @@ class _Outputs:
         """Drop the outputs committed with ``moment``; idempotent."""
         self._keep([each for each in self.waiting if each.moment > moment])
 
-    def replace(self, refused: _Waiting, instead: _Waiting | None) -> None:
-        """Write ``instead`` in place of an output, and no other output of its record."""
+    def replace(self, rejected: _Waiting, substitute: _Waiting | None) -> None:
+        """Write ``substitute`` in place of an output, and no other output of its record."""
         kept: list[_Waiting] = []
         for each in self.waiting:
-            if each is refused and instead is not None:
-                kept.append(instead)
-            elif each.origin is not refused.origin:
+            if each is rejected and substitute is not None:
+                kept.append(substitute)
+            elif each.origin is not rejected.origin:
                 kept.append(each)
         self._keep(kept)
 

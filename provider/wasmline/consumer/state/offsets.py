@@ -8,27 +8,21 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from wasmline.offset_maps import codec
-
-MEASURED_CALLS = 512
-"""Calls between two measurements of a map that may be large."""
-
-LONG_RANGE_OFFSETS = 18_000
-"""A map of fewer offsets is below ``offset_codec.PRESSURE``, however scattered: their bitmap is."""
+from wasmline.offset_maps import LIMITS, OffsetMapLimits, codec
 
 
-class Start(NamedTuple):
-    """The committed start of a partition: ``offset``, and the contents of the map committed with it."""
+class InitialProgress(NamedTuple):
+    """Where an assignment of a partition begins: the committed ``offset``, and the contents of its map."""
 
     offset: int
     highest_succeeded: int
     incompletes: tuple[int, ...] = ()
 
-    def below(self, offset: int) -> Start:
+    def below(self, offset: int) -> InitialProgress:
         """Return the part that is valid for a truncated log, which has other records from ``offset`` on."""
         begin = min(self.offset, offset)
         highest = max(begin, min(self.highest_succeeded + 1, offset)) - 1
-        return Start(begin, highest, tuple(each for each in self.incompletes if each < offset))
+        return InitialProgress(begin, highest, tuple(each for each in self.incompletes if each < offset))
 
 
 class Commit(NamedTuple):
@@ -57,8 +51,9 @@ class PartitionOffsets:
         "_fits",
         "_fitting",
         "_incompletes",
-        "_look",
+        "_limits",
         "_measured",
+        "_next_measurement",
         "_share",
         "blocked",
         "first",
@@ -67,7 +62,8 @@ class PartitionOffsets:
         "next",
     )
 
-    def __init__(self, start: Start | None = None) -> None:
+    def __init__(self, start: InitialProgress | None = None, limits: OffsetMapLimits = LIMITS) -> None:
+        self._limits = limits
         self.next = start.offset if start else None
         """Lower bound of the next record's offset; None if nothing was committed or read yet."""
         self.first = self.next
@@ -79,7 +75,7 @@ class PartitionOffsets:
         self._incompletes = dict.fromkeys(self._awaited)
         self.moment = 0
         """Number of completions in this assignment."""
-        self._look = MEASURED_CALLS
+        self._next_measurement = limits.measured_calls
         """The moment at which the map is measured if it may be large."""
         self._measured = self._committed = 0
         self._acknowledged = self.next
@@ -88,7 +84,7 @@ class PartitionOffsets:
         self._fits = True
         """Whether the map fitted at the last measurement."""
         self._share = 1.0
-        """The part of ``offset_codec.MAX_LENGTH`` that the broker accepts."""
+        """The part of ``max_metadata_length`` that the broker accepts."""
 
     @property
     def base(self) -> int | None:
@@ -127,7 +123,7 @@ class PartitionOffsets:
         self._incompletes[offset] = None
         return True
 
-    def pass_over(self, start: int, read: int) -> int:
+    def skip_to(self, start: int, read: int) -> int:
         """Continue at ``start``, the beginning of the log; return the number of lower offsets neither done nor read.
 
         ``read`` is the offset that was to be read next.
@@ -149,9 +145,9 @@ class PartitionOffsets:
             if offset > self.highest_succeeded:
                 self.highest_succeeded = offset
         self.moment += 1
-        if self.moment >= self._look:
-            self._look = self.moment + MEASURED_CALLS
-            if self._range > LONG_RANGE_OFFSETS * self._share:
+        if self.moment >= self._next_measurement:
+            self._next_measurement = self.moment + self._limits.measured_calls
+            if self._range > self._limits.long_range_offsets * self._share:
                 self._measure()
 
     def undo(self, offset: int) -> None:
@@ -162,7 +158,7 @@ class PartitionOffsets:
 
     def limit(self, characters: int) -> None:
         """Set the maximum of characters of a map that the broker accepts."""
-        self._share = characters / codec.MAX_METADATA_LENGTH
+        self._share = characters / self._limits.max_metadata_length
         if self._fitting is not None and len(self._fitting.metadata) > characters:
             self._fitting = None
         self._measure()
@@ -202,10 +198,11 @@ class PartitionOffsets:
         """Encode the map to measure its size."""
         base = next(iter(self._incompletes), self.highest_succeeded + 1)
         metadata = codec.encode(base, self.highest_succeeded, self._incompletes)
-        if base > self.highest_succeeded and len(metadata) > codec.BACK_PRESSURE_LENGTH * self._share:
+        back_pressure_length = self._limits.back_pressure_length * self._share
+        if base > self.highest_succeeded and len(metadata) > back_pressure_length:
             metadata = ""  # it says no more than its absence does, and a broker may store no metadata at all
-        self.blocked = len(metadata) > codec.BACK_PRESSURE_LENGTH * self._share
-        self._fits = len(metadata) <= codec.MAX_METADATA_LENGTH * self._share
+        self.blocked = len(metadata) > back_pressure_length
+        self._fits = len(metadata) <= self._limits.max_metadata_length * self._share
         self._measured = self.moment
         if self._fits:
             self._fitting = Commit(base, metadata, self.moment)

@@ -18,14 +18,14 @@ MAX_SPARE_SHARDS = 1_000
 
 
 class Shard:
-    """Records that run in order. It is locked while some are in flight (``out``), and rests until a retry is due."""
+    """Records that run in order. It is locked while some are in flight, and rests until a retry is due."""
 
-    __slots__ = ("alone", "batch", "error", "head", "key", "out", "records")
+    __slots__ = ("alone", "batch", "error", "head", "in_flight", "key", "records")
 
     def __init__(self) -> None:
         self.key: Hashable = None
         self.records: deque[ConsumedRecord] = deque()
-        self.out = 0
+        self.in_flight = 0
         """Records of the run in flight."""
         self.batch: Batch | None = None
         """The batch that contains the run."""
@@ -40,7 +40,7 @@ class Shard:
 class Shards:
     """The shards of one partition, in one assignment. Those that may run are served in turn.
 
-    A shard that is locked when its partition is revoked stays locked until its run returns: ``succeed`` passes it to
+    A shard that is locked when its partition is revoked stays locked until its run returns: ``successor`` passes it to
     the partition's next assignment, so that no key has two runs in flight.
     """
 
@@ -81,7 +81,7 @@ class Shards:
             shard.key = key
         shard.records.append(record)
         self.size += 1
-        if len(shard.records) == 1 and not shard.out:
+        if len(shard.records) == 1 and not shard.in_flight:
             self._enable(shard)
 
     def take(self, limit: int, now: float, below: int | None = None) -> tuple[list[Shard], list[ConsumedRecord]]:
@@ -108,10 +108,10 @@ class Shards:
                 shard.alone -= 1
                 limit = 1
             records = _run(shard.records, limit, below)
-            shard.out, shard.head = len(records), records[0]
+            shard.in_flight, shard.head = len(records), records[0]
             shards.append(shard)
             taken += records
-            limit -= shard.out
+            limit -= shard.in_flight
             if not limit:
                 break
         if not shards:
@@ -119,7 +119,7 @@ class Shards:
         self.size -= len(taken)
         return shards, taken
 
-    def follow(self, shard: Shard, limit: int, below: int | None = None) -> list[ConsumedRecord]:
+    def take_following(self, shard: Shard, limit: int, below: int | None = None) -> list[ConsumedRecord]:
         """Return up to ``limit`` more records of a shard that was just dispatched, to run one after the other."""
         records = _run(shard.records, limit, below)
         self.size -= len(records)
@@ -131,7 +131,7 @@ class Shards:
 
     def unlock(self, shard: Shard) -> None:
         """Let a shard run again: its run is done. Without more records it may be reused for another key."""
-        shard.out = 0
+        shard.in_flight = 0
         shard.error = shard.batch = None
         if shard.records:
             self._enable(shard)
@@ -141,20 +141,20 @@ class Shards:
             if len(self._spare) < MAX_SPARE_SHARDS:
                 self._spare.append(shard)
 
-    def put_back(self, shard: Shard, records: Sequence[ConsumedRecord], *, due: float, error: Exception) -> None:
+    def requeue_failed(self, shard: Shard, records: Sequence[ConsumedRecord], *, due: float, error: Exception) -> None:
         """Queue records that were in flight before all others of their shard; they may run again when ``due``."""
-        self.give_back(shard, records)
-        shard.out, shard.error, shard.head, shard.batch = 0, error, records[0], None
+        self.requeue(shard, records)
+        shard.in_flight, shard.error, shard.head, shard.batch = 0, error, records[0], None
         heapq.heappush(self._delayed, (due, next(self._numbers), shard))
 
-    def give_back(self, shard: Shard, records: Sequence[ConsumedRecord]) -> None:
+    def requeue(self, shard: Shard, records: Sequence[ConsumedRecord]) -> None:
         """Queue records that were not begun before all others of their shard, which stays locked."""
         shard.records.extendleft(reversed(records))
         self.size += len(records)
 
-    def succeed(self) -> Shards:
+    def successor(self) -> Shards:
         """Return the shards of the partition's next assignment: empty, except for the locks of runs in flight."""
-        locked = [shard for shard in self if shard.out]
+        locked = [shard for shard in self if shard.in_flight]
         for shard in locked:
             shard.records.clear()
             shard.alone = 0

@@ -13,9 +13,10 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from typing import NamedTuple
 
 from wasmline.consumer.options import ConsumerOptions, NullKeys, Ordering
-from wasmline.consumer.records import ConsumedRecord, Outcome
-from wasmline.consumer.state.offsets import Commit, PartitionOffsets, Start
+from wasmline.consumer.records import BatchResult, ConsumedRecord
+from wasmline.consumer.state.offsets import Commit, InitialProgress, PartitionOffsets
 from wasmline.consumer.state.shards import Shard, Shards
+from wasmline.offset_maps import LIMITS, OffsetMapLimits
 from wasmline.records import TopicPartition
 
 RESUME_FILL_RATIO = 0.5
@@ -29,13 +30,24 @@ retries or for slow keys."""
 class PartitionWork:
     """One partition in one assignment."""
 
-    __slots__ = ("bytes", "closed", "following", "held", "offsets", "out", "partition", "paused", "shards", "uncertain")
+    __slots__ = (
+        "bytes",
+        "closed",
+        "following",
+        "held",
+        "in_flight",
+        "offsets",
+        "partition",
+        "paused",
+        "shards",
+        "uncertain",
+    )
 
-    def __init__(self, partition: TopicPartition, start: Start | None, shards: Shards) -> None:
+    def __init__(self, partition: TopicPartition, shards: Shards, offsets: PartitionOffsets) -> None:
         self.partition = partition
-        self.offsets = PartitionOffsets(start)
+        self.offsets = offsets
         self.shards = shards
-        self.out = 0
+        self.in_flight = 0
         """Records in flight."""
         self.following = 0
         """Records that follow those."""
@@ -57,13 +69,13 @@ class PartitionWork:
     @property
     def buffered(self) -> int:
         """Records that are queued or in flight."""
-        return self.queued + self.out
+        return self.queued + self.in_flight
 
 
 class Batch:
     """The records of one call of the handler: of one partition, in runs of ``shards`` that are locked meanwhile."""
 
-    __slots__ = ("began", "next", "outcome", "records", "seconds", "shards", "work")
+    __slots__ = ("began", "next", "records", "result", "seconds", "shards", "work")
 
     def __init__(self, work: PartitionWork, shards: list[Shard], records: list[ConsumedRecord]) -> None:
         self.work = work
@@ -71,7 +83,7 @@ class Batch:
         self.records = records
         self.next: Batch | None = None
         """The next batch of the same shard. A worker runs it directly after this one if every record succeeded."""
-        self.outcome: Outcome | BaseException | None = None
+        self.result: BatchResult | BaseException | None = None
         """The result: None if it was not begun, an exception if it failed as a whole."""
         self.began: float | None = None
         """Time of the handler's call, by ``time.monotonic``."""
@@ -87,14 +99,14 @@ class Batch:
         """The records of each shard, while it is locked."""
         first = 0
         for shard in self.shards:
-            last = first + shard.out
+            last = first + shard.in_flight
             yield shard, self.records[first:last]
             first = last
 
     @property
     def following(self) -> Batch | None:
         """The batch that the same worker runs next."""
-        return self.next if isinstance(self.outcome, Outcome) and not self.outcome.failures else None
+        return self.next if isinstance(self.result, BatchResult) and not self.result.failures else None
 
     @property
     def rest(self) -> Iterator[Batch]:
@@ -106,7 +118,7 @@ class Batch:
 
 
 class FailedRecord(NamedTuple):
-    """A record that will not be tried again. Its offset is incomplete until ``WorkManager.complete``."""
+    """A record that is not retried. Its offset is incomplete until ``WorkManager.complete``."""
 
     record: ConsumedRecord
     error: Exception
@@ -115,7 +127,8 @@ class FailedRecord(NamedTuple):
 class WorkManager:
     """All partitions of one consumer."""
 
-    def __init__(self, options: ConsumerOptions) -> None:
+    def __init__(self, options: ConsumerOptions, map_limits: OffsetMapLimits = LIMITS) -> None:
+        self.map_limits = map_limits
         self._options = options
         self._shard_of = _shard_of(options.ordering, options.null_keys)
         self._batch_size = options.batch_size or 1
@@ -126,7 +139,7 @@ class WorkManager:
         """The broker's limit of an offset map, where that is less than usual."""
         self._alone: dict[TopicPartition, int] = {}
         """The offset up to which the records of a partition run one by one."""
-        self.out = 0
+        self.in_flight = 0
         """Batches in flight, including those of closed partitions; one that others follow counts as one."""
 
     def __iter__(self) -> Iterator[PartitionWork]:
@@ -134,11 +147,12 @@ class WorkManager:
 
     # -- partitions come and go ------------------------------------------------------------------------------------
 
-    def assign(self, starts: Mapping[TopicPartition, Start | None]) -> None:
-        """Begin an assignment of each partition at its committed start; None: nothing was ever committed."""
+    def assign(self, starts: Mapping[TopicPartition, InitialProgress | None]) -> None:
+        """Begin an assignment of each partition at its committed progress; None: nothing was ever committed."""
         for partition, start in starts.items():
             shards = self._departed.pop(partition, None) or Shards()
-            work = self._partitions[partition] = PartitionWork(partition, start, shards)
+            offsets = PartitionOffsets(start, self.map_limits)
+            work = self._partitions[partition] = PartitionWork(partition, shards, offsets)
             if self._most_characters is not None:
                 work.offsets.limit(self._most_characters)
             self._rotation.append(work)
@@ -153,7 +167,7 @@ class WorkManager:
         for work in self.of(partitions):
             work.held = work.closed = True
             del self._partitions[work.partition]
-            if locked := work.shards.succeed():
+            if locked := work.shards.successor():
                 self._departed[work.partition] = locked
         self._rotation = deque(work for work in self._rotation if not work.closed)
 
@@ -193,11 +207,11 @@ class WorkManager:
                 batch = Batch(work, shards, records)
                 for shard in shards:
                     shard.batch = batch
-                work.out += len(records)
-                self.out += 1
+                work.in_flight += len(records)
+                self.in_flight += 1
                 self._rotation.rotate(-turn)
                 if ahead and self._options.batch_size is None and shards[0].records:
-                    self._lengthen(batch, ahead, below)
+                    self._attach_following(batch, ahead, below)
                 return batch
         return None
 
@@ -219,9 +233,9 @@ class WorkManager:
         del self._alone[work.partition]
         return self._batch_size
 
-    def _lengthen(self, batch: Batch, ahead: int, below: int | None) -> None:
+    def _attach_following(self, batch: Batch, ahead: int, below: int | None) -> None:
         work, shards = batch.work, batch.shards
-        for record in work.shards.follow(shards[0], ahead, below):
+        for record in work.shards.take_following(shards[0], ahead, below):
             following = Batch(work, shards, [record])
             batch.next, batch = following, following
             work.following += 1
@@ -241,16 +255,16 @@ class WorkManager:
         if not failures or batch.work.closed:
             self._unlock(batch)
             return []
-        shards = self._returned(batch)
-        given_up: list[FailedRecord] = []
+        shards = self._end_in_flight(batch)
+        dead_lettered: list[FailedRecord] = []
         first = 0
         for shard, records in batch.runs:
-            shards.give_back(shard, [record for each in batch.rest for record in each.records])
+            shards.requeue(shard, [record for each in batch.rest for record in each.records])
             failed = [(record, failures[place]) for place, record in enumerate(records, first) if place in failures]
             first += len(records)
-            if not self._keep(shards, shard, failed, now, given_up):
+            if not self._queue_retries(shards, shard, failed, now, dead_lettered):
                 shards.unlock(shard)
-        return given_up
+        return dead_lettered
 
     def abandon(self, batch: Batch) -> None:
         """Take back a batch that was not begun, and those that follow it, because its partition is being released."""
@@ -263,17 +277,17 @@ class WorkManager:
         A record that failed by itself is retried by itself.
         """
         if len(batch.records) == 1:
-            given_up = self.release(batch, now, {0: error})
-            if not given_up and not batch.work.closed:
+            dead_lettered = self.release(batch, now, {0: error})
+            if not dead_lettered and not batch.work.closed:
                 batch.shards[0].alone += 1
-            return given_up
+            return dead_lettered
         if batch.work.closed:
             self._unlock(batch)
             return []
-        shards = self._returned(batch)
+        shards = self._end_in_flight(batch)
         for shard, records in batch.runs:
             shard.alone = len(records)
-            shards.put_back(shard, records, due=now + (self._options.retry.after(1, error) or 0), error=error)
+            shards.requeue_failed(shard, records, due=now + (self._options.retry.after(1, error) or 0), error=error)
         return []
 
     def complete(self, work: PartitionWork, records: Sequence[ConsumedRecord]) -> None:
@@ -305,7 +319,7 @@ class WorkManager:
         """Return the partitions to pause, whose part of the buffers is full, and those to read again."""
         pause, resume = [], []
         most_records, most_bytes = self._shares
-        is_idle = self.out + self.ready < self._options.max_concurrency
+        is_idle = self.in_flight + self.ready < self._options.max_concurrency
         for work in self:
             if work.paused:
                 share = IDLE_RESUME_FILL_RATIO if is_idle or not work.shards.ready else RESUME_FILL_RATIO
@@ -333,7 +347,7 @@ class WorkManager:
     @property
     def is_starved(self) -> bool:
         """Whether a partition waits for a commit: it would shrink its map, and nothing else of it may run."""
-        return any(work.offsets.blocked and not work.offsets.is_measured and not work.out for work in self)
+        return any(work.offsets.blocked and not work.offsets.is_measured and not work.in_flight for work in self)
 
     @property
     def due(self) -> float | None:
@@ -350,9 +364,9 @@ class WorkManager:
         """Shards that may run, including those of held partitions."""
         return sum(work.shards.ready for work in self)
 
-    def out_of(self, partitions: Iterable[TopicPartition]) -> int:
+    def in_flight_of(self, partitions: Iterable[TopicPartition]) -> int:
         """Return the number of records of these partitions in flight."""
-        return sum(work.out for work in self.of(partitions))
+        return sum(work.in_flight for work in self.of(partitions))
 
     def calls(self, partitions: Iterable[TopicPartition] | None = None) -> set[Batch]:
         """Return the batches in flight of these partitions, or of all: of batches in a sequence, the first."""
@@ -370,15 +384,15 @@ class WorkManager:
         return max(1, self._options.buffer_records // parts), max(1, self._options.buffer_bytes // parts)
 
     def _unlock(self, batch: Batch) -> None:
-        shards = self._returned(batch)
+        shards = self._end_in_flight(batch)
         for shard in batch.shards:
             shards.unlock(shard)
 
-    def _returned(self, batch: Batch) -> Shards:
+    def _end_in_flight(self, batch: Batch) -> Shards:
         """Record that a batch, and those that follow it, is no longer in flight; return its current shards."""
-        self.out -= 1
+        self.in_flight -= 1
         work = batch.work
-        work.out -= len(batch.records)
+        work.in_flight -= len(batch.records)
         if batch.next is not None:
             work.following -= sum(1 for _ in batch.rest)
         if not work.closed:
@@ -386,25 +400,25 @@ class WorkManager:
         now = self._partitions.get(work.partition)
         return now.shards if now else self._departed[work.partition]
 
-    def _keep(
+    def _queue_retries(
         self,
         shards: Shards,
         shard: Shard,
         failed: Sequence[tuple[ConsumedRecord, Exception]],
         now: float,
-        given_up: list[FailedRecord],
+        dead_lettered: list[FailedRecord],
     ) -> list[ConsumedRecord]:
-        """Queue the records to retry again; the others join ``given_up``."""
+        """Queue the records to retry again; the others join ``dead_lettered``."""
         kept, due, last = [], now, None
         for record, error in failed:
             delay = self._options.retry.after(record.attempt, error)
             if delay is None:
-                given_up.append(FailedRecord(record, error))
+                dead_lettered.append(FailedRecord(record, error))
             else:
                 kept.append(record._replace(attempt=record.attempt + 1))
                 due, last = max(due, now + delay), last or error
         if last is not None:
-            shards.put_back(shard, kept, due=due, error=last)
+            shards.requeue_failed(shard, kept, due=due, error=last)
         return kept
 
 

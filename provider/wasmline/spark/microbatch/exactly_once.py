@@ -69,7 +69,7 @@ class TransactionalBatches:
     def prepare(self, topic: str) -> None:
         """Check that the cluster supports exactly-once for ``topic``. Raises UnsafeBroker, GroupInUse."""
         self._topic = topic
-        self._groups.refuse_members(self._job.group)
+        self._groups.require_no_members(self._job.group)
         offset_store = LazyOffsetStore(self._config, self._job.group)
         require_exactly_once(self._config, self._job.transactional_id, TopicPartition(topic, 0), offset_store)
 
@@ -92,7 +92,7 @@ class TransactionalBatches:
         Raises GroupInUse; InvalidJob if a partition is split over tasks; ProgressLost if the progress differs from what
         the last batch left.
         """
-        self._groups.refuse_members(self._job.group)
+        self._groups.require_no_members(self._job.group)
         if len({part.source for part in parts}) < len(parts):
             text = "a partition's range is split over tasks, but exactly-once needs it in one task: "
             raise InvalidJob(text + "set neither minPartitions nor maxRecordsPerPartition")

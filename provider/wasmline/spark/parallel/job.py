@@ -65,7 +65,7 @@ class ParallelJob(StreamJob[Deployment | None]):
         if deployment is not None:
             self._generations.check(deployment)
         group = self._job.group
-        self._groups.refuse_members(group)
+        self._groups.require_no_members(group)
         require_task_limit(
             self._topics.describe(self._topic).partitions, self._stream.tasks, self._slots(), self._topic
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from wasmline.consumer.backends.kafka.exactly_once_probe import require_exactly_once
-from wasmline.consumer.backends.kafka.group_source import REQUEST_TIMEOUT_S, RESET, GroupSource, topic_partitions
+from wasmline.consumer.backends.kafka.group_source import RESET, GroupSource, topic_partitions
 from wasmline.consumer.backends.kafka.lazy_offset_store import LazyOffsetStore
 from wasmline.consumer.backends.kafka.sink import KafkaSink, delivery_failure
 from wasmline.consumer.backends.kafka.stable_offset_fetch import stable_read
@@ -17,6 +17,7 @@ from wasmline.consumer.backends.kafka.transactions import (
     output_topics,
 )
 from wasmline.consumer.options import ConsumerOptions
+from wasmline.consumer.timings import TIMINGS, Timings
 from wasmline.kafka.config import KafkaConfig
 
 __all__ = [
@@ -38,15 +39,18 @@ __all__ = [
     "topic_partitions",
 ]
 
+REQUEST_TIMEOUT_S = TIMINGS.request_timeout_s
+"""Seconds that one request may take."""
+
 
 class KafkaBackend:
     """One member of a group on a Kafka cluster. It connects when the consumer starts."""
 
-    def __init__(self, options: ConsumerOptions) -> None:
+    def __init__(self, options: ConsumerOptions, *, _timings: Timings = TIMINGS) -> None:
         config = KafkaConfig.completed(options.kafka)
         options = replace(options, kafka=config.properties)  # validates the environment's settings, too
         offset_store = LazyOffsetStore(config, options.group_id)
-        self.source = GroupSource(options, config, offset_store)
+        self.source = GroupSource(options, config, offset_store, timings=_timings)
         self.sink = KafkaSink(config)
         prefix = options.transactional_id or options.group_id
-        self.transactions = KafkaTransactions(config, prefix, self.source, offset_store)
+        self.transactions = KafkaTransactions(config, prefix, self.source, offset_store, timings=_timings)

@@ -28,6 +28,7 @@ from wasmline.consumer.backends.kafka.lazy_offset_store import LazyOffsetStore
 from wasmline.consumer.backends.kafka.stable_offset_fetch import stable_read
 from wasmline.consumer.options import ConsumerOptions
 from wasmline.consumer.records import ConsumedRecord, Headers
+from wasmline.consumer.timings import TIMINGS, Timings
 from wasmline.errors import CommitFailed, MetadataTooLarge
 from wasmline.kafka import librdkafka_ctypes
 from wasmline.kafka.config import KafkaConfig
@@ -59,9 +60,6 @@ DEFAULTS = {
     "fetch.wait.max.ms": "100",
 }
 FIXED = {"enable.auto.commit": "false", "enable.auto.offset.store": "false"}
-
-REQUEST_TIMEOUT_S = 10.0
-"""Seconds that one request may take."""
 
 ASSIGNMENT_TIMEOUT_S = 5.0
 """Seconds until a new assignment accepts a position."""
@@ -121,7 +119,9 @@ class GroupSource:
         config: KafkaConfig,
         offset_store: LazyOffsetStore,
         settings: Mapping[str, str] | None = None,
+        timings: Timings = TIMINGS,
     ) -> None:
+        self._timings = timings
         self.group = options.group_id
         self._prefix = options.transactional_id or options.group_id
         self._topics = options.topics
@@ -189,7 +189,7 @@ class GroupSource:
         with translate_errors(self._config.bootstrap_servers):
             for partition, offset in offsets.items():
                 place = confluent_kafka.TopicPartition(*partition, offset)
-                if partition in self._stranded or not self._has_sought(place):
+                if partition in self._stranded or not self._try_seek(place):
                     self._reassign(place)
                 self._stranded.discard(partition)
 
@@ -199,7 +199,7 @@ class GroupSource:
         ids = {self.transactional_id(partition) for partition in partitions}
         with translate_errors(self._config.bootstrap_servers):
             read = partial(self._offset_store.on(next(iter(partitions))).committed, self.consumer, partitions)
-            return stable_read(self._config, self.group, ids, read, time.monotonic() + REQUEST_TIMEOUT_S)
+            return stable_read(self._config, self.group, ids, read, time.monotonic() + self._timings.request_timeout_s)
 
     def beginning_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         if not partitions:
@@ -207,7 +207,7 @@ class GroupSource:
         asked = self._places(dict.fromkeys(partitions, OFFSET_BEGINNING))
         with translate_errors(self._config.bootstrap_servers):
             # ListOffsets accepts the constant for a log's beginning in place of a timestamp.
-            found = self.consumer.offsets_for_times(asked, timeout=REQUEST_TIMEOUT_S)
+            found = self.consumer.offsets_for_times(asked, timeout=self._timings.request_timeout_s)
             for each in found:
                 if each.error is not None:
                     raise KafkaException(each.error)
@@ -218,7 +218,7 @@ class GroupSource:
         with translate_errors(self._config.bootstrap_servers):
             for partition in partitions:
                 _, ends[partition] = self.consumer.get_watermark_offsets(
-                    confluent_kafka.TopicPartition(*partition), timeout=REQUEST_TIMEOUT_S
+                    confluent_kafka.TopicPartition(*partition), timeout=self._timings.request_timeout_s
                 )
         return ends
 
@@ -236,7 +236,7 @@ class GroupSource:
         codes = {**dict.fromkeys(REBALANCED_CODES, moved_on), **dict.fromkeys(PARTITION_GONE_CODES, gone)}
         codes |= dict.fromkeys(METADATA_TOO_LARGE_CODES, too_large(offsets))
         with translate_errors(self._config.bootstrap_servers, codes):
-            self._offset_store.on(next(iter(offsets))).commit(self.consumer, offsets, REQUEST_TIMEOUT_S)
+            self._offset_store.on(next(iter(offsets))).commit(self.consumer, offsets, self._timings.request_timeout_s)
 
     def transactional_id(self, partition: TopicPartition) -> str:
         """Return the transactional id of a partition's progress in exactly-once delivery."""
@@ -302,7 +302,7 @@ class GroupSource:
         places[TopicPartition(place.topic, place.partition)] = place.offset
         self.consumer.assign([confluent_kafka.TopicPartition(*each, offset) for each, offset in places.items()])
 
-    def _has_sought(self, place: confluent_kafka.TopicPartition) -> bool:
+    def _try_seek(self, place: confluent_kafka.TopicPartition) -> bool:
         deadline = time.monotonic() + ASSIGNMENT_TIMEOUT_S
         while time.monotonic() < deadline:
             try:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 
+from wasmline.kafka.committed_offset_store import CommittedOffsetStore, select_offset_store
 from wasmline.kafka.config import KafkaConfig
-from wasmline.kafka.offset_store import OffsetStore, select_offset_store
 from wasmline.records import TopicPartition
 
 
@@ -15,13 +15,13 @@ class LazyOffsetStore:
     A given ``offset_store`` is used without a self-test.
     """
 
-    def __init__(self, config: KafkaConfig, group: str, offset_store: OffsetStore | None = None) -> None:
+    def __init__(self, config: KafkaConfig, group: str, offset_store: CommittedOffsetStore | None = None) -> None:
         self._config = config
         self._group = group
         self._offset_store = offset_store
         self._testing = threading.Lock()
 
-    def on(self, partition: TopicPartition) -> OffsetStore:
+    def on(self, partition: TopicPartition) -> CommittedOffsetStore:
         """Return the offset store. Raises BrokerUnavailable, and TopicNotFound for a missing partition."""
         with self._testing:
             if self._offset_store is None:

@@ -95,24 +95,24 @@ class KafkaSink:
         return producer(self._config)
 
     def write(self, output: Output, done: Callable[[Exception | None], None], *, alone: bool = False) -> None:
-        if self._backlog or not self._hand_over(output, done, alone):
+        if self._backlog or not self._try_send(output, done, alone):
             self._backlog.append((output, done, alone))
 
-    def _hand_over(self, output: Output, done: Callable[[Exception | None], None], alone: bool) -> bool:
+    def _try_send(self, output: Output, done: Callable[[Exception | None], None], alone: bool) -> bool:
         """Pass an output to the client; return whether it had capacity. One that is alone needs an empty queue."""
 
         def delivered(error: KafkaError | None, _: Message) -> None:
             if error is None:
                 done(None)
                 return
-            is_of_batch = self._batches.refused(output, error) or error.code() in BATCH_ERROR_CODES
+            is_of_batch = self._batches.note_rejection(output, error) or error.code() in BATCH_ERROR_CODES
             done(self._failure(output, error, with_others=is_of_batch and not alone))
 
         try:
             if (alone or self._is_alone) and self._producer.flush(BATCH_SPACE_WAIT_S):
                 return False
             self._is_alone = alone
-            return self._batches.make_room(self._producer, output, self._waiting, BATCH_SPACE_WAIT_S) and _offer(
+            return self._batches.flush_if_full(self._producer, output, self._waiting, BATCH_SPACE_WAIT_S) and _offer(
                 self._producer, output, delivered
             )
         except WasmlineError as error:
@@ -122,13 +122,13 @@ class KafkaSink:
         return True
 
     def _failure(self, output: Output, error: KafkaError, *, with_others: bool = False) -> WasmlineError:
-        misplaced = self._batches.misplaced(output, error)
-        return misplaced or delivery_failure(self._config, output.topic, error, with_others=with_others)
+        missing = self._batches.missing_partition(output, error)
+        return missing or delivery_failure(self._config, output.topic, error, with_others=with_others)
 
     def poll(self) -> None:
         if "_producer" in vars(self):
             self._producer.poll(0)
-            self._go_on()
+            self._send_backlog()
 
     def flush(self, timeout: float) -> int:
         if "_producer" not in vars(self):
@@ -136,13 +136,13 @@ class KafkaSink:
         deadline = time.monotonic() + timeout
         while True:
             self._producer.flush(max(0.0, deadline - time.monotonic()))
-            self._go_on()
+            self._send_backlog()
             left = len(self._producer) + len(self._backlog)
             if not left or time.monotonic() >= deadline:
                 return left
 
-    def _go_on(self) -> None:
-        while self._backlog and self._hand_over(*self._backlog[0]):
+    def _send_backlog(self) -> None:
+        while self._backlog and self._try_send(*self._backlog[0]):
             self._backlog.popleft()
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from wasmline.errors import HangingTransaction, HangingTransactionEnded, WasmlineError
 from wasmline.kafka.config import KafkaConfig
-from wasmline.kafka.hanging_transactions import end_hanging, refuse_unowned
+from wasmline.kafka.hanging_transactions import end_hanging, require_no_hanging_transaction
 from wasmline.records import partition_names
 
 logger = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ def stable_read(
     """Return the result of ``read``, which takes its seconds and raises _TIMED_OUT while it is rejected.
 
     ``names`` are the transactional ids under which the group's offsets are committed, all of them the caller's. If one
-    hangs and is ended, HangingTransactionEnded is raised: its producers are fenced, and have to be created anew. The
+    hangs and is ended, HangingTransactionEnded is raised: its producers are fenced, and have to be recreated. The
     same for one that hangs on ``topics`` alone: the end of the next transaction would decide it. Raises
     HangingTransaction where an operator has to decide, and the error of ``read`` once ``deadline`` is over.
     """
@@ -51,7 +51,9 @@ def stable_read(
             if error.args[0].code() != KafkaError._TIMED_OUT:
                 raise
             is_late = time.monotonic() >= deadline
-            _look(config, group, names, max(HANG_CHECK_DELAY_S, deadline - time.monotonic()), topics, is_late=is_late)
+            _end_hanging(
+                config, group, names, max(HANG_CHECK_DELAY_S, deadline - time.monotonic()), topics, is_late=is_late
+            )
             if is_late:
                 raise
 
@@ -59,10 +61,10 @@ def stable_read(
 def end_on_outputs(config: KafkaConfig, group: str, names: Collection[str], topics: Collection[str]) -> None:
     """End the hanging transactions on these topics, as ``stable_read`` does; if they cannot be read in time, return."""
     if topics:
-        _look(config, group, names, OUTPUT_CHECK_TIMEOUT_S, topics, level=logging.DEBUG)
+        _end_hanging(config, group, names, OUTPUT_CHECK_TIMEOUT_S, topics, level=logging.DEBUG)
 
 
-def _look(
+def _end_hanging(
     config: KafkaConfig,
     group: str,
     names: Collection[str],
@@ -75,7 +77,7 @@ def _look(
     try:
         ended = end_hanging(config, names, group, topics, timeout=timeout)
         if is_late and not ended:
-            refuse_unowned(config, group, timeout=timeout)
+            require_no_hanging_transaction(config, group, timeout=timeout)
     except HangingTransaction:
         raise
     except WasmlineError as error:

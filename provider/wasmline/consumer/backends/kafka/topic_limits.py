@@ -44,7 +44,7 @@ class TopicLimits(NamedTuple):
     before_ms: float = math.inf
     after_ms: float = math.inf
 
-    def refuse(self, output: Output) -> None:
+    def require_timestamp(self, output: Output) -> None:
         """Raise OutputRefused for a timestamp that the topic does not accept."""
         if output.timestamp is None:
             return
@@ -82,7 +82,7 @@ class ProducerBatchLimiter:
         self._outdated: set[str] = set()
         """Topics that rejected a batch within their known limit."""
 
-    def misplaced(self, output: Output, error: KafkaError) -> WasmlineError | None:
+    def missing_partition(self, output: Output, error: KafkaError) -> WasmlineError | None:
         """Return the error of an output whose named partition does not exist; None if ``error`` has another cause.
 
         The client reports the same for a partition that never existed and for one whose topic was deleted.
@@ -107,7 +107,7 @@ class ProducerBatchLimiter:
         text = f"partition {partition} of {topic} is not known to the client yet"
         return BrokerUnavailable(text, bootstrap_servers=servers)
 
-    def refused(self, output: Output, error: KafkaError) -> bool:
+    def note_rejection(self, output: Output, error: KafkaError) -> bool:
         """Return whether ``output`` was rejected with a batch within the topic's known limit.
 
         If so, the limit is read again.
@@ -119,7 +119,7 @@ class ProducerBatchLimiter:
             self._outdated.add(output.topic)
         return is_within
 
-    def make_room(
+    def flush_if_full(
         self, client: Producer, output: Output, waiting: dict[str, int], timeout: float = BATCH_TIMEOUT_S
     ) -> bool:
         """Flush ``client`` if ``output`` may not join the current batch; ``waiting`` are its bytes by topic.
@@ -128,12 +128,12 @@ class ProducerBatchLimiter:
         TopicNotFound; OutputRefused, where its topic would reject the whole batch because of ``output``.
         """
         if output.topic in self._outdated:
-            self._lower(output.topic)
-        limits = self._limits.get(output.topic) or self._ask(output.topic)
+            self._lower_limit(output.topic)
+        limits = self._limits.get(output.topic) or self._read_limits(output.topic)
         try:
-            limits.refuse(output)
+            limits.require_timestamp(output)
         except OutputRefused:
-            self._ask(output.topic).refuse(output)  # the settings may have changed
+            self._read_limits(output.topic).require_timestamp(output)  # the settings may have changed
         if limits.size >= CLIENT_BATCH_BYTES:
             return True
         size = output.size + FRAME_BYTES
@@ -145,16 +145,16 @@ class ProducerBatchLimiter:
         waiting[output.topic] = batch + size
         return True
 
-    def _lower(self, topic: str) -> None:
+    def _lower_limit(self, topic: str) -> None:
         """Read a topic's current limit; if no lower limit than before is reported, halve it."""
         self._outdated.discard(topic)
         before = self._limits.get(topic, TopicLimits()).size
         self._asked.pop(topic, None)
-        found = self._ask(topic)
+        found = self._read_limits(topic)
         if found.size >= before:
             self._limits[topic] = found._replace(size=max(MIN_BATCH_BYTES, before // 2))
 
-    def _ask(self, topic: str) -> TopicLimits:
+    def _read_limits(self, topic: str) -> TopicLimits:
         """Read the limits of a topic, unless that was done recently; without an answer it has none."""
         with self._asking:
             if time.monotonic() - self._asked.get(topic, float("-inf")) >= LIMITS_REFRESH_S:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from wasmline.consumer.timings import TIMINGS
+
 PRODUCER_SETTINGS = {
     "transaction.timeout.ms": "30000",  # longer than a cluster needs to replace a lost broker
     "delivery.timeout.ms": "25000",
@@ -12,5 +14,6 @@ PRODUCER_SETTINGS = {
     "socket.nagle.disable": "true",  # a transaction is small requests in a row, which would wait for each other's ACK
     "socket.timeout.ms": "10000",  # maximum wait for a silent broker, whatever a call's own limit is
 }
-OPEN_TIMEOUT_S = 30.0
+
+OPEN_TIMEOUT_S = TIMINGS.transactions_open_timeout_s
 """Maximum seconds of each step of opening a partition."""

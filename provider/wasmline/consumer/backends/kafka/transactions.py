@@ -25,8 +25,9 @@ from wasmline.consumer.backends.kafka.lazy_offset_store import LazyOffsetStore
 from wasmline.consumer.backends.kafka.sink import delivery_failure, produce
 from wasmline.consumer.backends.kafka.stable_offset_fetch import end_on_outputs, stable_read
 from wasmline.consumer.backends.kafka.topic_limits import ProducerBatchLimiter
-from wasmline.consumer.backends.kafka.transaction_settings import OPEN_TIMEOUT_S, PRODUCER_SETTINGS
+from wasmline.consumer.backends.kafka.transaction_settings import PRODUCER_SETTINGS
 from wasmline.consumer.records import Output
+from wasmline.consumer.timings import TIMINGS, Timings
 from wasmline.errors import (
     BrokerUnavailable,
     CommitFailed,
@@ -76,18 +77,18 @@ class ProducerClaim:
     fenced.
     """
 
-    __slots__ = ("client", "doubted", "is_over", "progress")
+    __slots__ = ("client", "is_over", "progress", "suspects")
 
     def __init__(self, client: Producer, progress: dict[TopicPartition, CommittedOffset | None]) -> None:
         self.client: Producer | None = client
-        """None after ``give_up``."""
+        """None after ``abandon_producer``."""
         self.progress = progress
         self.is_over = False
-        """Whether a partition has to be reopened before the others can go on."""
-        self.doubted: Sequence[Output] = ()
+        """Whether a partition has to be reopened before the others continue."""
+        self.suspects: Sequence[Output] = ()
         """A batch that was rejected because of at least one of its outputs. The next transaction divides it."""
 
-    def give_up(self) -> None:
+    def abandon_producer(self) -> None:
         """Abandon the producer: the ``init_transactions`` of the next one aborts its open transaction."""
         if self.client is not None:
             self.client.purge()
@@ -105,8 +106,10 @@ class KafkaTransactions:
         offset_store: LazyOffsetStore,
         *,
         is_safe: bool = False,
+        timings: Timings = TIMINGS,
     ) -> None:
         """``is_safe``: ``require_exactly_once`` has passed before."""
+        self._timings = timings
         self._config = config
         self._prefix = prefix
         self._source = source
@@ -135,7 +138,7 @@ class KafkaTransactions:
             if name in self._claims
             for partition, at in list(self._claims[name].progress.items())
         }
-        deadline = time.monotonic() + OPEN_TIMEOUT_S
+        deadline = time.monotonic() + self._timings.transactions_open_timeout_s
         with translate_errors(self._config.bootstrap_servers):
             clients = _each(names, lambda name: self._fence(name, deadline))
             found = self._read([*partitions, *shared], shared, deadline)
@@ -153,23 +156,23 @@ class KafkaTransactions:
             transactions[self._id(partition)][partition] = each
         claims = {name: self._claims.get(name) for name in transactions}
 
-        def carry_out() -> Mapping[TopicPartition, WasmlineError]:
+        def run_transactions() -> Mapping[TopicPartition, WasmlineError]:
             answers = _each(transactions, lambda name: self._commit(name, claims[name], transactions[name], member))
             return {
                 partition: failure
                 for name, error in answers.items()
                 if error is not None
-                for partition, failure in _blamed(error, transactions[name]).items()
+                for partition, failure in _errors_by_partition(error, transactions[name]).items()
             }
 
-        return carry_out
+        return run_transactions
 
     def close(self, partitions: Collection[TopicPartition] | None = None) -> None:
         for name, claim in list(self._claims.items()):
             gone = [partition for partition in list(claim.progress) if partitions is None or partition in partitions]
             if gone:
                 claim.is_over = True  # before the progress goes: a late commit checks both
-                claim.give_up()
+                claim.abandon_producer()
             for partition in gone:
                 claim.progress.pop(partition, None)
             if not claim.progress:
@@ -205,10 +208,10 @@ class KafkaTransactions:
         ids = {self._id(partition) for partition in partitions}
         read = partial(offset_store.committed, self._source.consumer, partitions)
         found = stable_read(self._config, self._source.group, ids, read, deadline, output_topics[self._prefix])
-        self._refuse_moved(left, found)
+        self._require_unmoved(left, found)
         return found
 
-    def _refuse_moved(
+    def _require_unmoved(
         self, left: Mapping[TopicPartition, CommittedOffset | None], found: Mapping[TopicPartition, CommittedOffset]
     ) -> None:
         if moved := [partition for partition, at in left.items() if found.get(partition) != at]:
@@ -228,8 +231,8 @@ class KafkaTransactions:
             )
         try:
             with translate_errors(self._config.bootstrap_servers):
-                self._look_after_disconnect(name, claim)
-                client = claim.client or self._replaced(name, claim, deadline)
+                self._end_hanging_after_disconnect(name, claim)
+                client = claim.client or self._new_client(name, claim, deadline)
         except WasmlineError as failure:
             # Nothing was begun, so the same transaction can be retried.
             return (
@@ -237,19 +240,19 @@ class KafkaTransactions:
                 if failure.retryable
                 else failure
             )
-        error, is_usable = self._carry_out(client, claim, work, member, deadline)
+        error, is_usable = self._run_transaction(client, claim, work, member, deadline)
         if error is None:
-            claim.doubted = ()
+            claim.suspects = ()
             claim.progress |= {partition: progress for partition, (_, progress) in work.items()}
         elif not isinstance(error, CommitFailed | OutputRefused):
             claim.is_over = True
             for partition in work:  # it may have been committed or not
                 claim.progress.pop(partition, None)
         if not is_usable:
-            claim.give_up()
+            claim.abandon_producer()
         return error
 
-    def _look_after_disconnect(self, name: str, claim: ProducerClaim) -> None:
+    def _end_hanging_after_disconnect(self, name: str, claim: ProducerClaim) -> None:
         """End a claim's hanging transaction after a lost connection: the next transaction would decide it.
 
         Producers are fenced only if a transaction hangs: this process may no longer be the owner.
@@ -261,11 +264,11 @@ class KafkaTransactions:
             try:
                 end_on_outputs(self._config, self._source.group, [name], output_topics[self._prefix])
             except HangingTransactionEnded:
-                claim.give_up()
+                claim.abandon_producer()
                 raise
             self._disconnects[name].clear()
 
-    def _replaced(self, name: str, claim: ProducerClaim, deadline: float) -> Producer:
+    def _new_client(self, name: str, claim: ProducerClaim, deadline: float) -> Producer:
         """Return another producer for a claim that has abandoned its own."""
         client = self._fence(name, deadline)
         if left := dict(claim.progress):
@@ -275,7 +278,7 @@ class KafkaTransactions:
         claim.client = client
         return client
 
-    def _carry_out(
+    def _run_transaction(
         self, client: Producer, claim: ProducerClaim, work: CommitContents, member: Any, deadline: float
     ) -> tuple[WasmlineError | None, bool]:
         """Run one transaction; return its error, and whether the client can be used for another one."""
@@ -287,8 +290,8 @@ class KafkaTransactions:
                 client.begin_transaction()
                 try:
                     # The offsets are sent while the outputs are written: the end of the transaction joins them.
-                    with self._sending(client, offsets, member, deadline):
-                        self._fill(client, outputs, claim.doubted, undelivered, deadline)
+                    with self._sending_offsets(client, offsets, member, deadline):
+                        self._write_outputs(client, outputs, claim.suspects, undelivered, deadline)
                     retry(client.commit_transaction, deadline)
                 except (KafkaException, WasmlineError) as error:
                     late = time.monotonic() > deadline
@@ -299,7 +302,7 @@ class KafkaTransactions:
                     retry(client.abort_transaction, deadline)
                     client.poll(0)  # the results of the outputs may be reported only now
                     if undelivered and not undelivered[0].retryable:
-                        return self._judge(claim, outputs, undelivered), False
+                        return self._rejection(claim, outputs, undelivered), False
                     if isinstance(error, WasmlineError) and not error.retryable:
                         return error, isinstance(error, OutputRefused)
                     text = f"the transaction of {partition_names(work)} was aborted: {error}"
@@ -310,7 +313,7 @@ class KafkaTransactions:
         return None, True
 
     @contextmanager
-    def _sending(
+    def _sending_offsets(
         self, client: Producer, offsets: Mapping[TopicPartition, CommittedOffset], member: Any, deadline: float
     ) -> Iterator[None]:
         """Make the progress part of the transaction meanwhile, and wait for that at the end, also of a failure.
@@ -338,21 +341,21 @@ class KafkaTransactions:
                     raise too_large(offsets) from error
                 raise
 
-    def _judge(
+    def _rejection(
         self, claim: ProducerClaim, outputs: Sequence[Output], undelivered: Sequence[WasmlineError]
     ) -> WasmlineError:
         """Return the error of an aborted transaction. Of many outputs rejected together, the cause is still to find."""
         refused = [error.place for error in undelivered if isinstance(error, OutputRefused)]
         if len(refused) < 2:
             return undelivered[0]
-        claim.doubted = [outputs[place] for place in refused]
+        claim.suspects = [outputs[place] for place in refused]
         return CommitFailed(f"one of {len(refused)} outputs is rejected; smaller batches find it: {undelivered[0]}")
 
-    def _fill(
+    def _write_outputs(
         self,
         client: Producer,
         outputs: Sequence[Output],
-        doubted: Sequence[Output],
+        suspects: Sequence[Output],
         undelivered: list[WasmlineError],
         deadline: float,
     ) -> None:
@@ -361,22 +364,25 @@ class KafkaTransactions:
         After a rejection, the client sends nothing more of the transaction, and nothing more is awaited.
         """
         waiting: dict[str, int] = {}
-        size = math.ceil(len(doubted) / BISECTION_BATCHES)
-        groups = {id(output): number // size for number, output in enumerate(doubted)}
+        size = math.ceil(len(suspects) / BISECTION_BATCHES)
+        groups = {id(output): number // size for number, output in enumerate(suspects)}
         last: int | None = None
         output_topics[self._prefix].update(output.topic for output in outputs)
 
         def delivered(error: KafkaError | None, _: Message, place: int) -> None:
             if error is not None and error.code() != KafkaError._PURGE_QUEUE:
                 output = outputs[place]
-                self._batches.refused(output, error)
-                failed = self._batches.misplaced(output, error) or delivery_failure(self._config, output.topic, error)
-                undelivered.append(_placed(failed, place))
+                self._batches.note_rejection(output, error)
+                failed = self._batches.missing_partition(output, error) or delivery_failure(
+                    self._config, output.topic, error
+                )
+                undelivered.append(_with_place(failed, place))
 
         for place, output in enumerate(outputs):
             try:
                 while (
-                    not self._batches.make_room(client, output, waiting, DELIVERY_POLL_INTERVAL_S) and not undelivered
+                    not self._batches.flush_if_full(client, output, waiting, DELIVERY_POLL_INTERVAL_S)
+                    and not undelivered
                 ):
                     if time.monotonic() > deadline:
                         servers = self._config.bootstrap_servers
@@ -389,7 +395,7 @@ class KafkaTransactions:
                     break
                 self._produce(client, output, partial(delivered, place=place))
             except OutputRefused as error:
-                raise _placed(error, place) from error
+                raise _with_place(error, place) from error
         if waiting:
             _flush(client, undelivered, deadline)
 
@@ -399,8 +405,8 @@ class KafkaTransactions:
         try:
             produce(client, output, delivered)
         except KafkaException as error:
-            if misplaced := self._batches.misplaced(output, error.args[0]):
-                raise misplaced from error
+            if missing := self._batches.missing_partition(output, error.args[0]):
+                raise missing from error
             raise
 
 
@@ -418,7 +424,7 @@ def _each(names: Collection[str], call: Callable[[str], T]) -> dict[str, T]:
     return {name: each.result() for name, each in calls.items()}
 
 
-def _blamed(error: WasmlineError, work: CommitContents) -> dict[TopicPartition, WasmlineError]:
+def _errors_by_partition(error: WasmlineError, work: CommitContents) -> dict[TopicPartition, WasmlineError]:
     """Return the error of each partition of a failed transaction: a rejected output belongs to one partition."""
     if not isinstance(error, OutputRefused):
         return dict.fromkeys(work, error)
@@ -426,7 +432,7 @@ def _blamed(error: WasmlineError, work: CommitContents) -> dict[TopicPartition, 
     place = error.place
     for partition, (outputs, _) in work.items():
         if 0 <= place < len(outputs):
-            failures[partition] = _placed(error, place)
+            failures[partition] = _with_place(error, place)
         else:
             failures[partition] = CommitFailed(f"the transaction of {partition_names(work)} was aborted: {error}")
         place -= len(outputs)
@@ -437,7 +443,7 @@ def _fenced(partitions: Iterable[TopicPartition]) -> ProducerFenced:
     return ProducerFenced(f"another producer has taken over {partition_names(partitions)}")
 
 
-def _placed(error: WasmlineError, place: int) -> WasmlineError:
+def _with_place(error: WasmlineError, place: int) -> WasmlineError:
     if isinstance(error, OutputRefused):
         error.place = place
     return error

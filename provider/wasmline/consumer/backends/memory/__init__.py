@@ -16,6 +16,7 @@ from wasmline.consumer.backends.memory.source import MemorySource
 from wasmline.consumer.backends.memory.transactional_producer import MemoryTransactionalProducer
 from wasmline.consumer.backends.memory.transactions import MemoryTransactions
 from wasmline.consumer.options import ConsumerOptions
+from wasmline.consumer.timings import TIMINGS, Timings
 
 __all__ = ["MemoryBackend", "MemoryCluster", "MemoryTransactionalProducer"]
 
@@ -23,15 +24,17 @@ __all__ = ["MemoryBackend", "MemoryCluster", "MemoryTransactionalProducer"]
 class MemoryBackend:
     """One member of a group on a cluster in memory, with the same contract as Kafka's ``Backend``."""
 
-    def __init__(self, cluster: MemoryCluster, options: ConsumerOptions) -> None:
+    def __init__(self, cluster: MemoryCluster, options: ConsumerOptions, *, _timings: Timings = TIMINGS) -> None:
         self._cluster = cluster
         self._group = options.group_id
         member = Member(options.topics)
         prefix = options.transactional_id or options.group_id
-        self.source = MemorySource(cluster, options, member)
+        self.source = MemorySource(cluster, options, member, _timings)
         self.sink = MemorySink(cluster)
         self.transactions = MemoryTransactions(cluster, options.group_id, prefix, member)
 
-    def expel(self) -> None:
+    def remove_from_group(self) -> None:
         """Remove this member from its group, as a broker does after a session time-out."""
-        self._cluster.expel(self._group, self.source.member)
+        self._cluster.remove_member(self._group, self.source.member)
+
+    expel = remove_from_group  # its earlier name, until release 0.2.0

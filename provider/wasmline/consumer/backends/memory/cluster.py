@@ -15,7 +15,7 @@ from wasmline.consumer.backends.memory.partition_log import Log, Transaction
 from wasmline.consumer.backends.memory.partitioner import partition_of
 from wasmline.consumer.records import ConsumedRecord, Output
 from wasmline.errors import BrokerUnavailable, OutputRefused, TopicNotFound, WasmlineError
-from wasmline.offset_maps import codec
+from wasmline.offset_maps import LIMITS
 from wasmline.records import CommittedOffset, TopicPartition
 
 EVERYTHING = 1 << 62
@@ -47,7 +47,7 @@ class MemoryCluster:
         """Guards everything here; notified of each change."""
         self.version = 0
         """The number of changes so far."""
-        self.away = False
+        self.is_unavailable = False
         """No broker answers."""
         self.writers: dict[str, object] = {}
         """The current producer of each transactional id."""
@@ -55,7 +55,7 @@ class MemoryCluster:
         """Topics that were ever created."""
         self._topics: dict[str, Topic] = {}
         self._groups: dict[str, Group] = {}
-        self._max_metadata_bytes = codec.MAX_METADATA_LENGTH if max_metadata_bytes is None else max_metadata_bytes
+        self._max_metadata_bytes = LIMITS.max_metadata_length if max_metadata_bytes is None else max_metadata_bytes
         self._failing: list[tuple[WasmlineError, bool]] = []
 
     # -- topics ------------------------------------------------------------------------------------------------------
@@ -69,30 +69,30 @@ class MemoryCluster:
         settings: Mapping[str, str] | None = None,
     ) -> None:
         """Create a topic; a larger record is rejected."""
-        with self.change():
+        with self.atomic():
             self._created += 1
             logs, identity = tuple(Log() for _ in range(partitions)), uuid.UUID(int=self._created)
             self._topics[topic] = Topic(logs, max_message_bytes, identity, dict(settings or {}))
             for group in self._groups.values():
-                group.share(self.partitions)
+                group.rebalance(self.partitions)
 
     def delete(self, topic: str) -> None:
         """Delete a topic, and the groups' committed offsets of it. Raises TopicNotFound."""
-        with self.change():
+        with self.atomic():
             gone = [TopicPartition(topic, number) for number in range(len(self.topic(topic).logs))]
             del self._topics[topic]
             for group in self._groups.values():
                 group.forget(gone)
-                group.share(self.partitions)
+                group.rebalance(self.partitions)
 
-    def extend(self, topic: str, partitions: int) -> None:
+    def create_partitions(self, topic: str, partitions: int) -> None:
         """Add partitions to a topic, so that it has ``partitions``. Raises TopicNotFound."""
-        with self.change():
+        with self.atomic():
             known = self.topic(topic)
             more = tuple(Log() for _ in range(partitions - len(known.logs)))
             self._topics[topic] = replace(known, logs=known.logs + more)
             for group in self._groups.values():
-                group.share(self.partitions)
+                group.rebalance(self.partitions)
 
     @property
     def partitions(self) -> list[TopicPartition]:
@@ -101,7 +101,7 @@ class MemoryCluster:
 
     def write(self, output: Output, transaction: Transaction | None = None) -> tuple[TopicPartition, int]:
         """Write a record and return its partition and offset. Raises TopicNotFound and OutputRefused."""
-        with self.change():
+        with self.atomic():
             topic = self.topic(output.topic)
             output = serialized(output)
             if output.size > topic.max_message_bytes:
@@ -138,17 +138,17 @@ class MemoryCluster:
 
     def compact(self, partition: TopicPartition, offsets: Collection[int]) -> None:
         """Remove these records of a partition."""
-        with self.change():
+        with self.atomic():
             self.log(partition).compact(offsets)
 
-    def cut(self, partition: TopicPartition, before: int) -> None:
+    def delete_records(self, partition: TopicPartition, before: int) -> None:
         """Remove the records of a partition below an offset, as retention does."""
-        with self.change():
-            self.log(partition).cut(before)
+        with self.atomic():
+            self.log(partition).delete_records(before)
 
     def truncate(self, partition: TopicPartition, end: int) -> None:
         """Remove the records of a partition from an offset on; later records reuse their offsets."""
-        with self.change():
+        with self.atomic():
             self.log(partition).truncate(end)
 
     def log(self, partition: TopicPartition) -> Log:
@@ -174,18 +174,18 @@ class MemoryCluster:
         self, group: str, offsets: Mapping[TopicPartition, CommittedOffset], member: Member | None = None
     ) -> None:
         """Commit as a member, or as a tool does while the group is empty. Raises CommitFailed and KafkaError."""
-        with self.change():
-            self.group(group).check(member, offsets)
+        with self.atomic():
+            self.group(group).require_may_commit(member, offsets)
             self.group(group).record(offsets)
 
-    def expel(self, group: str, member: Member) -> None:
+    def remove_member(self, group: str, member: Member) -> None:
         """Remove a member: others get its partitions, and it is notified when it polls or commits."""
-        with self.change():
+        with self.atomic():
             self.group(group).leave(member, self.partitions)
 
     def expire_offsets(self, retention_s: float) -> None:
         """Drop the committed offsets that a broker with a retention of ``retention_s`` seconds drops."""
-        with self.change():
+        with self.atomic():
             for group in self._groups.values():
                 group.expire(retention_s)
 
@@ -194,17 +194,17 @@ class MemoryCluster:
     @contextmanager
     def unavailable(self) -> Iterator[None]:
         """Make all brokers unavailable within the block: requests raise BrokerUnavailable, and outputs wait."""
-        with self.change():
-            self.away = True
+        with self.atomic():
+            self.is_unavailable = True
         try:
             yield
         finally:
-            with self.change():
-                self.away = False
+            with self.atomic():
+                self.is_unavailable = False
 
     def fail_next_commit(self, error: WasmlineError, *, carried_out: bool = False) -> None:
         """Make the next commit, in a transaction or not, fail; ``carried_out``: only its answer is lost."""
-        with self.change():
+        with self.atomic():
             self._failing.append((error, carried_out))
 
     @contextmanager
@@ -217,13 +217,13 @@ class MemoryCluster:
         if error is not None:
             raise error
 
-    def reach(self) -> None:
+    def require_available(self) -> None:
         """Raise BrokerUnavailable while no broker answers."""
-        if self.away:
+        if self.is_unavailable:
             raise BrokerUnavailable("no broker of the cluster in memory answers", bootstrap_servers="memory")
 
     @contextmanager
-    def change(self) -> Iterator[None]:
+    def atomic(self) -> Iterator[None]:
         """Hold the lock, and wake waiting threads when the block is done."""
         with self.changed:
             try:
@@ -237,3 +237,6 @@ class MemoryCluster:
         if name not in self._topics:
             raise TopicNotFound(f"there is no topic {name} in this cluster: create it first", topic=name)
         return self._topics[name]
+
+    # Earlier names, until release 0.2.0: docs/renames.md.
+    change, cut, expel, extend = atomic, delete_records, remove_member, create_partitions

@@ -17,10 +17,10 @@ class Member:
         self.topics = tuple(topics)
         self.owned: set[TopicPartition] = set()
         self.target: set[TopicPartition] = set()
-        self.belongs = False
+        self.is_member = False
         """Whether the group has this member."""
 
-    def wants(self, topic: str) -> bool:
+    def subscribes_to(self, topic: str) -> bool:
         """Return whether the member is subscribed to a topic, by its name or by a regular expression."""
         return any(re.search(each, topic) if each.startswith("^") else each == topic for each in self.topics)
 
@@ -73,43 +73,42 @@ class Group:
 
     def join(self, member: Member, partitions: Collection[TopicPartition]) -> None:
         """Add a member; ``partitions`` are all that the cluster has."""
-        member.belongs = True
+        member.is_member = True
         self.emptied_at = None
         self._members.append(member)
-        self.share(partitions)
+        self.rebalance(partitions)
 
     def leave(self, member: Member, partitions: Collection[TopicPartition]) -> None:
         """Remove a member, and assign its partitions to others."""
-        member.belongs = False
+        member.is_member = False
         self._members.remove(member)
         if not self._members:
             self.emptied_at = time.time()
-        self.share(partitions)
+        self.rebalance(partitions)
 
-    def grant(self, member: Member) -> list[TopicPartition]:
+    def assignable(self, member: Member) -> list[TopicPartition]:
         """Return the partitions of a member's target assignment that no other member still has."""
         taken = {partition for each in self._members for partition in each.owned}
         return sorted(member.target - taken)
 
-    def check(self, member: Member | None, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+    def require_may_commit(self, member: Member | None, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Raise CommitFailed unless ``member`` may commit; None is a non-member, which may while the group is empty.
 
         Raises MetadataTooLarge for metadata above the broker's limit.
         """
-        if (member is None and self._members) or (member is not None and not member.belongs):
+        if (member is None and self._members) or (member is not None and not member.is_member):
             raise CommitFailed("the group was rebalanced; records not committed belong to the next assignment")
-        self.check_metadata(offsets)
+        self.require_metadata_size(offsets)
 
-    def check_metadata(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+    def require_metadata_size(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Raise KafkaError for more metadata than a broker accepts."""
         for partition, each in offsets.items():
             if len(each.metadata) > self.max_metadata_bytes:
-                where = f"{partition.topic}-{partition.partition}"
-                raise MetadataTooLarge(f"{where} takes at most {self.max_metadata_bytes} characters of metadata")
+                raise MetadataTooLarge(f"{partition} takes at most {self.max_metadata_bytes} characters of metadata")
 
-    def share(self, partitions: Collection[TopicPartition]) -> None:
+    def rebalance(self, partitions: Collection[TopicPartition]) -> None:
         """Compute the target assignments."""
-        wanted = {member: {each for each in partitions if member.wants(each.topic)} for member in self._members}
+        wanted = {member: {each for each in partitions if member.subscribes_to(each.topic)} for member in self._members}
         targets = {member: member.target & wanted[member] for member in self._members}
         kept = set().union(*targets.values())
         for partition in sorted(set().union(*wanted.values()) - kept):

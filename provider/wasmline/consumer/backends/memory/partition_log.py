@@ -79,7 +79,7 @@ class Log:
         """Remove records and keep their offsets."""
         self._entries = [entry for entry in self._entries if entry.offset not in offsets]
 
-    def cut(self, before: int) -> None:
+    def delete_records(self, before: int) -> None:
         """Remove the entries below an offset, as retention does."""
         self.start = before
         self.end = max(self.end, before)

@@ -38,7 +38,7 @@ class MemorySink:
         self.poll()
         while self._unsent and (left := deadline - time.monotonic()) > 0:
             with self._cluster.changed:
-                self._cluster.changed.wait_for(lambda: not self._cluster.away, left)
+                self._cluster.changed.wait_for(lambda: not self._cluster.is_unavailable, left)
             self.poll()
         return len(self._unsent)
 
@@ -47,7 +47,7 @@ class MemorySink:
 
     def _send(self) -> None:
         with self._cluster.changed:
-            while self._unsent and not self._cluster.away:
+            while self._unsent and not self._cluster.is_unavailable:
                 output, done = self._unsent.popleft()
                 try:
                     self._cluster.write(output)

@@ -10,11 +10,9 @@ from wasmline.consumer.backends.memory.cluster import MemoryCluster
 from wasmline.consumer.backends.memory.group import Member
 from wasmline.consumer.options import ConsumerOptions
 from wasmline.consumer.records import ConsumedRecord
+from wasmline.consumer.timings import TIMINGS, Timings
 from wasmline.errors import BrokerUnavailable, KafkaError
 from wasmline.records import CommittedOffset, TopicPartition
-
-STABLE_READ_TIMEOUT_S = 10.0
-"""Seconds that a read of committed offsets waits for open transactions."""
 
 EARLIEST = ("earliest", "smallest", "beginning")
 LATEST = ("latest", "largest", "end")
@@ -26,8 +24,11 @@ class MemorySource:
     Of the librdkafka settings it supports ``auto.offset.reset`` and ``isolation.level``.
     """
 
-    def __init__(self, cluster: MemoryCluster, options: ConsumerOptions, member: Member) -> None:
+    def __init__(
+        self, cluster: MemoryCluster, options: ConsumerOptions, member: Member, timings: Timings = TIMINGS
+    ) -> None:
         self.member = member
+        self._timings = timings
         self._cluster = cluster
         self._group = options.group_id
         self._reset = options.kafka.get("auto.offset.reset", "earliest")
@@ -41,8 +42,8 @@ class MemorySource:
         """The number of truncations of each log that this member has handled."""
 
     def open(self, listener: RebalanceListener) -> None:
-        with self._cluster.change():
-            self._cluster.reach()
+        with self._cluster.atomic():
+            self._cluster.require_available()
             for topic in self.member.topics:
                 if not topic.startswith("^"):
                     self._cluster.log(TopicPartition(topic, 0))
@@ -54,9 +55,9 @@ class MemorySource:
         while True:
             with self._cluster.changed:
                 seen = self._cluster.version
-                away = self._cluster.away
+                away = self._cluster.is_unavailable
             if not away:
-                self._follow()
+                self._follow_assignment()
             with self._cluster.changed:
                 gone = {} if away else self._out_of_range()
                 if not gone:
@@ -83,31 +84,30 @@ class MemorySource:
 
     def committed(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, CommittedOffset]:
         with self._cluster.changed:
-            self._cluster.reach()
+            self._cluster.require_available()
             group = self._cluster.group(self._group)
-            if not self._cluster.changed.wait_for(
-                lambda: not any(map(group.pending.get, partitions)), STABLE_READ_TIMEOUT_S
-            ):
-                text = f"no committed offsets within {STABLE_READ_TIMEOUT_S:g} s: a transaction holds them"
+            timeout = self._timings.request_timeout_s
+            if not self._cluster.changed.wait_for(lambda: not any(map(group.pending.get, partitions)), timeout):
+                text = f"no committed offsets within {timeout:g} s: a transaction holds them"
                 raise BrokerUnavailable(text, bootstrap_servers="memory")
             return {each: group.committed[each] for each in partitions if each in group.committed}
 
     def beginning_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         with self._cluster.changed:
-            self._cluster.reach()
+            self._cluster.require_available()
             return {partition: self._cluster.log(partition).start for partition in partitions}
 
     def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         with self._cluster.changed:
-            self._cluster.reach()
+            self._cluster.require_available()
             return {partition: self._end(partition) for partition in partitions}
 
     def cached_end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         return {partition: self._ends[partition] for partition in partitions if partition in self._ends}
 
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        with self._cluster.change():
-            self._cluster.reach()
+        with self._cluster.atomic():
+            self._cluster.require_available()
             with self._cluster.committing():
                 self._cluster.commit(self._group, offsets, self.member)
 
@@ -115,40 +115,40 @@ class MemorySource:
         if self._listener is None:
             return
         try:
-            self._give_back(sorted(self.member.owned))
+            self._revoke(sorted(self.member.owned))
         finally:
-            with self._cluster.change():
+            with self._cluster.atomic():
                 self.member.owned.clear()
-                if self.member.belongs:
+                if self.member.is_member:
                     self._cluster.group(self._group).leave(self.member, self._cluster.partitions)
             self._listener = None
 
     def _join(self) -> None:
         self._cluster.group(self._group).join(self.member, self._cluster.partitions)
 
-    def _follow(self) -> None:
+    def _follow_assignment(self) -> None:
         """Release and open partitions as the group assigned them."""
         if self._listener is None:
             return
         with self._cluster.changed:
-            gone = sorted(self.member.owned - self.member.target if self.member.belongs else self.member.owned)
+            gone = sorted(self.member.owned - self.member.target if self.member.is_member else self.member.owned)
         if gone:
-            self._give_back(gone)
-            with self._cluster.change():
+            self._revoke(gone)
+            with self._cluster.atomic():
                 self.member.owned.difference_update(gone)
-        with self._cluster.change():
-            if not self.member.belongs:
+        with self._cluster.atomic():
+            if not self.member.is_member:
                 self.member.target.clear()
                 self._join()
-            new = self._cluster.group(self._group).grant(self.member)
+            new = self._cluster.group(self._group).assignable(self.member)
             self.member.owned.update(new)
         if new:
-            self._take_over(self._listener, new)
+            self._open_assigned(self._listener, new)
 
-    def _give_back(self, partitions: Collection[TopicPartition]) -> None:
+    def _revoke(self, partitions: Collection[TopicPartition]) -> None:
         if self._listener is None or not partitions:
             return
-        if self.member.belongs:
+        if self.member.is_member:
             self._listener.revoked(partitions)
         else:
             self._listener.lost(partitions)
@@ -157,7 +157,7 @@ class MemorySource:
             self._ends.pop(partition, None)
             self._paused.discard(partition)
 
-    def _take_over(self, listener: RebalanceListener, partitions: Collection[TopicPartition]) -> None:
+    def _open_assigned(self, listener: RebalanceListener, partitions: Collection[TopicPartition]) -> None:
         starts = listener.assigned(partitions)
         with self._cluster.changed:
             for partition in partitions:
@@ -180,7 +180,7 @@ class MemorySource:
     def _fetch(self, limit: int) -> list[ConsumedRecord]:
         """Return available records; the partition served first is the last in the next call."""
         found: list[ConsumedRecord] = []
-        if self._cluster.away:
+        if self._cluster.is_unavailable:
             return found
         for partition in [each for each in self._positions if each not in self._paused]:
             if len(found) == limit:

@@ -29,8 +29,8 @@ class MemoryTransactionalProducer:
         self._id = transactional_id
         self._transaction: Transaction | None = None
         self._offsets: list[tuple[Group, TopicPartition, CommittedOffset]] = []
-        with cluster.change():
-            cluster.reach()
+        with cluster.atomic():
+            cluster.require_available()
             before = cluster.writers.get(transactional_id)
             if isinstance(before, MemoryTransactionalProducer):
                 before._end(TransactionOutcome.ABORTED)
@@ -38,36 +38,38 @@ class MemoryTransactionalProducer:
 
     def write(self, output: Output) -> tuple[TopicPartition, int]:
         """Write a record and return its partition and offset. Raises TopicNotFound and OutputRefused."""
-        with self._cluster.change():
-            return self._cluster.write(output, self._begun())
+        with self._cluster.atomic():
+            return self._cluster.write(output, self._open_transaction())
 
     def send_offsets(
         self, group: str, offsets: Mapping[TopicPartition, CommittedOffset], member: Member | None = None
     ) -> None:
         """Make offsets of a group part of the transaction; their readers wait for its end. Raises as a commit does."""
-        with self._cluster.change():
-            self._begun()
+        with self._cluster.atomic():
+            self._open_transaction()
             target = self._cluster.group(group)
             if member is None:
-                target.check_metadata(offsets)  # a transaction without a member is accepted beside the group's members
+                target.require_metadata_size(
+                    offsets
+                )  # a transaction without a member is accepted beside the group's members
             else:
-                target.check(member, offsets)
+                target.require_may_commit(member, offsets)
             for partition, committed in offsets.items():
                 self._offsets.append((target, partition, committed))
                 target.pending[partition] = target.pending.get(partition, 0) + 1
 
     def commit(self) -> None:
         """Make all of it visible."""
-        with self._cluster.change():
-            self._begun()
+        with self._cluster.atomic():
+            self._open_transaction()
             for group, partition, committed in self._offsets:
                 group.record({partition: committed})
             self._end(TransactionOutcome.COMMITTED)
 
     def abort(self) -> None:
         """Make none of it visible."""
-        with self._cluster.change():
-            self._begun()
+        with self._cluster.atomic():
+            self._open_transaction()
             self._end(TransactionOutcome.ABORTED)
 
     @property
@@ -77,11 +79,11 @@ class MemoryTransactionalProducer:
 
     def time_out(self) -> None:
         """Abort the open transaction, and fence this producer."""
-        with self._cluster.change():
+        with self._cluster.atomic():
             self._end(TransactionOutcome.ABORTED)
             self._cluster.writers[self._id] = None
 
-    def _begun(self) -> Transaction:
+    def _open_transaction(self) -> Transaction:
         if self._id not in self._cluster.writers:
             raise KafkaError(f"{self._id} is not known any more: the producer's id is not assigned")
         if self._cluster.writers[self._id] is not self:
@@ -114,7 +116,7 @@ def expire_ids(cluster: MemoryCluster, idle_s: float) -> None:
         if not isinstance(writer, MemoryTransactionalProducer) or (
             not writer.is_open and writer.used_at + idle_s <= time.time()
         ):
-            with cluster.change():
+            with cluster.atomic():
                 del cluster.writers[name]
 
 

@@ -45,8 +45,8 @@ class MemoryTransactions:
         for partition, (outputs, progress) in work.items():
             writer = writers[partition]
             try:
-                with self._cluster.change():
-                    self._carry_out(writer, partition, outputs, progress)
+                with self._cluster.atomic():
+                    self._run_transaction(writer, partition, outputs, progress)
             except (CommitFailed, OutputRefused) as error:
                 writer.abort()
                 failures[partition] = error
@@ -62,14 +62,14 @@ class MemoryTransactions:
                 with suppress(ProducerFenced):
                     writer.abort()
 
-    def _carry_out(
+    def _run_transaction(
         self,
         writer: MemoryTransactionalProducer,
         partition: TopicPartition,
         outputs: Sequence[Output],
         progress: CommittedOffset,
     ) -> None:
-        self._cluster.reach()
+        self._cluster.require_available()
         with self._cluster.committing():
             for place, output in enumerate(outputs):
                 try:

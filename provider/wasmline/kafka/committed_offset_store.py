@@ -3,7 +3,8 @@
 confluent-kafka 2.16.1 sends metadata with the terminator of its C string and reads it past its end, so an offset map
 neither reaches the Java library whole nor comes back from it. ``LibrdkafkaOffsetStore`` calls the librdkafka which that
 package has loaded; ``OffsetsOnlyStore`` stores offsets and drops metadata. docs/decisions/0005 has the reasons, and the
-condition for removing this module.
+condition for removing this module. Not librdkafka's own offset store (``enable.auto.offset.store``), which keeps the
+offsets of one client in memory until it commits them.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ SELF_TEST_LENGTH = 24
 """A length at which the client's own methods never returned metadata unchanged."""
 
 
-class OffsetStore(Protocol):
+class CommittedOffsetStore(Protocol):
     """Reads and writes a group's committed offsets.
 
     Errors are the client's KafkaException, with librdkafka's code and flags ``retriable``, ``txn_requires_abort`` and
@@ -89,7 +90,7 @@ class OffsetStore(Protocol):
 
 def select_offset_store(
     config: KafkaConfig, group: str, partition: TopicPartition, *, timeout: float = REQUEST_TIMEOUT_S
-) -> OffsetStore:
+) -> CommittedOffsetStore:
     """Return the exact store once the self-test passed on this cluster, else the one of offsets only, with a warning.
 
     Where the cluster does not permit the scratch group of the self-test, the client's release decides. ``partition`` is
@@ -117,7 +118,7 @@ def select_offset_store(
 
 
 def self_test(
-    offset_store: OffsetStore,
+    offset_store: CommittedOffsetStore,
     config: KafkaConfig,
     group: str,
     partition: TopicPartition,
@@ -132,7 +133,7 @@ def self_test(
     """
     scratch = f"{group}.self-test.{uuid.uuid4().hex}"
     written = CommittedOffset(0, secrets.token_hex(SELF_TEST_LENGTH // 2))
-    where = f"{partition.topic}-{partition.partition} on {config.bootstrap_servers}"
+    where = f"{partition} on {config.bootstrap_servers}"
     missing = TopicNotFound(f"there is no {where}", topic=partition.topic)
     with translate_errors(config.bootstrap_servers, {KafkaError.UNKNOWN_TOPIC_OR_PART: missing}):
         consumer = detached_consumer(config, scratch)

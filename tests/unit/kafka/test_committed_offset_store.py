@@ -15,10 +15,15 @@ from wasmline.consumer.backends.kafka.group_source import GroupSource
 from wasmline.consumer.backends.kafka.lazy_offset_store import LazyOffsetStore
 from wasmline.errors import BrokerUnavailable, ClientClosed, InexactMetadata
 from wasmline.kafka import librdkafka_ctypes
+from wasmline.kafka.committed_offset_store import (
+    CommittedOffsetStore,
+    LibrdkafkaOffsetStore,
+    OffsetsOnlyStore,
+    select_offset_store,
+)
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.error_mapping import translate_errors
 from wasmline.kafka.librdkafka_ctypes import Librdkafka
-from wasmline.kafka.offset_store import LibrdkafkaOffsetStore, OffsetsOnlyStore, OffsetStore, select_offset_store
 from wasmline.records import CommittedOffset, TopicPartition
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "log_level": "0", "session.timeout.ms": "1000"}
@@ -37,7 +42,7 @@ def test_an_offset_below_zero_cannot_be_committed() -> None:
 
 
 @DOORS
-def test_a_closed_consumer_is_refused_by_name(offset_store: OffsetStore, consumer: Consumer) -> None:
+def test_a_closed_consumer_is_refused_by_name(offset_store: CommittedOffsetStore, consumer: Consumer) -> None:
     consumer.close()
     with pytest.raises(ClientClosed, match="closed"):
         offset_store.committed(consumer, [PARTITION])
@@ -46,7 +51,7 @@ def test_a_closed_consumer_is_refused_by_name(offset_store: OffsetStore, consume
 
 
 @DOORS
-def test_a_closed_producer_is_refused_by_name(offset_store: OffsetStore, consumer: Consumer) -> None:
+def test_a_closed_producer_is_refused_by_name(offset_store: CommittedOffsetStore, consumer: Consumer) -> None:
     producer = Producer({"log_level": "0"})
     producer.close()
     with pytest.raises(ClientClosed, match="closed"):
@@ -54,7 +59,7 @@ def test_a_closed_producer_is_refused_by_name(offset_store: OffsetStore, consume
 
 
 @DOORS
-def test_without_a_broker_a_commit_ends_and_says_so(offset_store: OffsetStore, consumer: Consumer) -> None:
+def test_without_a_broker_a_commit_ends_and_says_so(offset_store: CommittedOffsetStore, consumer: Consumer) -> None:
     with pytest.raises(BrokerUnavailable, match="nowhere"), translate_errors("nowhere"):
         offset_store.commit(consumer, {PARTITION: CommittedOffset(1, "map")}, timeout=0.2)
 
@@ -71,20 +76,22 @@ def test_a_commit_that_the_client_gives_up_is_no_success(consumer: Consumer) -> 
 
 
 @DOORS
-def test_without_a_broker_a_read_ends_and_says_so(offset_store: OffsetStore, consumer: Consumer) -> None:
+def test_without_a_broker_a_read_ends_and_says_so(offset_store: CommittedOffsetStore, consumer: Consumer) -> None:
     with pytest.raises(BrokerUnavailable, match="nowhere"), translate_errors("nowhere"):
         offset_store.committed(consumer, [PARTITION], timeout=0.2)
 
 
 @DOORS
-def test_nothing_asked_for_needs_no_broker(offset_store: OffsetStore, consumer: Consumer) -> None:
+def test_nothing_asked_for_needs_no_broker(offset_store: CommittedOffsetStore, consumer: Consumer) -> None:
     assert offset_store.committed(consumer, [], timeout=60) == {}
     offset_store.commit(consumer, {}, timeout=60)
     offset_store.send_offsets(Producer({"log_level": "0"}), consumer.consumer_group_metadata(), {}, timeout=60)
 
 
 @DOORS
-def test_offsets_of_a_producer_without_transactions_are_refused(offset_store: OffsetStore, consumer: Consumer) -> None:
+def test_offsets_of_a_producer_without_transactions_are_refused(
+    offset_store: CommittedOffsetStore, consumer: Consumer
+) -> None:
     group = consumer.consumer_group_metadata()
     with pytest.raises(KafkaException) as refused:
         offset_store.send_offsets(Producer({"log_level": "0"}), group, {PARTITION: CommittedOffset(1)})

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from wasmline.consumer.handlers import executor_for
+from wasmline.consumer.handler_adapters import executor_for
 from wasmline.consumer.options import ConsumerOptions
-from wasmline.consumer.records import ConsumedRecord, Outcome, Output
+from wasmline.consumer.records import BatchResult, ConsumedRecord, Output
 from wasmline.consumer.runtime.executors import Executor, Mailbox
 from wasmline.consumer.state.work_manager import WorkManager
 from wasmline.errors import HandlerBroken, InvalidConsumerOption, RecordsFailed
@@ -16,7 +16,7 @@ from wasmline.records import TopicPartition
 FAULT = OSError("refused")
 
 
-def result(handler: Any, batch_size: int | None = None, records: int = 1) -> Outcome | BaseException | None:
+def result(handler: Any, batch_size: int | None = None, records: int = 1) -> BatchResult | BaseException | None:
     """What becomes of one batch of records without keys in the engine that runs the handler."""
     options = ConsumerOptions(topics=("orders",), group_id="billing", batch_size=batch_size)
     work = WorkManager(options)
@@ -29,13 +29,13 @@ def result(handler: Any, batch_size: int | None = None, records: int = 1) -> Out
     try:
         workers.submit([batch])
         assert mailbox.get(timeout=30) is batch
-        return batch.outcome
+        return batch.result
     finally:
         workers.close(30)
 
 
-def outputs(outcome: Outcome | BaseException | None) -> list[bytes | None]:
-    assert isinstance(outcome, Outcome), outcome
+def outputs(outcome: BatchResult | BaseException | None) -> list[bytes | None]:
+    assert isinstance(outcome, BatchResult), outcome
     assert not outcome.failures
     return [output.value for output in outcome.outputs]
 
@@ -124,7 +124,7 @@ def test_a_handler_of_several_says_which_failed_and_what_the_others_write() -> N
 
     for each in (handler, handler_async):
         outcome = result(each, batch_size=9, records=2)
-        assert isinstance(outcome, Outcome)
+        assert isinstance(outcome, BatchResult)
         assert (dict(outcome.failures), [output.value for output in outcome.outputs]) == ({1: FAULT}, [b"0"])
 
 
@@ -137,9 +137,9 @@ def test_a_generator_that_fails_half_way_writes_nothing() -> None:
 
 
 def test_outputs_of_a_single_record_are_its_own_and_those_of_several_are_nobodys() -> None:
-    outcome = Outcome((Output("out", b""),))
+    outcome = BatchResult((Output("out", b""),))
     assert (outcome.row(0, 1), outcome.row(0, 2)) == (0, None)
-    assert Outcome((Output("out", b""),), rows=(1,)).row(0, 2) == 1
+    assert BatchResult((Output("out", b""),), rows=(1,)).row(0, 2) == 1
 
 
 class Made:
@@ -161,9 +161,9 @@ def partly(records: Sequence[ConsumedRecord]) -> None:
 def test_what_the_handler_of_a_thread_returns_is_what_any_may_return() -> None:
     assert outputs(result(Made(lambda records: None))) == []
     assert outputs(result(Made(lambda records: [copy(each) for each in records]), 9, 2)) == [b"0", b"1"]
-    assert outputs(result(Made(lambda records: Outcome((copy(records[0]),))))) == [b"0"]
+    assert outputs(result(Made(lambda records: BatchResult((copy(records[0]),))))) == [b"0"]
     outcome = result(Made(partly), 9, 2)
-    assert isinstance(outcome, Outcome)
+    assert isinstance(outcome, BatchResult)
     assert dict(outcome.failures) == {1: FAULT}
     assert isinstance(result(Made(lambda records: "text")), HandlerBroken)
 
@@ -202,11 +202,11 @@ def test_a_handler_of_side_effects_names_its_failures_alone() -> None:
         raise RecordsFailed("one", failures={0: FAULT})
 
     outcome = result(handler, 9, 3)
-    assert isinstance(outcome, Outcome)
+    assert isinstance(outcome, BatchResult)
     assert (dict(outcome.failures), tuple(outcome.outputs)) == ({0: FAULT}, ())
 
 
 @pytest.mark.parametrize("rows", [(), (3,), (-1,), (0, 1)])
 def test_rows_that_name_no_record_break_the_handler(rows: tuple[int, ...]) -> None:
-    outcome = result(Made(lambda records: Outcome((copy(records[0]),), rows=rows)), 9, 3)
+    outcome = result(Made(lambda records: BatchResult((copy(records[0]),), rows=rows)), 9, 3)
     assert isinstance(outcome, HandlerBroken)

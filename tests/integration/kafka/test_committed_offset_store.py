@@ -21,14 +21,14 @@ from confluent_kafka.admin import AdminClient
 
 from wasmline.errors import InexactMetadata, TopicNotFound
 from wasmline.kafka import KafkaConfig, producer
-from wasmline.kafka.librdkafka_ctypes import Entry, Librdkafka, entries_of
-from wasmline.kafka.offset_store import (
+from wasmline.kafka.committed_offset_store import (
+    CommittedOffsetStore,
     LibrdkafkaOffsetStore,
     OffsetsOnlyStore,
-    OffsetStore,
     select_offset_store,
     self_test,
 )
+from wasmline.kafka.librdkafka_ctypes import Entry, Librdkafka, entries_of
 from wasmline.local import LocalKafka
 from wasmline.records import CommittedOffset, TopicPartition
 from wasmline.testing.kafka import RunningKafka
@@ -77,7 +77,7 @@ def transactional(kafka: RunningKafka) -> Producers:
     return open_producer
 
 
-def kept(offset_store: OffsetStore, metadata: str) -> str:
+def kept(offset_store: CommittedOffsetStore, metadata: str) -> str:
     return metadata if offset_store.keeps_metadata else ""
 
 
@@ -115,7 +115,7 @@ def frozen(local: LocalKafka) -> Iterator[None]:
 
 @STORES
 def test_what_was_committed_is_read_by_another_consumer(
-    offset_store: OffsetStore, kafka: RunningKafka, consumers: Consumers
+    offset_store: CommittedOffsetStore, kafka: RunningKafka, consumers: Consumers
 ) -> None:
     first, second = (TopicPartition(kafka.topic(partitions=3), index) for index in (1, 2))
     offset_store.commit(consumers(), {first: CommittedOffset(7, "map"), second: CommittedOffset(1 << 40)})
@@ -127,7 +127,7 @@ def test_what_was_committed_is_read_by_another_consumer(
 
 @STORES
 def test_partitions_without_a_commit_are_absent(
-    offset_store: OffsetStore, kafka: RunningKafka, consumers: Consumers
+    offset_store: CommittedOffsetStore, kafka: RunningKafka, consumers: Consumers
 ) -> None:
     topic = kafka.topic(partitions=2)
     consumer = consumers()
@@ -139,7 +139,7 @@ def test_partitions_without_a_commit_are_absent(
 
 @STORES
 def test_every_length_that_a_broker_takes_is_kept_or_dropped_whole(
-    offset_store: OffsetStore, kafka: RunningKafka, consumers: Consumers
+    offset_store: CommittedOffsetStore, kafka: RunningKafka, consumers: Consumers
 ) -> None:
     topic = kafka.topic(partitions=64)
     writer, reader = consumers(), consumers()
@@ -161,7 +161,7 @@ def test_every_length_that_a_broker_takes_is_kept_or_dropped_whole(
 @STORES
 @pytest.mark.parametrize("metadata", ["", "é", "смещение", "漢字", "𝄞 and 😀", "inner\0nul", " ", "\n"])
 def test_text_of_any_alphabet_is_kept_or_dropped_whole(
-    offset_store: OffsetStore, metadata: str, kafka: RunningKafka, consumers: Consumers
+    offset_store: CommittedOffsetStore, metadata: str, kafka: RunningKafka, consumers: Consumers
 ) -> None:
     partition = TopicPartition(kafka.topic(), 0)
     EXACT.commit(consumers(), {partition: CommittedOffset(3, metadata)})
@@ -204,7 +204,7 @@ def test_metadata_that_is_too_long_is_refused_and_the_offset_stays(kafka: Runnin
 
 @STORES
 def test_many_partitions_of_several_topics_go_in_one_request(
-    offset_store: OffsetStore, kafka: RunningKafka, consumers: Consumers
+    offset_store: CommittedOffsetStore, kafka: RunningKafka, consumers: Consumers
 ) -> None:
     topics = [kafka.topic(partitions=100) for _ in range(2)]
     written = {
@@ -218,7 +218,7 @@ def test_many_partitions_of_several_topics_go_in_one_request(
 
 @STORES
 def test_a_member_commits_and_a_stranger_is_refused_meanwhile(
-    offset_store: OffsetStore, kafka: RunningKafka, consumers: Consumers
+    offset_store: CommittedOffsetStore, kafka: RunningKafka, consumers: Consumers
 ) -> None:
     partition = TopicPartition(kafka.topic(), 0)
     member, stranger = consumers(), consumers()
@@ -234,7 +234,7 @@ def test_a_member_commits_and_a_stranger_is_refused_meanwhile(
 
 @STORES
 def test_a_transaction_carries_offsets_and_metadata(
-    offset_store: OffsetStore, kafka: RunningKafka, consumers: Consumers, transactional: Producers
+    offset_store: CommittedOffsetStore, kafka: RunningKafka, consumers: Consumers, transactional: Producers
 ) -> None:
     topic = kafka.topic(partitions=2)
     consumer = consumers(isolation_level="read_committed")
@@ -252,7 +252,7 @@ def test_a_transaction_carries_offsets_and_metadata(
 
 @STORES
 def test_a_member_s_transaction_carries_offsets_too(
-    offset_store: OffsetStore, kafka: RunningKafka, consumers: Consumers, transactional: Producers
+    offset_store: CommittedOffsetStore, kafka: RunningKafka, consumers: Consumers, transactional: Producers
 ) -> None:
     partition = TopicPartition(kafka.topic(), 0)
     member = consumers(isolation_level="read_committed")
@@ -267,7 +267,11 @@ def test_a_member_s_transaction_carries_offsets_too(
 @STORES
 @pytest.mark.parametrize("committed", [True, False], ids=["committed", "aborted"])
 def test_a_read_committed_consumer_gets_no_older_offset_while_a_transaction_is_open(
-    offset_store: OffsetStore, committed: bool, kafka: RunningKafka, consumers: Consumers, transactional: Producers
+    offset_store: CommittedOffsetStore,
+    committed: bool,
+    kafka: RunningKafka,
+    consumers: Consumers,
+    transactional: Producers,
 ) -> None:
     partition = TopicPartition(kafka.topic(), 0)
     stable, hasty = consumers(isolation_level="read_committed"), consumers(isolation_level="read_uncommitted")
@@ -289,7 +293,7 @@ def test_a_read_committed_consumer_gets_no_older_offset_while_a_transaction_is_o
 
 @STORES
 def test_a_waiting_read_returns_what_the_transaction_left(
-    offset_store: OffsetStore, kafka: RunningKafka, consumers: Consumers, transactional: Producers
+    offset_store: CommittedOffsetStore, kafka: RunningKafka, consumers: Consumers, transactional: Producers
 ) -> None:
     partition = TopicPartition(kafka.topic(), 0)
     consumer = consumers(isolation_level="read_committed")
@@ -305,7 +309,7 @@ def test_a_waiting_read_returns_what_the_transaction_left(
 
 @STORES
 def test_a_fenced_producer_learns_that_it_is_fatal(
-    offset_store: OffsetStore, kafka: RunningKafka, consumers: Consumers, transactional: Producers
+    offset_store: CommittedOffsetStore, kafka: RunningKafka, consumers: Consumers, transactional: Producers
 ) -> None:
     partition = TopicPartition(kafka.topic(), 0)
     group = consumers().consumer_group_metadata()
@@ -321,7 +325,7 @@ def test_a_fenced_producer_learns_that_it_is_fatal(
 
 @STORES
 def test_the_offsets_of_a_member_that_left_abort_the_transaction(
-    offset_store: OffsetStore, kafka: RunningKafka, consumers: Consumers, transactional: Producers
+    offset_store: CommittedOffsetStore, kafka: RunningKafka, consumers: Consumers, transactional: Producers
 ) -> None:
     partition = TopicPartition(kafka.topic(), 0)
     member = consumers()
@@ -339,7 +343,7 @@ def test_the_offsets_of_a_member_that_left_abort_the_transaction(
 
 @STORES
 def test_offsets_outside_a_transaction_are_refused(
-    offset_store: OffsetStore, kafka: RunningKafka, consumers: Consumers, transactional: Producers
+    offset_store: CommittedOffsetStore, kafka: RunningKafka, consumers: Consumers, transactional: Producers
 ) -> None:
     partition = TopicPartition(kafka.topic(), 0)
     with pytest.raises(KafkaException) as raised:
@@ -350,7 +354,9 @@ def test_offsets_outside_a_transaction_are_refused(
 
 
 @STORES
-def test_two_threads_share_a_consumer(offset_store: OffsetStore, kafka: RunningKafka, consumers: Consumers) -> None:
+def test_two_threads_share_a_consumer(
+    offset_store: CommittedOffsetStore, kafka: RunningKafka, consumers: Consumers
+) -> None:
     topic = kafka.topic(partitions=2)
     consumer = consumers()
     together = threading.Barrier(2)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 from wasmline.consumer.options import ConsumerOptions
-from wasmline.consumer.records import ConsumedRecord, Outcome, Output
+from wasmline.consumer.records import BatchResult, ConsumedRecord, Output
 from wasmline.consumer.runtime.executors import (
     AsyncBatchHandler,
     AsyncioExecutor,
@@ -30,21 +30,21 @@ event loop. An exception fails the record; with several records, RecordsFailed n
 MIN_QUEUED_RECORDS = 32
 """Minimum of records queued in an executor, so that its workers need not wait for the control loop after each."""
 
-NOTHING = Outcome()
+NOTHING = BatchResult()
 
 
 @runtime_checkable
-class PerThread(Protocol):
-    """A handler with one instance per worker thread, because it is not thread-safe: a Wasm instance, a session."""
+class HandlerFactory(Protocol):
+    """Makes the handler of each worker thread, where one is not thread-safe: a Wasm instance, a session."""
 
-    def make(self) -> Callable[[Sequence[ConsumedRecord]], Returned | Outcome]:
+    def make(self) -> Callable[[Sequence[ConsumedRecord]], Returned | BatchResult]:
         """Return the handler of the calling thread. It takes a list; its ``close`` is called as the thread ends.
 
         An exception here is not the fault of a record, and ends the consumer.
         """
 
 
-def executor_for(handler: Handler | PerThread, options: ConsumerOptions, mailbox: Mailbox) -> Executor:
+def executor_for(handler: Handler | HandlerFactory, options: ConsumerOptions, mailbox: Mailbox) -> Executor:
     """Return an executor that runs ``handler`` with ``options``. Raises InvalidConsumerOption for a class."""
     if isinstance(handler, type):
         text = f"the handler is the class {handler.__name__}: pass an instance of it"
@@ -52,8 +52,8 @@ def executor_for(handler: Handler | PerThread, options: ConsumerOptions, mailbox
     workers = options.max_concurrency
     single = options.batch_size is None
     room = max(2 * workers, workers + MIN_QUEUED_RECORDS) if single else 2 * workers
-    if isinstance(handler, PerThread):
-        return ThreadExecutor(partial(_Made, handler), workers, room, mailbox)
+    if isinstance(handler, HandlerFactory):
+        return ThreadExecutor(partial(_ThreadHandler, handler), workers, room, mailbox)
     if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__):
         limit = None if options.handler_timeout_ms is None else options.handler_timeout_ms / 1_000
         return AsyncioExecutor(_asynchronous(handler, single), workers, room, mailbox, limit)
@@ -61,10 +61,10 @@ def executor_for(handler: Handler | PerThread, options: ConsumerOptions, mailbox
     return ThreadExecutor(lambda: handle, workers, room, mailbox)
 
 
-class _Made:
+class _ThreadHandler:
     """The handler of one thread, created and checked."""
 
-    def __init__(self, handler: PerThread) -> None:
+    def __init__(self, handler: HandlerFactory) -> None:
         try:
             self._handle = handler.make()
         except HandlerBroken:
@@ -72,11 +72,11 @@ class _Made:
         except Exception as error:
             raise HandlerBroken(f"a thread's handler cannot be created: {type(error).__name__}: {error}") from error
 
-    def __call__(self, records: Sequence[ConsumedRecord]) -> Outcome:
+    def __call__(self, records: Sequence[ConsumedRecord]) -> BatchResult:
         try:
-            return _outcome(self._handle(records), len(records))
+            return _result(self._handle(records), len(records))
         except RecordsFailed as error:
-            return _partly(error, len(records))
+            return _partial_result(error, len(records))
 
     def close(self) -> None:
         if close := getattr(self._handle, "close", None):
@@ -84,63 +84,63 @@ class _Made:
 
 
 def _synchronous(handler: Callable[[Any], Any], single: bool) -> BatchHandler:
-    def one(records: Sequence[ConsumedRecord]) -> Outcome:
-        return _outcome(handler(records[0]), 1)
+    def one(records: Sequence[ConsumedRecord]) -> BatchResult:
+        return _result(handler(records[0]), 1)
 
-    def several(records: Sequence[ConsumedRecord]) -> Outcome:
+    def several(records: Sequence[ConsumedRecord]) -> BatchResult:
         try:
-            return _outcome(handler(records), len(records))
+            return _result(handler(records), len(records))
         except RecordsFailed as error:
-            return _partly(error, len(records))
+            return _partial_result(error, len(records))
 
     return one if single else several
 
 
 def _asynchronous(handler: Callable[[Any], Any], single: bool) -> AsyncBatchHandler:
-    async def one(records: Sequence[ConsumedRecord]) -> Outcome:
-        return _outcome(await handler(records[0]), 1)
+    async def one(records: Sequence[ConsumedRecord]) -> BatchResult:
+        return _result(await handler(records[0]), 1)
 
-    async def several(records: Sequence[ConsumedRecord]) -> Outcome:
+    async def several(records: Sequence[ConsumedRecord]) -> BatchResult:
         try:
-            return _outcome(await handler(records), len(records))
+            return _result(await handler(records), len(records))
         except RecordsFailed as error:
-            return _partly(error, len(records))
+            return _partial_result(error, len(records))
 
     return one if single else several
 
 
-def _outcome(returned: Returned | Outcome, records: int) -> Outcome:
-    """Return the outcome of a call, after running a returned generator to its end. Raises HandlerBroken."""
+def _result(returned: Returned | BatchResult, records: int) -> BatchResult:
+    """Return the result of a call, after running a returned generator to its end. Raises HandlerBroken."""
     if returned is None:
         return NOTHING
-    if isinstance(returned, Outcome):
+    if isinstance(returned, BatchResult):
         return _checked(returned, records)
     outputs = (returned,) if isinstance(returned, Output) or not isinstance(returned, Iterable) else tuple(returned)
-    return _checked(Outcome(outputs), records)
+    return _checked(BatchResult(outputs), records)
 
 
-def _partly(error: RecordsFailed, records: int) -> Outcome:
-    """Return the outcome of a call in which some records failed. Raises HandlerBroken."""
+def _partial_result(error: RecordsFailed, records: int) -> BatchResult:
+    """Return the result of a call in which some records failed. Raises HandlerBroken."""
     if not error.failures or not isinstance(error.failures, Mapping):
         raise HandlerBroken(f"RecordsFailed names no failed record: {error}") from error
-    return _checked(Outcome(tuple(error.outputs), error.failures), records)
+    return _checked(BatchResult(tuple(error.outputs), error.failures), records)
 
 
-def _checked(outcome: Outcome, records: int) -> Outcome:
-    """Check that an outcome fits this number of records. Raises HandlerBroken: it is not the fault of a record."""
-    for output in outcome.outputs:
+def _checked(result: BatchResult, records: int) -> BatchResult:
+    """Check that a result fits this number of records. Raises HandlerBroken: it is not the fault of a record."""
+    for output in result.outputs:
         if not isinstance(output, Output):
             if inspect.iscoroutine(output):
                 output.close()
             text = f"the handler returned {type(output).__name__}, not Output: return None, an Output or several"
             raise HandlerBroken(text)
-    for place, failure in outcome.failures.items():
+    for place, failure in result.failures.items():
         if not isinstance(place, int) or not 0 <= place < records or not isinstance(failure, Exception):
             text = f"the handler reports that record {place!r} of {records} failed with {type(failure).__name__}: "
             raise HandlerBroken(f"{text}places count from 0, and failures are exceptions")
-    rows = outcome.rows
+    rows = result.rows
     if rows is not None and (
-        len(rows) != len(outcome.outputs) or not all(row is None or 0 <= row < records for row in rows)
+        len(rows) != len(result.outputs) or not all(row is None or 0 <= row < records for row in rows)
     ):
         raise HandlerBroken(f"rows must hold, for each output, the place of a record from 0 to {records - 1} or None")
-    return outcome
+    return result
