@@ -20,6 +20,10 @@ FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 INTERVAL = re.compile(r"\d+ *(milliseconds?|seconds?|minutes?|hours?)")
 
 
+HEARTBEAT_INTERVAL_S = 5.0
+"""Seconds between two reports of a running job: its driver's heartbeats. A client waits for many of them."""
+
+
 class JobState(StrEnum):
     """The state of a run of a job. The last three are final."""
 

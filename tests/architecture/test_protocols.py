@@ -39,6 +39,7 @@ from wasmline.documents import decode, encode
 from wasmline.errors import InvalidOffsetMetadata
 from wasmline.job_offsets import offset_renewal, shard_transactions
 from wasmline.jobs import (
+    HEARTBEAT_INTERVAL_S,
     BatchReport,
     FunctionSpec,
     JobReport,
@@ -56,7 +57,8 @@ from wasmline.offset_maps.encodings import FOREIGN, MAX_BODY_BYTES, MAX_INCOMPLE
 from wasmline.partition_status import PartitionStatus
 from wasmline.records import RECORD_SCHEMA, TopicPartition
 from wasmline.spark import session, stream_job
-from wasmline.spark.parallel import job as parallel_job
+from wasmline.spark.parallel import query as lease_query
+from wasmline.spark.timings import DEFAULT_TIMINGS
 from wasmline.testing import guests
 from wasmline.transactional_ids import VIRTUAL_SHARDS, shared_id, transactional_id
 from wasmline.wasm import ResourceLimits, Schema, TransformContext, TransformRuntime
@@ -207,9 +209,9 @@ TIMES = {
         "two statuses": lease_worker.STATUS_INTERVAL_S,
         "the last status": lease_status.CLOSE_TIMEOUT_S,
         "after a passing error": lease_worker.RETRY_BACKOFF_S,
-        "two looks for partitions, and two reports": stream_job.HEARTBEAT_INTERVAL_S,
-        "a task that waits for a slot": parallel_job.TASK_START_TIMEOUT_S,
-        "a silent driver of an earlier run is waited for": stream_job.HEARTBEAT_TIMEOUT_S,
+        "two looks for partitions, and two reports": HEARTBEAT_INTERVAL_S,
+        "a task that waits for a slot": DEFAULT_TIMINGS.task_start_timeout_s,
+        "a silent driver of an earlier run is waited for": DEFAULT_TIMINGS.heartbeat_timeout_s,
         "a report that is too old to wait for its driver": stream_job.MAX_REPORT_AGE_MS / 1e3,
     },
 }
@@ -234,7 +236,7 @@ def test_times_in_the_text_are_those_of_the_code() -> None:
     )
     assert f"divided into {transactions.BISECTION_BATCHES} batches" in exact
     assert f"{partition_lifecycle.MAX_ERROR_DURATION_S:.0f} s without a commit" in exact.replace("\n", " ")
-    assert f"every {parallel_job.IDLE_POLL_MS} ms while idle" in leases
+    assert f"every {lease_query.IDLE_POLL_MS} ms while idle" in leases
     assert session.TASK_ATTEMPTS == 4
     assert "four times in all" in leases
 

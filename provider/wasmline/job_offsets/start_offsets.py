@@ -127,6 +127,12 @@ def matches_topic(claim: DriverClaim, topic: TopicState) -> bool:
     return topic.id == claim.topic_id if claim.topic_id else topic.id in claim.checkpoint
 
 
+def require_same_topic(topic: TopicState, topic_id: str) -> None:
+    """Raise InvalidJob if the topic was replaced since: it has another id now."""
+    if topic_id != topic.id:
+        raise InvalidJob(f"{topic.name} was deleted and recreated while this run read it: run the job again")
+
+
 def claim_is_authoritative(claim: DriverClaim) -> bool:
     """Return whether the claim is the only record of its run's progress: micro-batches at least once."""
     return claim.mode == "microbatch" and claim.delivery == "at_least_once"

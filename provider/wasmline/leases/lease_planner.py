@@ -20,7 +20,7 @@ from wasmline.control import (
 from wasmline.errors import DeploymentNotFound, InvalidJob, WasmlineError
 from wasmline.job_offsets.catch_up import CatchUpTarget
 from wasmline.job_offsets.group_offsets import GroupOffsets, progress_lost, require_committed
-from wasmline.job_offsets.offset_renewal import OffsetRenewer
+from wasmline.job_offsets.offset_renewal import MAX_RENEWAL_INTERVAL_S, OffsetRenewer
 from wasmline.jobs import JobSpec, StreamSpec, stream_of
 from wasmline.kafka import ConsumerGroups, KafkaConfig, Topics, TopicTailer
 from wasmline.leases.lease import Lease, lease_name
@@ -69,7 +69,14 @@ class PlannerConfig:
 class LeasePlanner:
     """Plans the leases of one driver. For one thread; close it."""
 
-    def __init__(self, config: KafkaConfig, planned: PlannerConfig, transform: str) -> None:
+    def __init__(
+        self,
+        config: KafkaConfig,
+        planned: PlannerConfig,
+        transform: str,
+        *,
+        max_renewal_interval_s: float = MAX_RENEWAL_INTERVAL_S,
+    ) -> None:
         self._config = config
         self._planned = planned
         self._control = JobControlState(planned.job, transform)
@@ -79,8 +86,12 @@ class LeasePlanner:
         self._groups = ConsumerGroups(config)
         self._statuses = StatusTopic(config)
         self._progress: GroupOffsets | None = None
-        self._renewal = OffsetRenewer(
-            config, planned.topic, keeps_maps=planned.keeps_maps, is_renewed=planned.is_renewed
+        self._renewer = OffsetRenewer(
+            config,
+            planned.topic,
+            keeps_maps=planned.keeps_maps,
+            is_renewed=planned.is_renewed,
+            max_interval_s=max_renewal_interval_s,
         )
         self._ends: CatchUpTarget | None = None
         if planned.ends is not None:
@@ -180,7 +191,7 @@ class LeasePlanner:
                 deployment=deployment,
             )
         )
-        self._renewal.keep(order.spec, progress)
+        self._renewer.renew_if_due(order.spec, progress)
         self._granted = grant, order.spec, deployment
         return grant
 

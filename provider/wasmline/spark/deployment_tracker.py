@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from wasmline.control import Deployment, DeploymentTopic, ModuleStore, require_topics
-from wasmline.errors import ModuleError, TransformError
+from wasmline.errors import DeploymentPaused, InvalidJob, ModuleError, TransformError
 from wasmline.kafka import KafkaConfig, Topics
 from wasmline.pipeline import FailureWindow
 from wasmline.wasm import TransformRuntime
@@ -25,6 +25,12 @@ class DeploymentTracker:
     def current(self) -> Deployment:
         """Return the current deployment. Raises DeploymentNotFound."""
         return self._log.get(self._name)
+
+    def running(self) -> Deployment:
+        """Return the current deployment. Raises DeploymentNotFound, and DeploymentPaused if it must not run."""
+        deployment = self.current()
+        require_running(deployment)
+        return deployment
 
     def module(self, deployment: Deployment) -> bytes:
         """Return the module's verified bytes; the last requested module is cached."""
@@ -81,3 +87,20 @@ class DeploymentTracker:
     def close(self) -> None:
         """Close the Kafka clients."""
         self._log.close()
+
+
+def require_running(deployment: Deployment) -> None:
+    """Raise DeploymentPaused if the deployment is paused."""
+    if deployment.state == "paused":
+        name = deployment.spec.name
+        raise DeploymentPaused(f"{name} is paused ({deployment.reason}): resume it or deploy again", name=name)
+
+
+def require_input_topic(deployment: Deployment, topic: str) -> None:
+    """Raise InvalidJob if the deployment does not read the topic of the run."""
+    spec = deployment.spec
+    if spec.input_topic != topic:
+        raise InvalidJob(
+            f"generation {deployment.generation} of {spec.name} reads {spec.input_topic}, but this run reads {topic}: "
+            "run the job again"
+        )
