@@ -19,9 +19,8 @@ FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 INTERVAL = re.compile(r"\d+ *(milliseconds?|seconds?|minutes?|hours?)")
 
-
 HEARTBEAT_INTERVAL_S = 5.0
-"""Seconds between two reports of a running job: its driver's heartbeats. A client waits for many of them."""
+"""Seconds between two reports of a running job: heartbeats of its driver. Time-outs for them are multiples of it."""
 
 
 class JobState(StrEnum):

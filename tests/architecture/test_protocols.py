@@ -49,16 +49,17 @@ from wasmline.jobs import (
     StreamTotals,
     TrainSpec,
 )
-from wasmline.leases import lease, lease_status, lease_worker
+from wasmline.leases import lease_status, lease_worker
 from wasmline.leases.lease import Lease
 from wasmline.leases.lease_planner import LeaseRound
+from wasmline.leases.timings import DEFAULT_TIMINGS as LEASE_TIMINGS
 from wasmline.offset_maps import codec
 from wasmline.offset_maps.encodings import FOREIGN, MAX_BODY_BYTES, MAX_INCOMPLETES, Encoding
 from wasmline.partition_status import PartitionStatus
 from wasmline.records import RECORD_SCHEMA, TopicPartition
 from wasmline.spark import session, stream_job
 from wasmline.spark.parallel import query as lease_query
-from wasmline.spark.timings import DEFAULT_TIMINGS
+from wasmline.spark.timings import DEFAULT_TIMINGS as STREAM_TIMINGS
 from wasmline.testing import guests
 from wasmline.transactional_ids import VIRTUAL_SHARDS, shared_id, transactional_id
 from wasmline.wasm import ResourceLimits, Schema, TransformContext, TransformRuntime
@@ -200,18 +201,18 @@ TIMES = {
     },
     "leases.md": {
         "a lease, unless ordered otherwise": StreamSpec(transform="t").lease_seconds,
-        "the least that a lease is worked on": lease_worker.MIN_LEASE_S,
-        "handlers, after a lease is over": lease_worker.DRAIN_TIMEOUT_S,
-        "last commits, after that": lease_worker.LAST_COMMIT_TIMEOUT_S,
-        "without a heartbeat": lease.RENEWAL_TIMEOUT_S,
+        "the least that a lease is worked on": LEASE_TIMINGS.min_lease_s,
+        "handlers, after a lease is over": LEASE_TIMINGS.drain_timeout_s,
+        "last commits, after that": LEASE_TIMINGS.last_commit_timeout_s,
+        "without a heartbeat": LEASE_TIMINGS.renewal_timeout_s,
         "two heartbeats": lease_worker.POLL_INTERVAL_S,
         "two looks at time and control": lease_worker.POLL_INTERVAL_S,
         "two statuses": lease_worker.STATUS_INTERVAL_S,
         "the last status": lease_status.CLOSE_TIMEOUT_S,
         "after a passing error": lease_worker.RETRY_BACKOFF_S,
         "two looks for partitions, and two reports": HEARTBEAT_INTERVAL_S,
-        "a task that waits for a slot": DEFAULT_TIMINGS.task_start_timeout_s,
-        "a silent driver of an earlier run is waited for": DEFAULT_TIMINGS.heartbeat_timeout_s,
+        "a task that waits for a slot": STREAM_TIMINGS.task_start_timeout_s,
+        "a silent driver of an earlier run is waited for": STREAM_TIMINGS.heartbeat_timeout_s,
         "a report that is too old to wait for its driver": stream_job.MAX_REPORT_AGE_MS / 1e3,
     },
 }

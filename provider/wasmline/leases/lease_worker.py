@@ -32,27 +32,18 @@ from wasmline.kafka import KafkaConfig
 from wasmline.leases.lease import Lease, LeaseValidity
 from wasmline.leases.lease_status import LeaseProgress, LeaseStatusReporter
 from wasmline.leases.manual_backend import ManualBackend, PartitionAssignment
+from wasmline.leases.timings import DEFAULT_TIMINGS, LeaseTimings
 from wasmline.pipeline import handler_loader
 from wasmline.pipeline.transform_handler import MAX_CALL_RECORDS, forget, transform_handler
 from wasmline.records import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-DRAIN_TIMEOUT_S = 30.0
-"""Maximum seconds for records in flight once a lease is over."""
-
-LAST_COMMIT_TIMEOUT_S = 30.0
-"""Seconds after that in which the last commits are made."""
-
 POLL_INTERVAL_S = 0.25
 """Seconds between two checks of the consumer and the clock."""
 
 STATUS_INTERVAL_S = 1.0
 """Seconds between two statuses."""
-
-MIN_LEASE_S = 5.0
-"""Minimum seconds of a lease, whatever this machine's clock says is left: if that clock is ahead of the planner's, no
-lease would otherwise be processed."""
 
 RETRY_BACKOFF_S = 1.0
 """Seconds until work that a broker interrupted is restarted."""
@@ -64,17 +55,30 @@ DEPLOYMENT_ERRORS = (HandlerBroken, RecordGivenUp, ModuleError, TransformError)
 class LeaseWorker:
     """Processes a lease until it is over."""
 
-    def __init__(self, config: KafkaConfig, lease: Lease, beat: Callable[[float], None] = lambda seconds: None) -> None:
-        """``beat`` is called as a heartbeat, with the seconds in which the work must have ended."""
+    def __init__(
+        self,
+        config: KafkaConfig,
+        lease: Lease,
+        beat: Callable[[float], None] = lambda seconds: None,
+        *,
+        timings: LeaseTimings = DEFAULT_TIMINGS,
+        max_call_records: int = MAX_CALL_RECORDS,
+    ) -> None:
+        """``beat`` is called as a heartbeat, with the seconds in which the work must have ended.
+
+        ``max_call_records``: maximum records of one call of a module.
+        """
         self._config = config
         self._lease = lease
         self._beat = beat
-        left = min(max(MIN_LEASE_S, lease.until - time.time()), lease.stream.lease_seconds)
+        self._timings = timings
+        self._max_call_records = max_call_records
+        left = min(max(timings.min_lease_s, lease.until - time.time()), lease.stream.lease_seconds)
         self._until = time.time() + left
-        self._tenure = LeaseValidity(self._until + DRAIN_TIMEOUT_S + LAST_COMMIT_TIMEOUT_S)
+        self._deadline = self._until + timings.end_timeout_s
+        self._validity = LeaseValidity(self._deadline, timings)
         self._control = JobControlState(lease.job.job, lease.stream.transform)
         self._over = threading.Event()
-        self._deadline = self._until + DRAIN_TIMEOUT_S + LAST_COMMIT_TIMEOUT_S
         self._ended = threading.Event()
         self._consumer: ParallelConsumer | None = None
         self._statuses = LeaseStatusReporter(config, lease)
@@ -124,7 +128,7 @@ class LeaseWorker:
             progress=self._progress,
             followed={TopicPartition(topic, 0): offset for topic, offset in self._lease.control.items()},
             follow=self._follow,
-            held=self._tenure.held,
+            held=self._validity.held,
             keeps_maps=self._lease.keeps_maps,
             outputs=self._lease.deployment.spec.topics[1:] if self._lease.deployment else (),
         )
@@ -152,9 +156,8 @@ class LeaseWorker:
         if backend.transactions.fenced is not None:
             raise backend.transactions.fenced
         if consumer.stuck:
-            raise HandlerStuck(
-                f"{consumer.stuck} handlers did not return within {DRAIN_TIMEOUT_S:.0f} s: give them time-outs"
-            )
+            seconds = self._timings.drain_timeout_s
+            raise HandlerStuck(f"{consumer.stuck} handlers did not return within {seconds:.0f} s: give them time-outs")
         running.result()
         settled = {each.partition.partition: each.settled for each in consumer.health().partitions}
         self._left = {partition: at for partition, at in settled.items() if at is not None}
@@ -167,7 +170,7 @@ class LeaseWorker:
     def _live(self) -> None:
         """Send heartbeats, independent of the work: a reader of its rows, such as a JVM, may pause."""
         while not self._ended.wait(POLL_INTERVAL_S):
-            self._tenure.renew()
+            self._validity.renew()
             self._beat(self._deadline - time.time())
 
     def _work(self) -> tuple[Handler | PerThread, ConsumerOptions]:
@@ -183,7 +186,7 @@ class LeaseWorker:
         handler = transform_handler(self._config, spec)
         handler.listener = self._statuses.add_logs
         return handler, self._options(
-            batch_size=MAX_CALL_RECORDS,
+            batch_size=self._max_call_records,
             max_concurrency=self._lease.stream.max_concurrency or os.cpu_count() or 1,
             dead_letter_topic=spec.dead_letter_topic,
             dead_letter_headers=tuple(handler.origin),
@@ -203,7 +206,8 @@ class LeaseWorker:
         stream = self._lease.stream
         chosen |= {"ordering": stream.ordering, "delivery": stream.delivery}
         chosen |= {"fail_on_data_loss": stream.fail_on_data_loss}
-        chosen |= {"commit_interval_ms": stream.commit_interval_ms, "drain_wait_ms": int(DRAIN_TIMEOUT_S * 1_000)}
+        chosen |= {"commit_interval_ms": stream.commit_interval_ms}
+        chosen |= {"drain_wait_ms": int(self._timings.drain_timeout_s * 1_000)}
         job = self._lease.job
         return ConsumerOptions(
             topics=(self._lease.topic,),
@@ -220,7 +224,7 @@ class LeaseWorker:
         if self._control.apply(record.topic, record.key, record.value):
             claim = self._control.claim
             if claim is not None and self._lease.is_taken_by(claim):
-                self._tenure.lose()
+                self._validity.lose()
             reason = self._lease.superseded(self._control)
             if reason is not None and not self._over.is_set():
                 self._end(reason)
@@ -250,7 +254,7 @@ class LeaseWorker:
         if self._over.is_set():
             return
         self.reason = reason
-        self._deadline = min(self._deadline, time.time() + DRAIN_TIMEOUT_S + LAST_COMMIT_TIMEOUT_S)
+        self._deadline = min(self._deadline, time.time() + self._timings.end_timeout_s)
         self._over.set()
         if self._consumer is not None:
             self._consumer.stop(drain=False)

@@ -19,9 +19,10 @@ from pyspark.sql.types import StructType
 
 from wasmline.documents import decode, plain
 from wasmline.kafka import KafkaConfig
-from wasmline.leases.lease import RENEWAL_TIMEOUT_S, Lease
+from wasmline.leases.lease import Lease
 from wasmline.leases.lease_planner import LeasePlanner, LeaseRound, PlannerConfig
 from wasmline.leases.lease_worker import LeaseWorker
+from wasmline.leases.timings import DEFAULT_TIMINGS
 from wasmline.spark.parallel.process_watchdog import under_watchdog
 
 PLANNER_CONFIG = "planned"
@@ -61,7 +62,7 @@ class LeaseReader(DataSourceStreamReader):
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         assert isinstance(partition, LeasePartition)
         _spare_the_collector()
-        with under_watchdog(RENEWAL_TIMEOUT_S) as beat:
+        with under_watchdog(DEFAULT_TIMINGS.renewal_timeout_s) as beat:
             yield from LeaseWorker(partition.config, partition.lease, beat).run()
 
     def stop(self) -> None:
