@@ -15,7 +15,6 @@ from wasmline.control import (
     DriverClaim,
     JobControlState,
     StatusTopic,
-    require_topics,
 )
 from wasmline.errors import DeploymentNotFound, InvalidJob, WasmlineError
 from wasmline.job_offsets.catch_up import CatchUpTarget
@@ -24,6 +23,7 @@ from wasmline.job_offsets.offset_renewal import MAX_RENEWAL_INTERVAL_S, OffsetRe
 from wasmline.jobs import JobSpec, StreamSpec, stream_of
 from wasmline.kafka import ConsumerGroups, KafkaConfig, Topics, TopicTailer
 from wasmline.leases.lease import Lease, lease_name
+from wasmline.pipeline.preflight import Preflight, require_input_topic
 from wasmline.records import TopicPartition
 from wasmline.transactional_ids import VIRTUAL_SHARDS, virtual_shards
 
@@ -97,7 +97,7 @@ class LeasePlanner:
         if planned.ends is not None:
             ends = {TopicPartition(planned.topic, each): bounds for each, bounds in planned.ends.items()}
             self._ends = CatchUpTarget(config, ends)
-        self._checked = 0
+        self._preflight = Preflight(config, load=None)
         self._granted: tuple[LeaseRound, JobSpec, Deployment | None] | None = None
 
     def next(self, last: LeaseRound) -> LeaseRound:
@@ -202,15 +202,9 @@ class LeasePlanner:
         deployment = self._control.deployment
         if deployment is None:
             raise DeploymentNotFound(f"nothing is deployed as {stream.transform!r}", name=stream.transform)
-        spec = deployment.spec
-        if deployment.generation != self._checked and deployment.state == "running":
-            if spec.input_topic != self._planned.topic:
-                raise InvalidJob(
-                    f"generation {deployment.generation} of {spec.name} reads {spec.input_topic}, and this run reads "
-                    f"{self._planned.topic}: run the job again"
-                )
-            require_topics(self._config, spec)
-            self._checked = deployment.generation
+        if deployment.state == "running":
+            require_input_topic(deployment, self._planned.topic)
+            self._preflight.check(deployment)
         return deployment
 
     def _read(self, job: JobSpec, last: LeaseRound) -> dict[int, int]:

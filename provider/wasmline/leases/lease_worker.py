@@ -34,6 +34,7 @@ from wasmline.leases.lease_status import LeaseProgress, LeaseStatusReporter
 from wasmline.leases.manual_backend import ManualBackend, PartitionAssignment
 from wasmline.leases.timings import DEFAULT_TIMINGS, LeaseTimings
 from wasmline.pipeline import handler_loader
+from wasmline.pipeline.preflight import pause_reason
 from wasmline.pipeline.transform_handler import MAX_CALL_RECORDS, forget, transform_handler
 from wasmline.records import TopicPartition
 
@@ -264,8 +265,7 @@ class LeaseWorker:
         deployment = self._lease.deployment
         if deployment is not None and isinstance(error, DEPLOYMENT_ERRORS):
             forget()
-            begun = not isinstance(error, ModuleError | TransformError)
-            reason = str(error) if begun else f"failed before its first record: {error}"
+            reason = pause_reason(error)
             log = DeploymentTopic(self._config)
             try:
                 log.pause_generation(deployment, reason)

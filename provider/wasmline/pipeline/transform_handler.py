@@ -16,9 +16,10 @@ from wasmline.errors import HandlerBroken, InvalidBatch, TooManyFailures, Transf
 from wasmline.kafka import KafkaConfig
 from wasmline.pipeline.batch_stats import BatchStats, log_batch_stats
 from wasmline.pipeline.failure_window import FailureWindow
+from wasmline.pipeline.preflight import start_module
 from wasmline.printable import printable
 from wasmline.records import TopicPartition, header_pairs, record_batch
-from wasmline.wasm import TransformInstance, TransformResult, TransformRuntime
+from wasmline.wasm import TransformInstance, TransformResult
 
 logger = logging.getLogger(__name__)
 
@@ -70,8 +71,7 @@ class TransformHandler:
         self.max_output_bytes = max_output_bytes
         self.listener: Callable[[BatchStats], None] | None = None
         """Receives log lines in place of the logger, on any thread."""
-        self._module = TransformRuntime().compile(wasm)
-        self._instantiate().close()
+        self._module = start_module(spec, wasm)
         self._window = FailureWindow(spec.max_failure_share)
         self._lock = threading.Lock()
 

@@ -36,8 +36,9 @@ from wasmline.job_offsets.start_offsets import overlaps, require_same_topic
 from wasmline.jobs import JobReport, JobState
 from wasmline.kafka import Topics
 from wasmline.pipeline import BatchStats
+from wasmline.pipeline.preflight import require_input_topic
 from wasmline.spark.checkpoint import checkpoint_state
-from wasmline.spark.deployment_tracker import require_input_topic, require_running
+from wasmline.spark.deployment_tracker import require_running
 from wasmline.spark.driver_claims import batch_claim, first_claim
 from wasmline.spark.driver_context import DriverContext
 from wasmline.spark.error_parsing import cause, guest_failure, refusal
