@@ -101,8 +101,8 @@ class JobTopic:
         """Request ``run`` to end at its next safe point. No effect on a run that was replaced by a newer one."""
 
         def stopped(current: JobOrder | None) -> JobOrder:
-            standing = self._known(job, current)
-            return replace(standing, wanted="stopped") if standing.spec.run == run else standing
+            order = self._known(job, current)
+            return replace(order, wanted="stopped") if order.spec.run == run else order
 
         self._order(job, stopped)
 

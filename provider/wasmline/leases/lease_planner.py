@@ -98,7 +98,7 @@ class LeasePlanner:
             ends = {TopicPartition(planned.topic, each): bounds for each, bounds in planned.ends.items()}
             self._ends = CatchUpTarget(config, ends)
         self._preflight = Preflight(config, load=None)
-        self._granted: tuple[LeaseRound, JobSpec, Deployment | None] | None = None
+        self._newest: tuple[LeaseRound, JobSpec, Deployment | None] | None = None
 
     def next(self, last: LeaseRound) -> LeaseRound:
         """Return the round that follows ``last``, after claiming it, or ``last`` while there is nothing to do.
@@ -115,35 +115,35 @@ class LeasePlanner:
             logger.warning("no lease can be planned yet: %s", error)
             return last
 
-    def leases(self, grant: LeaseRound) -> list[Lease]:
+    def leases(self, planned_round: LeaseRound) -> list[Lease]:
         """Return the leases of a round: one for each task; from now on, for the ordered time.
 
         There are none if this is not the round that ``next`` returned last: it belongs to an earlier driver, all of
         whose work is in Kafka. Raises InvalidJob if there are more tasks than can run at once: one would wait for
         another's end.
         """
-        if self._granted is None or self._granted[0] != grant:
+        if self._newest is None or self._newest[0] != planned_round:
             return []
-        _, job, deployment = self._granted
-        require_task_limit(len(grant.progress), grant.tasks, self._planned.slots, self._planned.topic)
+        _, job, deployment = self._newest
+        require_task_limit(len(planned_round.progress), planned_round.tasks, self._planned.slots, self._planned.topic)
         until = time.time() + stream_of(job).lease_seconds
         ends = self._planned.ends
-        shards = virtual_shards(grant.progress)
-        shares = [sorted(chain(*shards[task :: grant.tasks])) for task in range(grant.tasks)]
+        shards = virtual_shards(planned_round.progress)
+        assignments = [sorted(chain(*shards[task :: planned_round.tasks])) for task in range(planned_round.tasks)]
         return [
             Lease(
                 job=job,
                 deployment=deployment,
                 driver=self._planned.driver,
-                epoch=grant.epoch,
+                epoch=planned_round.epoch,
                 topic=self._planned.topic,
                 until=until,
-                control=grant.control,
-                progress={each: grant.progress[each] for each in share},
-                ends=None if ends is None else {each: ends[each] for each in share if each in ends},
+                control=planned_round.control,
+                progress={each: planned_round.progress[each] for each in assignment},
+                ends=None if ends is None else {each: ends[each] for each in assignment if each in ends},
                 keeps_maps=self._planned.keeps_maps,
             )
-            for share in shares
+            for assignment in assignments
         ]
 
     def close(self) -> None:
@@ -163,11 +163,11 @@ class LeasePlanner:
         deployment = self._deployment(stream_of(order.spec))
         if deployment is not None and deployment.state == "paused":
             return None
-        progress = self._read(order.spec, last)
+        progress = self._read_progress(order.spec, last)
         if self._ends is not None and self._ends.passed(_named(self._planned.topic, progress)):
             return None
         asked = stream_of(order.spec).tasks or self._planned.slots
-        grant = LeaseRound(
+        planned_round = LeaseRound(
             epoch=last.epoch + 1,
             generation=deployment.generation if deployment else 0,
             tasks=min(asked, len(virtual_shards(progress))),
@@ -187,13 +187,13 @@ class LeasePlanner:
                 offsets=progress,
                 late=self._planned.late,
                 checkpoint=self._planned.checkpoint,
-                batch_id=grant.epoch,
+                batch_id=planned_round.epoch,
                 deployment=deployment,
             )
         )
         self._renewer.renew_if_due(order.spec, progress)
-        self._granted = grant, order.spec, deployment
-        return grant
+        self._newest = planned_round, order.spec, deployment
+        return planned_round
 
     def _deployment(self, stream: StreamSpec) -> Deployment | None:
         """Return the deployment, or None where a function is run; check a generation before its first lease."""
@@ -207,7 +207,7 @@ class LeasePlanner:
             self._preflight.check(deployment)
         return deployment
 
-    def _read(self, job: JobSpec, last: LeaseRound) -> dict[int, int]:
+    def _read_progress(self, job: JobSpec, last: LeaseRound) -> dict[int, int]:
         """Return the group's progress for every partition of the topic; a new partition begins at its beginning.
 
         Raises GroupInUse; ProgressLost if it is below that of the last round, or differs from the result of the last
@@ -223,13 +223,13 @@ class LeasePlanner:
             )
         committed = self._progress.committed([TopicPartition(topic, each) for each in begins])
         require_committed(group, committed, _named(topic, last.progress))
-        self._refuse_moved(group, committed, last)
+        self._require_unmoved(group, committed, last)
         found = {each.partition: offset for each, offset in committed.items()}
         if new := {each: begin for each, begin in begins.items() if each not in found}:
             self._groups.commit_offsets(group, _named(topic, new))
         return found | new
 
-    def _refuse_moved(self, group: str, committed: Mapping[TopicPartition, int], last: LeaseRound) -> None:
+    def _require_unmoved(self, group: str, committed: Mapping[TopicPartition, int], last: LeaseRound) -> None:
         name = lease_name(self._planned.driver, last.epoch)
         try:
             left = [each for each in self._statuses.of(self._planned.job) if each.lease == name]

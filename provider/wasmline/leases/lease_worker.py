@@ -102,7 +102,7 @@ class LeaseWorker:
         It also ends when another process takes over its partitions. Raises errors that a retry does not resolve, and
         HandlerStuck where a handler does not return: its process must not run another lease.
         """
-        living = BackgroundCall(self._live)
+        heartbeats = BackgroundCall(self._send_heartbeats)
         try:
             while not self._over.is_set() and time.time() < self._until:
                 try:
@@ -115,20 +115,20 @@ class LeaseWorker:
                     self._withdraw()
                     self._end(str(error))
                 except WasmlineError as error:
-                    self._settle(error)
+                    self._handle_error(error)
         finally:
             self._statuses.close(self._consumer.health() if self._consumer else None, self._left)
             self._ended.set()
-            living.result()
+            heartbeats.result()
         where = f"{self._lease.topic} {list(self._lease.partitions)}"
         logger.info("lease %d of job %s on %s is over: %s", self._lease.epoch, self._lease.job.job, where, self.reason)
 
     def _attempt(self) -> Iterator[LeaseProgress]:
-        handler, options = self._work()
+        handler, options = self._handler_and_options()
         assignment = PartitionAssignment(
             progress=self._progress,
             followed={TopicPartition(topic, 0): offset for topic, offset in self._lease.control.items()},
-            follow=self._follow,
+            follow=self._apply_control_record,
             held=self._validity.held,
             keeps_maps=self._lease.keeps_maps,
             outputs=self._lease.deployment.spec.topics[1:] if self._lease.deployment else (),
@@ -139,16 +139,16 @@ class LeaseWorker:
             return
         self._statuses.begin()
         running = BackgroundCall(partial(consumer.run, handler))
-        told = 0.0
+        reported = 0.0
         try:
             while not running.wait(self._pause):
                 health = consumer.health()
                 if backend.transactions.fenced is not None:
                     consumer.stop(drain=False)  # the lease is withdrawn once it has ended
                     continue
-                self._judge(health)
-                if time.monotonic() - told >= STATUS_INTERVAL_S:
-                    told = time.monotonic()
+                self._end_if_done(health)
+                if time.monotonic() - reported >= STATUS_INTERVAL_S:
+                    reported = time.monotonic()
                     yield self._statuses.publish(health)
         finally:
             consumer.stop(drain=False)
@@ -168,13 +168,13 @@ class LeaseWorker:
         """Seconds until the next check."""
         return POLL_INTERVAL_S if self._over.is_set() else max(0.0, min(POLL_INTERVAL_S, self._until - time.time()))
 
-    def _live(self) -> None:
+    def _send_heartbeats(self) -> None:
         """Send heartbeats, independent of the work: a reader of its rows, such as a JVM, may pause."""
         while not self._ended.wait(POLL_INTERVAL_S):
             self._validity.renew()
             self._beat(self._deadline - time.time())
 
-    def _work(self) -> tuple[Handler | PerThread, ConsumerOptions]:
+    def _handler_and_options(self) -> tuple[Handler | PerThread, ConsumerOptions]:
         """Return the handler and its options."""
         if self._lease.deployment is not None:
             return self._transform(self._lease.deployment)
@@ -220,7 +220,7 @@ class LeaseWorker:
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
-    def _follow(self, record: ConsumedRecord) -> None:
+    def _apply_control_record(self, record: ConsumedRecord) -> None:
         """Apply a control record of the job; on the consumer's own thread, so that nothing comes in between."""
         if self._control.apply(record.topic, record.key, record.value):
             claim = self._control.claim
@@ -229,15 +229,15 @@ class LeaseWorker:
             reason = self._lease.superseded(self._control)
             if reason is not None and not self._over.is_set():
                 self._end(reason)
-                self._look_ahead()
+                self._preload_next_handler()
 
-    def _look_ahead(self) -> None:
+    def _preload_next_handler(self) -> None:
         """Start to load the next lease's handler, if that is another generation; its errors are left to that lease."""
         mine, deployed = self._lease.deployment, self._control.deployment
         if mine and deployed and deployed.generation != mine.generation and deployed.state == "running":
             BackgroundCall(partial(transform_handler, self._config, deployed.spec))
 
-    def _judge(self, health: ConsumerHealth) -> None:
+    def _end_if_done(self, health: ConsumerHealth) -> None:
         """End the lease if its time is over, or all of its records are done."""
         if self._ends is not None and self._has_caught_up(self._ends, health):
             self._end("it has caught up")
@@ -260,7 +260,7 @@ class LeaseWorker:
         if self._consumer is not None:
             self._consumer.stop(drain=False)
 
-    def _settle(self, error: WasmlineError) -> None:
+    def _handle_error(self, error: WasmlineError) -> None:
         """Pause a deployment that is at fault; restart after a transient error; raise any other."""
         deployment = self._lease.deployment
         if deployment is not None and isinstance(error, DEPLOYMENT_ERRORS):

@@ -53,17 +53,17 @@ class TransformRunner:
     """
 
     def __init__(
-        self, deployment: Deployment, instance: TransformInstance, tally: BatchStats, limits: Limits | None = None
+        self, deployment: Deployment, instance: TransformInstance, stats: BatchStats, limits: Limits | None = None
     ) -> None:
         self._spec = deployment.spec
         self._instance = instance
-        self._stats = tally
+        self._stats = stats
         self._window = FailureWindow(deployment.spec.max_failure_share)
         self._topics = pa.array(self._spec.output_topics, pa.string())
         known = limits or {}
         plain = [topic if topic != self._spec.dead_letter_topic else "" for topic in self._spec.output_topics]
         self._limits = [known.get(topic) for topic in plain]
-        self._letter_limit = known.get(self._spec.dead_letter_topic or "")
+        self._dead_letter_limit = known.get(self._spec.dead_letter_topic or "")
 
     def run(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Transform a batch of RECORD_SCHEMA to batches of SINK_SCHEMA. Raises TooManyFailures to protect the topic."""
@@ -99,17 +99,17 @@ class TransformRunner:
     def _sorted(self, batch: pa.RecordBatch, part: TransformResult) -> Iterator[pa.RecordBatch]:
         outputs = part.outputs
         rejected = self._rejected(outputs)
-        letters = [*self._rejections(batch, outputs.filter(rejected)), *self._failures(batch, part.failures)]
-        letters.sort(key=lambda letter: letter[0])
-        plain = outputs.filter(pc.invert(rejected)) if letters else outputs
+        rows = [*self._rejections(batch, outputs.filter(rejected)), *self._failures(batch, part.failures)]
+        rows.sort(key=lambda row: row[0])
+        plain = outputs.filter(pc.invert(rejected)) if rows else outputs
         self._count(self._stats.records_out, batch.column("partition").take(plain.column("row")))
         yield self._plain(batch, plain)
-        if letters:
-            yield pa.RecordBatch.from_pylist([letter for _, letter in letters], schema=PLACED_SCHEMA)
+        if rows:
+            yield pa.RecordBatch.from_pylist([row for _, row in rows], schema=PLACED_SCHEMA)
 
     def _rejected(self, outputs: pa.RecordBatch) -> pa.Array:
-        letters = [i for i, topic in enumerate(self._spec.output_topics) if topic == self._spec.dead_letter_topic]
-        return pc.is_in(outputs.column("output"), value_set=pa.array(letters, pa.int32()))
+        numbers = [i for i, topic in enumerate(self._spec.output_topics) if topic == self._spec.dead_letter_topic]
+        return pc.is_in(outputs.column("output"), value_set=pa.array(numbers, pa.int32()))
 
     def _plain(self, batch: pa.RecordBatch, outputs: pa.RecordBatch) -> pa.RecordBatch:
         topics = self._topics.take(outputs.column("output"))
@@ -118,15 +118,15 @@ class TransformRunner:
         columns = [topics, outputs.column("key"), outputs.column("value"), outputs.column("headers"), *places]
         return pa.RecordBatch.from_arrays(columns, schema=PLACED_SCHEMA)
 
-    def _rejections(self, batch: pa.RecordBatch, letters: pa.RecordBatch) -> Iterable[tuple[int, dict[str, Any]]]:
-        for letter in letters.to_pylist():
-            headers = [(header["key"], header["value"]) for header in letter["headers"] or []]
+    def _rejections(self, batch: pa.RecordBatch, rejected: pa.RecordBatch) -> Iterable[tuple[int, dict[str, Any]]]:
+        for output in rejected.to_pylist():
+            headers = [(header["key"], header["value"]) for header in output["headers"] or []]
             reason = next((value or b"" for key, value in headers if key == dead_letters.REASON), b"")
-            row = letter["row"]
+            row = output["row"]
             self._stats.count_dead_letter(
                 batch["partition"][row].as_py(), dead_letters.REJECTED, reason.decode(errors="replace")
             )
-            yield row, self._letter(batch, row, letter["key"], letter["value"], dead_letters.rejection(headers))
+            yield row, self._dead_letter(batch, row, output["key"], output["value"], dead_letters.rejection(headers))
 
     def _failures(
         self, batch: pa.RecordBatch, failures: tuple[RecordFailure, ...]
@@ -139,14 +139,14 @@ class TransformRunner:
             self._stats.count_dead_letter(record["partition"], error, reason)
             headers = [(header["key"], header["value"]) for header in record["headers"] or []]
             headers += dead_letters.failure(error=error, reason=reason)
-            yield failure.row, self._letter(batch, failure.row, record["key"], record["value"], headers)
+            yield failure.row, self._dead_letter(batch, failure.row, record["key"], record["value"], headers)
 
     def _placed(self, error: TransformError) -> TransformError:
         """Return the error with the record's coordinates in its message, their only place."""
         error.args = (f"{self._spec.input_topic}, partition {error.partition}, offset {error.offset}: {error}",)
         return error
 
-    def _letter(
+    def _dead_letter(
         self,
         batch: pa.RecordBatch,
         row: int,
@@ -177,7 +177,7 @@ class TransformRunner:
         self, key: bytes | None, value: bytes | None, headers: list[dead_letters.Header]
     ) -> tuple[bytes | None, bytes | None, list[dead_letters.Header]]:
         """Return the dead letter to write, truncated if it exceeds its topic's limit."""
-        limit = self._letter_limit
+        limit = self._dead_letter_limit
         if limit is None or batch_bytes(key, value, headers, self._spec.compression) <= limit:
             return key, value, headers
         size = len(key or b"") + len(value or b"")

@@ -281,10 +281,10 @@ def install(patch: pytest.MonkeyPatch) -> None:
         ("wasmline.spark.microbatch.task", "_idle"),
         ("wasmline.spark.microbatch.exactly_once", "_transactions"),
         ("wasmline.leases.lease_status", "_logs"),
-        ("wasmline.pipeline.transform_handler", "_made"),
+        ("wasmline.pipeline.transform_handler", "_handlers"),
     ):
         patch.setattr(sys.modules[name], attribute, ByProcess(name))
-    patch.setattr(sys.modules["wasmline.pipeline.transform_handler"], "_making", LockByProcess())
+    patch.setattr(sys.modules["wasmline.pipeline.transform_handler"], "_handlers_lock", LockByProcess())
     lease_source = sys.modules["wasmline.spark.parallel.lease_source"]
     patch.setattr(lease_source, "LeaseWorker", partial(lease_source.LeaseWorker, max_call_records=CALL))
     patch.setattr(lease_source, "under_watchdog", lambda _: nullcontext(lambda _: None))

@@ -119,9 +119,9 @@ class TransactionalBatches:
         Raises ProgressLost if the progress has changed.
         """
         if len({virtual_shard(part.source.partition) for part in parts}) == len(parts):
-            self._run(frame, tuple((part,) for part in parts), self._writing(work, batch_bytes), work)
+            self._run(frame, tuple((part,) for part in parts), self._task_transactions(work, batch_bytes), work)
         else:
-            self._run_gathered(frame, parts, self._writing(work, batch_bytes), work)
+            self._run_gathered(frame, parts, self._task_transactions(work, batch_bytes), work)
 
     def write_sharded(
         self, shards: DataFrame, parts: tuple[OffsetRange, ...], work: TransformTask, batch_bytes: int
@@ -132,7 +132,7 @@ class TransactionalBatches:
         one key come from one task, so they stay in order. Records done before are run, and their outputs dropped.
         """
         made = shards.mapInArrow(replace(work, placed=True), PLACED_COLUMNS)
-        self._run_gathered(made, parts, self._writing(work, batch_bytes), None)
+        self._run_gathered(made, parts, self._task_transactions(work, batch_bytes), None)
 
     def offsets_after(self, parts: Sequence[OffsetRange]) -> dict[int, int]:
         """Return the offsets committed after a batch, as far as known: an offset map may lead above the batch's end."""
@@ -154,7 +154,7 @@ class TransactionalBatches:
             finally:
                 self._working.release()
 
-    def _writing(self, work: TransformTask, batch_bytes: int) -> TaskTransactions:
+    def _task_transactions(self, work: TransformTask, batch_bytes: int) -> TaskTransactions:
         return TaskTransactions(
             config=self._config.to_json(),
             group=self._job.group,
@@ -250,12 +250,12 @@ class TransactionalTask:
     def _run(
         self, parts: tuple[OffsetRange, ...], batches: Iterator[pa.RecordBatch], work: TransformTask
     ) -> dict[int, CommittedRange]:
-        tally = BatchStats()
+        stats = BatchStats()
         with warm_instance(work.deployment.spec, work.module) as instance:
-            pipeline = TransformRunner(work.deployment, instance, tally, work.limits)
+            pipeline = TransformRunner(work.deployment, instance, stats, work.limits)
             records = (record_batch(batch) for batch in batches)
             done = process_and_commit(parts, records, self.writing.transactions(), pipeline.run_placed)
-        work.tally.add(tally)
+        work.stats.add(stats)
         return done
 
     def _write(self, parts: tuple[OffsetRange, ...], batches: Iterator[pa.RecordBatch]) -> dict[int, CommittedRange]:

@@ -41,7 +41,7 @@ from wasmline.spark.checkpoint import checkpoint_state
 from wasmline.spark.deployment_tracker import require_running
 from wasmline.spark.driver_claims import batch_claim, first_claim
 from wasmline.spark.driver_context import DriverContext
-from wasmline.spark.error_parsing import cause, guest_failure, refusal
+from wasmline.spark.error_parsing import cause, guest_failure, job_error
 from wasmline.spark.job_query import JobQuery, PartitionsAdded
 from wasmline.spark.microbatch.exactly_once import PRODUCER_BATCH_BYTES as TRANSACTIONAL_BATCH_BYTES
 from wasmline.spark.microbatch.exactly_once import TransactionalBatches, planned_offset_ranges
@@ -128,7 +128,7 @@ class MicrobatchQuery(JobQuery):
             self._failure = error
             raise
         module = self._context.spark.sparkContext.broadcast(batch.wasm)
-        task = TransformTask(deployment=batch.deployment, module=module, tally=self._stats, limits=batch.limits)
+        task = TransformTask(deployment=batch.deployment, module=module, stats=self._stats, limits=batch.limits)
         try:
             self._write(frame, batch, task)
         except ProgressLost as error:
@@ -287,8 +287,8 @@ class MicrobatchQuery(JobQuery):
         assert deployment is not None
         self._context.claims.claim(replace(self._claimed, batch_id=-1))
         self._report_done(query, deployment)
-        if isinstance(refused := refusal(text), HangingTransaction):
-            raise refused from exception
+        if isinstance(error := job_error(text), HangingTransaction):
+            raise error from exception
         failure = guest_failure(text)
         if failure is None:
             reached = self._offsets if self._transactions is None else self._transactions.left

@@ -22,7 +22,7 @@ from wasmline.leases.lease_planner import PlannerConfig
 from wasmline.records import TopicPartition
 from wasmline.spark.deployment_tracker import require_running
 from wasmline.spark.driver_context import DriverContext
-from wasmline.spark.error_parsing import cause, refusal
+from wasmline.spark.error_parsing import cause, job_error
 from wasmline.spark.job_query import JobQuery
 from wasmline.spark.parallel.lease_source import PLANNER_CONFIG, TRANSFORM, LeaseSource
 from wasmline.spark.parallel.report import LeaseReporter
@@ -110,9 +110,9 @@ class LeaseQuery(JobQuery):
 
     def raise_cause(self, query: StreamingQuery, exception: StreamingQueryException) -> None:
         text = str(exception)
-        refused = refusal(text)
-        if refused is not None:
-            raise refused from exception
+        error = job_error(text)
+        if error is not None:
+            raise error from exception
         job = self._context.job.job
         message = f"a lease of job {job} failed; uncommitted records will be processed again: {cause(text)}"
         raise JobFailed(message, report={}) from exception
