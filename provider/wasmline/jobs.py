@@ -19,6 +19,9 @@ FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 INTERVAL = re.compile(r"\d+ *(milliseconds?|seconds?|minutes?|hours?)")
 
+HEARTBEAT_INTERVAL_S = 5.0
+"""Seconds between two reports of a running job: heartbeats of its driver. Time-outs for them are multiples of it."""
+
 
 class JobState(StrEnum):
     """The state of a run of a job. The last three are final."""

@@ -308,6 +308,7 @@ NAMES: Mapping[str, Mapping[str, str]] = {
         "ExactWriting": "TaskTransactions",
         "planned": "planned_offset_ranges",
     },
+    "wasmline.spark.failures": {"refusal": "job_error"},
     "wasmline.spark.generations": {"Generations": "DeploymentTracker"},
     "wasmline.spark.lease_progress": {"LeaseProgress": "LeaseReporter"},
     "wasmline.spark.progress": {"Progress": "MicrobatchReporter"},

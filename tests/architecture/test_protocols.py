@@ -39,6 +39,7 @@ from wasmline.documents import decode, encode
 from wasmline.errors import InvalidOffsetMetadata
 from wasmline.job_offsets import offset_renewal, shard_transactions
 from wasmline.jobs import (
+    HEARTBEAT_INTERVAL_S,
     BatchReport,
     FunctionSpec,
     JobReport,
@@ -48,15 +49,17 @@ from wasmline.jobs import (
     StreamTotals,
     TrainSpec,
 )
-from wasmline.leases import lease, lease_status, lease_worker
+from wasmline.leases import lease_status, lease_worker
 from wasmline.leases.lease import Lease
 from wasmline.leases.lease_planner import LeaseRound
+from wasmline.leases.timings import DEFAULT_TIMINGS as LEASE_TIMINGS
 from wasmline.offset_maps import LIMITS, codec
 from wasmline.offset_maps.encodings import FOREIGN, MAX_BODY_BYTES, MAX_INCOMPLETES, Encoding
 from wasmline.partition_status import PartitionStatus
 from wasmline.records import RECORD_SCHEMA, TopicPartition
 from wasmline.spark import session, stream_job
-from wasmline.spark.parallel import job as parallel_job
+from wasmline.spark.parallel import query as lease_query
+from wasmline.spark.timings import DEFAULT_TIMINGS as STREAM_TIMINGS
 from wasmline.testing import guests
 from wasmline.transactional_ids import VIRTUAL_SHARDS, shared_id, transactional_id
 from wasmline.wasm import ResourceLimits, Schema, TransformContext, TransformRuntime
@@ -198,18 +201,18 @@ TIMES = {
     },
     "leases.md": {
         "a lease, unless ordered otherwise": StreamSpec(transform="t").lease_seconds,
-        "the least that a lease is worked on": lease_worker.MIN_LEASE_S,
-        "handlers, after a lease is over": lease_worker.DRAIN_TIMEOUT_S,
-        "last commits, after that": lease_worker.LAST_COMMIT_TIMEOUT_S,
-        "without a heartbeat": lease.RENEWAL_TIMEOUT_S,
+        "the least that a lease is worked on": LEASE_TIMINGS.min_lease_s,
+        "handlers, after a lease is over": LEASE_TIMINGS.drain_timeout_s,
+        "last commits, after that": LEASE_TIMINGS.last_commit_timeout_s,
+        "without a heartbeat": LEASE_TIMINGS.renewal_timeout_s,
         "two heartbeats": lease_worker.POLL_INTERVAL_S,
         "two looks at time and control": lease_worker.POLL_INTERVAL_S,
         "two statuses": lease_worker.STATUS_INTERVAL_S,
         "the last status": lease_status.CLOSE_TIMEOUT_S,
         "after a passing error": lease_worker.RETRY_BACKOFF_S,
-        "two looks for partitions, and two reports": stream_job.HEARTBEAT_INTERVAL_S,
-        "a task that waits for a slot": parallel_job.TASK_START_TIMEOUT_S,
-        "a silent driver of an earlier run is waited for": stream_job.HEARTBEAT_TIMEOUT_S,
+        "two looks for partitions, and two reports": HEARTBEAT_INTERVAL_S,
+        "a task that waits for a slot": STREAM_TIMINGS.task_start_timeout_s,
+        "a silent driver of an earlier run is waited for": STREAM_TIMINGS.heartbeat_timeout_s,
         "a report that is too old to wait for its driver": stream_job.MAX_REPORT_AGE_MS / 1e3,
     },
 }
@@ -234,7 +237,7 @@ def test_times_in_the_text_are_those_of_the_code() -> None:
     )
     assert f"divided into {transactions.BISECTION_BATCHES} batches" in exact
     assert f"{TIMINGS.max_error_duration_s:.0f} s without a commit" in exact.replace("\n", " ")
-    assert f"every {parallel_job.IDLE_POLL_MS} ms while idle" in leases
+    assert f"every {lease_query.IDLE_POLL_MS} ms while idle" in leases
     assert session.TASK_ATTEMPTS == 4
     assert "four times in all" in leases
 

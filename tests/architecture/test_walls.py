@@ -116,3 +116,51 @@ def test_names_and_docstrings_have_none_of_the_words_that_the_glossary_replaced(
     for path in ROOT.rglob("*.py"):
         if path.name != "renames.py":
             assert not BANNED.findall(path.read_text()), path
+
+
+CONSTRUCTORS = ("__init__", "__new__", "__post_init__")
+
+
+def assigned(function: ast.AST) -> set[str]:
+    """Return the attributes of ``self`` that a method sets."""
+    return {
+        each.attr
+        for each in ast.walk(function)
+        if isinstance(each, ast.Attribute)
+        and isinstance(each.ctx, ast.Store)
+        and isinstance(each.value, ast.Name)
+        and each.value.id == "self"
+    }
+
+
+def declared(kind: ast.ClassDef, kinds: dict[str, list[ast.ClassDef]]) -> set[str]:
+    """Return the attributes that a class, or one of its bases in the engine, has once it is constructed."""
+    names = set()
+    for each in kind.body:
+        if isinstance(each, ast.FunctionDef) and each.name in CONSTRUCTORS:
+            names |= assigned(each)
+        elif isinstance(each, ast.Assign | ast.AnnAssign):
+            names |= {node.id for node in ast.walk(each) if isinstance(node, ast.Name)}
+    for base in {node.id for each in kind.bases for node in ast.walk(each) if isinstance(node, ast.Name)} - {kind.name}:
+        for known in kinds.get(base, []):
+            names |= declared(known, kinds)
+    return names
+
+
+def test_an_object_has_all_of_its_attributes_once_it_is_constructed() -> None:
+    """A step that needs the result of another takes it as an argument; an attribute would leave the order unchecked."""
+    kinds: dict[str, list[ast.ClassDef]] = {}
+    for path in ROOT.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef) and not {"wasm", "testing"} & set(path.relative_to(ROOT).parts[:-1]):
+                kinds.setdefault(node.name, []).append(node)
+    del kinds["BackgroundCall"]  # whose thread sets the result
+    late = {
+        f"{kind.name}.{name}"
+        for each in kinds.values()
+        for kind in each
+        for method in kind.body
+        if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef)
+        for name in assigned(method) - declared(kind, kinds)
+    }
+    assert late == set()

@@ -99,7 +99,7 @@ def wasm(spark: SparkSession, topic: str, letters: str) -> Stage:
     task = TransformTask(
         deployment=Deployment(spec=spec, generation=1, state="running", updated_ms=0),
         module=spark.sparkContext.broadcast(module),
-        tally=spark.sparkContext.accumulator(BatchStats(), BatchStatsParam()),
+        stats=spark.sparkContext.accumulator(BatchStats(), BatchStatsParam()),
     )
     return lambda frame: frame.selectExpr(*INPUT_COLUMNS).mapInArrow(task, SINK_COLUMNS)
 

@@ -42,10 +42,10 @@ def ensure(config: KafkaConfig) -> None:
         except TopicNotFound:
             topics.create(topic, 1, config={**policy, **durable}, replication=replicas, exist_ok=True)
     for topic, settings in topics.settings(found).items():
-        _refuse_misconfigured(config, found[topic], settings)
+        _require_settings(config, found[topic], settings)
 
 
-def _refuse_misconfigured(config: KafkaConfig, topic: TopicInfo, settings: Mapping[str, str] | None) -> None:
+def _require_settings(config: KafkaConfig, topic: TopicInfo, settings: Mapping[str, str] | None) -> None:
     if topic.partitions != 1:
         text = f"{topic.name} has {topic.partitions} partitions, but only records in the first one are read: "
         text += (

@@ -89,8 +89,10 @@ class DeploymentSpec:
     @property
     def topics(self) -> tuple[str, ...]:
         """All topics of the deployment, the input first."""
-        letters = (self.dead_letter_topic,) if self.dead_letter_topic not in (None, *self.output_topics) else ()
-        return (self.input_topic, *self.output_topics, *(topic for topic in letters if topic))
+        outputs = self.output_topics
+        if self.dead_letter_topic and self.dead_letter_topic not in outputs:
+            outputs = (*outputs, self.dead_letter_topic)
+        return (self.input_topic, *outputs)
 
     def context(self) -> TransformContext:
         """Return the guest's context: the facts of its deployment."""

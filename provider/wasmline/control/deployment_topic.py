@@ -34,7 +34,7 @@ class DeploymentTopic:
 
     def get(self, name: str) -> Deployment:
         """Return the current deployment of ``name``, or raise DeploymentNotFound."""
-        return _standing(name, _decoded(self._topic.read(), name))
+        return _require_deployed(name, _decoded(self._topic.read(), name))
 
     def deploy(self, spec: DeploymentSpec, *, expected_generation: int | None = None) -> Deployment:
         """Write the next generation of ``spec.name`` and return it.
@@ -60,11 +60,11 @@ class DeploymentTopic:
         """Pause ``name`` with a reason. With ``generation``, raises Conflict unless that one is current."""
 
         def paused(current: Deployment | None) -> Deployment:
-            standing = _standing(name, current)
-            if generation not in (None, standing.generation):
-                message = f"{name} moved on to generation {standing.generation}; generation {generation} was not paused"
-                raise Conflict(message, name=name, generation=standing.generation)
-            return replace(standing, state="paused", reason=reason, updated_ms=now_ms())
+            deployed = _require_deployed(name, current)
+            if generation not in (None, deployed.generation):
+                message = f"{name} moved on to generation {deployed.generation}; generation {generation} was not paused"
+                raise Conflict(message, name=name, generation=deployed.generation)
+            return replace(deployed, state="paused", reason=reason, updated_ms=now_ms())
 
         return self._set(name, paused)
 
@@ -85,7 +85,8 @@ class DeploymentTopic:
     def resume(self, name: str) -> Deployment:
         """Resume a paused ``name`` from its progress."""
         return self._set(
-            name, lambda current: replace(_standing(name, current), state="running", reason="", updated_ms=now_ms())
+            name,
+            lambda current: replace(_require_deployed(name, current), state="running", reason="", updated_ms=now_ms()),
         )
 
     def close(self) -> None:
@@ -144,7 +145,7 @@ def _decoded(view: dict[bytes, bytes], name: str) -> Deployment | None:
     return decode(Deployment, data) if data else None
 
 
-def _standing(name: str, current: Deployment | None) -> Deployment:
+def _require_deployed(name: str, current: Deployment | None) -> Deployment:
     if current is None:
         raise DeploymentNotFound(f"nothing is deployed as {name!r}", name=name)
     return current

@@ -35,10 +35,10 @@ class PartitionTotals:
         known = list(partitions)
         names = ("lag", "rate", "in_flight", "stuck_keys", "retries", "records_in", "records_out", "lost_offsets")
         sums: dict[str, Any] = {name: sum(getattr(each, name) for each in known) for name in names}
-        letters: Counter[str] = Counter()
+        reasons: Counter[str] = Counter()
         for each in known:
-            letters.update(each.dead_letters)
-        return cls(**sums, dead_letters=dict(letters.most_common()))
+            reasons.update(each.dead_letters)
+        return cls(**sums, dead_letters=dict(reasons.most_common()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +69,8 @@ class JobStatusReader:
         """Return the current status of ``job``. Raises JobNotFound."""
         order = self._jobs.order(job)
         report = self._jobs.report(job, order.spec.run)
-        standing = JobStatus(order=order, report=report, partitions=())
-        return replace(standing, partitions=tuple(self._partitions(job, over=standing.ended)))
+        status = JobStatus(order=order, report=report, partitions=())
+        return replace(status, partitions=tuple(self._partitions(job, over=status.ended)))
 
     def _partitions(self, job: str, *, over: bool) -> Iterable[PartitionStatus]:
         known = self._status.of(job)

@@ -101,8 +101,8 @@ class JobTopic:
         """Request ``run`` to end at its next safe point. No effect on a run that was replaced by a newer one."""
 
         def stopped(current: JobOrder | None) -> JobOrder:
-            standing = self._known(job, current)
-            return replace(standing, wanted="stopped") if standing.spec.run == run else standing
+            order = self._known(job, current)
+            return replace(order, wanted="stopped") if order.spec.run == run else order
 
         self._order(job, stopped)
 
@@ -211,10 +211,10 @@ class JobDriver:
             try:
                 self._writer.write(records)
             except ProducerIdExpired:
-                self._refuse_others()  # first, to avoid fencing a newer driver
+                self._require_newest()  # first, to avoid fencing a newer driver
                 self._writer.close()
                 self._writer = self._open()
-                self._refuse_others()
+                self._require_newest()
                 self._writer.write(records)
         except Conflict as conflict:
             raise _fenced(self._job) from conflict
@@ -227,7 +227,7 @@ class JobDriver:
     def _open(self) -> TransactionalWriter:
         return TransactionalWriter(self._config, control_topics.JOBS, f"wasmline.job.{self._job}")
 
-    def _refuse_others(self) -> None:
+    def _require_newest(self) -> None:
         jobs = JobTopic(self._config)
         try:
             if jobs.last_batch(self._job) != self._claimed:
@@ -275,9 +275,9 @@ class ClaimWriter:
         deadline = time.monotonic() + CLAIM_TIMEOUT_S
         while True:
             if self._driver is None:
-                self.refuse_others()  # first, to avoid fencing a newer driver
+                self.require_newest()  # first, to avoid fencing a newer driver
                 self._driver = JobDriver(self._config, self._job)
-                self.refuse_others()
+                self.require_newest()
                 self._jobs.close()  # an idle client would buffer new records until the next read
             try:
                 self._driver.claim(claim, earlier)
@@ -295,8 +295,8 @@ class ClaimWriter:
         self._jobs.close()
         self._forget()
 
-    def refuse_others(self) -> None:
-        """Raise Fenced when another driver has claimed the job."""
+    def require_newest(self) -> None:
+        """Raise Fenced unless this driver's claim is the newest one."""
         newest = self._jobs.last_batch(self._job)
         if newest is None or newest.driver != self._name:
             raise _fenced(self._job)

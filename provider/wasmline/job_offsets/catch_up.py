@@ -45,16 +45,16 @@ class CatchUpTarget:
         """
         for each in health.partitions:
             if not committed or each.settled == each.next_commit:
-                self._look(each.partition, each.next_commit, busy=each.incompletes > 0)
+                self._check(each.partition, each.next_commit, busy=each.incompletes > 0)
         return not self._left
 
     def passed(self, committed: Mapping[TopicPartition, int]) -> bool:
         """Return whether all of them are done, by the committed offsets of the group."""
         for partition, offset in committed.items():
-            self._look(partition, offset)
+            self._check(partition, offset)
         return not self._left
 
-    def _look(self, partition: TopicPartition, offset: int | None, *, busy: bool = False) -> None:
+    def _check(self, partition: TopicPartition, offset: int | None, *, busy: bool = False) -> None:
         """Mark a partition as done if only markers, which readers never receive, are left from an offset on.
 
         An offset that the log no longer has is for the reader of the partition to handle.

@@ -45,17 +45,17 @@ def offset_transactions(config: KafkaConfig, job: JobSpec) -> BatchTransactions:
 
 
 def reset_offsets(
-    config: KafkaConfig, job: JobSpec, topic: str, offsets: Mapping[int, int], refuse_others: Callable[[], None]
+    config: KafkaConfig, job: JobSpec, topic: str, offsets: Mapping[int, int], require_newest: Callable[[], None]
 ) -> None:
     """Commit the offsets at which partitions continue, whatever the group has of them.
 
     With exactly-once, the partitions' earlier producers are fenced before, so that no other commit follows.
-    ``refuse_others`` raises if a newer driver has claimed the job: it is called last, because a driver that was
+    ``require_newest`` raises if a newer driver has claimed the job: it is called last, because a driver that was
     suspended since its plan would undo the newer one's work.
     """
     if stream_of(job).delivery == "at_least_once":
         if offsets:
-            refuse_others()
+            require_newest()
             named = {TopicPartition(topic, each): offset for each, offset in offsets.items()}
             ConsumerGroups(config).commit_offsets(job.group, named)
         return
@@ -64,7 +64,7 @@ def reset_offsets(
         for shard in virtual_shards(offsets):
             progress = {TopicPartition(topic, each): CommittedOffset(offsets[each]) for each in shard}
             with transactions.open(list(progress)) as transaction:
-                refuse_others()
+                require_newest()
                 transaction.commit(progress)
     finally:
         transactions.close()

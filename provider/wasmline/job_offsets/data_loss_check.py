@@ -18,7 +18,7 @@ class DataLossCheck:
         self._topic = topic
         self._fails = fails
 
-    def refuse_loss(self, progress: Mapping[int, int], begins: Mapping[int, int] | None = None) -> None:
+    def require_no_loss(self, progress: Mapping[int, int], begins: Mapping[int, int] | None = None) -> None:
         """Raise OffsetOutOfRange if a log begins above the offset to read next, unless losses are only counted.
 
         ``begins``: the beginning offsets, if they were just read.

@@ -33,16 +33,25 @@ RETRY_INTERVAL_S = 600.0
 class OffsetRenewer:
     """Renews a streaming job's progress in its topic, for one driver. For one thread at a time."""
 
-    def __init__(self, config: KafkaConfig, topic: str, *, keeps_maps: bool = True, is_renewed: bool = False) -> None:
+    def __init__(
+        self,
+        config: KafkaConfig,
+        topic: str,
+        *,
+        keeps_maps: bool = True,
+        is_renewed: bool = False,
+        max_interval_s: float = MAX_RENEWAL_INTERVAL_S,
+    ) -> None:
         """``is_renewed``: it was done just now. Otherwise the first is due at once: a driver may run a minute a day."""
         self._config = config
         self._topic = topic
         self._keeps_maps = keeps_maps
+        self._max_interval_s = max_interval_s
         self._groups = ConsumerGroups(config)
         self._renewed = time.monotonic() if is_renewed else None
         self._due = 0.0
 
-    def keep(self, job: JobSpec, partitions: Iterable[int]) -> None:
+    def renew_if_due(self, job: JobSpec, partitions: Iterable[int]) -> None:
         """If a renewal is due, commit the committed progress of these partitions once more, unchanged.
 
         Call this while the partitions have no owner. With exactly-once, an owner would be fenced.
@@ -61,11 +70,8 @@ class OffsetRenewer:
     def interval(self) -> float:
         """Return the seconds between two renewals."""
         retention = self._groups.retention_s()
-        return (
-            MAX_RENEWAL_INTERVAL_S
-            if retention is None
-            else min(MAX_RENEWAL_INTERVAL_S, retention / RENEWALS_PER_RETENTION)
-        )
+        longest = self._max_interval_s
+        return longest if retention is None else min(longest, retention / RENEWALS_PER_RETENTION)
 
 
 def renew_offsets(

@@ -181,7 +181,7 @@ class BatchTransaction:
 
     def write(self, records: Iterable[tuple[str, Record]]) -> None:
         """Pass records of topics to the producer, in order; waits while its queue is full."""
-        with self._explained():
+        with self._translated():
             try:
                 for topic, record in records:
                     enqueue(self._client, topic, record, None)
@@ -194,7 +194,7 @@ class BatchTransaction:
     def commit(self, progress: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Commit the written records together with ``progress``."""
         deadline = time.monotonic() + COMMIT_TIMEOUT_S
-        with self._explained():
+        with self._translated():
             if left := self._client.flush(COMMIT_TIMEOUT_S):
                 servers = self._config.bootstrap_servers
                 text = f"{left} records of a batch of {self._name} were not accepted by {servers} "
@@ -226,7 +226,7 @@ class BatchTransaction:
         retry(partial(self._offset_store.send_offsets, self._client, member, progress), deadline)
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _translated(self) -> Iterator[None]:
         try:
             yield
         except KafkaException as exception:

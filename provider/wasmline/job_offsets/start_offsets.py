@@ -92,7 +92,7 @@ def plan_run(
     if last is None or not last.checkpoint or not matches_topic(last, topic):
         offsets = _first(last, committed, topic, stream)
         # The group may have an offset map even at the right offset, and that is about the old topic.
-        corrections = dict(offsets) if _is_anew(last, topic) else _differing(offsets, committed)
+        corrections = dict(offsets) if _is_recreated(last, topic) else _differing(offsets, committed)
         return RunPlan(checkpoint=folder, offsets=offsets, corrections=corrections)
     if claim_is_authoritative(last):
         known = _claimed(last, checkpoint, committed, topic, job)
@@ -125,6 +125,12 @@ def plan_run(
 def matches_topic(claim: DriverClaim, topic: TopicState) -> bool:
     """Return whether a claim is about this very topic, and not about an older one of its name."""
     return topic.id == claim.topic_id if claim.topic_id else topic.id in claim.checkpoint
+
+
+def require_same_topic(topic: TopicState, topic_id: str) -> None:
+    """Raise InvalidJob if the topic was replaced since: it has another id now."""
+    if topic_id != topic.id:
+        raise InvalidJob(f"{topic.name} was deleted and recreated while this run read it: run the job again")
 
 
 def claim_is_authoritative(claim: DriverClaim) -> bool:
@@ -170,7 +176,7 @@ def _first(
     last: DriverClaim | None, committed: Mapping[int, int], topic: TopicState, stream: StreamSpec
 ) -> dict[int, int]:
     """Return where the first run on a topic begins: at the job's starting offsets, or at the group's progress."""
-    if _is_anew(last, topic):
+    if _is_recreated(last, topic):
         return dict(topic.begins)  # the committed offsets are about the old topic
     starts = topic.ends if stream.starting_offsets == "latest" else topic.begins
     if not committed or (stream.mode, stream.delivery) == ("microbatch", "at_least_once"):
@@ -198,7 +204,7 @@ def _kept(last: DriverClaim, committed: Mapping[int, int], topic: TopicState, jo
     return {each: committed.get(each, begin) for each, begin in topic.begins.items()}
 
 
-def _is_anew(last: DriverClaim | None, topic: TopicState) -> bool:
+def _is_recreated(last: DriverClaim | None, topic: TopicState) -> bool:
     """Return whether the topic has the claimed name and another id: it was deleted and recreated."""
     return last is not None and _name(last) == topic.name
 

@@ -13,9 +13,7 @@ from dataclasses import dataclass
 from wasmline import clock
 from wasmline.control import Deployment, DriverClaim, JobControlState
 from wasmline.jobs import JobSpec, StreamSpec, stream_of
-
-RENEWAL_TIMEOUT_S = 10.0
-"""Seconds without a heartbeat after which the partitions may have been assigned to another process."""
+from wasmline.leases.timings import DEFAULT_TIMINGS, LeaseTimings
 
 
 def lease_name(driver: str, epoch: int) -> str:
@@ -90,8 +88,9 @@ class LeaseValidity:
     call this.
     """
 
-    def __init__(self, until: float) -> None:
+    def __init__(self, until: float, timings: LeaseTimings = DEFAULT_TIMINGS) -> None:
         self._until = until
+        self._timeout_s = timings.renewal_timeout_s
         self._renewed = clock.uptime()
         self._lost = False
 
@@ -106,5 +105,5 @@ class LeaseValidity:
 
     def held(self) -> bool:
         """Return whether this process still has the partitions."""
-        self._lost = self._lost or clock.uptime() - self._renewed > RENEWAL_TIMEOUT_S or time.time() > self._until
+        self._lost = self._lost or clock.uptime() - self._renewed > self._timeout_s or time.time() > self._until
         return not self._lost

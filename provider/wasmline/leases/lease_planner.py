@@ -15,15 +15,15 @@ from wasmline.control import (
     DriverClaim,
     JobControlState,
     StatusTopic,
-    require_topics,
 )
 from wasmline.errors import DeploymentNotFound, InvalidJob, WasmlineError
 from wasmline.job_offsets.catch_up import CatchUpTarget
 from wasmline.job_offsets.group_offsets import GroupOffsets, progress_lost, require_committed
-from wasmline.job_offsets.offset_renewal import OffsetRenewer
+from wasmline.job_offsets.offset_renewal import MAX_RENEWAL_INTERVAL_S, OffsetRenewer
 from wasmline.jobs import JobSpec, StreamSpec, stream_of
 from wasmline.kafka import ConsumerGroups, KafkaConfig, Topics, TopicTailer
 from wasmline.leases.lease import Lease, lease_name
+from wasmline.pipeline.preflight import Preflight, require_input_topic
 from wasmline.records import TopicPartition
 from wasmline.transactional_ids import VIRTUAL_SHARDS, virtual_shards
 
@@ -69,7 +69,14 @@ class PlannerConfig:
 class LeasePlanner:
     """Plans the leases of one driver. For one thread; close it."""
 
-    def __init__(self, config: KafkaConfig, planned: PlannerConfig, transform: str) -> None:
+    def __init__(
+        self,
+        config: KafkaConfig,
+        planned: PlannerConfig,
+        transform: str,
+        *,
+        max_renewal_interval_s: float = MAX_RENEWAL_INTERVAL_S,
+    ) -> None:
         self._config = config
         self._planned = planned
         self._control = JobControlState(planned.job, transform)
@@ -79,15 +86,19 @@ class LeasePlanner:
         self._groups = ConsumerGroups(config)
         self._statuses = StatusTopic(config)
         self._progress: GroupOffsets | None = None
-        self._renewal = OffsetRenewer(
-            config, planned.topic, keeps_maps=planned.keeps_maps, is_renewed=planned.is_renewed
+        self._renewer = OffsetRenewer(
+            config,
+            planned.topic,
+            keeps_maps=planned.keeps_maps,
+            is_renewed=planned.is_renewed,
+            max_interval_s=max_renewal_interval_s,
         )
         self._ends: CatchUpTarget | None = None
         if planned.ends is not None:
             ends = {TopicPartition(planned.topic, each): bounds for each, bounds in planned.ends.items()}
             self._ends = CatchUpTarget(config, ends)
-        self._checked = 0
-        self._granted: tuple[LeaseRound, JobSpec, Deployment | None] | None = None
+        self._preflight = Preflight(config, load=None)
+        self._newest: tuple[LeaseRound, JobSpec, Deployment | None] | None = None
 
     def next(self, last: LeaseRound) -> LeaseRound:
         """Return the round that follows ``last``, after claiming it, or ``last`` while there is nothing to do.
@@ -104,35 +115,35 @@ class LeasePlanner:
             logger.warning("no lease can be planned yet: %s", error)
             return last
 
-    def leases(self, grant: LeaseRound) -> list[Lease]:
+    def leases(self, planned_round: LeaseRound) -> list[Lease]:
         """Return the leases of a round: one for each task; from now on, for the ordered time.
 
         There are none if this is not the round that ``next`` returned last: it belongs to an earlier driver, all of
         whose work is in Kafka. Raises InvalidJob if there are more tasks than can run at once: one would wait for
         another's end.
         """
-        if self._granted is None or self._granted[0] != grant:
+        if self._newest is None or self._newest[0] != planned_round:
             return []
-        _, job, deployment = self._granted
-        require_task_limit(len(grant.progress), grant.tasks, self._planned.slots, self._planned.topic)
+        _, job, deployment = self._newest
+        require_task_limit(len(planned_round.progress), planned_round.tasks, self._planned.slots, self._planned.topic)
         until = time.time() + stream_of(job).lease_seconds
         ends = self._planned.ends
-        shards = virtual_shards(grant.progress)
-        shares = [sorted(chain(*shards[task :: grant.tasks])) for task in range(grant.tasks)]
+        shards = virtual_shards(planned_round.progress)
+        assignments = [sorted(chain(*shards[task :: planned_round.tasks])) for task in range(planned_round.tasks)]
         return [
             Lease(
                 job=job,
                 deployment=deployment,
                 driver=self._planned.driver,
-                epoch=grant.epoch,
+                epoch=planned_round.epoch,
                 topic=self._planned.topic,
                 until=until,
-                control=grant.control,
-                progress={each: grant.progress[each] for each in share},
-                ends=None if ends is None else {each: ends[each] for each in share if each in ends},
+                control=planned_round.control,
+                progress={each: planned_round.progress[each] for each in assignment},
+                ends=None if ends is None else {each: ends[each] for each in assignment if each in ends},
                 keeps_maps=self._planned.keeps_maps,
             )
-            for share in shares
+            for assignment in assignments
         ]
 
     def close(self) -> None:
@@ -152,11 +163,11 @@ class LeasePlanner:
         deployment = self._deployment(stream_of(order.spec))
         if deployment is not None and deployment.state == "paused":
             return None
-        progress = self._read(order.spec, last)
+        progress = self._read_progress(order.spec, last)
         if self._ends is not None and self._ends.passed(_named(self._planned.topic, progress)):
             return None
         asked = stream_of(order.spec).tasks or self._planned.slots
-        grant = LeaseRound(
+        planned_round = LeaseRound(
             epoch=last.epoch + 1,
             generation=deployment.generation if deployment else 0,
             tasks=min(asked, len(virtual_shards(progress))),
@@ -176,13 +187,13 @@ class LeasePlanner:
                 offsets=progress,
                 late=self._planned.late,
                 checkpoint=self._planned.checkpoint,
-                batch_id=grant.epoch,
+                batch_id=planned_round.epoch,
                 deployment=deployment,
             )
         )
-        self._renewal.keep(order.spec, progress)
-        self._granted = grant, order.spec, deployment
-        return grant
+        self._renewer.renew_if_due(order.spec, progress)
+        self._newest = planned_round, order.spec, deployment
+        return planned_round
 
     def _deployment(self, stream: StreamSpec) -> Deployment | None:
         """Return the deployment, or None where a function is run; check a generation before its first lease."""
@@ -191,18 +202,12 @@ class LeasePlanner:
         deployment = self._control.deployment
         if deployment is None:
             raise DeploymentNotFound(f"nothing is deployed as {stream.transform!r}", name=stream.transform)
-        spec = deployment.spec
-        if deployment.generation != self._checked and deployment.state == "running":
-            if spec.input_topic != self._planned.topic:
-                raise InvalidJob(
-                    f"generation {deployment.generation} of {spec.name} reads {spec.input_topic}, and this run reads "
-                    f"{self._planned.topic}: run the job again"
-                )
-            require_topics(self._config, spec)
-            self._checked = deployment.generation
+        if deployment.state == "running":
+            require_input_topic(deployment, self._planned.topic)
+            self._preflight.check(deployment)
         return deployment
 
-    def _read(self, job: JobSpec, last: LeaseRound) -> dict[int, int]:
+    def _read_progress(self, job: JobSpec, last: LeaseRound) -> dict[int, int]:
         """Return the group's progress for every partition of the topic; a new partition begins at its beginning.
 
         Raises GroupInUse; ProgressLost if it is below that of the last round, or differs from the result of the last
@@ -218,13 +223,13 @@ class LeasePlanner:
             )
         committed = self._progress.committed([TopicPartition(topic, each) for each in begins])
         require_committed(group, committed, _named(topic, last.progress))
-        self._refuse_moved(group, committed, last)
+        self._require_unmoved(group, committed, last)
         found = {each.partition: offset for each, offset in committed.items()}
         if new := {each: begin for each, begin in begins.items() if each not in found}:
             self._groups.commit_offsets(group, _named(topic, new))
         return found | new
 
-    def _refuse_moved(self, group: str, committed: Mapping[TopicPartition, int], last: LeaseRound) -> None:
+    def _require_unmoved(self, group: str, committed: Mapping[TopicPartition, int], last: LeaseRound) -> None:
         name = lease_name(self._planned.driver, last.epoch)
         try:
             left = [each for each in self._statuses.of(self._planned.job) if each.lease == name]

@@ -75,12 +75,12 @@ class LeaseStatusReporter:
         """The statuses at the time when the consumer began to count."""
         self._last: dict[int, PartitionStatus] = {}
         self._lines = BatchStats()
-        self._hearing = threading.Lock()
+        self._lines_lock = threading.Lock()
         self._writing = BackgroundCall(self._open)
 
     def add_logs(self, lines: BatchStats) -> None:
         """Take log lines of a guest, to be written with the next statuses. Any thread may call this."""
-        with self._hearing:
+        with self._lines_lock:
             self._lines += lines
 
     def begin(self) -> None:
@@ -117,15 +117,15 @@ class LeaseStatusReporter:
 
     def _write(self, health: ConsumerHealth, left: Mapping[int, int] = NOTHING) -> None:
         statuses = self._last | {each.partition.partition: self._status(each) for each in health.partitions}
-        told = [replace(status, committed=left.get(number)) for number, status in statuses.items()]
-        changed = [status for status in told if not _same(status, self._last.get(status.partition))]
+        reported = [replace(status, committed=left.get(number)) for number, status in statuses.items()]
+        changed = [status for status in reported if not _same(status, self._last.get(status.partition))]
         self._last |= {status.partition: status for status in changed}
-        with self._hearing:
+        with self._lines_lock:
             lines, self._lines = self._lines.lines, BatchStats()
         if (changed or lines) and self._log is not None:
-            self._writing = BackgroundCall(partial(self._carry_out, self._log, changed, lines))
+            self._writing = BackgroundCall(partial(self._write_to_topic, self._log, changed, lines))
 
-    def _carry_out(self, log: StatusTopic, statuses: Collection[PartitionStatus], lines: Sequence[str]) -> None:
+    def _write_to_topic(self, log: StatusTopic, statuses: Collection[PartitionStatus], lines: Sequence[str]) -> None:
         try:
             log.write(statuses)
             if lines:
@@ -139,7 +139,7 @@ class LeaseStatusReporter:
         base = self._base.get(number, fresh)
         last = self._last.get(number, base)
         offset = last.offset if health.next_commit is None else health.next_commit
-        letters = base.dead_letters.keys() | counts.dead_letters.keys()
+        reasons = base.dead_letters.keys() | counts.dead_letters.keys()
         records_in = base.records_in + counts.records
         now = now_ms()
         return replace(
@@ -151,7 +151,7 @@ class LeaseStatusReporter:
             updated_ms=now,
             records_in=records_in,
             records_out=base.records_out + counts.outputs - counts.dead_letters.total(),
-            dead_letters={each: base.dead_letters.get(each, 0) + counts.dead_letters[each] for each in sorted(letters)},
+            dead_letters={each: base.dead_letters.get(each, 0) + counts.dead_letters[each] for each in sorted(reasons)},
             in_flight=health.in_flight,
             retries=base.retries + counts.retries,
             hangs=base.hangs + counts.hangs,

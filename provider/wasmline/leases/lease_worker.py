@@ -30,6 +30,7 @@ from wasmline.errors import (
     ProducerFenced,
     ProgressLost,
     RecordGivenUp,
+    TopicNotFound,
     TransformError,
     WasmlineError,
 )
@@ -39,27 +40,19 @@ from wasmline.kafka import KafkaConfig
 from wasmline.leases.lease import Lease, LeaseValidity
 from wasmline.leases.lease_status import LeaseProgress, LeaseStatusReporter
 from wasmline.leases.manual_backend import ManualBackend, PartitionAssignment
+from wasmline.leases.timings import DEFAULT_TIMINGS, LeaseTimings
 from wasmline.pipeline import handler_loader
+from wasmline.pipeline.preflight import pause_reason
 from wasmline.pipeline.transform_handler import MAX_CALL_RECORDS, forget, transform_handler
 from wasmline.records import TopicPartition
 
 logger = logging.getLogger(__name__)
-
-DRAIN_TIMEOUT_S = 30.0
-"""Maximum seconds for records in flight once a lease is over."""
-
-LAST_COMMIT_TIMEOUT_S = 30.0
-"""Seconds after that in which the last commits are made."""
 
 POLL_INTERVAL_S = 0.25
 """Seconds between two checks of the consumer and the clock."""
 
 STATUS_INTERVAL_S = 1.0
 """Seconds between two statuses."""
-
-MIN_LEASE_S = 5.0
-"""Minimum seconds of a lease, whatever this machine's clock says is left: if that clock is ahead of the planner's, no
-lease would otherwise be processed."""
 
 RETRY_BACKOFF_S = 1.0
 """Seconds until work that a broker interrupted is restarted."""
@@ -71,17 +64,30 @@ DEPLOYMENT_ERRORS = (HandlerBroken, RecordGivenUp, ModuleError, TransformError)
 class LeaseWorker:
     """Processes a lease until it is over."""
 
-    def __init__(self, config: KafkaConfig, lease: Lease, beat: Callable[[float], None] = lambda seconds: None) -> None:
-        """``beat`` is called as a heartbeat, with the seconds in which the work must have ended."""
+    def __init__(
+        self,
+        config: KafkaConfig,
+        lease: Lease,
+        beat: Callable[[float], None] = lambda seconds: None,
+        *,
+        timings: LeaseTimings = DEFAULT_TIMINGS,
+        max_call_records: int = MAX_CALL_RECORDS,
+    ) -> None:
+        """``beat`` is called as a heartbeat, with the seconds in which the work must have ended.
+
+        ``max_call_records``: maximum records of one call of a module.
+        """
         self._config = config
         self._lease = lease
         self._beat = beat
-        left = min(max(MIN_LEASE_S, lease.until - time.time()), lease.stream.lease_seconds)
+        self._timings = timings
+        self._max_call_records = max_call_records
+        left = min(max(timings.min_lease_s, lease.until - time.time()), lease.stream.lease_seconds)
         self._until = time.time() + left
-        self._tenure = LeaseValidity(self._until + DRAIN_TIMEOUT_S + LAST_COMMIT_TIMEOUT_S)
+        self._deadline = self._until + timings.end_timeout_s
+        self._validity = LeaseValidity(self._deadline, timings)
         self._control = JobControlState(lease.job.job, lease.stream.transform)
         self._over = threading.Event()
-        self._deadline = self._until + DRAIN_TIMEOUT_S + LAST_COMMIT_TIMEOUT_S
         self._ended = threading.Event()
         self._consumer: ParallelConsumer | None = None
         self._statuses = LeaseStatusReporter(config, lease)
@@ -104,7 +110,7 @@ class LeaseWorker:
         It also ends when another process takes over its partitions. Raises errors that a retry does not resolve, and
         HandlerStuck where a handler does not return: its process must not run another lease.
         """
-        living = BackgroundCall(self._live)
+        heartbeats = BackgroundCall(self._send_heartbeats)
         try:
             while not self._over.is_set() and time.time() < self._until:
                 try:
@@ -117,21 +123,21 @@ class LeaseWorker:
                     self._withdraw()
                     self._end(str(error))
                 except WasmlineError as error:
-                    self._settle(error)
+                    self._handle_error(error)
         finally:
             self._statuses.close(self._consumer.health() if self._consumer else None, self._left)
             self._ended.set()
-            living.result()
+            heartbeats.result()
         where = f"{self._lease.topic} {list(self._lease.partitions)}"
         logger.info("lease %d of job %s on %s is over: %s", self._lease.epoch, self._lease.job.job, where, self.reason)
 
     def _attempt(self) -> Iterator[LeaseProgress]:
-        handler, options = self._work()
+        handler, options = self._handler_and_options()
         assignment = PartitionAssignment(
             progress=self._progress,
             followed={TopicPartition(topic, 0): offset for topic, offset in self._lease.control.items()},
-            follow=self._follow,
-            held=self._tenure.held,
+            follow=self._apply_control_record,
+            held=self._validity.held,
             keeps_maps=self._lease.keeps_maps,
             outputs=self._lease.deployment.spec.topics[1:] if self._lease.deployment else (),
         )
@@ -141,16 +147,16 @@ class LeaseWorker:
             return
         self._statuses.begin()
         running = BackgroundCall(partial(consumer.run, handler))
-        told = 0.0
+        reported = 0.0
         try:
             while not running.wait(self._pause):
                 health = consumer.health()
                 if backend.transactions.fenced is not None:
                     consumer.stop(drain=False)  # the lease is withdrawn once it has ended
                     continue
-                self._judge(health)
-                if time.monotonic() - told >= STATUS_INTERVAL_S:
-                    told = time.monotonic()
+                self._end_if_done(health)
+                if time.monotonic() - reported >= STATUS_INTERVAL_S:
+                    reported = time.monotonic()
                     yield self._statuses.publish(health)
         finally:
             consumer.stop(drain=False)
@@ -159,9 +165,8 @@ class LeaseWorker:
         if backend.transactions.fenced is not None:
             raise backend.transactions.fenced
         if consumer.stuck:
-            raise HandlerStuck(
-                f"{consumer.stuck} handlers did not return within {DRAIN_TIMEOUT_S:.0f} s: give them time-outs"
-            )
+            seconds = self._timings.drain_timeout_s
+            raise HandlerStuck(f"{consumer.stuck} handlers did not return within {seconds:.0f} s: give them time-outs")
         running.result()
         settled = {each.partition.partition: each.settled for each in consumer.health().partitions}
         self._left = {partition: at for partition, at in settled.items() if at is not None}
@@ -171,13 +176,13 @@ class LeaseWorker:
         """Seconds until the next check."""
         return POLL_INTERVAL_S if self._over.is_set() else max(0.0, min(POLL_INTERVAL_S, self._until - time.time()))
 
-    def _live(self) -> None:
+    def _send_heartbeats(self) -> None:
         """Send heartbeats, independent of the work: a reader of its rows, such as a JVM, may pause."""
         while not self._ended.wait(POLL_INTERVAL_S):
-            self._tenure.renew()
+            self._validity.renew()
             self._beat(self._deadline - time.time())
 
-    def _work(self) -> tuple[Handler | HandlerFactory, ConsumerOptions]:
+    def _handler_and_options(self) -> tuple[Handler | HandlerFactory, ConsumerOptions]:
         """Return the handler and its options."""
         if self._lease.deployment is not None:
             return self._transform(self._lease.deployment)
@@ -190,7 +195,7 @@ class LeaseWorker:
         handler = transform_handler(self._config, spec)
         handler.listener = self._statuses.add_logs
         return handler, self._options(
-            batch_size=MAX_CALL_RECORDS,
+            batch_size=self._max_call_records,
             max_concurrency=self._lease.stream.max_concurrency or os.cpu_count() or 1,
             dead_letter_topic=spec.dead_letter_topic,
             dead_letter_headers=tuple(handler.origin),
@@ -210,7 +215,8 @@ class LeaseWorker:
         stream = self._lease.stream
         chosen |= {"ordering": stream.ordering, "delivery": stream.delivery}
         chosen |= {"fail_on_data_loss": stream.fail_on_data_loss}
-        chosen |= {"commit_interval_ms": stream.commit_interval_ms, "drain_wait_ms": int(DRAIN_TIMEOUT_S * 1_000)}
+        chosen |= {"commit_interval_ms": stream.commit_interval_ms}
+        chosen |= {"drain_wait_ms": int(self._timings.drain_timeout_s * 1_000)}
         job = self._lease.job
         return ConsumerOptions(
             topics=(self._lease.topic,),
@@ -222,24 +228,24 @@ class LeaseWorker:
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
-    def _follow(self, record: ConsumedRecord) -> None:
+    def _apply_control_record(self, record: ConsumedRecord) -> None:
         """Apply a control record of the job; on the consumer's own thread, so that nothing comes in between."""
         if self._control.apply(record.topic, record.key, record.value):
             claim = self._control.claim
             if claim is not None and self._lease.is_taken_by(claim):
-                self._tenure.lose()
+                self._validity.lose()
             reason = self._lease.superseded(self._control)
             if reason is not None and not self._over.is_set():
                 self._end(reason)
-                self._look_ahead()
+                self._preload_next_handler()
 
-    def _look_ahead(self) -> None:
+    def _preload_next_handler(self) -> None:
         """Start to load the next lease's handler, if that is another generation; its errors are left to that lease."""
         mine, deployed = self._lease.deployment, self._control.deployment
         if mine and deployed and deployed.generation != mine.generation and deployed.state == "running":
             BackgroundCall(partial(transform_handler, self._config, deployed.spec))
 
-    def _judge(self, health: ConsumerHealth) -> None:
+    def _end_if_done(self, health: ConsumerHealth) -> None:
         """End the lease if its time is over, or all of its records are done."""
         if self._ends is not None and self._has_caught_up(self._ends, health):
             self._end("it has caught up")
@@ -249,26 +255,27 @@ class LeaseWorker:
     def _has_caught_up(self, ends: CatchUpTarget, health: ConsumerHealth) -> bool:
         try:
             return ends.reached(health)
+        except TopicNotFound:
+            raise
         except KafkaError as error:
-            logger.warning("it is not known yet whether all is done: %s", error)
+            logger.warning("cannot check whether all records are done, retrying: %s", error)
             return False
 
     def _end(self, reason: str) -> None:
         if self._over.is_set():
             return
         self.reason = reason
-        self._deadline = min(self._deadline, time.time() + DRAIN_TIMEOUT_S + LAST_COMMIT_TIMEOUT_S)
+        self._deadline = min(self._deadline, time.time() + self._timings.end_timeout_s)
         self._over.set()
         if self._consumer is not None:
             self._consumer.stop(drain=False)
 
-    def _settle(self, error: WasmlineError) -> None:
+    def _handle_error(self, error: WasmlineError) -> None:
         """Pause a deployment that is at fault; restart after a transient error; raise any other."""
         deployment = self._lease.deployment
         if deployment is not None and isinstance(error, DEPLOYMENT_ERRORS):
             forget()
-            begun = not isinstance(error, ModuleError | TransformError)
-            reason = str(error) if begun else f"failed before its first record: {error}"
+            reason = pause_reason(error)
             log = DeploymentTopic(self._config)
             try:
                 log.pause_generation(deployment, reason)

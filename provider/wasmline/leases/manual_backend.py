@@ -200,22 +200,22 @@ class ManualTransactions(KafkaTransactions):
     def begin(self, work: CommitContents) -> Callable[[], Mapping[TopicPartition, WasmlineError]]:
         begun = super().begin(work)
 
-        def carry_out() -> Mapping[TopicPartition, WasmlineError]:
-            self._refuse()
+        def commit() -> Mapping[TopicPartition, WasmlineError]:
+            self._require_held()
             failures = begun()
             fences = (error for error in failures.values() if isinstance(error, ProducerFenced))
             self.fenced = self.fenced or next(fences, None)
             # Raised at once: the last commit must not retry other failures of this commit.
-            self._refuse()
+            self._require_held()
             return failures
 
-        return carry_out
+        return commit
 
     def _id(self, partition: TopicPartition) -> str:
         return shared_id(self._prefix, partition)
 
     def _fence(self, name: str, deadline: float) -> Producer:
-        self._refuse()
+        self._require_held()
         return super()._fence(name, deadline)
 
     def _require_unmoved(
@@ -232,7 +232,7 @@ class ManualTransactions(KafkaTransactions):
             self._assignment.committed({partition: progress for partition, (_, progress) in work.items()})
         return error
 
-    def _refuse(self) -> None:
+    def _require_held(self) -> None:
         if self.fenced is None and not self._assignment.held():
             self.fenced = lease_expired()
         if self.fenced is not None:

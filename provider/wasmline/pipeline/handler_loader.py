@@ -21,17 +21,17 @@ def load_handler(reference: str) -> Handler | HandlerFactory:
     """
     name, _, path = reference.partition(":")
     if not name or not path or name.startswith("."):
-        raise _refused(f"{reference!r} is not MODULE:FUNCTION, such as shop:charge")
+        raise _invalid(f"{reference!r} is not MODULE:FUNCTION, such as shop:charge")
     if not _exists(name):
-        raise _refused(f"no module {name!r} in {Path.cwd()} or among the installed ones")
+        raise _invalid(f"no module {name!r} in {Path.cwd()} or among the installed ones")
     module = importlib.import_module(name)
     try:
         found = reduce(getattr, path.split("."), module)
     except AttributeError as error:
-        raise _refused(f"{module.__file__}: {error}") from error
+        raise _invalid(f"{module.__file__}: {error}") from error
     handler: Handler | HandlerFactory = found() if isinstance(found, type) else found
     if not callable(handler) and not isinstance(handler, HandlerFactory):
-        raise _refused(f"{reference} is a {type(handler).__name__}: a handler must be a function of a record")
+        raise _invalid(f"{reference} is a {type(handler).__name__}: a handler must be a function of a record")
     return handler
 
 
@@ -44,5 +44,5 @@ def _exists(name: str) -> bool:
         raise
 
 
-def _refused(text: str) -> InvalidConsumerOption:
+def _invalid(text: str) -> InvalidConsumerOption:
     return InvalidConsumerOption(text, option="handler")

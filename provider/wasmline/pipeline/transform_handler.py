@@ -16,9 +16,10 @@ from wasmline.errors import HandlerBroken, InvalidBatch, TooManyFailures, Transf
 from wasmline.kafka import KafkaConfig
 from wasmline.pipeline.batch_stats import BatchStats, log_batch_stats
 from wasmline.pipeline.failure_window import FailureWindow
+from wasmline.pipeline.preflight import start_module
 from wasmline.printable import printable
 from wasmline.records import TopicPartition, header_pairs, record_batch
-from wasmline.wasm import TransformInstance, TransformResult, TransformRuntime
+from wasmline.wasm import TransformInstance, TransformResult
 
 logger = logging.getLogger(__name__)
 
@@ -31,8 +32,8 @@ MAX_OUTPUT_BYTES = 2**30
 LOG_LEVELS = {"INFO": logging.INFO, "WARN": logging.WARNING}
 
 
-_made: dict[bytes, TransformHandler] = {}
-_making = threading.Lock()
+_handlers: dict[bytes, TransformHandler] = {}
+_handlers_lock = threading.Lock()
 
 
 def transform_handler(config: KafkaConfig, spec: DeploymentSpec) -> TransformHandler:
@@ -42,17 +43,17 @@ def transform_handler(config: KafkaConfig, spec: DeploymentSpec) -> TransformHan
     VersionNotFound and BrokerUnavailable.
     """
     key = encode(spec)
-    with _making:
-        handler = _made.get(key)
+    with _handlers_lock:
+        handler = _handlers.get(key)
         if handler is None:
             forget()
-            handler = _made[key] = TransformHandler(spec, ModuleStore(config).get(spec.digest))
+            handler = _handlers[key] = TransformHandler(spec, ModuleStore(config).get(spec.digest))
         return handler
 
 
 def forget() -> None:
     """Clear the cache of ``transform_handler``: the next handler starts with an empty failure window."""
-    _made.clear()
+    _handlers.clear()
 
 
 class TransformHandler:
@@ -70,8 +71,7 @@ class TransformHandler:
         self.max_output_bytes = max_output_bytes
         self.listener: Callable[[BatchStats], None] | None = None
         """Receives log lines in place of the logger, on any thread."""
-        self._module = TransformRuntime().compile(wasm)
-        self._instantiate().close()
+        self._module = start_module(spec, wasm)
         self._window = FailureWindow(spec.max_failure_share)
         self._lock = threading.Lock()
 
@@ -145,9 +145,9 @@ class ThreadHandler:
         """Return the outputs of a guest, and the input row of each."""
         rows, places, keys, values = (written.column(name).to_pylist() for name in ("row", "output", "key", "value"))
         headers = header_pairs(written.column("headers"))
-        letters = self._handler.spec.dead_letter_topic
-        if letters in self._topics:
-            rejected = self._topics.index(letters)
+        dead_letter_topic = self._handler.spec.dead_letter_topic
+        if dead_letter_topic in self._topics:
+            rejected = self._topics.index(dead_letter_topic)
             for number, place in enumerate(places):
                 if place == rejected:
                     provenance = dead_letters.provenance(self._handler.origin, source, offsets[rows[number]])

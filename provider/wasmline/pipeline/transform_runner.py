@@ -54,11 +54,11 @@ class TransformRunner:
     """
 
     def __init__(
-        self, deployment: Deployment, instance: TransformInstance, tally: BatchStats, limits: Limits | None = None
+        self, deployment: Deployment, instance: TransformInstance, stats: BatchStats, limits: Limits | None = None
     ) -> None:
         self._spec = deployment.spec
         self._instance = instance
-        self._stats = tally
+        self._stats = stats
         self._window = FailureWindow(deployment.spec.max_failure_share)
         self._topics = pa.array(self._spec.output_topics, pa.string())
         known = limits or {}
@@ -67,7 +67,7 @@ class TransformRunner:
         self._origin = dead_letters.origin(
             transform=f"{self._spec.name}@{self._spec.version}", digest=self._spec.digest
         )
-        self._letter_limit = known.get(self._spec.dead_letter_topic or "")
+        self._dead_letter_limit = known.get(self._spec.dead_letter_topic or "")
 
     def run(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Transform a batch of RECORD_SCHEMA to batches of SINK_SCHEMA. Raises TooManyFailures to protect the topic."""
@@ -103,17 +103,17 @@ class TransformRunner:
     def _sorted(self, batch: pa.RecordBatch, part: TransformResult) -> Iterator[pa.RecordBatch]:
         outputs = part.outputs
         rejected = self._rejected(outputs)
-        letters = [*self._rejections(batch, outputs.filter(rejected)), *self._failures(batch, part.failures)]
-        letters.sort(key=lambda letter: letter[0])
-        plain = outputs.filter(pc.invert(rejected)) if letters else outputs
+        rows = [*self._rejections(batch, outputs.filter(rejected)), *self._failures(batch, part.failures)]
+        rows.sort(key=lambda row: row[0])
+        plain = outputs.filter(pc.invert(rejected)) if rows else outputs
         self._count(self._stats.records_out, batch.column("partition").take(plain.column("row")))
         yield self._plain(batch, plain)
-        if letters:
-            yield pa.RecordBatch.from_pylist([letter for _, letter in letters], schema=PLACED_SCHEMA)
+        if rows:
+            yield pa.RecordBatch.from_pylist([row for _, row in rows], schema=PLACED_SCHEMA)
 
     def _rejected(self, outputs: pa.RecordBatch) -> pa.Array:
-        letters = [i for i, topic in enumerate(self._spec.output_topics) if topic == self._spec.dead_letter_topic]
-        return pc.is_in(outputs.column("output"), value_set=pa.array(letters, pa.int32()))
+        numbers = [i for i, topic in enumerate(self._spec.output_topics) if topic == self._spec.dead_letter_topic]
+        return pc.is_in(outputs.column("output"), value_set=pa.array(numbers, pa.int32()))
 
     def _plain(self, batch: pa.RecordBatch, outputs: pa.RecordBatch) -> pa.RecordBatch:
         topics = self._topics.take(outputs.column("output"))
@@ -122,15 +122,15 @@ class TransformRunner:
         columns = [topics, outputs.column("key"), outputs.column("value"), outputs.column("headers"), *places]
         return pa.RecordBatch.from_arrays(columns, schema=PLACED_SCHEMA)
 
-    def _rejections(self, batch: pa.RecordBatch, letters: pa.RecordBatch) -> Iterable[tuple[int, dict[str, Any]]]:
-        for letter in letters.to_pylist():
-            headers = [(header["key"], header["value"]) for header in letter["headers"] or []]
+    def _rejections(self, batch: pa.RecordBatch, rejected: pa.RecordBatch) -> Iterable[tuple[int, dict[str, Any]]]:
+        for output in rejected.to_pylist():
+            headers = [(header["key"], header["value"]) for header in output["headers"] or []]
             reason = next((value or b"" for key, value in headers if key == dead_letters.REASON), b"")
-            row = letter["row"]
+            row = output["row"]
             self._stats.count_dead_letter(
                 batch["partition"][row].as_py(), dead_letters.REJECTED, reason.decode(errors="replace")
             )
-            rejected = dead_letters.rejected(letter["key"], letter["value"], headers, self._provenance(batch, row))
+            rejected = dead_letters.rejected(output["key"], output["value"], headers, self._provenance(batch, row))
             yield row, self._dead_letter_row(batch, row, rejected)
 
     def _failures(
@@ -157,7 +157,7 @@ class TransformRunner:
 
     def _dead_letter_row(self, batch: pa.RecordBatch, row: int, letter: DeadLetter) -> dict[str, Any]:
         """Return a dead letter as a row of PLACED_SCHEMA, truncated if it exceeds its topic's limit."""
-        limit = self._letter_limit
+        limit = self._dead_letter_limit
         if limit is not None and batch_bytes(letter.key, letter.value, letter.headers, self._spec.compression) > limit:
             letter = letter.truncated()
         return {

@@ -57,7 +57,7 @@ def open_storage(url: str) -> Storage:
 
     if "::" in url:  # a cache may hide writes of others, and a link on the disk behind it
         raise RegistryUnavailable(
-            f"the registry at {url} is a chained fsspec URL, which is not supported: use the last URL of the chain alone"
+            f"the registry at {url} is a chained fsspec URL, which is not supported: use its last URL alone"
         )
     try:
         filesystem, path = url_to_fs(url)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from wasmline.control import Deployment, DeploymentTopic, ModuleStore, require_topics
-from wasmline.errors import ModuleError, TransformError
+from wasmline.control import Deployment, DeploymentTopic, ModuleStore
+from wasmline.errors import DeploymentPaused, ModuleError, TransformError
 from wasmline.kafka import KafkaConfig, Topics
 from wasmline.pipeline import FailureWindow
-from wasmline.wasm import TransformRuntime
+from wasmline.pipeline.preflight import Preflight, pause_reason
 
 
 class DeploymentTracker:
@@ -18,7 +18,7 @@ class DeploymentTracker:
         self._log = DeploymentTopic(config)
         self._modules = ModuleStore(config)
         self._bytes: tuple[str, bytes] = ("", b"")
-        self._checked = 0
+        self._preflight = Preflight(config, lambda spec: self._module(spec.digest))
         self._window = (0, FailureWindow(1.0))
         self._limits: tuple[int, dict[str, int]] = (0, {})
 
@@ -26,30 +26,27 @@ class DeploymentTracker:
         """Return the current deployment. Raises DeploymentNotFound."""
         return self._log.get(self._name)
 
+    def running(self) -> Deployment:
+        """Return the current deployment. Raises DeploymentNotFound, and DeploymentPaused if it must not run."""
+        deployment = self.current()
+        require_running(deployment)
+        return deployment
+
     def module(self, deployment: Deployment) -> bytes:
         """Return the module's verified bytes; the last requested module is cached."""
-        digest = deployment.spec.digest
-        if self._bytes[0] != digest:
-            self._bytes = (digest, self._modules.get(digest))
-        return self._bytes[1]
+        return self._module(deployment.spec.digest)
 
     def check(self, deployment: Deployment) -> None:
-        """Check the topics, and start the module once before its first record; a module that fails here is paused.
+        """Check the generation before its first record; pause it if its module does not start.
 
         Raises the failure, so that the module gets no record. A missing topic (TopicNotFound) does not pause the
-        deployment; without this check a producer would wait a minute for it, and then fail the batch.
+        deployment.
         """
-        if deployment.generation == self._checked:
-            return
-        spec = deployment.spec
-        require_topics(self._config, spec)
         try:
-            compiled = TransformRuntime().compile(self.module(deployment))
-            compiled.instantiate(spec.context(), spec.limits()).close()
+            self._preflight.check(deployment)
         except (ModuleError, TransformError) as error:
-            self.pause(deployment, f"failed before its first record: {error}")
+            self.pause(deployment, pause_reason(error))
             raise
-        self._checked = deployment.generation
 
     def window(self, deployment: Deployment) -> FailureWindow:
         """Return the failure window over the batches of this generation; a newer generation gets a new window."""
@@ -81,3 +78,15 @@ class DeploymentTracker:
     def close(self) -> None:
         """Close the Kafka clients."""
         self._log.close()
+
+    def _module(self, digest: str) -> bytes:
+        if self._bytes[0] != digest:
+            self._bytes = (digest, self._modules.get(digest))
+        return self._bytes[1]
+
+
+def require_running(deployment: Deployment) -> None:
+    """Raise DeploymentPaused if the deployment is paused."""
+    if deployment.state == "paused":
+        name = deployment.spec.name
+        raise DeploymentPaused(f"{name} is paused ({deployment.reason}): resume it or deploy again", name=name)

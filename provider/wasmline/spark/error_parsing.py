@@ -21,8 +21,8 @@ from wasmline.errors import (
     WasmlineError,
 )
 
-_BLAMED: tuple[type[WasmlineError], ...] = (TooManyFailures, *TransformError.__subclasses__())
-_REFUSALS: tuple[type[WasmlineError], ...] = (
+_GUEST_ERRORS: tuple[type[WasmlineError], ...] = (TooManyFailures, *TransformError.__subclasses__())
+_JOB_ERRORS: tuple[type[WasmlineError], ...] = (
     DeploymentNotFound,
     GroupInUse,
     HangingTransaction,
@@ -41,14 +41,14 @@ _CAUSE = re.compile(r"^(?:Caused by: |[\w.]*(?:Error|Exception): )(.*)$", re.MUL
 
 def guest_failure(text: str) -> str | None:
     """Return ``Error: reason`` if the transform caused the failure, else None."""
-    found = _ours(_BLAMED).search(text)
+    found = _ours(_GUEST_ERRORS).search(text)
     return f"{found[1]}: {found[2]}" if found else None
 
 
-def refusal(text: str) -> WasmlineError | None:
+def job_error(text: str) -> WasmlineError | None:
     """Return the error, without its attributes, with which leases or tasks rejected a job, else None."""
-    found = _ours(_REFUSALS).search(text)
-    kinds = {kind.__name__: kind for kind in _REFUSALS}
+    found = _ours(_JOB_ERRORS).search(text)
+    kinds = {kind.__name__: kind for kind in _JOB_ERRORS}
     return kinds[found[1]](found[2].strip()) if found else None
 
 

@@ -9,13 +9,10 @@ from types import TracebackType
 
 from wasmline.control import JobTopic
 from wasmline.errors import KafkaError
-from wasmline.jobs import JobReport, JobSpec, JobState
+from wasmline.jobs import HEARTBEAT_INTERVAL_S, JobReport, JobSpec, JobState
 from wasmline.kafka import KafkaConfig
 
 log = logging.getLogger(__name__)
-
-REPORT_INTERVAL_S = 5.0
-"""Seconds between two reports."""
 
 
 class Heartbeat:
@@ -44,15 +41,15 @@ class Heartbeat:
         try:
             while True:
                 try:
-                    self._look(jobs)
+                    self._report(jobs)
                 except KafkaError as error:
                     log.warning("a heartbeat could not be written: %s", error)
-                if self._closed.wait(REPORT_INTERVAL_S):
+                if self._closed.wait(HEARTBEAT_INTERVAL_S):
                     return
         finally:
             jobs.close()
 
-    def _look(self, jobs: JobTopic) -> None:
+    def _report(self, jobs: JobTopic) -> None:
         jobs.write_report(JobReport.now(self._spec.job, self._spec.run, JobState.RUNNING))
         order = jobs.order(self._spec.job)
         if not self.stopped and (order.wanted == "stopped" or order.spec.run != self._spec.run):

@@ -23,6 +23,7 @@ from wasmline.spark.heartbeat import Heartbeat
 from wasmline.spark.microbatch.job import MicrobatchJob
 from wasmline.spark.parallel.job import ParallelJob
 from wasmline.spark.session import LEASE_SETTINGS, session
+from wasmline.spark.timings import DEFAULT_TIMINGS, StreamTimings
 
 log = logging.getLogger("wasmline")
 
@@ -42,12 +43,16 @@ def run(config: KafkaConfig, spec: JobSpec) -> JobReport:
 
 
 def make_stream_job(
-    spark: SparkSession, config: KafkaConfig, spec: JobSpec, stream: StreamSpec
+    spark: SparkSession,
+    config: KafkaConfig,
+    spec: JobSpec,
+    stream: StreamSpec,
+    timings: StreamTimings = DEFAULT_TIMINGS,
 ) -> MicrobatchJob | ParallelJob:
     """Return one run of a streaming job, in its mode."""
     if stream.mode == "parallel":
-        return ParallelJob(spark, config, spec, stream)
-    return MicrobatchJob(spark, config, spec, stream)
+        return ParallelJob(spark, config, spec, stream, timings)
+    return MicrobatchJob(spark, config, spec, stream, timings)
 
 
 def _train(spark: SparkSession, config: KafkaConfig, spec: JobSpec) -> JobReport:

@@ -31,7 +31,7 @@ GAUGES: dict[str, tuple[str, Callable[[PartitionStatus], float]]] = {
     "wasmline_partition_lag_records": ("Records behind the end of the topic.", lambda it: it.lag),
     "wasmline_partition_rate": ("Records per second of late.", lambda it: it.rate),
     "wasmline_partition_in_flight_records": ("Records that a handler has.", lambda it: it.in_flight),
-    "wasmline_partition_stuck_keys": ("Keys whose first record is held up.", lambda it: it.stuck_keys),
+    "wasmline_partition_stuck_keys": ("Keys whose first record is not finished for a while.", lambda it: it.stuck_keys),
     "wasmline_partition_updated_timestamp_seconds": ("When the driver said so.", lambda it: it.updated_ms / 1_000),
 }
 
@@ -39,8 +39,8 @@ COUNTERS: dict[str, tuple[str, Callable[[PartitionStatus], int]]] = {
     "wasmline_partition_records_in": ("Records that were read in this run.", lambda it: it.records_in),
     "wasmline_partition_records_out": ("Records that were written in this run.", lambda it: it.records_out),
     "wasmline_partition_lost_offsets": ("Offsets that the log had no longer, in this run.", lambda it: it.lost_offsets),
-    "wasmline_partition_retries": ("Tries again in this run.", lambda it: it.retries),
-    "wasmline_partition_hangs": ("Times it was held up by lost transaction markers.", lambda it: it.hangs),
+    "wasmline_partition_retries": ("Retries in this run.", lambda it: it.retries),
+    "wasmline_partition_hangs": ("Delays by lost transaction markers.", lambda it: it.hangs),
 }
 
 STATES = get_args(get_type_hints(PartitionStatus)["state"])
@@ -74,13 +74,13 @@ class StatusCollector(Collector):
             for each in statuses:
                 counter.add_metric(_labels(each), count(each))
             yield counter
-        letters = CounterMetricFamily(
+        dead_letters = CounterMetricFamily(
             "wasmline_partition_dead_letters", "Dead letters of this run, by reason.", labels=(*LABELS, "reason")
         )
         for each in statuses:
             for reason, number in each.dead_letters.items():
-                letters.add_metric((*_labels(each), reason), number)
-        yield letters
+                dead_letters.add_metric((*_labels(each), reason), number)
+        yield dead_letters
 
     def describe(self) -> list[Metric]:
         """Return no metrics, so that registration does not read Kafka."""

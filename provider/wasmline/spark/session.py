@@ -48,11 +48,11 @@ def session(app_name: str, settings: Mapping[str, str]) -> SparkSession:
     """Return the session of this application; spark-submit sets master and resources."""
     builder = SparkSession.builder.appName(app_name)
     SparkContext._ensure_initialized()  # a SparkConf has the settings of spark-submit once the JVM runs
-    told = SparkConf()
-    if master := told.get("spark.master"):
+    conf = SparkConf()
+    if master := conf.get("spark.master"):
         builder = builder.master(retrying(master))
     for key, value in {**SETTINGS, **settings}.items():
-        if key in REQUIRED_SETTINGS or not told.contains(key):
+        if key in REQUIRED_SETTINGS or not conf.contains(key):
             builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("WARN")

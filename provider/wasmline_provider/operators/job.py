@@ -15,6 +15,7 @@ from airflow.sdk.exceptions import TaskDeferred
 
 from wasmline.errors import JobFailed
 from wasmline_provider.hooks.kafka import KafkaHook
+from wasmline_provider.job_client import HEARTBEAT_TIMEOUT_S
 from wasmline_provider.triggers.job import JobTrigger
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         jars: str | None = None,
         spark_options: Mapping[str, Any] | None = None,
         deferrable: bool = DEFERRABLE,
-        heartbeat_seconds: float = 120.0,
+        heartbeat_seconds: float = HEARTBEAT_TIMEOUT_S,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)

@@ -289,12 +289,12 @@ def test_a_control_topic_needs_the_replicas_in_sync_that_it_can_have(caplog: pyt
     config = KafkaConfig({"bootstrap.servers": "nowhere:1"})
     alone, three = (TopicInfo(name=control_topics.JOBS, id="id", partitions=1, replication=each) for each in (1, 3))
     for settings in ({"cleanup.policy": "compact", "min.insync.replicas": "1"}, None):
-        control_topics._refuse_misconfigured(config, alone, settings)
+        control_topics._require_settings(config, alone, settings)
     assert [record.getMessage() for record in caplog.records] == [
         f"the settings of {control_topics.JOBS} are not readable for this client, and are not checked"
     ]
     with pytest.raises(TopicMisconfigured, match=r"has min.insync.replicas=1.*min.insync.replicas=2"):
-        control_topics._refuse_misconfigured(config, three, {"cleanup.policy": "compact", "min.insync.replicas": "1"})
+        control_topics._require_settings(config, three, {"cleanup.policy": "compact", "min.insync.replicas": "1"})
 
 
 def test_a_table_whose_topic_is_made_anew_is_read_anew(config: KafkaConfig) -> None:

@@ -17,6 +17,7 @@ from wasmline.kafka import ConsumerGroups, KafkaConfig, read_to_end
 from wasmline.kafka.consumer_groups import RENEWAL_CLIENT
 from wasmline.offset_maps import codec
 from wasmline.records import CommittedOffset, TopicPartition
+from wasmline.spark.timings import StreamTimings
 from wasmline.testing.guests import guest
 from wasmline.testing.kafka import RunningKafka
 
@@ -44,11 +45,11 @@ def test_progress_is_committed_as_it_is_at_once_and_then_when_it_is_time(rigs: R
             transaction.commit({source: progress})
     before = commits(rig.config, rig.job.group)
 
-    offset_renewal.OffsetRenewer(rig.config, rig.topic, is_renewed=True).keep(rig.job, range(3))
+    offset_renewal.OffsetRenewer(rig.config, rig.topic, is_renewed=True).renew_if_due(rig.job, range(3))
     assert commits(rig.config, rig.job.group) == before
     keeper = offset_renewal.OffsetRenewer(rig.config, rig.topic)
-    keeper.keep(rig.job, range(3))
-    keeper.keep(rig.job, range(3))
+    keeper.renew_if_due(rig.job, range(3))
+    keeper.renew_if_due(rig.job, range(3))
 
     assert commits(rig.config, rig.job.group) == before + len(left)
     for source in sources:
@@ -66,7 +67,7 @@ def test_whoever_works_on_is_fenced_by_the_renewal_of_exactly_once(rigs: Rigs) -
 
     def overtaken() -> None:
         with transactions.open([source]) as transaction:
-            offset_renewal.OffsetRenewer(rig.config, rig.topic).keep(rig.job, [0])
+            offset_renewal.OffsetRenewer(rig.config, rig.topic).renew_if_due(rig.job, [0])
             transaction.commit({source: CommittedOffset(4)})
 
     with pytest.raises(ProducerFenced):
@@ -77,11 +78,10 @@ def test_whoever_works_on_is_fenced_by_the_renewal_of_exactly_once(rigs: Rigs) -
 
 
 def test_leases_and_batches_renew_what_they_find(
-    kafka: RunningKafka, spark: SparkSession, rigs: Rigs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kafka: RunningKafka, spark: SparkSession, rigs: Rigs, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(offset_renewal, "MAX_RENEWAL_INTERVAL_S", 0.5)
     rig = rigs(**EXACTLY_ONCE)
-    first = rig.lessor()
+    first = rig.lessor(max_renewal_interval_s=0.5)
     grant = first.next(NOTHING)
     begun = commits(rig.config, rig.job.group)
     time.sleep(0.6)
@@ -89,6 +89,7 @@ def test_leases_and_batches_renew_what_they_find(
     assert commits(rig.config, rig.job.group) == begun + len(grant.progress)
 
     stage = make_stage(kafka.config, spark, tmp_path)
+    stage.timings = StreamTimings(max_renewal_interval_s=0.5)
     stage.deploy(guest())
     stage.produce(keyed(300))
     with stage.running(delivery="exactly_once"):

@@ -32,9 +32,9 @@ from wasmline.errors import (
 from wasmline.job_offsets.catch_up import snapshot_end_offsets
 from wasmline.kafka import ConsumerGroups
 from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore
-from wasmline.leases import lease_worker
 from wasmline.leases.lease_worker import LeaseWorker
 from wasmline.leases.manual_backend import ManualBackend, ManualSource, ManualTransactions, PartitionAssignment
+from wasmline.leases.timings import LeaseTimings
 from wasmline.pipeline.transform_handler import transform_handler
 from wasmline.records import CommittedOffset, TopicPartition
 from wasmline.testing.guests import guest
@@ -300,16 +300,13 @@ def test_progress_that_is_moved_between_two_leases_ends_the_run(rigs: Rigs, deli
         lessor.next(grant)
 
 
-def test_a_clock_that_is_ahead_by_more_than_a_lease_costs_time_only(
-    rigs: Rigs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_clock_that_is_ahead_by_more_than_a_lease_costs_time_only(rigs: Rigs) -> None:
     """By its clock the lease was over before it was given out: it is worked on all the same, if not for long."""
-    monkeypatch.setattr(lease_worker, "MIN_LEASE_S", 60.0)
     rig = rigs(partitions=1, **EXACTLY_ONCE)
     rig.feed(50)
     lessor = rig.lessor(slots=1)
     (lease,) = lessor.leases(lessor.next(NOTHING))
-    worker = LeaseWorker(rig.config, replace(lease, until=time.time() - 3_600))
+    worker = LeaseWorker(rig.config, replace(lease, until=time.time() - 3_600), timings=LeaseTimings(min_lease_s=60.0))
     with ThreadPoolExecutor(1) as thread:
         ended = thread.submit(deque, worker.run(), 0)
         rig.finish()
@@ -339,23 +336,20 @@ def test_a_task_whose_rows_nobody_takes_for_a_while_is_alive(rigs: Rigs) -> None
     next(rows)
     seen = len(signs)
     rig.until(lambda: len(signs) > seen + 2, "signs of life")
-    assert worker._tenure.held()
+    assert worker._validity.held()
     rig.finish()
     rig.jobs.withdraw(rig.job.job)
     deque(rows, 0)
     assert worker.reason == "it was withdrawn"
 
 
-def test_a_handler_that_does_not_return_ends_its_lease_and_is_told_of(
-    rigs: Rigs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_handler_that_does_not_return_ends_its_lease_and_is_told_of(rigs: Rigs) -> None:
     """Its process takes no other lease: the error is for Spark, which tries the task again in another one."""
-    monkeypatch.setattr(lease_worker, "DRAIN_TIMEOUT_S", 0.5)
     rig = rigs(partitions=1, keys=1, function="lease_handlers:wait_for_ever")
     rig.feed(1)
     lessor = rig.lessor(slots=1)
     (lease,) = lessor.leases(lessor.next(NOTHING))
-    rows = LeaseWorker(rig.config, lease).run()
+    rows = LeaseWorker(rig.config, lease, timings=LeaseTimings(drain_timeout_s=0.5)).run()
     rig.until(lambda: next(rows).in_flight == 1, "a record in its handler")
     rig.jobs.withdraw(rig.job.job)
     with pytest.raises(HandlerStuck, match="1 handlers did not return"):

@@ -6,7 +6,6 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import confluent_kafka
 import pytest
@@ -22,8 +21,9 @@ from wasmline.errors import DeploymentPaused, Fenced, GroupInUse, InvalidJob, Pr
 from wasmline.jobs import JobState
 from wasmline.kafka import Topics, producer, read_to_end
 from wasmline.records import TopicPartition
-from wasmline.spark import stream_job
 from wasmline.spark.main import make_stream_job
+from wasmline.spark.microbatch.query import MicrobatchQuery
+from wasmline.spark.timings import StreamTimings
 from wasmline.testing.guests import SPIN, WRITE, guest, when_key
 from wasmline.testing.kafka import RunningKafka
 from wasmline.transactional_ids import shared_id
@@ -159,11 +159,11 @@ def test_a_driver_that_fell_silent_is_fenced_and_its_checkpoint_left_alone(
         first = thread.submit(silent.run)
         stage.produce(keyed(100))
         until(lambda: first.done() or len(stage.out()) == 100)
-        monkeypatch.setattr(stream_job, "HEARTBEAT_TIMEOUT_S", 0.0)
         second = stage.order()
         assert second.stream is not None
         stage.produce(keyed(100, first=100))
-        make_stream_job(stage.spark, stage.config, second, second.stream).run()
+        impatient = StreamTimings(heartbeat_timeout_s=0.0)
+        make_stream_job(stage.spark, stage.config, second, second.stream, impatient).run()
         stage.produce(keyed(1, first=200))
         assert isinstance(first.exception(90), Fenced)
     claimed = JobTopic(stage.config).last_batch(stage.job)
@@ -183,16 +183,16 @@ def test_partitions_that_are_added_while_a_run_starts_are_part_of_it(
     assert order.stream is not None
     assert stage.spark is not None
     job = make_stream_job(stage.spark, stage.config, order, order.stream)
-    start, admin = job._start, AdminClient(stage.config.client())
+    admin, start = AdminClient(stage.config.client()), MicrobatchQuery.start
 
-    def start_late(deployment: Any) -> StreamingQuery:
+    def start_late(query: MicrobatchQuery) -> StreamingQuery:
         if topics.describe(topic).partitions == 1:
             admin.create_partitions([NewPartitions(topic, 3)])[topic].result(30)
             until(lambda: topics.describe(topic).partitions == 3)
             stage.produce(keyed(100, first=100))
-        return start(deployment)
+        return start(query)
 
-    monkeypatch.setattr(job, "_start", start_late)
+    monkeypatch.setattr(MicrobatchQuery, "start", start_late)
     stage.produce(keyed(100))
     assert job.run().result["records_in"] == 200
     assert sorted(value for _, value, _ in stage.out()) == sorted(value for _, value in keyed(200))
@@ -214,11 +214,10 @@ sys.stdin.read()
 
 @pytest.mark.parametrize(("mode", "delivery"), [("microbatch", "exactly_once"), ("parallel", "at_least_once")])
 def test_a_first_run_that_was_killed_in_its_first_commit_does_not_block_the_next(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, mode: str, delivery: str
+    stage: Stage, mode: str, delivery: str
 ) -> None:
     """Its transaction would be open for a quarter of an hour, and nobody could read the group's progress."""
-    monkeypatch.setattr(stream_job, "OPEN_TRANSACTION_WAIT_S", 1.0)
-    monkeypatch.setattr(stream_job, "COMMITTED", 5.0)
+    stage.timings = StreamTimings(open_transaction_wait_s=1.0, stable_read_timeout_s=5.0)
     assert stage.spark is not None
     equip(stage.spark, stage.config)
     order, topic = stage.order(), stage.spec.input_topic

@@ -20,6 +20,7 @@ from wasmline.jobs import JobState
 from wasmline.kafka import ConsumerGroups, Topics, read_to_end
 from wasmline.records import TopicPartition
 from wasmline.spark.parallel import job
+from wasmline.spark.timings import StreamTimings
 from wasmline.testing.guests import TRAP, WRITE, guest, when_key
 from wasmline.testing.guests import log as say
 from wasmline.testing.kafka import RunningKafka
@@ -185,9 +186,8 @@ def test_a_task_that_gets_no_slot_is_refused_where_more_were_counted(
 ) -> None:
     """Its partitions would be read by nobody until the others' leases end, and then again by nobody."""
     monkeypatch.setattr(job, "task_slots", lambda context: 3)
-    monkeypatch.setattr(job, "TASK_START_TIMEOUT_S", 1.0)
     rig = rigs(tasks=3)
-    with running(parallel_spark, rig) as ended:
+    with running(parallel_spark, rig, StreamTimings(task_start_timeout_s=1.0)) as ended:
         assert isinstance(error := ended.exception(90), InvalidJob)
         assert str(error).startswith("3 tasks share")
 

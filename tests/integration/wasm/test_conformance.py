@@ -108,7 +108,7 @@ def test_through_spark(sdk_guest: SdkGuest, language: str, spark: SparkSession) 
     task = TransformTask(
         deployment=Deployment(spec=spec, generation=1, state="running", updated_ms=0),
         module=spark.sparkContext.broadcast(module.read_bytes()),
-        tally=tally,
+        stats=tally,
     )
     (corpus,) = read_batches(BytesIO(CORPUS), "corpus")
     rows = spark.createDataFrame(pa.Table.from_batches([corpus])).coalesce(1)

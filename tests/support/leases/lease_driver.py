@@ -20,6 +20,7 @@ from wasmline.jobs import JobReport
 from wasmline.kafka import KafkaConfig
 from wasmline.spark import main
 from wasmline.spark.parallel.job import ParallelJob
+from wasmline.spark.timings import DEFAULT_TIMINGS, StreamTimings
 
 
 def equip(spark: SparkSession, config: KafkaConfig) -> None:
@@ -29,11 +30,13 @@ def equip(spark: SparkSession, config: KafkaConfig) -> None:
 
 
 @contextmanager
-def running(spark: SparkSession, rig: LeaseRig, **changes: Any) -> Iterator[Future[JobReport]]:
+def running(
+    spark: SparkSession, rig: LeaseRig, timings: StreamTimings = DEFAULT_TIMINGS, **changes: Any
+) -> Iterator[Future[JobReport]]:
     """Run a rig's job in the background, and stop it at the end if it runs still."""
     order = replace(rig.job, **changes)
     assert order.stream is not None
-    job = ParallelJob(spark, rig.config, order, order.stream)
+    job = ParallelJob(spark, rig.config, order, order.stream, timings)
     with ThreadPoolExecutor(1) as thread:
         outcome = thread.submit(job.run)
         try:

@@ -21,6 +21,7 @@ from zlib import crc32
 from support import outputs
 from support.rounds import ROUNDS
 from wasmline.control import DriverClaim, JobDriver, JobTopic, StatusTopic
+from wasmline.job_offsets.offset_renewal import MAX_RENEWAL_INTERVAL_S
 from wasmline.jobs import FunctionSpec, JobSpec, StreamSpec
 from wasmline.kafka import ConsumerGroups, KafkaConfig, Topics, producer, read_to_end
 from wasmline.leases.lease import Lease
@@ -151,7 +152,9 @@ class LeaseRig:
 
     # -- without Spark ------------------------------------------------------------------------------------------------
 
-    def lessor(self, driver: str = "driver", **planned: Any) -> LeasePlanner:
+    def lessor(
+        self, driver: str = "driver", *, max_renewal_interval_s: float = MAX_RENEWAL_INTERVAL_S, **planned: Any
+    ) -> LeasePlanner:
         """Return who gives leases out for a driver that has claimed the job just now."""
         planned = {"slots": 2, "checkpoint": "c", **planned}
         claim = DriverClaim(
@@ -162,7 +165,8 @@ class LeaseRig:
         claimant.close()
         behalf = PlannerConfig(job=self.job.job, run=self.job.run, driver=driver, topic=self.topic, **planned)
         assert self.job.stream is not None
-        self._lessors.append(LeasePlanner(self.config, behalf, self.job.stream.transform))
+        interval, transform = max_renewal_interval_s, self.job.stream.transform
+        self._lessors.append(LeasePlanner(self.config, behalf, transform, max_renewal_interval_s=interval))
         return self._lessors[-1]
 
     @contextmanager

@@ -27,7 +27,7 @@ from wasmline.job_offsets.start_offsets import claim_is_authoritative
 from wasmline.jobs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import KafkaConfig
 from wasmline.kafka.config import VARIABLE
-from wasmline.leases.lease import RENEWAL_TIMEOUT_S
+from wasmline.leases.timings import DEFAULT_TIMINGS
 from wasmline.records import CommittedOffset, TopicPartition
 from wasmline.registry import digest_of
 from wasmline.spark import main
@@ -341,7 +341,7 @@ class History:
     def _advance(self, runs: Sequence[Run], steps: int) -> None:
         """Let runs take so many steps; one that took none for a while has stood still."""
         for run in runs:
-            if self.runtime.seconds - run.seen_s > RENEWAL_TIMEOUT_S:
+            if self.runtime.seconds - run.seen_s > DEFAULT_TIMINGS.renewal_timeout_s:
                 self._tear(run)
                 for process in [each for each in self._processes(run) if not each.is_frozen]:
                     process.freeze(run.seen_s)
@@ -726,7 +726,7 @@ class History:
             return
         run = next(each for each in self.runs if each.name == _run_of(process))
         if "worker" in process.name and wakes == process.wakes and not self._is_since(run, "outage"):
-            if process.slept_s > RENEWAL_TIMEOUT_S:
+            if process.slept_s > DEFAULT_TIMINGS.renewal_timeout_s:
                 self._violations.append(
                     f"{process.name} commits {offsets}, and stood still for {process.slept_s:.0f} s"
                 )

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterator, MutableMapping
 from concurrent import futures
 from contextlib import nullcontext
+from functools import partial
 from queue import SimpleQueue
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -280,14 +281,13 @@ def install(patch: pytest.MonkeyPatch) -> None:
         ("wasmline.spark.microbatch.task", "_idle"),
         ("wasmline.spark.microbatch.exactly_once", "_transactions"),
         ("wasmline.leases.lease_status", "_logs"),
-        ("wasmline.pipeline.transform_handler", "_made"),
+        ("wasmline.pipeline.transform_handler", "_handlers"),
     ):
         patch.setattr(sys.modules[name], attribute, ByProcess(name))
-    patch.setattr(sys.modules["wasmline.pipeline.transform_handler"], "_making", LockByProcess())
-    patch.setattr(sys.modules["wasmline.leases.lease_worker"], "MAX_CALL_RECORDS", CALL)
-    patch.setattr(
-        sys.modules["wasmline.spark.parallel.lease_source"], "under_watchdog", lambda _: nullcontext(lambda _: None)
-    )
+    patch.setattr(sys.modules["wasmline.pipeline.transform_handler"], "_handlers_lock", LockByProcess())
+    lease_source = sys.modules["wasmline.spark.parallel.lease_source"]
+    patch.setattr(lease_source, "LeaseWorker", partial(lease_source.LeaseWorker, max_call_records=CALL))
+    patch.setattr(lease_source, "under_watchdog", lambda _: nullcontext(lambda _: None))
     patch.setattr(
         sys.modules["wasmline.spark.microbatch.exactly_once"], "expr", lambda text: text
     )  # which asks the JVM

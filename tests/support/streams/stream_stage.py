@@ -18,6 +18,7 @@ from wasmline.control import DeploymentSpec, JobTopic, ModuleStore, deploy
 from wasmline.jobs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import KafkaConfig, Topics, produce_all, read_to_end
 from wasmline.spark.main import make_stream_job
+from wasmline.spark.timings import DEFAULT_TIMINGS, StreamTimings
 
 
 def unique(noun: str) -> str:
@@ -33,6 +34,7 @@ class Stage:
     folder: Path
     spec: DeploymentSpec
     job: str
+    timings: StreamTimings = DEFAULT_TIMINGS
 
     def deploy(self, wasm: bytes, **changes: object) -> int:
         self.spec = replace(self.spec, digest=ModuleStore(self.config).put(wasm), **changes)  # type: ignore[arg-type]
@@ -52,7 +54,7 @@ class Stage:
         order = self.order(**stream)
         assert self.spark is not None
         assert order.stream is not None
-        return make_stream_job(self.spark, self.config, order, order.stream).run()
+        return make_stream_job(self.spark, self.config, order, order.stream, self.timings).run()
 
     @contextmanager
     def running(self, **stream: object) -> Iterator[JobSpec]:
@@ -60,7 +62,7 @@ class Stage:
         order = self.order(trigger_interval="200 milliseconds", **stream)
         assert self.spark is not None
         assert order.stream is not None
-        job = make_stream_job(self.spark, self.config, order, order.stream)
+        job = make_stream_job(self.spark, self.config, order, order.stream, self.timings)
         with ThreadPoolExecutor(1) as thread:
             outcome = thread.submit(job.run)
             try:

@@ -11,8 +11,8 @@ from wasmline import clock
 from wasmline.control import Deployment, DeploymentSpec, DriverClaim, JobControlState, JobOrder, LeaseWithdrawal
 from wasmline.documents import encode
 from wasmline.jobs import JobSpec, StreamSpec
-from wasmline.leases import lease as leases
 from wasmline.leases.lease import Lease, LeaseValidity
+from wasmline.leases.timings import DEFAULT_TIMINGS
 
 SPEC = DeploymentSpec(name="t", version="1.0.0", digest="sha256:" + "0" * 64, input_topic="in", output_topics=("out",))
 DEPLOYED = Deployment(spec=SPEC, generation=3, state="running", updated_ms=0)
@@ -75,14 +75,15 @@ def test_a_machine_that_was_suspended_was_frozen_too(monkeypatch: pytest.MonkeyP
     assert clock.uptime() >= time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) - 1
     tenure = LeaseValidity(time.time() + 60)
     up = clock.uptime()
-    monkeypatch.setattr(clock, "uptime", lambda: up + leases.RENEWAL_TIMEOUT_S + 1)
+    monkeypatch.setattr(clock, "uptime", lambda: up + DEFAULT_TIMINGS.renewal_timeout_s + 1)
     assert not tenure.held()
 
 
 def test_whoever_was_frozen_for_long_does_not_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     tenure = LeaseValidity(time.time() + 60)
-    monkeypatch.setattr(leases, "RENEWAL_TIMEOUT_S", -1.0)  # as if so much time had passed
+    up = clock.uptime()
+    monkeypatch.setattr(clock, "uptime", lambda: up + DEFAULT_TIMINGS.renewal_timeout_s + 1)
     assert not tenure.held()
-    monkeypatch.setattr(leases, "RENEWAL_TIMEOUT_S", 60.0)
+    monkeypatch.setattr(clock, "uptime", lambda: up)
     tenure.renew()
     assert not tenure.held()

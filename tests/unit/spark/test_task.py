@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from wasmline.errors import HangingTransaction
 from wasmline.records import RECORD_SCHEMA
-from wasmline.spark.error_parsing import cause, guest_failure, refusal
+from wasmline.spark.error_parsing import cause, guest_failure, job_error
 from wasmline.spark.microbatch.task import record_batch
 
 
@@ -60,7 +60,7 @@ def test_the_guests_error_is_found_in_sparks_text() -> None:
 
 def test_a_transaction_that_hangs_is_found_in_sparks_text() -> None:
     text = "Job aborted\n  File ...\nwasmline.errors.HangingTransaction: out-0@5 has one open\n\nDriver"
-    found = refusal(text)
+    found = job_error(text)
     assert isinstance(found, HangingTransaction)
     assert str(found) == "out-0@5 has one open"
 

@@ -8,7 +8,7 @@ The protocol: docs/protocols/exactly_once.md.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -20,7 +20,7 @@ from pyspark.sql.functions import expr
 from wasmline.consumer.backends.kafka import LazyOffsetStore, require_exactly_once
 from wasmline.control import DriverClaim
 from wasmline.errors import InvalidJob, JobError
-from wasmline.job_offsets.committed_offsets import ensure_committed_offsets, reset_offsets, stable_offsets
+from wasmline.job_offsets.committed_offsets import ensure_committed_offsets, stable_offsets
 from wasmline.job_offsets.exactly_once_batch import CommittedRange, OffsetRange, process_and_commit
 from wasmline.job_offsets.group_offsets import progress_lost, require_committed
 from wasmline.job_offsets.offset_renewal import OffsetRenewer, renew_offsets
@@ -43,50 +43,52 @@ DONE_COLUMNS = "partition int, found bigint, left bigint, hangs int"
 _transactions: dict[TaskTransactions, BatchTransactions] = {}
 
 
+def require_transactions(config: KafkaConfig, job: JobSpec, topic: str) -> None:
+    """Check that the cluster supports exactly-once for ``topic``. Raises UnsafeBroker, GroupInUse."""
+    ConsumerGroups(config).require_no_members(job.group)
+    offset_store = LazyOffsetStore(config, job.group)
+    require_exactly_once(config, job.transactional_id, TopicPartition(topic, 0), offset_store)
+
+
 class TransactionalBatches:
     """The driver's side: the job's own group, which holds the progress of every partition from the start on."""
 
-    def __init__(self, config: KafkaConfig, job: JobSpec) -> None:
+    def __init__(
+        self,
+        config: KafkaConfig,
+        job: JobSpec,
+        topic: str,
+        plan: RunPlan,
+        mapped: Set[int],
+        *,
+        is_renewed: bool,
+        max_renewal_interval_s: float,
+    ) -> None:
+        """The group has the plan's offsets. ``is_renewed``: those without corrections were committed just now.
+
+        ``mapped``: partitions with an offset map, which stays unless the plan corrects their offsets.
+        """
         self._config = config
         self._job = job
-        self._topic = ""
+        self._topic = topic
         self._groups = ConsumerGroups(config)
-        self._renewal: OffsetRenewer | None = None
+        is_renewed = is_renewed or plan.corrections.keys() == plan.offsets.keys()
+        self._renewer = OffsetRenewer(config, topic, is_renewed=is_renewed, max_interval_s=max_renewal_interval_s)
         self._working = threading.Lock()
-        self.partitions = 0
+        self.partitions = len(plan.offsets)
         """Number of partitions with committed offsets in the group. From then on a missing one is an error."""
         self.hangs: dict[int, int] = {}
         """How often lost transaction markers delayed each partition of the last batch."""
-        self.left: dict[int, int] = {}
+        self.left = dict(plan.offsets)
         """Committed offsets of the partitions that no batch is processing."""
-        self._mapped: set[int] = set()
+        self._mapped = set(mapped) - plan.corrections.keys()
         """Partitions that may have an offset map in the group."""
-        self._late: dict[int, tuple[int, ...]] = {}
+        self._late = dict(plan.late)
         """Offsets that tasks of earlier drivers may still commit, until a task of this driver has fenced them."""
         self.progress: dict[int, int] = {}
         """The group's progress when the last batch was checked."""
 
-    def prepare(self, topic: str) -> None:
-        """Check that the cluster supports exactly-once for ``topic``. Raises UnsafeBroker, GroupInUse."""
-        self._topic = topic
-        self._groups.require_no_members(self._job.group)
-        offset_store = LazyOffsetStore(self._config, self._job.group)
-        require_exactly_once(self._config, self._job.transactional_id, TopicPartition(topic, 0), offset_store)
-
-    def begin(self, plan: RunPlan, mapped: Set[int], refuse_others: Callable[[], None], *, is_renewed: bool) -> None:
-        """Commit the plan's offsets where the group has others; ``is_renewed``: all others were committed just now.
-
-        ``mapped``: partitions with an offset map, which stays unless the plan corrects their offsets.
-        """
-        reset_offsets(self._config, self._job, self._topic, plan.corrections, refuse_others)
-        self.partitions = len(plan.offsets)
-        self.left = dict(plan.offsets)
-        self._mapped = mapped - plan.corrections.keys()
-        self._late = dict(plan.late)
-        is_renewed = is_renewed or plan.corrections.keys() == plan.offsets.keys()
-        self._renewal = OffsetRenewer(self._config, self._topic, is_renewed=is_renewed)
-
-    def look_after(self, parts: Sequence[OffsetRange]) -> None:
+    def check(self, parts: Sequence[OffsetRange]) -> None:
         """Check a batch before it is claimed: members of the group, and new partitions.
 
         Raises GroupInUse; InvalidJob if a partition is split over tasks; ProgressLost if the progress differs from what
@@ -117,9 +119,9 @@ class TransactionalBatches:
         Raises ProgressLost if the progress has changed.
         """
         if len({virtual_shard(part.source.partition) for part in parts}) == len(parts):
-            self._run(frame, tuple((part,) for part in parts), self._writing(work, batch_bytes), work)
+            self._run(frame, tuple((part,) for part in parts), self._task_transactions(work, batch_bytes), work)
         else:
-            self._run_gathered(frame, parts, self._writing(work, batch_bytes), work)
+            self._run_gathered(frame, parts, self._task_transactions(work, batch_bytes), work)
 
     def write_sharded(
         self, shards: DataFrame, parts: tuple[OffsetRange, ...], work: TransformTask, batch_bytes: int
@@ -130,29 +132,29 @@ class TransactionalBatches:
         one key come from one task, so they stay in order. Records done before are run, and their outputs dropped.
         """
         made = shards.mapInArrow(replace(work, placed=True), PLACED_COLUMNS)
-        self._run_gathered(made, parts, self._writing(work, batch_bytes), None)
+        self._run_gathered(made, parts, self._task_transactions(work, batch_bytes), None)
 
-    def leaves(self, parts: Sequence[OffsetRange]) -> dict[int, int]:
+    def offsets_after(self, parts: Sequence[OffsetRange]) -> dict[int, int]:
         """Return the offsets committed after a batch, as far as known: an offset map may lead above the batch's end."""
         ends = {part.source.partition: max(part.end, self.progress.get(part.source.partition, 0)) for part in parts}
         return {each: at for each, at in (self.left | ends).items() if each not in ends or each not in self._mapped}
 
-    def look_again(self, claim: DriverClaim) -> None:
+    def read_failed(self, claim: DriverClaim) -> None:
         """Record the progress that the tasks of a failed batch left. They commit nothing any more."""
         partitions = claim.offsets.keys() - self.left.keys()
         renew_offsets(self._config, self._job, self._topic, partitions, fences=True)
         found = self._stable(partitions)
         self.left |= {partition: at for partition, at in found.items() if is_possible_offset(claim, partition, at)}
 
-    def keep(self) -> None:
+    def renew_if_due(self) -> None:
         """Renew the progress if it is due and no batch is being written. Thread-safe."""
-        if self._renewal is not None and self._working.acquire(blocking=False):
+        if self._working.acquire(blocking=False):
             try:
-                self._renewal.keep(self._job, range(self.partitions))
+                self._renewer.renew_if_due(self._job, range(self.partitions))
             finally:
                 self._working.release()
 
-    def _writing(self, work: TransformTask, batch_bytes: int) -> TaskTransactions:
+    def _task_transactions(self, work: TransformTask, batch_bytes: int) -> TaskTransactions:
         return TaskTransactions(
             config=self._config.to_json(),
             group=self._job.group,
@@ -248,12 +250,12 @@ class TransactionalTask:
     def _run(
         self, parts: tuple[OffsetRange, ...], batches: Iterator[pa.RecordBatch], work: TransformTask
     ) -> dict[int, CommittedRange]:
-        tally = BatchStats()
+        stats = BatchStats()
         with warm_instance(work.deployment.spec, work.module) as instance:
-            pipeline = TransformRunner(work.deployment, instance, tally, work.limits)
+            pipeline = TransformRunner(work.deployment, instance, stats, work.limits)
             records = (record_batch(batch) for batch in batches)
             done = process_and_commit(parts, records, self.writing.transactions(), pipeline.run_placed)
-        work.tally.add(tally)
+        work.stats.add(stats)
         return done
 
     def _write(self, parts: tuple[OffsetRange, ...], batches: Iterator[pa.RecordBatch]) -> dict[int, CommittedRange]:

@@ -72,9 +72,9 @@ class MicrobatchReporter:
         )
         self._write_statuses()
 
-    def batch(self, batch_id: int, deployment: Deployment, tally: BatchStats) -> None:
+    def batch(self, batch_id: int, deployment: Deployment, stats: BatchStats) -> None:
         """Record the counts of a batch's tasks, before Spark commits the batch."""
-        self._done[batch_id] = (deployment, tally)
+        self._done[batch_id] = (deployment, stats)
 
     def follow(self, recent: Iterable[Any], *, paused: bool = False) -> bool:
         """Publish the batches that Spark committed since the last call; return whether there is anything to report."""
@@ -118,7 +118,7 @@ class MicrobatchReporter:
         self,
         batch_id: int,
         deployment: Deployment,
-        tally: BatchStats,
+        stats: BatchStats,
         done: Mapping[int, tuple[int, int]],
         started_ms: int,
     ) -> None:
@@ -126,9 +126,9 @@ class MicrobatchReporter:
         known = self._partitions
         latest = {each: known[each].offset + known[each].lag for each in done if each in known}
         duration = {"triggerExecution": now_ms() - started_ms}
-        self._add(deployment, tally, done, latest, duration, batch_id=batch_id, started_ms=started_ms)
+        self._add(deployment, stats, done, latest, duration, batch_id=batch_id, started_ms=started_ms)
 
-    def _publish(self, progress: dict[str, Any], deployment: Deployment, tally: BatchStats) -> None:
+    def _publish(self, progress: dict[str, Any], deployment: Deployment, stats: BatchStats) -> None:
         source = progress["sources"][0]
         start, end, latest = (
             _offsets(source[name], self._topic) for name in ("startOffset", "endOffset", "latestOffset")
@@ -136,13 +136,13 @@ class MicrobatchReporter:
         started_ms = int(datetime.fromisoformat(progress["timestamp"]).timestamp() * 1000)
         done = {each: (start.get(each, self._begins.get(each, 0)), offset) for each, offset in end.items()}
         duration, number = progress["durationMs"], progress["batchId"]
-        self._add(deployment, tally, done, latest, duration, batch_id=number, started_ms=started_ms)
+        self._add(deployment, stats, done, latest, duration, batch_id=number, started_ms=started_ms)
         self._commit(end)
 
     def _add(
         self,
         deployment: Deployment,
-        tally: BatchStats,
+        stats: BatchStats,
         done: Mapping[int, tuple[int, int]],
         latest: Mapping[int, int],
         duration_ms: dict[str, int],
@@ -150,26 +150,26 @@ class MicrobatchReporter:
         batch_id: int,
         started_ms: int,
     ) -> None:
-        self._total += tally
+        self._total += stats
         self._deployment = deployment
         seconds = max(duration_ms["triggerExecution"], 1) / 1000
         for partition, (begin, offset) in done.items():
-            rate = round(tally.records_in[partition] / seconds, 1)
+            rate = round(stats.records_in[partition] / seconds, 1)
             self._partitions[partition] = self._read(partition, begin, offset, latest.get(partition, offset), rate)
         self._batches.append(
             BatchReport(
                 batch_id=batch_id,
                 generation=deployment.generation,
-                records_in=tally.records_in.total(),
-                records_out=tally.records_out.total(),
-                dead_letters=tally.reasons(),
+                records_in=stats.records_in.total(),
+                records_out=stats.records_out.total(),
+                dead_letters=stats.reasons(),
                 offsets={str(partition): bounds for partition, bounds in done.items()},
                 started_ms=started_ms,
                 duration_ms=duration_ms,
             )
         )
         self._write_statuses()
-        self._write_logs(deployment, tally)
+        self._write_logs(deployment, stats)
 
     def _unread(self, partition: int, begin: int, end: int) -> PartitionStatus:
         spec = self._deployment.spec
@@ -228,13 +228,13 @@ class MicrobatchReporter:
         except KafkaError as error:
             log.warning("the partition statuses of job %s are behind: %s", self._job.job, error)
 
-    def _write_logs(self, deployment: Deployment, tally: BatchStats) -> None:
-        if not tally.lines:
+    def _write_logs(self, deployment: Deployment, stats: BatchStats) -> None:
+        if not stats.lines:
             return
         try:
-            self._status.write_logs(deployment.spec.name, tally.lines)
+            self._status.write_logs(deployment.spec.name, stats.lines)
         except KafkaError as error:
-            log.warning("%d log lines of %s are lost: %s", len(tally.logs), deployment.spec.name, error)
+            log.warning("%d log lines of %s are lost: %s", len(stats.logs), deployment.spec.name, error)
 
 
 def _offsets(value: Any, topic: str) -> dict[int, int]:

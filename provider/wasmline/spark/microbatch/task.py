@@ -54,19 +54,19 @@ class TransformTask:
 
     deployment: Deployment
     module: Broadcast[bytes]
-    tally: Accumulator[BatchStats]
+    stats: Accumulator[BatchStats]
     placed: bool = False
     limits: Limits = field(default_factory=dict)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        tally = BatchStats()
+        stats = BatchStats()
         with warm_instance(self.deployment.spec, self.module) as instance:
-            pipeline = TransformRunner(self.deployment, instance, tally, self.limits)
+            pipeline = TransformRunner(self.deployment, instance, stats, self.limits)
             run = pipeline.run_placed if self.placed else pipeline.run
             for batch in batches:
                 if batch.num_rows:
                     yield from run(record_batch(batch))
-        self.tally.add(tally)
+        self.stats.add(stats)
 
 
 @contextmanager

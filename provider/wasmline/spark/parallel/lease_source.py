@@ -19,9 +19,10 @@ from pyspark.sql.types import StructType
 
 from wasmline.documents import decode, plain
 from wasmline.kafka import KafkaConfig
-from wasmline.leases.lease import RENEWAL_TIMEOUT_S, Lease
+from wasmline.leases.lease import Lease
 from wasmline.leases.lease_planner import LeasePlanner, LeaseRound, PlannerConfig
 from wasmline.leases.lease_worker import LeaseWorker
+from wasmline.leases.timings import DEFAULT_TIMINGS
 from wasmline.spark.parallel.process_watchdog import under_watchdog
 
 PLANNER_CONFIG = "planned"
@@ -41,39 +42,39 @@ class LeaseReader(DataSourceStreamReader):
 
     def __init__(self, options: dict[str, str]) -> None:
         self._options = options
-        self._made: LeasePlanner | None = None
+        self._opened: LeasePlanner | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_options": self._options, "_made": None}
+        return {"_options": self._options, "_opened": None}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        return _offset(LeaseRound())
+        return _to_offset(LeaseRound())
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        last = _grant(start)
-        following = self._lessor.next(last)
-        return start if following == last else _offset(following)
+        last = _to_round(start)
+        following = self._planner.next(last)
+        return start if following == last else _to_offset(following)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         config = KafkaConfig.from_environment()
-        return [LeasePartition(lease, config) for lease in self._lessor.leases(_grant(end))]
+        return [LeasePartition(lease, config) for lease in self._planner.leases(_to_round(end))]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         assert isinstance(partition, LeasePartition)
-        _spare_the_collector()
-        with under_watchdog(RENEWAL_TIMEOUT_S) as beat:
+        _freeze_imported_objects()
+        with under_watchdog(DEFAULT_TIMINGS.renewal_timeout_s) as beat:
             yield from LeaseWorker(partition.config, partition.lease, beat).run()
 
     def stop(self) -> None:
-        if self._made is not None:
-            self._made.close()
+        if self._opened is not None:
+            self._opened.close()
 
     @property
-    def _lessor(self) -> LeasePlanner:
-        if self._made is None:
+    def _planner(self) -> LeasePlanner:
+        if self._opened is None:
             planned = decode(PlannerConfig, self._options[PLANNER_CONFIG])
-            self._made = LeasePlanner(KafkaConfig.from_environment(), planned, self._options[TRANSFORM])
-        return self._made
+            self._opened = LeasePlanner(KafkaConfig.from_environment(), planned, self._options[TRANSFORM])
+        return self._opened
 
 
 class LeaseSource(DataSource):
@@ -94,7 +95,7 @@ _leases = itertools.count(1)
 """Counts this process's leases: after the first one, all modules that a lease needs are imported."""
 
 
-def _spare_the_collector() -> None:
+def _freeze_imported_objects() -> None:
     """Exclude the objects that the first lease needed from the garbage collection that Spark runs between tasks.
 
     It would scan every imported module, for 30 ms of CPU or more while other partitions wait for their next lease.
@@ -103,10 +104,10 @@ def _spare_the_collector() -> None:
         gc.freeze()
 
 
-def _offset(grant: LeaseRound) -> dict[str, Any]:
-    found: dict[str, Any] = plain(grant)
+def _to_offset(lease_round: LeaseRound) -> dict[str, Any]:
+    found: dict[str, Any] = plain(lease_round)
     return found
 
 
-def _grant(offset: dict[str, Any]) -> LeaseRound:
+def _to_round(offset: dict[str, Any]) -> LeaseRound:
     return decode(LeaseRound, json.dumps(offset))

@@ -48,18 +48,18 @@ class LeaseReporter:
 
         ``paused``: no lease is planned and none is left. The tasks of the next one write ``running`` again.
         """
-        told = self._statuses | {each.partition: each for each in self._log.of(self._job.job)}
-        moved = told != self._statuses
-        self._statuses = told
-        if paused and any(each.state != "paused" for each in told.values()):
-            self._put("paused")
+        newest_statuses = self._statuses | {each.partition: each for each in self._log.of(self._job.job)}
+        moved = newest_statuses != self._statuses
+        self._statuses = newest_statuses
+        if paused and any(each.state != "paused" for each in newest_statuses.values()):
+            self._write_state("paused")
             return True
         return moved
 
     def report(self, state: JobState, message: str = "", error: str | None = None) -> JobReport:
         """Write and return the current report; a final state is also written to every partition."""
         if state.final:
-            self._put("failed" if state is JobState.FAILED else "stopped")
+            self._write_state("failed" if state is JobState.FAILED else "stopped")
         totals = plain(self._totals())
         report = JobReport.now(self._job.job, self._job.run, state, message, error=error, result=totals)
         self._jobs.write_report(report)
@@ -81,7 +81,7 @@ class LeaseReporter:
             batches=[],
         )
 
-    def _put(self, state: Literal["paused", "stopped", "failed"]) -> None:
+    def _write_state(self, state: Literal["paused", "stopped", "failed"]) -> None:
         """Write a state to all partitions, none of which is leased now."""
         idle = {"state": state, "rate": 0.0, "in_flight": 0, "updated_ms": now_ms()}
         self._statuses = {each: replace(status, **idle) for each, status in self._statuses.items()}  # type: ignore[arg-type]

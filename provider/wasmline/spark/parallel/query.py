@@ -1,0 +1,151 @@
+"""The query of a job in parallel mode: its batches are rounds of leases, monitored by the statuses of their tasks."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Mapping
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming.query import StreamingQuery
+
+from wasmline.control import Deployment, DriverClaim, LeaseWithdrawal
+from wasmline.documents import plain
+from wasmline.errors import InvalidJob, JobFailed, KafkaError
+from wasmline.job_offsets.catch_up import CatchUpTarget
+from wasmline.job_offsets.start_offsets import require_same_topic
+from wasmline.jobs import HEARTBEAT_INTERVAL_S, JobReport, JobState
+from wasmline.kafka import ConsumerGroups, Topics
+from wasmline.leases.lease import lease_name
+from wasmline.leases.lease_planner import PlannerConfig
+from wasmline.records import TopicPartition
+from wasmline.spark.deployment_tracker import require_running
+from wasmline.spark.driver_context import DriverContext
+from wasmline.spark.error_parsing import cause, job_error
+from wasmline.spark.job_query import JobQuery
+from wasmline.spark.parallel.lease_source import PLANNER_CONFIG, TRANSFORM, LeaseSource
+from wasmline.spark.parallel.report import LeaseReporter
+from wasmline.spark.run_planner import PlannedRun
+
+log = logging.getLogger(__name__)
+
+IDLE_POLL_MS = "50"
+"""Milliseconds between two polls for a lease while none is planned; each is a round trip to Python."""
+
+
+class LeaseQuery(JobQuery):
+    """The query of a run in parallel mode. ``ends``: begin and end of partitions, for a job that catches up."""
+
+    def __init__(
+        self,
+        context: DriverContext,
+        run: PlannedRun[Deployment | None],
+        ends: Mapping[TopicPartition, tuple[int, int]] | None,
+        *,
+        slots: int,
+    ) -> None:
+        self._context = context
+        self._run = run
+        self._groups = ConsumerGroups(context.config)
+        self._topics = Topics(context.config)
+        self._slots = slots
+        self._ends = ends
+        self._caught_up = None if ends is None else CatchUpTarget(context.config, ends)
+        self._checked = self._all_active = time.monotonic()
+        self._reporter = LeaseReporter(context.job, run.topic.name, context.jobs, context.statuses)
+        self._reporter.begin(run.deployment, run.plan.offsets, self._topics.end_offsets(run.topic.name))
+
+    def start(self) -> StreamingQuery:
+        job, stream, spark, plan = self._context.job, self._context.stream, self._context.spark, self._run.plan
+        planned = PlannerConfig(
+            job=job.job,
+            run=job.run,
+            driver=self._context.driver,
+            checkpoint=plan.checkpoint,
+            topic=self._run.topic.name,
+            topic_id=self._run.topic.id,
+            slots=self._slots,
+            ends=None if self._ends is None else {each.partition: bounds for each, bounds in self._ends.items()},
+            keeps_maps=self._run.prepared.keeps_maps,
+            is_renewed=self._run.is_renewed,
+            late=plan.late,
+        )
+        spark.dataSource.register(LeaseSource)
+        spark.conf.set("spark.sql.streaming.pollingDelay", IDLE_POLL_MS)
+        source = spark.readStream.format(LeaseSource.name())
+        source = source.option(PLANNER_CONFIG, json.dumps(plain(planned))).option(TRANSFORM, stream.transform)
+        writer = source.load().writeStream.queryName(f"{job.job} {job.run}").format("noop")
+        return writer.option("checkpointLocation", plan.checkpoint).start()
+
+    def poll(self, query: StreamingQuery) -> bool:
+        topic, stream = self._run.topic.name, self._context.stream
+        paused = False
+        if stream.transform:
+            deployment = self._context.deployments.current()
+            paused = deployment.state == "paused"
+            if stream.trigger_interval is None:
+                require_running(deployment)
+        moved = self._reporter.follow(paused=paused and not query.status["isTriggerActive"])
+        if self._caught_up is not None and query.isActive and not query.status["isTriggerActive"]:
+            committed = self._groups.committed(self._context.job.group, topic)
+            if self._caught_up.passed({TopicPartition(topic, each): at for each, at in committed.items()}):
+                query.stop()
+        if time.monotonic() - self._checked > HEARTBEAT_INTERVAL_S:
+            self._checked = time.monotonic()
+            self._withdraw_if_partitions_were_added()
+            self._require_slots()
+        return moved
+
+    def report(self, state: JobState, message: str = "", error: str | None = None) -> JobReport:
+        return self._reporter.report(state, message, error)
+
+    def before_stop(self) -> None:
+        """Request the end of the leases; otherwise one would follow another."""
+        job = self._context.job
+        try:
+            self._context.jobs.stop(job.job, job.run)
+        except KafkaError as error:
+            log.warning("the leases of job %s could not be told to stop: %s", job.job, error)
+
+    def raise_cause(self, query: StreamingQuery, exception: StreamingQueryException) -> None:
+        text = str(exception)
+        error = job_error(text)
+        if error is not None:
+            raise error from exception
+        job = self._context.job.job
+        message = f"a lease of job {job} failed; uncommitted records will be processed again: {cause(text)}"
+        raise JobFailed(message, report={}) from exception
+
+    def certain_offsets(self, newest: DriverClaim) -> Mapping[int, int]:
+        """Return the progress of the tasks of the last lease, as far as they ended it and reported it."""
+        name = lease_name(self._context.driver, newest.batch_id)
+        reported = [each for each in self._context.statuses.of(self._context.job.job) if each.lease == name]
+        return {each.partition: each.committed for each in reported if each.committed is not None}
+
+    def _withdraw_if_partitions_were_added(self) -> None:
+        """End a round of leases that lacks newly added partitions of the topic."""
+        context = self._context
+        topic = self._topics.describe(self._run.topic.name)
+        require_same_topic(self._run.topic, topic.id)
+        claim = context.jobs.last_batch(context.job.job)
+        if claim is None or claim.driver != context.driver or claim.batch_id < 0:
+            return
+        if claim.partitions < topic.partitions:
+            log.info("%s has new partitions; they join the next lease", topic.name)
+            withdrawal = LeaseWithdrawal(driver=context.driver, epoch=claim.batch_id)
+            context.jobs.write_withdrawal(context.job.job, withdrawal)
+
+    def _require_slots(self) -> None:
+        """Raise InvalidJob if there are more tasks than slots: partitions of waiting tasks would not be read."""
+        tracker = self._context.spark.sparkContext.statusTracker()
+        stages = [stage for each in tracker.getActiveStageIds() if (stage := tracker.getStageInfo(each))]
+        tasks = sum(stage.numTasks - stage.numCompletedTasks for stage in stages)
+        active = sum(stage.numActiveTasks for stage in stages)
+        if active >= tasks:
+            self._all_active = time.monotonic()
+        elif time.monotonic() - self._all_active > self._context.timings.task_start_timeout_s:
+            raise InvalidJob(
+                f"{tasks} tasks share {self._run.topic.name}, but only {active} of them run: set tasks to {active} or "
+                "less, or give Spark more cores"
+            )

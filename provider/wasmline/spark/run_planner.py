@@ -1,0 +1,186 @@
+"""Plans where a run of a stream job continues, from the claims, the checkpoint and the group's committed offsets."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from wasmline.control import Deployment, DriverClaim
+from wasmline.errors import BrokerUnavailable, ProgressLost
+from wasmline.job_offsets.committed_offsets import stable_offsets
+from wasmline.job_offsets.data_loss_check import DataLossCheck
+from wasmline.job_offsets.offset_renewal import renew_offsets
+from wasmline.job_offsets.start_offsets import (
+    CheckpointState,
+    RunPlan,
+    TopicState,
+    claim_is_authoritative,
+    matches_topic,
+    plan_run,
+)
+from wasmline.kafka import ConsumerGroups
+from wasmline.records import CommittedOffset
+from wasmline.spark.checkpoint import checkpoint_state
+from wasmline.spark.driver_context import DriverContext
+
+log = logging.getLogger(__name__)
+
+D = TypeVar("D", bound=Deployment | None, covariant=True)
+"""What a mode runs: a deployment, or None in a mode that also runs functions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedRun(Generic[D]):
+    """A run that can start, as far as known before it is planned.
+
+    topic: the input topic. keeps_maps: whether the cluster stores offset maps.
+    """
+
+    deployment: D
+    topic: str
+    data_loss: DataLossCheck
+    keeps_maps: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRun(Generic[D]):
+    """A run whose start is planned, after the takeover.
+
+    topic: the input topic at that moment. earlier: the newest claim if it is about another topic, else None.
+    mapped: partitions with an offset map in the group. is_renewed: whether the group's offsets were committed just now.
+    """
+
+    prepared: PreparedRun[D]
+    topic: TopicState
+    plan: RunPlan
+    earlier: DriverClaim | None
+    mapped: Set[int]
+    is_renewed: bool
+
+    @property
+    def deployment(self) -> D:
+        return self.prepared.deployment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _JobState:
+    """What earlier runs left: the newest claim, the last one about the topic, and the state of its checkpoint."""
+
+    topic: TopicState
+    newest: DriverClaim | None
+    last: DriverClaim | None
+    checkpoint: CheckpointState
+
+    @property
+    def known(self) -> DriverClaim | None:
+        """The last claim, if it is about this very topic."""
+        return self.last if self.last is not None and matches_topic(self.last, self.topic) else None
+
+    @property
+    def earlier(self) -> DriverClaim | None:
+        newest = self.newest
+        return None if newest is None or not newest.topic_id or matches_topic(newest, self.topic) else newest
+
+
+class RunPlanner(Generic[D]):
+    """Plans one prepared run: first a check beside other drivers, then the plan after they are fenced."""
+
+    def __init__(self, context: DriverContext, prepared: PreparedRun[D]) -> None:
+        self._context = context
+        self._prepared = prepared
+
+    def check(self) -> bool:
+        """Raise what excludes any plan, while other drivers may still commit.
+
+        Return whether open transactions, possibly of a dead driver, were not ended within the time for them. Raises
+        ProgressLost, OffsetOutOfRange, GroupInUse.
+        """
+        state = self._read_state()
+        committed: Mapping[int, CommittedOffset] = {}
+        if self._needs_group(state):
+            ConsumerGroups(self._context.config).require_no_members(self._context.job.group)
+            try:
+                committed = self._stable(state.topic.begins, self._context.timings.open_transaction_wait_s)
+            except BrokerUnavailable as error:
+                job = self._context.job.job
+                log.warning("a transaction of job %s may be open; it is ended first: %s", job, error)
+                return True
+        try:
+            self._plan(state, committed)
+        except ProgressLost:
+            if not self._claim_changed(state):
+                raise
+        return False
+
+    def plan(self, *, ends_transactions: bool) -> PlannedRun[D]:
+        """Return the planned run, once no other driver commits progress, except a newer one: Fenced.
+
+        ``ends_transactions``: fence the open transactions of others first, whatever the delivery. Raises ProgressLost,
+        OffsetOutOfRange; ProducerFenced by an older driver that is starting.
+        """
+        state = self._read_state()
+        is_renewed = False
+        committed: Mapping[int, CommittedOffset] = {}
+        if self._needs_group(state):
+            is_renewed = self._renew(state, ends_transactions=ends_transactions)
+            committed = self._stable(state.topic.begins, self._context.timings.stable_read_timeout_s)
+        try:
+            plan = self._plan(state, committed)
+        except ProgressLost as error:
+            if self._claim_changed(state):
+                raise self._context.fenced() from error
+            raise
+        return PlannedRun(
+            prepared=self._prepared,
+            topic=state.topic,
+            plan=plan,
+            earlier=state.earlier,
+            mapped={partition for partition, each in committed.items() if each.metadata},
+            is_renewed=is_renewed,
+        )
+
+    def _read_state(self) -> _JobState:
+        context, topic = self._context, TopicState.now(self._context.config, self._prepared.topic)
+        newest = context.jobs.last_batch(context.job.job)
+        last = context.jobs.last_batch(context.job.job, topic.id)
+        checkpoint = CheckpointState()
+        if last is not None and last.mode == "microbatch" and last.checkpoint.startswith(f"{context.job.storage}/"):
+            checkpoint = checkpoint_state(context.spark, last.checkpoint)
+        return _JobState(topic=topic, newest=newest, last=last, checkpoint=checkpoint)
+
+    def _needs_group(self, state: _JobState) -> bool:
+        """Return whether the plan needs the group's committed offsets."""
+        known = state.known
+        if not self._context.claims_are_authoritative:
+            return True
+        is_claimed = known is not None and claim_is_authoritative(known) and bool(known.offsets)
+        return known is not None and not (is_claimed and self._context.stream.fail_on_moved_progress)
+
+    def _renew(self, state: _JobState, *, ends_transactions: bool) -> bool:
+        """Commit the group's offsets once more where that fences others, or the run continues from them."""
+        context, known = self._context, state.known
+        deliveries = context.stream.delivery, known.delivery if known is not None else None
+        # A run that was killed at its start may have left a transaction open without having claimed any progress.
+        fences = ends_transactions or "exactly_once" in deliveries
+        if not fences and (known is None or context.claims_are_authoritative):
+            return False
+        arguments = context.config, context.job, self._prepared.topic, state.topic.begins
+        renew_offsets(*arguments, keeps_maps=self._prepared.keeps_maps, fences=fences)
+        return True
+
+    def _plan(self, state: _JobState, committed: Mapping[int, CommittedOffset]) -> RunPlan:
+        offsets = {partition: each.offset for partition, each in committed.items()}
+        context = self._context
+        plan = plan_run(state.last, state.checkpoint, offsets, state.topic, context.job, context.driver)
+        self._prepared.data_loss.require_no_loss(plan.offsets, state.topic.begins)
+        return plan
+
+    def _stable(self, partitions: Iterable[int], limit: float) -> Mapping[int, CommittedOffset]:
+        arguments = self._context.config, self._context.job, self._prepared.topic, partitions, limit
+        return stable_offsets(*arguments, keeps_maps=self._prepared.keeps_maps)
+
+    def _claim_changed(self, state: _JobState) -> bool:
+        """Return whether another driver has claimed the job since its state was read."""
+        return self._context.jobs.last_batch(self._context.job.job) != state.newest
