@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wasmline.jobs import TrainSpec
+from wasmline.job_specs import TrainSpec
 
 MODEL = "delivery-eta"
 

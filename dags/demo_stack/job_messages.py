@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from wasmline.control import JobTopic
 from wasmline.errors import BrokerUnavailable, JobNotFound
-from wasmline.jobs import JobReport
+from wasmline.job_specs import JobReport
 from wasmline.kafka import KafkaConfig
 from wasmline_provider.job_client import format_report
 from wasmline_provider.local.api_client import TaskState

@@ -36,7 +36,7 @@ def close_orphans(kafka: KafkaConfig) -> None:
     A killed stack cannot report that itself, and clients would wait for such a run until it counts as lost.
     """
     from wasmline.control import JobTopic
-    from wasmline.jobs import JobState
+    from wasmline.job_specs import JobState
 
     jobs = JobTopic(kafka)
     try:

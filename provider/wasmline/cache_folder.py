@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from wasmline.private_path import UnsafePath, open_file, open_folder
+from wasmline.trusted_path import UnsafePath, open_file, open_folder
 
 MAX_ENTRY_BYTES = 1 << 30
 """Larger content is neither stored nor read."""

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from wasmline.printable import one_line
-from wasmline.records import TopicPartition
+from wasmline.topic_partitions import TopicPartition
 
 REASON = "wasmline.reason"
 """One printable line, written by the guest or by the host."""

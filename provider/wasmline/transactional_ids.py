@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from wasmline.records import TopicPartition
+from wasmline.topic_partitions import TopicPartition
 
 
 def transactional_id(prefix: str, partition: TopicPartition) -> str:

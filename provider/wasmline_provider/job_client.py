@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from wasmline.clock import now_ms
 from wasmline.errors import BrokerUnavailable, Fenced, JobBusy, JobFailed, JobNotFound
-from wasmline.jobs import HEARTBEAT_INTERVAL_S, JobReport, JobSpec, JobState
+from wasmline.job_specs import HEARTBEAT_INTERVAL_S, JobReport, JobSpec, JobState
 
 if TYPE_CHECKING:
     from wasmline.control import JobOrder, JobTopic
@@ -22,8 +22,7 @@ POLL_INTERVAL_S = 1.0
 """Seconds between two polls of a run."""
 
 HEARTBEAT_TIMEOUT_S = 24 * HEARTBEAT_INTERVAL_S
-"""Seconds without a heartbeat after which a run counts as lost: 24 times ``wasmline.jobs.HEARTBEAT_INTERVAL_S``, as a
-start of Spark or an outage of the brokers may take that long."""
+"""Seconds without a heartbeat after which a run counts as lost: long enough to start Spark."""
 
 STOP_TIMEOUT_S = 25.0
 """Seconds to wait for a stopped run's last report: slightly less than Airflow's limit for a trigger's ``on_kill``."""

@@ -38,7 +38,7 @@ from wasmline.control import (
 from wasmline.documents import decode, encode
 from wasmline.errors import InvalidOffsetMetadata
 from wasmline.job_offsets import offset_renewal, shard_transactions
-from wasmline.jobs import (
+from wasmline.job_specs import (
     HEARTBEAT_INTERVAL_S,
     BatchReport,
     FunctionSpec,
@@ -49,18 +49,20 @@ from wasmline.jobs import (
     StreamTotals,
     TrainSpec,
 )
-from wasmline.leases import lease_status, lease_worker
+from wasmline.leases import lease_status_reporter as lease_status
+from wasmline.leases import lease_worker
 from wasmline.leases.lease import Lease
 from wasmline.leases.lease_planner import LeaseRound
 from wasmline.leases.timings import DEFAULT_TIMINGS as LEASE_TIMINGS
 from wasmline.offset_maps import LIMITS, codec
 from wasmline.offset_maps.encodings import FOREIGN, MAX_BODY_BYTES, MAX_INCOMPLETES, Encoding
 from wasmline.partition_status import PartitionStatus
-from wasmline.records import RECORD_SCHEMA, TopicPartition
+from wasmline.record_batches import RECORD_SCHEMA
 from wasmline.spark import session, stream_job
 from wasmline.spark.parallel import query as lease_query
 from wasmline.spark.timings import DEFAULT_TIMINGS as STREAM_TIMINGS
 from wasmline.testing import guests
+from wasmline.topic_partitions import TopicPartition
 from wasmline.transactional_ids import VIRTUAL_SHARDS, shared_id, transactional_id
 from wasmline.wasm import ResourceLimits, Schema, TransformContext, TransformRuntime
 from wasmline.wasm.abi import FUNCTIONS, SCHEMA_REGISTRY, TRANSFORM

@@ -27,7 +27,7 @@ from rich.progress import track
 from rich.table import Table
 
 from wasmline.errors import GuestTimeout
-from wasmline.records import RECORD_SCHEMA
+from wasmline.record_batches import RECORD_SCHEMA
 from wasmline.testing import guests
 from wasmline.wasm import CompiledTransform, ResourceLimits, TransformContext, TransformRuntime
 

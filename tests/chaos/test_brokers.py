@@ -16,8 +16,8 @@ from wasmline.kafka import read_to_end
 from wasmline.kafka.hanging_transactions import Ended, end_hanging
 from wasmline.kafka.transaction_log import TRANSACTION_STATE, Decision
 from wasmline.local.process import wait_until
-from wasmline.records import TopicPartition
 from wasmline.testing.kafka import RunningKafka
+from wasmline.topic_partitions import TopicPartition
 
 
 @pytest.fixture(scope="module")

@@ -31,8 +31,8 @@ from wasmline.consumer.backends.memory.group import Member
 from wasmline.consumer.backends.memory.transactional_producer import expire_ids, time_out
 from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore
 from wasmline.local import LocalKafka, server_properties
-from wasmline.records import CommittedOffset, TopicPartition
 from wasmline.testing.kafka import RunningKafka
+from wasmline.topic_partitions import CommittedOffset, TopicPartition
 
 PATIENCE_S = 30.0
 """Seconds after which something that has to happen counts as missing."""

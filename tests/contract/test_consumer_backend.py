@@ -15,7 +15,7 @@ from support.consumers.clusters import Cluster, Kafka, numbered
 from wasmline.consumer import ConsumedRecord, ConsumerOptions, Output
 from wasmline.consumer.backends.base import Backend, Source
 from wasmline.errors import CommitFailed, MetadataTooLarge, OutputRefused, ProducerFenced, TopicNotFound
-from wasmline.records import CommittedOffset, TopicPartition
+from wasmline.topic_partitions import CommittedOffset, TopicPartition
 
 PATIENCE = 30.0
 """Seconds after which something that has to happen counts as missing."""

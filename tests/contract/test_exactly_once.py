@@ -15,12 +15,12 @@ from support.consumers.clusters import Cluster, Kafka, Memory, numbered
 from support.consumers.running_consumer import PATIENCE, Ledger, Running, drained, ended
 from wasmline.background_call import BackgroundCall
 from wasmline.consumer import ConsumedRecord, ConsumerOptions, Ordering, Output, RetryPolicy
-from wasmline.consumer.backends.kafka.topic_limits import ProducerBatchLimiter
+from wasmline.consumer.backends.kafka.producer_batch_limiter import ProducerBatchLimiter
 from wasmline.consumer.runtime import committer
 from wasmline.errors import BrokerUnavailable, OutputRefused, RecordGivenUp, TopicNotFound
 from wasmline.offset_maps import OffsetMapLimits, decode
-from wasmline.records import CommittedOffset, TopicPartition
 from wasmline.testing.kafka import RunningKafka
+from wasmline.topic_partitions import CommittedOffset, TopicPartition
 
 RECORDS = 20
 LARGE = 13

@@ -13,7 +13,7 @@ import pytest
 from support.consumers.clusters import Cluster, Memory, numbered
 from support.consumers.running_consumer import PATIENCE, PROMPT, Ledger, Running
 from wasmline.consumer import ConsumedRecord, ConsumerOptions, Output, RetryPolicy
-from wasmline.records import TopicPartition
+from wasmline.topic_partitions import TopicPartition
 
 TWICE = RetryPolicy(delay_ms=1, max_attempts=2)
 

@@ -50,7 +50,7 @@ from wasmline.errors import (
 from wasmline.offset_maps import OffsetMapLimits, decode, encode
 from wasmline.offset_maps.codec import encode_as
 from wasmline.offset_maps.encodings import Encoding
-from wasmline.records import CommittedOffset, TopicPartition
+from wasmline.topic_partitions import CommittedOffset, TopicPartition
 
 ONCE = RetryPolicy(max_attempts=1)
 SOON = RetryPolicy(delay_ms=1)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from support.fuzz.module_writer import ModuleWriter
 from support.fuzz.separate_guest import SeparateGuest, WatchedGuest, observe
 from wasmline.errors import ModuleError, TransformError
-from wasmline.records import RECORD_SCHEMA
+from wasmline.record_batches import RECORD_SCHEMA
 from wasmline.testing.sandbox import Sandbox
 from wasmline.wasm import ResourceLimits
 from wasmline.wasm.binary.reader import CODE, sections

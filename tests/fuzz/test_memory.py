@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from wasmline.records import RECORD_SCHEMA
+from wasmline.record_batches import RECORD_SCHEMA
 from wasmline.testing import guests
 from wasmline.testing.sandbox import Sandbox, soak
 from wasmline.wasm import ResourceLimits

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from wasmline.errors import InvalidModule, ModuleError, TransformError
-from wasmline.records import RECORD_SCHEMA
+from wasmline.record_batches import RECORD_SCHEMA
 from wasmline.testing import guests
 from wasmline.testing.sandbox import Sandbox
 from wasmline.wasm import ResourceLimits, check_abi

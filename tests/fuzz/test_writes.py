@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from wasmline.errors import GuestProtocolError, GuestTrap
-from wasmline.records import RECORD_SCHEMA
+from wasmline.record_batches import RECORD_SCHEMA
 from wasmline.testing import guests
 from wasmline.wasm import TransformContext, TransformInstance, TransformRuntime
 

@@ -48,7 +48,7 @@ from wasmline.errors import (
     WasmlineError,
 )
 from wasmline.offset_maps import LIMITS, OffsetMapLimits, codec
-from wasmline.records import TopicPartition
+from wasmline.topic_partitions import TopicPartition
 from wasmline.transactional_ids import transactional_id
 
 PARTITIONS = [TopicPartition("in", number) for number in range(2)]

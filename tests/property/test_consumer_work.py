@@ -17,7 +17,7 @@ from wasmline.consumer.state.offsets import Commit, InitialProgress
 from wasmline.consumer.state.work_manager import Batch, FailedRecord, PartitionWork, WorkManager
 from wasmline.errors import TerminalFailure
 from wasmline.offset_maps import LIMITS, OffsetMapLimits, codec
-from wasmline.records import TopicPartition
+from wasmline.topic_partitions import TopicPartition
 
 PARTITIONS = [TopicPartition("orders", number) for number in range(2)]
 KEYS = [b"a", b"b", b"c", None]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from wasmline.build import build, load_project
 from wasmline.errors import ToolchainMissing
-from wasmline.records import RECORD_SCHEMA
+from wasmline.record_batches import RECORD_SCHEMA
 from wasmline.testing import guests
 from wasmline.testing.strategies import record_batches
 from wasmline.wasm import TransformContext, TransformInstance, TransformRuntime

@@ -10,7 +10,7 @@ from support.simulation.bound_code import bound  # noqa: F401 - every test of th
 from support.simulation.history import CONFIG, GROUP, INPUT, JOB, History, Place
 from support.simulation.virtual import Process
 from wasmline.control import JobTopic
-from wasmline.records import CommittedOffset, TopicPartition
+from wasmline.topic_partitions import CommittedOffset, TopicPartition
 
 PLAIN = "microbatch", "at_least_once"
 EXACT = "microbatch", "exactly_once"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from wasmline.kafka.record_batch_headers import Batch, batches
 from wasmline.local import LocalKafka
-from wasmline.records import TopicPartition
+from wasmline.topic_partitions import TopicPartition
 
 DERIVED = ("*.index", "*.timeindex", "*.txnindex", "*.snapshot")
 

@@ -2,7 +2,7 @@ import pytest
 
 from wasmline.documents import decode, encode, plain
 from wasmline.errors import UnsupportedSpecVersion
-from wasmline.jobs import JobReport, JobSpec, JobState, StreamSpec
+from wasmline.job_specs import JobReport, JobSpec, JobState, StreamSpec
 
 SPEC = JobSpec(job="j", run="r", storage="s3://bucket/x", stream=StreamSpec(transform="t", trigger_interval="1 second"))
 REPORT = JobReport(job="j", run="r", state=JobState.FAILED, updated_ms=5, error="GuestTrap", result={"rows": [1, 2]})

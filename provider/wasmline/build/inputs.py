@@ -9,8 +9,8 @@ from pathlib import Path
 
 from wasmline.build.project import TransformProject
 from wasmline.build.revision import repository_root
+from wasmline.digests import sequence_digest
 from wasmline.errors import BuildFailed
-from wasmline.sequence_digest import sequence_digest
 
 MAX_INPUT_BYTES = 1 << 30
 """A larger file is rejected: each one is read into memory."""

@@ -22,7 +22,7 @@ from msgspec import Meta, Struct
 
 from wasmline.errors import InvalidJsonLine
 from wasmline.printable import printable
-from wasmline.records import record_batch
+from wasmline.record_batches import record_batch
 from wasmline.wasm import TransformResult
 
 MAX_BATCH = 10_000

@@ -10,7 +10,7 @@ from wasmline.consumer.partition_counters import PartitionCounters
 from wasmline.consumer.state.shards import Shard
 from wasmline.consumer.state.work_manager import PartitionWork, WorkManager
 from wasmline.dead_letters import reason_of
-from wasmline.records import TopicPartition
+from wasmline.topic_partitions import TopicPartition
 
 
 class State(StrEnum):

@@ -10,7 +10,7 @@ from typing import Any
 from wasmline.control.job_topic import JobOrder, JobTopic
 from wasmline.control.status_topic import StatusTopic
 from wasmline.errors import TopicNotFound
-from wasmline.jobs import JobReport
+from wasmline.job_specs import JobReport
 from wasmline.kafka import KafkaConfig, Topics
 from wasmline.partition_status import PartitionStatus
 

@@ -17,7 +17,7 @@ from wasmline.control import control_topics
 from wasmline.control.deployment_spec import Deployment
 from wasmline.documents import decode, encode
 from wasmline.errors import Conflict, Fenced, JobNotFound, KafkaError, ProducerIdExpired
-from wasmline.jobs import JobReport, JobSpec
+from wasmline.job_specs import JobReport, JobSpec
 from wasmline.kafka import CompactedTopic, KafkaConfig, RecordWriter, TransactionalWriter
 
 TAKEOVER_ATTEMPTS = 5

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from wasmline.consumer import ConsumerHealth
 from wasmline.errors import OffsetOutOfRange
 from wasmline.kafka import KafkaConfig, Topics, read_range
-from wasmline.records import TopicPartition
+from wasmline.topic_partitions import TopicPartition
 
 logger = logging.getLogger(__name__)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from wasmline.data_loss import removed_by_retention
 from wasmline.kafka import KafkaConfig, Topics
-from wasmline.records import TopicPartition
+from wasmline.offset_errors import removed_by_retention
+from wasmline.topic_partitions import TopicPartition
 
 
 class DataLossCheck:

@@ -11,11 +11,11 @@ import time
 from collections.abc import Iterable
 
 from wasmline.errors import WasmlineError
-from wasmline.job_offsets.committed_offsets import offset_transactions
-from wasmline.job_offsets.group_offsets import GroupOffsets
-from wasmline.jobs import JobSpec
+from wasmline.job_offsets.committed_offset_reader import GroupOffsets
+from wasmline.job_offsets.offset_reset import offset_transactions
+from wasmline.job_specs import JobSpec
 from wasmline.kafka import ConsumerGroups, KafkaConfig
-from wasmline.records import TopicPartition
+from wasmline.topic_partitions import TopicPartition
 from wasmline.transactional_ids import virtual_shards
 
 logger = logging.getLogger(__name__)

@@ -31,7 +31,7 @@ from wasmline.kafka.transactional_producer import (
     retry,
     transactional_producer,
 )
-from wasmline.records import CommittedOffset, TopicPartition, partition_names
+from wasmline.topic_partitions import CommittedOffset, TopicPartition, partition_names
 from wasmline.transactional_ids import shared_id
 
 PRODUCER_SETTINGS = {

@@ -26,7 +26,7 @@ from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.detached_consumer import detached_consumer
 from wasmline.kafka.error_mapping import translate_errors
 from wasmline.kafka.librdkafka_ctypes import NO_CALLBACK, Entry, Librdkafka, entries_of
-from wasmline.records import CommittedOffset, TopicPartition
+from wasmline.topic_partitions import CommittedOffset, TopicPartition
 
 logger = logging.getLogger(__name__)
 

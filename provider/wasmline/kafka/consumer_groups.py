@@ -23,7 +23,7 @@ from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.detached_consumer import detached_consumer
 from wasmline.kafka.error_mapping import translate_errors
 from wasmline.kafka.topics import Topics
-from wasmline.records import CommittedOffset, TopicPartition
+from wasmline.topic_partitions import CommittedOffset, TopicPartition
 
 T = TypeVar("T")
 

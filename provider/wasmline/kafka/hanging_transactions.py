@@ -19,8 +19,8 @@ from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.protocol_types import MalformedMessage
 from wasmline.kafka.transaction_log import CONSUMER_OFFSETS, Decided, Decision, decisions, internal_partition
 from wasmline.kafka.transaction_requests import OpenTransaction, ProducerIdentity, TransactionRequests
-from wasmline.records import TopicPartition
 from wasmline.renames import renamed
+from wasmline.topic_partitions import TopicPartition
 
 logger = logging.getLogger(__name__)
 

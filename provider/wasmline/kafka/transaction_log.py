@@ -15,7 +15,7 @@ from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.protocol_types import MalformedMessage, Reader
 from wasmline.kafka.topic_reader import read_range
 from wasmline.kafka.topics import Topics
-from wasmline.records import TopicPartition
+from wasmline.topic_partitions import TopicPartition
 
 TRANSACTION_STATE = "__transaction_state"
 CONSUMER_OFFSETS = "__consumer_offsets"

@@ -34,7 +34,7 @@ from wasmline.kafka.protocol_types import (
     string,
 )
 from wasmline.kafka.record_batch_headers import batches
-from wasmline.records import TopicPartition
+from wasmline.topic_partitions import TopicPartition
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from wasmline import clock
 from wasmline.control import Deployment, DriverClaim, JobControlState
-from wasmline.jobs import JobSpec, StreamSpec, stream_of
+from wasmline.job_specs import JobSpec, StreamSpec, stream_of
 from wasmline.leases.timings import DEFAULT_TIMINGS, LeaseTimings
 
 

@@ -18,13 +18,13 @@ from wasmline.control import (
 )
 from wasmline.errors import DeploymentNotFound, InvalidJob, WasmlineError
 from wasmline.job_offsets.catch_up import CatchUpTarget
-from wasmline.job_offsets.group_offsets import GroupOffsets, progress_lost, require_committed
+from wasmline.job_offsets.committed_offset_reader import GroupOffsets, progress_lost, require_committed
 from wasmline.job_offsets.offset_renewal import MAX_RENEWAL_INTERVAL_S, OffsetRenewer
-from wasmline.jobs import JobSpec, StreamSpec, stream_of
+from wasmline.job_specs import JobSpec, StreamSpec, stream_of
 from wasmline.kafka import ConsumerGroups, KafkaConfig, Topics, TopicTailer
 from wasmline.leases.lease import Lease, lease_name
 from wasmline.pipeline.preflight import Preflight, require_input_topic
-from wasmline.records import TopicPartition
+from wasmline.topic_partitions import TopicPartition
 from wasmline.transactional_ids import VIRTUAL_SHARDS, virtual_shards
 
 logger = logging.getLogger(__name__)

@@ -35,16 +35,16 @@ from wasmline.errors import (
     WasmlineError,
 )
 from wasmline.job_offsets.catch_up import CatchUpTarget
-from wasmline.jobs import FunctionSpec
+from wasmline.job_specs import FunctionSpec
 from wasmline.kafka import KafkaConfig
 from wasmline.leases.lease import Lease, LeaseValidity
-from wasmline.leases.lease_status import LeaseProgress, LeaseStatusReporter
+from wasmline.leases.lease_status_reporter import LeaseProgress, LeaseStatusReporter
 from wasmline.leases.manual_backend import ManualBackend, PartitionAssignment
 from wasmline.leases.timings import DEFAULT_TIMINGS, LeaseTimings
 from wasmline.pipeline import handler_loader
 from wasmline.pipeline.preflight import pause_reason
 from wasmline.pipeline.transform_handler import MAX_CALL_RECORDS, forget, transform_handler
-from wasmline.records import TopicPartition
+from wasmline.topic_partitions import TopicPartition
 
 logger = logging.getLogger(__name__)
 

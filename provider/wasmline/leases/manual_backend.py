@@ -34,11 +34,11 @@ from wasmline.consumer.options import ConsumerOptions, Delivery
 from wasmline.consumer.records import ConsumedRecord
 from wasmline.errors import KafkaError as KafkaFailed
 from wasmline.errors import ProducerFenced, WasmlineError
-from wasmline.job_offsets.group_offsets import require_committed
+from wasmline.job_offsets.committed_offset_reader import require_committed
 from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore, OffsetsOnlyStore
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.error_mapping import translate_errors
-from wasmline.records import CommittedOffset, TopicPartition
+from wasmline.topic_partitions import CommittedOffset, TopicPartition
 from wasmline.transactional_ids import shared_id
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from wasmline.local import supervisor
+from wasmline.local import owner_watchdog as supervisor
 
 POLL_INTERVAL_S = 0.02
 """Seconds between two polls of a process."""

@@ -18,7 +18,8 @@ from wasmline.pipeline.batch_stats import BatchStats, log_batch_stats
 from wasmline.pipeline.failure_window import FailureWindow
 from wasmline.pipeline.preflight import start_module
 from wasmline.printable import printable
-from wasmline.records import TopicPartition, header_pairs, record_batch
+from wasmline.record_batches import header_pairs, record_batch
+from wasmline.topic_partitions import TopicPartition
 from wasmline.wasm import TransformInstance, TransformResult
 
 logger = logging.getLogger(__name__)

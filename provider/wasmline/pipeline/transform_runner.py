@@ -18,7 +18,8 @@ from wasmline.errors import RecordTooLarge, TransformError
 from wasmline.pipeline.batch_stats import BatchStats, log_batch_stats
 from wasmline.pipeline.failure_window import FailureWindow
 from wasmline.pipeline.record_sizes import Limits, batch_bytes, too_large
-from wasmline.records import HEADERS, TopicPartition
+from wasmline.record_batches import HEADERS
+from wasmline.topic_partitions import TopicPartition
 from wasmline.wasm import RecordFailure, TransformInstance, TransformResult
 
 SINK_SCHEMA = pa.schema(

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from wasmline.control import ClaimWriter, JobTopic, StatusTopic
 from wasmline.errors import Fenced
-from wasmline.jobs import JobSpec, StreamSpec
+from wasmline.job_specs import JobSpec, StreamSpec
 from wasmline.kafka import KafkaConfig
 from wasmline.spark.deployment_tracker import DeploymentTracker
 from wasmline.spark.timings import StreamTimings

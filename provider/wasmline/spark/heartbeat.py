@@ -9,7 +9,7 @@ from types import TracebackType
 
 from wasmline.control import JobTopic
 from wasmline.errors import KafkaError
-from wasmline.jobs import HEARTBEAT_INTERVAL_S, JobReport, JobSpec, JobState
+from wasmline.job_specs import HEARTBEAT_INTERVAL_S, JobReport, JobSpec, JobState
 from wasmline.kafka import KafkaConfig
 
 log = logging.getLogger(__name__)

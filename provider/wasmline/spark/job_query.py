@@ -9,7 +9,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from wasmline.control import DriverClaim
-from wasmline.jobs import JobReport, JobState
+from wasmline.job_specs import JobReport, JobState
 
 
 class PartitionsAdded(Exception):

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from wasmline.control import JobTopic
 from wasmline.documents import plain
 from wasmline.errors import Fenced, JobError, PrerequisiteMissing, WasmlineError
-from wasmline.jobs import JobReport, JobSpec, JobState, StreamSpec
+from wasmline.job_specs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import KafkaConfig
 from wasmline.spark.heartbeat import Heartbeat
 from wasmline.spark.microbatch.job import MicrobatchJob

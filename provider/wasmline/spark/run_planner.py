@@ -9,10 +9,10 @@ from typing import Generic, TypeVar
 
 from wasmline.control import Deployment, DriverClaim
 from wasmline.errors import BrokerUnavailable, ProgressLost
-from wasmline.job_offsets.committed_offsets import stable_offsets
+from wasmline.job_offsets.committed_offset_reader import stable_offsets
 from wasmline.job_offsets.data_loss_check import DataLossCheck
 from wasmline.job_offsets.offset_renewal import renew_offsets
-from wasmline.job_offsets.start_offsets import (
+from wasmline.job_offsets.run_plan import (
     CheckpointState,
     RunPlan,
     TopicState,
@@ -21,9 +21,9 @@ from wasmline.job_offsets.start_offsets import (
     plan_run,
 )
 from wasmline.kafka import ConsumerGroups
-from wasmline.records import CommittedOffset
 from wasmline.spark.checkpoint import checkpoint_state
 from wasmline.spark.driver_context import DriverContext
+from wasmline.topic_partitions import CommittedOffset
 
 log = logging.getLogger(__name__)
 

@@ -15,9 +15,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from wasmline.clock import now_ms
 from wasmline.control import DriverClaim
 from wasmline.errors import Fenced, KafkaError, ProducerFenced, WasmlineError
-from wasmline.job_offsets.committed_offsets import reset_offsets
-from wasmline.job_offsets.start_offsets import require_same_topic
-from wasmline.jobs import HEARTBEAT_INTERVAL_S, JobReport, JobSpec, JobState, StreamSpec
+from wasmline.job_offsets.offset_reset import reset_offsets
+from wasmline.job_offsets.run_plan import require_same_topic
+from wasmline.job_specs import HEARTBEAT_INTERVAL_S, JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import KafkaConfig, Topics
 from wasmline.spark.driver_claims import final_claim, first_claim, takeover_claim
 from wasmline.spark.driver_context import DriverContext

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from wasmline.consumer.backends.kafka import REQUEST_TIMEOUT_S
 from wasmline.job_offsets.offset_renewal import MAX_RENEWAL_INTERVAL_S
-from wasmline.jobs import HEARTBEAT_INTERVAL_S
+from wasmline.job_specs import HEARTBEAT_INTERVAL_S
 
 POLL_INTERVAL_S = 0.5
 """Seconds between two polls: of the query and the job's order, and of a paused deployment."""

@@ -12,7 +12,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from wasmline.consumer import ConsumedRecord
-from wasmline.records import RECORD_SCHEMA
+from wasmline.record_batches import RECORD_SCHEMA
 
 COPY_SIZES = sorted(
     {size + step for size in (0, 4, 8, 16, 32, 64, 256, 8192) for step in (-1, 0, 1) if size + step >= 0}

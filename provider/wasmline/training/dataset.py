@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from wasmline.digests import digest_of
 from wasmline.documents import encode
 from wasmline.errors import InvalidTrainSpec, NotEnoughData
-from wasmline.jobs import FieldType, TrainSpec
+from wasmline.job_specs import FieldType, TrainSpec
 
 if TYPE_CHECKING:
     from wasmline.kafka import Topics

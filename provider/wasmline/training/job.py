@@ -15,7 +15,7 @@ import pyarrow as pa
 from wasmline.digests import digest_of
 from wasmline.documents import encode
 from wasmline.errors import NotEnoughData
-from wasmline.jobs import TrainSpec
+from wasmline.job_specs import TrainSpec
 from wasmline.registry import created_now
 from wasmline.training.boosting import TreeParameters, fit, library, predict
 from wasmline.training.correlations import Correlation, correlate

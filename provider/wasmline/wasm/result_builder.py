@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from wasmline.errors import GuestProtocolError, TransformError
-from wasmline.records import OUTPUT_SCHEMA
+from wasmline.record_batches import OUTPUT_SCHEMA
 from wasmline.wasm.columns.output_columns import rows_with_unfit_keys
 from wasmline.wasm.result import LogLine, RecordFailure, TransformResult
 

@@ -93,7 +93,7 @@ class SparkJobHook(SparkSubmitHook):
         supervisor = [
             sys.executable,
             "-m",
-            "wasmline.spark.submit_wrapper",
+            "wasmline.spark.driver_supervisor",
             "--job",
             job,
             "--run",

@@ -21,7 +21,7 @@ from wasmline_provider.triggers.job import JobTrigger
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from wasmline.jobs import JobReport, JobSpec
+    from wasmline.job_specs import JobReport, JobSpec
     from wasmline_provider.job_client import JobClient, JobRun
 
 DEFERRABLE = airflow_conf.getboolean("operators", "default_deferrable", fallback=False)
@@ -183,7 +183,7 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         return self.get_job_result(external_id, context)
 
     def get_job_result(self, external_id: Any, context: Context) -> dict[str, Any]:
-        from wasmline.jobs import JobState
+        from wasmline.job_specs import JobState
         from wasmline_provider.asset_events import record
 
         with self._client() as client:

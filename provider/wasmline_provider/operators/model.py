@@ -12,7 +12,7 @@ from wasmline_provider.operators.job import SparkJobOperator
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from wasmline.jobs import JobReport, JobSpec
+    from wasmline.job_specs import JobReport, JobSpec
 
 TOO_LARGE = ("sample", "residuals", "correlations")
 """Data for plots: in the job's report, not in XCom."""
@@ -43,7 +43,7 @@ class TrainModelOperator(SparkJobOperator):
     on the same holdout, and the gate's ``decision``. Nothing is promoted yet. For the other parameters see
     SparkJobOperator.
 
-    :param train: the fields of ``wasmline.jobs.TrainSpec``; numbers may be text, as rendered by templates.
+    :param train: the fields of ``wasmline.job_specs.TrainSpec``; numbers may be text, as rendered by templates.
     """
 
     template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "train")
@@ -56,7 +56,7 @@ class TrainModelOperator(SparkJobOperator):
     def spec(self, context: Context) -> JobSpec:
         import msgspec
 
-        from wasmline.jobs import JobSpec, TrainSpec
+        from wasmline.job_specs import JobSpec, TrainSpec
 
         return JobSpec(
             job=self.job, run="", storage=self.storage, train=msgspec.convert(self.train, TrainSpec, strict=False)

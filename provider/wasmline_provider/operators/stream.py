@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 from wasmline.errors import InvalidJob
-from wasmline.jobs import JobSpec, StreamSpec
+from wasmline.job_specs import JobSpec, StreamSpec
 from wasmline_provider.operators.job import SparkJobOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from wasmline.jobs import JobReport
+    from wasmline.job_specs import JobReport
 
 FUNCTION = ("function", "topic", "dead_letter_topic", "batch_size", "max_attempts", "retry_delay_ms")
 """The parameters that are a FunctionSpec's fields."""

@@ -11,7 +11,7 @@ from wasmline.consumer import ConsumerOptions, Delivery, Output
 from wasmline.consumer.backends.kafka import KafkaBackend
 from wasmline.kafka import KafkaConfig, Topics, produce_all
 from wasmline.offset_maps import codec
-from wasmline.records import CommittedOffset, TopicPartition
+from wasmline.topic_partitions import CommittedOffset, TopicPartition
 
 RECORDS = 500
 WARM_UP = 200

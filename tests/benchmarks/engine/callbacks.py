@@ -11,7 +11,7 @@ from typing import cast
 import pyarrow as pa
 import wasmtime
 
-from wasmline.records import OUTPUT_SCHEMA
+from wasmline.record_batches import OUTPUT_SCHEMA
 from wasmline.wasm.engine import new_engine
 
 HEADER = ("<q", "<i", "<i", "<h", "<i", "<q", "<q", "<q", "<h", "<i")

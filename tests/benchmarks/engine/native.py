@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from wasmline.build.toolchains.cpp import sdk_include
-from wasmline.records import HEADERS, OUTPUT_SCHEMA
+from wasmline.record_batches import HEADERS, OUTPUT_SCHEMA
 
 FLAGS = ("-O3", "-std=c++23", "-fno-exceptions", "-shared", "-fPIC", "-s", "-Dmain=transform_main")
 QUIET = ("-Wno-unknown-attributes", "-Wno-ignored-attributes")  # what marks WebAssembly's imports means nothing here

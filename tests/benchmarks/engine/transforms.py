@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from wasmline.records import HEADERS, RECORD_SCHEMA
+from wasmline.record_batches import HEADERS, RECORD_SCHEMA
 
 FOLDER = Path(__file__).parent / "transforms"
 RADIUS_KM = 6371.0088

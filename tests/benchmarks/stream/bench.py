@@ -20,7 +20,7 @@ from support.leases.lease_driver import running
 from support.leases.lease_harness import EXACTLY_ONCE, NOTHING, PATIENCE, LeaseRig
 from support.leases.lease_traffic import Feed, Record, Watch
 from wasmline.build import build, load_project
-from wasmline.jobs import JobReport
+from wasmline.job_specs import JobReport
 from wasmline.kafka import KafkaConfig, Topics
 from wasmline.local.process import wait_until
 

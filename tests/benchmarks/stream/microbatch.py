@@ -12,7 +12,7 @@ from stream.row import Row, spread
 
 from delivery.generator import generate
 from wasmline.control import DeploymentSpec, JobTopic, deploy
-from wasmline.jobs import JobSpec, StreamSpec
+from wasmline.job_specs import JobSpec, StreamSpec
 from wasmline.kafka import produce_all, read_to_end
 from wasmline.registry import digest_of
 from wasmline.spark.microbatch.job import MicrobatchJob

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from wasmline.build import build, load_project, scaffold
 from wasmline.errors import GuestTrap
-from wasmline.records import RECORD_SCHEMA
+from wasmline.record_batches import RECORD_SCHEMA
 from wasmline.wasm import TransformContext, TransformInstance, TransformResult, TransformRuntime
 
 PROBE = r"""

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from wasmline.cli import main
 from wasmline.clock import now_ms
 from wasmline.control import JobTopic, StatusTopic
-from wasmline.jobs import JobReport, JobSpec, JobState, StreamSpec
+from wasmline.job_specs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import produce_all
 from wasmline.partition_status import PartitionStatus
 from wasmline.testing.kafka import RunningKafka

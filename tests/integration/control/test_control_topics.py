@@ -35,7 +35,7 @@ from wasmline.errors import (
     TopicNotFound,
     VersionNotFound,
 )
-from wasmline.jobs import JobReport, JobSpec, JobState, StreamSpec
+from wasmline.job_specs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import CompactedTopic, KafkaConfig, TopicInfo, Topics, TopicTailer, produce_all, producer
 from wasmline.local.process import wait_until
 from wasmline.partition_status import PartitionStatus

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from wasmline.build import TransformProject, build, load_project, run_samples
-from wasmline.records import RECORD_SCHEMA
+from wasmline.record_batches import RECORD_SCHEMA
 from wasmline.wasm import TransformInstance, TransformRuntime
 
 ROOT = Path(__file__).parents[3]

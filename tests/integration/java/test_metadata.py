@@ -17,8 +17,8 @@ from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore
 from wasmline.offset_maps import LIMITS
 from wasmline.offset_maps.codec import decode, encode, encode_as
 from wasmline.offset_maps.encodings import Encoding
-from wasmline.records import CommittedOffset, TopicPartition
 from wasmline.testing.kafka import RunningKafka
+from wasmline.topic_partitions import CommittedOffset, TopicPartition
 
 JAVA_NAMES = {
     Encoding.RUN_LENGTH: "RunLength",

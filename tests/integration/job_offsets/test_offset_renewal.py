@@ -16,10 +16,10 @@ from wasmline.job_offsets.shard_transactions import BatchTransactions
 from wasmline.kafka import ConsumerGroups, KafkaConfig, read_to_end
 from wasmline.kafka.consumer_groups import RENEWAL_CLIENT
 from wasmline.offset_maps import codec
-from wasmline.records import CommittedOffset, TopicPartition
 from wasmline.spark.timings import StreamTimings
 from wasmline.testing.guests import guest
 from wasmline.testing.kafka import RunningKafka
+from wasmline.topic_partitions import CommittedOffset, TopicPartition
 
 VISITED = struct.Struct(">hh8si")
 """How the value of a consumer group begins in ``__consumer_offsets``: version, protocol type, generation. From

@@ -30,8 +30,8 @@ from wasmline.kafka.committed_offset_store import (
 )
 from wasmline.kafka.librdkafka_ctypes import Entry, Librdkafka, entries_of
 from wasmline.local import LocalKafka
-from wasmline.records import CommittedOffset, TopicPartition
 from wasmline.testing.kafka import RunningKafka
+from wasmline.topic_partitions import CommittedOffset, TopicPartition
 
 STORES = pytest.mark.parametrize("offset_store", [LibrdkafkaOffsetStore(), OffsetsOnlyStore()], ids=["exact", "plain"])
 EXACT = LibrdkafkaOffsetStore()

@@ -16,7 +16,7 @@ from support.lost_markers import containing, every, last_marker
 from wasmline.consumer import ConsumedRecord, ConsumerOptions, Delivery, Output, ParallelConsumer, State
 from wasmline.consumer.backends.kafka.transactions import output_topics
 from wasmline.errors import HangingTransaction, HangingTransactionEnded
-from wasmline.job_offsets.group_offsets import GroupOffsets
+from wasmline.job_offsets.committed_offset_reader import GroupOffsets
 from wasmline.job_offsets.shard_transactions import BatchTransactions
 from wasmline.kafka import KafkaConfig, produce_all, read_to_end
 from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore
@@ -25,8 +25,8 @@ from wasmline.kafka.transaction_log import CONSUMER_OFFSETS, TRANSACTION_STATE, 
 from wasmline.kafka.transaction_requests import TransactionRequests
 from wasmline.local import LocalKafka
 from wasmline.local.process import wait_until
-from wasmline.records import CommittedOffset, TopicPartition
 from wasmline.testing.kafka import RunningKafka
+from wasmline.topic_partitions import CommittedOffset, TopicPartition
 from wasmline.transactional_ids import transactional_id
 
 STABLE_S = 0.5

@@ -26,8 +26,8 @@ from wasmline.kafka import (
     read_to_end,
 )
 from wasmline.pipeline.record_sizes import batch_bytes
-from wasmline.records import TopicPartition
 from wasmline.testing.kafka import RunningKafka
+from wasmline.topic_partitions import TopicPartition
 
 
 def values(messages: object) -> list[bytes | None]:

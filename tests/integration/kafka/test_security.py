@@ -17,8 +17,8 @@ from wasmline.kafka.transaction_requests import TransactionRequests
 from wasmline.local import LocalKafka, SaslSsl, find_java, kafka_jars
 from wasmline.local.security import Mechanism
 from wasmline.local.server_properties import JVM_OPTIONS, properties_text
-from wasmline.records import TopicPartition
 from wasmline.testing.kafka import RunningKafka
+from wasmline.topic_partitions import TopicPartition
 
 MECHANISMS: tuple[Mechanism, ...] = ("PLAIN", "SCRAM-SHA-256")
 

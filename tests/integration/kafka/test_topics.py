@@ -22,8 +22,8 @@ from wasmline.kafka import CompactedTopic, ConsumerGroups, KafkaConfig, Topics, 
 from wasmline.local import LocalKafka
 from wasmline.local.process import wait_until
 from wasmline.local.server_properties import SMALL
-from wasmline.records import TopicPartition
 from wasmline.testing.kafka import RunningKafka
+from wasmline.topic_partitions import TopicPartition
 
 
 def unique(what: str = "topic") -> str:

@@ -36,9 +36,9 @@ from wasmline.leases.lease_worker import LeaseWorker
 from wasmline.leases.manual_backend import ManualBackend, ManualSource, ManualTransactions, PartitionAssignment
 from wasmline.leases.timings import LeaseTimings
 from wasmline.pipeline.transform_handler import transform_handler
-from wasmline.records import CommittedOffset, TopicPartition
 from wasmline.testing.guests import guest
 from wasmline.testing.kafka import RunningKafka
+from wasmline.topic_partitions import CommittedOffset, TopicPartition
 from wasmline.transactional_ids import VIRTUAL_SHARDS, virtual_shard
 
 

@@ -17,7 +17,7 @@ import wasmline
 from enriching.benchmark import ConsumerComparison
 from enriching.service import SlowService
 from wasmline.control import DeploymentTopic, JobStatusReader, PartitionTotals
-from wasmline.jobs import FunctionSpec
+from wasmline.job_specs import FunctionSpec
 from wasmline.kafka import Topics, read_to_end
 from wasmline.local.ports import HOST
 from wasmline.registry import FilesystemRegistry

@@ -15,7 +15,7 @@ from demo_stack.job_messages import JobMessages
 from demo_stack.stack import close_orphans
 from wasmline.control import JobTopic
 from wasmline.errors import BrokerUnavailable, Fenced, JobBusy, JobFailed
-from wasmline.jobs import JobReport, JobSpec, JobState, StreamSpec
+from wasmline.job_specs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.testing.kafka import RunningKafka
 from wasmline_provider.job_client import JobClient, JobRun, RunMonitor, format_report, task_instance_key
 from wasmline_provider.local import TaskState

@@ -13,7 +13,7 @@ from airflow.sdk.exceptions import TaskDeferred
 
 from wasmline.control import DeploymentSpec, JobTopic, ModuleStore, deploy
 from wasmline.errors import DeploymentNotFound, JobFailed
-from wasmline.jobs import JobState
+from wasmline.job_specs import JobState
 from wasmline.kafka import produce_all, read_to_end
 from wasmline.local.process import wait_until
 from wasmline.testing.guests import guest

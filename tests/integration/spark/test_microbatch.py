@@ -18,7 +18,7 @@ from wasmline.errors import (
     TopicNotFound,
     TransformError,
 )
-from wasmline.jobs import JobState
+from wasmline.job_specs import JobState
 from wasmline.kafka import ConsumerGroups, Topics, read_to_end
 from wasmline.testing.guests import SCRATCH, TRAP, WRITE, guest, require, when_key
 from wasmline.testing.kafka import RunningKafka

@@ -16,13 +16,13 @@ from pyspark.sql import SparkSession
 from support.streams.stream_stage import Stage, by_key, keyed, make_stage, unique, until
 from wasmline.control import DeploymentTopic, DriverClaim, JobDriver
 from wasmline.errors import DeploymentPaused, GroupInUse, JobFailed, ProgressLost
-from wasmline.jobs import JobState
+from wasmline.job_specs import JobState
 from wasmline.kafka import ConsumerGroups, Topics, produce_all, producer, read_to_end
 from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore
 from wasmline.offset_maps.codec import encode
-from wasmline.records import CommittedOffset, TopicPartition
 from wasmline.testing.guests import TRAP, WRITE, guest, when_key
 from wasmline.testing.kafka import RunningKafka
+from wasmline.topic_partitions import CommittedOffset, TopicPartition
 
 IDENTITY = guest()
 TRAPS_ON_X = guest(when_key("x", TRAP) + WRITE)

@@ -18,14 +18,14 @@ from support.leases.lease_driver import equip
 from support.streams.stream_stage import Stage, by_key, keyed, make_stage, until
 from wasmline.control import DeploymentTopic, JobDriver, JobTopic, StatusTopic
 from wasmline.errors import DeploymentPaused, Fenced, GroupInUse, InvalidJob, ProgressLost
-from wasmline.jobs import JobState
+from wasmline.job_specs import JobState
 from wasmline.kafka import Topics, producer, read_to_end
-from wasmline.records import TopicPartition
 from wasmline.spark.main import make_stream_job
 from wasmline.spark.microbatch.query import MicrobatchQuery
 from wasmline.spark.timings import StreamTimings
 from wasmline.testing.guests import SPIN, WRITE, guest, when_key
 from wasmline.testing.kafka import RunningKafka
+from wasmline.topic_partitions import TopicPartition
 from wasmline.transactional_ids import shared_id
 
 IDENTITY = guest()

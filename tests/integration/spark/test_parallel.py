@@ -16,14 +16,14 @@ from support.streams.stream_stage import Stage, by_key, keyed, make_stage, uniqu
 from wasmline import dead_letters
 from wasmline.control import DeploymentTopic, JobTopic, StatusTopic
 from wasmline.errors import DeploymentPaused, Fenced, InvalidJob, ProgressLost
-from wasmline.jobs import JobState
+from wasmline.job_specs import JobState
 from wasmline.kafka import ConsumerGroups, Topics, read_to_end
-from wasmline.records import TopicPartition
 from wasmline.spark.parallel import job
 from wasmline.spark.timings import StreamTimings
 from wasmline.testing.guests import TRAP, WRITE, guest, when_key
 from wasmline.testing.guests import log as say
 from wasmline.testing.kafka import RunningKafka
+from wasmline.topic_partitions import TopicPartition
 
 IDENTITY = guest()
 NEXT_IDENTITY = guest(abi=2)

@@ -16,10 +16,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from wasmline.control import DeploymentSpec, JobTopic, ModuleStore, deploy
-from wasmline.jobs import JobReport, JobSpec, JobState, StreamSpec
+from wasmline.job_specs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import KafkaConfig, Topics, produce_all, read_to_end
 from wasmline.local.jars import connector_jars
-from wasmline.spark import main, submit_wrapper
+from wasmline.spark import driver_supervisor as submit_wrapper
+from wasmline.spark import main
 from wasmline.spark.session import TASK_ATTEMPTS
 from wasmline.testing.guests import guest
 

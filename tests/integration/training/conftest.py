@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from wasmline.jobs import TrainSpec
+from wasmline.job_specs import TrainSpec
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from delivery.reference_transform import transform
 from delivery.training_spec import train_spec
 from wasmline.documents import decode, encode
 from wasmline.errors import NotEnoughData
-from wasmline.jobs import TrainSpec
+from wasmline.job_specs import TrainSpec
 from wasmline.training import Dataset, ModelRegistry, Prepared, TrainResult, prepare, promote, train_on
 from wasmline.training.dataset import of_slice
 from wasmline.training.prepare import OFFSET, PARTITION, VALUE

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from wasmline.errors import InvalidTrainSpec, NotEnoughData, TopicNotFound
-from wasmline.jobs import TrainSpec
+from wasmline.job_specs import TrainSpec
 from wasmline.kafka import Topics, produce_all
 from wasmline.testing.kafka import RunningKafka
 from wasmline.training import ModelRegistry, prepare, read_slice, resolve, run_training

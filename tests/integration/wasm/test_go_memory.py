@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from wasmline.errors import GuestOutOfMemory
-from wasmline.records import RECORD_SCHEMA
+from wasmline.record_batches import RECORD_SCHEMA
 from wasmline.wasm import CompiledTransform, ResourceLimits, TransformContext, TransformInstance
 from wasmline.wasm.transform_context import Clock
 

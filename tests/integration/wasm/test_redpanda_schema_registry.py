@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from wasmline.records import RECORD_SCHEMA
+from wasmline.record_batches import RECORD_SCHEMA
 from wasmline.wasm import CompiledTransform, Schema, TransformContext
 
 LONG = '{"type": "record", "doc": "' + "é" * 3000 + '"}'

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from wasmline.errors import GuestExit, GuestTrap
-from wasmline.records import RECORD_SCHEMA
+from wasmline.record_batches import RECORD_SCHEMA
 from wasmline.wasm import CompiledTransform, ResourceLimits, TransformContext
 
 SdkGuest = Callable[[str, str], CompiledTransform]

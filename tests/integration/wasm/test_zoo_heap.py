@@ -11,7 +11,7 @@ import pytest
 
 from wasmline import errors
 from wasmline.build import build, load_project
-from wasmline.records import RECORD_SCHEMA
+from wasmline.record_batches import RECORD_SCHEMA
 from wasmline.testing.sandbox import Sandbox
 
 PROJECT = Path(__file__).parents[3] / "wasm_modules/guests/heap/cpp"

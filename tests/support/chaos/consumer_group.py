@@ -28,8 +28,8 @@ from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore
 from wasmline.local import LocalKafka
 from wasmline.local.process import wait_until
 from wasmline.offset_maps.codec import decode
-from wasmline.records import CommittedOffset, TopicPartition
 from wasmline.testing.kafka import RunningKafka
+from wasmline.topic_partitions import CommittedOffset, TopicPartition
 
 WORKER = Path(__file__).with_name("consumer_process.py")
 ROOT = Path(__file__).parents[3]

@@ -21,8 +21,8 @@ from wasmline.consumer.timings import TIMINGS, Timings
 from wasmline.kafka import producer, read_to_end
 from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore
 from wasmline.kafka.librdkafka_ctypes import Librdkafka
-from wasmline.records import CommittedOffset, TopicPartition
 from wasmline.testing.kafka import RunningKafka
+from wasmline.topic_partitions import CommittedOffset, TopicPartition
 
 QUICK = {
     "heartbeat.interval.ms": "100",  # how soon a member hears of a rebalance

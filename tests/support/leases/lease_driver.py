@@ -16,7 +16,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from support.leases.lease_harness import HANDLERS, ROOT, LeaseRig
-from wasmline.jobs import JobReport
+from wasmline.job_specs import JobReport
 from wasmline.kafka import KafkaConfig
 from wasmline.spark import main
 from wasmline.spark.parallel.job import ParallelJob

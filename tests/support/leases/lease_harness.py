@@ -22,7 +22,7 @@ from support import outputs
 from support.rounds import ROUNDS
 from wasmline.control import DriverClaim, JobDriver, JobTopic, StatusTopic
 from wasmline.job_offsets.offset_renewal import MAX_RENEWAL_INTERVAL_S
-from wasmline.jobs import FunctionSpec, JobSpec, StreamSpec
+from wasmline.job_specs import FunctionSpec, JobSpec, StreamSpec
 from wasmline.kafka import ConsumerGroups, KafkaConfig, Topics, producer, read_to_end
 from wasmline.leases.lease import Lease
 from wasmline.leases.lease_planner import LeasePlanner, LeaseRound, PlannerConfig

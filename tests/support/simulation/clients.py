@@ -38,7 +38,7 @@ from wasmline.errors import (
     WasmlineError,
 )
 from wasmline.errors import KafkaError as KafkaFailed
-from wasmline.records import CommittedOffset, TopicPartition
+from wasmline.topic_partitions import CommittedOffset, TopicPartition
 
 CODES: Sequence[tuple[type[WasmlineError], int]] = (
     (TopicNotFound, KafkaError.UNKNOWN_TOPIC_OR_PART),

@@ -23,14 +23,14 @@ from wasmline.consumer.backends.memory.transactional_producer import expire_ids,
 from wasmline.control import DeploymentSpec, DeploymentTopic, DriverClaim, JobTopic, deploy
 from wasmline.control.control_topics import JOBS
 from wasmline.errors import BrokerUnavailable
-from wasmline.job_offsets.start_offsets import claim_is_authoritative
-from wasmline.jobs import JobReport, JobSpec, JobState, StreamSpec
+from wasmline.job_offsets.run_plan import claim_is_authoritative
+from wasmline.job_specs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import KafkaConfig
 from wasmline.kafka.config import VARIABLE
 from wasmline.leases.timings import DEFAULT_TIMINGS
-from wasmline.records import CommittedOffset, TopicPartition
 from wasmline.registry import digest_of
 from wasmline.spark import main
+from wasmline.topic_partitions import CommittedOffset, TopicPartition
 from wasmline.transactional_ids import VIRTUAL_SHARDS
 
 CONFIG = KafkaConfig({"bootstrap.servers": "memory"})

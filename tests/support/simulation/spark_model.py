@@ -21,7 +21,8 @@ from pyspark.errors import StreamingQueryException
 
 from support.simulation.clients import EVERYTHING, Environment, MemoryProducer
 from support.simulation.virtual import EPOCH_S, Actor, Killed, Process
-from wasmline.records import TIMESTAMP, TopicPartition
+from wasmline.record_batches import TIMESTAMP
+from wasmline.topic_partitions import TopicPartition
 
 MAX_FAILURES = 2
 """Attempts of a task."""

@@ -43,7 +43,7 @@ from support.simulation.virtual import Future, Queue, Runtime, Threading, Time
 from wasmline.consumer.backends.memory import MemoryCluster
 from wasmline.kafka import committed_offset_store
 from wasmline.kafka.transaction_requests import TransactionRequests
-from wasmline.records import OUTPUT_SCHEMA
+from wasmline.record_batches import OUTPUT_SCHEMA
 from wasmline.wasm import TransformResult, TransformRuntime
 
 PACKAGES = (
@@ -236,7 +236,7 @@ def checkpoint_state(spark: Spark, path: str) -> Any:
     """Stand for the reading of a checkpoint's files."""
     World.now().runtime.step()
     kept = spark.cluster.storage.get(path, Checkpoint())
-    kind = sys.modules["wasmline.job_offsets.start_offsets"].CheckpointState
+    kind = sys.modules["wasmline.job_offsets.run_plan"].CheckpointState
     return kind(planned=max(kept.offsets, default=-1), committed=max(kept.commits, default=-1))
 
 
@@ -279,8 +279,8 @@ def install(patch: pytest.MonkeyPatch) -> None:
                     patch.setattr(module, attribute, twins.get(id(value), value))
     for name, attribute in (
         ("wasmline.spark.microbatch.task", "_idle"),
-        ("wasmline.spark.microbatch.exactly_once", "_transactions"),
-        ("wasmline.leases.lease_status", "_logs"),
+        ("wasmline.spark.microbatch.transactional_batches", "_transactions"),
+        ("wasmline.leases.lease_status_reporter", "_logs"),
         ("wasmline.pipeline.transform_handler", "_handlers"),
     ):
         patch.setattr(sys.modules[name], attribute, ByProcess(name))
@@ -289,7 +289,7 @@ def install(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(lease_source, "LeaseWorker", partial(lease_source.LeaseWorker, max_call_records=CALL))
     patch.setattr(lease_source, "under_watchdog", lambda _: nullcontext(lambda _: None))
     patch.setattr(
-        sys.modules["wasmline.spark.microbatch.exactly_once"], "expr", lambda text: text
+        sys.modules["wasmline.spark.microbatch.transactional_batches"], "expr", lambda text: text
     )  # which asks the JVM
     patch.setattr(sys.modules["wasmline.spark.parallel.job"], "task_slots", lambda _: SLOTS)
     patch.setattr(sys.modules["wasmline.spark.main"], "session", lambda *given: World.now().session(*given))

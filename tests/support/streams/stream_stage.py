@@ -15,7 +15,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from wasmline.control import DeploymentSpec, JobTopic, ModuleStore, deploy
-from wasmline.jobs import JobReport, JobSpec, JobState, StreamSpec
+from wasmline.job_specs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import KafkaConfig, Topics, produce_all, read_to_end
 from wasmline.spark.main import make_stream_job
 from wasmline.spark.timings import DEFAULT_TIMINGS, StreamTimings

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from wasmline.build.jsonl import MAX_BATCH, output_lines, read_batches
 from wasmline.errors import GuestTrap, InvalidJsonLine
-from wasmline.records import OUTPUT_SCHEMA, RECORD_SCHEMA
+from wasmline.record_batches import OUTPUT_SCHEMA, RECORD_SCHEMA
 from wasmline.wasm import RecordFailure, TransformResult
 
 

@@ -14,7 +14,7 @@ from wasmline.cli.consumer_runner import ProgressLine, summary
 from wasmline.cli.handler_option import load_handler
 from wasmline.consumer import ConsumedRecord, ConsumerHealth, HandlerFactory, State
 from wasmline.consumer.health import Counters, PartitionHealth, WaitingKey
-from wasmline.records import TopicPartition
+from wasmline.topic_partitions import TopicPartition
 
 NOWHERE = json.dumps({"bootstrap.servers": "127.0.0.1:1"})
 

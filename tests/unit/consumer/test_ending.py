@@ -25,7 +25,7 @@ from wasmline.consumer.runtime.executors import Mailbox
 from wasmline.consumer.state.work_manager import Batch
 from wasmline.consumer.timings import Timings
 from wasmline.errors import CommitFailed, HandlerBroken
-from wasmline.records import TopicPartition
+from wasmline.topic_partitions import TopicPartition
 
 ONLY = TopicPartition("in", 0)
 KEYS = (b"a", b"b", b"c", b"d", b"e", b"f")

@@ -11,7 +11,7 @@ from wasmline.consumer.backends.kafka.lazy_offset_store import LazyOffsetStore
 from wasmline.errors import InvalidConsumerOption, NotAuthorized, UnsafeBroker
 from wasmline.kafka import KafkaConfig
 from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore
-from wasmline.records import TopicPartition
+from wasmline.topic_partitions import TopicPartition
 
 
 def test_unstable_reads_that_the_environment_asks_for_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

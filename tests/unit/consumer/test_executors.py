@@ -12,7 +12,7 @@ from wasmline.consumer.records import BatchResult, ConsumedRecord
 from wasmline.consumer.runtime.executors import AsyncioExecutor, Executor, Mailbox, ThreadExecutor
 from wasmline.consumer.state.work_manager import Batch, WorkManager
 from wasmline.errors import HandlerCancelled
-from wasmline.records import TopicPartition
+from wasmline.topic_partitions import TopicPartition
 
 ORDERS = TopicPartition("orders", 0)
 LONG = 30.0

@@ -11,7 +11,7 @@ from wasmline.consumer.records import BatchResult, ConsumedRecord, Output
 from wasmline.consumer.runtime.executors import Executor, Mailbox
 from wasmline.consumer.state.work_manager import WorkManager
 from wasmline.errors import HandlerBroken, InvalidConsumerOption, RecordsFailed
-from wasmline.records import TopicPartition
+from wasmline.topic_partitions import TopicPartition
 
 FAULT = OSError("refused")
 

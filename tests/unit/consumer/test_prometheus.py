@@ -13,7 +13,7 @@ from wasmline.consumer.partition_counters import PartitionCounters
 from wasmline.consumer.prometheus import ConsumerCollector, serve
 from wasmline.consumer.state.work_manager import WorkManager
 from wasmline.errors import PortInUse
-from wasmline.records import TopicPartition
+from wasmline.topic_partitions import TopicPartition
 
 PARTITION = TopicPartition("orders", 3)
 BUSY = PartitionHealth(

@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka import KafkaError
 
 from wasmline.consumer import Output
+from wasmline.consumer.backends.kafka.producer_batch_limiter import TopicLimits
 from wasmline.consumer.backends.kafka.sink import KafkaSink
-from wasmline.consumer.backends.kafka.topic_limits import TopicLimits
 from wasmline.kafka.config import KafkaConfig
 
 ROOM = 2

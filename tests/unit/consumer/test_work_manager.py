@@ -9,7 +9,7 @@ from wasmline.consumer.state.offsets import InitialProgress
 from wasmline.consumer.state.work_manager import Batch, WorkManager
 from wasmline.errors import TerminalFailure
 from wasmline.offset_maps import LIMITS, OffsetMapLimits
-from wasmline.records import TopicPartition
+from wasmline.topic_partitions import TopicPartition
 
 ORDERS, OTHERS = TopicPartition("orders", 0), TopicPartition("orders", 1)
 FAULT = OSError("refused")

@@ -24,7 +24,7 @@ from wasmline.kafka.committed_offset_store import (
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.error_mapping import translate_errors
 from wasmline.kafka.librdkafka_ctypes import Librdkafka
-from wasmline.records import CommittedOffset, TopicPartition
+from wasmline.topic_partitions import CommittedOffset, TopicPartition
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "log_level": "0", "session.timeout.ms": "1000"}
 PARTITION = TopicPartition("topic", 0)

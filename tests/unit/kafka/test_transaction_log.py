@@ -8,7 +8,7 @@ from wasmline.kafka import protocol_types
 from wasmline.kafka.hanging_transactions import AMBIGUOUS, CONTRADICTED, UNKNOWN, decision_about
 from wasmline.kafka.protocol_types import MalformedMessage
 from wasmline.kafka.transaction_log import Decided, Decision, decided, internal_partition
-from wasmline.records import TopicPartition
+from wasmline.topic_partitions import TopicPartition
 
 ID = "job/orders/0"
 OUT = TopicPartition("out", 1)

@@ -10,7 +10,7 @@ import pytest
 from wasmline import clock
 from wasmline.control import Deployment, DeploymentSpec, DriverClaim, JobControlState, JobOrder, LeaseWithdrawal
 from wasmline.documents import encode
-from wasmline.jobs import JobSpec, StreamSpec
+from wasmline.job_specs import JobSpec, StreamSpec
 from wasmline.leases.lease import Lease, LeaseValidity
 from wasmline.leases.timings import DEFAULT_TIMINGS
 

@@ -6,7 +6,7 @@ from wasmline.consumer.backends.memory import MemoryBackend, MemoryCluster
 from wasmline.control import Deployment, DeploymentSpec
 from wasmline.pipeline import BatchStats, TransformRunner
 from wasmline.pipeline.transform_handler import TransformHandler
-from wasmline.records import record_batch
+from wasmline.record_batches import record_batch
 from wasmline.registry import digest_of
 from wasmline.testing import guests
 from wasmline.wasm import TransformRuntime

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wasmline.pipeline.record_sizes import batch_bytes, too_large
-from wasmline.records import OUTPUT_SCHEMA
+from wasmline.record_batches import OUTPUT_SCHEMA
 
 FEW = st.none() | st.binary(max_size=300)
 HEADERS = st.lists(st.tuples(st.text(st.characters(exclude_categories=["Cs"]), max_size=70), FEW), max_size=3)

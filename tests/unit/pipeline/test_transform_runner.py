@@ -13,7 +13,7 @@ from wasmline import dead_letters
 from wasmline.control import Deployment, DeploymentSpec
 from wasmline.errors import GuestTrap, TooManyFailures
 from wasmline.pipeline import BatchStats, FailureWindow, TransformRunner
-from wasmline.records import OUTPUT_SCHEMA, RECORD_SCHEMA
+from wasmline.record_batches import OUTPUT_SCHEMA, RECORD_SCHEMA
 from wasmline.testing import guests
 from wasmline.wasm import HostLimits, LogLine, RecordFailure, TransformResult, TransformRuntime
 

@@ -7,7 +7,7 @@ import pytest
 from airflow.sdk import DAG, BaseOperator
 
 from wasmline.errors import InvalidJob
-from wasmline.jobs import FunctionSpec, JobSpec, StreamSpec
+from wasmline.job_specs import FunctionSpec, JobSpec, StreamSpec
 from wasmline.registry import ArtifactMetadata, Version
 from wasmline.wasm import Schema
 from wasmline_provider.operators.build import WasmBuildOperator, WasmPublishOperator, WasmTestOperator

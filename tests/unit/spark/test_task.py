@@ -6,7 +6,7 @@ import json
 import pyarrow as pa
 
 from wasmline.errors import HangingTransaction
-from wasmline.records import RECORD_SCHEMA
+from wasmline.record_batches import RECORD_SCHEMA
 from wasmline.spark.error_parsing import cause, guest_failure, job_error
 from wasmline.spark.microbatch.task import record_batch
 

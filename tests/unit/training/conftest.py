@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from wasmline.jobs import TrainSpec
+from wasmline.job_specs import TrainSpec
 from wasmline.training import Dataset, FeatureLayout, Metrics, ModelRecord, TreeParameters
 from wasmline.training.dataset import of_slice
 

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from wasmline.documents import decode, encode
-from wasmline.jobs import TrainSpec
+from wasmline.job_specs import TrainSpec
 from wasmline.training import Dataset
 from wasmline.training.dataset import of_slice
 

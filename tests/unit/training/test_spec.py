@@ -5,7 +5,7 @@ import pytest
 
 from wasmline.documents import decode, encode
 from wasmline.errors import InvalidTrainSpec
-from wasmline.jobs import JobSpec, TrainSpec
+from wasmline.job_specs import JobSpec, TrainSpec
 
 
 def test_a_spec_survives_its_journey_as_json(spec: TrainSpec) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from wasmline.records import RECORD_SCHEMA
+from wasmline.record_batches import RECORD_SCHEMA
 from wasmline.wasm import HostLimits, ResourceLimits, Schema, TransformContext, TransformInstance, TransformRuntime
 from wasmline.wasm.transform_context import Clock
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wasmline.errors import GuestTrap, LimitExceeded, RecordTooLarge
-from wasmline.records import RECORD_SCHEMA
+from wasmline.record_batches import RECORD_SCHEMA
 from wasmline.testing import guests
 from wasmline.testing.sandbox import CONTEXT, Sandbox
 from wasmline.wasm import CompiledTransform, HostLimits, TransformResult, TransformRuntime

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from wasmline.errors import GuestProtocolError, GuestTrap, InvalidBatch
-from wasmline.records import OUTPUT_SCHEMA, RECORD_SCHEMA
+from wasmline.record_batches import OUTPUT_SCHEMA, RECORD_SCHEMA
 from wasmline.testing import guests
 from wasmline.wasm.transform_instance import SLICE_ROWS
 

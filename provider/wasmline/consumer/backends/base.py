@@ -13,7 +13,7 @@ from typing import Protocol
 
 from wasmline.consumer.records import ConsumedRecord, Output
 from wasmline.errors import WasmlineError
-from wasmline.records import CommittedOffset, TopicPartition
+from wasmline.topic_partitions import CommittedOffset, TopicPartition
 
 
 class RebalanceListener(Protocol):

@@ -16,7 +16,7 @@ from wasmline.consumer.runtime.dead_letter_builder import DeadLetterBuilder
 from wasmline.consumer.state.offsets import Commit
 from wasmline.consumer.state.work_manager import PartitionWork, WorkManager
 from wasmline.errors import BrokerUnavailable, MetadataTooLarge, OutputRefused, WasmlineError
-from wasmline.records import CommittedOffset, TopicPartition
+from wasmline.topic_partitions import CommittedOffset, TopicPartition
 
 logger = logging.getLogger(__name__)
 

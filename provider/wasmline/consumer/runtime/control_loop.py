@@ -24,7 +24,7 @@ from wasmline.consumer.state.work_manager import Batch, WorkManager
 from wasmline.consumer.timings import TIMINGS, Timings
 from wasmline.errors import HandlerBroken, WasmlineError
 from wasmline.offset_maps import LIMITS, OffsetMapLimits
-from wasmline.records import TopicPartition
+from wasmline.topic_partitions import TopicPartition
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from wasmline.consumer.health import Counters
 from wasmline.consumer.options import ConsumerOptions
 from wasmline.consumer.records import ConsumedRecord, Headers, Output, record_coordinates
 from wasmline.errors import OutputRefused, RecordGivenUp
-from wasmline.records import TopicPartition
+from wasmline.topic_partitions import TopicPartition
 
 logger = logging.getLogger(__name__)
 

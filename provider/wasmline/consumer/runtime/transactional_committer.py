@@ -14,7 +14,7 @@ from wasmline.consumer.runtime.dead_letter_builder import DeadLetterBuilder
 from wasmline.consumer.state.offsets import Commit
 from wasmline.consumer.state.work_manager import PartitionWork, WorkManager
 from wasmline.errors import CommitFailed, NotAuthorized, OutputRefused, RecordGivenUp, TopicNotFound, WasmlineError
-from wasmline.records import TopicPartition
+from wasmline.topic_partitions import TopicPartition
 
 logger = logging.getLogger(__name__)
 

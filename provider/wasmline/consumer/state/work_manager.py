@@ -17,7 +17,7 @@ from wasmline.consumer.records import BatchResult, ConsumedRecord
 from wasmline.consumer.state.offsets import Commit, InitialProgress, PartitionOffsets
 from wasmline.consumer.state.shards import Shard, Shards
 from wasmline.offset_maps import LIMITS, OffsetMapLimits
-from wasmline.records import TopicPartition
+from wasmline.topic_partitions import TopicPartition
 
 RESUME_FILL_RATIO = 0.5
 """Fill ratio of its buffer at which a paused partition is read again: each pause costs a fetch."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from wasmline.control import Deployment
 from wasmline.job_offsets.data_loss_check import DataLossCheck
-from wasmline.spark.microbatch.exactly_once import TransactionalBatches, require_transactions
 from wasmline.spark.microbatch.query import MicrobatchQuery
+from wasmline.spark.microbatch.transactional_batches import TransactionalBatches, require_transactions
 from wasmline.spark.run_planner import PlannedRun, PreparedRun
 from wasmline.spark.stream_job import StreamJob
 

@@ -31,9 +31,9 @@ from wasmline.errors import (
     TransformError,
     WasmlineError,
 )
-from wasmline.job_offsets.exactly_once_batch import OffsetRange
-from wasmline.job_offsets.start_offsets import overlaps, require_same_topic
-from wasmline.jobs import JobReport, JobState
+from wasmline.job_offsets.exactly_once_task import OffsetRange
+from wasmline.job_offsets.run_plan import overlaps, require_same_topic
+from wasmline.job_specs import JobReport, JobState
 from wasmline.kafka import Topics
 from wasmline.pipeline import BatchStats
 from wasmline.pipeline.preflight import require_input_topic
@@ -43,10 +43,10 @@ from wasmline.spark.driver_claims import batch_claim, first_claim
 from wasmline.spark.driver_context import DriverContext
 from wasmline.spark.error_parsing import cause, guest_failure, job_error
 from wasmline.spark.job_query import JobQuery, PartitionsAdded
-from wasmline.spark.microbatch.exactly_once import PRODUCER_BATCH_BYTES as TRANSACTIONAL_BATCH_BYTES
-from wasmline.spark.microbatch.exactly_once import TransactionalBatches, planned_offset_ranges
-from wasmline.spark.microbatch.report import MicrobatchReporter
+from wasmline.spark.microbatch.job_reporter import MicrobatchReporter
 from wasmline.spark.microbatch.task import INPUT_COLUMNS, SINK_COLUMNS, BatchStatsParam, TransformTask
+from wasmline.spark.microbatch.transactional_batches import PRODUCER_BATCH_BYTES as TRANSACTIONAL_BATCH_BYTES
+from wasmline.spark.microbatch.transactional_batches import TransactionalBatches, planned_offset_ranges
 from wasmline.spark.run_planner import PlannedRun
 from wasmline.spark.timings import POLL_INTERVAL_S
 

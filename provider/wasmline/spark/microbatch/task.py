@@ -15,7 +15,7 @@ from wasmline.control import Deployment, DeploymentSpec
 from wasmline.documents import encode
 from wasmline.pipeline import BatchStats, TransformRunner
 from wasmline.pipeline.record_sizes import Limits
-from wasmline.records import HEADERS, RECORD_SCHEMA
+from wasmline.record_batches import HEADERS, RECORD_SCHEMA
 from wasmline.wasm import TransformInstance, TransformRuntime
 
 INPUT_COLUMNS = ("key", "value", "to_json(headers) AS headers", "timestamp", "partition", "offset")

@@ -9,11 +9,11 @@ from wasmline.job_offsets.data_loss_check import DataLossCheck
 from wasmline.kafka import ConsumerGroups, Topics
 from wasmline.leases.lease_planner import require_task_limit
 from wasmline.leases.manual_backend import probe_cluster
-from wasmline.records import TopicPartition
 from wasmline.spark.parallel.query import LeaseQuery
 from wasmline.spark.run_planner import PlannedRun, PreparedRun
 from wasmline.spark.session import task_slots
 from wasmline.spark.stream_job import StreamJob
+from wasmline.topic_partitions import TopicPartition
 
 
 class ParallelJob(StreamJob[Deployment | None]):

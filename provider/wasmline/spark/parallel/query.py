@@ -14,19 +14,19 @@ from wasmline.control import Deployment, DriverClaim, LeaseWithdrawal
 from wasmline.documents import plain
 from wasmline.errors import InvalidJob, JobFailed, KafkaError
 from wasmline.job_offsets.catch_up import CatchUpTarget
-from wasmline.job_offsets.start_offsets import require_same_topic
-from wasmline.jobs import HEARTBEAT_INTERVAL_S, JobReport, JobState
+from wasmline.job_offsets.run_plan import require_same_topic
+from wasmline.job_specs import HEARTBEAT_INTERVAL_S, JobReport, JobState
 from wasmline.kafka import ConsumerGroups, Topics
 from wasmline.leases.lease import lease_name
 from wasmline.leases.lease_planner import PlannerConfig
-from wasmline.records import TopicPartition
 from wasmline.spark.deployment_tracker import require_running
 from wasmline.spark.driver_context import DriverContext
 from wasmline.spark.error_parsing import cause, job_error
 from wasmline.spark.job_query import JobQuery
+from wasmline.spark.parallel.job_reporter import LeaseReporter
 from wasmline.spark.parallel.lease_source import PLANNER_CONFIG, TRANSFORM, LeaseSource
-from wasmline.spark.parallel.report import LeaseReporter
 from wasmline.spark.run_planner import PlannedRun
+from wasmline.topic_partitions import TopicPartition
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from wasmline.errors import InvalidBatch, RecordTooLarge
-from wasmline.records import HEADERS, RECORD_SCHEMA
+from wasmline.record_batches import HEADERS, RECORD_SCHEMA
 from wasmline.wasm.columns.control_block import INPUT, align
 from wasmline.wasm.columns.shim_memory import ShimMemory
 

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from wasmline.errors import RecordTooLarge
-from wasmline.records import HEADERS, OUTPUT_SCHEMA
+from wasmline.record_batches import HEADERS, OUTPUT_SCHEMA
 from wasmline.wasm.columns.control_block import OUTPUT, WRITTEN, align
 from wasmline.wasm.columns.input_columns import BatchExtent
 from wasmline.wasm.columns.shim_memory import ShimMemory, violation

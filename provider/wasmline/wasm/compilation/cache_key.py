@@ -15,7 +15,7 @@ from pathlib import Path
 
 from wasmtime import _ffi
 
-from wasmline.sequence_digest import sequence_digest
+from wasmline.digests import sequence_digest
 
 _HEADER_BYTES = 4096
 """Bytes of a shared library's header: the sizes of its segments, and its build id if the linker wrote one."""

@@ -15,7 +15,7 @@ from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.detached_consumer import detached_consumer
 from wasmline.kafka.error_mapping import translate_errors
 from wasmline.kafka.transactional_producer import create_fencing_producer
-from wasmline.records import CommittedOffset, TopicPartition
+from wasmline.topic_partitions import CommittedOffset, TopicPartition
 
 SLOW_STABLE_READ_S = 0.3
 """Seconds after which a stable read counts as waiting."""

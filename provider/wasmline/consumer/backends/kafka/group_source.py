@@ -34,7 +34,7 @@ from wasmline.kafka import librdkafka_ctypes
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.error_mapping import translate_errors
 from wasmline.kafka.topics import Topics
-from wasmline.records import CommittedOffset, TopicPartition
+from wasmline.topic_partitions import CommittedOffset, TopicPartition
 from wasmline.transactional_ids import transactional_id
 
 logger = logging.getLogger(__name__)

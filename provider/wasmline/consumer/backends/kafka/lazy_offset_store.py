@@ -6,7 +6,7 @@ import threading
 
 from wasmline.kafka.committed_offset_store import CommittedOffsetStore, select_offset_store
 from wasmline.kafka.config import KafkaConfig
-from wasmline.records import TopicPartition
+from wasmline.topic_partitions import TopicPartition
 
 
 class LazyOffsetStore:

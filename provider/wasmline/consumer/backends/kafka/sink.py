@@ -9,7 +9,7 @@ from functools import cached_property
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from wasmline.consumer.backends.kafka.topic_limits import ProducerBatchLimiter
+from wasmline.consumer.backends.kafka.producer_batch_limiter import ProducerBatchLimiter
 from wasmline.consumer.records import Output
 from wasmline.errors import OutputRefused, WasmlineError
 from wasmline.kafka.config import KafkaConfig

@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, KafkaException
 from wasmline.errors import HangingTransaction, HangingTransactionEnded, WasmlineError
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.hanging_transactions import end_hanging, require_no_hanging_transaction
-from wasmline.records import partition_names
+from wasmline.topic_partitions import partition_names
 
 logger = logging.getLogger(__name__)
 

@@ -22,9 +22,9 @@ from wasmline.consumer.backends.kafka.exactly_once_probe import require_exactly_
 from wasmline.consumer.backends.kafka.file_descriptor_check import require_file_descriptors
 from wasmline.consumer.backends.kafka.group_source import METADATA_TOO_LARGE_CODES, GroupSource, too_large
 from wasmline.consumer.backends.kafka.lazy_offset_store import LazyOffsetStore
+from wasmline.consumer.backends.kafka.producer_batch_limiter import ProducerBatchLimiter
 from wasmline.consumer.backends.kafka.sink import delivery_failure, produce
 from wasmline.consumer.backends.kafka.stable_offset_fetch import end_on_outputs, stable_read
-from wasmline.consumer.backends.kafka.topic_limits import ProducerBatchLimiter
 from wasmline.consumer.backends.kafka.transaction_settings import PRODUCER_SETTINGS
 from wasmline.consumer.records import Output
 from wasmline.consumer.timings import TIMINGS, Timings
@@ -39,7 +39,7 @@ from wasmline.errors import (
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.error_mapping import translate_errors
 from wasmline.kafka.transactional_producer import FENCED_CODES, init_transactions, retry, transactional_producer
-from wasmline.records import CommittedOffset, TopicPartition, partition_names
+from wasmline.topic_partitions import CommittedOffset, TopicPartition, partition_names
 from wasmline.transactional_ids import transactional_id
 
 T = TypeVar("T")

@@ -16,7 +16,7 @@ from wasmline.consumer.backends.memory.partitioner import partition_of
 from wasmline.consumer.records import ConsumedRecord, Output
 from wasmline.errors import BrokerUnavailable, OutputRefused, TopicNotFound, WasmlineError
 from wasmline.offset_maps import LIMITS
-from wasmline.records import CommittedOffset, TopicPartition
+from wasmline.topic_partitions import CommittedOffset, TopicPartition
 
 EVERYTHING = 1 << 62
 

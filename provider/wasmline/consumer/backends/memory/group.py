@@ -7,7 +7,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 
 from wasmline.errors import CommitFailed, MetadataTooLarge
-from wasmline.records import CommittedOffset, TopicPartition
+from wasmline.topic_partitions import CommittedOffset, TopicPartition
 
 
 class Member:

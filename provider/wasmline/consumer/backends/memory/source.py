@@ -12,7 +12,7 @@ from wasmline.consumer.options import ConsumerOptions
 from wasmline.consumer.records import ConsumedRecord
 from wasmline.consumer.timings import TIMINGS, Timings
 from wasmline.errors import BrokerUnavailable, KafkaError
-from wasmline.records import CommittedOffset, TopicPartition
+from wasmline.topic_partitions import CommittedOffset, TopicPartition
 
 EARLIEST = ("earliest", "smallest", "beginning")
 LATEST = ("latest", "largest", "end")

@@ -10,7 +10,7 @@ from wasmline.consumer.backends.memory.group import Group, Member
 from wasmline.consumer.backends.memory.partition_log import Transaction, TransactionOutcome
 from wasmline.consumer.records import Output
 from wasmline.errors import KafkaError, ProducerFenced
-from wasmline.records import CommittedOffset, TopicPartition
+from wasmline.topic_partitions import CommittedOffset, TopicPartition
 
 
 class MemoryTransactionalProducer:

@@ -11,7 +11,7 @@ from wasmline.consumer.backends.memory.group import Member
 from wasmline.consumer.backends.memory.transactional_producer import MemoryTransactionalProducer
 from wasmline.consumer.records import Output
 from wasmline.errors import CommitFailed, OutputRefused, ProducerFenced, WasmlineError
-from wasmline.records import CommittedOffset, TopicPartition
+from wasmline.topic_partitions import CommittedOffset, TopicPartition
 from wasmline.transactional_ids import transactional_id
 
 

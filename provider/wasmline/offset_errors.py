@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from wasmline.errors import OffsetOutOfRange
-from wasmline.records import TopicPartition
+from wasmline.topic_partitions import TopicPartition
 
 
 def removed_by_retention(partition: TopicPartition, offset: int, begin: int) -> OffsetOutOfRange:

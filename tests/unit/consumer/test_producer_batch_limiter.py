@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from wasmline.consumer import Output
-from wasmline.consumer.backends.kafka import topic_limits
+from wasmline.consumer.backends.kafka import producer_batch_limiter as topic_limits
 from wasmline.errors import OutputRefused
 from wasmline.kafka import KafkaConfig
 from wasmline.local.process import wait_until

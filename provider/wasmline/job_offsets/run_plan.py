@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from wasmline.control import DriverClaim
 from wasmline.errors import InvalidJob
-from wasmline.job_offsets.group_offsets import progress_lost
-from wasmline.jobs import JobSpec, StreamSpec, stream_of
+from wasmline.job_offsets.committed_offset_reader import progress_lost
+from wasmline.job_specs import JobSpec, StreamSpec, stream_of
 from wasmline.kafka import KafkaConfig, Topics
 from wasmline.transactional_ids import VIRTUAL_SHARDS
 

@@ -18,7 +18,8 @@ from wasmline.errors import JobError
 from wasmline.job_offsets.shard_transactions import BatchTransactions
 from wasmline.kafka.producer import Record
 from wasmline.offset_maps import encode, parse
-from wasmline.records import CommittedOffset, TopicPartition, header_pairs
+from wasmline.record_batches import header_pairs
+from wasmline.topic_partitions import CommittedOffset, TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ import pytest
 
 from wasmline.control import Deployment, DeploymentSpec, DriverClaim
 from wasmline.errors import InvalidJob, ProgressLost
-from wasmline.job_offsets.start_offsets import (
+from wasmline.job_offsets.run_plan import (
     CheckpointState,
     RunPlan,
     TopicState,
@@ -18,7 +18,7 @@ from wasmline.job_offsets.start_offsets import (
     overlaps,
     plan_run,
 )
-from wasmline.jobs import JobSpec, StreamSpec
+from wasmline.job_specs import JobSpec, StreamSpec
 
 SPEC = DeploymentSpec(name="t", version="1.0.0", digest="sha256:" + "0" * 64, input_topic="in", output_topics=("out",))
 TOPIC = TopicState(name="in", id="ID", begins={0: 5, 1: 5}, ends={0: 900, 1: 900})

@@ -1,42 +1,11 @@
-"""Kafka records as Arrow columns, and the coordinates that name one record."""
+"""Kafka records as Arrow record batches: the schemas of a transform's input and output."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import accumulate
-from typing import NamedTuple
 
 import pyarrow as pa
-
-
-class TopicPartition(NamedTuple):
-    """One partition of one topic."""
-
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        """Return the form that messages have: ``orders-0``."""
-        return f"{self.topic}-{self.partition}"
-
-
-@dataclass(frozen=True, slots=True)
-class CommittedOffset:
-    """The next offset to read and its committed metadata; "" for none."""
-
-    offset: int
-    metadata: str = ""
-
-    def __post_init__(self) -> None:
-        if self.offset < 0:
-            raise ValueError(f"{self.offset} cannot be committed: an offset is 0 or more")
-
-
-def partition_names(partitions: Iterable[TopicPartition]) -> str:
-    """Return partitions in the form of messages: ``orders-0, orders-1``."""
-    return ", ".join(map(str, partitions))
-
 
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())]))
 """Record headers in order; keys may repeat and values may be null."""

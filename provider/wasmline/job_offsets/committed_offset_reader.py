@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 
 from confluent_kafka import KafkaError
 
 from wasmline.consumer.backends.kafka import REQUEST_TIMEOUT_S, stable_read
 from wasmline.errors import ProgressLost
+from wasmline.job_specs import JobSpec
 from wasmline.kafka import librdkafka_ctypes
 from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore, OffsetsOnlyStore
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.consumer_groups import group_in_use
 from wasmline.kafka.detached_consumer import detached_consumer
 from wasmline.kafka.error_mapping import translate_errors
-from wasmline.records import CommittedOffset, TopicPartition
+from wasmline.topic_partitions import CommittedOffset, TopicPartition
 from wasmline.transactional_ids import shared_id
 
 
@@ -61,6 +62,27 @@ class GroupOffsets:
         with translate_errors(self._config.bootstrap_servers):
             read = partial(self._offset_store.committed, self._reader, partitions)
             return stable_read(self._config, self._group, ids, read, time.monotonic() + limit)
+
+
+def stable_offsets(
+    config: KafkaConfig,
+    job: JobSpec,
+    topic: str,
+    partitions: Iterable[int],
+    limit: float = REQUEST_TIMEOUT_S,
+    *,
+    keeps_maps: bool = False,
+) -> dict[int, CommittedOffset]:
+    """Return a job's committed progress of a topic, once every transaction that holds some of it is decided.
+
+    Raises BrokerUnavailable if one is open for ``limit`` seconds.
+    """
+    progress = GroupOffsets(config, job.group, job.transactional_id, keeps_maps=keeps_maps)
+    try:
+        found = progress.read([TopicPartition(topic, each) for each in partitions], limit)
+    finally:
+        progress.close()
+    return {partition.partition: each for partition, each in found.items()}
 
 
 def require_committed(

@@ -14,11 +14,11 @@ from wasmline.clock import now_ms
 from wasmline.control import Deployment, JobTopic, StatusTopic
 from wasmline.documents import plain
 from wasmline.errors import KafkaError
-from wasmline.jobs import BatchReport, JobReport, JobSpec, JobState, StreamTotals
+from wasmline.job_specs import BatchReport, JobReport, JobSpec, JobState, StreamTotals
 from wasmline.kafka import ConsumerGroups, KafkaConfig, Topics
 from wasmline.partition_status import PartitionStatus
 from wasmline.pipeline import BatchStats
-from wasmline.records import TopicPartition
+from wasmline.topic_partitions import TopicPartition
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from wasmline.consumer import ConsumerHealth
 from wasmline.consumer.health import PartitionHealth
 from wasmline.control import Deployment, StatusTopic
 from wasmline.errors import KafkaError
-from wasmline.jobs import JobSpec
+from wasmline.job_specs import JobSpec
 from wasmline.kafka import KafkaConfig
 from wasmline.leases.lease import Lease
 from wasmline.partition_status import PartitionStatus

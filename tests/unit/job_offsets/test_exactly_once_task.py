@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wasmline.errors import InvalidOffsetMetadata, JobError
-from wasmline.job_offsets.exactly_once_batch import RemainingOffsets, filter_unprocessed
+from wasmline.job_offsets.exactly_once_task import RemainingOffsets, filter_unprocessed
 from wasmline.offset_maps.codec import encode, parse
-from wasmline.records import CommittedOffset
+from wasmline.topic_partitions import CommittedOffset
 
 
 def rows(partitions: Sequence[int], offsets: Sequence[int]) -> pa.RecordBatch:

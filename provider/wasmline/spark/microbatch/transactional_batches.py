@@ -20,17 +20,17 @@ from pyspark.sql.functions import expr
 from wasmline.consumer.backends.kafka import LazyOffsetStore, require_exactly_once
 from wasmline.control import DriverClaim
 from wasmline.errors import InvalidJob, JobError
-from wasmline.job_offsets.committed_offsets import ensure_committed_offsets, stable_offsets
-from wasmline.job_offsets.exactly_once_batch import CommittedRange, OffsetRange, process_and_commit
-from wasmline.job_offsets.group_offsets import progress_lost, require_committed
+from wasmline.job_offsets.committed_offset_reader import progress_lost, require_committed, stable_offsets
+from wasmline.job_offsets.exactly_once_task import CommittedRange, OffsetRange, process_and_commit
 from wasmline.job_offsets.offset_renewal import OffsetRenewer, renew_offsets
+from wasmline.job_offsets.offset_reset import ensure_committed_offsets
+from wasmline.job_offsets.run_plan import RunPlan, is_possible_offset
 from wasmline.job_offsets.shard_transactions import BatchTransactions
-from wasmline.job_offsets.start_offsets import RunPlan, is_possible_offset
-from wasmline.jobs import JobSpec
+from wasmline.job_specs import JobSpec
 from wasmline.kafka import ConsumerGroups, KafkaConfig
 from wasmline.pipeline import BatchStats, TransformRunner
-from wasmline.records import TopicPartition
 from wasmline.spark.microbatch.task import PLACED_COLUMNS, TransformTask, record_batch, warm_instance
+from wasmline.topic_partitions import TopicPartition
 from wasmline.transactional_ids import VIRTUAL_SHARDS, virtual_shard
 
 PRODUCER_BATCH_BYTES = 1_000_000

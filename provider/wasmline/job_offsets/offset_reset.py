@@ -1,37 +1,16 @@
-"""The initial offsets of a job in its consumer group: reads, creates, resets and checks them."""
+"""Commits the offsets at which a run starts: creates missing ones, and resets those that differ from the plan."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
-from wasmline.consumer.backends.kafka import PRODUCER_SETTINGS, REQUEST_TIMEOUT_S
-from wasmline.job_offsets.group_offsets import GroupOffsets, progress_lost
+from wasmline.consumer.backends.kafka import PRODUCER_SETTINGS
+from wasmline.job_offsets.committed_offset_reader import progress_lost
 from wasmline.job_offsets.shard_transactions import BatchTransactions
-from wasmline.jobs import JobSpec, stream_of
+from wasmline.job_specs import JobSpec, stream_of
 from wasmline.kafka import ConsumerGroups, KafkaConfig, Topics
-from wasmline.records import CommittedOffset, TopicPartition
+from wasmline.topic_partitions import CommittedOffset, TopicPartition
 from wasmline.transactional_ids import virtual_shards
-
-
-def stable_offsets(
-    config: KafkaConfig,
-    job: JobSpec,
-    topic: str,
-    partitions: Iterable[int],
-    limit: float = REQUEST_TIMEOUT_S,
-    *,
-    keeps_maps: bool = False,
-) -> dict[int, CommittedOffset]:
-    """Return a job's committed progress of a topic, once every transaction that holds some of it is decided.
-
-    Raises BrokerUnavailable if one is open for ``limit`` seconds.
-    """
-    progress = GroupOffsets(config, job.group, job.transactional_id, keeps_maps=keeps_maps)
-    try:
-        found = progress.read([TopicPartition(topic, each) for each in partitions], limit)
-    finally:
-        progress.close()
-    return {partition.partition: each for partition, each in found.items()}
 
 
 def offset_transactions(config: KafkaConfig, job: JobSpec) -> BatchTransactions:

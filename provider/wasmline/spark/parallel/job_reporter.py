@@ -11,8 +11,8 @@ from wasmline.clock import now_ms
 from wasmline.control import Deployment, JobTopic, PartitionTotals, StatusTopic
 from wasmline.documents import plain
 from wasmline.errors import KafkaError
-from wasmline.jobs import JobReport, JobSpec, JobState, StreamTotals
-from wasmline.leases.lease_status import unread
+from wasmline.job_specs import JobReport, JobSpec, JobState, StreamTotals
+from wasmline.leases.lease_status_reporter import unread
 from wasmline.partition_status import PartitionStatus
 
 log = logging.getLogger(__name__)

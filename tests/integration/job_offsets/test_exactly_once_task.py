@@ -13,14 +13,14 @@ import pytest
 from confluent_kafka import Consumer
 
 from wasmline.errors import JobError, OutputRefused, ProducerFenced
-from wasmline.job_offsets.exactly_once_batch import OffsetRange, process_and_commit
+from wasmline.job_offsets.exactly_once_task import OffsetRange, process_and_commit
 from wasmline.job_offsets.shard_transactions import BatchTransactions
 from wasmline.kafka import KafkaConfig, read_to_end
 from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore
 from wasmline.offset_maps.codec import encode
 from wasmline.pipeline.transform_runner import PLACED_SCHEMA
-from wasmline.records import CommittedOffset, TopicPartition
 from wasmline.testing.kafka import RunningKafka
+from wasmline.topic_partitions import CommittedOffset, TopicPartition
 
 SIZE = 100
 

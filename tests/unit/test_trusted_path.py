@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from wasmline.private_path import open_file, open_folder
+from wasmline.trusted_path import open_file, open_folder
 
 STRANGER = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
