@@ -23,7 +23,7 @@ from wasmline.consumer.backends.kafka import (
     transactions,
 )
 from wasmline.consumer.runtime import committer, partition_lifecycle
-from wasmline.consumer.timings import TIMINGS
+from wasmline.consumer.timings import DEFAULT_TIMINGS
 from wasmline.control import (
     Deployment,
     DeploymentSpec,
@@ -54,7 +54,7 @@ from wasmline.leases import lease_worker
 from wasmline.leases.lease import Lease
 from wasmline.leases.lease_planner import LeaseRound
 from wasmline.leases.timings import DEFAULT_TIMINGS as LEASE_TIMINGS
-from wasmline.offset_maps import LIMITS, codec
+from wasmline.offset_maps import DEFAULT_LIMITS, codec
 from wasmline.offset_maps.encodings import FOREIGN, MAX_BODY_BYTES, MAX_INCOMPLETES, Encoding
 from wasmline.partition_status import PartitionStatus
 from wasmline.record_batches import RECORD_SCHEMA
@@ -148,7 +148,7 @@ def test_the_writer_chooses_the_map_that_the_page_says() -> None:
 
 def test_the_sizes_of_maps_are_those_of_the_code() -> None:
     text = (PROTOCOLS / "offset_maps.md").read_text()
-    sizes = LIMITS.max_metadata_length, LIMITS.back_pressure_length, MAX_INCOMPLETES
+    sizes = DEFAULT_LIMITS.max_metadata_length, DEFAULT_LIMITS.back_pressure_length, MAX_INCOMPLETES
     assert all(f"{size:,}" in text for size in sizes)
     assert f"fewer than {codec.COMPRESSION_THRESHOLD} bytes" in text
     assert f"{MAX_BODY_BYTES >> 20} MiB" in text
@@ -191,14 +191,14 @@ TIMES = {
         "one transaction of a commit": transactions.TRANSACTION_TIMEOUT_S,
         "answer to the offsets of a transaction": transactions.OFFSETS_TIMEOUT_S,
         "a commit as a whole": committer.COMMIT_TIMEOUT_S,
-        "opening: fence and read": TIMINGS.transactions_open_timeout_s,
-        "reading progress, each request": TIMINGS.request_timeout_s,
+        "opening: fence and read": DEFAULT_TIMINGS.transactions_open_timeout_s,
+        "reading progress, each request": DEFAULT_TIMINGS.request_timeout_s,
         "a stable read that is refused": stable_offset_fetch.HANG_CHECK_DELAY_S,
         "a look for lost markers on outputs": stable_offset_fetch.OUTPUT_CHECK_TIMEOUT_S,
-        "a partition that could not be opened": TIMINGS.retry_backoff_s,
+        "a partition that could not be opened": DEFAULT_TIMINGS.retry_backoff_s,
         "the end of a micro-batch's transaction": shard_transactions.COMMIT_TIMEOUT_S,
         "aborting a failed micro-batch transaction": shard_transactions.ABORT_TIMEOUT_S,
-        "last commit of a partition that goes": TIMINGS.last_commit_timeout_s,
+        "last commit of a partition that goes": DEFAULT_TIMINGS.last_commit_timeout_s,
         "commit interval": EXACT.commit_interval,
     },
     "leases.md": {
@@ -238,7 +238,7 @@ def test_times_in_the_text_are_those_of_the_code() -> None:
         "\n", " "
     )
     assert f"divided into {transactions.BISECTION_BATCHES} batches" in exact
-    assert f"{TIMINGS.max_error_duration_s:.0f} s without a commit" in exact.replace("\n", " ")
+    assert f"{DEFAULT_TIMINGS.max_error_duration_s:.0f} s without a commit" in exact.replace("\n", " ")
     assert f"every {lease_query.IDLE_POLL_MS} ms while idle" in leases
     assert session.TASK_ATTEMPTS == 4
     assert "four times in all" in leases

@@ -9,7 +9,7 @@ import pytest
 from support.chaos.consumer_group import EXACTLY_ONCE, LONG_SESSION_MS, SESSION_MS, Rig
 from support.chaos.consumer_process import POISON
 from support.rounds import ROUNDS, rounds
-from wasmline.offset_maps import LIMITS
+from wasmline.offset_maps import DEFAULT_LIMITS
 from wasmline.testing.kafka import RunningKafka
 
 
@@ -94,7 +94,7 @@ def test_maps_that_are_too_large_for_a_broker_lose_nothing(kafka: RunningKafka, 
         rig.write([b"%s-%d" % (rig.random.choice([b"stuck", b"free"]), number) for number in range(25_000)])
         rig.join()
         rig.until(
-            lambda: len(rig.committed().get(0, (0, ""))[1]) > LIMITS.back_pressure_length,
+            lambda: len(rig.committed().get(0, (0, ""))[1]) > DEFAULT_LIMITS.back_pressure_length,
             "a map that is nearly too large",
         )
         rig.kill(rig.members[0])

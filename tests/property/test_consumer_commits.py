@@ -47,7 +47,7 @@ from wasmline.errors import (
     TerminalFailure,
     WasmlineError,
 )
-from wasmline.offset_maps import LIMITS, OffsetMapLimits, codec
+from wasmline.offset_maps import DEFAULT_LIMITS, OffsetMapLimits, codec
 from wasmline.topic_partitions import TopicPartition
 from wasmline.transactional_ids import transactional_id
 
@@ -255,7 +255,9 @@ class Commits(RuleBasedStateMachine):
         delivery=st.sampled_from([Delivery.EXACTLY_ONCE, Delivery.EXACTLY_ONCE, Delivery.AT_LEAST_ONCE]),
         batch_size=st.sampled_from([None, 1, 4]),
         letters=st.booleans(),
-        limits=st.sampled_from([(4, 8), (8, 8), (8, 12), (LIMITS.back_pressure_length, LIMITS.max_metadata_length)]),
+        limits=st.sampled_from(
+            [(4, 8), (8, 8), (8, 12), (DEFAULT_LIMITS.back_pressure_length, DEFAULT_LIMITS.max_metadata_length)]
+        ),
         keeps=st.sampled_from([1, 1, 2, 100]),
         most=st.sampled_from([(8, 10**6), (1_000, 60), (1_000, 10**6)]),
         dead_bytes=st.sampled_from([MOST_BYTES, MOST_BYTES, 100]),

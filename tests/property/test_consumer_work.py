@@ -16,7 +16,7 @@ from wasmline.consumer.records import ConsumedRecord
 from wasmline.consumer.state.offsets import Commit, InitialProgress
 from wasmline.consumer.state.work_manager import Batch, FailedRecord, PartitionWork, WorkManager
 from wasmline.errors import TerminalFailure
-from wasmline.offset_maps import LIMITS, OffsetMapLimits, codec
+from wasmline.offset_maps import DEFAULT_LIMITS, OffsetMapLimits, codec
 from wasmline.topic_partitions import TopicPartition
 
 PARTITIONS = [TopicPartition("orders", number) for number in range(2)]
@@ -99,7 +99,7 @@ class Consumer(RuleBasedStateMachine):
         ordering=st.sampled_from([Ordering.KEY, Ordering.KEY, *Ordering]),
         null_keys=st.sampled_from(NullKeys),
         batch_size=st.sampled_from([None, 1, 3, 50]),
-        limits=st.sampled_from([map_limits(8, 12), map_limits(16, 24), LIMITS]),
+        limits=st.sampled_from([map_limits(8, 12), map_limits(16, 24), DEFAULT_LIMITS]),
         first=st.sampled_from([0, 1000]),
     )
     def begin(

@@ -15,9 +15,9 @@ from wasmline.consumer.health import ConsumerHealth, Counters, State
 from wasmline.consumer.options import ConsumerOptions
 from wasmline.consumer.runtime.control_loop import ControlLoop
 from wasmline.consumer.runtime.executors import Executor, Mailbox
-from wasmline.consumer.timings import TIMINGS, Timings
+from wasmline.consumer.timings import DEFAULT_TIMINGS, Timings
 from wasmline.errors import ConsumerError
-from wasmline.offset_maps import LIMITS, OffsetMapLimits
+from wasmline.offset_maps import DEFAULT_LIMITS, OffsetMapLimits
 
 
 class ParallelConsumer:
@@ -32,8 +32,8 @@ class ParallelConsumer:
         options: ConsumerOptions,
         backend: Backend | None = None,
         *,
-        _timings: Timings = TIMINGS,
-        _map_limits: OffsetMapLimits = LIMITS,
+        _timings: Timings = DEFAULT_TIMINGS,
+        _map_limits: OffsetMapLimits = DEFAULT_LIMITS,
     ) -> None:
         self._options = options
         self._backend = backend

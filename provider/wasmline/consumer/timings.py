@@ -61,5 +61,5 @@ class Timings:
     """Maximum seconds of each step of opening a partition in a delivery with transactions."""
 
 
-TIMINGS = Timings()
+DEFAULT_TIMINGS = Timings()
 """The timings of every consumer, except in tests."""

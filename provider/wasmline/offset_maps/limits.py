@@ -22,5 +22,5 @@ class OffsetMapLimits:
     """A map of fewer offsets is below ``back_pressure_length``, however scattered: their bitmap is."""
 
 
-LIMITS = OffsetMapLimits()
+DEFAULT_LIMITS = OffsetMapLimits()
 """The limits of every consumer, except in tests."""

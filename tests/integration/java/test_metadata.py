@@ -14,7 +14,7 @@ from confluent_kafka import Consumer
 from support.java_peer.java_peer import JavaPeer
 from wasmline.kafka import producer
 from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore
-from wasmline.offset_maps import LIMITS
+from wasmline.offset_maps import DEFAULT_LIMITS
 from wasmline.offset_maps.codec import decode, encode, encode_as
 from wasmline.offset_maps.encodings import Encoding
 from wasmline.testing.kafka import RunningKafka
@@ -164,7 +164,7 @@ def test_java_resumes_exactly_where_we_stopped(java_peer: JavaPeer, chosen: Topi
         number: CommittedOffset(each.base, encode(each.base, each.highest, each.incompletes))
         for number, each in enumerate(chosen.plan)
     }
-    assert max(len(each.metadata) for each in commits.values()) <= LIMITS.max_metadata_length
+    assert max(len(each.metadata) for each in commits.values()) <= DEFAULT_LIMITS.max_metadata_length
     assert chosen.resumed_by_java(java_peer, commits) == chosen.unfinished
 
 
@@ -185,5 +185,5 @@ def test_java_resumes_from_each_encoding_that_we_write(kafka: RunningKafka, java
         number: CommittedOffset(each.base, encode_as(encoding, each.base, each.highest, each.incompletes))
         for number, (each, encoding) in enumerate(zip(topic.plan, encodings, strict=True))
     }
-    assert max(len(each.metadata) for each in commits.values()) <= LIMITS.back_pressure_length
+    assert max(len(each.metadata) for each in commits.values()) <= DEFAULT_LIMITS.back_pressure_length
     assert topic.resumed_by_java(java_peer, commits) == topic.unfinished

@@ -17,7 +17,7 @@ from wasmline.consumer import ConsumedRecord, ConsumerOptions, Output
 from wasmline.consumer.backends.base import Backend
 from wasmline.consumer.backends.kafka import KafkaBackend
 from wasmline.consumer.backends.memory import MemoryBackend, MemoryCluster, MemoryTransactionalProducer
-from wasmline.consumer.timings import TIMINGS, Timings
+from wasmline.consumer.timings import DEFAULT_TIMINGS, Timings
 from wasmline.kafka import producer, read_to_end
 from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore
 from wasmline.kafka.librdkafka_ctypes import Librdkafka
@@ -50,7 +50,7 @@ class Cluster(Protocol):
 
     def topic(self, partitions: int = 1, *, max_message_bytes: int = 1_048_588, name: str | None = None) -> str: ...
 
-    def backend(self, options: ConsumerOptions, timings: Timings = TIMINGS) -> Backend: ...
+    def backend(self, options: ConsumerOptions, timings: Timings = DEFAULT_TIMINGS) -> Backend: ...
 
     def write(self, *outputs: Output) -> None: ...
 
@@ -99,7 +99,7 @@ class Memory:
         self.cluster.create(topic, partitions, max_message_bytes=max_message_bytes)
         return topic
 
-    def backend(self, options: ConsumerOptions, timings: Timings = TIMINGS) -> MemoryBackend:
+    def backend(self, options: ConsumerOptions, timings: Timings = DEFAULT_TIMINGS) -> MemoryBackend:
         return MemoryBackend(self.cluster, options, _timings=timings)
 
     def write(self, *outputs: Output) -> None:
@@ -151,7 +151,7 @@ class Kafka:
         self._admin.create_topics([new])[name].result(15)
         return name
 
-    def backend(self, options: ConsumerOptions, timings: Timings = TIMINGS) -> KafkaBackend:
+    def backend(self, options: ConsumerOptions, timings: Timings = DEFAULT_TIMINGS) -> KafkaBackend:
         options = replace(options, kafka={**self._kafka.config.properties, **QUICK, **options.kafka})
         return KafkaBackend(options, _timings=timings)
 

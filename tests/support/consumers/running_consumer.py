@@ -12,7 +12,7 @@ from support.consumers.clusters import Cluster
 from wasmline.consumer import ConsumedRecord, ConsumerHealth, ConsumerOptions, ParallelConsumer
 from wasmline.consumer.handler_adapters import Handler
 from wasmline.consumer.timings import Timings
-from wasmline.offset_maps import LIMITS, OffsetMapLimits
+from wasmline.offset_maps import DEFAULT_LIMITS, OffsetMapLimits
 
 PATIENCE = 30.0
 """Seconds after which something that has to happen counts as missing."""
@@ -70,7 +70,7 @@ class Running:
         handler: Handler,
         *,
         timings: Timings = PROMPT,
-        map_limits: OffsetMapLimits = LIMITS,
+        map_limits: OffsetMapLimits = DEFAULT_LIMITS,
     ) -> None:
         backend = cluster.backend(options, timings)
         self.consumer = ParallelConsumer(options, backend, _timings=timings, _map_limits=map_limits)
@@ -125,7 +125,7 @@ def drained(
     handler: Handler,
     records: int,
     *,
-    map_limits: OffsetMapLimits = LIMITS,
+    map_limits: OffsetMapLimits = DEFAULT_LIMITS,
 ) -> Running:
     """Run a consumer until its handler noted so many records, and drain it."""
     with Running(cluster, options, handler, map_limits=map_limits) as running:

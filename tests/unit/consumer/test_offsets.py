@@ -3,7 +3,7 @@ from collections.abc import Iterable
 import pytest
 
 from wasmline.consumer.state.offsets import Commit, InitialProgress, PartitionOffsets
-from wasmline.offset_maps import LIMITS, decode
+from wasmline.offset_maps import DEFAULT_LIMITS, decode
 
 
 def read(offsets: PartitionOffsets, numbers: Iterable[int]) -> list[int]:
@@ -107,7 +107,7 @@ def scattered(count: int) -> PartitionOffsets:
 
 def test_a_map_above_the_pressure_is_committed_and_blocks_the_partition_until_it_is_smaller() -> None:
     offsets = scattered(20_000)
-    assert LIMITS.back_pressure_length < len(committed(offsets).metadata) <= LIMITS.max_metadata_length
+    assert DEFAULT_LIMITS.back_pressure_length < len(committed(offsets).metadata) <= DEFAULT_LIMITS.max_metadata_length
     assert offsets.blocked
     offsets.done(0)
     for number in range(1, 20_000):
@@ -121,7 +121,7 @@ def test_a_map_that_no_broker_takes_holds_the_commit_back_to_a_moment_whose_map_
     offsets = scattered(30_000)
     first = committed(offsets)
     assert offsets.blocked
-    assert LIMITS.back_pressure_length < len(first.metadata) <= LIMITS.max_metadata_length
+    assert DEFAULT_LIMITS.back_pressure_length < len(first.metadata) <= DEFAULT_LIMITS.max_metadata_length
     highest, incompletes = decode(first.metadata, first.offset)
     finished = [offset for offset in range(first.offset, highest + 1) if offset not in set(incompletes)]
     assert 18_000 < highest < 29_000

@@ -8,14 +8,14 @@ from wasmline.consumer.records import ConsumedRecord
 from wasmline.consumer.state.offsets import InitialProgress
 from wasmline.consumer.state.work_manager import Batch, WorkManager
 from wasmline.errors import TerminalFailure
-from wasmline.offset_maps import LIMITS, OffsetMapLimits
+from wasmline.offset_maps import DEFAULT_LIMITS, OffsetMapLimits
 from wasmline.topic_partitions import TopicPartition
 
 ORDERS, OTHERS = TopicPartition("orders", 0), TopicPartition("orders", 1)
 FAULT = OSError("refused")
 
 
-def work(*partitions: TopicPartition, map_limits: OffsetMapLimits = LIMITS, **options: Any) -> WorkManager:
+def work(*partitions: TopicPartition, map_limits: OffsetMapLimits = DEFAULT_LIMITS, **options: Any) -> WorkManager:
     it = WorkManager(ConsumerOptions(topics=("orders",), group_id="billing", **options), map_limits)
     it.assign(dict.fromkeys(partitions or (ORDERS,)))
     return it

@@ -15,7 +15,7 @@ import pytest
 import zstandard
 
 from wasmline.errors import InvalidOffsetMetadata
-from wasmline.offset_maps import LIMITS
+from wasmline.offset_maps import DEFAULT_LIMITS
 from wasmline.offset_maps.codec import COMPRESSION_THRESHOLD, decode, encode, encode_as, parse
 from wasmline.offset_maps.encodings import MAX_BODY_BYTES, MAX_INCOMPLETES, Encoding
 
@@ -218,7 +218,7 @@ def test_what_is_no_snapshot_is_refused(base: int, highest: int, incompletes: tu
 def test_a_text_may_be_longer_than_a_broker_takes_and_is_whole() -> None:
     incompletes = [offset for offset in range(200_000) if pow(3, offset, 65_537) % 3 == 0]
     text = encode(0, 200_000, incompletes)
-    assert len(text) > LIMITS.max_metadata_length
+    assert len(text) > DEFAULT_LIMITS.max_metadata_length
     assert decode(text, 0) == (200_000, tuple(incompletes))
 
 

@@ -21,9 +21,9 @@ from wasmline.consumer.runtime.partition_lifecycle import PartitionLifecycle
 from wasmline.consumer.runtime.stalled_partitions import StalledPartitions
 from wasmline.consumer.runtime.transactional_committer import TransactionalCommitter
 from wasmline.consumer.state.work_manager import Batch, WorkManager
-from wasmline.consumer.timings import TIMINGS, Timings
+from wasmline.consumer.timings import DEFAULT_TIMINGS, Timings
 from wasmline.errors import HandlerBroken, WasmlineError
-from wasmline.offset_maps import LIMITS, OffsetMapLimits
+from wasmline.offset_maps import DEFAULT_LIMITS, OffsetMapLimits
 from wasmline.topic_partitions import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -50,8 +50,8 @@ class ControlLoop:
         backend: Backend,
         executor: Executor,
         mailbox: Mailbox,
-        timings: Timings = TIMINGS,
-        map_limits: OffsetMapLimits = LIMITS,
+        timings: Timings = DEFAULT_TIMINGS,
+        map_limits: OffsetMapLimits = DEFAULT_LIMITS,
     ) -> None:
         self.work = WorkManager(options, map_limits)
         self.counters = Counters()

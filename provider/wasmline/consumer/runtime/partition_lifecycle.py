@@ -15,7 +15,7 @@ from wasmline.consumer.health import Counters
 from wasmline.consumer.runtime.committer import Committer
 from wasmline.consumer.state.offsets import InitialProgress
 from wasmline.consumer.state.work_manager import PartitionWork, WorkManager
-from wasmline.consumer.timings import TIMINGS, Timings
+from wasmline.consumer.timings import DEFAULT_TIMINGS, Timings
 from wasmline.errors import (
     HangingTransaction,
     HangingTransactionEnded,
@@ -59,7 +59,7 @@ class PartitionLifecycle:
         source: Source,
         committer: Committer,
         counters: Counters,
-        timings: Timings = TIMINGS,
+        timings: Timings = DEFAULT_TIMINGS,
         *,
         fails_on_loss: bool,
         is_exact: bool = False,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from wasmline.offset_maps import LIMITS, OffsetMapLimits, codec
+from wasmline.offset_maps import DEFAULT_LIMITS, OffsetMapLimits, codec
 
 
 class InitialProgress(NamedTuple):
@@ -62,7 +62,7 @@ class PartitionOffsets:
         "next",
     )
 
-    def __init__(self, start: InitialProgress | None = None, limits: OffsetMapLimits = LIMITS) -> None:
+    def __init__(self, start: InitialProgress | None = None, limits: OffsetMapLimits = DEFAULT_LIMITS) -> None:
         self._limits = limits
         self.next = start.offset if start else None
         """Lower bound of the next record's offset; None if nothing was committed or read yet."""

@@ -16,7 +16,7 @@ from wasmline.consumer.options import ConsumerOptions, NullKeys, Ordering
 from wasmline.consumer.records import BatchResult, ConsumedRecord
 from wasmline.consumer.state.offsets import Commit, InitialProgress, PartitionOffsets
 from wasmline.consumer.state.shards import Shard, Shards
-from wasmline.offset_maps import LIMITS, OffsetMapLimits
+from wasmline.offset_maps import DEFAULT_LIMITS, OffsetMapLimits
 from wasmline.topic_partitions import TopicPartition
 
 RESUME_FILL_RATIO = 0.5
@@ -127,7 +127,7 @@ class FailedRecord(NamedTuple):
 class WorkManager:
     """All partitions of one consumer."""
 
-    def __init__(self, options: ConsumerOptions, map_limits: OffsetMapLimits = LIMITS) -> None:
+    def __init__(self, options: ConsumerOptions, map_limits: OffsetMapLimits = DEFAULT_LIMITS) -> None:
         self.map_limits = map_limits
         self._options = options
         self._shard_of = _shard_of(options.ordering, options.null_keys)

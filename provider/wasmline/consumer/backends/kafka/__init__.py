@@ -17,7 +17,7 @@ from wasmline.consumer.backends.kafka.transactions import (
     output_topics,
 )
 from wasmline.consumer.options import ConsumerOptions
-from wasmline.consumer.timings import TIMINGS, Timings
+from wasmline.consumer.timings import DEFAULT_TIMINGS, Timings
 from wasmline.kafka.config import KafkaConfig
 
 __all__ = [
@@ -39,14 +39,14 @@ __all__ = [
     "topic_partitions",
 ]
 
-REQUEST_TIMEOUT_S = TIMINGS.request_timeout_s
+REQUEST_TIMEOUT_S = DEFAULT_TIMINGS.request_timeout_s
 """Seconds that one request may take."""
 
 
 class KafkaBackend:
     """One member of a group on a Kafka cluster. It connects when the consumer starts."""
 
-    def __init__(self, options: ConsumerOptions, *, _timings: Timings = TIMINGS) -> None:
+    def __init__(self, options: ConsumerOptions, *, _timings: Timings = DEFAULT_TIMINGS) -> None:
         config = KafkaConfig.completed(options.kafka)
         options = replace(options, kafka=config.properties)  # validates the environment's settings, too
         offset_store = LazyOffsetStore(config, options.group_id)

@@ -28,7 +28,7 @@ from wasmline.consumer.backends.kafka.lazy_offset_store import LazyOffsetStore
 from wasmline.consumer.backends.kafka.stable_offset_fetch import stable_read
 from wasmline.consumer.options import ConsumerOptions
 from wasmline.consumer.records import ConsumedRecord, Headers
-from wasmline.consumer.timings import TIMINGS, Timings
+from wasmline.consumer.timings import DEFAULT_TIMINGS, Timings
 from wasmline.errors import CommitFailed, MetadataTooLarge
 from wasmline.kafka import librdkafka_ctypes
 from wasmline.kafka.config import KafkaConfig
@@ -119,7 +119,7 @@ class GroupSource:
         config: KafkaConfig,
         offset_store: LazyOffsetStore,
         settings: Mapping[str, str] | None = None,
-        timings: Timings = TIMINGS,
+        timings: Timings = DEFAULT_TIMINGS,
     ) -> None:
         self._timings = timings
         self.group = options.group_id

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wasmline.consumer.timings import TIMINGS
+from wasmline.consumer.timings import DEFAULT_TIMINGS
 
 PRODUCER_SETTINGS = {
     "transaction.timeout.ms": "30000",  # longer than a cluster needs to replace a lost broker
@@ -15,5 +15,5 @@ PRODUCER_SETTINGS = {
     "socket.timeout.ms": "10000",  # maximum wait for a silent broker, whatever a call's own limit is
 }
 
-OPEN_TIMEOUT_S = TIMINGS.transactions_open_timeout_s
+OPEN_TIMEOUT_S = DEFAULT_TIMINGS.transactions_open_timeout_s
 """Maximum seconds of each step of opening a partition."""

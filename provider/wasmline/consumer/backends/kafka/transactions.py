@@ -27,7 +27,7 @@ from wasmline.consumer.backends.kafka.sink import delivery_failure, produce
 from wasmline.consumer.backends.kafka.stable_offset_fetch import end_on_outputs, stable_read
 from wasmline.consumer.backends.kafka.transaction_settings import PRODUCER_SETTINGS
 from wasmline.consumer.records import Output
-from wasmline.consumer.timings import TIMINGS, Timings
+from wasmline.consumer.timings import DEFAULT_TIMINGS, Timings
 from wasmline.errors import (
     BrokerUnavailable,
     CommitFailed,
@@ -106,7 +106,7 @@ class KafkaTransactions:
         offset_store: LazyOffsetStore,
         *,
         is_safe: bool = False,
-        timings: Timings = TIMINGS,
+        timings: Timings = DEFAULT_TIMINGS,
     ) -> None:
         """``is_safe``: ``require_exactly_once`` has passed before."""
         self._timings = timings

@@ -16,7 +16,7 @@ from wasmline.consumer.backends.memory.source import MemorySource
 from wasmline.consumer.backends.memory.transactional_producer import MemoryTransactionalProducer
 from wasmline.consumer.backends.memory.transactions import MemoryTransactions
 from wasmline.consumer.options import ConsumerOptions
-from wasmline.consumer.timings import TIMINGS, Timings
+from wasmline.consumer.timings import DEFAULT_TIMINGS, Timings
 
 __all__ = ["MemoryBackend", "MemoryCluster", "MemoryTransactionalProducer"]
 
@@ -24,7 +24,9 @@ __all__ = ["MemoryBackend", "MemoryCluster", "MemoryTransactionalProducer"]
 class MemoryBackend:
     """One member of a group on a cluster in memory, with the same contract as Kafka's ``Backend``."""
 
-    def __init__(self, cluster: MemoryCluster, options: ConsumerOptions, *, _timings: Timings = TIMINGS) -> None:
+    def __init__(
+        self, cluster: MemoryCluster, options: ConsumerOptions, *, _timings: Timings = DEFAULT_TIMINGS
+    ) -> None:
         self._cluster = cluster
         self._group = options.group_id
         member = Member(options.topics)

@@ -15,7 +15,7 @@ from wasmline.consumer.backends.memory.partition_log import Log, Transaction
 from wasmline.consumer.backends.memory.partitioner import partition_of
 from wasmline.consumer.records import ConsumedRecord, Output
 from wasmline.errors import BrokerUnavailable, OutputRefused, TopicNotFound, WasmlineError
-from wasmline.offset_maps import LIMITS
+from wasmline.offset_maps import DEFAULT_LIMITS
 from wasmline.topic_partitions import CommittedOffset, TopicPartition
 
 EVERYTHING = 1 << 62
@@ -55,7 +55,9 @@ class MemoryCluster:
         """Topics that were ever created."""
         self._topics: dict[str, Topic] = {}
         self._groups: dict[str, Group] = {}
-        self._max_metadata_bytes = LIMITS.max_metadata_length if max_metadata_bytes is None else max_metadata_bytes
+        self._max_metadata_bytes = (
+            DEFAULT_LIMITS.max_metadata_length if max_metadata_bytes is None else max_metadata_bytes
+        )
         self._failing: list[tuple[WasmlineError, bool]] = []
 
     # -- topics ------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from wasmline.consumer.backends.memory.cluster import MemoryCluster
 from wasmline.consumer.backends.memory.group import Member
 from wasmline.consumer.options import ConsumerOptions
 from wasmline.consumer.records import ConsumedRecord
-from wasmline.consumer.timings import TIMINGS, Timings
+from wasmline.consumer.timings import DEFAULT_TIMINGS, Timings
 from wasmline.errors import BrokerUnavailable, KafkaError
 from wasmline.topic_partitions import CommittedOffset, TopicPartition
 
@@ -25,7 +25,7 @@ class MemorySource:
     """
 
     def __init__(
-        self, cluster: MemoryCluster, options: ConsumerOptions, member: Member, timings: Timings = TIMINGS
+        self, cluster: MemoryCluster, options: ConsumerOptions, member: Member, timings: Timings = DEFAULT_TIMINGS
     ) -> None:
         self.member = member
         self._timings = timings
