@@ -20,7 +20,8 @@ class LeaseTimings:
     """Seconds after that in which the last commits are made."""
 
     renewal_timeout_s: float = 10.0
-    """Seconds without a heartbeat after which the partitions may have been assigned to another process."""
+    """Seconds without a heartbeat after which the partitions may have been assigned to another process. A worker sends
+    one every ``lease_worker.POLL_INTERVAL_S``: 40 of them in this time."""
 
     @property
     def end_timeout_s(self) -> float:

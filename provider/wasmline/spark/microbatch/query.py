@@ -80,7 +80,6 @@ class _Stopped(Exception):
 class _ClaimedBatch:
     """A batch that may run. left: its unprocessed range by partition. ends: the next offset of each afterwards."""
 
-    id: int
     deployment: Deployment
     parts: tuple[OffsetRange, ...]
     left: dict[int, tuple[int, int]]
@@ -164,7 +163,6 @@ class MicrobatchQuery(JobQuery):
         context.claims.claim(claim)
         usual = JAVA_PRODUCER_BATCH_BYTES if self._transactions is None else TRANSACTIONAL_BATCH_BYTES
         return _ClaimedBatch(
-            id=batch_id,
             deployment=deployment,
             parts=parts,
             left=left,
