@@ -125,7 +125,7 @@ with DAG(
     def produce() -> dict[str, Any]:
         """Write deliveries to the raw topic; the key is the driver, whose deliveries stay in order."""
         from delivery.generator import generate
-        from delivery.input_records import read_file
+        from delivery.source_records import read_file
         from wasmline.kafka import produce_all
 
         params = get_current_context()["params"]

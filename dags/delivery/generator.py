@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from delivery.great_circle import haversine_km
-from delivery.input_records import START_MS, Source
+from delivery.source_records import START_MS, Source
 
 Floats = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]

@@ -18,7 +18,7 @@ import wasmline_provider
 from wasmline.consumer import ConsumerOptions
 from wasmline.consumer.backends.kafka import (
     exactly_once_probe,
-    stable_offset_fetch,
+    stable_fetch_recovery,
     transaction_settings,
     transactions,
 )
@@ -37,7 +37,7 @@ from wasmline.control import (
 )
 from wasmline.documents import decode, encode
 from wasmline.errors import InvalidOffsetMetadata
-from wasmline.job_offsets import offset_renewal, shard_transactions
+from wasmline.job_offsets import microbatch_transactions, offset_renewal
 from wasmline.job_specs import (
     HEARTBEAT_INTERVAL_S,
     BatchReport,
@@ -182,7 +182,9 @@ TIMES = {
             transaction_settings.PRODUCER_SETTINGS["transaction.timeout.ms"]
         )
         / 1e3,
-        "transaction time-out of a micro-batch": int(shard_transactions.PRODUCER_SETTINGS["transaction.timeout.ms"])
+        "transaction time-out of a micro-batch": int(
+            microbatch_transactions.PRODUCER_SETTINGS["transaction.timeout.ms"]
+        )
         / 1e3,
         "delivery time-out of a consumer and of a lease": int(
             transaction_settings.PRODUCER_SETTINGS["delivery.timeout.ms"]
@@ -193,11 +195,11 @@ TIMES = {
         "a commit as a whole": committer.COMMIT_TIMEOUT_S,
         "opening: fence and read": DEFAULT_TIMINGS.transactions_open_timeout_s,
         "reading progress, each request": DEFAULT_TIMINGS.request_timeout_s,
-        "a stable read that is refused": stable_offset_fetch.HANG_CHECK_DELAY_S,
-        "a look for lost markers on outputs": stable_offset_fetch.OUTPUT_CHECK_TIMEOUT_S,
+        "a stable read that is refused": stable_fetch_recovery.HANG_CHECK_DELAY_S,
+        "a look for lost markers on outputs": stable_fetch_recovery.OUTPUT_CHECK_TIMEOUT_S,
         "a partition that could not be opened": DEFAULT_TIMINGS.retry_backoff_s,
-        "the end of a micro-batch's transaction": shard_transactions.COMMIT_TIMEOUT_S,
-        "aborting a failed micro-batch transaction": shard_transactions.ABORT_TIMEOUT_S,
+        "the end of a micro-batch's transaction": microbatch_transactions.COMMIT_TIMEOUT_S,
+        "aborting a failed micro-batch transaction": microbatch_transactions.ABORT_TIMEOUT_S,
         "last commit of a partition that goes": DEFAULT_TIMINGS.last_commit_timeout_s,
         "commit interval": EXACT.commit_interval,
     },

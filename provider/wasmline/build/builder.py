@@ -15,7 +15,7 @@ from wasmline.build.report import BuildReport
 from wasmline.build.revision import revision
 from wasmline.build.source_files import sources
 from wasmline.build.toolchains import toolchain_for
-from wasmline.cache_folder import cache_root, compiler_cache_folder
+from wasmline.disk_cache import cache_root, compiler_cache_folder
 from wasmline.errors import BuildFailed
 from wasmline.registry import digest_of
 

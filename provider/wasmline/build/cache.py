@@ -6,7 +6,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from wasmline.cache_folder import CacheFolder
+from wasmline.disk_cache import CacheFolder
 
 
 def write_whole(path: Path, content: bytes) -> None:

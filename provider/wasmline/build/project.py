@@ -14,7 +14,7 @@ from wasmline.build.yaml_map import YamlMap
 from wasmline.errors import DeployError, InvalidProject, InvalidReference
 from wasmline.printable import bounded_line, printable
 from wasmline.registry import Semver
-from wasmline.registry.oci_layout import NAME
+from wasmline.registry.artifact_store import NAME
 from wasmline.wasm import ResourceLimits, TransformContext
 
 FILE = "transform.yaml"

@@ -10,7 +10,7 @@ from pathlib import Path
 from wasmline.build.project import FILE
 from wasmline.build.toolchains import toolchain_for
 from wasmline.errors import InvalidProject
-from wasmline.registry.oci_layout import NAME
+from wasmline.registry.artifact_store import NAME
 
 _RENAMED = {"gitignore": ".gitignore"}  # under its real name it would apply to the templates
 

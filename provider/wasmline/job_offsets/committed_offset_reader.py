@@ -14,7 +14,7 @@ from wasmline.job_specs import JobSpec
 from wasmline.kafka import librdkafka_ctypes
 from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore, OffsetsOnlyStore
 from wasmline.kafka.config import KafkaConfig
-from wasmline.kafka.consumer_groups import group_in_use
+from wasmline.kafka.consumer_group_offsets import group_in_use
 from wasmline.kafka.detached_consumer import detached_consumer
 from wasmline.kafka.error_mapping import translate_errors
 from wasmline.topic_partitions import CommittedOffset, TopicPartition

@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from wasmline.errors import JobError
-from wasmline.job_offsets.shard_transactions import BatchTransactions
+from wasmline.job_offsets.microbatch_transactions import BatchTransactions
 from wasmline.kafka.producer import Record
 from wasmline.offset_maps import encode, parse
 from wasmline.record_batches import header_pairs

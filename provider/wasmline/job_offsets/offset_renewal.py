@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from wasmline.errors import WasmlineError
 from wasmline.job_offsets.committed_offset_reader import GroupOffsets
-from wasmline.job_offsets.offset_reset import offset_transactions
+from wasmline.job_offsets.resume_offset_commit import offset_transactions
 from wasmline.job_specs import JobSpec
 from wasmline.kafka import ConsumerGroups, KafkaConfig
 from wasmline.topic_partitions import TopicPartition

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from wasmline.kafka.compacted_topic import CompactedTopic, TransactionalWriter
 from wasmline.kafka.config import KafkaConfig
-from wasmline.kafka.consumer_groups import ConsumerGroups
+from wasmline.kafka.consumer_group_offsets import ConsumerGroups
 from wasmline.kafka.producer import RecordWriter, produce_all, producer
 from wasmline.kafka.topic_reader import read_range, read_to_end
 from wasmline.kafka.topic_tailer import TopicTailer

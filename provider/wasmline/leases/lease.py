@@ -67,7 +67,7 @@ class Lease:
         if order and order.spec.stream != self.job.stream:
             return "the order was changed"
         if claim and self.is_taken_by(claim):
-            return "the job was claimed anew"
+            return "the job was claimed again"
         if withdrawal and withdrawal.driver == self.driver and withdrawal.epoch >= self.epoch:
             return "it was withdrawn"
         if deployment and self.deployment and deployment.generation != self.deployment.generation:

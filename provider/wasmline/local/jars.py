@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from wasmline.cache_folder import cache_root
+from wasmline.disk_cache import cache_root
 from wasmline.errors import ArtifactUnavailable
 from wasmline.local import ivy, jar_lock
 from wasmline.local.jar_lock import JarSet

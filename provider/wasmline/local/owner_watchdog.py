@@ -1,6 +1,6 @@
 """Supervisor process between an owner and its service: the service never outlives the owner.
 
-Run as a script by path, so that it loads only the standard library: ``supervisor.py OWNER_PID LOG PROGRAM ARG...``.
+Run as a script by path, so that it loads only the standard library: ``owner_watchdog.py OWNER_PID LOG PROGRAM ARG...``.
 SIGTERM stops the service, SIGUSR1 kills it; the supervisor ends after it, with its status. With an owner of 0 the
 service is detached: it is started, its process id is printed, and this process ends.
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from wasmline.local import owner_watchdog as supervisor
+from wasmline.local import owner_watchdog
 
 POLL_INTERVAL_S = 0.02
 """Seconds between two polls of a process."""
@@ -97,7 +97,7 @@ def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
 
 
 def _launcher(owner: int, command: Sequence[str | Path], log: Path) -> list[str]:
-    script = supervisor.__file__
+    script = owner_watchdog.__file__
     return [sys.executable, "-I", "-S", script, str(owner), str(log), *map(str, command)]
 
 

@@ -4,6 +4,7 @@
 """
 
 from wasmline.digests import digest_of
+from wasmline.registry.artifact_store import Artifact, OciLayoutStore
 from wasmline.registry.creation_time import created_now
 from wasmline.registry.modules import (
     FilesystemRegistry,
@@ -12,7 +13,6 @@ from wasmline.registry.modules import (
     parse_reference,
 )
 from wasmline.registry.oci_annotations import ArtifactMetadata
-from wasmline.registry.oci_layout import Artifact, OciLayoutStore
 from wasmline.registry.oci_manifest import Descriptor, Layer
 from wasmline.registry.semver import Semver
 

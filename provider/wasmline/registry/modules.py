@@ -16,9 +16,9 @@ from msgspec import Meta
 
 from wasmline.errors import InvalidArtifact, InvalidReference, VersionExists
 from wasmline.printable import bounded_line
+from wasmline.registry.artifact_store import Artifact, OciLayoutStore, check_name
 from wasmline.registry.creation_time import created_now
 from wasmline.registry.oci_annotations import TITLE, VERSION, ArtifactMetadata, annotations_of, parse_metadata
-from wasmline.registry.oci_layout import Artifact, OciLayoutStore, check_name
 from wasmline.registry.oci_manifest import Descriptor, Layer
 
 WASM_TYPE = "application/wasm"

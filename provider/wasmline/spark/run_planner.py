@@ -12,7 +12,7 @@ from wasmline.errors import BrokerUnavailable, ProgressLost
 from wasmline.job_offsets.committed_offset_reader import stable_offsets
 from wasmline.job_offsets.data_loss_check import DataLossCheck
 from wasmline.job_offsets.offset_renewal import renew_offsets
-from wasmline.job_offsets.run_plan import (
+from wasmline.job_offsets.resume_plan import (
     CheckpointState,
     RunPlan,
     TopicState,
@@ -21,7 +21,7 @@ from wasmline.job_offsets.run_plan import (
     plan_run,
 )
 from wasmline.kafka import ConsumerGroups
-from wasmline.spark.checkpoint import checkpoint_state
+from wasmline.spark.checkpoint_reader import checkpoint_state
 from wasmline.spark.driver_context import DriverContext
 from wasmline.topic_partitions import CommittedOffset
 

@@ -15,11 +15,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 from wasmline.clock import now_ms
 from wasmline.control import DriverClaim
 from wasmline.errors import Fenced, KafkaError, ProducerFenced, WasmlineError
-from wasmline.job_offsets.offset_reset import reset_offsets
-from wasmline.job_offsets.run_plan import require_same_topic
+from wasmline.job_offsets.resume_offset_commit import reset_offsets
+from wasmline.job_offsets.resume_plan import require_same_topic
 from wasmline.job_specs import HEARTBEAT_INTERVAL_S, JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import KafkaConfig, Topics
-from wasmline.spark.driver_claims import final_claim, first_claim, takeover_claim
+from wasmline.spark.driver_claim_builder import final_claim, first_claim, takeover_claim
 from wasmline.spark.driver_context import DriverContext
 from wasmline.spark.job_query import JobQuery, PartitionsAdded
 from wasmline.spark.run_planner import D, PlannedRun, PreparedRun, RunPlanner

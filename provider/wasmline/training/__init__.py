@@ -6,12 +6,12 @@ trees are trained in the driver, where they fit many times over.
 
 from wasmline.training.boosting import TreeParameters
 from wasmline.training.correlations import Correlation, correlate
-from wasmline.training.dataset import Dataset, resolve
+from wasmline.training.dataset_slice import Dataset, resolve
 from wasmline.training.evaluate import Histogram, Metrics
 from wasmline.training.feature_encoding import FeatureLayout
 from wasmline.training.gate import Decision, compare
 from wasmline.training.job import RowCounts, TrainResult, run_training, train_on
-from wasmline.training.models import ModelRecord, ModelRegistry, ModelVersion
+from wasmline.training.model_registry import ModelRecord, ModelRegistry, ModelVersion
 from wasmline.training.prepare import Prepared, prepare, read_slice
 from wasmline.training.promotion_log import PromotionLog, promote
 from wasmline.training.promotion_record import Promotion

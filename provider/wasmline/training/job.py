@@ -19,11 +19,11 @@ from wasmline.job_specs import TrainSpec
 from wasmline.registry import created_now
 from wasmline.training.boosting import TreeParameters, fit, library, predict
 from wasmline.training.correlations import Correlation, correlate
-from wasmline.training.dataset import Dataset, resolve
+from wasmline.training.dataset_slice import Dataset, resolve
 from wasmline.training.evaluate import Histogram, Metrics, histogram, measure, sample
 from wasmline.training.feature_encoding import FeatureLayout, Vector, layout_of, numbers
 from wasmline.training.gate import Decision, compare
-from wasmline.training.models import ModelRecord, ModelRegistry
+from wasmline.training.model_registry import ModelRecord, ModelRegistry
 from wasmline.training.prepare import Prepared, prepare, read_slice
 from wasmline.training.promotion_log import PromotionLog
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from wasmline.training.dataset import Dataset
+from wasmline.training.dataset_slice import Dataset
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -7,11 +7,11 @@ import re
 from wasmline.clock import now_ms
 from wasmline.errors import Conflict, InvalidLayout, InvalidReference, VersionNotFound
 from wasmline.printable import bounded_line
-from wasmline.registry.oci_layout import check_name
+from wasmline.registry.artifact_store import check_name
 from wasmline.registry.storage import open_storage
 from wasmline.training.evaluate import Metrics
 from wasmline.training.gate import Decision
-from wasmline.training.models import ModelRegistry
+from wasmline.training.model_registry import ModelRegistry
 from wasmline.training.promotion_record import MAX_BYTES, Promotion, parse_promotion, promotion_document
 
 FOLDER = "promotions"

@@ -8,8 +8,8 @@ from typing import Any, Literal
 from wasmline.errors import InvalidArtifact
 from wasmline.registry import Semver
 from wasmline.registry.oci_manifest import decoded, encoded
-from wasmline.training.document_decoder import stored_document
 from wasmline.training.evaluate import Metrics
+from wasmline.training.stored_documents import stored_document
 
 MAX_BYTES = 64 * 1024
 """Maximum size of a decision as JSON: all decisions on a model are read at once."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from wasmline.errors import InvalidModule, MissingExport, UnknownImport, UnsupportedAbi
 from wasmline.printable import one_line
 from wasmline.wasm.binary.module_types import Declarations, Export, FunctionType, Import, MemoryType, declarations
-from wasmline.wasm.compilation.validation import validate
+from wasmline.wasm.compilation.wasm_validation import validate
 
 TRANSFORM = "redpanda_transform"
 SCHEMA_REGISTRY = "redpanda_schema_registry"

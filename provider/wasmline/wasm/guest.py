@@ -19,14 +19,14 @@ import wasmtime
 
 from wasmline.errors import TransformError
 from wasmline.wasm.abi import FUNCTIONS
+from wasmline.wasm.columns.environment_and_logs import read_logs, read_stderr, write_environment
 from wasmline.wasm.columns.input_columns import InputColumns
 from wasmline.wasm.columns.output_columns import OutputColumns
 from wasmline.wasm.columns.shim_memory import ShimMemory, limit_store, violation
-from wasmline.wasm.columns.static_regions import read_logs, read_stderr, write_environment
 from wasmline.wasm.engine import MAX_STACK_BYTES
 from wasmline.wasm.resource_limits import HostLimits, ResourceLimits
 from wasmline.wasm.result import LogLine
-from wasmline.wasm.shim.trampoline import GUEST_EXPORT, SHIM_EXPORT
+from wasmline.wasm.shim.import_trampoline import GUEST_EXPORT, SHIM_EXPORT
 from wasmline.wasm.transform_context import TransformContext
 from wasmline.wasm.traps import GuestExitInfo, classify_exit, instantiation_error, trap_code
 from wasmline.wasm.watchdog import Watch, watchdog

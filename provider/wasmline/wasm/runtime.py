@@ -13,7 +13,7 @@ from wasmline.wasm.binary.module_types import declarations
 from wasmline.wasm.compilation.code_cache import CodeCache, LoadedModule, default_folder
 from wasmline.wasm.guest import CompiledModules
 from wasmline.wasm.resource_limits import HostLimits, ResourceLimits
-from wasmline.wasm.shim.trampoline import trampoline, wiring
+from wasmline.wasm.shim.import_trampoline import trampoline, wiring
 from wasmline.wasm.transform_context import TransformContext
 from wasmline.wasm.transform_instance import TransformInstance
 

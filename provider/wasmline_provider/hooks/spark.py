@@ -93,7 +93,7 @@ class SparkJobHook(SparkSubmitHook):
         supervisor = [
             sys.executable,
             "-m",
-            "wasmline.spark.driver_supervisor",
+            "wasmline.spark.spark_submit_supervisor",
             "--job",
             job,
             "--run",

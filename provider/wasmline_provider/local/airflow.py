@@ -88,7 +88,7 @@ class LocalAirflow:
         log = self._log("prepare")
         with log.open("ab") as output:
             status = subprocess.run(
-                [sys.executable, "-m", "wasmline_provider.local.prepare"],
+                [sys.executable, "-m", "wasmline_provider.local.airflow_db"],
                 env=self._environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=output,

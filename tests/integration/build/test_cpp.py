@@ -8,7 +8,7 @@ from wasmline.build import BuildReport, accept_samples, build, load_project, run
 from wasmline.build.inputs import digest
 from wasmline.build.source_files import sources
 from wasmline.build.toolchains import toolchain_for
-from wasmline.cache_folder import cache_root
+from wasmline.disk_cache import cache_root
 from wasmline.errors import BuildFailed, InvalidProject, SampleMismatch, UnsupportedAbi
 from wasmline.registry import digest_of
 from wasmline.wasm import check_abi

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer
 
 from wasmline.errors import JobError, OutputRefused, ProducerFenced
 from wasmline.job_offsets.exactly_once_task import OffsetRange, process_and_commit
-from wasmline.job_offsets.shard_transactions import BatchTransactions
+from wasmline.job_offsets.microbatch_transactions import BatchTransactions
 from wasmline.kafka import KafkaConfig, read_to_end
 from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore
 from wasmline.offset_maps.codec import encode

@@ -12,9 +12,9 @@ from support.leases.lease_harness import EXACTLY_ONCE, NOTHING, Rigs
 from support.streams.stream_stage import keyed, make_stage, until
 from wasmline.errors import ProducerFenced
 from wasmline.job_offsets import offset_renewal
-from wasmline.job_offsets.shard_transactions import BatchTransactions
+from wasmline.job_offsets.microbatch_transactions import BatchTransactions
 from wasmline.kafka import ConsumerGroups, KafkaConfig, read_to_end
-from wasmline.kafka.consumer_groups import RENEWAL_CLIENT
+from wasmline.kafka.consumer_group_offsets import RENEWAL_CLIENT
 from wasmline.offset_maps import codec
 from wasmline.spark.timings import StreamTimings
 from wasmline.testing.guests import guest

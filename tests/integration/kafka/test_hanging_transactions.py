@@ -17,7 +17,7 @@ from wasmline.consumer import ConsumedRecord, ConsumerOptions, Delivery, Output,
 from wasmline.consumer.backends.kafka.transactions import output_topics
 from wasmline.errors import HangingTransaction, HangingTransactionEnded
 from wasmline.job_offsets.committed_offset_reader import GroupOffsets
-from wasmline.job_offsets.shard_transactions import BatchTransactions
+from wasmline.job_offsets.microbatch_transactions import BatchTransactions
 from wasmline.kafka import KafkaConfig, produce_all, read_to_end
 from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore
 from wasmline.kafka.hanging_transactions import ENDED_STATES, end_hanging, require_no_hanging_transaction

@@ -19,8 +19,8 @@ from wasmline.control import DeploymentSpec, JobTopic, ModuleStore, deploy
 from wasmline.job_specs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import KafkaConfig, Topics, produce_all, read_to_end
 from wasmline.local.jars import connector_jars
-from wasmline.spark import driver_supervisor as submit_wrapper
 from wasmline.spark import main
+from wasmline.spark import spark_submit_supervisor as submit_wrapper
 from wasmline.spark.session import TASK_ATTEMPTS
 from wasmline.testing.guests import guest
 

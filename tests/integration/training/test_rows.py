@@ -12,14 +12,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from delivery.contract import Violation
 from delivery.generator import generate
-from delivery.input_records import Source, read_file
 from delivery.reference_transform import transform
+from delivery.source_records import Source, read_file
 from delivery.training_spec import train_spec
 from wasmline.documents import decode, encode
 from wasmline.errors import NotEnoughData
 from wasmline.job_specs import TrainSpec
 from wasmline.training import Dataset, ModelRegistry, Prepared, TrainResult, prepare, promote, train_on
-from wasmline.training.dataset import of_slice
+from wasmline.training.dataset_slice import of_slice
 from wasmline.training.prepare import OFFSET, PARTITION, VALUE
 
 DATA = Path(__file__).parents[4] / "shared" / "data" / "food_delivery.csv"

@@ -23,8 +23,8 @@ from wasmline.wasm.compilation import compiler
 from wasmline.wasm.engine import new_engine
 from wasmline.wasm.guest import CompiledModules, Guest
 from wasmline.wasm.resource_limits import HostLimits
+from wasmline.wasm.shim.import_trampoline import SHIM_EXPORT, trampoline, wiring
 from wasmline.wasm.shim.module import shim
-from wasmline.wasm.shim.trampoline import SHIM_EXPORT, trampoline, wiring
 
 EMPTY = b"\0asm\x01\0\0\0"
 

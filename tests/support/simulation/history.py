@@ -23,7 +23,7 @@ from wasmline.consumer.backends.memory.transactional_producer import expire_ids,
 from wasmline.control import DeploymentSpec, DeploymentTopic, DriverClaim, JobTopic, deploy
 from wasmline.control.control_topics import JOBS
 from wasmline.errors import BrokerUnavailable
-from wasmline.job_offsets.run_plan import claim_is_authoritative
+from wasmline.job_offsets.resume_plan import claim_is_authoritative
 from wasmline.job_specs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import KafkaConfig
 from wasmline.kafka.config import VARIABLE

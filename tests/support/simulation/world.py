@@ -236,7 +236,7 @@ def checkpoint_state(spark: Spark, path: str) -> Any:
     """Stand for the reading of a checkpoint's files."""
     World.now().runtime.step()
     kept = spark.cluster.storage.get(path, Checkpoint())
-    kind = sys.modules["wasmline.job_offsets.run_plan"].CheckpointState
+    kind = sys.modules["wasmline.job_offsets.resume_plan"].CheckpointState
     return kind(planned=max(kept.offsets, default=-1), committed=max(kept.commits, default=-1))
 
 
@@ -268,7 +268,7 @@ def install(patch: pytest.MonkeyPatch) -> None:
         id(pyspark.TaskContext): Context,
         id(importlib.import_module("gc")): SimpleNamespace(collect=lambda: 0, freeze=lambda: None),
     }
-    if (checkpoint := sys.modules.get("wasmline.spark.checkpoint")) is not None:
+    if (checkpoint := sys.modules.get("wasmline.spark.checkpoint_reader")) is not None:
         twins[id(checkpoint.checkpoint_state)] = checkpoint_state
     for name, module in list(sys.modules.items()):
         if name in ("wasmline.background_call", "wasmline.clock", "wasmline.transactional_ids") or name.startswith(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from wasmline import cache_folder
+from wasmline import disk_cache
 from wasmline.build import BuildReport, build
 from wasmline.build.project import TransformProject
 from wasmline.errors import BuildFailed
@@ -53,7 +53,7 @@ def test_a_build_fails_where_a_file_changes_while_it_is_compiled(project: Transf
 def test_no_cache_folder_is_tested_for_a_compiler_that_needs_none_of_ours(
     project: TransformProject, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(cache_folder, "MIN_FREE_BYTES", 1 << 62)
+    monkeypatch.setattr(disk_cache, "MIN_FREE_BYTES", 1 << 62)
     built(project)
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
     assert [place.name for place in (project.folder.parent / "cache").iterdir()] == ["builds"]

@@ -42,12 +42,12 @@ def test_the_first_of_a_kind_has_its_traceback_and_its_causes(caplog: pytest.Log
         log.retried(failed(offset), nested(), 10.0)
     first, second, third = caplog.messages
     assert first.startswith(
-        "orders-2@0 failed at attempt 1, and is tried again: ValueError('what came of it')\nTraceback (most recent"
+        "orders-2@0 failed at attempt 1, retrying: ValueError('what came of it')\nTraceback (most recent"
     )
     assert ", in nested\n" in first
     assert 'raise ValueError("what came of it") from cause' in first
     assert "caused by KeyError(\"'the cause'\")" in first
-    assert second == "orders-2@1 failed at attempt 1, and is tried again: ValueError('what came of it')"
+    assert second == "orders-2@1 failed at attempt 1, retrying: ValueError('what came of it')"
     assert third.startswith("orders-2@2")
     assert SECRET.decode() not in caplog.text
 
@@ -67,8 +67,8 @@ def test_a_flood_of_failures_is_counted_and_not_written_out(caplog: pytest.LogCa
     assert len(caplog.messages) == failure_log.LINES_PER_S
     log.retried(failed(0), OSError("down"), 11.5)
     assert caplog.messages[-2:] == [
-        f"{10_000 - failure_log.LINES_PER_S} more attempts failed, and are tried again",
-        "orders-2@0 failed at attempt 1, and is tried again: OSError('down')",
+        f"{10_000 - failure_log.LINES_PER_S} more attempts failed, retrying",
+        "orders-2@0 failed at attempt 1, retrying: OSError('down')",
     ]
 
 
@@ -132,7 +132,7 @@ def test_failures_that_a_handler_of_several_names_are_logged_too(caplog: pytest.
         raise RecordsFailed("one", failures={0: raised(OSError("down"))})
 
     run(breaks, batch_size=3)
-    assert "orders-0@0 failed at attempt 1, and is tried again: OSError('down')\nTraceback" in caplog.text
+    assert "orders-0@0 failed at attempt 1, retrying: OSError('down')\nTraceback" in caplog.text
 
 
 class Large:

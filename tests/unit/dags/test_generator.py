@@ -5,7 +5,7 @@ import pytest
 
 from delivery.contract import COLUMNS, Delivery, Violation, fields, parse, read
 from delivery.generator import OFFSETS, Defects, generate
-from delivery.input_records import START_MS, Source
+from delivery.source_records import START_MS, Source
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 import pytest
 
 from wasmline.errors import InvalidJob
-from wasmline.job_offsets.run_plan import TopicState, require_same_topic
+from wasmline.job_offsets.resume_plan import TopicState, require_same_topic
 
 
 def test_a_topic_of_another_id_ends_the_run() -> None:

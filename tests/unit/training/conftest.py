@@ -4,7 +4,7 @@ import pytest
 
 from wasmline.job_specs import TrainSpec
 from wasmline.training import Dataset, FeatureLayout, Metrics, ModelRecord, TreeParameters
-from wasmline.training.dataset import of_slice
+from wasmline.training.dataset_slice import of_slice
 
 
 @pytest.fixture

@@ -94,7 +94,7 @@ def test_a_package_without_its_sources_has_a_key_too(package: Path) -> None:
         path.unlink()
     key = compilation_key(package, LIBRARY)
     assert key
-    path = package / "compilation" / "link.pyc"
+    path = package / "compilation" / "module_merge.pyc"
     path.write_bytes(path.read_bytes() + b"\0")
     assert compilation_key(package, LIBRARY) not in (key, None)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from wasmline.cache_folder import CacheFolder
+from wasmline.disk_cache import CacheFolder
 from wasmline.errors import InvalidModule, UnsupportedAbi
 from wasmline.testing import guests
 from wasmline.wasm import TransformContext, TransformRuntime

@@ -14,9 +14,9 @@ from wasmline.testing import guests
 from wasmline.wasm import TransformRuntime, check_abi, inspect
 from wasmline.wasm.binary.reader import ELEMENT, PREAMBLE_BYTES, sections, vector
 from wasmline.wasm.binary.reader import number as leb
-from wasmline.wasm.compilation import compiler, limited_process, validation
+from wasmline.wasm.compilation import compiler, limited_process, wasm_validation
 from wasmline.wasm.compilation.limited_process import call_limited
-from wasmline.wasm.compilation.validation import MAX_ARITY, may_take_long
+from wasmline.wasm.compilation.wasm_validation import MAX_ARITY, may_take_long
 
 PROVIDER = Path(limited_process.__file__).parents[3]
 TWO_RESULTS = guests.guest(section="(type (func (result i32 i32)))")
@@ -45,7 +45,7 @@ def test_what_cannot_be_read_may_take_long(wasm: bytes) -> None:
 
 @pytest.mark.parametrize("look", [check_abi, inspect, TransformRuntime().compile])
 def test_a_module_that_takes_too_long_to_validate_is_refused(monkeypatch: pytest.MonkeyPatch, look: object) -> None:
-    monkeypatch.setattr(validation, "VALIDATE_CPU_S", 1)
+    monkeypatch.setattr(wasm_validation, "VALIDATE_CPU_S", 1)
     assert callable(look)
     with pytest.raises(InvalidModule, match="more than 1 s of CPU time"):
         look(wide(3_000_000))
@@ -63,7 +63,7 @@ def test_an_invalid_module_that_may_take_long_is_refused_for_what_it_is() -> Non
 
 def test_a_module_beyond_the_size_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     wasm = guests.guest()
-    monkeypatch.setattr(validation, "MAX_MODULE_BYTES", len(wasm))
+    monkeypatch.setattr(wasm_validation, "MAX_MODULE_BYTES", len(wasm))
     assert check_abi(wasm) == 1
     with pytest.raises(InvalidModule, match="strip it"):
         check_abi(wasm + b"\x00\x01\x00")
@@ -93,7 +93,7 @@ def test_nothing_of_the_current_folder_is_imported(tmp_path: Path, python_path: 
 def test_a_caller_in_the_folder_of_the_package_finds_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(PROVIDER)
     monkeypatch.setattr(sys, "path", ["", *(path for path in sys.path if path != str(PROVIDER))])
-    assert call_limited(f"{validation.__name__}:validate_in_subprocess", guests.guest(), cpu_s=9) == b""
+    assert call_limited(f"{wasm_validation.__name__}:validate_in_subprocess", guests.guest(), cpu_s=9) == b""
 
 
 def test_a_process_that_fails_for_another_reason_says_so() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from wasmline.build.inputs import PROJECT
 from wasmline.build.project import TransformProject
-from wasmline.build.toolchains.crate_sources import parsed
+from wasmline.build.toolchains.crate_origins import parsed
 from wasmline.errors import BuildFailed
 
 _NOT_SOURCES = ("build", "samples", "target")

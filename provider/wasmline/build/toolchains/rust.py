@@ -40,7 +40,7 @@ from wasmline.build.toolchains.compiler_process import (
     run_checked,
     warn,
 )
-from wasmline.build.toolchains.crate_sources import check_sources, reject_git
+from wasmline.build.toolchains.crate_origins import check_sources, reject_git
 from wasmline.errors import BuildFailed, InvalidProject, ToolchainMissing
 
 TARGET = "wasm32-wasip1"

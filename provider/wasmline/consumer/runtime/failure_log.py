@@ -55,7 +55,7 @@ class FailureLog:
             return
         reason = f"{type(error).__name__}({dead_letters.reason_of(error)!r})"
         logger.warning(
-            "%s failed at attempt %d, and is tried again: %s%s",
+            "%s failed at attempt %d, retrying: %s%s",
             record_coordinates(record),
             record.attempt,
             reason,
@@ -75,7 +75,7 @@ class FailureLog:
     def _has_room(self, now: float) -> bool:
         if now - self._second >= 1.0:
             if self._omitted:
-                logger.warning("%d more attempts failed, and are tried again", self._omitted)
+                logger.warning("%d more attempts failed, retrying", self._omitted)
             self._second, self._lines, self._omitted = now, 0, 0
         self._lines += 1
         return self._lines <= LINES_PER_S

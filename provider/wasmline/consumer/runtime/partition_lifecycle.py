@@ -295,7 +295,7 @@ class PartitionLifecycle:
         if isinstance(error, HangingTransactionEnded):
             self._committer.counts[partition].hangs += 1
         backoff = self._timings.retry_backoff_s
-        logger.warning("%s is tried again in %.0f s: %s", partition, backoff, error)
+        logger.warning("%s cannot be opened, retrying in %.0f s: %s", partition, backoff, error)
         self._waiting[partition] = _Waiting(time.monotonic() + backoff, first, truncated_at)
 
 

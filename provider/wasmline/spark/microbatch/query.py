@@ -32,14 +32,14 @@ from wasmline.errors import (
     WasmlineError,
 )
 from wasmline.job_offsets.exactly_once_task import OffsetRange
-from wasmline.job_offsets.run_plan import overlaps, require_same_topic
+from wasmline.job_offsets.resume_plan import overlaps, require_same_topic
 from wasmline.job_specs import JobReport, JobState
 from wasmline.kafka import Topics
 from wasmline.pipeline import BatchStats
 from wasmline.pipeline.preflight import require_input_topic
-from wasmline.spark.checkpoint import checkpoint_state
+from wasmline.spark.checkpoint_reader import checkpoint_state
 from wasmline.spark.deployment_tracker import require_running
-from wasmline.spark.driver_claims import batch_claim, first_claim
+from wasmline.spark.driver_claim_builder import batch_claim, first_claim
 from wasmline.spark.driver_context import DriverContext
 from wasmline.spark.error_parsing import cause, guest_failure, job_error
 from wasmline.spark.job_query import JobQuery, PartitionsAdded

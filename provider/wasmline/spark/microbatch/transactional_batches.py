@@ -22,10 +22,10 @@ from wasmline.control import DriverClaim
 from wasmline.errors import InvalidJob, JobError
 from wasmline.job_offsets.committed_offset_reader import progress_lost, require_committed, stable_offsets
 from wasmline.job_offsets.exactly_once_task import CommittedRange, OffsetRange, process_and_commit
+from wasmline.job_offsets.microbatch_transactions import BatchTransactions
 from wasmline.job_offsets.offset_renewal import OffsetRenewer, renew_offsets
-from wasmline.job_offsets.offset_reset import ensure_committed_offsets
-from wasmline.job_offsets.run_plan import RunPlan, is_possible_offset
-from wasmline.job_offsets.shard_transactions import BatchTransactions
+from wasmline.job_offsets.resume_offset_commit import ensure_committed_offsets
+from wasmline.job_offsets.resume_plan import RunPlan, is_possible_offset
 from wasmline.job_specs import JobSpec
 from wasmline.kafka import ConsumerGroups, KafkaConfig
 from wasmline.pipeline import BatchStats, TransformRunner

@@ -18,7 +18,7 @@ from wasmline.partition_status import PartitionStatus
 log = logging.getLogger(__name__)
 
 
-class LeaseReporter:
+class ParallelReporter:
     """Follows the partition statuses of one run, whose counters start at zero. For one thread."""
 
     def __init__(self, job: JobSpec, topic: str, jobs: JobTopic, status: StatusTopic) -> None:

@@ -14,7 +14,7 @@ from wasmline.control import Deployment, DriverClaim, LeaseWithdrawal
 from wasmline.documents import plain
 from wasmline.errors import InvalidJob, JobFailed, KafkaError
 from wasmline.job_offsets.catch_up import CatchUpTarget
-from wasmline.job_offsets.run_plan import require_same_topic
+from wasmline.job_offsets.resume_plan import require_same_topic
 from wasmline.job_specs import HEARTBEAT_INTERVAL_S, JobReport, JobState
 from wasmline.kafka import ConsumerGroups, Topics
 from wasmline.leases.lease import lease_name
@@ -23,7 +23,7 @@ from wasmline.spark.deployment_tracker import require_running
 from wasmline.spark.driver_context import DriverContext
 from wasmline.spark.error_parsing import cause, job_error
 from wasmline.spark.job_query import JobQuery
-from wasmline.spark.parallel.job_reporter import LeaseReporter
+from wasmline.spark.parallel.job_reporter import ParallelReporter
 from wasmline.spark.parallel.lease_source import PLANNER_CONFIG, TRANSFORM, LeaseSource
 from wasmline.spark.run_planner import PlannedRun
 from wasmline.topic_partitions import TopicPartition
@@ -53,7 +53,7 @@ class LeaseQuery(JobQuery):
         self._ends = ends
         self._caught_up = None if ends is None else CatchUpTarget(context.config, ends)
         self._checked = self._all_active = time.monotonic()
-        self._reporter = LeaseReporter(context.job, run.topic.name, context.jobs, context.statuses)
+        self._reporter = ParallelReporter(context.job, run.topic.name, context.jobs, context.statuses)
         self._reporter.begin(run.deployment, run.plan.offsets, self._topics.end_offsets(run.topic.name))
 
     def start(self) -> StreamingQuery:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import wasmtime
 
-from wasmline.cache_folder import CacheFolder, cache_root
 from wasmline.digests import digest_of
+from wasmline.disk_cache import CacheFolder, cache_root
 from wasmline.wasm.compilation.cache_key import CACHE_KEY
 from wasmline.wasm.compilation.compiler import compile_transform
 from wasmline.wasm.engine import new_engine

@@ -15,8 +15,8 @@ from wasmline.wasm.binary.call_rewriting import read_locals
 from wasmline.wasm.binary.module_types import Declarations, declarations
 from wasmline.wasm.binary.reader import CODE, ELEMENT, EXPORT, FUNCTION, GLOBAL, IMPORT, TABLE, TYPE, Reader, sections
 from wasmline.wasm.compilation.limited_process import call_limited
-from wasmline.wasm.compilation.link import link_shim
-from wasmline.wasm.compilation.validation import may_take_long, validate
+from wasmline.wasm.compilation.module_merge import link_shim
+from wasmline.wasm.compilation.wasm_validation import may_take_long, validate
 from wasmline.wasm.engine import new_engine
 
 EXPENSIVE_FUNCTION_COST = 1_000_000

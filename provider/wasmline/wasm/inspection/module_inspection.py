@@ -18,7 +18,7 @@ from wasmline.wasm.binary.module_types import (
     declarations,
 )
 from wasmline.wasm.columns.shim_memory import MAX_TABLE_ELEMENTS, MAX_TABLES
-from wasmline.wasm.compilation.validation import validate
+from wasmline.wasm.compilation.wasm_validation import validate
 from wasmline.wasm.inspection.redpanda_compat import incompatibilities
 from wasmline.wasm.resource_limits import PAGE, ResourceLimits
 

@@ -19,7 +19,7 @@ from wasmline.wasm.abi import (
     signature,
 )
 from wasmline.wasm.binary.module_types import Declarations, MemoryType
-from wasmline.wasm.compilation.validation import validation_error
+from wasmline.wasm.compilation.wasm_validation import validation_error
 from wasmline.wasm.resource_limits import PAGE
 
 MEMORY_BYTES = 2 * 2**20

@@ -12,8 +12,8 @@ from wasmline.wasm.abi import FUNCTIONS, TRANSFORM
 from wasmline.wasm.binary.module_types import Declarations, FunctionType
 from wasmline.wasm.columns.control_block import ENDING_HOST, ENDING_OUTPUT
 from wasmline.wasm.resource_limits import OUTPUT_OVERHEAD_BYTES
+from wasmline.wasm.shim.import_trampoline import HOST_FUNCTIONS, SHIM_EXPORT, SHIM_FUNCTIONS
 from wasmline.wasm.shim.schema_registry import schema_registry
-from wasmline.wasm.shim.trampoline import HOST_FUNCTIONS, SHIM_EXPORT, SHIM_FUNCTIONS
 from wasmline.wasm.shim.wasi import wasi
 from wasmline.wasm.shim.wasi_stubs import wasi_stubs
 from wasmline.wasm.shim.wat import (

@@ -25,7 +25,7 @@ from confluent_kafka import (
 
 from wasmline.consumer.backends.base import RebalanceListener
 from wasmline.consumer.backends.kafka.lazy_offset_store import LazyOffsetStore
-from wasmline.consumer.backends.kafka.stable_offset_fetch import stable_read
+from wasmline.consumer.backends.kafka.stable_fetch_recovery import stable_read
 from wasmline.consumer.options import ConsumerOptions
 from wasmline.consumer.records import ConsumedRecord, Headers
 from wasmline.consumer.timings import DEFAULT_TIMINGS, Timings

@@ -24,7 +24,7 @@ from wasmline.consumer.backends.kafka.group_source import METADATA_TOO_LARGE_COD
 from wasmline.consumer.backends.kafka.lazy_offset_store import LazyOffsetStore
 from wasmline.consumer.backends.kafka.producer_batch_limiter import ProducerBatchLimiter
 from wasmline.consumer.backends.kafka.sink import delivery_failure, produce
-from wasmline.consumer.backends.kafka.stable_offset_fetch import end_on_outputs, stable_read
+from wasmline.consumer.backends.kafka.stable_fetch_recovery import end_on_outputs, stable_read
 from wasmline.consumer.backends.kafka.transaction_settings import PRODUCER_SETTINGS
 from wasmline.consumer.records import Output
 from wasmline.consumer.timings import DEFAULT_TIMINGS, Timings

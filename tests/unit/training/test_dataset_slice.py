@@ -3,7 +3,7 @@ from dataclasses import replace
 from wasmline.documents import decode, encode
 from wasmline.job_specs import TrainSpec
 from wasmline.training import Dataset
-from wasmline.training.dataset import of_slice
+from wasmline.training.dataset_slice import of_slice
 
 
 def test_the_order_of_partitions_and_modules_is_no_part_of_the_identity(spec: TrainSpec) -> None:

@@ -11,8 +11,8 @@ from wasmline.errors import InvalidModule
 from wasmline.testing import guests
 from wasmline.wasm.binary.module_types import declarations
 from wasmline.wasm.binary.reader import CODE, Reader, number, sections
-from wasmline.wasm.compilation import link as joining
-from wasmline.wasm.compilation.link import link_shim
+from wasmline.wasm.compilation import module_merge as joining
+from wasmline.wasm.compilation.module_merge import link_shim
 from wasmline.wasm.shim.module import DIRECT
 
 WRITE_TYPE = "(type $write (func (param i32 i32) (result i32)))"

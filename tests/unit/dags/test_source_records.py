@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from delivery.contract import COLUMNS
-from delivery.input_records import START_MS, STEP_MS, Source, read_file
+from delivery.source_records import START_MS, STEP_MS, Source, read_file
 from wasmline.errors import SourceInvalid
 
 HEADER = ",".join(COLUMNS).encode()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from wasmline.consumer.backends.kafka import PRODUCER_SETTINGS
 from wasmline.job_offsets.committed_offset_reader import progress_lost
-from wasmline.job_offsets.shard_transactions import BatchTransactions
+from wasmline.job_offsets.microbatch_transactions import BatchTransactions
 from wasmline.job_specs import JobSpec, stream_of
 from wasmline.kafka import ConsumerGroups, KafkaConfig, Topics
 from wasmline.topic_partitions import CommittedOffset, TopicPartition

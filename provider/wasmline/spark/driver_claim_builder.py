@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from wasmline.control import Deployment, DriverClaim
-from wasmline.job_offsets.run_plan import late_commit_offsets
+from wasmline.job_offsets.resume_plan import late_commit_offsets
 from wasmline.spark.driver_context import DriverContext
 from wasmline.spark.run_planner import PlannedRun
 from wasmline.transactional_ids import VIRTUAL_SHARDS

@@ -1,6 +1,6 @@
 """Supervises one spark-submit.
 
-``python -m wasmline.spark.driver_supervisor --job J --run R --log FILE -- spark-submit …``
+``python -m wasmline.spark.spark_submit_supervisor --job J --run R --log FILE -- spark-submit …``
 
 It outlives the task that started it. If the command ends without a final report (Spark is missing, the JVM was killed,
 the machine ran out of memory), it writes one, so that no client waits for a dead driver.

@@ -17,10 +17,10 @@ from wasmline.errors import (
 from wasmline.registry import Artifact, Layer, OciLayoutStore, Semver
 from wasmline.registry.oci_manifest import decoded, encoded
 from wasmline.training.boosting import TreeParameters
-from wasmline.training.dataset import Dataset
-from wasmline.training.document_decoder import stored_document
+from wasmline.training.dataset_slice import Dataset
 from wasmline.training.evaluate import Metrics
 from wasmline.training.feature_encoding import FeatureLayout
+from wasmline.training.stored_documents import stored_document
 
 KIND = "models"
 CONFIG_TYPE = "application/vnd.wasmline.model.config.v1+json"

@@ -10,7 +10,7 @@ import pytest
 
 from wasmline.control import Deployment, DeploymentSpec, DriverClaim
 from wasmline.errors import InvalidJob, ProgressLost
-from wasmline.job_offsets.run_plan import (
+from wasmline.job_offsets.resume_plan import (
     CheckpointState,
     RunPlan,
     TopicState,

@@ -39,9 +39,9 @@ from wasmline.wasm.binary.reader import (
     sections,
     vector,
 )
-from wasmline.wasm.compilation.validation import validate
+from wasmline.wasm.compilation.wasm_validation import validate
+from wasmline.wasm.shim.import_trampoline import GUEST_EXPORT, SHIM_EXPORT
 from wasmline.wasm.shim.module import shim, stubs
-from wasmline.wasm.shim.trampoline import GUEST_EXPORT, SHIM_EXPORT
 
 _ORDER = (TYPE, IMPORT, FUNCTION, TABLE, MEMORY, GLOBAL, EXPORT, START, ELEMENT, DATA_COUNT, CODE, DATA)
 _NONE = number(0)

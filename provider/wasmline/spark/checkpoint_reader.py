@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from wasmline.job_offsets.run_plan import CheckpointState
+from wasmline.job_offsets.resume_plan import CheckpointState
 
 
 def checkpoint_state(spark: SparkSession, checkpoint: str) -> CheckpointState:

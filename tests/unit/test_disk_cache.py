@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from wasmline import cache_folder
-from wasmline.cache_folder import CacheFolder, cache_root, compiler_cache_folder
+from wasmline import disk_cache
+from wasmline.disk_cache import CacheFolder, cache_root, compiler_cache_folder
 
 NAME = f"{'a' * 64}-guest.cwasm"
 STRANGER = 65534
@@ -23,7 +23,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a 
 
 @pytest.fixture(autouse=True)
 def nothing_was_said_yet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache_folder, "_warned", set())
+    monkeypatch.setattr(disk_cache, "_warned", set())
 
 
 @pytest.fixture
@@ -177,7 +177,7 @@ def test_the_home_of_another_user_is_not_to_be_deleted(path: Path, caplog: pytes
 def test_a_full_disk_is_to_be_freed(
     path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cache_folder, "MIN_FREE_BYTES", 1 << 62)
+    monkeypatch.setattr(disk_cache, "MIN_FREE_BYTES", 1 << 62)
     for name in ("zig", "cargo"):
         compiler_cache_folder(path / name, fallback=path)
     (said,) = caplog.messages
@@ -224,7 +224,7 @@ def test_a_disk_that_is_full_costs_only_time(path: Path) -> None:
 def test_what_is_too_large_for_an_entry_is_neither_kept_nor_read(
     cache: CacheFolder, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cache_folder, "MAX_ENTRY_BYTES", 3)
+    monkeypatch.setattr(disk_cache, "MAX_ENTRY_BYTES", 3)
     cache.put("another", b"code")
     assert [place.name for place in path.iterdir()] == [NAME]
     assert cache.get(NAME) is None
@@ -287,7 +287,7 @@ def test_what_a_killed_writer_left_is_dropped(cache: CacheFolder, path: Path, pa
 def test_what_was_not_used_for_the_longest_time_is_dropped_where_there_is_too_much(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cache_folder, "MAX_FOLDER_BYTES", 3_500)
+    monkeypatch.setattr(disk_cache, "MAX_FOLDER_BYTES", 3_500)
     cache = CacheFolder(path)
     names = [f"{letter * 64}-guest.cwasm" for letter in "abcde"]
     for hours, name in enumerate(names):
@@ -367,5 +367,5 @@ def test_a_tool_gets_another_folder_where_others_may_write(tmp_path: Path, caplo
 
 
 def test_a_tool_gets_another_folder_where_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache_folder, "MIN_FREE_BYTES", 1 << 62)
+    monkeypatch.setattr(disk_cache, "MIN_FREE_BYTES", 1 << 62)
     assert compiler_cache_folder(tmp_path / "zig", fallback=Path("/elsewhere")) == Path("/elsewhere")
