@@ -26,7 +26,7 @@ from stream import control, leases, microbatch  # noqa: E402
 from stream.bench import Bench  # noqa: E402
 from stream.row import Row, table  # noqa: E402
 
-from support.leases.lease_driver import equip  # noqa: E402
+from support.leases.lease_driver import prepare_session  # noqa: E402
 from wasmline.kafka import KafkaConfig  # noqa: E402
 from wasmline.local import LocalKafka  # noqa: E402
 from wasmline.testing.spark import local_spark  # noqa: E402
@@ -63,7 +63,7 @@ def main() -> None:
         local_spark("bench-stream", "2g") as spark,
     ):
         config = KafkaConfig({"bootstrap.servers": kafka.bootstrap_servers})
-        equip(spark, config)
+        prepare_session(spark, config)
         bench = Bench(spark=spark, config=config, folder=Path(data), quick=asked.quick)
         try:
             for name in asked.only or ROWS:

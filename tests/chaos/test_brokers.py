@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from support.chaos.consumer_group import ENDS, EXACTLY_ONCE, PATIENCE, Rig
+from support.chaos.consumer_group import ENDS, EXACTLY_ONCE, TIMEOUT_S, ConsumerHarness
 from support.rounds import resuming, rounds
 from wasmline.kafka import read_to_end
 from wasmline.kafka.hanging_transactions import Ended, end_hanging
@@ -32,22 +32,22 @@ def cluster(kafka_cluster: Callable[[], RunningKafka]) -> RunningKafka:
 def test_one_of_three_brokers_is_killed_and_comes_back(
     cluster: RunningKafka, tmp_path: Path, options: dict[str, object]
 ) -> None:
-    with Rig(cluster, tmp_path, options=options, sleep_ms=20, writes=True) as rig:
-        rig.join(), rig.join()
+    with ConsumerHarness(cluster, tmp_path, options=options, sleep_ms=20, writes=True) as harness:
+        harness.join(), harness.join()
         for number in rounds():
-            rig.feed(1_000)
-            rig.wait(200)
-            node = rig.random.choice(cluster.local.running())
-            rig.ledger.cut_off()
+            harness.produce(1_000)
+            harness.wait(200)
+            node = harness.random.choice(cluster.local.running())
+            harness.ledger.cut_off()
             ENDS[number % 2](cluster.local, node)
-            rig.feed(500)
-            rig.wait(500)
+            harness.produce(500)
+            harness.wait(500)
             cluster.local.start_node(node)
-            rig.wait(1_500)
-            rig.ledger.back()
-        rig.finish()
+            harness.wait(1_500)
+            harness.ledger.back()
+        harness.finish()
         if "delivery" in options:
-            assert rig.outputs() == rig.expected()
+            assert harness.outputs() == harness.expected()
 
 
 def test_markers_for_a_partition_without_a_leader_are_lost_and_written_later(cluster: RunningKafka) -> None:
@@ -56,7 +56,7 @@ def test_markers_for_a_partition_without_a_leader_are_lost_and_written_later(clu
     topic = f"single-{uuid.uuid4()}"
     admin = AdminClient(config.client())
     admin.create_topics([NewTopic(topic, 6, 1, config={"min.insync.replicas": "1"})])[topic].result(30)
-    assert wait_until(lambda: -1 not in leaders(admin, topic), PATIENCE)
+    assert wait_until(lambda: -1 not in leaders(admin, topic), TIMEOUT_S)
     name, group = f"id-{uuid.uuid4()}", f"group-{uuid.uuid4()}"
     writer = Producer(config.client(**{"transactional.id": name}))
     writer.init_transactions(30)
@@ -67,10 +67,10 @@ def test_markers_for_a_partition_without_a_leader_are_lost_and_written_later(clu
         writer.produce(topic, b"%d" % partition, partition=partition)
     assert writer.flush(30) == 0
     local.kill_node(victim)
-    assert wait_until(lambda: victim not in leaders(admin, topic), PATIENCE)
+    assert wait_until(lambda: victim not in leaders(admin, topic), TIMEOUT_S)
     writer.commit_transaction(30)
     local.start_node(victim)
-    assert wait_until(lambda: -1 not in leaders(admin, topic), PATIENCE)
+    assert wait_until(lambda: -1 not in leaders(admin, topic), TIMEOUT_S)
     assert end_hanging(config, [name], group, [topic]) == [
         Ended(name, Decision.COMMIT, tuple(TopicPartition(topic, each) for each in hit))
     ]
@@ -90,18 +90,18 @@ def leaders(admin: AdminClient, topic: str) -> list[int]:
 def test_the_only_broker_is_restarted(
     stoppable_kafka: RunningKafka, tmp_path: Path, options: dict[str, object]
 ) -> None:
-    with Rig(stoppable_kafka, tmp_path, options=options, sleep_ms=20, writes=True) as rig:
-        rig.join(), rig.join()
+    with ConsumerHarness(stoppable_kafka, tmp_path, options=options, sleep_ms=20, writes=True) as harness:
+        harness.join(), harness.join()
         for number in rounds():
-            rig.feed(1_000)
-            rig.wait(200)
-            rig.ledger.cut_off()
+            harness.produce(1_000)
+            harness.wait(200)
+            harness.ledger.cut_off()
             ENDS[number % 2](stoppable_kafka.local, 1)
             stoppable_kafka.local.start_node(1)
             with resuming():
-                rig.wait(1)
-            rig.wait(1_000)
-            rig.ledger.back()
-        rig.finish()
+                harness.wait(1)
+            harness.wait(1_000)
+            harness.ledger.back()
+        harness.finish()
         if "delivery" in options:
-            assert rig.outputs() == rig.expected()
+            assert harness.outputs() == harness.expected()

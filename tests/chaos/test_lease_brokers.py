@@ -12,19 +12,19 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from support.chaos.consumer_group import ENDS
-from support.chaos.outages import Stalls, at_work
-from support.leases.lease_harness import EXACTLY_ONCE, LeaseRig
+from support.chaos.outages import OutageTimer, at_work
+from support.leases.lease_harness import EXACTLY_ONCE, LeaseHarness
 from support.rounds import rounds
 from wasmline.local import LocalKafka
 from wasmline.testing.kafka import RunningKafka
 
 
 @contextmanager
-def job_at_work(kafka: RunningKafka, folder: Path) -> Iterator[Stalls]:
+def job_at_work(kafka: RunningKafka, folder: Path) -> Iterator[OutageTimer]:
     with (
-        LeaseRig(kafka.config, folder, **EXACTLY_ONCE) as rig,
-        rig.letting(rig.lessor(slots=1)),
-        at_work(rig) as stalls,
+        LeaseHarness(kafka.config, folder, **EXACTLY_ONCE) as harness,
+        harness.letting(harness.lessor(slots=1)),
+        at_work(harness) as stalls,
     ):
         yield stalls
 
@@ -53,7 +53,7 @@ def test_one_of_three_brokers_is_killed_and_comes_back(
             node = 1 + number % 3
             stalls.after(partial(cluster.local.kill_node, node))
             cluster.local.start_node(node)
-            stalls.rig.until(partial(_in_sync, client), "all replicas")
+            stalls.harness.until(partial(_in_sync, client), "all replicas")
     stalls.tell(capsys)
 
 

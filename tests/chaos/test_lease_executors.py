@@ -10,7 +10,7 @@ import pytest
 
 from support.chaos.outages import at_work
 from support.leases.lease_driver import driver
-from support.leases.lease_harness import EXACTLY_ONCE, PATIENCE, LeaseRig
+from support.leases.lease_harness import EXACTLY_ONCE, TIMEOUT_S, LeaseHarness
 from support.rounds import rounds
 from support.streams.local_cluster import MASTER, spark_home
 from wasmline.local.process import wait_until
@@ -25,20 +25,20 @@ def test_an_executor_that_is_killed_is_replaced(
 ) -> None:
     home = spark_home(tmp_path / "spark")
     with (
-        LeaseRig(kafka.config, tmp_path, **EXACTLY_ONCE) as rig,
-        driver(rig, tmp_path / "driver.log", SETTINGS, master=MASTER, home=home) as running,
+        LeaseHarness(kafka.config, tmp_path, **EXACTLY_ONCE) as harness,
+        driver(harness, tmp_path / "driver.log", SETTINGS, master=MASTER, home=home) as running,
     ):
-        with at_work(rig) as stalls:
+        with at_work(harness) as stalls:
             for _ in rounds():
                 stalls.after(lambda: _kill_one(running.pid))
-        rig.stop()
-        assert running.wait(PATIENCE) == 0
+        harness.stop()
+        assert running.wait(TIMEOUT_S) == 0
     stalls.tell(capsys)
 
 
 def _kill_one(driver: int) -> None:
     """Kill an executor, once there is one: the last may have been killed just now."""
-    assert wait_until(lambda: bool(_executors(driver)), PATIENCE)
+    assert wait_until(lambda: bool(_executors(driver)), TIMEOUT_S)
     _executors(driver)[0].kill()
 
 

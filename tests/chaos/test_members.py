@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support.chaos.consumer_group import EXACTLY_ONCE, LONG_SESSION_MS, SESSION_MS, Rig
+from support.chaos.consumer_group import EXACTLY_ONCE, LONG_SESSION_MS, SESSION_MS, ConsumerHarness
 from support.rounds import ROUNDS, rounds
 from wasmline.testing.kafka import RunningKafka
 
@@ -42,7 +42,7 @@ def test_members_join_and_leave_every_half_second(
     a stall), #894 and #893 (a commit that goes back), #62 (the first record skipped), #777 and #365 (what is in flight
     runs twice), #541 (transactions lock up in a rebalance). All leave in order: nothing at all runs twice.
     """
-    with Rig(
+    with ConsumerHarness(
         kafka,
         tmp_path,
         options=options,
@@ -51,21 +51,21 @@ def test_members_join_and_leave_every_half_second(
         sleep_ms=30,
         writes=True,
         session_ms=LONG_SESSION_MS,
-    ) as rig:
-        rig.join()
-        rig.feed(500)
-        rig.wait(50)
+    ) as harness:
+        harness.join()
+        harness.produce(500)
+        harness.wait(50)
         for _ in rounds(6 * ROUNDS):
-            rig.feed(100)
-            rig.left()
-            if len(rig.members) < 3:
-                rig.join()
+            harness.produce(100)
+            harness.left()
+            if len(harness.members) < 3:
+                harness.join()
             else:
-                rig.leave(rig.random.choice(rig.members))
+                harness.leave(harness.random.choice(harness.members))
             time.sleep(0.5)
-        rig.finish()
-        assert rig.ledger.again == 0
-        assert rig.outputs() == rig.expected()
+        harness.finish()
+        assert harness.ledger.again == 0
+        assert harness.outputs() == harness.expected()
 
 
 @pytest.mark.parametrize(
@@ -86,21 +86,21 @@ def test_members_are_killed_in_mid_flight(
     """
     if "delivery" in options:
         options = {**options, "commit_interval_ms": 1}
-    with Rig(kafka, tmp_path, options=options, handler=handler, sleep_ms=20, writes=True) as rig:
-        rig.join(), rig.join()
+    with ConsumerHarness(kafka, tmp_path, options=options, handler=handler, sleep_ms=20, writes=True) as harness:
+        harness.join(), harness.join()
         for _ in rounds():
-            rig.feed(1_000)
-            rig.wait(200)
-            victims = rig.random.sample(rig.members, rig.random.choice([1, 2]))
-            rig.kill(*victims)
+            harness.produce(1_000)
+            harness.wait(200)
+            victims = harness.random.sample(harness.members, harness.random.choice([1, 2]))
+            harness.kill(*victims)
             for _ in victims:
-                rig.join()
-        rig.finish()
+                harness.join()
+        harness.finish()
         if "delivery" in options:
-            assert rig.outputs() == rig.expected()
+            assert harness.outputs() == harness.expected()
         else:
-            assert {key: sorted(set(texts)) for key, texts in rig.outputs().items()} == {
-                key: sorted(texts) for key, texts in rig.expected().items()
+            assert {key: sorted(set(texts)) for key, texts in harness.outputs().items()} == {
+                key: sorted(texts) for key, texts in harness.expected().items()
             }
 
 
@@ -111,18 +111,18 @@ def test_members_are_killed_in_mid_flight(
 def test_a_member_is_frozen_past_its_session_and_comes_back(
     kafka: RunningKafka, tmp_path: Path, options: dict[str, object]
 ) -> None:
-    with Rig(kafka, tmp_path, options=options, sleep_ms=20, writes=True) as rig:
-        rig.join(), rig.join()
+    with ConsumerHarness(kafka, tmp_path, options=options, sleep_ms=20, writes=True) as harness:
+        harness.join(), harness.join()
         for _ in rounds():
-            rig.feed(1_500)
-            rig.wait(200)
-            frozen = rig.random.choice(rig.members)
-            rig.freeze(frozen)
+            harness.produce(1_500)
+            harness.wait(200)
+            frozen = harness.random.choice(harness.members)
+            harness.freeze(frozen)
             time.sleep(SESSION_MS / 1_000 + 1)
-            rig.wait(200)
-            rig.thaw(frozen)
-            rig.feed(300)
-            rig.wait(500)
-        rig.finish()
+            harness.wait(200)
+            harness.thaw(frozen)
+            harness.produce(300)
+            harness.wait(500)
+        harness.finish()
         if "delivery" in options:
-            assert rig.outputs() == rig.expected()
+            assert harness.outputs() == harness.expected()

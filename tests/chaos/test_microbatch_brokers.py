@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from support.chaos.consumer_group import ENDS, PATIENCE
+from support.chaos.consumer_group import ENDS, TIMEOUT_S
 from support.leases.lease_traffic import Feed, Record
 from support.rounds import resuming, rounds
-from support.streams.stream_stage import by_key, make_stage, until
+from support.streams.transform_job import by_key, make_stage, until
 from wasmline.testing.guests import guest
 from wasmline.testing.kafka import RunningKafka
 
@@ -26,30 +26,30 @@ KEYS = 40
 def test_the_only_broker_is_restarted(
     stoppable_kafka: RunningKafka, spark: SparkSession, tmp_path: Path, delivery: str
 ) -> None:
-    stage = make_stage(stoppable_kafka.config, spark, tmp_path)
-    stage.deploy(guest())
+    transform_job = make_stage(stoppable_kafka.config, spark, tmp_path)
+    transform_job.deploy(guest())
     written: dict[tuple[int, int], Record] = {}
 
     def note(number: int, message: Any) -> None:
         written[message.partition(), message.offset()] = record(number)
 
     def more_than(outputs: int) -> bool:
-        return len(stage.out()) > outputs
+        return len(transform_job.out()) > outputs
 
     def all_there() -> bool:
-        return {value for _, value, _ in stage.out()} == {value for _, value in written.values()}
+        return {value for _, value, _ in transform_job.out()} == {value for _, value in written.values()}
 
-    with stage.running(delivery=delivery):
-        with Feed(stoppable_kafka.config, stage.spec.input_topic, RATE, record, note):
+    with transform_job.running(delivery=delivery):
+        with Feed(stoppable_kafka.config, transform_job.spec.input_topic, RATE, record, note):
             until(partial(more_than, 0))
             for number in rounds():
-                outputs = len(stage.out())
+                outputs = len(transform_job.out())
                 ENDS[number % 2](stoppable_kafka.local, 1)
                 stoppable_kafka.local.start_node(1)
                 with resuming():
-                    until(partial(more_than, outputs + RATE), PATIENCE)
-        until(all_there, PATIENCE)
-    seen = by_key((key, value) for key, value, _ in stage.out())
+                    until(partial(more_than, outputs + RATE), TIMEOUT_S)
+        until(all_there, TIMEOUT_S)
+    seen = by_key((key, value) for key, value, _ in transform_job.out())
     if delivery == "at_least_once":
         seen = {key: list(dict.fromkeys(values)) for key, values in seen.items()}
     assert seen == by_key(each for _, each in sorted(written.items()))

@@ -34,7 +34,7 @@ from wasmline.local import LocalKafka, server_properties
 from wasmline.testing.kafka import RunningKafka
 from wasmline.topic_partitions import CommittedOffset, TopicPartition
 
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 """Seconds after which something that has to happen counts as missing."""
 
 FENCES = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
@@ -88,7 +88,7 @@ class Clients:
         visitor.close()
 
     def until(self, happened: Callable[[], Any]) -> Any:
-        deadline = time.monotonic() + 3 * PATIENCE_S
+        deadline = time.monotonic() + 3 * TIMEOUT_S
         while not (found := happened()):
             assert time.monotonic() < deadline
             time.sleep(0.05)
@@ -218,14 +218,14 @@ def name() -> str:
 def opened(clients: Clients, transactional_id: str, **given: str) -> Any:
     """Return a producer of an id that has fenced those before it."""
     producer = clients.producer(transactional_id=transactional_id, **given)
-    producer.init_transactions(PATIENCE_S)
+    producer.init_transactions(TIMEOUT_S)
     return producer
 
 
 def write(producer: Any, topic: str, *values: bytes) -> None:
     for value in values:
         producer.produce(topic, value, partition=0)
-    assert producer.flush(PATIENCE_S) == 0
+    assert producer.flush(TIMEOUT_S) == 0
 
 
 def end(clients: Clients, topic: str, isolation: IsolationLevel) -> int:
@@ -243,7 +243,7 @@ def begin(clients: Clients, topic: str) -> int:
 def committed(clients: Clients, group: str, topic: str) -> int:
     """Return what a plain read says is committed of the first partition."""
     consumer = clients.consumer(group, isolation_level="read_uncommitted")
-    (found,) = consumer.committed([confluent_kafka.TopicPartition(topic, 0)], timeout=PATIENCE_S)
+    (found,) = consumer.committed([confluent_kafka.TopicPartition(topic, 0)], timeout=TIMEOUT_S)
     consumer.close()
     return int(found.offset)
 
@@ -276,7 +276,7 @@ def values(clients: Clients, topic: str, begin: int = 0, **given: str) -> list[A
     consumer.assign([confluent_kafka.TopicPartition(topic, 0, begin)])
     found: list[Any] = []
     while True:
-        message = consumer.poll(PATIENCE_S)
+        message = consumer.poll(TIMEOUT_S)
         assert message is not None
         if message.error() is None:
             found.append(message.value())
@@ -305,7 +305,7 @@ def test_an_open_transaction_hides_its_records_and_all_that_follow(clients: Clie
     assert values(clients, topic, isolation_level="read_uncommitted") == [b"first", b"second"]
     assert end(clients, topic, IsolationLevel.READ_COMMITTED) == 0
     assert end(clients, topic, IsolationLevel.READ_UNCOMMITTED) == 2
-    producer.commit_transaction(PATIENCE_S)
+    producer.commit_transaction(TIMEOUT_S)
     clients.until(lambda: end(clients, topic, IsolationLevel.READ_COMMITTED) == 3)
     assert values(clients, topic) == [b"first", b"second"]
 
@@ -323,8 +323,8 @@ def test_who_opens_an_id_aborts_what_is_open_and_fences_who_had_it(clients: Clie
     assert clients.offset_store.committed(clients.consumer(group), [partition]) == {}
     newer.begin_transaction()
     write(newer, topic, b"newer")
-    newer.commit_transaction(PATIENCE_S)
-    error = code(lambda: older.commit_transaction(PATIENCE_S))
+    newer.commit_transaction(TIMEOUT_S)
+    error = code(lambda: older.commit_transaction(TIMEOUT_S))
     assert error.code() in FENCES
     assert error.fatal()
     assert code(older.begin_transaction).fatal()
@@ -336,10 +336,10 @@ def test_a_transaction_that_was_aborted_leaves_its_producer_usable(clients: Clie
     producer = opened(clients, name())
     producer.begin_transaction()
     write(producer, topic, b"aborted")
-    producer.abort_transaction(PATIENCE_S)
+    producer.abort_transaction(TIMEOUT_S)
     producer.begin_transaction()
     write(producer, topic, b"committed")
-    producer.commit_transaction(PATIENCE_S)
+    producer.commit_transaction(TIMEOUT_S)
     clients.until(lambda: values(clients, topic) == [b"committed"])
 
 
@@ -348,12 +348,12 @@ def test_a_record_that_is_refused_fails_its_transaction(clients: Clients) -> Non
     producer = opened(clients, name())
     producer.begin_transaction()
     producer.produce(topic, b"small", partition=0)
-    producer.flush(PATIENCE_S)
+    producer.flush(TIMEOUT_S)
     producer.produce(topic, b"x" * 2_000, partition=0)
-    error = code(lambda: producer.commit_transaction(PATIENCE_S))
+    error = code(lambda: producer.commit_transaction(TIMEOUT_S))
     assert error.txn_requires_abort()
     assert not error.fatal()
-    producer.abort_transaction(PATIENCE_S)
+    producer.abort_transaction(TIMEOUT_S)
     assert values(clients, topic) == []
 
 
@@ -364,10 +364,10 @@ def test_a_transaction_whose_records_are_purged_is_not_committed(clients: Client
     write(producer, topic, b"kept")
     producer.produce(topic, b"purged", partition=0)
     producer.purge()
-    error = code(lambda: producer.commit_transaction(PATIENCE_S))
+    error = code(lambda: producer.commit_transaction(TIMEOUT_S))
     assert error.txn_requires_abort()
     assert not error.fatal()
-    producer.abort_transaction(PATIENCE_S)
+    producer.abort_transaction(TIMEOUT_S)
     assert values(clients, topic) == []
 
 
@@ -384,8 +384,8 @@ def test_offsets_in_an_open_transaction_are_waited_for_by_stable_reads_only(clie
     hasty = clients.consumer(group, isolation_level="read_uncommitted")
     assert clients.offset_store.committed(hasty, [partition]) == {partition: CommittedOffset(1, "map")}
     assert committed(clients, group, topic) == 1
-    producer.commit_transaction(PATIENCE_S)
-    assert clients.offset_store.committed(stable, [partition], PATIENCE_S) == {partition: CommittedOffset(2)}
+    producer.commit_transaction(TIMEOUT_S)
+    assert clients.offset_store.committed(stable, [partition], TIMEOUT_S) == {partition: CommittedOffset(2)}
 
 
 def test_beside_members_offsets_are_taken_from_transactions_only(clients: Clients) -> None:
@@ -399,7 +399,7 @@ def test_beside_members_offsets_are_taken_from_transactions_only(clients: Client
         producer = opened(clients, name())
         producer.begin_transaction()
         clients.offset_store.send_offsets(producer, stranger.consumer_group_metadata(), {partition: CommittedOffset(6)})
-        producer.commit_transaction(PATIENCE_S)
+        producer.commit_transaction(TIMEOUT_S)
         described = clients.admin.describe_consumer_groups([group])[group].result(15)
         assert len(described.members) == 1
     assert clients.offset_store.committed(stranger, [partition]) == {partition: CommittedOffset(6)}
@@ -438,7 +438,7 @@ def test_what_retention_removed_is_below_the_begin_and_out_of_range(clients: Cli
     clients.cut(TopicPartition(topic, 0), 2)
     assert begin(clients, topic) == 2
     earliest = confluent_kafka.TopicPartition(topic, 0, OFFSET_BEGINNING)
-    assert [each.offset for each in clients.consumer(name()).offsets_for_times([earliest], timeout=PATIENCE_S)] == [2]
+    assert [each.offset for each in clients.consumer(name()).offsets_for_times([earliest], timeout=TIMEOUT_S)] == [2]
     assert end(clients, topic, IsolationLevel.READ_COMMITTED) == 4
     assert values(clients, topic, 1, auto_offset_reset="earliest") == [b"2", b"3"]
     assert values(clients, topic, 1, auto_offset_reset="latest") == []
@@ -470,7 +470,7 @@ def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced(fo
     producer.begin_transaction()
     write(producer, topic, b"late")
     forgetting.end_transactions()
-    error = code(lambda: producer.commit_transaction(PATIENCE_S))
+    error = code(lambda: producer.commit_transaction(TIMEOUT_S))
     assert error.code() in FENCES
     assert error.fatal()
     assert values(forgetting, topic) == []
@@ -481,16 +481,16 @@ def test_an_idle_transactional_id_is_forgotten_and_its_producer_cannot_go_on(for
     producer = opened(forgetting, identifier)
     producer.begin_transaction()
     write(producer, topic, b"first")
-    producer.commit_transaction(PATIENCE_S)
+    producer.commit_transaction(TIMEOUT_S)
     forgetting.forget_ids()
     producer.begin_transaction()
     producer.produce(topic, b"lost", partition=0)
-    error = code(lambda: producer.commit_transaction(PATIENCE_S))
+    error = code(lambda: producer.commit_transaction(TIMEOUT_S))
     assert error.code() == KafkaError.INVALID_PRODUCER_ID_MAPPING
     another = opened(forgetting, identifier)
     another.begin_transaction()
     write(another, topic, b"second")
-    another.commit_transaction(PATIENCE_S)
+    another.commit_transaction(TIMEOUT_S)
     forgetting.until(lambda: values(forgetting, topic) == [b"first", b"second"])
 
 

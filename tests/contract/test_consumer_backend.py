@@ -17,7 +17,7 @@ from wasmline.consumer.backends.base import Backend, Source
 from wasmline.errors import CommitFailed, MetadataTooLarge, OutputRefused, ProducerFenced, TopicNotFound
 from wasmline.topic_partitions import CommittedOffset, TopicPartition
 
-PATIENCE = 30.0
+TIMEOUT_S = 30.0
 """Seconds after which something that has to happen counts as missing."""
 
 
@@ -83,7 +83,7 @@ def joined(cluster: Cluster, asked: ConsumerOptions, listener: Recorder | None =
 
 def until(happened: Callable[[], object], *sources: Source) -> list[ConsumedRecord]:
     """Poll until something has happened, and return what came by then."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT_S
     records: list[ConsumedRecord] = []
     while not happened():
         assert time.monotonic() < deadline
@@ -94,7 +94,7 @@ def until(happened: Callable[[], object], *sources: Source) -> list[ConsumedReco
 
 def read(source: Source, count: int) -> list[ConsumedRecord]:
     """Poll for at least so many records."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT_S
     records: list[ConsumedRecord] = []
     while len(records) < count:
         assert time.monotonic() < deadline, f"only {records} came"
@@ -356,7 +356,7 @@ def test_outputs_are_answered_when_they_are_written_and_keys_go_where_java_sends
     for key in keys:
         sink.write(Output(topic, key, key, [("name", key)], timestamp=5), answers.append)
     sink.write(Output(topic, b"placed", partition=6), answers.append)
-    assert sink.flush(PATIENCE) == 0
+    assert sink.flush(TIMEOUT_S) == 0
     assert answers == [None] * 9
     sink.close()
     records = {record.value: record for record in cluster.read(topic)}
@@ -373,7 +373,7 @@ def test_a_refused_output_fails_alone(cluster: Cluster, group: str) -> None:
     sink.write(Output(topic, b"x"), lambda error: answers.update(before=error))
     sink.write(Output(topic, b"x" * 10_000), lambda error: answers.update(large=error))
     sink.write(Output(topic, b"x"), lambda error: answers.update(after=error))
-    assert sink.flush(PATIENCE) == 0
+    assert sink.flush(TIMEOUT_S) == 0
     sink.close()
     assert answers["before"] is answers["after"] is None
     assert isinstance(answers["large"], OutputRefused)
@@ -463,9 +463,9 @@ def test_committed_waits_for_an_open_transaction(cluster: Cluster, group: str) -
 
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(ask)
-        assert begun.wait(PATIENCE)
+        assert begun.wait(TIMEOUT_S)
         writer.commit()
-        assert answer.result(PATIENCE) == {partition: CommittedOffset(2, "newer")}
+        assert answer.result(TIMEOUT_S) == {partition: CommittedOffset(2, "newer")}
     source.close()
 
 
@@ -504,7 +504,7 @@ def test_a_header_whose_name_is_no_utf8_is_read_and_holds_nothing_up(
     source = real_cluster.backend(ConsumerOptions(topics=(topic,), group_id=group)).source
     source.open(Recorder())
     records: list[ConsumedRecord] = []
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT_S
     while len(records) < 202 and time.monotonic() < deadline:
         records += source.poll(10, 0.1)
     source.close()

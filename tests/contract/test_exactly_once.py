@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from support.consumers.clusters import Cluster, Kafka, Memory, numbered
-from support.consumers.running_consumer import PATIENCE, Ledger, Running, drained, ended
+from support.consumers.running_consumer import TIMEOUT_S, Ledger, Running, drained, ended
 from wasmline.background_call import BackgroundCall
 from wasmline.consumer import ConsumedRecord, ConsumerOptions, Ordering, Output, RetryPolicy
 from wasmline.consumer.backends.kafka.producer_batch_limiter import ProducerBatchLimiter
@@ -139,7 +139,7 @@ def test_outputs_of_a_topic_whose_limit_is_lowered_are_written_in_smaller_batche
 
     def one(record: ConsumedRecord) -> Output:
         if record.offset >= first:
-            assert gate.wait(PATIENCE)
+            assert gate.wait(TIMEOUT_S)
         return Output(target, b"x" * 300, b"%d" % record.offset)
 
     many = range(3_000)
@@ -187,7 +187,7 @@ class _Interrupted(BackgroundCall[Any]):
             return
         if self.late:
             super().__init__(call)
-            assert self.wait(PATIENCE)
+            assert self.wait(TIMEOUT_S)
         raise KeyboardInterrupt
 
 

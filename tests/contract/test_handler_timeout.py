@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from support.consumers.clusters import Cluster, Memory, numbered
-from support.consumers.running_consumer import PATIENCE, PROMPT, Ledger, Running
+from support.consumers.running_consumer import PROMPT, TIMEOUT_S, Ledger, Running
 from wasmline.consumer import ConsumedRecord, ConsumerOptions, Output, RetryPolicy
 from wasmline.topic_partitions import TopicPartition
 
@@ -117,7 +117,7 @@ def test_a_thread_that_is_late_is_told_of_holds_up_its_key_alone_and_counts_as_i
 
     def work(record: ConsumedRecord) -> None:
         if record.offset == 2:
-            gate.wait(PATIENCE)
+            gate.wait(TIMEOUT_S)
         ledger.note(record)
 
     with Running(memory, options(topic, group, commit_interval_ms=1), work) as running:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from support.consumers.clusters import Cluster, Kafka, Memory, numbered
-from support.consumers.running_consumer import PATIENCE, PROMPT, Ledger, Running, drained, ended
+from support.consumers.running_consumer import PROMPT, TIMEOUT_S, Ledger, Running, drained, ended
 from wasmline.consumer import (
     ConsumedRecord,
     ConsumerHealth,
@@ -87,7 +87,7 @@ def test_keys_run_together_and_each_in_order(cluster: Cluster, group: str, ledge
         place = (record.partition, record.key)
         ledger.enter(place)
         if record.value in (b"0", b"1", b"2", b"3", b"4") and (record.partition == 0 or record.value == b"0"):
-            together.wait(PATIENCE)
+            together.wait(TIMEOUT_S)
         ledger.leave(place)
         ledger.note(record)
 
@@ -98,7 +98,7 @@ def test_keys_run_together_and_each_in_order(cluster: Cluster, group: str, ledge
             arrived.append(b"")
             if len(arrived) == 6:
                 all_there.set()
-            await asyncio.wait_for(all_there.wait(), PATIENCE)
+            await asyncio.wait_for(all_there.wait(), TIMEOUT_S)
         ledger.leave(place)
         ledger.note(record)
 
@@ -122,7 +122,7 @@ def test_partition_order_runs_one_record_of_each_partition(cluster: Cluster, gro
     def work(record: ConsumedRecord) -> None:
         ledger.enter(record.partition)
         if record.offset == 0:
-            together.wait(PATIENCE)
+            together.wait(TIMEOUT_S)
         ledger.leave(record.partition)
         ledger.note(record)
 
@@ -144,7 +144,7 @@ def test_what_has_no_order_runs_together(
     together = threading.Barrier(6)
 
     def work(record: ConsumedRecord) -> None:
-        together.wait(PATIENCE)
+        together.wait(TIMEOUT_S)
         ledger.note(record)
 
     drained(cluster, options(topic, group, **others), ledger, work, 6)
@@ -364,7 +364,7 @@ def test_without_dead_letters_the_consumer_ends_rather_than_drop_a_record(
 
     def work(record: ConsumedRecord) -> None:
         if record.offset == 3:
-            assert others_done.wait(PATIENCE)
+            assert others_done.wait(TIMEOUT_S)
             raise ValueError("no JSON")
         ledger.note(record)
         if len(ledger.seen) == 9:
@@ -427,7 +427,7 @@ def test_an_exception_that_is_no_error_ends_the_consumer_and_what_is_done_is_com
 
     def work(record: ConsumedRecord) -> None:
         if record.offset == 1:
-            assert others_done.wait(PATIENCE)
+            assert others_done.wait(TIMEOUT_S)
             raise SystemExit("the handler ends the program")
         ledger.note(record)
         if len(ledger.seen) == 3:
@@ -524,7 +524,7 @@ def test_a_missing_output_topic_ends_the_consumer_and_what_is_done_is_committed(
 
     def work(record: ConsumedRecord) -> Output | None:
         if record.offset == 2:
-            assert others_done.wait(PATIENCE)
+            assert others_done.wait(TIMEOUT_S)
             return Output("no-such-topic", b"")
         ledger.note(record)
         if len(ledger.seen) == 3:
@@ -742,7 +742,7 @@ def test_retention_that_overtakes_a_consumer_at_work_is_noticed(
 
     def work(record: ConsumedRecord) -> None:
         ledger.note(record)
-        assert go_on.wait(PATIENCE)
+        assert go_on.wait(TIMEOUT_S)
 
     cluster.write(*numbered(topic, 10))
     asked = options(topic, group, buffer_records=2, max_concurrency=1, fail_on_data_loss=not allowed)
@@ -1240,7 +1240,7 @@ def test_a_broker_that_is_away_for_a_while_costs_nothing(memory: Memory, group: 
     proceed = threading.Event()
 
     def work(record: ConsumedRecord) -> Output:
-        proceed.wait(PATIENCE)
+        proceed.wait(TIMEOUT_S)
         ledger.note(record)
         if record.offset == 9:
             raise ValueError("no JSON")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.java_peer.java_peer import JavaPeer
-from support.leases.lease_harness import Rigs, made
+from support.leases.lease_harness import Harnesses, made
 from wasmline.build import build, load_project
 from wasmline.errors import ToolchainMissing
 from wasmline.testing.kafka import RunningKafka
@@ -41,7 +41,7 @@ def java_peer(kafka: RunningKafka, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture
-def rigs(kafka: RunningKafka, tmp_path: Path) -> Iterator[Rigs]:
+def harnesses(kafka: RunningKafka, tmp_path: Path) -> Iterator[Harnesses]:
     """Yield what makes jobs of leases on the broker of the tests; they are closed at the end."""
     with made(kafka.config, tmp_path) as make:
         yield make

@@ -18,7 +18,7 @@ from typing import Any
 
 from consumer.calls import Calls
 
-PATIENCE = 300.0
+TIMEOUT_S = 300.0
 """Seconds until a contestant is stopped that has not handled all records."""
 
 
@@ -61,10 +61,10 @@ def _ours(job: Job, calls: Calls, group: str, handle: Callable[[Any], Any]) -> N
 
 
 def run_until(consumer: Any, handler: Any, enough: threading.Event) -> None:
-    """Run a ParallelConsumer until ``enough`` is set, or PATIENCE is at its end."""
+    """Run a ParallelConsumer until ``enough`` is set, or TIMEOUT_S is at its end."""
 
     def stop() -> None:
-        enough.wait(PATIENCE)
+        enough.wait(TIMEOUT_S)
         consumer.stop()
 
     waiting = threading.Thread(target=stop)
@@ -115,7 +115,7 @@ async def _pyrallel(job: Job, calls: Calls, group: str) -> None:
 
     consumer = library.PyrallelConsumer(config=config, worker=handle, topic=job.topic)
     await consumer.start()
-    await asyncio.to_thread(calls.enough.wait, PATIENCE)
+    await asyncio.to_thread(calls.enough.wait, TIMEOUT_S)
     await consumer.stop()
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from support.leases.lease_driver import running
-from support.leases.lease_harness import EXACTLY_ONCE, NOTHING, PATIENCE, LeaseRig
+from support.leases.lease_harness import EXACTLY_ONCE, NOTHING, TIMEOUT_S, LeaseHarness
 from support.leases.lease_traffic import Feed, Record, Watch
 from wasmline.build import build, load_project
 from wasmline.job_specs import JobReport
@@ -61,25 +61,25 @@ class Bench:
             return (Path(folder) / "m.wasm").read_bytes()
 
     @contextmanager
-    def rig(self, **options: Any) -> Iterator[LeaseRig]:
+    def harness(self, **options: Any) -> Iterator[LeaseHarness]:
         """Yield a job that writes each record's output with the time of its input, unless told of another function."""
         options = {"function": "lease_handlers:relay", "partitions": PARTITIONS, "tasks": 2, **EXACTLY_ONCE, **options}
-        with LeaseRig(self.config, self.folder, **options) as rig:
-            yield rig
+        with LeaseHarness(self.config, self.folder, **options) as harness:
+            yield harness
 
     @contextmanager
-    def on_spark(self, rig: LeaseRig) -> Iterator[Future[JobReport]]:
+    def on_spark(self, harness: LeaseHarness) -> Iterator[Future[JobReport]]:
         """Run a job by Spark."""
-        with running(self.spark, rig) as ended:
+        with running(self.spark, harness) as ended:
             yield ended
 
     @contextmanager
-    def beside_spark(self, rig: LeaseRig) -> Iterator[None]:
+    def beside_spark(self, harness: LeaseHarness) -> Iterator[None]:
         """Run the same worker in a process for each task."""
-        lessor = rig.lessor()
-        tasks = rig.work(lessor.leases(lessor.next(NOTHING)))
+        lessor = harness.lessor()
+        tasks = harness.work(lessor.leases(lessor.next(NOTHING)))
         yield
-        rig.stop()
+        harness.stop()
         for task in tasks:
             task.reason()
 
@@ -101,7 +101,7 @@ class Sightings:
             found.extend(at for at, _, name in self.seen if at > since and topic in (None, name))
             return bool(found)
 
-        if not wait_until(look, PATIENCE):
+        if not wait_until(look, TIMEOUT_S):
             raise SystemExit("no output came")
         return found[0]
 
@@ -116,12 +116,12 @@ class Sightings:
 
 
 @contextmanager
-def traffic(rig: LeaseRig, *outputs: str, record: Callable[[int], Record] | None = None) -> Iterator[Sightings]:
+def traffic(harness: LeaseHarness, *outputs: str, record: Callable[[int], Record] | None = None) -> Iterator[Sightings]:
     """Write records at RATE, and yield what a reader sees of their outputs, once that is steady."""
     sightings = Sightings()
     with ExitStack() as stack:
-        stack.enter_context(Watch(rig.config, outputs or (rig.output,), sightings.add))
-        stack.enter_context(Feed(rig.config, rig.topic, RATE, record or keyed))
+        stack.enter_context(Watch(harness.config, outputs or (harness.output,), sightings.add))
+        stack.enter_context(Feed(harness.config, harness.topic, RATE, record or keyed))
         sightings.wait()
         time.sleep(SETTLED)
         yield sightings

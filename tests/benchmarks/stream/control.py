@@ -12,7 +12,7 @@ from stream.bench import Bench, traffic
 from stream.row import Row, share, spread
 
 from delivery.generator import generate
-from support.leases.lease_harness import LeaseRig
+from support.leases.lease_harness import LeaseHarness
 from support.leases.lease_traffic import Record
 from wasmline.control import DeploymentSpec, deploy
 from wasmline.registry import digest_of
@@ -24,11 +24,11 @@ APART = 2.5
 def gap(bench: Bench) -> Iterable[Row]:
     """Withdraw leases under load, and see how long no output comes."""
     silences = []
-    with bench.rig() as rig, bench.on_spark(rig), traffic(rig) as sightings:
+    with bench.harness() as harness, bench.on_spark(harness), traffic(harness) as sightings:
         for _ in track(range(bench.times(20, 4)), "gap between leases"):
-            epoch, since = _epoch(rig), time.time()
-            rig.jobs.withdraw(rig.job.job)
-            rig.until(lambda epoch=epoch: _epoch(rig) > epoch, "the next lease")  # type: ignore[misc]
+            epoch, since = _epoch(harness), time.time()
+            harness.jobs.withdraw(harness.job.job)
+            harness.until(lambda epoch=epoch: _epoch(harness) > epoch, "the next lease")  # type: ignore[misc]
             until = sightings.wait(time.time())
             time.sleep(APART)
             silences.append(sightings.silence(since - 0.2, until + 0.2))
@@ -55,16 +55,16 @@ def swap(bench: Bench) -> Iterable[Row]:
         """Deploy it, and return when its control record was written."""
         wasm = _marked(bench.module, number)
         spec = DeploymentSpec(
-            name=name, version=f"1.0.{number}", digest=digest_of(wasm), input_topic=rig.topic,
-            output_topics=(outputs[number % 2], rig.letters), dead_letter_topic=rig.letters,
+            name=name, version=f"1.0.{number}", digest=digest_of(wasm), input_topic=harness.topic,
+            output_topics=(outputs[number % 2], harness.letters), dead_letter_topic=harness.letters,
         )  # fmt: skip
         return deploy(bench.config, spec, wasm).updated_ms / 1_000
 
     taken = []
     outputs = bench.topics("features", "features")
-    with bench.rig(transform=name) as rig:
+    with bench.harness(transform=name) as harness:
         generation(0)
-        with bench.on_spark(rig), traffic(rig, *outputs, record=record) as sightings:
+        with bench.on_spark(harness), traffic(harness, *outputs, record=record) as sightings:
             for number in track(range(1, bench.times(16, 4) + 1), "another generation"):
                 written = generation(number)
                 taken.append(sightings.wait(written, outputs[number % 2]) - written)
@@ -83,9 +83,9 @@ def stop(bench: Bench) -> Iterable[Row]:
     """Stop jobs under load, and wait for their final reports."""
     taken = []
     for _ in track(range(bench.times(5, 2)), "stop"):
-        with bench.rig() as rig, bench.on_spark(rig) as ended, traffic(rig):
+        with bench.harness() as harness, bench.on_spark(harness) as ended, traffic(harness):
             ordered = time.time()
-            rig.stop()
+            harness.stop()
             ended.result()
             taken.append(time.time() - ordered)
     yield Row(
@@ -98,8 +98,8 @@ def stop(bench: Bench) -> Iterable[Row]:
     )
 
 
-def _epoch(rig: LeaseRig) -> int:
-    claim = rig.jobs.last_batch(rig.job.job)
+def _epoch(harness: LeaseHarness) -> int:
+    claim = harness.jobs.last_batch(harness.job.job)
     return claim.batch_id if claim is not None else 0
 
 

@@ -13,7 +13,7 @@ from rich.progress import track
 from stream.bench import Bench, traffic
 from stream.row import Row, share, spread
 
-from support.leases.lease_harness import LeaseRig
+from support.leases.lease_harness import LeaseHarness
 from wasmline.kafka import read_to_end
 
 THREADS = 32
@@ -29,12 +29,12 @@ def throughput(bench: Bench) -> Iterable[Row]:
     for _ in track(range(bench.times(3, 1)), "throughput"):
         for name, found in rates.items():
             options = {"function": "lease_handlers:copy", "keys": WAITING_KEYS, "max_concurrency": THREADS}
-            with bench.rig(**options, commit_interval_ms=200) as rig:
-                rig.feed(records)
-                with getattr(bench, name)(rig):
-                    rig.until(lambda rig=rig: rig.committed() == records, "all that waited")  # type: ignore[misc]
-                rig.finish()
-                found.append(_rate(rig))
+            with bench.harness(**options, commit_interval_ms=200) as harness:
+                harness.produce(records)
+                with getattr(bench, name)(harness):
+                    harness.until(lambda harness=harness: harness.committed() == records, "all that waited")  # type: ignore[misc]
+                harness.finish()
+                found.append(_rate(harness))
     yield Row(
         what="parallel mode, throughput over the plain worker's",
         figure=statistics.median(rates["on_spark"]) / statistics.median(rates["beside_spark"]),
@@ -44,10 +44,10 @@ def throughput(bench: Bench) -> Iterable[Row]:
     )
 
 
-def _rate(rig: LeaseRig) -> float:
+def _rate(harness: LeaseHarness) -> float:
     """Return records a second by when their outputs were written, for as long as all tasks were at work."""
     times = defaultdict(list)
-    for message in read_to_end(rig.config, rig.output):
+    for message in read_to_end(harness.config, harness.output):
         times[dict(message.headers() or [])["worker"]].append(message.timestamp()[1])
     begin, end = max(map(min, times.values())), min(map(max, times.values()))
     return sum(begin <= at < end for each in times.values() for at in each) * 1_000 / (end - begin)
@@ -59,7 +59,7 @@ def latency(bench: Bench) -> Iterable[Row]:
     seconds = bench.times(30, 8)
     for _ in track(range(bench.times(3, 1)), "latency"):
         for name, found in taken.items():
-            with bench.rig() as rig, getattr(bench, name)(rig), traffic(rig) as sightings:
+            with bench.harness() as harness, getattr(bench, name)(harness), traffic(harness) as sightings:
                 since = time.time()
                 time.sleep(seconds)
                 until = time.time()
@@ -81,8 +81,8 @@ def latency(bench: Bench) -> Iterable[Row]:
 def idle(bench: Bench) -> Iterable[Row]:
     """Count the CPU of all that holds a lease, the driver with it, with nothing to read."""
     seconds = bench.times(20, 5)
-    with bench.rig() as rig, bench.on_spark(rig):
-        with traffic(rig):
+    with bench.harness() as harness, bench.on_spark(harness):
+        with traffic(harness):
             pass
         time.sleep(3)
         before = _cpu()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.streams.stream_stage import until
+from support.streams.transform_job import until
 from wasmline.control import ClaimWriter, DriverClaim, JobDriver, JobTopic
 from wasmline.errors import Fenced
 from wasmline.job_offsets import offset_renewal

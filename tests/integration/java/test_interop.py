@@ -16,7 +16,7 @@ from wasmline.consumer import ConsumedRecord, ConsumerOptions, Delivery, Orderin
 from wasmline.kafka import producer
 from wasmline.testing.kafka import RunningKafka
 
-PATIENCE = 60.0
+TIMEOUT_S = 60.0
 """Seconds after which something that has to happen counts as missing."""
 
 NEVER = RetryPolicy(delay_ms=3_600_000)
@@ -65,13 +65,13 @@ class Group:
         for number, part in enumerate(keys):
             for key in part:
                 client.produce(self.topic, key=key, partition=number)
-        assert client.flush(PATIENCE) == 0
+        assert client.flush(TIMEOUT_S) == 0
 
     def java(self, leave: Collection[Coordinates], order: Order = "UNORDERED", encoding: str | None = None) -> None:
         """Let the Java library do all but ``leave``."""
         due = self._due(leave)
         with self._peer.consumer(self.topic, self.name, order=order, unfinished=leave, encoding=encoding) as java:
-            assert java.wait(len(due.difference(leave)), PATIENCE) == len(due.difference(leave))
+            assert java.wait(len(due.difference(leave)), TIMEOUT_S) == len(due.difference(leave))
             handed = java.close().handed
         assert len(handed) == len(set(handed))
         assert due.difference(leave) <= set(handed) <= due
@@ -128,14 +128,14 @@ class Python:
     def wait(self, records: int) -> None:
         """Wait until it was handed that many records."""
         with self._change:
-            enough = self._change.wait_for(lambda: self._failure or len(self.handed) >= records, PATIENCE)
+            enough = self._change.wait_for(lambda: self._failure or len(self.handed) >= records, TIMEOUT_S)
         assert self._failure is None
         assert enough, f"{len(self.handed)} of {records} records came"
 
     def drain(self) -> None:
         """End once everything that was read is done."""
         self.consumer.stop()
-        self.thread.join(PATIENCE)
+        self.thread.join(TIMEOUT_S)
 
     def _run(self) -> None:
         try:
@@ -162,7 +162,7 @@ def python(options: ConsumerOptions, leave: Collection[Coordinates] = (), second
         yield ours
     finally:
         ours.consumer.stop(drain=False)
-        ours.thread.join(PATIENCE)
+        ours.thread.join(TIMEOUT_S)
     ours.wait(0)
 
 

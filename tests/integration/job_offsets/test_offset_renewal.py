@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka import Consumer
 from pyspark.sql import SparkSession
 
-from support.leases.lease_harness import EXACTLY_ONCE, NOTHING, Rigs
-from support.streams.stream_stage import keyed, make_stage, until
+from support.leases.lease_harness import EXACTLY_ONCE, NOTHING, Harnesses
+from support.streams.transform_job import keyed, make_stage, until
 from wasmline.errors import ProducerFenced
 from wasmline.job_offsets import offset_renewal
 from wasmline.job_offsets.microbatch_transactions import BatchTransactions
@@ -35,39 +35,39 @@ def commits(config: KafkaConfig, group: str) -> int:
 
 
 @pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
-def test_progress_is_committed_as_it_is_at_once_and_then_when_it_is_time(rigs: Rigs, delivery: str) -> None:
-    rig = rigs(delivery=delivery)
-    sources = [TopicPartition(rig.topic, each) for each in range(3)]
+def test_progress_is_committed_as_it_is_at_once_and_then_when_it_is_time(harnesses: Harnesses, delivery: str) -> None:
+    harness = harnesses(delivery=delivery)
+    sources = [TopicPartition(harness.topic, each) for each in range(3)]
     left = {sources[0]: CommittedOffset(5, MAP), sources[1]: CommittedOffset(7)}
-    transactions = BatchTransactions(rig.config, rig.job.group, rig.job.transactional_id, {})
+    transactions = BatchTransactions(harness.config, harness.job.group, harness.job.transactional_id, {})
     for source, progress in left.items():
         with transactions.open([source]) as transaction:
             transaction.commit({source: progress})
-    before = commits(rig.config, rig.job.group)
+    before = commits(harness.config, harness.job.group)
 
-    offset_renewal.OffsetRenewer(rig.config, rig.topic, is_renewed=True).renew_if_due(rig.job, range(3))
-    assert commits(rig.config, rig.job.group) == before
-    keeper = offset_renewal.OffsetRenewer(rig.config, rig.topic)
-    keeper.renew_if_due(rig.job, range(3))
-    keeper.renew_if_due(rig.job, range(3))
+    offset_renewal.OffsetRenewer(harness.config, harness.topic, is_renewed=True).renew_if_due(harness.job, range(3))
+    assert commits(harness.config, harness.job.group) == before
+    keeper = offset_renewal.OffsetRenewer(harness.config, harness.topic)
+    keeper.renew_if_due(harness.job, range(3))
+    keeper.renew_if_due(harness.job, range(3))
 
-    assert commits(rig.config, rig.job.group) == before + len(left)
+    assert commits(harness.config, harness.job.group) == before + len(left)
     for source in sources:
         with transactions.open([source]) as transaction:
             assert transaction.progress.get(source) == left.get(source)
     transactions.close()
 
 
-def test_whoever_works_on_is_fenced_by_the_renewal_of_exactly_once(rigs: Rigs) -> None:
-    rig = rigs(**EXACTLY_ONCE)
-    source = TopicPartition(rig.topic, 0)
-    transactions = BatchTransactions(rig.config, rig.job.group, rig.job.transactional_id, {})
+def test_whoever_works_on_is_fenced_by_the_renewal_of_exactly_once(harnesses: Harnesses) -> None:
+    harness = harnesses(**EXACTLY_ONCE)
+    source = TopicPartition(harness.topic, 0)
+    transactions = BatchTransactions(harness.config, harness.job.group, harness.job.transactional_id, {})
     with transactions.open([source]) as transaction:
         transaction.commit({source: CommittedOffset(3)})
 
     def overtaken() -> None:
         with transactions.open([source]) as transaction:
-            offset_renewal.OffsetRenewer(rig.config, rig.topic).renew_if_due(rig.job, [0])
+            offset_renewal.OffsetRenewer(harness.config, harness.topic).renew_if_due(harness.job, [0])
             transaction.commit({source: CommittedOffset(4)})
 
     with pytest.raises(ProducerFenced):
@@ -78,47 +78,47 @@ def test_whoever_works_on_is_fenced_by_the_renewal_of_exactly_once(rigs: Rigs) -
 
 
 def test_leases_and_batches_renew_what_they_find(
-    kafka: RunningKafka, spark: SparkSession, rigs: Rigs, tmp_path: Path
+    kafka: RunningKafka, spark: SparkSession, harnesses: Harnesses, tmp_path: Path
 ) -> None:
-    rig = rigs(**EXACTLY_ONCE)
-    first = rig.lessor(max_renewal_interval_s=0.5)
+    harness = harnesses(**EXACTLY_ONCE)
+    first = harness.lessor(max_renewal_interval_s=0.5)
     grant = first.next(NOTHING)
-    begun = commits(rig.config, rig.job.group)
+    begun = commits(harness.config, harness.job.group)
     time.sleep(0.6)
     assert first.next(grant).progress == grant.progress
-    assert commits(rig.config, rig.job.group) == begun + len(grant.progress)
+    assert commits(harness.config, harness.job.group) == begun + len(grant.progress)
 
-    stage = make_stage(kafka.config, spark, tmp_path)
-    stage.timings = StreamTimings(max_renewal_interval_s=0.5)
-    stage.deploy(guest())
-    stage.produce(keyed(300))
-    with stage.running(delivery="exactly_once"):
-        until(lambda: len(stage.out()) == 300)
-        group = f"wasmline.{stage.job}"
-        committed = commits(stage.config, group)
-        until(lambda: commits(stage.config, group) > committed + 6)
-        stage.produce(keyed(300, first=300))
-        until(lambda: len(stage.out()) == 600)
-    assert sum(ConsumerGroups(stage.config).committed(group, stage.spec.input_topic).values()) == 600
+    transform_job = make_stage(kafka.config, spark, tmp_path)
+    transform_job.timings = StreamTimings(max_renewal_interval_s=0.5)
+    transform_job.deploy(guest())
+    transform_job.produce(keyed(300))
+    with transform_job.running(delivery="exactly_once"):
+        until(lambda: len(transform_job.out()) == 300)
+        group = f"wasmline.{transform_job.job}"
+        committed = commits(transform_job.config, group)
+        until(lambda: commits(transform_job.config, group) > committed + 6)
+        transform_job.produce(keyed(300, first=300))
+        until(lambda: len(transform_job.out()) == 600)
+    assert sum(ConsumerGroups(transform_job.config).committed(group, transform_job.spec.input_topic).values()) == 600
 
 
 @pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
 def test_a_run_that_finds_nothing_to_do_renews_the_progress_of_every_partition(
-    spark: SparkSession, kafka: RunningKafka, tmp_path: Path, rigs: Rigs, delivery: str
+    spark: SparkSession, kafka: RunningKafka, tmp_path: Path, harnesses: Harnesses, delivery: str
 ) -> None:
     """A job may run for a minute a day, and a partition be idle for a week."""
-    rig = rigs(delivery=delivery)
+    harness = harnesses(delivery=delivery)
     for _ in range(3):
-        before = commits(rig.config, rig.job.group)
-        rig.lessor().next(NOTHING)
-        assert commits(rig.config, rig.job.group) >= before + 3
+        before = commits(harness.config, harness.job.group)
+        harness.lessor().next(NOTHING)
+        assert commits(harness.config, harness.job.group) >= before + 3
     if delivery == "exactly_once":
-        stage = make_stage(kafka.config, spark, tmp_path)
-        stage.deploy(guest())
-        stage.run(delivery=delivery)
-        before = commits(stage.config, f"wasmline.{stage.job}")
-        stage.run(delivery=delivery)
-        assert commits(stage.config, f"wasmline.{stage.job}") == before + 3
+        transform_job = make_stage(kafka.config, spark, tmp_path)
+        transform_job.deploy(guest())
+        transform_job.run(delivery=delivery)
+        before = commits(transform_job.config, f"wasmline.{transform_job.job}")
+        transform_job.run(delivery=delivery)
+        assert commits(transform_job.config, f"wasmline.{transform_job.job}") == before + 3
 
 
 def emptied_ms(config: KafkaConfig, group: str) -> int:
@@ -137,36 +137,36 @@ def emptied_ms(config: KafkaConfig, group: str) -> int:
 
 @pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
 def test_a_group_that_was_visited_is_joined_so_that_its_progress_does_not_expire(
-    rigs: Rigs, caplog: pytest.LogCaptureFixture, delivery: str
+    harnesses: Harnesses, caplog: pytest.LogCaptureFixture, delivery: str
 ) -> None:
-    rig = rigs(delivery=delivery)
-    groups, source = ConsumerGroups(rig.config), TopicPartition(rig.topic, 0)
-    groups.commit_offsets(rig.job.group, {source: 7})
-    offset_renewal.renew_offsets(rig.config, rig.job, rig.topic, range(3))
+    harness = harnesses(delivery=delivery)
+    groups, source = ConsumerGroups(harness.config), TopicPartition(harness.topic, 0)
+    groups.commit_offsets(harness.job.group, {source: 7})
+    offset_renewal.renew_offsets(harness.config, harness.job, harness.topic, range(3))
     assert not caplog.messages
 
-    visitor = Consumer(rig.config.client(**{"group.id": rig.job.group, "enable.auto.commit": "false"}))
-    visitor.subscribe([rig.topic])
+    visitor = Consumer(harness.config.client(**{"group.id": harness.job.group, "enable.auto.commit": "false"}))
+    visitor.subscribe([harness.topic])
     until(lambda: visitor.poll(0.1) is None and bool(visitor.assignment()))
     visitor.close()
-    left = emptied_ms(rig.config, rig.job.group)
-    offset_renewal.renew_offsets(rig.config, rig.job, rig.topic, range(3))
-    assert emptied_ms(rig.config, rig.job.group) > left
+    left = emptied_ms(harness.config, harness.job.group)
+    offset_renewal.renew_offsets(harness.config, harness.job, harness.topic, range(3))
+    assert emptied_ms(harness.config, harness.job.group) > left
     assert "give it a group of its own" in caplog.text
-    assert groups.committed(rig.job.group, rig.topic) == {0: 7}
+    assert groups.committed(harness.job.group, harness.topic) == {0: 7}
 
 
-def test_a_group_that_is_joined_for_its_renewal_is_in_nobodys_way(rigs: Rigs) -> None:
-    rig = rigs(**EXACTLY_ONCE)
-    groups, source = ConsumerGroups(rig.config), TopicPartition(rig.topic, 0)
-    transactions = BatchTransactions(rig.config, rig.job.group, rig.job.transactional_id, {})
-    settings = {"group.id": rig.job.group, "client.id": RENEWAL_CLIENT, "enable.auto.commit": "false"}
+def test_a_group_that_is_joined_for_its_renewal_is_in_nobodys_way(harnesses: Harnesses) -> None:
+    harness = harnesses(**EXACTLY_ONCE)
+    groups, source = ConsumerGroups(harness.config), TopicPartition(harness.topic, 0)
+    transactions = BatchTransactions(harness.config, harness.job.group, harness.job.transactional_id, {})
+    settings = {"group.id": harness.job.group, "client.id": RENEWAL_CLIENT, "enable.auto.commit": "false"}
     with transactions.open([source]) as transaction:
-        joined = Consumer(rig.config.client(**settings))
-        joined.subscribe([rig.topic])
+        joined = Consumer(harness.config.client(**settings))
+        joined.subscribe([harness.topic])
         until(lambda: joined.poll(0.1) is None and bool(joined.assignment()))
-        groups.require_no_members(rig.job.group)
+        groups.require_no_members(harness.job.group)
         transaction.commit({source: CommittedOffset(4)})
         joined.close()
     transactions.close()
-    assert groups.committed(rig.job.group, rig.topic) == {0: 4}
+    assert groups.committed(harness.job.group, harness.topic) == {0: 4}

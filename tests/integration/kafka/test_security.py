@@ -10,7 +10,7 @@ import pytest
 import trustme
 from cryptography.hazmat.primitives import serialization
 
-from support.leases.lease_harness import EXACTLY_ONCE, LeaseRig
+from support.leases.lease_harness import EXACTLY_ONCE, LeaseHarness
 from wasmline.errors import BrokerUnavailable, InvalidKafkaConfig, KafkaError
 from wasmline.kafka import KafkaConfig, Topics, produce_all, read_to_end
 from wasmline.kafka.transaction_requests import TransactionRequests
@@ -53,11 +53,11 @@ def test_a_java_client_gets_in_with_the_translated_configuration(
 
 def test_leases_write_exactly_once_through_a_secured_listener(secured_kafka: Any, tmp_path: Path) -> None:
     kafka: RunningKafka = secured_kafka("PLAIN")
-    with LeaseRig(kafka.config, tmp_path, **EXACTLY_ONCE) as rig:
-        rig.feed(300)
-        with rig.letting(rig.lessor(slots=1)):
-            rig.finish()
-        assert rig.committed() == 300
+    with LeaseHarness(kafka.config, tmp_path, **EXACTLY_ONCE) as harness:
+        harness.produce(300)
+        with harness.letting(harness.lessor(slots=1)):
+            harness.finish()
+        assert harness.committed() == 300
 
 
 def test_a_java_client_is_turned_away_with_another_password(secured_kafka: Any, tmp_path: Path) -> None:

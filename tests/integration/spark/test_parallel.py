@@ -9,10 +9,10 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
-from support.leases.lease_driver import equip, running
-from support.leases.lease_harness import EXACTLY_ONCE, Rigs
+from support.leases.lease_driver import prepare_session, running
+from support.leases.lease_harness import EXACTLY_ONCE, Harnesses
 from support.rounds import ROUNDS, rounds
-from support.streams.stream_stage import Stage, by_key, keyed, make_stage, unique, until
+from support.streams.transform_job import TransformJob, by_key, keyed, make_stage, unique, until
 from wasmline import dead_letters
 from wasmline.control import DeploymentTopic, JobTopic, StatusTopic
 from wasmline.errors import DeploymentPaused, Fenced, InvalidJob, ProgressLost
@@ -36,189 +36,207 @@ ONCE: dict[str, Any] = {"mode": "parallel", **EXACTLY_ONCE}
 @pytest.fixture(scope="module")
 def parallel_spark(kafka: RunningKafka, spark: SparkSession) -> SparkSession:
     """Return the session, whose Python processes know the cluster and the handlers."""
-    equip(spark, kafka.config)
+    prepare_session(spark, kafka.config)
     return spark
 
 
 @pytest.fixture
-def stage(kafka: RunningKafka, parallel_spark: SparkSession, tmp_path: Path) -> Stage:
+def transform_job(kafka: RunningKafka, parallel_spark: SparkSession, tmp_path: Path) -> TransformJob:
     return make_stage(kafka.config, parallel_spark, tmp_path)
 
 
-def test_a_transform_is_run_until_caught_up_and_each_record_leaves_once_in_order(stage: Stage) -> None:
-    stage.deploy(TRAPS_ON_X)
+def test_a_transform_is_run_until_caught_up_and_each_record_leaves_once_in_order(transform_job: TransformJob) -> None:
+    transform_job.deploy(TRAPS_ON_X)
     records = keyed(3_000)
-    stage.produce([*records, (b"x", b"poison")])
+    transform_job.produce([*records, (b"x", b"poison")])
 
-    report = stage.run(**ONCE)
+    report = transform_job.run(**ONCE)
 
-    out = stage.out()
+    out = transform_job.out()
     assert by_key((key, value) for key, value, _ in out) == by_key(records)
     assert all(headers == {"h": b"x"} for _, _, headers in out)
-    [(value, headers)] = stage.letters()
+    [(value, headers)] = transform_job.letters()
     assert (value, headers[dead_letters.ERROR]) == (b"poison", b"GuestTrap")
     assert report.state is JobState.SUCCEEDED
     counts = [report.result[name] for name in ("records_in", "records_out", "dead_letters")]
     assert counts == [3_001, 3_000, {"GuestTrap": 1}]
-    ends = Topics(stage.config).end_offsets(stage.spec.input_topic)
-    assert ConsumerGroups(stage.config).committed(f"wasmline.{stage.job}", stage.spec.input_topic) == ends
-    assert {status.partition: status.offset for status in StatusTopic(stage.config).of(stage.job)} == ends
+    ends = Topics(transform_job.config).end_offsets(transform_job.spec.input_topic)
+    assert (
+        ConsumerGroups(transform_job.config).committed(f"wasmline.{transform_job.job}", transform_job.spec.input_topic)
+        == ends
+    )
+    assert {
+        status.partition: status.offset for status in StatusTopic(transform_job.config).of(transform_job.job)
+    } == ends
 
 
-def test_the_modes_go_on_from_each_other_without_a_gap_or_an_overlap(stage: Stage) -> None:
-    stage.deploy(IDENTITY)
+def test_the_modes_go_on_from_each_other_without_a_gap_or_an_overlap(transform_job: TransformJob) -> None:
+    transform_job.deploy(IDENTITY)
     for number, mode in enumerate(("microbatch", "parallel", "microbatch")):
-        stage.produce(keyed(200, first=200 * number))
-        assert stage.run(mode=mode, delivery="exactly_once").result["records_in"] == 200
-    assert by_key((key, value) for key, value, _ in stage.out()) == by_key(keyed(600))
+        transform_job.produce(keyed(200, first=200 * number))
+        assert transform_job.run(mode=mode, delivery="exactly_once").result["records_in"] == 200
+    assert by_key((key, value) for key, value, _ in transform_job.out()) == by_key(keyed(600))
 
 
-def test_a_generation_ends_the_lease_and_one_that_is_at_fault_waits_for_a_better_one(stage: Stage) -> None:
-    stage.deploy(IDENTITY)
-    with stage.running(**ONCE):
-        stage.produce(keyed(500))
-        until(lambda: len(stage.out()) == 500)
-        stage.deploy(TRAPS_ALWAYS)
-        stage.produce(keyed(600, first=500))
-        until(lambda: DeploymentTopic(stage.config).get(stage.spec.name).state == "paused")
-        until(lambda: {status.state for status in StatusTopic(stage.config).of(stage.job)} == {"paused"})
-        assert "share" in DeploymentTopic(stage.config).get(stage.spec.name).reason
-        letters = len(stage.letters())
+def test_a_generation_ends_the_lease_and_one_that_is_at_fault_waits_for_a_better_one(
+    transform_job: TransformJob,
+) -> None:
+    transform_job.deploy(IDENTITY)
+    with transform_job.running(**ONCE):
+        transform_job.produce(keyed(500))
+        until(lambda: len(transform_job.out()) == 500)
+        transform_job.deploy(TRAPS_ALWAYS)
+        transform_job.produce(keyed(600, first=500))
+        until(lambda: DeploymentTopic(transform_job.config).get(transform_job.spec.name).state == "paused")
+        until(
+            lambda: {status.state for status in StatusTopic(transform_job.config).of(transform_job.job)} == {"paused"}
+        )
+        assert "share" in DeploymentTopic(transform_job.config).get(transform_job.spec.name).reason
+        letters = len(transform_job.letters())
         assert letters < 600
-        third = stage.deploy(NEXT_IDENTITY)
-        until(lambda: len(stage.out()) + letters == 1_100)
-    assert {status.generation for status in StatusTopic(stage.config).of(stage.job)} == {third}
-    values = [value for _, value, _ in stage.out()] + [value for value, _ in stage.letters()]
+        third = transform_job.deploy(NEXT_IDENTITY)
+        until(lambda: len(transform_job.out()) + letters == 1_100)
+    assert {status.generation for status in StatusTopic(transform_job.config).of(transform_job.job)} == {third}
+    values = [value for _, value, _ in transform_job.out()] + [value for value, _ in transform_job.letters()]
     assert sorted(values) == sorted(value for _, value in keyed(1_100))
 
 
-def test_a_module_that_is_at_fault_ends_a_job_that_is_to_catch_up(stage: Stage) -> None:
-    stage.deploy(TRAPS_ALWAYS, dead_letter_topic=None)
-    stage.produce(keyed(20))
+def test_a_module_that_is_at_fault_ends_a_job_that_is_to_catch_up(transform_job: TransformJob) -> None:
+    transform_job.deploy(TRAPS_ALWAYS, dead_letter_topic=None)
+    transform_job.produce(keyed(20))
     with pytest.raises(DeploymentPaused, match="no dead-letter topic"):
-        stage.run(**ONCE)
-    stage.deploy(guest(say("fine", 1) + WRITE))
-    assert stage.run(**ONCE).result["records_out"] == 20
-    lines = [(line.key(), line.value()) for line in read_to_end(stage.config, "_wasmline.logs")]
-    assert lines.count((stage.spec.name.encode(), b"INFO fine")) == 20
+        transform_job.run(**ONCE)
+    transform_job.deploy(guest(say("fine", 1) + WRITE))
+    assert transform_job.run(**ONCE).result["records_out"] == 20
+    lines = [(line.key(), line.value()) for line in read_to_end(transform_job.config, "_wasmline.logs")]
+    assert lines.count((transform_job.spec.name.encode(), b"INFO fine")) == 20
 
 
-def test_a_deployment_that_cannot_be_run_ends_the_job_by_its_name(stage: Stage) -> None:
-    stage.deploy(IDENTITY)
-    with pytest.raises(InvalidJob, match="run the job again"), stage.running(**ONCE) as order:  # noqa: PT012
-        until(lambda: JobTopic(stage.config).report(stage.job, order.run) is not None)
-        Topics(stage.config).create(other := unique("other"), 1)
-        stage.deploy(IDENTITY, input_topic=other)
+def test_a_deployment_that_cannot_be_run_ends_the_job_by_its_name(transform_job: TransformJob) -> None:
+    transform_job.deploy(IDENTITY)
+    with pytest.raises(InvalidJob, match="run the job again"), transform_job.running(**ONCE) as order:  # noqa: PT012
+        until(lambda: JobTopic(transform_job.config).report(transform_job.job, order.run) is not None)
+        Topics(transform_job.config).create(other := unique("other"), 1)
+        transform_job.deploy(IDENTITY, input_topic=other)
         until(
-            lambda: (report := JobTopic(stage.config).report(stage.job, order.run)) is not None and report.state.final
+            lambda: (
+                (report := JobTopic(transform_job.config).report(transform_job.job, order.run)) is not None
+                and report.state.final
+            )
         )
 
 
-def test_leases_that_end_in_a_row_under_load_lose_and_repeat_nothing(parallel_spark: SparkSession, rigs: Rigs) -> None:
-    rig = rigs(**EXACTLY_ONCE)
-    with running(parallel_spark, rig) as ended:
+def test_leases_that_end_in_a_row_under_load_lose_and_repeat_nothing(
+    parallel_spark: SparkSession, harnesses: Harnesses
+) -> None:
+    harness = harnesses(**EXACTLY_ONCE)
+    with running(parallel_spark, harness) as ended:
         for number in rounds(max(7, 10 * ROUNDS)):
-            rig.feed(300)
-            seen = rig.seen()
-            rig.until(lambda seen=seen: rig.seen() > seen, "the next lease")  # type: ignore[misc]
+            harness.produce(300)
+            seen = harness.seen()
+            harness.until(lambda seen=seen: harness.seen() > seen, "the next lease")  # type: ignore[misc]
             if number % 3 == 2:
-                rig.order(tasks=1 + number % 2)
+                harness.order(tasks=1 + number % 2)
             else:
-                rig.jobs.withdraw(rig.job.job)
-        rig.finish()
-        rig.stop()
+                harness.jobs.withdraw(harness.job.job)
+        harness.finish()
+        harness.stop()
         assert ended.result(60).state is JobState.STOPPED
-    assert rig.committed() == len(rig.written)
+    assert harness.committed() == len(harness.written)
 
 
-def test_a_task_that_is_killed_and_one_that_is_frozen_are_tried_again(parallel_spark: SparkSession, rigs: Rigs) -> None:
-    rig = rigs(**EXACTLY_ONCE)
-    with running(parallel_spark, rig):
+def test_a_task_that_is_killed_and_one_that_is_frozen_are_tried_again(
+    parallel_spark: SparkSession, harnesses: Harnesses
+) -> None:
+    harness = harnesses(**EXACTLY_ONCE)
+    with running(parallel_spark, harness):
         for _ in rounds():
             for blow in (signal.SIGKILL, signal.SIGSTOP):
-                rig.feed(500)
-                rig.until(lambda: rig.seen() == len(rig.written), "tasks at work")
-                os.kill(rig.workers()[0], blow)
-            rig.feed(500)
-            rig.finish()
-            rig.jobs.withdraw(rig.job.job)  # Spark gives up a task that fails often within one lease
+                harness.produce(500)
+                harness.until(lambda: harness.seen() == len(harness.written), "tasks at work")
+                os.kill(harness.workers()[0], blow)
+            harness.produce(500)
+            harness.finish()
+            harness.jobs.withdraw(harness.job.job)  # Spark gives up a task that fails often within one lease
 
 
 def test_a_driver_that_goes_on_from_a_checkpoint_loses_and_repeats_nothing(
-    parallel_spark: SparkSession, rigs: Rigs
+    parallel_spark: SparkSession, harnesses: Harnesses
 ) -> None:
-    rig = rigs(**EXACTLY_ONCE)
-    with running(parallel_spark, rig):
-        rig.feed(1_000)
-        rig.until(lambda: rig.seen() > 100, "tasks at work")
+    harness = harnesses(**EXACTLY_ONCE)
+    with running(parallel_spark, harness):
+        harness.produce(1_000)
+        harness.until(lambda: harness.seen() > 100, "tasks at work")
         for query in parallel_spark.streams.active:
             query.stop()  # its tasks are killed where they are, and the round of leases has begun and not ended
-    rig.jobs.submit(rig.job)
-    rig.feed(500)
-    with running(parallel_spark, rig):
-        rig.finish()
+    harness.jobs.submit(harness.job)
+    harness.produce(500)
+    with running(parallel_spark, harness):
+        harness.finish()
 
 
 def test_of_two_drivers_of_a_run_the_newer_one_goes_on_in_a_checkpoint_of_its_own(
-    parallel_spark: SparkSession, rigs: Rigs
+    parallel_spark: SparkSession, harnesses: Harnesses
 ) -> None:
-    rig = rigs(**EXACTLY_ONCE)
-    with running(parallel_spark, rig) as first:
-        rig.feed(500)
-        rig.until(lambda: rig.seen() > 100, "tasks at work")
-        with running(parallel_spark, rig) as second:
+    harness = harnesses(**EXACTLY_ONCE)
+    with running(parallel_spark, harness) as first:
+        harness.produce(500)
+        harness.until(lambda: harness.seen() > 100, "tasks at work")
+        with running(parallel_spark, harness) as second:
             assert isinstance(first.exception(90), Fenced)
-            rig.feed(500)
-            rig.finish()
+            harness.produce(500)
+            harness.finish()
         assert second.result().state is JobState.STOPPED
-    assert len(list(Path(rig.job.storage).glob("checkpoints/*/*"))) == 2
+    assert len(list(Path(harness.job.storage).glob("checkpoints/*/*"))) == 2
 
 
-def test_more_tasks_than_slots_are_refused(parallel_spark: SparkSession, rigs: Rigs) -> None:
-    rig = rigs(tasks=3)
-    with running(parallel_spark, rig) as ended:
+def test_more_tasks_than_slots_are_refused(parallel_spark: SparkSession, harnesses: Harnesses) -> None:
+    harness = harnesses(tasks=3)
+    with running(parallel_spark, harness) as ended:
         assert isinstance(error := ended.exception(90), InvalidJob)
         assert "set tasks to 2 or less" in str(error)
 
 
 def test_a_task_that_gets_no_slot_is_refused_where_more_were_counted(
-    parallel_spark: SparkSession, rigs: Rigs, monkeypatch: pytest.MonkeyPatch
+    parallel_spark: SparkSession, harnesses: Harnesses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its partitions would be read by nobody until the others' leases end, and then again by nobody."""
     monkeypatch.setattr(job, "task_slots", lambda context: 3)
-    rig = rigs(tasks=3)
-    with running(parallel_spark, rig, StreamTimings(task_start_timeout_s=1.0)) as ended:
+    harness = harnesses(tasks=3)
+    with running(parallel_spark, harness, StreamTimings(task_start_timeout_s=1.0)) as ended:
         assert isinstance(error := ended.exception(90), InvalidJob)
         assert str(error).startswith("3 tasks share")
 
 
 @pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
 def test_progress_that_is_moved_between_two_runs_ends_the_second_unless_it_is_to_be_taken(
-    stage: Stage, delivery: str
+    transform_job: TransformJob, delivery: str
 ) -> None:
     job = {**ONCE, "delivery": delivery}
-    stage.deploy(IDENTITY)
-    stage.produce((b"k", b"%d" % number) for number in range(30))
-    stage.run(**job)
-    groups, group = ConsumerGroups(stage.config), f"wasmline.{stage.job}"
-    [(partition, _)] = [each for each in groups.committed(group, stage.spec.input_topic).items() if each[1] == 30]
-    stage.produce((b"k", b"%d" % number) for number in range(30, 60))
+    transform_job.deploy(IDENTITY)
+    transform_job.produce((b"k", b"%d" % number) for number in range(30))
+    transform_job.run(**job)
+    groups, group = ConsumerGroups(transform_job.config), f"wasmline.{transform_job.job}"
+    [(partition, _)] = [
+        each for each in groups.committed(group, transform_job.spec.input_topic).items() if each[1] == 30
+    ]
+    transform_job.produce((b"k", b"%d" % number) for number in range(30, 60))
     for to in (29, 31):
-        groups.commit_offsets(group, {TopicPartition(stage.spec.input_topic, partition): to})
+        groups.commit_offsets(group, {TopicPartition(transform_job.spec.input_topic, partition): to})
         with pytest.raises(ProgressLost, match=f"has {to} committed .* got to 30"):
-            stage.run(**job)
-    assert stage.run(**job, fail_on_moved_progress=False).result["records_in"] == 29
-    assert stage.run(**job).result["records_in"] == 0
-    assert [value for _, value, _ in stage.out()] == [b"%d" % number for number in range(60) if number != 30]
+            transform_job.run(**job)
+    assert transform_job.run(**job, fail_on_moved_progress=False).result["records_in"] == 29
+    assert transform_job.run(**job).result["records_in"] == 0
+    assert [value for _, value, _ in transform_job.out()] == [b"%d" % number for number in range(60) if number != 30]
 
 
-def test_progress_that_is_gone_ends_the_next_run(stage: Stage) -> None:
-    stage.deploy(IDENTITY)
-    stage.produce(keyed(30))
-    stage.run(**ONCE)
-    group = f"wasmline.{stage.job}"
-    admin = AdminClient(stage.config.client())
+def test_progress_that_is_gone_ends_the_next_run(transform_job: TransformJob) -> None:
+    transform_job.deploy(IDENTITY)
+    transform_job.produce(keyed(30))
+    transform_job.run(**ONCE)
+    group = f"wasmline.{transform_job.job}"
+    admin = AdminClient(transform_job.config.client())
     admin.delete_consumer_groups([group])[group].result(30)
     with pytest.raises(ProgressLost, match="has nothing committed"):
-        stage.run(**ONCE, starting_offsets="latest")
-    assert len(stage.out()) == 30
+        transform_job.run(**ONCE, starting_offsets="latest")
+    assert len(transform_job.out()) == 30

@@ -37,7 +37,7 @@ ROOT = Path(__file__).parents[3]
 ENDS = (LocalKafka.kill_node, LocalKafka.stop_node)
 """How a broker ends, by turns."""
 
-PATIENCE = 90.0
+TIMEOUT_S = 90.0
 """Seconds after which something that has to happen counts as missing."""
 
 SESSION_MS = 3_000
@@ -68,7 +68,7 @@ class Member:
         return self.process.pid
 
 
-class Rig:
+class ConsumerHarness:
     """``options`` are those of every member's consumer; ``orders`` go to its handler (see consumer_process.py).
 
     ``settings`` are librdkafka's, in place of QUICK and ``session_ms``. Where nobody dies, that may be LONG_SESSION_MS:
@@ -132,7 +132,7 @@ class Rig:
 
     # -- the records ----------------------------------------------------------------------------------------------
 
-    def feed(self, records: int, *, value: bytes | None = None) -> None:
+    def produce(self, records: int, *, value: bytes | None = None) -> None:
         """Write records of random keys. Without a ``value``, each has its place for one, as ``expected`` names it."""
         self.write([b"key-%d" % self.random.randrange(self._keys) for _ in range(records)], value=value)
 
@@ -152,7 +152,7 @@ class Rig:
             place = b"%d@%d" % (partition, self._ends[partition])
             self._ends[partition] += 1
             self._producer.produce(self.topic, value or place, key, partition=partition, on_delivery=delivered)
-        assert self._producer.flush(PATIENCE) == 0
+        assert self._producer.flush(TIMEOUT_S) == 0
 
     # -- the members ----------------------------------------------------------------------------------------------
 
@@ -177,10 +177,10 @@ class Rig:
         """Ask a member to leave, and see it leave in order."""
         member.process.terminate()
         try:
-            ended = member.process.wait(PATIENCE)
+            ended = member.process.wait(TIMEOUT_S)
         except subprocess.TimeoutExpired:
             member.process.send_signal(signal.SIGABRT)  # its log then has what each of its threads was at
-            ended = member.process.wait(PATIENCE)
+            ended = member.process.wait(TIMEOUT_S)
         assert ended in (0, -signal.SIGTERM), member.log.read_text()  # the latter before it was one
         self._gone(member)
         self.ledger.ended(member.pid, None)
@@ -212,7 +212,7 @@ class Rig:
         self.until(self._is_complete, "all members in a group that has settled")
 
     def _is_complete(self) -> bool:
-        group = self._admin.describe_consumer_groups([self.group])[self.group].result(PATIENCE)
+        group = self._admin.describe_consumer_groups([self.group])[self.group].result(TIMEOUT_S)
         return group.state is ConsumerGroupState.STABLE and len(group.members) == len(self.members)
 
     # -- the books ------------------------------------------------------------------------------------------------
@@ -242,7 +242,7 @@ class Rig:
                 return False  # the group's coordinator is about to be another broker
             return True
 
-        assert wait_until(read, PATIENCE)
+        assert wait_until(read, TIMEOUT_S)
         return {partition.partition: (each.offset, each.metadata) for partition, each in found.items()}
 
     def tamper(self, metadata: Sequence[str]) -> None:
@@ -298,7 +298,7 @@ class Rig:
         self._reader.close()
         self._producer.close()
 
-    def __enter__(self) -> Rig:
+    def __enter__(self) -> ConsumerHarness:
         return self
 
     def __exit__(
@@ -315,7 +315,7 @@ class Rig:
             seen = bool(happened())
             return seen or any(member.process.poll() is not None for member in self.members)
 
-        wait_until(settled, PATIENCE)
+        wait_until(settled, TIMEOUT_S)
         if not seen:
             self.ledger.read()
             logs = {member.log.name: member.log.read_text()[-2_000:] for member in self.members}

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from support.leases.lease_harness import LeaseRig
+from support.leases.lease_harness import LeaseHarness
 from support.leases.lease_traffic import Feed, Record, Watch
 from support.rounds import resumed_after
 
@@ -22,11 +22,11 @@ RATE = 300
 KEYS = 40
 
 
-class Stalls:
+class OutageTimer:
     """How long a read_committed reader saw no output of some partition, for each fault."""
 
-    def __init__(self, rig: LeaseRig) -> None:
-        self.rig = rig
+    def __init__(self, harness: LeaseHarness) -> None:
+        self.harness = harness
         self._seconds: list[float] = []
         self._times: dict[int, list[float]] = defaultdict(list)
         self._newest: dict[int, int] = {}
@@ -52,9 +52,9 @@ class Stalls:
     def go_on(self) -> None:
         """See the output of what was written last to each partition."""
         last: dict[int, int] = {}
-        for partition, offset in list(self.rig.written):
+        for partition, offset in list(self.harness.written):
             last[partition] = max(offset, last.get(partition, 0))
-        self.rig.until(
+        self.harness.until(
             lambda: all(self._newest.get(partition, -1) >= offset for partition, offset in last.items()),
             "outputs of what was written last",
         )
@@ -66,19 +66,19 @@ class Stalls:
 
 
 @contextmanager
-def at_work(rig: LeaseRig) -> Iterator[Stalls]:
+def at_work(harness: LeaseHarness) -> Iterator[OutageTimer]:
     """Write records for as long as this lasts; then see the output of each, once and in its key's order."""
 
     def record(number: int) -> Record:
         return b"key-%d" % (number % KEYS), b"value"
 
     def written(_: int, message: Any) -> None:
-        rig.written[message.partition(), message.offset()] = message.key()
+        harness.written[message.partition(), message.offset()] = message.key()
 
-    stalls = Stalls(rig)
-    with Watch(rig.config, [rig.output], stalls.seen):
-        with Feed(rig.config, rig.topic, RATE, record, written):
-            rig.until(lambda: bool(rig.written), "the first record")
+    stalls = OutageTimer(harness)
+    with Watch(harness.config, [harness.output], stalls.seen):
+        with Feed(harness.config, harness.topic, RATE, record, written):
+            harness.until(lambda: bool(harness.written), "the first record")
             stalls.go_on()
             yield stalls
-        rig.finish()
+        harness.finish()

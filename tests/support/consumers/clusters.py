@@ -72,7 +72,7 @@ class Cluster(Protocol):
         """Throw out a member that has the one partition of its topic; it may come back after the block."""
 
 
-class Stranger:
+class NoRebalanceListener:
     """A listener who only takes."""
 
     def assigned(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int | None]:
@@ -128,7 +128,7 @@ class Memory:
     def expelled(self, member: Backend, options: ConsumerOptions) -> Iterator[None]:
         assert isinstance(member, MemoryBackend)
         other = self.backend(options)
-        other.source.open(Stranger())
+        other.source.open(NoRebalanceListener())
         member.remove_from_group()
         other.source.poll(0, 0)
         yield

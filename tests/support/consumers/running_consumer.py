@@ -14,7 +14,7 @@ from wasmline.consumer.handler_adapters import Handler
 from wasmline.consumer.timings import Timings
 from wasmline.offset_maps import DEFAULT_LIMITS, OffsetMapLimits
 
-PATIENCE = 30.0
+TIMEOUT_S = 30.0
 """Seconds after which something that has to happen counts as missing."""
 
 PROMPT = Timings(idle_poll_timeout_s=0.02, retry_backoff_s=0.01)
@@ -48,8 +48,8 @@ class Ledger:
 
     def until(self, happened: Callable[[list[ConsumedRecord]], object]) -> list[ConsumedRecord]:
         with self._changed:
-            assert self._changed.wait_for(lambda: happened(self.seen), PATIENCE), (
-                f"not within {PATIENCE} s: {self.seen}"
+            assert self._changed.wait_for(lambda: happened(self.seen), TIMEOUT_S), (
+                f"not within {TIMEOUT_S} s: {self.seen}"
             )
             return list(self.seen)
 
@@ -92,11 +92,11 @@ class Running:
         self.join()
 
     def join(self) -> None:
-        self._thread.join(PATIENCE)
+        self._thread.join(TIMEOUT_S)
         assert not self._thread.is_alive()
 
     def until(self, happened: Callable[[ConsumerHealth], object]) -> ConsumerHealth:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT_S
         while not happened(health := self.consumer.health()):
             assert time.monotonic() < deadline, health
             assert self._thread.is_alive(), self.failure

@@ -30,7 +30,7 @@ from wasmline.leases.lease_worker import LeaseWorker
 from wasmline.local.process import wait_until
 from wasmline.partition_status import PartitionStatus
 
-PATIENCE = 180.0 + 10.0 * ROUNDS
+TIMEOUT_S = 180.0 + 10.0 * ROUNDS
 """Seconds after which something that has to happen counts as missing."""
 
 FOLDER = Path(__file__).parent
@@ -60,7 +60,7 @@ class Task:
 
     def reason(self) -> str:
         """Wait for the end of its lease, and return why that was."""
-        told, _ = self.process.communicate(timeout=PATIENCE)
+        told, _ = self.process.communicate(timeout=TIMEOUT_S)
         assert self.process.returncode == 0, told
         return told.decode()
 
@@ -71,7 +71,7 @@ class Task:
             self.process.stdout.close()
 
 
-class LeaseRig:
+class LeaseHarness:
     """One job, which runs a function of ``lease_handlers`` unless the stream is told of another."""
 
     def __init__(
@@ -99,7 +99,7 @@ class LeaseRig:
 
     # -- the records --------------------------------------------------------------------------------------------------
 
-    def feed(self, records: int, value: bytes = b"value") -> None:
+    def produce(self, records: int, value: bytes = b"value") -> None:
         """Write records whose keys take turns; those of a key go to one partition."""
 
         def delivered(error: Any, message: Any) -> None:
@@ -112,7 +112,7 @@ class LeaseRig:
                 self.topic, value, key, partition=crc32(key) % self._partitions, on_delivery=delivered
             )
             self._producer.poll(0)
-        assert self._producer.flush(PATIENCE) == 0
+        assert self._producer.flush(TIMEOUT_S) == 0
 
     def outputs(self) -> dict[bytes, list[str]]:
         """Return by key what a read_committed reader sees, in order."""
@@ -139,7 +139,7 @@ class LeaseRig:
         assert outputs == expected
 
     def until(self, happened: Callable[[], bool], what: str) -> None:
-        assert wait_until(happened, PATIENCE), f"in vain: {what}; seen {self.seen()} of {len(self.written)}"
+        assert wait_until(happened, TIMEOUT_S), f"in vain: {what}; seen {self.seen()} of {len(self.written)}"
 
     def committed(self) -> int:
         return sum(ConsumerGroups(self.config).committed(self.job.group, self.topic).values())
@@ -188,7 +188,7 @@ class LeaseRig:
             finally:
                 stopped.set()
                 self.stop()
-                ended.result(PATIENCE)
+                ended.result(TIMEOUT_S)
 
     def work(self, leases: Iterable[Lease]) -> list[Task]:
         """Start a process for each lease."""
@@ -213,22 +213,22 @@ class LeaseRig:
         self.jobs.close()
         self._producer.close()
 
-    def __enter__(self) -> LeaseRig:
+    def __enter__(self) -> LeaseHarness:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
 
-Rigs = Callable[..., LeaseRig]
+Harnesses = Callable[..., LeaseHarness]
 """Makes a job of these stream options."""
 
 
 @contextmanager
-def made(config: KafkaConfig, folder: Path) -> Iterator[Rigs]:
+def made(config: KafkaConfig, folder: Path) -> Iterator[Harnesses]:
     """Let jobs be made, and close them at the end."""
     with ExitStack() as stack:
-        yield lambda **options: stack.enter_context(LeaseRig(config, folder, **options))
+        yield lambda **options: stack.enter_context(LeaseHarness(config, folder, **options))
 
 
 NOTHING = LeaseRound()

@@ -1,4 +1,4 @@
-"""The rig can fail: what it is there to find, it finds."""
+"""The harness can fail: what it is there to find, it finds."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import pytest
 
 from support import rounds
 from support.chaos.call_ledger import Journal, Ledger, Left
-from support.chaos.consumer_group import LONG_SESSION_MS, Rig
+from support.chaos.consumer_group import LONG_SESSION_MS, ConsumerHarness
 from wasmline.testing.kafka import RunningKafka
 
 NOTHING = {0: Left(0, -1, frozenset())}
 
 
 def test_a_member_that_ignores_the_map_is_found_out(kafka: RunningKafka, tmp_path: Path) -> None:
-    with Rig(kafka, tmp_path, sleep_ms=100, keys=100, session_ms=LONG_SESSION_MS) as rig:
-        rig.feed(400)
-        rig.join()
-        rig.wait(100)
-        rig.leave(rig.members[0])
-        rig.join(ignores_maps=True)
+    with ConsumerHarness(kafka, tmp_path, sleep_ms=100, keys=100, session_ms=LONG_SESSION_MS) as harness:
+        harness.produce(400)
+        harness.join()
+        harness.wait(100)
+        harness.leave(harness.members[0])
+        harness.join(ignores_maps=True)
         with pytest.raises(AssertionError, match="was done once more"):
-            rig.finish()
+            harness.finish()
 
 
 def test_a_round_counts_once_its_body_is_through(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ def unique(noun: str) -> str:
 
 
 @dataclass
-class Stage:
+class TransformJob:
     """One transform between fresh topics, and a job that runs it."""
 
     config: KafkaConfig
@@ -84,7 +84,7 @@ class Stage:
         return [(message.key(), message.value(), dict(message.headers() or [])) for message in messages]
 
 
-def make_stage(config: KafkaConfig, spark: SparkSession | None, folder: Path, partitions: int = 3) -> Stage:
+def make_stage(config: KafkaConfig, spark: SparkSession | None, folder: Path, partitions: int = 3) -> TransformJob:
     source, target, letters = unique("in"), unique("out"), unique("dlq")
     for topic in (source, target, letters):
         Topics(config).create(topic, partitions if topic == source else 3)
@@ -92,7 +92,7 @@ def make_stage(config: KafkaConfig, spark: SparkSession | None, folder: Path, pa
         name=unique("t"), version="1.0.0", digest="sha256:" + "0" * 64, input_topic=source,
         output_topics=(target,), dead_letter_topic=letters,
     )  # fmt: skip
-    return Stage(config=config, spark=spark, folder=folder, spec=spec, job=unique("job"))
+    return TransformJob(config=config, spark=spark, folder=folder, spec=spec, job=unique("job"))
 
 
 def keyed(count: int, first: int = 0) -> list[tuple[bytes, bytes]]:
