@@ -6,13 +6,13 @@ from wasmline.errors import OffsetOutOfRange
 from wasmline.topic_partitions import TopicPartition
 
 
-def removed_by_retention(partition: TopicPartition, offset: int, begin: int) -> OffsetOutOfRange:
+def removed_by_retention_error(partition: TopicPartition, offset: int, begin: int) -> OffsetOutOfRange:
     """Return the error for records from ``offset`` on that retention has removed: the log begins at ``begin``."""
     text = f"{partition} begins at {begin}, and is to be read from {offset} on: retention removed the records between"
-    return out_of_range(partition, offset, begin, text)
+    return out_of_range_error(partition, offset, begin, text)
 
 
-def out_of_range(partition: TopicPartition, offset: int, start: int, text: str) -> OffsetOutOfRange:
+def out_of_range_error(partition: TopicPartition, offset: int, start: int, text: str) -> OffsetOutOfRange:
     """Return an error whose message, after ``text``, names the option to continue anyway."""
     text += ". To go on anyway, set fail_on_data_loss to false for a run: lost offsets are counted as lost_offsets"
     return OffsetOutOfRange(text, topic=partition.topic, partition=partition.partition, offset=offset, start=start)

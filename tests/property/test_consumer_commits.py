@@ -336,7 +336,7 @@ class Commits(RuleBasedStateMachine):
     ) -> None:
         """Nothing begins anew over a commit that surely was not carried out, or that never will be."""
         assert not isinstance(error, CommitFailed | NotAuthorized), error
-        assert self.hangs or str(error) != str(progress_module.unanswered())
+        assert self.hangs or str(error) != str(progress_module.no_answer_error())
         restart(work, error, *cut)
 
     def replace(self, replace: Callable[..., Any], work: PartitionWork, *refused: Any) -> Any:
@@ -607,7 +607,7 @@ class Commits(RuleBasedStateMachine):
         committed = self.cluster.committed("g")
         for work in self.owner.work:
             offsets = work.offsets
-            if not work.uncertain and not offsets.is_held_back and offsets.moment:
+            if not work.uncertain and not offsets.is_held_back and offsets.revision:
                 assert offsets.commit() is None, work.partition
                 assert offsets.base is not None
                 left_out = range(committed[work.partition].offset, offsets.base)  # at most what compaction removed

@@ -358,7 +358,7 @@ class Consumer(RuleBasedStateMachine):
         for record in batch.records:
             view.state[record.offset] = "out"
         self.out.append((view, batch))
-        if following := [record for each in batch.rest for record in each.records]:
+        if following := [record for each in batch.following_batches for record in each.records]:
             assert self.most == len(batch.records) == 1
             queue = view.queues[self.key(batch.records[0])]
             assert following == queue[: len(following)], "the next of their key, in order"
@@ -374,7 +374,7 @@ class Consumer(RuleBasedStateMachine):
         view, batch = self.out.pop(chance.randrange(len(self.out)))
         self.unlock(batch)
         self.work.abandon(batch)
-        rest = [record for each in batch.rest for record in each.records]
+        rest = [record for each in batch.following_batches for record in each.records]
         for record in [*batch.records, *rest]:
             view.state[record.offset] = "dropped"
         del view.queues[self.key(batch.records[0])][: len(rest)]

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from wasmline.build.cache import BuildCache, write_whole
-from wasmline.build.inputs import changed, digest
+from wasmline.build.inputs import changed_project_error, digest
 from wasmline.build.project import FILE, TransformProject
 from wasmline.build.report import BuildReport
 from wasmline.build.revision import revision
@@ -61,7 +61,7 @@ def build(
         abi, imports = _checked(wasm)
         if cached is None:
             if digest(inputs, facts) != source_digest:
-                raise changed(project)
+                raise changed_project_error(project)
             cache.put(source_digest, wasm)
         write_whole(path, wasm)
     except OSError as error:

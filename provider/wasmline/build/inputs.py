@@ -109,7 +109,7 @@ def check_folder(project: TransformProject, folder: Path, named: str) -> None:
         )
 
 
-def changed(project: TransformProject) -> BuildFailed:
+def changed_project_error(project: TransformProject) -> BuildFailed:
     """Return the error of a build whose compiler may have read other files than those in the digest."""
     return BuildFailed(f"{project.name}: its files changed while they were compiled: build again", log="")
 

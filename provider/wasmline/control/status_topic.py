@@ -45,7 +45,7 @@ class StatusTopic:
         statuses = [decode(PartitionStatus, value) for key, value in table.items() if key.startswith(prefix)]
         return sorted(statuses, key=lambda status: (status.job, status.partition))
 
-    def rest(self) -> None:
+    def close_reader(self) -> None:
         """Close the reading connection, which polls; the next read opens another."""
         self._topic.close()
 

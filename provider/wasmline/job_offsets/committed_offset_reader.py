@@ -14,7 +14,7 @@ from wasmline.job_specs import JobSpec
 from wasmline.kafka import librdkafka_ctypes
 from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore, OffsetsOnlyStore
 from wasmline.kafka.config import KafkaConfig
-from wasmline.kafka.consumer_group_offsets import group_in_use
+from wasmline.kafka.consumer_group_offsets import group_in_use_error
 from wasmline.kafka.detached_consumer import detached_consumer
 from wasmline.kafka.error_mapping import translate_errors
 from wasmline.topic_partitions import CommittedOffset, TopicPartition
@@ -46,7 +46,7 @@ class GroupOffsets:
         """Commit the committed progress once more, unchanged. Raises GroupInUse."""
         found = self.read(partitions)
         with translate_errors(
-            self._config.bootstrap_servers, {KafkaError.UNKNOWN_MEMBER_ID: group_in_use(self._group)}
+            self._config.bootstrap_servers, {KafkaError.UNKNOWN_MEMBER_ID: group_in_use_error(self._group)}
         ):
             self._offset_store.commit(self._reader, found, REQUEST_TIMEOUT_S)
 
@@ -92,10 +92,10 @@ def require_committed(
     for (topic, partition), before in least.items():
         offset = found.get(TopicPartition(topic, partition))
         if offset is None or offset < before:
-            raise progress_lost(group, topic, partition, offset, before)
+            raise progress_lost_error(group, topic, partition, offset, before)
 
 
-def progress_lost(group: str, topic: str, partition: int, found: int | None, *before: int) -> ProgressLost:
+def progress_lost_error(group: str, topic: str, partition: int, found: int | None, *before: int) -> ProgressLost:
     """Return the error of a job that ``found`` other progress than it made; None: no commit.
 
     ``before`` is the job's progress, if known: one offset, or one of two.

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from wasmline.kafka import KafkaConfig, Topics
-from wasmline.offset_errors import removed_by_retention
+from wasmline.offset_errors import removed_by_retention_error
 from wasmline.topic_partitions import TopicPartition
 
 
@@ -28,7 +28,7 @@ class DataLossCheck:
         begins = self._topics.beginning_offsets(self._topic) if begins is None else begins
         for partition, offset in progress.items():
             if offset < begins.get(partition, offset):
-                raise removed_by_retention(TopicPartition(self._topic, partition), offset, begins[partition])
+                raise removed_by_retention_error(TopicPartition(self._topic, partition), offset, begins[partition])
 
     def lost(self, ranges: Mapping[int, tuple[int, int]]) -> Counter[int]:
         """Return the number of lost offsets of some ranges, by partition, where losses are allowed.

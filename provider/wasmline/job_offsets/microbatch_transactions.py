@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
-from wasmline.consumer.backends.kafka import OPEN_TIMEOUT_S, delivery_failure, stable_read
+from wasmline.consumer.backends.kafka import OPEN_TIMEOUT_S, delivery_error, stable_read
 from wasmline.errors import BrokerUnavailable, HangingTransactionEnded, InvalidKafkaConfig, ProducerFenced
 from wasmline.kafka import librdkafka_ctypes
 from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore
@@ -234,4 +234,4 @@ class BatchTransaction:
             if error.code() in FENCED_CODES:
                 text = f"another attempt has taken over {self._name}; nothing of this one was committed"
                 raise ProducerFenced(text) from exception
-            raise delivery_failure(self._config, f"an output topic of {self._name}", error) from exception
+            raise delivery_error(self._config, f"an output topic of {self._name}", error) from exception

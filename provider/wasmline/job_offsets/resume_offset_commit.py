@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from wasmline.consumer.backends.kafka import PRODUCER_SETTINGS
-from wasmline.job_offsets.committed_offset_reader import progress_lost
+from wasmline.job_offsets.committed_offset_reader import progress_lost_error
 from wasmline.job_offsets.microbatch_transactions import BatchTransactions
 from wasmline.job_specs import JobSpec, stream_of
 from wasmline.kafka import ConsumerGroups, KafkaConfig, Topics
@@ -58,7 +58,7 @@ def ensure_committed_offsets(config: KafkaConfig, group: str, topic: str, *, kno
     committed = groups.committed(group, topic)
     for partition in range(known):
         if partition not in committed:
-            raise progress_lost(group, topic, partition, None)
+            raise progress_lost_error(group, topic, partition, None)
     starts = Topics(config).beginning_offsets(topic)
     if new := {TopicPartition(topic, each): at for each, at in starts.items() if each not in committed}:
         groups.commit_offsets(group, new)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from wasmline.control import DriverClaim
 from wasmline.errors import InvalidJob
-from wasmline.job_offsets.committed_offset_reader import progress_lost
+from wasmline.job_offsets.committed_offset_reader import progress_lost_error
 from wasmline.job_specs import JobSpec, StreamSpec, stream_of
 from wasmline.kafka import KafkaConfig, Topics
 from wasmline.transactional_ids import VIRTUAL_SHARDS
@@ -103,7 +103,7 @@ def plan_run(
         moved = [each for each, offset in offsets.items() if not is_possible_offset(last, each, offset)]
         is_moved = bool(moved)
         if is_moved and stream.fail_on_moved_progress:
-            raise progress_lost(job.group, topic.name, moved[0], offsets[moved[0]], *_left(last, moved[0]))
+            raise progress_lost_error(job.group, topic.name, moved[0], offsets[moved[0]], *_left(last, moved[0]))
     is_shared = (
         last.ended
         and not is_moved
@@ -192,7 +192,7 @@ def _claimed(
     known = {**committed, **(last.ends if is_done else last.offsets)}
     for partition in topic.begins if not last.offsets else range(last.partitions):
         if partition not in known:
-            raise progress_lost(job.group, topic.name, partition, None)
+            raise progress_lost_error(job.group, topic.name, partition, None)
     return {each: known.get(each, begin) for each, begin in topic.begins.items()}
 
 
@@ -200,7 +200,7 @@ def _kept(last: DriverClaim, committed: Mapping[int, int], topic: TopicState, jo
     """Return the group's progress. Each partition that the last run knew must have some."""
     for partition in {*range(last.partitions), *last.offsets}:
         if partition not in committed:
-            raise progress_lost(job.group, topic.name, partition, None)
+            raise progress_lost_error(job.group, topic.name, partition, None)
     return {each: committed.get(each, begin) for each, begin in topic.begins.items()}
 
 

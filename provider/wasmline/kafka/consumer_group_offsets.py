@@ -83,7 +83,7 @@ class ConsumerGroups:
             answers = self._admin.client.alter_consumer_group_offsets(
                 request, request_timeout=COORDINATOR_REQUEST_TIMEOUT_S
             )
-            self._check(answers[group], {**codes, KafkaError.UNKNOWN_MEMBER_ID: group_in_use(group)})
+            self._check(answers[group], {**codes, KafkaError.UNKNOWN_MEMBER_ID: group_in_use_error(group)})
 
         self._once_loaded(group, ask)
 
@@ -95,7 +95,7 @@ class ConsumerGroups:
         """
         found = [each for each in self._describe(group).members or () if each.client_id != RENEWAL_CLIENT]
         if members := tuple(f"{member.client_id} on {member.host}" for member in found):
-            raise group_in_use(group, members)
+            raise group_in_use_error(group, members)
 
     refuse_members = require_no_members  # its earlier name, until release 0.2.0
 
@@ -174,7 +174,7 @@ class ConsumerGroups:
                     raise KafkaException(partition.error)
 
 
-def group_in_use(group: str, members: tuple[str, ...] = ()) -> GroupInUse:
+def group_in_use_error(group: str, members: tuple[str, ...] = ()) -> GroupInUse:
     """Return the error of a job whose group has members."""
     listed = f": {', '.join(members)}" if members else ""
     text = f"group {group} stores a job's progress and has active members{listed}. "

@@ -102,7 +102,7 @@ def try_enqueue(
     return True
 
 
-def missing_topic(topic: str, servers: str) -> dict[int, WasmlineError]:
+def missing_topic_errors(topic: str, servers: str) -> dict[int, WasmlineError]:
     """Return the errors of a writer for the codes of a topic that does not exist."""
     missing = TopicNotFound(f"there is no topic {topic} on {servers}: create it first", topic=topic)
     return {KafkaError.UNKNOWN_TOPIC_OR_PART: missing, KafkaError._UNKNOWN_TOPIC: missing}
@@ -131,7 +131,7 @@ class RecordWriter:
         """
         self._failed.clear()
         count = 0
-        with translate_errors(self._servers, missing_topic(topic, self._servers)):
+        with translate_errors(self._servers, missing_topic_errors(topic, self._servers)):
             for record in records:
                 self._enqueue(topic, record)
                 count += 1

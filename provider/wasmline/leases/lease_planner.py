@@ -18,7 +18,7 @@ from wasmline.control import (
 )
 from wasmline.errors import DeploymentNotFound, InvalidJob, WasmlineError
 from wasmline.job_offsets.catch_up import CatchUpTarget
-from wasmline.job_offsets.committed_offset_reader import GroupOffsets, progress_lost, require_committed
+from wasmline.job_offsets.committed_offset_reader import GroupOffsets, progress_lost_error, require_committed
 from wasmline.job_offsets.offset_renewal import MAX_RENEWAL_INTERVAL_S, OffsetRenewer
 from wasmline.job_specs import JobSpec, StreamSpec, stream_of
 from wasmline.kafka import ConsumerGroups, KafkaConfig, Topics, TopicTailer
@@ -234,11 +234,11 @@ class LeasePlanner:
         try:
             left = [each for each in self._statuses.of(self._planned.job) if each.lease == name]
         finally:
-            self._statuses.rest()
+            self._statuses.close_reader()
         for each in left:
             found = committed.get(TopicPartition(each.topic, each.partition))
             if each.committed is not None and found != each.committed:
-                raise progress_lost(group, each.topic, each.partition, found, each.committed)
+                raise progress_lost_error(group, each.topic, each.partition, found, each.committed)
 
 
 def require_task_limit(partitions: int, asked: int | None, slots: int, topic: str) -> None:

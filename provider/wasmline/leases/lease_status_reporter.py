@@ -110,7 +110,7 @@ class LeaseStatusReporter:
         try:
             log = _logs[cluster] = _logs.get(cluster) or StatusTopic(self._config)
             self._base |= {each.partition: each for each in log.of(self._lease.job.job)}
-            log.rest()
+            log.close_reader()
             self._log = log
         except KafkaError as error:
             self._warn(error)

@@ -125,7 +125,7 @@ class ManualSource(GroupSource):
             # It connects while the listener opens transactions: a client without brokers waits up to a second.
             warm = BackgroundCall(partial(self.consumer.list_topics, timeout=REQUEST_TIMEOUT_S))
             if not self._assignment.held():
-                raise lease_expired()
+                raise lease_expired_error()
             starts = listener.assigned(self._assignment.partitions)
             warm.result()
             self.consumer.assign(
@@ -162,7 +162,7 @@ class ManualSource(GroupSource):
 
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         if not self._assignment.held():
-            raise lease_expired()
+            raise lease_expired_error()
         super().commit(offsets)
         self._assignment.committed(offsets)
 
@@ -234,11 +234,11 @@ class ManualTransactions(KafkaTransactions):
 
     def _require_held(self) -> None:
         if self.fenced is None and not self._assignment.held():
-            self.fenced = lease_expired()
+            self.fenced = lease_expired_error()
         if self.fenced is not None:
             raise self.fenced
 
 
-def lease_expired() -> ProducerFenced:
+def lease_expired_error() -> ProducerFenced:
     """Return the error of a consumer whose lease has expired, which writes nothing."""
     return ProducerFenced("the lease has expired; its partitions may have a new owner")

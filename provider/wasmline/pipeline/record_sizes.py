@@ -40,7 +40,7 @@ def batch_bytes(key: bytes | None, value: bytes | None, headers: Headers, compre
     return BATCH_HEADER_BYTES + size
 
 
-def too_large(outputs: pa.RecordBatch, limits: Sequence[int | None], compression: str) -> dict[int, int]:
+def oversize_outputs(outputs: pa.RecordBatch, limits: Sequence[int | None], compression: str) -> dict[int, int]:
     """Return the size of each row of OUTPUT_SCHEMA above its topic's limit; ``limits`` is by output number."""
     most = np.array([np.iinfo(np.int64).max if limit is None else limit for limit in limits])
     candidates = np.flatnonzero(_bounds(outputs) > most[outputs.column("output").to_numpy()])

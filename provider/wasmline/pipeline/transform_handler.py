@@ -86,14 +86,14 @@ class TransformHandler:
         try:
             return ThreadHandler(self, self._instantiate())
         except TransformError as error:
-            raise self.broken(error) from error
+            raise self.broken_error(error) from error
 
     def judge(self, records: int, failures: int) -> None:
         """Count the records and failures of a call. Raises TooManyFailures."""
         with self._lock:
             self._window.add(records, failures)
 
-    def broken(self, error: Exception) -> HandlerBroken:
+    def broken_error(self, error: Exception) -> HandlerBroken:
         """Return the error with which the consumer ends."""
         return HandlerBroken(f"{self.spec.name}@{self.spec.version} is at fault, not its records: {error}")
 
@@ -120,7 +120,7 @@ class ThreadHandler:
         except InvalidBatch:  # too large for one call: the records are retried one by one
             raise
         except (TransformError, TooManyFailures) as error:
-            raise self._handler.broken(error) from error
+            raise self._handler.broken_error(error) from error
         self._log(result)
         rows, outputs = self._outputs(TopicPartition(topics[0], partitions[0]), offsets, timestamps, result.outputs)
         return BatchResult(outputs, {failure.row: failure.error for failure in result.failures}, rows)

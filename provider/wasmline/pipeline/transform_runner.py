@@ -17,7 +17,7 @@ from wasmline.dead_letters import DeadLetter
 from wasmline.errors import RecordTooLarge, TransformError
 from wasmline.pipeline.batch_stats import BatchStats, log_batch_stats
 from wasmline.pipeline.failure_window import FailureWindow
-from wasmline.pipeline.record_sizes import Limits, batch_bytes, too_large
+from wasmline.pipeline.record_sizes import Limits, batch_bytes, oversize_outputs
 from wasmline.record_batches import HEADERS
 from wasmline.topic_partitions import TopicPartition
 from wasmline.wasm import RecordFailure, TransformInstance, TransformResult
@@ -88,7 +88,7 @@ class TransformRunner:
         if not any(self._limits):
             return part
         rows: dict[int, RecordFailure] = {}
-        for place, size in too_large(part.outputs, self._limits, self._spec.compression).items():
+        for place, size in oversize_outputs(part.outputs, self._limits, self._spec.compression).items():
             row, number = (part.outputs.column(name)[place].as_py() for name in ("row", "output"))
             text = f"an output has {size} bytes; {self._spec.output_topics[number]} allows {self._limits[number]}"
             where = {name: batch[name][row].as_py() for name in ("partition", "offset")}

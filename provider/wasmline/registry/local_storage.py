@@ -18,7 +18,14 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from wasmline.errors import InvalidLayout
-from wasmline.registry.storage import MAX_ENTRIES, NOTHING_PUBLISHED, File, not_a, too_many, unavailable
+from wasmline.registry.storage import (
+    MAX_ENTRIES,
+    NOTHING_PUBLISHED,
+    File,
+    too_many_entries_error,
+    unavailable_error,
+    wrong_kind_error,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +65,7 @@ class LocalStorage:
                 finally:
                     shutil.rmtree(staging, ignore_errors=True, dir_fd=parent)
         except OSError as error:
-            raise unavailable(self.url, error, folder, NOTHING_PUBLISHED) from error
+            raise unavailable_error(self.url, error, folder, NOTHING_PUBLISHED) from error
 
     def read(self, path: str, limit: int) -> bytes | None:
         place = PurePosixPath(path)
@@ -68,15 +75,15 @@ class LocalStorage:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
                 os.close(descriptor)
-                raise not_a("file", path, self.url)
+                raise wrong_kind_error("file", path, self.url)
             with os.fdopen(descriptor, "rb") as file:
                 return file.read(min(status.st_size, limit) + 1)
         except FileNotFoundError:
             return None
         except OSError as error:
             if error.errno in _NOT_A_FILE:
-                raise not_a("file", path, self.url) from error
-            raise unavailable(self.url, error, path) from error
+                raise wrong_kind_error("file", path, self.url) from error
+            raise unavailable_error(self.url, error, path) from error
 
     def folders(self, parent: str, marker: str | None = None) -> list[str]:
         try:
@@ -85,12 +92,12 @@ class LocalStorage:
                     found = list(islice(entries, MAX_ENTRIES + 1))
                     names = [entry.name for entry in found if entry.is_dir(follow_symlinks=False)]
                 if len(found) > MAX_ENTRIES:
-                    raise too_many(parent, self.url)
+                    raise too_many_entries_error(parent, self.url)
                 return sorted(name for name in names if marker is None or self._holds(folder, name, marker))
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise unavailable(self.url, error, parent) from error
+            raise unavailable_error(self.url, error, parent) from error
 
     @contextmanager
     def _opened(self, folder: PurePosixPath, *, make: bool = False) -> Iterator[int]:
@@ -114,7 +121,7 @@ class LocalStorage:
             return os.open(part, _FOLDER, dir_fd=at)
         except OSError as error:
             if error.errno in _NOT_A_FOLDER:
-                raise not_a("folder", str(place), self.url) from error
+                raise wrong_kind_error("folder", str(place), self.url) from error
             raise
 
     def _write(self, path: PurePosixPath, content: bytes) -> None:
@@ -133,7 +140,7 @@ class LocalStorage:
             _flush(parent)
         except OSError as error:
             if error.errno in _NOT_A_FOLDER:
-                raise not_a("folder", str(folder), self.url) from error
+                raise wrong_kind_error("folder", str(folder), self.url) from error
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
             if self._holds(parent, folder.name, paths[-1]):
@@ -170,7 +177,7 @@ class LocalStorage:
             try:
                 os.replace(source.name, place.name, src_dir_fd=written, dst_dir_fd=holder)
             except IsADirectoryError as error:
-                raise not_a("file", str(place), self.url) from error
+                raise wrong_kind_error("file", str(place), self.url) from error
             _flush(holder)
 
     def _holds(self, parent: int, name: str, marker: str) -> bool:

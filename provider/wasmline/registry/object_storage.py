@@ -8,7 +8,14 @@ from itertools import accumulate
 from typing import Any
 
 from wasmline.errors import InvalidLayout, RegistryError
-from wasmline.registry.storage import MAX_ENTRIES, NOTHING_PUBLISHED, File, not_a, too_many, unavailable
+from wasmline.registry.storage import (
+    MAX_ENTRIES,
+    NOTHING_PUBLISHED,
+    File,
+    too_many_entries_error,
+    unavailable_error,
+    wrong_kind_error,
+)
 
 
 class ObjectStorage:
@@ -41,7 +48,7 @@ class ObjectStorage:
             try:
                 known = self._fs.info(place)
                 if known["type"] != "file" or known.get("islink"):
-                    raise not_a("file", path, self.url)
+                    raise wrong_kind_error("file", path, self.url)
                 if (size := known.get("size")) == 0:
                     return b""  # some stores reject a range of an empty object
                 end = limit if size is None else min(size, limit)
@@ -58,7 +65,7 @@ class ObjectStorage:
             except FileNotFoundError:
                 return []
             if len(entries) > MAX_ENTRIES:
-                raise too_many(parent, self.url)
+                raise too_many_entries_error(parent, self.url)
             places = [entry["name"].rstrip("/") for entry in entries if entry["type"] == "directory"]
             held = [place for place in places if marker is None or self._is_file(f"{place}/{marker}")]
         return sorted(place.rsplit("/", 1)[-1] for place in held)
@@ -74,7 +81,7 @@ class ObjectStorage:
         """Return the error about the obstacle to a write, for drivers with real folders."""
         above = accumulate(path.split("/")[:-1], "{}/{}".format)
         blocking = next((folder for folder in above if self._is_file(f"{self._root}/{folder}")), None)
-        return not_a("folder", blocking, self.url) if blocking else not_a("file", path, self.url)
+        return wrong_kind_error("folder", blocking, self.url) if blocking else wrong_kind_error("file", path, self.url)
 
     def _is_file(self, place: str) -> bool:
         try:
@@ -90,4 +97,4 @@ class ObjectStorage:
         except RegistryError:
             raise
         except Exception as error:
-            raise unavailable(self.url, error, path, consequence) from error
+            raise unavailable_error(self.url, error, path, consequence) from error

@@ -68,17 +68,17 @@ def open_storage(url: str) -> Storage:
     return ObjectStorage(filesystem, path, url=url)
 
 
-def unavailable(url: str, error: Exception, path: str, consequence: str = "") -> RegistryUnavailable:
+def unavailable_error(url: str, error: Exception, path: str, consequence: str = "") -> RegistryUnavailable:
     """Return the RegistryUnavailable for an error of a disk or a driver about a path."""
     reason = bounded_line(getattr(error, "strerror", None) or error) or type(error).__name__
     return RegistryUnavailable(f"the registry at {url} refused: {reason}{consequence}; see {path}")
 
 
-def not_a(kind: str, path: str, url: str) -> InvalidLayout:
+def wrong_kind_error(kind: str, path: str, url: str) -> InvalidLayout:
     """Return the error about an entry in the place of a file or a folder."""
     return InvalidLayout(f"{path} in {url} is not a {kind}, and links are not followed: remove it", path=path)
 
 
-def too_many(path: str, url: str) -> InvalidLayout:
+def too_many_entries_error(path: str, url: str) -> InvalidLayout:
     """Return the error about a folder of more than MAX_ENTRIES."""
     return InvalidLayout(f"{path} in {url} holds more than {MAX_ENTRIES} entries: remove some of them", path=path)

@@ -98,7 +98,7 @@ class StatusCollector(Collector):
             try:
                 return self._log.of(self._job)
             finally:
-                self._log.rest()
+                self._log.close_reader()
 
 
 @contextmanager

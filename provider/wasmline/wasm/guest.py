@@ -22,7 +22,7 @@ from wasmline.wasm.abi import FUNCTIONS
 from wasmline.wasm.columns.environment_and_logs import read_logs, read_stderr, write_environment
 from wasmline.wasm.columns.input_columns import InputColumns
 from wasmline.wasm.columns.output_columns import OutputColumns
-from wasmline.wasm.columns.shim_memory import ShimMemory, limit_store, violation
+from wasmline.wasm.columns.shim_memory import ShimMemory, limit_store, sandbox_violation_error
 from wasmline.wasm.engine import MAX_STACK_BYTES
 from wasmline.wasm.resource_limits import HostLimits, ResourceLimits
 from wasmline.wasm.result import LogLine
@@ -88,7 +88,7 @@ class Guest:
         self._host_error: BaseException | None = None
         self._flushed: list[pa.RecordBatch] = []
         self._room = 0
-        self._born_with: int | None = None
+        self._initial_memory_bytes: int | None = None
         self._rows = self._end_row = 0
         self.stopped = False
         """True if the host ended the guest within a batch, because its outputs exceed what the host holds at once."""
@@ -117,7 +117,7 @@ class Guest:
         return self.delivered == 0 and self._memory.get("refused") == 0
 
     def run(self, batch: pa.RecordBatch, row_base: int, room: int) -> list[pa.RecordBatch]:
-        """Pass a conforming batch to the guest; return its outputs up to its next request for a batch or its death.
+        """Pass a conforming batch to the guest; return its outputs up to its next request for a batch or its exit_info.
 
         It is stopped within a record when it has written more than ``room`` bytes, some of them before that record.
         Raises RecordTooLarge if the batch or its outputs exceed the host's limits, and other failures of the host, such
@@ -143,7 +143,7 @@ class Guest:
         if self._memory.get("refused") != delivered + 1:
             return max(delivered - 1, 0)
         if delivered == self._rows:
-            raise violation("a record beyond the last one was rejected")
+            raise sandbox_violation_error("a record beyond the last one was rejected")
         return delivered
 
     def failure(self) -> TransformError | None:
@@ -151,7 +151,7 @@ class Guest:
 
         That is if the watchdog interrupted a record that had just begun, or if the host stopped the guest.
         """
-        return None if self.stopped or self._watch.innocent() else classify_exit(self._death())
+        return None if self.stopped or self._watch.progressed_before_interrupt() else classify_exit(self._exit_info())
 
     def allow_logs(self, size: int) -> None:
         """Allow the guest to log ``size`` bytes before lines are dropped."""
@@ -220,14 +220,18 @@ class Guest:
     def _failure_at_start(self) -> BaseException:
         if self._end is not None and not isinstance(self._end, wasmtime.Trap | wasmtime.WasmtimeError):
             return self._end  # the host's own
-        lines = read_logs(self._memory, self._static, 0) if self._born_with is not None else []
-        death = self._death(stdout="".join(line.text for line in lines if line.level == "INFO"))
-        error = instantiation_error(death) if isinstance(self._end, wasmtime.WasmtimeError) else classify_exit(death)
+        lines = read_logs(self._memory, self._static, 0) if self._initial_memory_bytes is not None else []
+        exit_info = self._exit_info(stdout="".join(line.text for line in lines if line.level == "INFO"))
+        error = (
+            instantiation_error(exit_info)
+            if isinstance(self._end, wasmtime.WasmtimeError)
+            else classify_exit(exit_info)
+        )
         error.args = (f"{self._context.name} failed before its first record: {error}",)
         return error
 
-    def _death(self, *, stdout: str = "") -> GuestExitInfo:
-        memory = None if self._born_with is None else self._memory
+    def _exit_info(self, *, stdout: str = "") -> GuestExitInfo:
+        memory = None if self._initial_memory_bytes is None else self._memory
         size = self._guest_memory.data_len(self._store) if memory else 0
         return GuestExitInfo(
             end=self._end,
@@ -236,7 +240,7 @@ class Guest:
             stderr=read_stderr(memory, self._static) if memory else "",
             stdout=stdout,
             interrupted=self._watch.killed_at is not None and trap_code(self._end) == "interrupt",
-            born_with=self._born_with or 0,
+            initial_memory_bytes=self._initial_memory_bytes or 0,
             memory_bytes=size,
             unread_bytes=memory.get("max_record") if memory and self.read_nothing else 0,
             limits=self._limits,
@@ -285,7 +289,7 @@ class Guest:
         self._inbox = InputColumns(self._memory, self._static.end)
         self._outbox = OutputColumns(self._memory, len(self._context.output_topics))
         self._watch.progress = lambda: self._memory.progress
-        self._born_with = guest_memory.data_len(self._store)
+        self._initial_memory_bytes = guest_memory.data_len(self._store)
 
     def _next_batch(self) -> int:
         self._resting = True
@@ -296,14 +300,14 @@ class Guest:
     def _flush(self, need: int) -> int:
         try:
             if not 0 <= need <= self._limits.output_bytes_per_record:
-                raise violation(f"capacity for {need} bytes is requested")
+                raise sandbox_violation_error(f"capacity for {need} bytes is requested")
             collected = self._outbox.empty()
             if collected is not None:
                 self._flushed.append(collected)
                 self._room -= collected.get_total_buffer_size()
             row = self._memory.get("row")
             if not self._end_row - self._rows <= row < self._end_row:
-                raise violation(f"row {row} is written")
+                raise sandbox_violation_error(f"row {row} is written")
             self.stopped = self._room < 0 and self._flushed[0]["row"][0].as_py() < row
             if not self.stopped:
                 self._outbox.widen(need)

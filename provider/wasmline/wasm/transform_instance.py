@@ -92,24 +92,24 @@ class TransformInstance:
         """Serve rows until all are accounted for, or until the next ones may exceed the size of a part."""
         if self._process != os.getpid():  # before the lock, which another thread of the parent may hold forever
             raise InstanceClosed(f"{self._context.name}: it belongs to another process; instantiate after the fork")
-        ledger, first, most = ResultBuilder(), progress.row, self._host.part_bytes
+        builder, first, most = ResultBuilder(), progress.row, self._host.part_bytes
         with self._busy:
             if self._closed:
                 raise InstanceClosed(f"{self._context.name}: the instance is closed")
             try:
                 while progress.row < batch.num_rows:
-                    before = ledger.output_bytes
-                    self._serve(batch, step, progress, ledger)
-                    last = ledger.output_bytes - before
-                    if ledger.output_bytes + last > most:
+                    before = builder.output_bytes
+                    self._serve(batch, step, progress, builder)
+                    last = builder.output_bytes - before
+                    if builder.output_bytes + last > most:
                         break
             except SandboxViolation:
                 self._closed = True
                 self._free()
                 raise
-        return ledger.close(batch, progress.row - first)
+        return builder.close(batch, progress.row - first)
 
-    def _serve(self, batch: pa.RecordBatch, step: int, progress: _Progress, ledger: ResultBuilder) -> None:
+    def _serve(self, batch: pa.RecordBatch, step: int, progress: _Progress, builder: ResultBuilder) -> None:
         """Pass some rows to a guest, a new one if the last is dead, and account for the completed ones.
 
         A guest that fails on a batch before it reads may have failed for any of its rows, because the header has the
@@ -120,19 +120,19 @@ class TransformInstance:
             self._free()
             self._start()
         guest, row = self._guest, progress.row
-        progress.log_bytes = max(progress.log_bytes - self._log(ledger), 0)  # logged at its start
+        progress.log_bytes = max(progress.log_bytes - self._log(builder), 0)  # logged at its start
         guest.allow_logs(progress.log_bytes)
         rows = min(self._rows_at_once, step, batch.num_rows - row)
-        room = self._host.part_bytes - ledger.output_bytes
+        room = self._host.part_bytes - builder.output_bytes
         try:
             outputs = guest.run(batch if rows == batch.num_rows else batch.slice(row, rows), row, room)
         except RecordTooLarge as error:
-            progress.row += self._too_large(row, rows, error, ledger)
+            progress.row += self._too_large(row, rows, error, builder)
             return
-        progress.log_bytes -= self._log(ledger)
-        before = ledger.output_bytes
-        progress.row = self._settle(guest, outputs, row, rows, ledger)
-        written = ledger.output_bytes - before
+        progress.log_bytes -= self._log(builder)
+        before = builder.output_bytes
+        progress.row = self._settle(guest, outputs, row, rows, builder)
+        written = builder.output_bytes - before
         if guest.stopped:
             self._rows_at_once = max((progress.row - row) * self._host.part_bytes // written, 1)
         elif progress.row == row:
@@ -140,35 +140,35 @@ class TransformInstance:
         elif rows == self._rows_at_once and not guest.dead and 2 * written <= self._host.part_bytes:
             self._rows_at_once = min(2 * self._rows_at_once, SLICE_ROWS)
 
-    def _too_large(self, row: int, rows: int, error: RecordTooLarge, ledger: ResultBuilder) -> int:
+    def _too_large(self, row: int, rows: int, error: RecordTooLarge, builder: ResultBuilder) -> int:
         """Return the number of completed rows: 1 for a single row that is too large, 0 for several."""
         if rows > 1:
             self._rows_at_once = rows // 2
             return 0
-        ledger.fail(row, error)
+        builder.fail(row, error)
         return 1
 
-    def _settle(self, guest: Guest, outputs: list[pa.RecordBatch], row: int, rows: int, ledger: ResultBuilder) -> int:
+    def _settle(self, guest: Guest, outputs: list[pa.RecordBatch], row: int, rows: int, builder: ResultBuilder) -> int:
         """Record the results of ``rows`` rows; return the first row that still needs a guest."""
         if not guest.dead and guest.delivered == rows:
-            ledger.write(outputs)
+            builder.write(outputs)
             return row + rows
         error = guest.failure() if guest.dead else GuestProtocolError(_LEFT_RECORDS)
         undecided, failed = rows > 1 and guest.read_nothing, row + guest.failed_record()
         self._free()
         if error is not None and undecided:
             return row
-        ledger.write(outputs, before=failed)
+        builder.write(outputs, before=failed)
         if error is None:
             return failed
-        ledger.fail(failed, error)
+        builder.fail(failed, error)
         return failed + 1
 
-    def _log(self, ledger: ResultBuilder) -> int:
+    def _log(self, builder: ResultBuilder) -> int:
         """Record the guest's new log lines; return their size in bytes."""
         used = self._guest.log_bytes
         if used or self._guest.logs_dropped:
-            ledger.log(*self._guest.take_logs())
+            builder.log(*self._guest.take_logs())
         return used
 
 

@@ -50,9 +50,9 @@ _SMALL_GROWTH_BYTES = 16 * PAGE
 class GuestExitInfo:
     """The facts about a dead guest.
 
-    ``end`` is None if ``_start`` returned; ``born_with`` is its initial memory size; ``unread_bytes`` the size of the
-    largest record of a batch on which it died before it read any. ``stderr`` is the record's, or that of the start;
-    ``stdout`` is that of the start, "" after it.
+    ``end`` is None if ``_start`` returned. ``unread_bytes`` is the size of the largest record of a batch on which it
+    died before it read any. ``stderr`` is the record's, or that of the start; ``stdout`` is that of the start, "" after
+    it.
     """
 
     end: BaseException | None
@@ -61,7 +61,7 @@ class GuestExitInfo:
     stderr: str
     stdout: str
     interrupted: bool
-    born_with: int
+    initial_memory_bytes: int
     memory_bytes: int
     unread_bytes: int
     limits: ResourceLimits
@@ -79,57 +79,57 @@ class GuestExitInfo:
             return tells_out_of_memory(self.stderr)
         limit = self.limits.memory_bytes
         growth = min(_SMALL_GROWTH_BYTES, limit // 4)
-        full = self.memory_bytes > self.born_with and self.memory_bytes + growth > limit
-        return full or self.born_with + self.unread_bytes > limit
+        full = self.memory_bytes > self.initial_memory_bytes and self.memory_bytes + growth > limit
+        return full or self.initial_memory_bytes + self.unread_bytes > limit
 
     @property
     def memory(self) -> str:
         """The size of the memory, if more than half of the limit."""
         grown, limit = self.memory_bytes, self.limits.memory_bytes
-        if grown == self.born_with or 2 * grown <= limit:
+        if grown == self.initial_memory_bytes or 2 * grown <= limit:
             return ""
         return f"; its memory had grown to {grown} of memory_bytes={limit}"
 
 
-def classify_exit(death: GuestExitInfo) -> TransformError:
+def classify_exit(exit_info: GuestExitInfo) -> TransformError:
     """Return the error for a guest's end, as one printable line.
 
     If the guest ended itself, the message begins with its panic. All messages end with its other output: all of it, or
     its head and its tail.
     """
-    limits, wrote = death.limits, _wrote(death, one_line(death.stderr))
-    if death.end is None:
+    limits, wrote = exit_info.limits, _wrote(exit_info, one_line(exit_info.stderr))
+    if exit_info.end is None:
         return GuestProtocolError(f"the guest returned from _start, which must wait for records for ever{wrote}")
-    if death.ending == ENDING_OUTPUT:
+    if exit_info.ending == ENDING_OUTPUT:
         limit = limits.output_bytes_per_record
         return GuestProtocolError(
             f"the guest wrote more than output_bytes_per_record={limit} bytes for one record{wrote}"
         )
-    if death.interrupted:
+    if exit_info.interrupted:
         limit = limits.cpu_ms_per_record
         return GuestTimeout(
             f"the guest used more than cpu_ms_per_record={limit} of CPU time on one record{wrote}", limit_ms=limit
         )
-    return _own_end(death, death.end)
+    return _own_end(exit_info, exit_info.end)
 
 
-def _own_end(death: GuestExitInfo, end: BaseException) -> TransformError:
-    panic, rest = panic_and_rest(death.stderr)
-    begin, wrote = f"{panic}; " if panic else "", _wrote(death, rest)
-    exited, code = death.ending == ENDING_EXIT, trap_code(end)
-    if death.short_of_memory and (exited or code == "unreachable"):
-        limit = death.limits.memory_bytes
-        text = f"the guest ended when its memory had grown to {death.memory_bytes} of memory_bytes={limit}"
+def _own_end(exit_info: GuestExitInfo, end: BaseException) -> TransformError:
+    panic, rest = panic_and_rest(exit_info.stderr)
+    begin, wrote = f"{panic}; " if panic else "", _wrote(exit_info, rest)
+    exited, code = exit_info.ending == ENDING_EXIT, trap_code(end)
+    if exit_info.short_of_memory and (exited or code == "unreachable"):
+        limit = exit_info.limits.memory_bytes
+        text = f"the guest ended when its memory had grown to {exit_info.memory_bytes} of memory_bytes={limit}"
         return GuestOutOfMemory(f"{begin}{text}{wrote}", limit_bytes=limit)
     if exited:
-        status = death.exit_status
+        status = exit_info.exit_status
         text = f"the guest exited with status {status}; a transform never exits"
-        return GuestExit(f"{begin}{text}{death.memory}{wrote}", status=status)
-    return GuestTrap(f"{begin}the guest trapped: {code}{_where(end)}{death.memory}{wrote}", code=code)
+        return GuestExit(f"{begin}{text}{exit_info.memory}{wrote}", status=status)
+    return GuestTrap(f"{begin}the guest trapped: {code}{_where(end)}{exit_info.memory}{wrote}", code=code)
 
 
-def _wrote(death: GuestExitInfo, stderr: str) -> str:
-    stdout = _shortened(one_line(death.stdout))
+def _wrote(exit_info: GuestExitInfo, stderr: str) -> str:
+    stdout = _shortened(one_line(exit_info.stdout))
     return (f"; it wrote to stdout: {stdout}" if stdout else "") + (f"; it wrote to stderr: {stderr}" if stderr else "")
 
 
@@ -137,12 +137,12 @@ def _shortened(text: str) -> str:
     return text if len(text) <= 2 * _STDOUT_LETTERS else f"{text[:_STDOUT_LETTERS]} [...] {text[-_STDOUT_LETTERS:]}"
 
 
-def instantiation_error(death: GuestExitInfo) -> WasmlineError | MemoryError:
+def instantiation_error(exit_info: GuestExitInfo) -> WasmlineError | MemoryError:
     """Return why the runtime failed to instantiate a module. Its errors have no codes, only texts, none of a guest.
 
     MemoryError is a failure of the operating system, not of the module.
     """
-    limit, text = death.limits.memory_bytes, one_line(str(death.end)[:_MAX_TEXT_LETTERS])
+    limit, text = exit_info.limits.memory_bytes, one_line(str(exit_info.end)[:_MAX_TEXT_LETTERS])
     if _OF_THE_SYSTEM in text:
         return MemoryError(f"the system has no room for a guest and its records: {text}")
     if all(words in text for words in _REFUSED_AT_START):

@@ -4,7 +4,8 @@ Wasmtime's public Python API can stop a guest only through its engine's epoch: t
 store. So every instance has its own engine, a store's deadline is the next epoch, and the epoch is incremented only to
 interrupt a guest. Polls are so frequent that an interrupt is late by about a hundredth of the limit. A guest may finish
 its record between the poll and the interrupt; the thread that finds the guest dead compares the progress at the
-interrupt with the final progress (``Watch.innocent``). A wall-clock limit is not needed, because no import blocks.
+interrupt with the final progress (``Watch.progressed_before_interrupt``). A wall-clock limit is not needed, because no
+import blocks.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Watch:
         else:
             self._clock = time.monotonic
 
-    def rest(self) -> None:
+    def reset(self) -> None:
         """Reset the observed progress: the guest is idle until it is watched again."""
         self._seen = None
 
@@ -65,7 +66,7 @@ class Watch:
             self._engine.increment_epoch()
         return min(self.tick, max(left, SHORTEST_TICK_S))
 
-    def innocent(self) -> bool:
+    def progressed_before_interrupt(self) -> bool:
         """Return True if the guest had made progress before the interrupt: its current record must be retried."""
         return self.killed_at is not None and self.killed_at != self.progress()
 
@@ -93,7 +94,7 @@ class Watchdog:
         """Stop watching: when this returns, the guest's memory may be freed and its engine will not be interrupted."""
         with self._lock:
             self._watches.discard(watch)
-            watch.rest()
+            watch.reset()
 
     def _run(self) -> None:
         idle = 0

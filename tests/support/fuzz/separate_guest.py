@@ -67,7 +67,7 @@ class WatchedGuest(Guest):
     """
 
     def _let_run(self, hand_over: Callable[[], None]) -> None:
-        if self._born_with is None:
+        if self._initial_memory_bytes is None:
             super()._let_run(hand_over)
             return
         regions = self._regions()

@@ -27,7 +27,7 @@ class Handlers:
 
     def submit(self, batches: Sequence[Batch]) -> None:
         for batch in batches if self._quick else ():
-            for each in (batch, *batch.rest):
+            for each in (batch, *batch.following_batches):
                 each.result = BatchResult()
                 self._mailbox.put(each)
 

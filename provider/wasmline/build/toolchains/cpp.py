@@ -18,7 +18,7 @@ from importlib.machinery import PathFinder
 from itertools import chain
 from pathlib import Path
 
-from wasmline.build.inputs import PROJECT, changed, input_names
+from wasmline.build.inputs import PROJECT, changed_project_error, input_names
 from wasmline.build.project import TransformProject
 from wasmline.build.toolchains.compiler_process import environment, last_line, run, run_checked, warn
 from wasmline.errors import BuildFailed, ToolchainMissing
@@ -111,7 +111,7 @@ class ZigToolchain:
         self._zig(project, sources, (*_WRITE_LIST, "-o", str(output)), cache_dir, local_cache=local_cache)
         written = [os.fsdecode(file.read_bytes()) for file in local_cache.glob("tmp/*.d")]
         if len(written) != len(sources) or not _inputs(project, sources, written).keys() <= inputs.keys():
-            raise changed(project)
+            raise changed_project_error(project)
 
     def _zig(
         self,

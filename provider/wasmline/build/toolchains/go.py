@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from wasmline.build.inputs import PROJECT, changed, check_folder, input_names
+from wasmline.build.inputs import PROJECT, changed_project_error, check_folder, input_names
 from wasmline.build.project import TransformProject
 from wasmline.build.toolchains.compiler_process import (
     DOWNLOAD_VARIABLES,
@@ -129,7 +129,7 @@ class GoToolchain:
     ) -> None:
         self._run(project, cache_dir, "build", *_FLAGS, "-o", str(output), ".")
         if self.inputs(project, sources, cache_dir=cache_dir).keys() != inputs.keys():
-            raise changed(project)
+            raise changed_project_error(project)
 
     def _replaced(self, project: TransformProject, cache_dir: Path) -> dict[str, Path]:
         """Return the folders of ``replace`` directives in ``go.mod``, also for modules without used packages.

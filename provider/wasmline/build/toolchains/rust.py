@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from wasmline.build.cache import write_whole
-from wasmline.build.inputs import PROJECT, changed, input_names
+from wasmline.build.inputs import PROJECT, changed_project_error, input_names
 from wasmline.build.project import FILE, TransformProject
 from wasmline.build.toolchains.cargo_metadata import Crates
 from wasmline.build.toolchains.compiler_process import (
@@ -280,7 +280,7 @@ def _check_read(
     """Raise BuildFailed if rustc read a file that is not among the inputs, or a variable of this machine."""
     known = {*crates.files()}
     if not {*map(os.path.realpath, known)} <= {*map(str, inputs.values())}:
-        raise changed(project)
+        raise changed_project_error(project)
     fetched = (compiler_cache / ("" if host_code else "vendor")).resolve()  # a build script writes sources elsewhere
     undeclared, variables = [], set()
     for files, names in _read(project, compiler_cache / "target" / TARGET / "release" / "deps"):

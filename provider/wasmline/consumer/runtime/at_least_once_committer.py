@@ -8,7 +8,7 @@ from functools import partial
 
 from wasmline.consumer.backends.base import Sink, Source
 from wasmline.consumer.records import ConsumedRecord, Output
-from wasmline.consumer.runtime.committer import Committer, Failures, Origin, committed_offset, unanswered
+from wasmline.consumer.runtime.committer import Committer, Failures, Origin, committed_offset, no_answer_error
 from wasmline.consumer.runtime.dead_letter_builder import DeadLetterBuilder
 from wasmline.consumer.state.offsets import Commit
 from wasmline.consumer.state.work_manager import PartitionWork, WorkManager
@@ -110,7 +110,7 @@ class AtLeastOnceCommitter(Committer):
         return failures
 
     def _handle_timeout(self, commits: Mapping[PartitionWork, Commit]) -> Failures:
-        return dict.fromkeys(commits, unanswered())
+        return dict.fromkeys(commits, no_answer_error())
 
     def _handle_error(self, commits: Mapping[PartitionWork, Commit], error: BaseException) -> Failures:
         if not isinstance(error, WasmlineError) or not error.retryable:

@@ -218,7 +218,7 @@ def _origins(records: Sequence[ConsumedRecord], result: BatchResult) -> Iterator
         yield known[row]
 
 
-def unanswered() -> BrokerUnavailable:
+def no_answer_error() -> BrokerUnavailable:
     """Return the error of a commit that counts as lost."""
     return BrokerUnavailable(f"a commit was not answered for {COMMIT_TIMEOUT_S:.0f} s")
 

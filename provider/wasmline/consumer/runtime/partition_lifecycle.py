@@ -219,7 +219,7 @@ class PartitionLifecycle:
     def _skip_removed(self, work: PartitionWork, begin: int, offset: int) -> None:
         """Continue at ``begin``, the current beginning of the log; the offsets from ``offset`` on are lost."""
         if self._fails_on_loss:
-            raise offset_errors.removed_by_retention(work.partition, offset, begin)
+            raise offset_errors.removed_by_retention_error(work.partition, offset, begin)
         lost = work.offsets.skip_to(begin, offset)
         self._committer.counts[work.partition].lost_offsets += lost
         logger.warning("%s begins at %d, and is read from there: %d offsets are lost", work.partition, begin, lost)
@@ -234,7 +234,7 @@ class PartitionLifecycle:
         )
         text += "records, it was recreated, or the group's offset was moved"
         if self._fails_on_loss:
-            raise offset_errors.out_of_range(work.partition, offset, end, text)
+            raise offset_errors.out_of_range_error(work.partition, offset, end, text)
         self.restart(work, KafkaError(f"{text}; it is reread from {end} on"), end)
 
     def _starts(
@@ -260,7 +260,7 @@ class PartitionLifecycle:
             text = (
                 f"{where}, but its map says that {highest} is done: the log was truncated, or the map is another log's"
             )
-            raise offset_errors.out_of_range(partition, highest, end, text)
+            raise offset_errors.out_of_range_error(partition, highest, end, text)
         logger.warning("%s, but its map says that %d is done: the map is of another log, and ignored", where, highest)
         return InitialProgress(start.offset, start.offset - 1)
 

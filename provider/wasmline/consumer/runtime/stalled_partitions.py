@@ -27,8 +27,8 @@ class StalledPartitions:
             if not work.paused:
                 continue
             before = self._full.get(work)
-            if before is None or before.moment != work.offsets.moment:
-                before = _Full(work.offsets.moment, now)
+            if before is None or before.revision != work.offsets.revision:
+                before = _Full(work.offsets.revision, now)
             elif not before.is_reported and now - before.since >= STALLED_S:
                 before = before._replace(is_reported=True)
                 logger.warning(
@@ -44,13 +44,13 @@ class StalledPartitions:
     def seconds(self, work: PartitionWork, now: float) -> float:
         """Return the seconds for which a partition has stalled, at the last check; 0 if it has not."""
         known = self._full.get(work)
-        return 0.0 if known is None or known.moment != work.offsets.moment else max(0.0, now - known.since)
+        return 0.0 if known is None or known.revision != work.offsets.revision else max(0.0, now - known.since)
 
 
 class _Full(NamedTuple):
     """A partition whose buffer is full."""
 
-    moment: int
+    revision: int
     """The number of completions so far."""
 
     since: float

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from wasmline.consumer.backends.base import Transactions
 from wasmline.consumer.records import ConsumedRecord, Output
-from wasmline.consumer.runtime.committer import Committer, Failures, Origin, committed_offset, unanswered
+from wasmline.consumer.runtime.committer import Committer, Failures, Origin, committed_offset, no_answer_error
 from wasmline.consumer.runtime.dead_letter_builder import DeadLetterBuilder
 from wasmline.consumer.state.offsets import Commit
 from wasmline.consumer.state.work_manager import PartitionWork, WorkManager
@@ -61,7 +61,7 @@ class TransactionalCommitter(Committer):
         work.uncertain = True  # an exception in here would separate the records from their outputs
         self.work.complete(work, records)
         if outputs:
-            self._outputs[work].add(outputs, work.offsets.moment)
+            self._outputs[work].add(outputs, work.offsets.revision)
         work.uncertain = False
 
     def _handle_failures(self, failures: Failures) -> Failures:
@@ -101,11 +101,11 @@ class TransactionalCommitter(Committer):
             work.offsets.undo(rejected.origin.records[0].offset)
             raise
         if substitute is not None:
-            self._outputs[work].replace(rejected, _Waiting(*substitute, rejected.moment))
+            self._outputs[work].replace(rejected, _Waiting(*substitute, rejected.revision))
         return substitute is not None
 
     def _handle_timeout(self, commits: Mapping[PartitionWork, Commit]) -> Failures:
-        return self._handle_error(commits, unanswered())
+        return self._handle_error(commits, no_answer_error())
 
     def _handle_error(self, commits: Mapping[PartitionWork, Commit], error: BaseException) -> Failures:
         for work in commits:
@@ -117,7 +117,7 @@ class TransactionalCommitter(Committer):
     def _mark_committed(self, work: PartitionWork, commit: Commit) -> None:
         super()._mark_committed(work, commit)
         if work in self._outputs:
-            self._outputs[work].drop(commit.moment)
+            self._outputs[work].drop(commit.revision)
 
     def close(self, partitions: Collection[TopicPartition]) -> None:
         for work in [work for work in self._outputs if work.partition in partitions]:
@@ -127,7 +127,7 @@ class TransactionalCommitter(Committer):
     def _commit_call(
         self, commits: Mapping[PartitionWork, Commit]
     ) -> Callable[[], Mapping[TopicPartition, WasmlineError]]:
-        self._sent = {work: list(self._outputs[work].until(commit.moment)) for work, commit in commits.items()}
+        self._sent = {work: list(self._outputs[work].until(commit.revision)) for work, commit in commits.items()}
         transactions = {
             work.partition: ([waiting.output for waiting in self._sent[work]], committed_offset(commit))
             for work, commit in commits.items()
@@ -136,15 +136,15 @@ class TransactionalCommitter(Committer):
 
 
 class _Waiting(NamedTuple):
-    """An output that waits for a commit of its moment or a later one."""
+    """An output that waits for a commit of its revision or a later one."""
 
     output: Output
     origin: Origin
-    moment: int
+    revision: int
 
 
 class _Outputs:
-    """The outputs of one partition that are not known to be committed, by their moments."""
+    """The outputs of one partition that are not known to be committed, by their revisions."""
 
     __slots__ = ("bytes", "waiting")
 
@@ -152,19 +152,19 @@ class _Outputs:
         self.waiting: list[_Waiting] = []
         self.bytes = 0
 
-    def add(self, outputs: Sequence[tuple[Output, Origin]], moment: int) -> None:
-        """Keep the outputs of records done at ``moment``, the latest."""
+    def add(self, outputs: Sequence[tuple[Output, Origin]], revision: int) -> None:
+        """Keep the outputs of records done at ``revision``, the latest."""
         for output, origin in outputs:
-            self.waiting.append(_Waiting(output, origin, moment))
+            self.waiting.append(_Waiting(output, origin, revision))
             self.bytes += output.size
 
-    def until(self, moment: int) -> Iterator[_Waiting]:
-        """Return the outputs of a commit of ``moment``."""
-        return (each for each in self.waiting if each.moment <= moment)
+    def until(self, revision: int) -> Iterator[_Waiting]:
+        """Return the outputs of a commit of ``revision``."""
+        return (each for each in self.waiting if each.revision <= revision)
 
-    def drop(self, moment: int) -> None:
-        """Drop the outputs committed with ``moment``; idempotent."""
-        self._keep([each for each in self.waiting if each.moment > moment])
+    def drop(self, revision: int) -> None:
+        """Drop the outputs committed with ``revision``; idempotent."""
+        self._keep([each for each in self.waiting if each.revision > revision])
 
     def replace(self, rejected: _Waiting, substitute: _Waiting | None) -> None:
         """Write ``substitute`` in place of an output, and no other output of its record."""

@@ -28,12 +28,12 @@ class InitialProgress(NamedTuple):
 class Commit(NamedTuple):
     """An offset and the map of what is done above it, taken at one moment.
 
-    ``moment`` counts the calls of ``PartitionOffsets.done`` until then; later calls are not covered.
+    ``revision`` counts the calls of ``PartitionOffsets.done`` until then; later calls are not covered.
     """
 
     offset: int
     metadata: str
-    moment: int
+    revision: int
 
 
 class PartitionOffsets:
@@ -58,8 +58,8 @@ class PartitionOffsets:
         "blocked",
         "first",
         "highest_succeeded",
-        "moment",
         "next",
+        "revision",
     )
 
     def __init__(self, start: InitialProgress | None = None, limits: OffsetMapLimits = DEFAULT_LIMITS) -> None:
@@ -73,10 +73,10 @@ class PartitionOffsets:
         """The map is nearly too large: only records up to ``highest_succeeded``, which shrink it, may start."""
         self._awaited = deque(start.incompletes if start else ())
         self._incompletes = dict.fromkeys(self._awaited)
-        self.moment = 0
+        self.revision = 0
         """Number of completions in this assignment."""
         self._next_measurement = limits.measured_calls
-        """The moment at which the map is measured if it may be large."""
+        """The revision at which the map is measured if it may be large."""
         self._measured = self._committed = 0
         self._acknowledged = self.next
         self._fitting: Commit | None = None
@@ -101,7 +101,7 @@ class PartitionOffsets:
     @property
     def is_measured(self) -> bool:
         """Whether ``blocked`` takes all completed offsets into account."""
-        return self.moment == self._measured
+        return self.revision == self._measured
 
     @property
     def is_held_back(self) -> bool:
@@ -135,7 +135,7 @@ class PartitionOffsets:
         lost += max(0, start - max(read, self.highest_succeeded + 1))
         self.highest_succeeded = max(self.highest_succeeded, start - 1)
         self.next = start
-        self.moment += 1
+        self.revision += 1
         return lost
 
     def done(self, *offsets: int) -> None:
@@ -144,16 +144,16 @@ class PartitionOffsets:
             del self._incompletes[offset]
             if offset > self.highest_succeeded:
                 self.highest_succeeded = offset
-        self.moment += 1
-        if self.moment >= self._next_measurement:
-            self._next_measurement = self.moment + self._limits.measured_calls
+        self.revision += 1
+        if self.revision >= self._next_measurement:
+            self._next_measurement = self.revision + self._limits.measured_calls
             if self._range > self._limits.long_range_offsets * self._share:
                 self._measure()
 
     def undo(self, offset: int) -> None:
         """Mark a record as incomplete again. No commit that had it as done has reached the broker."""
         self._incompletes = dict.fromkeys(sorted([*self._incompletes, offset]))
-        self.moment += 1
+        self.revision += 1
         self._fitting = None
 
     def limit(self, characters: int) -> None:
@@ -166,18 +166,18 @@ class PartitionOffsets:
     def commit(self) -> Commit | None:
         """Return the commit to make now, or None if it is not newer than the last one passed to ``committed``.
 
-        Where the map of all that is done exceeds the broker's limit, this is the newest moment whose map did not.
+        Where the map of all that is done exceeds the broker's limit, this is the newest revision whose map did not.
         ``blocked`` follows from the size of the map.
         """
         if not self.is_measured:
             self._measure()
         fitting = self._fitting
-        return fitting if fitting is not None and fitting.moment > self._committed else None
+        return fitting if fitting is not None and fitting.revision > self._committed else None
 
     def committed(self, commit: Commit) -> None:
         """Record that the broker has ``commit``."""
-        if commit.moment > self._committed:
-            self._committed, self._acknowledged = commit.moment, commit.offset
+        if commit.revision > self._committed:
+            self._committed, self._acknowledged = commit.revision, commit.offset
 
     @property
     def has_committed(self) -> bool:
@@ -187,7 +187,7 @@ class PartitionOffsets:
     @property
     def settled(self) -> int | None:
         """The committed offset, once the broker has confirmed all that is done; None before."""
-        return self._acknowledged if self.moment == self._committed else None
+        return self._acknowledged if self.revision == self._committed else None
 
     @property
     def _range(self) -> int:
@@ -203,6 +203,6 @@ class PartitionOffsets:
             metadata = ""  # it says no more than its absence does, and a broker may store no metadata at all
         self.blocked = len(metadata) > back_pressure_length
         self._fits = len(metadata) <= self._limits.max_metadata_length * self._share
-        self._measured = self.moment
+        self._measured = self.revision
         if self._fits:
-            self._fitting = Commit(base, metadata, self.moment)
+            self._fitting = Commit(base, metadata, self.revision)

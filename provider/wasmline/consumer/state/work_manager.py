@@ -109,7 +109,7 @@ class Batch:
         return self.next if isinstance(self.result, BatchResult) and not self.result.failures else None
 
     @property
-    def rest(self) -> Iterator[Batch]:
+    def following_batches(self) -> Iterator[Batch]:
         """All batches that wait for this one."""
         following = self.next
         while following is not None:
@@ -259,7 +259,7 @@ class WorkManager:
         dead_lettered: list[FailedRecord] = []
         first = 0
         for shard, records in batch.runs:
-            shards.requeue(shard, [record for each in batch.rest for record in each.records])
+            shards.requeue(shard, [record for each in batch.following_batches for record in each.records])
             failed = [(record, failures[place]) for place, record in enumerate(records, first) if place in failures]
             first += len(records)
             if not self._queue_retries(shards, shard, failed, now, dead_lettered):
@@ -394,7 +394,7 @@ class WorkManager:
         work = batch.work
         work.in_flight -= len(batch.records)
         if batch.next is not None:
-            work.following -= sum(1 for _ in batch.rest)
+            work.following -= sum(1 for _ in batch.following_batches)
         if not work.closed:
             return work.shards
         now = self._partitions.get(work.partition)

@@ -20,7 +20,7 @@ from pyspark.sql.functions import expr
 from wasmline.consumer.backends.kafka import LazyOffsetStore, require_exactly_once
 from wasmline.control import DriverClaim
 from wasmline.errors import InvalidJob, JobError
-from wasmline.job_offsets.committed_offset_reader import progress_lost, require_committed, stable_offsets
+from wasmline.job_offsets.committed_offset_reader import progress_lost_error, require_committed, stable_offsets
 from wasmline.job_offsets.exactly_once_task import CommittedRange, OffsetRange, process_and_commit
 from wasmline.job_offsets.microbatch_transactions import BatchTransactions
 from wasmline.job_offsets.offset_renewal import OffsetRenewer, renew_offsets
@@ -110,7 +110,7 @@ class TransactionalBatches:
         for partition, before in self.left.items():
             found = self.progress.get(partition)
             if found is None or found not in (before, *self._late.get(partition, ())):
-                raise progress_lost(self._job.group, self._topic, partition, found, before)
+                raise progress_lost_error(self._job.group, self._topic, partition, found, before)
             self.left[partition] = found
 
     def write(self, frame: DataFrame, parts: tuple[OffsetRange, ...], work: TransformTask, batch_bytes: int) -> None:

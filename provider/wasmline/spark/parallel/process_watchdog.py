@@ -43,7 +43,7 @@ class ProcessWatchdog:
         """Send a heartbeat: the next one follows within ``silence``, and the work ends within ``seconds``."""
         self._write(b"%f\n" % max(0.0, seconds))
 
-    def rest(self) -> None:
+    def pause(self) -> None:
         """Stop watching until the next beat."""
         self._write(REST)
 
@@ -65,7 +65,7 @@ def under_watchdog(silence: float) -> Iterator[Callable[[float], None]]:
     try:
         yield switch.beat
     finally:
-        switch.rest()
+        switch.pause()
 
 
 def watch_process(parent: int, silence: float) -> None:

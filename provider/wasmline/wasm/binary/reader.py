@@ -43,7 +43,7 @@ class Reader:
         """Number of bytes read."""
         return self._at
 
-    def rest(self) -> bytes:
+    def remaining(self) -> bytes:
         """Return the remaining bytes."""
         return self.take(len(self._data) - self._at)
 

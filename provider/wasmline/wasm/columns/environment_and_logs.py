@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass
 
 from wasmline.wasm.columns.control_block import LOG_HEADER, NO_ROW, STATIC, STDERR_HEAD_BYTES, STDERR_TAIL_BYTES, align
-from wasmline.wasm.columns.shim_memory import ShimMemory, violation
+from wasmline.wasm.columns.shim_memory import ShimMemory, sandbox_violation_error
 from wasmline.wasm.registry_schemas import lay_out
 from wasmline.wasm.resource_limits import ResourceLimits
 from wasmline.wasm.result import LogLine
@@ -85,11 +85,11 @@ def read_logs(memory: ShimMemory, static: StaticRegions, end_row: int) -> list[L
     while position < len(data):
         start = position + LOG_HEADER.size
         if start > len(data):
-            raise violation("a log line is truncated")
+            raise sandbox_violation_error("a log line is truncated")
         row, descriptor, size = LOG_HEADER.unpack_from(data, position)
         position = start + size
         if position > len(data) or (row >= end_row and row != NO_ROW):
-            raise violation(f"a log line of {size} bytes is for row {row}")
+            raise sandbox_violation_error(f"a log line of {size} bytes is for row {row}")
         text = data[start:position].decode(errors="replace")
         lines.append(
             LogLine(row=None if row == NO_ROW else row, level="INFO" if descriptor == _STDOUT else "WARN", text=text)

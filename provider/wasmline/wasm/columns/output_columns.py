@@ -20,7 +20,7 @@ from wasmline.errors import RecordTooLarge
 from wasmline.record_batches import HEADERS, OUTPUT_SCHEMA
 from wasmline.wasm.columns.control_block import OUTPUT, WRITTEN, align
 from wasmline.wasm.columns.input_columns import BatchExtent
-from wasmline.wasm.columns.shim_memory import ShimMemory, violation
+from wasmline.wasm.columns.shim_memory import ShimMemory, sandbox_violation_error
 
 SLACK_ROWS = 256
 SLACK_BYTES = 64 * 1024
@@ -108,10 +108,10 @@ class OutputColumns:
 
     def _written(self) -> dict[str, int]:
         if self._memory.read(OUTPUT.start, OUTPUT.size) != self._laid_out:
-            raise violation("a column is not where it was laid out")
+            raise sandbox_violation_error("a column is not where it was laid out")
         written = WRITTEN.unpack(self._memory.read(WRITTEN.start, WRITTEN.size))
         if any(map(operator.gt, written.values(), self._capacities)):  # Arrow checks the nulls, which follow them
-            raise violation("a count is more than its capacity")
+            raise sandbox_violation_error("a count is more than its capacity")
         return written
 
     def _rows(self, length: int) -> pa.Array:
@@ -119,7 +119,7 @@ class OutputColumns:
         (first, last), base = _ends(buffer), self._loaded.row_base
         rows = np.frombuffer(buffer, np.int32)
         if first < base or last >= base + self._loaded.rows or np.count_nonzero(rows[1:] < rows[:-1]):
-            raise violation("the rows of the outputs are not those of the batch, in order")
+            raise sandbox_violation_error("the rows of the outputs are not those of the batch, in order")
         return pa.Array.from_buffers(pa.int32(), length, [None, buffer], 0)
 
     def _topics(self, length: int) -> pa.Array:
@@ -127,7 +127,7 @@ class OutputColumns:
             return pa.Array.from_buffers(pa.int32(), length, [None, _zeros(length)], 0)
         buffer = self._copy("topic_index", 4 * length)
         if np.frombuffer(buffer, np.uint32).max() >= self._outputs:
-            raise violation(f"an output is not for any of the {self._outputs} output topics")
+            raise sandbox_violation_error(f"an output is not for any of the {self._outputs} output topics")
         return pa.Array.from_buffers(pa.int32(), length, [None, buffer], 0)
 
     def _binary(self, column: str, length: int, written: dict[str, int]) -> pa.Array:
@@ -153,7 +153,7 @@ class OutputColumns:
             return _zeros(length + 1)
         buffer = self._copy(f"{column}_offsets", 4 * (length + 1))
         if _ends(buffer) != (0, end):
-            raise violation(f"the offsets of {column} are not from 0 to {end}")
+            raise sandbox_violation_error(f"the offsets of {column} are not from 0 to {end}")
         return buffer
 
     def _bitmap(self, column: str, length: int) -> pa.Buffer:
@@ -172,7 +172,7 @@ def _checked(column: str, *layout: Any, children: Sequence[pa.Array] | None = No
         array = pa.Array.from_buffers(*layout, children=children)
         array.validate(full=True)
     except pa.ArrowInvalid as error:
-        raise violation(f"{column}: {error}") from error
+        raise sandbox_violation_error(f"{column}: {error}") from error
     return array
 
 

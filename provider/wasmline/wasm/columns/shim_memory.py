@@ -26,7 +26,7 @@ def limit_store(store: wasmtime.Store, *, memory_bytes: int) -> None:
     )
 
 
-def violation(what: str) -> SandboxViolation:
+def sandbox_violation_error(what: str) -> SandboxViolation:
     """Return the error for a store with contents that no guest can write."""
     return SandboxViolation(
         f"a guest's store has content no guest can write: {what}. No output of its batch is used and its instance is "
@@ -57,7 +57,7 @@ class ShimMemory:
     def count(self, name: str, most: int) -> int:
         """Return a 32-bit cell of the control block, or raise SandboxViolation if it exceeds ``most``."""
         if (value := self.get(name)) > most:
-            raise violation(f"{name} is {value}, more than {most}")
+            raise sandbox_violation_error(f"{name} is {value}, more than {most}")
         return value
 
     def put(self, **values: int) -> None:

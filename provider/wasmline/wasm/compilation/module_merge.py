@@ -95,7 +95,7 @@ def _functions(module: bytes) -> dict[str, int]:
 def _both(first: bytes, second: bytes) -> bytes:
     """Return the content of a section with the items of two."""
     readers = Reader(first), Reader(second)
-    return number(sum(reader.number() for reader in readers)) + b"".join(reader.rest() for reader in readers)
+    return number(sum(reader.number() for reader in readers)) + b"".join(reader.remaining() for reader in readers)
 
 
 def _without(placeholders: int, types: bytes) -> bytes:
@@ -105,7 +105,7 @@ def _without(placeholders: int, types: bytes) -> bytes:
         reader.byte()
         reader.vector()
         reader.vector()
-    return number(left) + reader.rest()
+    return number(left) + reader.remaining()
 
 
 def _renamed(exports: bytes) -> bytes:

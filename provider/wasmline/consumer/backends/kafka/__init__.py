@@ -7,7 +7,7 @@ from dataclasses import replace
 from wasmline.consumer.backends.kafka.exactly_once_probe import require_exactly_once
 from wasmline.consumer.backends.kafka.group_source import RESET, GroupSource, topic_partitions
 from wasmline.consumer.backends.kafka.lazy_offset_store import LazyOffsetStore
-from wasmline.consumer.backends.kafka.sink import KafkaSink, delivery_failure
+from wasmline.consumer.backends.kafka.sink import KafkaSink, delivery_error
 from wasmline.consumer.backends.kafka.stable_fetch_recovery import stable_read
 from wasmline.consumer.backends.kafka.transaction_settings import OPEN_TIMEOUT_S, PRODUCER_SETTINGS
 from wasmline.consumer.backends.kafka.transactions import (
@@ -32,7 +32,7 @@ __all__ = [
     "KafkaTransactions",
     "LazyOffsetStore",
     "ProducerClaim",
-    "delivery_failure",
+    "delivery_error",
     "output_topics",
     "require_exactly_once",
     "stable_read",

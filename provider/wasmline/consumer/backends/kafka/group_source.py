@@ -234,7 +234,7 @@ class GroupSource:
         moved_on = CommitFailed("the group was rebalanced; records not committed belong to the next assignment")
         gone = CommitFailed("a topic was deleted; all other offsets were committed")
         codes = {**dict.fromkeys(REBALANCED_CODES, moved_on), **dict.fromkeys(PARTITION_GONE_CODES, gone)}
-        codes |= dict.fromkeys(METADATA_TOO_LARGE_CODES, too_large(offsets))
+        codes |= dict.fromkeys(METADATA_TOO_LARGE_CODES, metadata_too_large_error(offsets))
         with translate_errors(self._config.bootstrap_servers, codes):
             self._offset_store.on(next(iter(offsets))).commit(self.consumer, offsets, self._timings.request_timeout_s)
 
@@ -342,7 +342,7 @@ def _settings(options: ConsumerOptions, config: KafkaConfig) -> dict[str, str]:
     return settings
 
 
-def too_large(offsets: Mapping[TopicPartition, CommittedOffset]) -> MetadataTooLarge:
+def metadata_too_large_error(offsets: Mapping[TopicPartition, CommittedOffset]) -> MetadataTooLarge:
     """Return the error for a code of METADATA_TOO_LARGE_CODES."""
     longest = max(len(each.metadata) for each in offsets.values())
     return MetadataTooLarge(f"the broker accepts fewer than {longest} characters of metadata for an offset")

@@ -14,7 +14,7 @@ from wasmline.consumer.records import Output
 from wasmline.errors import OutputRefused, WasmlineError
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.error_mapping import translate_errors
-from wasmline.kafka.producer import ANY_PARTITION, BACK_PRESSURE_WAIT_S, missing_topic, producer, try_enqueue
+from wasmline.kafka.producer import ANY_PARTITION, BACK_PRESSURE_WAIT_S, missing_topic_errors, producer, try_enqueue
 
 BATCH_ERROR_CODES = (KafkaError.INVALID_TIMESTAMP, KafkaError.INVALID_RECORD, KafkaError._INVALID_DIFFERENT_RECORD)
 """Error codes of all records of a batch that one of them may have caused."""
@@ -45,24 +45,24 @@ def _offer(client: Producer, output: Output, on_delivery: Callable[[KafkaError |
         raise OutputRefused(f"the handler's output cannot be a record of {output.topic}: {error}") from error
     except KafkaException as error:
         if error.args[0].code() in RECORD_ERROR_CODES and not error.args[0].txn_requires_abort():
-            raise refusal(output.topic, error.args[0]) from error
+            raise output_refused_error(output.topic, error.args[0]) from error
         raise
 
 
-def refusal(topic: str, error: KafkaError) -> OutputRefused:
+def output_refused_error(topic: str, error: KafkaError) -> OutputRefused:
     """Return the error for a code of RECORD_ERROR_CODES."""
     return OutputRefused(f"{topic} rejects an output: {error.str()}")
 
 
-def delivery_failure(config: KafkaConfig, topic: str, error: KafkaError, *, with_others: bool = False) -> WasmlineError:
+def delivery_error(config: KafkaConfig, topic: str, error: KafkaError, *, with_others: bool = False) -> WasmlineError:
     """Return the error of an output of ``topic`` that was in a batch by itself or ``with_others``."""
     if error.code() in RECORD_ERROR_CODES:
-        refused = refusal(topic, error)
+        refused = output_refused_error(topic, error)
         refused.with_others = with_others
         return refused
     servers = config.bootstrap_servers
     try:
-        with translate_errors(servers, missing_topic(topic, servers)):
+        with translate_errors(servers, missing_topic_errors(topic, servers)):
             raise KafkaException(error)
     except WasmlineError as ours:
         return ours
@@ -123,7 +123,7 @@ class KafkaSink:
 
     def _failure(self, output: Output, error: KafkaError, *, with_others: bool = False) -> WasmlineError:
         missing = self._batches.missing_partition(output, error)
-        return missing or delivery_failure(self._config, output.topic, error, with_others=with_others)
+        return missing or delivery_error(self._config, output.topic, error, with_others=with_others)
 
     def poll(self) -> None:
         if "_producer" in vars(self):

@@ -20,10 +20,14 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from wasmline.background_call import BackgroundCall
 from wasmline.consumer.backends.kafka.exactly_once_probe import require_exactly_once
 from wasmline.consumer.backends.kafka.file_descriptor_check import require_file_descriptors
-from wasmline.consumer.backends.kafka.group_source import METADATA_TOO_LARGE_CODES, GroupSource, too_large
+from wasmline.consumer.backends.kafka.group_source import (
+    METADATA_TOO_LARGE_CODES,
+    GroupSource,
+    metadata_too_large_error,
+)
 from wasmline.consumer.backends.kafka.lazy_offset_store import LazyOffsetStore
 from wasmline.consumer.backends.kafka.producer_batch_limiter import ProducerBatchLimiter
-from wasmline.consumer.backends.kafka.sink import delivery_failure, produce
+from wasmline.consumer.backends.kafka.sink import delivery_error, produce
 from wasmline.consumer.backends.kafka.stable_fetch_recovery import end_on_outputs, stable_read
 from wasmline.consumer.backends.kafka.transaction_settings import PRODUCER_SETTINGS
 from wasmline.consumer.records import Output
@@ -338,7 +342,7 @@ class KafkaTransactions:
                 if code == KafkaError._TIMED_OUT:
                     raise late from error
                 if code in METADATA_TOO_LARGE_CODES:
-                    raise too_large(offsets) from error
+                    raise metadata_too_large_error(offsets) from error
                 raise
 
     def _rejection(
@@ -373,7 +377,7 @@ class KafkaTransactions:
             if error is not None and error.code() != KafkaError._PURGE_QUEUE:
                 output = outputs[place]
                 self._batches.note_rejection(output, error)
-                failed = self._batches.missing_partition(output, error) or delivery_failure(
+                failed = self._batches.missing_partition(output, error) or delivery_error(
                     self._config, output.topic, error
                 )
                 undelivered.append(_with_place(failed, place))
