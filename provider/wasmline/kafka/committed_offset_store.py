@@ -100,7 +100,7 @@ def select_offset_store(
     try:
         offset_store = LibrdkafkaOffsetStore()
         self_test(offset_store, config, group, partition, timeout=timeout)
-    except BrokerUnavailable:
+    except (BrokerUnavailable, TopicNotFound):
         raise
     except NotAuthorized as error:
         logger.info("exact commit metadata is not tested on this cluster: %s", error)

@@ -193,7 +193,7 @@ def test_a_file_in_the_place_of_the_headers_folder_is_refused(tmp_path: Path, ca
     """Clang would take it for a map from the names of headers to those of files, and not list it."""
     folder = echo(tmp_path / "echo")
     (folder / "include").write_bytes(b"pamh")
-    with pytest.raises(BuildFailed, match="include is a file"):
+    with pytest.raises(BuildFailed, match="include must be a folder"):
         digests(folder, cache)
 
 
