@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -436,6 +436,35 @@ def test_the_self_test_leaves_nothing_behind_and_the_group_alone(
 def test_the_self_test_fails_a_door_that_drops_metadata(kafka: RunningKafka, group: str) -> None:
     with pytest.raises(InexactMetadata, match="came back"):
         self_test(OffsetsOnlyStore(), kafka.config, group, TopicPartition(kafka.topic(), 0))
+
+
+class ForgetfulStore(LibrdkafkaOffsetStore):
+    """Its groups lose their commits ``times`` times, as while a process stands still for longer than the retention."""
+
+    def __init__(self, config: KafkaConfig, group: str, times: int) -> None:
+        super().__init__()
+        self._admin = AdminClient(config.client())
+        self._admin.list_topics(timeout=15)  # a client that knows no broker yet lists no groups
+        self._group = group
+        self._times = times
+
+    def commit(
+        self, consumer: Consumer, offsets: Mapping[TopicPartition, CommittedOffset], timeout: float = 15.0
+    ) -> None:
+        super().commit(consumer, offsets, timeout)
+        if self._times:
+            self._times -= 1
+            groups = [each.group_id for each in self._admin.list_consumer_groups(request_timeout=15).result().valid]
+            scratch = [each for each in groups if each.startswith(self._group)]
+            for answer in self._admin.delete_consumer_groups(scratch, request_timeout=15).values():
+                answer.result()
+
+
+def test_the_self_test_is_repeated_where_its_commit_has_expired(kafka: RunningKafka, group: str) -> None:
+    partition = TopicPartition(kafka.topic(), 0)
+    self_test(ForgetfulStore(kafka.config, group, 1), kafka.config, group, partition)
+    with pytest.raises(InexactMetadata, match="None came back"):
+        self_test(ForgetfulStore(kafka.config, group, 2), kafka.config, group, partition)
 
 
 def test_the_door_of_this_installation_is_exact(
