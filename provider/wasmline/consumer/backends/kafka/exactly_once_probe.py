@@ -10,15 +10,19 @@ from confluent_kafka import KafkaError, KafkaException
 
 from wasmline.consumer.backends.kafka.lazy_offset_store import LazyOffsetStore
 from wasmline.consumer.backends.kafka.transaction_settings import OPEN_TIMEOUT_S, PRODUCER_SETTINGS
-from wasmline.errors import NotAuthorized, UnsafeBroker
+from wasmline.errors import BrokerUnavailable, NotAuthorized, UnsafeBroker
+from wasmline.kafka.committed_offset_store import CommittedOffsetStore
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.detached_consumer import detached_consumer
 from wasmline.kafka.error_mapping import translate_errors
-from wasmline.kafka.transactional_producer import create_fencing_producer
+from wasmline.kafka.transactional_producer import FENCED_CODES, create_fencing_producer
 from wasmline.topic_partitions import CommittedOffset, TopicPartition
 
 SLOW_STABLE_READ_S = 0.3
 """Seconds after which a stable read counts as waiting."""
+
+PROBE_ATTEMPTS = 2
+"""Probes whose transaction timed out: the process stood still for that long."""
 
 
 def require_exactly_once(
@@ -45,23 +49,36 @@ def probe_exactly_once(
     exact = offset_store.on(partition)
     if not exact.keeps_metadata:
         raise UnsafeBroker("offset maps cannot be kept, and without them records done out of order would run again")
-    name = f"{prefix}.self-test.{uuid.uuid4().hex}"
-    with translate_errors(config.bootstrap_servers):
-        reader = detached_consumer(config, name)
+    servers = config.bootstrap_servers
+    timed_out = BrokerUnavailable(f"transactions of the self-test time out on {servers}", bootstrap_servers=servers)
+    for attempt in range(PROBE_ATTEMPTS):
+        name = f"{prefix}.self-test.{uuid.uuid4().hex}"
         try:
-            writer = create_fencing_producer(config, name, PRODUCER_SETTINGS, time.monotonic() + OPEN_TIMEOUT_S)
-            exact.committed(reader, [partition], OPEN_TIMEOUT_S)  # the first read of a group waits for its coordinator
-            writer.begin_transaction()
-            exact.send_offsets(
-                writer, reader.consumer_group_metadata(), {partition: CommittedOffset(0)}, OPEN_TIMEOUT_S
-            )
-            waits = _waits(lambda: exact.committed(reader, [partition], SLOW_STABLE_READ_S))
-            writer.abort_transaction(OPEN_TIMEOUT_S)
-        finally:
-            reader.close()
+            # No other producer has this id: the cluster fences it after transaction.timeout.ms.
+            with translate_errors(servers, dict.fromkeys(FENCED_CODES, timed_out)):
+                waits = _waits_for_transaction(config, name, partition, exact)
+            break
+        except BrokerUnavailable as error:
+            if error is not timed_out or attempt == PROBE_ATTEMPTS - 1:
+                raise
     if not waits:
-        servers = config.bootstrap_servers
         raise UnsafeBroker(f"{servers} shows offsets while their transaction is open: use at_least_once there")
+
+
+def _waits_for_transaction(
+    config: KafkaConfig, name: str, partition: TopicPartition, exact: CommittedOffsetStore
+) -> bool:
+    reader = detached_consumer(config, name)
+    try:
+        writer = create_fencing_producer(config, name, PRODUCER_SETTINGS, time.monotonic() + OPEN_TIMEOUT_S)
+        exact.committed(reader, [partition], OPEN_TIMEOUT_S)  # the first read of a group waits for its coordinator
+        writer.begin_transaction()
+        exact.send_offsets(writer, reader.consumer_group_metadata(), {partition: CommittedOffset(0)}, OPEN_TIMEOUT_S)
+        waits = _waits(lambda: exact.committed(reader, [partition], SLOW_STABLE_READ_S))
+        writer.abort_transaction(OPEN_TIMEOUT_S)
+    finally:
+        reader.close()
+    return waits
 
 
 def _waits(read: Callable[[], object]) -> bool:
