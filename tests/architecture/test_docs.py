@@ -42,6 +42,13 @@ def test_a_link_of_a_page_leads_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(found), target
 
 
+@pytest.mark.parametrize("page", LINKING, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_module_that_a_page_names_is_there(page: Path) -> None:
+    for path in re.findall(r"`([a-z]\w*(?:/\w+)+\.py)`", page.read_text()):
+        places = [page.parent, ROOT, ROOT / "provider", ROOT / "provider/wasmline", ROOT / "dags"]
+        assert any((place / path).exists() for place in places), path
+
+
 @pytest.mark.parametrize("page", ROOMS, ids=lambda page: page.parent.name)
 def test_a_package_says_what_each_of_its_modules_has(page: Path) -> None:
     table = page.read_text().partition("## In the order in which to read it")[2].partition("\n## ")[0]
