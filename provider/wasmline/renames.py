@@ -211,6 +211,7 @@ NAMES: Mapping[str, Mapping[str, str]] = {
         "virtual_shard": "wasmline.transactional_ids:virtual_shard",
         "virtual_shards": "wasmline.transactional_ids:virtual_shards",
     },
+    "wasmline.consumer.backends.kafka": {"delivery_failure": "delivery_error"},
     "wasmline.consumer.confluent": {"ConfluentBackend": "KafkaBackend"},
     "wasmline.consumer.confluent.assigned": {
         "AssignedBackend": "ManualBackend",
@@ -261,6 +262,10 @@ NAMES: Mapping[str, Mapping[str, str]] = {
     "wasmline.consumer.records": {"Outcome": "BatchResult"},
     "wasmline.consumer.stalls": {"Stalls": "StalledPartitions"},
     "wasmline.consumer.work": {"GivenUp": "FailedRecord", "Work": "WorkManager"},
+    "wasmline.data_loss": {
+        "out_of_range": "out_of_range_error",
+        "removed_by_retention": "removed_by_retention_error",
+    },
     "wasmline.deploy": {
         "BatchClaim": "DriverClaim",
         "ClaimKeeper": "ClaimWriter",
@@ -282,6 +287,10 @@ NAMES: Mapping[str, Mapping[str, str]] = {
     },
     "wasmline.deploy.standing": {"JobBoard": "JobStatusReader", "JobStanding": "JobStatus"},
     "wasmline.deploy.status": {"StatusLog": "StatusTopic"},
+    "wasmline.job_offsets.committed_offsets": {
+        "stable_offsets": "wasmline.job_offsets.committed_offset_reader:stable_offsets",
+    },
+    "wasmline.job_offsets.group_offsets": {"progress_lost": "progress_lost_error"},
     "wasmline.kafka": {"Follower": "TopicTailer", "read_slice": "read_range"},
     "wasmline.kafka.administrator": {"Administrator": "BoundedAdminClient"},
     "wasmline.kafka.commit_metadata": {
@@ -290,6 +299,7 @@ NAMES: Mapping[str, Mapping[str, str]] = {
         "PlainDoor": "OffsetsOnlyStore",
         "open_door": "select_offset_store",
     },
+    "wasmline.kafka.consumer_groups": {"group_in_use": "group_in_use_error"},
     "wasmline.kafka.failures": {"mapped": "translate_errors"},
     "wasmline.kafka.follower": {"Follower": "TopicTailer"},
     "wasmline.kafka.hanging_transactions": {"refuse_unowned": "require_no_hanging_transaction"},

@@ -100,7 +100,7 @@ class ParallelConsumer:
         return self._last
 
     def _run(self, handler: Handler | HandlerFactory) -> None:
-        backend = self._backend or _kafka_backend(self._options)
+        backend = self._backend or _kafka_backend(self._options, self._timings)
         executor = executor_for(handler, self._options, self._mailbox)
         loop = ControlLoop(self._options, backend, executor, self._mailbox, self._timings, self._map_limits)
         try:
@@ -157,7 +157,7 @@ class ParallelConsumer:
             self._health_requests.get().set_result(self._last)
 
 
-def _kafka_backend(options: ConsumerOptions) -> Backend:
+def _kafka_backend(options: ConsumerOptions, timings: Timings) -> Backend:
     from wasmline.consumer.backends.kafka import KafkaBackend
 
-    return KafkaBackend(options)
+    return KafkaBackend(options, _timings=timings)

@@ -24,7 +24,7 @@ START_TIMEOUT_S = 180.0
 
 POLL_INTERVAL_S = 0.2
 LOG_LINES = 30
-PLAN, RUNNING = "services.json", "service_group.json"
+PLAN, RUNNING = "services.json", "keeper.json"  # files that an earlier release may have written
 HEALTH = {"scheduler": "scheduler", "triggerer": "triggerer", "dag-processor": "dag_processor"}
 
 

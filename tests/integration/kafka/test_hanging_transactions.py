@@ -15,13 +15,13 @@ from support import lost_markers
 from support.lost_markers import containing, every, last_marker
 from wasmline.consumer import ConsumedRecord, ConsumerOptions, Delivery, Output, ParallelConsumer, State
 from wasmline.consumer.backends.kafka.transactions import output_topics
-from wasmline.errors import HangingTransaction, HangingTransactionEnded
+from wasmline.errors import HangingTransaction, HangingTransactionEnded, KafkaError, NotAuthorized, TopicNotFound
 from wasmline.job_offsets.committed_offset_reader import GroupOffsets
 from wasmline.job_offsets.microbatch_transactions import BatchTransactions
-from wasmline.kafka import KafkaConfig, produce_all, read_to_end
+from wasmline.kafka import KafkaConfig, hanging_transactions, produce_all, read_to_end
 from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore
 from wasmline.kafka.hanging_transactions import ENDED_STATES, end_hanging, require_no_hanging_transaction
-from wasmline.kafka.transaction_log import CONSUMER_OFFSETS, TRANSACTION_STATE, Decision
+from wasmline.kafka.transaction_log import CONSUMER_OFFSETS, TRANSACTION_STATE, Decided, Decision
 from wasmline.kafka.transaction_requests import TransactionRequests
 from wasmline.local import LocalKafka
 from wasmline.local.process import wait_until
@@ -234,6 +234,22 @@ def test_what_was_decided_is_not_guessed(stories: Callable[[str], Story], name: 
     assert caught.value.transactional_id == story.name
     assert f"abort --topic {story.output} --partition 1 --start-offset" in str(caught.value)
     assert story.committed() is None
+
+
+@pytest.mark.parametrize(
+    "error", [TopicNotFound("no __transaction_state", topic="__transaction_state"), NotAuthorized("not permitted")]
+)
+def test_decisions_that_cannot_be_read_are_not_guessed(
+    stories: Callable[[str], Story], monkeypatch: pytest.MonkeyPatch, error: KafkaError
+) -> None:
+    """Redpanda keeps them elsewhere."""
+
+    def unreadable(*_: object) -> list[Decided]:
+        raise error
+
+    monkeypatch.setattr(hanging_transactions, "decisions", unreadable)
+    with pytest.raises(HangingTransaction, match="the coordinator's log cannot be read"):
+        stories("compacted").end()
 
 
 def test_a_commit_that_is_in_pieces_is_not_completed(stories: Callable[[str], Story]) -> None:

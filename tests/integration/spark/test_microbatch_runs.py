@@ -17,9 +17,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from support.leases.lease_driver import prepare_session
 from support.streams.transform_job import TransformJob, by_key, keyed, make_stage, until
 from wasmline.control import DeploymentTopic, JobDriver, JobTopic, StatusTopic
-from wasmline.errors import DeploymentPaused, Fenced, GroupInUse, InvalidJob, ProgressLost
+from wasmline.errors import DeploymentPaused, Fenced, GroupInUse, InvalidJob, InvalidKafkaConfig, ProgressLost
 from wasmline.job_specs import JobState
-from wasmline.kafka import Topics, producer, read_to_end
+from wasmline.kafka import KafkaConfig, Topics, producer, read_to_end
 from wasmline.spark.main import make_stream_job
 from wasmline.spark.microbatch.query import MicrobatchQuery
 from wasmline.spark.timings import StreamTimings
@@ -138,6 +138,19 @@ def test_a_run_that_is_refused_leaves_the_living_driver_alone(transform_job: Tra
         transform_job.produce(keyed(100, first=100))
         until(lambda: len(transform_job.out()) == 200)
     assert outputs(transform_job) == by_key(keyed(200))
+
+
+@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+def test_a_setting_that_sparks_client_does_not_have_is_refused_before_the_takeover(
+    transform_job: TransformJob, delivery: str
+) -> None:
+    order = transform_job.order(delivery=delivery)
+    assert order.stream is not None
+    assert transform_job.spark is not None
+    config = KafkaConfig({**transform_job.config.properties, "enable.ssl.certificate.verification": "false"})
+    with pytest.raises(InvalidKafkaConfig, match=r"enable\.ssl\.certificate\.verification"):
+        make_stream_job(transform_job.spark, config, order, order.stream).run()
+    assert JobTopic(transform_job.config).last_batch(transform_job.job) is None
 
 
 def test_of_two_drivers_of_a_run_the_newer_one_goes_on_in_a_checkpoint_of_its_own(transform_job: TransformJob) -> None:

@@ -3,6 +3,7 @@
 import io
 import json
 import stat
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from rich.console import Console
 from demo_stack.run_progress import RunProgress
 from demo_stack.stack import repository
 from wasmline.errors import LocalError
+from wasmline.local.process import Service
+from wasmline_provider.local.airflow import LocalAirflow
 from wasmline_provider.local.airflow_environment import environment, identity
 from wasmline_provider.local.api_client import TaskState
 
@@ -84,3 +87,14 @@ def test_the_demo_finds_its_checkout_from_below_and_says_so_elsewhere(
     (tmp_path / "below").mkdir()
     monkeypatch.chdir(tmp_path / "below")
     assert repository() == tmp_path
+
+
+def test_services_that_an_earlier_release_started_are_found_and_stopped(tmp_path: Path) -> None:
+    """``make down`` after an upgrade."""
+    plan = str(tmp_path / "services.json")
+    service = Service.detach([sys.executable, "-c", "import time; time.sleep(600)", plan], plan, tmp_path / "log")
+    (tmp_path / "keeper.json").write_text(json.dumps({"pid": service.pid}))
+    airflow = LocalAirflow(tmp_path, tmp_path / "dags")
+    assert airflow.running()
+    airflow.stop()
+    assert not service.alive()

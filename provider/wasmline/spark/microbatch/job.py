@@ -19,6 +19,7 @@ class MicrobatchJob(StreamJob[Deployment]):
         context = self._context
         deployment = context.deployments.running()
         context.deployments.check(deployment)
+        context.config.java()  # raises InvalidKafkaConfig for a setting that Spark's client does not have
         topic = deployment.spec.input_topic
         if not context.claims_are_authoritative:
             require_transactions(context.config, context.job, topic)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from wasmline.consumer.backends.kafka.exactly_once_probe import require_exactly_once
 from wasmline.consumer.backends.kafka.group_source import RESET, GroupSource, topic_partitions
@@ -19,6 +20,7 @@ from wasmline.consumer.backends.kafka.transactions import (
 from wasmline.consumer.options import ConsumerOptions
 from wasmline.consumer.timings import DEFAULT_TIMINGS, Timings
 from wasmline.kafka.config import KafkaConfig
+from wasmline.renames import renamed
 
 __all__ = [
     "OPEN_TIMEOUT_S",
@@ -38,6 +40,9 @@ __all__ = [
     "stable_read",
     "topic_partitions",
 ]
+
+if not TYPE_CHECKING:  # mypy would accept any name
+    __getattr__ = renamed(__name__)
 
 REQUEST_TIMEOUT_S = DEFAULT_TIMINGS.request_timeout_s
 """Seconds that one request may take."""
