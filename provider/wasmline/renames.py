@@ -303,6 +303,7 @@ NAMES: Mapping[str, Mapping[str, str]] = {
     "wasmline.kafka.failures": {"mapped": "translate_errors"},
     "wasmline.kafka.follower": {"Follower": "TopicTailer"},
     "wasmline.kafka.hanging_transactions": {"refuse_unowned": "require_no_hanging_transaction"},
+    "wasmline.kafka.groups": {"group_in_use": "group_in_use_error"},
     "wasmline.kafka.log_offsets": {"log_offsets": "list_offsets"},
     "wasmline.kafka.offset_store": {"OffsetStore": "CommittedOffsetStore"},
     "wasmline.kafka.reader": {"read_slice": "read_range"},

@@ -82,7 +82,7 @@ def down(folder: Path) -> None:
     kafka = LocalKafka(folder)
     running = kafka.running()
     kafka.stop()
-    click.echo("Kafka is down" if running else "Kafka was not up", err=True)
+    click.echo("Kafka is down" if running else f"no Kafka runs in {folder}", err=True)
 
 
 @local.command()

@@ -283,7 +283,7 @@ class LeaseWorker:
                 log.close()
             self._end(reason)
         elif error.retryable:
-            logger.warning("retried in %.0f s: %s", RETRY_BACKOFF_S, error)
+            logger.warning("opening the partitions of the lease again in %.0f s: %s", RETRY_BACKOFF_S, error)
             self._over.wait(RETRY_BACKOFF_S)
         else:
             raise error

@@ -62,7 +62,7 @@ def _lost(job: str, run: str, status: int, log: Path) -> JobReport:
 
 def main() -> int:
     """Parse the command line and supervise."""
-    parser = argparse.ArgumentParser(prog="wasmline-launch")
+    parser = argparse.ArgumentParser(prog="wasmline-spark-submit-supervisor")
     parser.add_argument("--job", required=True)
     parser.add_argument("--run", required=True)
     parser.add_argument("--log", required=True, type=Path)

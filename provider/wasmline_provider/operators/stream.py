@@ -84,8 +84,8 @@ class SparkStreamOperator(SparkJobOperator):
     :param retry_delay_ms: the pause before a record is retried, by default 1,000.
     :param mode: ``microbatch``, for transforms that compute, or ``parallel``, for functions that wait.
     :param delivery: ``at_least_once``, or ``exactly_once``: outputs and progress share transactions.
-    :param trigger_interval: the pause between batches, in Spark's format; None ends the run when it has caught up with
-        the topic's end at its start. A continuous run succeeds when it is stopped.
+    :param trigger_interval: the time from one batch's start to the next's, in Spark's format; None ends the run when
+        it has caught up with the topic's end at its start. A continuous run succeeds when it is stopped.
     :param starting_offsets: where the job's very first run begins; later runs continue.
     :param fail_on_data_loss: end the run with OffsetOutOfRange if retention removed records before they were read;
         False continues without them and counts them as ``lost_offsets``.

@@ -69,7 +69,7 @@ class TransactionalCommitter(Committer):
         fatal: WasmlineError | None = None
         for work, error in failures.items():
             if work.closed or isinstance(error, CommitFailed):
-                logger.info("retried with the next commit: %s", error)
+                logger.info("outputs are retried with the next commit: %s", error)
                 continue
             try:
                 if isinstance(error, OutputRefused) and self._put_substitute(work, error):
