@@ -26,8 +26,8 @@ demo: $(INSTALLED) ## run the delivery pipeline through Airflow, Kafka and Spark
 test: $(INSTALLED) rust-target lint ## check and run the whole test suite
 	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
-test-unit: $(INSTALLED) ## the tests that need no broker and no JVM, in three minutes
-	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m "not kafka" $(UNIT_TESTS)
+test-unit: $(INSTALLED) ## the tests that need no broker and no JVM, in two minutes
+	@$(BIN)/python -m pytest --numprocesses 3 --dist loadfile -m "not kafka" $(UNIT_TESTS)
 
 up: $(INSTALLED) ## start the demo's Kafka and Airflow and leave them running
 	@PYTHONPATH=dags $(BIN)/python -P -m demo_stack.up
