@@ -74,7 +74,8 @@ class Watch:
 class Watchdog:
     """Watches guests between ``watch`` and ``release``. Its thread runs only while there are guests to watch."""
 
-    def __init__(self) -> None:
+    def __init__(self, linger_ticks: int = LINGER_TICKS) -> None:
+        self._linger_ticks = linger_ticks
         self._lock = threading.Condition(threading.Lock())
         self._watches: set[Watch] = set()
         self._thread: threading.Thread | None = None
@@ -99,7 +100,7 @@ class Watchdog:
     def _run(self) -> None:
         idle = 0
         with self._lock:
-            while idle < LINGER_TICKS:
+            while idle < self._linger_ticks:
                 self._lock.wait(self._pause)
                 self._pause = min((watch.look() for watch in self._watches), default=TICK_S)
                 idle = 0 if self._watches else idle + 1

@@ -89,8 +89,7 @@ def test_a_guest_killed_for_time_does_not_disturb_another(start: Any, records: A
 
 
 def test_the_watchdogs_thread_ends_with_the_last_running_guest(start: Any, records: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(watchdog_module, "LINGER_TICKS", 2)
-    monkeypatch.setattr(watchdog_module, "_watchdog", watchdog_module.Watchdog())
+    monkeypatch.setattr(watchdog_module, "_watchdog", watchdog_module.Watchdog(linger_ticks=2))
     instance = start(guests.guest())
     for _ in range(2):
         assert instance.transform(records([b"k"])).outputs.num_rows == 1
