@@ -9,7 +9,7 @@ from functools import partial
 from confluent_kafka import KafkaError
 
 from wasmline.consumer.backends.kafka import REQUEST_TIMEOUT_S, stable_read
-from wasmline.errors import ProgressLost
+from wasmline.errors import HangingTransactionEnded, ProgressLost
 from wasmline.job_specs import JobSpec
 from wasmline.kafka import librdkafka_ctypes
 from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore, OffsetsOnlyStore
@@ -79,7 +79,11 @@ def stable_offsets(
     """
     progress = GroupOffsets(config, job.group, job.transactional_id, keeps_maps=keeps_maps)
     try:
-        found = progress.read([TopicPartition(topic, each) for each in partitions], limit)
+        wanted = [TopicPartition(topic, each) for each in partitions]
+        try:
+            found = progress.read(wanted, limit)
+        except HangingTransactionEnded:  # logged; this reader has no producer that the end has fenced
+            found = progress.read(wanted, limit)
     finally:
         progress.close()
     return {partition.partition: each for partition, each in found.items()}

@@ -164,7 +164,8 @@ def test_of_two_drivers_of_a_run_the_newer_one_goes_on_in_a_checkpoint_of_its_ow
         first = threads.submit(make_stream_job(transform_job.spark, transform_job.config, order, order.stream).run)
         transform_job.produce(keyed(600))
         until(lambda: first.done() or next(read_to_end(transform_job.config, target), None) is not None)
-        second = threads.submit(make_stream_job(transform_job.spark, transform_job.config, order, order.stream).run)
+        session = transform_job.spark.newSession()  # one session has one query of a name
+        second = threads.submit(make_stream_job(session, transform_job.config, order, order.stream).run)
         assert isinstance(first.exception(90), Fenced)
         until(lambda: second.done() or len(transform_job.out()) >= 600)
         JobTopic(transform_job.config).stop(transform_job.job, order.run)
