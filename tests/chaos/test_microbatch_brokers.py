@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from support.chaos.consumer_group import ENDS, TIMEOUT_S
 from support.leases.lease_traffic import Feed, Record
 from support.rounds import resuming, rounds
-from support.streams.transform_job import by_key, make_stage, until
+from support.streams.transform_job import by_key, make_transform_job, until
 from wasmline.testing.guests import guest
 from wasmline.testing.kafka import RunningKafka
 
@@ -26,7 +26,7 @@ KEYS = 40
 def test_the_only_broker_is_restarted(
     stoppable_kafka: RunningKafka, spark: SparkSession, tmp_path: Path, delivery: str
 ) -> None:
-    transform_job = make_stage(stoppable_kafka.config, spark, tmp_path)
+    transform_job = make_transform_job(stoppable_kafka.config, spark, tmp_path)
     transform_job.deploy(guest())
     written: dict[tuple[int, int], Record] = {}
 

@@ -131,8 +131,8 @@ class TransformRunner:
             self._stats.count_dead_letter(
                 batch["partition"][row].as_py(), dead_letters.REJECTED, reason.decode(errors="replace")
             )
-            rejected = dead_letters.rejected(output["key"], output["value"], headers, self._provenance(batch, row))
-            yield row, self._dead_letter_row(batch, row, rejected)
+            letter = dead_letters.rejected(output["key"], output["value"], headers, self._provenance(batch, row))
+            yield row, self._dead_letter_row(batch, row, letter)
 
     def _failures(
         self, batch: pa.RecordBatch, failures: tuple[RecordFailure, ...]
@@ -144,8 +144,8 @@ class TransformRunner:
             self._stats.count_dead_letter(record["partition"], type(failure.error).__name__, str(failure.error))
             headers = [(header["key"], header["value"]) for header in record["headers"] or []]
             provenance = self._provenance(batch, failure.row)
-            failed = dead_letters.failed(record["key"], record["value"], headers, failure.error, provenance)
-            yield failure.row, self._dead_letter_row(batch, failure.row, failed)
+            letter = dead_letters.failed(record["key"], record["value"], headers, failure.error, provenance)
+            yield failure.row, self._dead_letter_row(batch, failure.row, letter)
 
     def _placed(self, error: TransformError) -> TransformError:
         """Return the error with the record's coordinates in its message, their only place."""

@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from support.leases.lease_driver import prepare_session
-from support.streams.transform_job import TransformJob, make_stage
+from support.streams.transform_job import TransformJob, make_transform_job
 from wasmline.control import StatusTopic
 from wasmline.errors import OffsetOutOfRange
 from wasmline.testing.guests import guest
@@ -19,7 +19,7 @@ from wasmline.testing.kafka import RunningKafka
 @pytest.fixture
 def transform_job(kafka: RunningKafka, spark: SparkSession, tmp_path: Path) -> TransformJob:
     prepare_session(spark, kafka.config)
-    return make_stage(kafka.config, spark, tmp_path, partitions=1)
+    return make_transform_job(kafka.config, spark, tmp_path, partitions=1)
 
 
 def numbered(begin: int, end: int) -> list[tuple[bytes, bytes]]:

@@ -9,7 +9,7 @@ from confluent_kafka import Consumer
 from pyspark.sql import SparkSession
 
 from support.leases.lease_harness import EXACTLY_ONCE, NOTHING, Harnesses
-from support.streams.transform_job import keyed, make_stage, until
+from support.streams.transform_job import keyed, make_transform_job, until
 from wasmline.errors import ProducerFenced
 from wasmline.job_offsets import offset_renewal
 from wasmline.job_offsets.microbatch_transactions import BatchTransactions
@@ -88,7 +88,7 @@ def test_leases_and_batches_renew_what_they_find(
     assert first.next(grant).progress == grant.progress
     assert commits(harness.config, harness.job.group) == begun + len(grant.progress)
 
-    transform_job = make_stage(kafka.config, spark, tmp_path)
+    transform_job = make_transform_job(kafka.config, spark, tmp_path)
     transform_job.timings = StreamTimings(max_renewal_interval_s=0.5)
     transform_job.deploy(guest())
     transform_job.produce(keyed(300))
@@ -113,7 +113,7 @@ def test_a_run_that_finds_nothing_to_do_renews_the_progress_of_every_partition(
         harness.lessor().next(NOTHING)
         assert commits(harness.config, harness.job.group) >= before + 3
     if delivery == "exactly_once":
-        transform_job = make_stage(kafka.config, spark, tmp_path)
+        transform_job = make_transform_job(kafka.config, spark, tmp_path)
         transform_job.deploy(guest())
         transform_job.run(delivery=delivery)
         before = commits(transform_job.config, f"wasmline.{transform_job.job}")

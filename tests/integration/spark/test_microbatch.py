@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from support.streams.transform_job import TransformJob, by_key, keyed, make_stage, unique, until
+from support.streams.transform_job import TransformJob, by_key, keyed, make_transform_job, unique, until
 from wasmline import dead_letters
 from wasmline.control import DeploymentTopic, JobDriver, JobTopic, StatusTopic
 from wasmline.errors import (
@@ -37,7 +37,7 @@ TRAPS_AT_START = guest(on_start=TRAP)
 
 @pytest.fixture
 def transform_job(kafka: RunningKafka, spark: SparkSession, tmp_path: Path) -> TransformJob:
-    return make_stage(kafka.config, spark, tmp_path)
+    return make_transform_job(kafka.config, spark, tmp_path)
 
 
 def test_every_record_arrives_once_in_the_order_of_its_key(transform_job: TransformJob) -> None:

@@ -13,7 +13,7 @@ from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 from pyspark.sql import SparkSession
 
-from support.streams.transform_job import TransformJob, by_key, keyed, make_stage, unique, until
+from support.streams.transform_job import TransformJob, by_key, keyed, make_transform_job, unique, until
 from wasmline.control import DeploymentTopic, DriverClaim, JobDriver
 from wasmline.errors import DeploymentPaused, GroupInUse, JobFailed, ProgressLost
 from wasmline.job_specs import JobState
@@ -37,7 +37,7 @@ SLOW = guest(
 
 @pytest.fixture
 def transform_job(kafka: RunningKafka, spark: SparkSession, tmp_path: Path) -> TransformJob:
-    return make_stage(kafka.config, spark, tmp_path)
+    return make_transform_job(kafka.config, spark, tmp_path)
 
 
 def outputs(transform_job: TransformJob) -> dict[bytes, list[bytes]]:

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from support.leases.lease_driver import prepare_session
-from support.streams.transform_job import TransformJob, by_key, keyed, make_stage, until
+from support.streams.transform_job import TransformJob, by_key, keyed, make_transform_job, until
 from wasmline.control import DeploymentTopic, JobDriver, JobTopic, StatusTopic
 from wasmline.errors import DeploymentPaused, Fenced, GroupInUse, InvalidJob, InvalidKafkaConfig, ProgressLost
 from wasmline.job_specs import JobState
@@ -34,7 +34,7 @@ SPINS_ON_X = guest(when_key("x", SPIN) + WRITE)
 
 @pytest.fixture
 def transform_job(kafka: RunningKafka, spark: SparkSession, tmp_path: Path) -> TransformJob:
-    transform_job = make_stage(kafka.config, spark, tmp_path, partitions=1)
+    transform_job = make_transform_job(kafka.config, spark, tmp_path, partitions=1)
     transform_job.deploy(IDENTITY)
     return transform_job
 
@@ -266,7 +266,7 @@ def test_a_first_run_that_was_killed_in_its_first_commit_does_not_block_the_next
 @pytest.fixture
 def half_done(kafka: RunningKafka, spark: SparkSession, tmp_path: Path) -> TransformJob:
     """Return a job whose first run did 100 records of its first partition and failed on the only one of the other."""
-    transform_job = make_stage(kafka.config, spark, tmp_path, partitions=2)
+    transform_job = make_transform_job(kafka.config, spark, tmp_path, partitions=2)
     transform_job.deploy(SPINS_ON_X, dead_letter_topic=None, cpu_ms_per_record=500)
     writer = producer(transform_job.config)
     for number in range(100):

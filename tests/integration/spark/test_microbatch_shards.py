@@ -9,7 +9,7 @@ from zlib import crc32
 from pyspark.sql import SparkSession
 
 from support.streams import local_cluster
-from support.streams.transform_job import by_key, keyed, make_stage
+from support.streams.transform_job import by_key, keyed, make_transform_job
 from wasmline.control import StatusTopic
 from wasmline.kafka import ConsumerGroups, Topics, producer
 from wasmline.testing.guests import TRAP, WRITE, guest, when_key
@@ -22,7 +22,7 @@ TRAPS_ON_X = guest(when_key("x", TRAP) + WRITE)
 def test_records_of_a_key_stay_in_order_where_shards_come_over_the_network(kafka: RunningKafka, tmp_path: Path) -> None:
     records = keyed(12_000)
     transform_jobs = {
-        delivery: make_stage(kafka.config, None, tmp_path) for delivery in ("at_least_once", "exactly_once")
+        delivery: make_transform_job(kafka.config, None, tmp_path) for delivery in ("at_least_once", "exactly_once")
     }
     for delivery, transform_job in transform_jobs.items():
         transform_job.deploy(guest())
@@ -48,7 +48,7 @@ def test_records_of_a_key_stay_in_order_where_shards_come_over_the_network(kafka
 def test_shards_are_written_once_and_a_replay_repeats_nothing(
     kafka: RunningKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
-    transform_job = make_stage(kafka.config, spark, tmp_path)
+    transform_job = make_transform_job(kafka.config, spark, tmp_path)
     transform_job.deploy(TRAPS_ON_X)
     records = keyed(3_000)
     transform_job.produce([*records, (b"x", b"poison")])
@@ -67,7 +67,7 @@ def test_shards_are_written_once_and_a_replay_repeats_nothing(
 def test_partitions_of_a_virtual_shard_share_transactions(
     kafka: RunningKafka, spark: SparkSession, tmp_path: Path
 ) -> None:
-    transform_job = make_stage(kafka.config, spark, tmp_path, partitions=VIRTUAL_SHARDS + 2)
+    transform_job = make_transform_job(kafka.config, spark, tmp_path, partitions=VIRTUAL_SHARDS + 2)
     transform_job.deploy(TRAPS_ON_X)
     records = keyed(4_000)
     partitions = (0, 1, 2, VIRTUAL_SHARDS, VIRTUAL_SHARDS + 1)

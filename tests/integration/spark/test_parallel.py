@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from support.leases.lease_driver import prepare_session, running
 from support.leases.lease_harness import EXACTLY_ONCE, Harnesses
 from support.rounds import ROUNDS, rounds
-from support.streams.transform_job import TransformJob, by_key, keyed, make_stage, unique, until
+from support.streams.transform_job import TransformJob, by_key, keyed, make_transform_job, unique, until
 from wasmline import dead_letters
 from wasmline.control import DeploymentTopic, JobTopic, StatusTopic
 from wasmline.errors import DeploymentPaused, Fenced, InvalidJob, ProgressLost
@@ -42,7 +42,7 @@ def parallel_spark(kafka: RunningKafka, spark: SparkSession) -> SparkSession:
 
 @pytest.fixture
 def transform_job(kafka: RunningKafka, parallel_spark: SparkSession, tmp_path: Path) -> TransformJob:
-    return make_stage(kafka.config, parallel_spark, tmp_path)
+    return make_transform_job(kafka.config, parallel_spark, tmp_path)
 
 
 def test_a_transform_is_run_until_caught_up_and_each_record_leaves_once_in_order(transform_job: TransformJob) -> None:

@@ -84,7 +84,9 @@ class TransformJob:
         return [(message.key(), message.value(), dict(message.headers() or [])) for message in messages]
 
 
-def make_stage(config: KafkaConfig, spark: SparkSession | None, folder: Path, partitions: int = 3) -> TransformJob:
+def make_transform_job(
+    config: KafkaConfig, spark: SparkSession | None, folder: Path, partitions: int = 3
+) -> TransformJob:
     source, target, letters = unique("in"), unique("out"), unique("dlq")
     for topic in (source, target, letters):
         Topics(config).create(topic, partitions if topic == source else 3)

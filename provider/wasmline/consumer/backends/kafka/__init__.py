@@ -41,7 +41,7 @@ __all__ = [
     "topic_partitions",
 ]
 
-if not TYPE_CHECKING:  # mypy would accept any name
+if not TYPE_CHECKING:  # or no missing name would be found
     __getattr__ = renamed(__name__)
 
 REQUEST_TIMEOUT_S = DEFAULT_TIMINGS.request_timeout_s

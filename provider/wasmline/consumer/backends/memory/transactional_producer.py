@@ -49,9 +49,8 @@ class MemoryTransactionalProducer:
             self._open_transaction()
             target = self._cluster.group(group)
             if member is None:
-                target.require_metadata_size(
-                    offsets
-                )  # a transaction without a member is accepted beside the group's members
+                # A transaction without a member is accepted beside the group's members.
+                target.require_metadata_size(offsets)
             else:
                 target.require_may_commit(member, offsets)
             for partition, committed in offsets.items():
