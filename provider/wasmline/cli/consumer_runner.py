@@ -17,7 +17,6 @@ from rich.markup import escape
 from wasmline.consumer import ConsumerHealth, HandlerFactory, ParallelConsumer
 from wasmline.consumer.handler_adapters import Handler
 from wasmline.consumer.health import WaitingKey
-from wasmline.errors import KafkaError, TopicNotFound
 from wasmline.printable import printable
 
 logger = logging.getLogger(__name__)
@@ -59,7 +58,7 @@ def run_until_signalled(
             while wait([running], timeout=POLL_INTERVAL_S).not_done:
                 _acknowledge(heard, console)
                 health = consumer.health()
-                if ended and _is_over(ended, health):
+                if ended and ended(health):
                     consumer.stop()
                 if (now := time.monotonic()) - shown < every:
                     continue
@@ -73,16 +72,6 @@ def run_until_signalled(
     _acknowledge(heard, console)
     click.echo(summary(consumer.health()), err=True)
     running.result()
-
-
-def _is_over(ended: Callable[[ConsumerHealth], bool], health: ConsumerHealth) -> bool:
-    try:
-        return ended(health)
-    except TopicNotFound:
-        raise
-    except KafkaError as error:  # it must not hide the consumer's own error
-        logger.warning("cannot check whether all records are done, retrying: %s", error)
-        return False
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from wasmline.consumer import ConsumerHealth
-from wasmline.errors import OffsetOutOfRange
+from wasmline.errors import KafkaError, OffsetOutOfRange, TopicNotFound
 from wasmline.kafka import KafkaConfig, Topics, read_range
 from wasmline.topic_partitions import TopicPartition
 
@@ -41,11 +41,18 @@ class CatchUpTarget:
     def reached(self, health: ConsumerHealth, *, committed: bool = False) -> bool:
         """Return True once every partition has reached its end. Call repeatedly; the group has no other consumer.
 
-        ``committed``: and the broker has all of it.
+        ``committed``: and the broker has all of it. False while the cluster cannot be read: that must not hide the
+        consumer's own error. Raises TopicNotFound.
         """
-        for each in health.partitions:
-            if not committed or each.settled == each.next_commit:
-                self._check(each.partition, each.next_commit, busy=each.incompletes > 0)
+        try:
+            for each in health.partitions:
+                if not committed or each.settled == each.next_commit:
+                    self._check(each.partition, each.next_commit, busy=each.incompletes > 0)
+        except TopicNotFound:
+            raise
+        except KafkaError as error:
+            logger.warning("cannot check whether all records are done, retrying: %s", error)
+            return False
         return not self._left
 
     def passed(self, committed: Mapping[TopicPartition, int]) -> bool:

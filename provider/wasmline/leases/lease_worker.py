@@ -25,12 +25,10 @@ from wasmline.errors import (
     HandlerBroken,
     HandlerStuck,
     InvalidJob,
-    KafkaError,
     ModuleError,
     ProducerFenced,
     ProgressLost,
     RecordGivenUp,
-    TopicNotFound,
     TransformError,
     WasmlineError,
 )
@@ -247,19 +245,10 @@ class LeaseWorker:
 
     def _end_if_done(self, health: ConsumerHealth) -> None:
         """End the lease if its time is over, or all of its records are done."""
-        if self._ends is not None and self._has_caught_up(self._ends, health):
+        if self._ends is not None and self._ends.reached(health):
             self._end("it has caught up")
         elif time.time() >= self._until:
             self._end(self.reason)
-
-    def _has_caught_up(self, ends: CatchUpTarget, health: ConsumerHealth) -> bool:
-        try:
-            return ends.reached(health)
-        except TopicNotFound:
-            raise
-        except KafkaError as error:
-            logger.warning("cannot check whether all records are done, retrying: %s", error)
-            return False
 
     def _end(self, reason: str) -> None:
         if self._over.is_set():
