@@ -255,3 +255,15 @@ def test_an_offset_map_of_a_topic_that_was_made_anew_leaves_nothing_of_the_new_o
     run(history, mode, 12)
     assert left.offset == 0
     assert not history.missing()
+
+
+def test_a_driver_that_sleeps_before_its_first_lease_does_not_begin_anew_where_the_group_forgot() -> None:
+    """Its plan had found the progress, which expired while it slept."""
+    history = History(partitions=2)
+    run(history, EXACT)
+    history.produce(1, 3)
+    sleeper = history.start("parallel", "exactly_once")
+    history.advance_to(sleeper, "claim", 2)
+    history.pass_days(8)
+    history.finish(sleeper)
+    assert sleeper.name_of_end == "ProgressLost"

@@ -48,9 +48,10 @@ class LeaseRound:
 class PlannerConfig:
     """The job and the driver whose leases are planned, and their limits.
 
-    driver: the driver's name in its claim. slots: how many tasks can run at once. ends: begin and end of the topic's
-    partitions, for a job that ends when it has caught up. keeps_maps: whether the cluster stores offset maps.
-    is_renewed: whether the driver has renewed the group's progress just now. late: see DriverClaim.
+    driver: the driver's name in its claim. offsets: the group's progress when the run was planned, of every partition
+    that the topic had. slots: how many tasks can run at once. ends: begin and end of the topic's partitions, for a job
+    that ends when it has caught up. keeps_maps: whether the cluster stores offset maps. is_renewed: whether the driver
+    has renewed the group's progress just now. late: see DriverClaim.
     """
 
     job: str
@@ -59,6 +60,7 @@ class PlannerConfig:
     checkpoint: str
     topic: str
     topic_id: str = ""
+    offsets: dict[int, int] = field(default_factory=dict)
     slots: int
     ends: dict[int, tuple[int, int]] | None = None
     keeps_maps: bool = True
@@ -210,8 +212,8 @@ class LeasePlanner:
     def _read_progress(self, job: JobSpec, last: LeaseRound) -> dict[int, int]:
         """Return the group's progress for every partition of the topic; a new partition begins at its beginning.
 
-        Raises GroupInUse; ProgressLost if it is below that of the last round, or differs from the result of the last
-        leases: it was moved from outside.
+        Raises GroupInUse; ProgressLost if it is gone, or below that of the plan or of the last round, or differs from
+        the result of the last leases: it was moved from outside.
         """
         topic = self._planned.topic
         group = job.group
@@ -222,6 +224,7 @@ class LeasePlanner:
                 self._config, group, job.transactional_id, keeps_maps=self._planned.keeps_maps
             )
         committed = self._progress.committed([TopicPartition(topic, each) for each in begins])
+        require_committed(group, committed, _named(topic, self._planned.offsets))
         require_committed(group, committed, _named(topic, last.progress))
         self._require_unmoved(group, committed, last)
         found = {each.partition: offset for each, offset in committed.items()}

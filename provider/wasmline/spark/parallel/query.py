@@ -65,6 +65,7 @@ class LeaseQuery(JobQuery):
             checkpoint=plan.checkpoint,
             topic=self._run.topic.name,
             topic_id=self._run.topic.id,
+            offsets=plan.offsets,
             slots=self._slots,
             ends=None if self._ends is None else {each.partition: bounds for each, bounds in self._ends.items()},
             keeps_maps=self._run.prepared.keeps_maps,
