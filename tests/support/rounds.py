@@ -13,6 +13,7 @@ ROUNDS = int(os.environ.get("CHAOS_ROUNDS", "1"))
 
 _finished: Counter[str] = Counter()
 _slowest: dict[str, float] = defaultdict(float)
+_stops: Counter[str] = Counter()
 
 
 def rounds(count: int = ROUNDS) -> Iterator[int]:
@@ -37,11 +38,17 @@ def resumed_after(seconds: float) -> None:
     _slowest[scenario] = max(_slowest[scenario], seconds)
 
 
+def stopped_for_operator() -> None:
+    """Take note that work stopped with HangingTransaction, and that an operator had to decide."""
+    _stops[_scenario()] += 1
+
+
 def summary() -> Iterator[str]:
     """Yield a line for each scenario: its rounds, and the longest time until it was at work again."""
     for scenario, count in _finished.items():
         slowest = f", at work again after {_slowest[scenario]:.1f} s at most" if scenario in _slowest else ""
-        yield f"{count} rounds of {scenario}{slowest}"
+        stops = f", stopped for an operator {_stops[scenario]} times" if scenario in _stops else ""
+        yield f"{count} rounds of {scenario}{slowest}{stops}"
     yield f"{_finished.total()} rounds of {len(_finished)} scenarios"
 
 
