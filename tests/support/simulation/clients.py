@@ -226,10 +226,10 @@ class MemoryProducer(Client):
         return self._tell()
 
     def flush(self, timeout: float = -1) -> int:
-        environment = self.environment
-        if self._unsent and environment.is_away:
-            left = environment.away_until - environment.runtime.seconds
-            environment.runtime.sleep(left if timeout < 0 else min(timeout, left))
+        environment, runtime = self.environment, self.environment.runtime
+        deadline = runtime.seconds + timeout if timeout >= 0 else float("inf")
+        while self._unsent and environment.is_away and runtime.seconds < deadline:
+            runtime.sleep(min(environment.away_until, deadline) - runtime.seconds)
         if self._unsent and not environment.is_away:
             self._send()
         self._tell()
