@@ -267,3 +267,41 @@ def test_a_driver_that_sleeps_before_its_first_lease_does_not_begin_anew_where_t
     history.pass_days(8)
     history.finish(sleeper)
     assert sleeper.name_of_end == "ProgressLost"
+
+
+def test_a_lease_that_lost_its_producer_does_not_take_the_partition_back_from_a_newer_driver() -> None:
+    """It replaced the producer after a commit without an answer, and found its progress as it had left it."""
+    history = History(partitions=2)
+    everywhere(history, 7)
+    older = history.start("parallel", "exactly_once", is_endless=True)
+    history.advance_to(older, "commit", 4)
+    everywhere(history, 6)
+    between = history.start(*PLAIN, is_endless=True)
+    history.advance_all(80)
+    history.advance_to(between, "write", 1)
+    everywhere(history, 3)
+    newer = history.start(*EXACT, is_endless=True)
+    history.advance_to(newer, "done", 1)
+    history.advance(older, 144)
+    history.heal()
+    run(history, PLAIN)
+    assert history.runs[-1].name_of_end == "succeeded"
+
+
+def test_leases_at_least_once_end_the_transaction_that_a_replaced_task_began_after_their_run() -> None:
+    history = History(partitions=1)
+    for moments in (("plan", 1), ("claim", 2), ("commit", 4)), (("fence", 4), ("fence", 3), ("commit", 1)):
+        history.produce(0, 5)
+        older = history.start(*EXACT)
+        history.advance_to(older, *moments[0])
+        history.produce(0, 1)
+        newer = history.start(*LEASES)
+        history.advance_to(newer, *moments[1])
+        history.advance_to(older, *moments[2])
+        history.finish(newer)
+        assert newer.name_of_end == "succeeded"
+
+
+def everywhere(history: History, records: int) -> None:
+    for partition in (0, 1):
+        history.produce(partition, records)

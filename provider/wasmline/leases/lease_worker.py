@@ -21,6 +21,7 @@ from wasmline.consumer import (
 )
 from wasmline.consumer.handler_adapters import Handler
 from wasmline.control import Deployment, DeploymentTopic, JobControlState, JobTopic, LeaseWithdrawal
+from wasmline.control.control_topics import JOBS
 from wasmline.errors import (
     HandlerBroken,
     HandlerStuck,
@@ -34,10 +35,10 @@ from wasmline.errors import (
 )
 from wasmline.job_offsets.catch_up import CatchUpTarget
 from wasmline.job_specs import FunctionSpec
-from wasmline.kafka import KafkaConfig
+from wasmline.kafka import KafkaConfig, Topics, read_range
 from wasmline.leases.lease import Lease, LeaseValidity
 from wasmline.leases.lease_status_reporter import LeaseProgress, LeaseStatusReporter
-from wasmline.leases.manual_backend import ManualBackend, PartitionAssignment
+from wasmline.leases.manual_backend import ManualBackend, PartitionAssignment, lease_expired_error
 from wasmline.leases.timings import DEFAULT_TIMINGS, LeaseTimings
 from wasmline.pipeline import handler_loader
 from wasmline.pipeline.preflight import pause_reason
@@ -136,6 +137,7 @@ class LeaseWorker:
             followed={TopicPartition(topic, 0): offset for topic, offset in self._lease.control.items()},
             follow=self._apply_control_record,
             held=self._validity.held,
+            require_owner=self._require_owner,
             keeps_maps=self._lease.keeps_maps,
             outputs=self._lease.deployment.spec.topics[1:] if self._lease.deployment else (),
         )
@@ -236,6 +238,16 @@ class LeaseWorker:
             if reason is not None and not self._over.is_set():
                 self._end(reason)
                 self._preload_next_handler()
+
+    def _require_owner(self) -> None:
+        """Raise ProducerFenced if another lease was claimed before now: its producers may just have been fenced."""
+        control = JobControlState(self._lease.job.job, self._lease.stream.transform)
+        end = Topics(self._config).end_offsets(JOBS)[0]
+        for record in read_range(self._config, JOBS, {0: (self._lease.control[JOBS], end)}):
+            control.apply(JOBS, record.key(), record.value())
+        if control.claim is not None and self._lease.is_taken_by(control.claim):
+            self._validity.lose()
+            raise lease_expired_error()
 
     def _preload_next_handler(self) -> None:
         """Start to load the next lease's handler, if that is another generation; its errors are left to that lease."""

@@ -7,7 +7,9 @@ at least once, by ``held``: docs/protocols/leases.md.
 
 from __future__ import annotations
 
+import logging
 import re
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +20,7 @@ from confluent_kafka import Message, Producer
 from wasmline.background_call import BackgroundCall
 from wasmline.consumer.backends import RebalanceListener
 from wasmline.consumer.backends.kafka import (
+    PRODUCER_SETTINGS,
     REQUEST_TIMEOUT_S,
     RESET,
     CommitContents,
@@ -32,14 +35,17 @@ from wasmline.consumer.backends.kafka import (
 )
 from wasmline.consumer.options import ConsumerOptions, Delivery
 from wasmline.consumer.records import ConsumedRecord
+from wasmline.errors import BrokerUnavailable, ProducerFenced, WasmlineError
 from wasmline.errors import KafkaError as KafkaFailed
-from wasmline.errors import ProducerFenced, WasmlineError
 from wasmline.job_offsets.committed_offset_reader import require_committed
 from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore, OffsetsOnlyStore
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.error_mapping import translate_errors
+from wasmline.kafka.transactional_producer import init_transactions, transactional_producer
 from wasmline.topic_partitions import CommittedOffset, TopicPartition
 from wasmline.transactional_ids import shared_id
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +55,7 @@ class PartitionAssignment:
     progress: the partitions that it reads and whose progress it alone writes for as long as it is ``held``, whole
         virtual shards of their topic; each with a lower bound of its committed offset, kept up to date.
     followed: partitions of other topics and their first offsets; each of their records is passed to ``follow``, once.
+    require_owner: raises ProducerFenced if another owner was ordered, as far as the cluster knows at that moment.
     keeps_maps: whether this cluster and client store offset maps, as ``probe_cluster`` found.
     outputs: output topics, as far as they are known beforehand.
     """
@@ -57,6 +64,7 @@ class PartitionAssignment:
     followed: Mapping[TopicPartition, int]
     follow: Callable[[ConsumedRecord], None]
     held: Callable[[], bool]
+    require_owner: Callable[[], None]
     keeps_maps: bool = True
     outputs: tuple[str, ...] = ()
 
@@ -153,9 +161,24 @@ class ManualSource(GroupSource):
         super()._out_of_range(listener, message, truncated)
 
     def committed(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, CommittedOffset]:
-        found = super().committed(partitions)
+        try:
+            found = super().committed(partitions)
+        except BrokerUnavailable:
+            self._abort_open_transactions(partitions)
+            raise
         self._assignment.require_committed(self.group, partitions, found)
         return found
+
+    def _abort_open_transactions(self, partitions: Collection[TopicPartition]) -> None:
+        """Abort what a task of an earlier exactly-once run may have open: nothing else would within 15 minutes."""
+        self._assignment.require_owner()
+        deadline = time.monotonic() + REQUEST_TIMEOUT_S
+        for name in sorted({self.transactional_id(partition) for partition in partitions}):
+            try:
+                with translate_errors(self._config.bootstrap_servers):
+                    init_transactions(transactional_producer(self._config, name, PRODUCER_SETTINGS), deadline)
+            except KafkaFailed as error:
+                logger.warning("cannot abort a transaction that %s may have open: %s", name, error)
 
     def transactional_id(self, partition: TopicPartition) -> str:
         return shared_id(self._prefix, partition)
@@ -217,6 +240,9 @@ class ManualTransactions(KafkaTransactions):
     def _fence(self, name: str, deadline: float) -> Producer:
         self._require_held()
         return super()._fence(name, deadline)
+
+    def _require_owner(self) -> None:
+        self._assignment.require_owner()
 
     def _require_unmoved(
         self, left: Mapping[TopicPartition, CommittedOffset | None], found: Mapping[TopicPartition, CommittedOffset]

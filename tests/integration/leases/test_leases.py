@@ -58,7 +58,13 @@ def taken(
 ) -> ManualTransactions:
     """Return the transactions of one who has just become the owner of some partitions."""
     options = ConsumerOptions(topics=(harness.topic,), group_id=harness.job.group, kafka=harness.config.properties)
-    share = PartitionAssignment(progress=dict.fromkeys(partitions, 0), followed={}, follow=print, held=lambda: True)
+    share = PartitionAssignment(
+        progress=dict.fromkeys(partitions, 0),
+        followed={},
+        follow=print,
+        held=lambda: True,
+        require_owner=lambda: None,
+    )
     group = LazyOffsetStore(harness.config, harness.job.group, offset_store or LibrdkafkaOffsetStore())
     source = ManualSource(options, harness.config, group, share)
     transactions = ManualTransactions(harness.config, harness.job.group, source, group, share)
@@ -398,7 +404,13 @@ def test_whose_time_is_over_commits_nothing(harnesses: Harnesses) -> None:
     )
     partition, groups = TopicPartition(harness.topic, 0), ConsumerGroups(harness.config)
     groups.commit_offsets(harness.job.group, {partition: 0})
-    share = PartitionAssignment(progress={partition: 0}, followed={}, follow=lambda record: None, held=lambda: held)
+    share = PartitionAssignment(
+        progress={partition: 0},
+        followed={},
+        follow=lambda record: None,
+        held=lambda: held,
+        require_owner=lambda: None,
+    )
     with pytest.raises(ProducerFenced):
         ParallelConsumer(options, ManualBackend(options, share)).run(work)
     assert groups.committed(harness.job.group, harness.topic) == {0: 0}

