@@ -23,7 +23,7 @@ from confluent_kafka.admin import AdminClient
 from support import outputs
 from support.chaos.call_ledger import Ledger, Left
 from support.chaos.consumer_process import POISON
-from support.chaos.operator import abort, hanging_in
+from support.chaos.operator_decision import abort, hanging_in
 from support.rounds import stopped_for_operator
 from wasmline.kafka import producer, read_to_end
 from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore
