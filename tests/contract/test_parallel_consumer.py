@@ -718,6 +718,34 @@ def test_offsets_that_the_log_has_no_longer_are_counted_where_loss_is_allowed(
     assert cluster.committed(group, topic) == {partition: CommittedOffset(6, "")}
 
 
+@DELIVERIES
+@pytest.mark.parametrize("is_read", [True, False], ids=["read", "unread"])
+@pytest.mark.parametrize("strategy", ["cooperative-sticky", "range"])
+def test_what_follows_the_end_that_latest_began_at_is_done_by_the_next_consumer(
+    cluster: Cluster, group: str, ledger: Ledger, strategy: str, delivery: str, *, is_read: bool
+) -> None:
+    """The end is another one by then: what was read and not done, and what came in between, would be passed over."""
+    topic = cluster.topic()
+    cluster.write(*numbered(topic, 3))
+    kafka = {"auto.offset.reset": "latest", "partition.assignment.strategy": strategy}
+    asked = options(topic, group, delivery=delivery, kafka=kafka, retry=NEVER)
+
+    def fail(record: ConsumedRecord) -> None:
+        ledger.note(record)
+        raise OSError("not now")
+
+    with Running(cluster, asked, fail) as running:
+        running.until(lambda health: health.partitions and health.partitions[0].next_commit == 3)
+        if is_read:
+            cluster.write(Output(topic, b"first"))
+            ledger.count(1)
+    assert cluster.committed(group, topic)[TopicPartition(topic, 0)].offset == 3
+    cluster.write(Output(topic, b"second"))
+    again = Ledger()
+    drained(cluster, asked, again, again.note, 1 + is_read)
+    assert again.offsets() == [3, 4][: 1 + is_read]
+
+
 def test_a_log_that_retention_has_emptied_is_passed_over_for_good(cluster: Cluster, group: str, ledger: Ledger) -> None:
     topic = cluster.topic()
     partition = TopicPartition(topic, 0)

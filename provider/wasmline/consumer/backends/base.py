@@ -41,6 +41,10 @@ class RebalanceListener(Protocol):
 class Source(Protocol):
     """Reads the assigned partitions of some topics, and stores the progress of a group."""
 
+    @property
+    def begins_at_end(self) -> bool:
+        """Whether a partition without a commit begins at its end: ``auto.offset.reset`` is ``latest``."""
+
     def open(self, listener: RebalanceListener) -> None:
         """Join. The assignment arrives in ``poll``."""
 

@@ -202,7 +202,10 @@ class PartitionLifecycle:
         """Query the offsets needed to open partitions. For the control loop, whose polls would block other threads."""
         waiting = {partition: self._waiting.get(partition) for partition in partitions}
         known = [each for each, left in waiting.items() if each in committed or (left is not None and left.first)]
-        ends = self._source.end_offsets([partition for partition, left in committed.items() if left.metadata])
+        ended = [partition for partition, left in committed.items() if left.metadata]
+        if self._source.begins_at_end:
+            ended += [partition for partition in partitions if partition not in {*known, *committed}]
+        ends = self._source.end_offsets(ended)
         return _ClusterOffsets(committed, self._source.beginning_offsets(known), ends)
 
     def _assign(
@@ -210,6 +213,10 @@ class PartitionLifecycle:
     ) -> dict[TopicPartition, int | None]:
         left = self._read_log_offsets(partitions, committed)
         self._work.assign(self._starts(partitions, left))
+        if self._source.begins_at_end:  # later, the end is another one
+            for work in self._work.of(partitions):
+                if work.partition not in committed:
+                    work.offsets.begin_commit()
         for work in self._work.of(left.begins):
             offset, begin = work.offsets.next, left.begins[work.partition]
             if offset is not None and offset < begin:
@@ -249,6 +256,8 @@ class PartitionLifecycle:
             if start and waiting and waiting.truncated_at is not None:
                 start = start.below(waiting.truncated_at)
             end = left.ends.get(partition)
+            if start is None and end is not None:
+                start = InitialProgress(end, end - 1)
             if start and end is not None and start.highest_succeeded >= max(end, start.offset):
                 start = self._without_map(partition, start, end)
             starts[partition] = start
@@ -324,7 +333,7 @@ class _ClusterOffsets(NamedTuple):
     """Of partitions whose first offset is known."""
 
     ends: Mapping[TopicPartition, int]
-    """Of partitions that have a map."""
+    """Of partitions that have a map, or begin at their end."""
 
 
 class _Opening(NamedTuple):

@@ -123,6 +123,10 @@ class PartitionOffsets:
         self._incompletes[offset] = None
         return True
 
+    def begin_commit(self) -> None:
+        """Have the first offset committed, although nothing is done: the next assignment begins there, too."""
+        self.revision += 1
+
     def skip_to(self, start: int, read: int) -> int:
         """Continue at ``start``, the beginning of the log; return the number of lower offsets neither done nor read.
 

@@ -148,6 +148,10 @@ class GroupSource:
                 self._opened = Consumer(self._settings)
         return self._opened
 
+    @property
+    def begins_at_end(self) -> bool:
+        return self._begin == OFFSET_END
+
     def open(self, listener: RebalanceListener) -> None:
         topics = Topics(self._config)
         for topic in self._topics:

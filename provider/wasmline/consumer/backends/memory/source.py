@@ -41,6 +41,10 @@ class MemorySource:
         self._truncations: dict[TopicPartition, int] = {}
         """The number of truncations of each log that this member has handled."""
 
+    @property
+    def begins_at_end(self) -> bool:
+        return self._reset in LATEST
+
     def open(self, listener: RebalanceListener) -> None:
         with self._cluster.atomic():
             self._cluster.require_available()
