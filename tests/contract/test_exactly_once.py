@@ -6,18 +6,31 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, though not in its __all__
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from support.consumers.clusters import Cluster, Kafka, Memory, numbered
 from support.consumers.running_consumer import TIMEOUT_S, Ledger, Running, drained, ended
 from wasmline.background_call import BackgroundCall
-from wasmline.consumer import ConsumedRecord, ConsumerOptions, Ordering, Output, RetryPolicy
+from wasmline.consumer import ConsumedRecord, ConsumerOptions, Delivery, Ordering, Output, RetryPolicy
 from wasmline.consumer.backends.kafka.producer_batch_limiter import ProducerBatchLimiter
 from wasmline.consumer.runtime import committer
-from wasmline.errors import BrokerUnavailable, OutputRefused, RecordGivenUp, TopicNotFound
+from wasmline.errors import BrokerUnavailable, NotAuthorized, OutputRefused, RecordGivenUp, TopicNotFound
+from wasmline.kafka import KafkaConfig
+from wasmline.local import LocalKafka
+from wasmline.local.server_properties import SMALL
 from wasmline.offset_maps import OffsetMapLimits, decode
 from wasmline.testing.kafka import RunningKafka
 from wasmline.topic_partitions import CommittedOffset, TopicPartition
@@ -172,6 +185,31 @@ def test_a_missing_output_topic_ends_the_consumer_and_no_commit_is_without_its_o
     expected = Counter(done(cluster, group, topic)) + Counter(range(left.offset if left else 0))
     assert Counter(written(cluster, target)) == expected
     assert LARGE not in done(cluster, group, topic)
+
+
+@DELIVERIES
+def test_a_permission_of_the_group_that_is_taken_away_ends_the_consumer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: str, delivery: str
+) -> None:
+    monkeypatch.setitem(SMALL, "authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer")
+    monkeypatch.setitem(SMALL, "allow.everyone.if.no.acl.found", "true")
+    denied = AclBinding(
+        ResourceType.GROUP, group, ResourcePatternType.LITERAL,
+        "User:ANONYMOUS", "*", AclOperation.READ, AclPermissionType.DENY,
+    )  # fmt: skip
+    with LocalKafka(tmp_path) as local:
+        cluster = Kafka(RunningKafka(local=local, config=KafkaConfig({"bootstrap.servers": local.bootstrap_servers})))
+        admin = AdminClient({"bootstrap.servers": local.bootstrap_servers})
+        topic, target = cluster.topic(), cluster.topic()
+        asked = replace(options(topic, group, commit_interval_ms=50), delivery=Delivery(delivery))
+        with Running(cluster, asked, partial(output, target)) as running:
+            cluster.write(*numbered(topic, RECORDS))
+            running.until(lambda _: done(cluster, group, topic) == set(range(RECORDS)))
+            (made,) = admin.create_acls([denied]).values()
+            made.result(TIMEOUT_S)
+            cluster.write(*numbered(topic, RECORDS))
+            running.join()
+        assert isinstance(running.failure, NotAuthorized)
 
 
 class _Interrupted(BackgroundCall[Any]):

@@ -41,7 +41,7 @@ from wasmline.errors import (
     WasmlineError,
 )
 from wasmline.kafka.config import KafkaConfig
-from wasmline.kafka.error_mapping import translate_errors
+from wasmline.kafka.error_mapping import DENIED_CODES, translate_errors
 from wasmline.kafka.transactional_producer import FENCED_CODES, init_transactions, retry, transactional_producer
 from wasmline.topic_partitions import CommittedOffset, TopicPartition, partition_names
 from wasmline.transactional_ids import transactional_id
@@ -317,6 +317,8 @@ class KafkaTransactions:
                         return self._rejection(claim, outputs, undelivered), False
                     if isinstance(error, WasmlineError) and not error.retryable:
                         return error, isinstance(error, OutputRefused)
+                    if isinstance(error, KafkaException) and error.args[0].code() in DENIED_CODES:
+                        raise
                     text = f"the transaction of {partition_names(work)} was aborted: {error}"
                     # The client counts records that were not sent, and would fail the next transaction over the gap.
                     return CommitFailed(text), not undelivered
