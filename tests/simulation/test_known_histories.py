@@ -181,6 +181,24 @@ def test_a_run_that_stood_still_before_its_first_claim_does_not_take_the_job_fro
     assert newer.name_of_end == "succeeded"
 
 
+@pytest.mark.parametrize("mode", [EXACT, ("parallel", "exactly_once"), LEASES], ids="-".join)
+def test_a_first_run_that_was_killed_at_its_start_does_not_set_the_next_one_back(mode: tuple[str, str]) -> None:
+    """It had committed the first offsets of some partitions; the others were read from their beginning."""
+    for steps in range(0, 400, 3):
+        history = History(partitions=3, starting="latest")
+        for partition in history.partitions:
+            history.produce(partition, 2)
+        starting = history.start(*mode)
+        history.advance(starting, steps)
+        if starting.is_over:
+            break
+        history.crash(starting)
+        history.finish(history.start(*mode))
+        assert history.runs[-1].name_of_end == "succeeded"
+        assert not any(history.times(Place(partition, 0, 0)) for partition in history.partitions), steps
+    assert starting.is_over
+
+
 def test_a_run_that_an_older_one_fences_at_its_start_begins_anew() -> None:
     history = History(partitions=1)
     run(history, EXACT)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from wasmline.consumer.backends.kafka import PRODUCER_SETTINGS
 from wasmline.job_offsets.committed_offset_reader import progress_lost_error
@@ -40,11 +40,14 @@ def reset_offsets(
         return
     transactions = offset_transactions(config, job)
     try:
+        # The first transaction has all of them: the next run would take partitions that are missing for added ones.
+        committed: Collection[int] = offsets
         for shard in virtual_shards(offsets):
-            progress = {TopicPartition(topic, each): CommittedOffset(offsets[each]) for each in shard}
-            with transactions.open(list(progress)) as transaction:
+            progress = {TopicPartition(topic, each): CommittedOffset(offsets[each]) for each in committed or shard}
+            with transactions.open([TopicPartition(topic, each) for each in shard]) as transaction:
                 require_newest()
                 transaction.commit(progress)
+            committed = ()
     finally:
         transactions.close()
 
