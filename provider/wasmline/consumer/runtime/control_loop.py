@@ -166,7 +166,10 @@ class ControlLoop:
 
     def assigned(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int | None]:
         """Open these partitions at their committed offsets; none, once the consumer is about to end."""
-        return {} if self._draining or self._ending else self._lifecycle.open(partitions)
+        if self._draining or self._ending:
+            return {}
+        self._next_commit = time.monotonic()  # a partition without a commit may begin at its end, which is another one soon
+        return self._lifecycle.open(partitions)
 
     def revoked(self, partitions: Collection[TopicPartition]) -> None:
         """Wait for the records in flight of these partitions, commit, and release them; one that ends has waited."""
