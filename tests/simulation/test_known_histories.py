@@ -138,6 +138,45 @@ def test_a_task_of_the_run_before_the_last_is_no_stranger_who_moves_progress(ste
     assert history.runs[-1].name_of_end == "succeeded"
 
 
+def test_a_task_of_the_run_before_is_no_stranger_after_a_batch_has_fenced_it_either() -> None:
+    """It is tried again between two batches of the newer run, the first of which did less of its partition."""
+    ends = set()
+    for steps in range(0, 12, 4):
+        history = History(partitions=2)
+        history.produce(1, 5)
+        older = history.start(*EXACT)
+        history.advance_into_task(older, 0)
+        history.produce(0, 3)
+        newer = history.start(*EXACT)
+        history.advance_to(newer, "done")
+        history.advance(newer, steps)
+        history.advance(older, 400)
+        history.finish(newer)
+        ends.add(newer.name_of_end)
+        assert not history.missing()
+    assert ends == {"succeeded"}
+
+
+def test_a_task_of_the_run_before_is_no_stranger_who_moves_progress_between_two_leases() -> None:
+    """Its driver stands still, so that nothing but the claim tells of it; the first lease ends before all is done."""
+    history = History(partitions=1)
+    history.produce(0, 5, is_slow=True)
+    older = history.start(*EXACT)
+    history.advance_into_task(older, 0)
+    newer = history.start("parallel", "exactly_once")
+    history.advance_into_task(newer, 40)
+    history.redeploy()
+    while history.world.spark.executors[newer.name]:
+        history.advance(newer, 1)
+    progress, partition = history.cluster.group(GROUP).committed, TopicPartition(INPUT, 0)
+    assert progress[partition].offset == 3
+    history.freeze_driver(older)
+    history.advance(older, 400)
+    assert progress[partition].offset == 5
+    history.finish(newer)
+    assert newer.name_of_end == "succeeded"
+
+
 @pytest.mark.parametrize("times", range(1, 8))
 def test_a_driver_that_stood_still_at_its_start_does_not_set_back_what_a_newer_one_did(times: int) -> None:
     history = History(partitions=2)

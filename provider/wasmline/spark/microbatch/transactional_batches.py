@@ -83,8 +83,8 @@ class TransactionalBatches:
         """Committed offsets of the partitions that no batch is processing."""
         self._mapped = set(mapped) - plan.corrections.keys()
         """Partitions that may have an offset map in the group."""
-        self._late = dict(plan.late)
-        """Offsets that tasks of earlier drivers may still commit, until a task of this driver has fenced them."""
+        self._late = plan.late
+        """Offsets that tasks of earlier drivers may still commit: one that was fenced may be retried."""
         self.progress: dict[int, int] = {}
         """The group's progress when the last batch was checked."""
 
@@ -109,7 +109,7 @@ class TransactionalBatches:
         self.progress = self._stable(range(self.partitions))
         for partition, before in self.left.items():
             found = self.progress.get(partition)
-            if found is None or found not in (before, *self._late.get(partition, ())):
+            if found != before and (found is None or found < before or found not in self._late.get(partition, ())):
                 raise progress_lost_error(self._job.group, self._topic, partition, found, before)
             self.left[partition] = found
 
@@ -183,7 +183,6 @@ class TransactionalBatches:
     ) -> None:
         for part in chain.from_iterable(tasks):
             self.left.pop(part.source.partition, None)
-            self._late.pop(part.source.partition, None)
         with self._working:
             rows = frame.mapInArrow(TransactionalTask(tasks=tasks, writing=writing, work=work), DONE_COLUMNS).collect()
         found = {TopicPartition(self._topic, row.partition): row.found for row in rows}
