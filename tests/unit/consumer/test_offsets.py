@@ -100,6 +100,20 @@ def test_a_late_answer_to_an_older_commit_takes_nothing_back() -> None:
     assert offsets.commit() is None
 
 
+@pytest.mark.parametrize(
+    ("undone", "offset", "highest"), [([4], 4, 3), ([3], 3, 4), ([4, 3], 3, 2), ([0, 1, 2, 3, 4], 0, -1)]
+)
+def test_a_record_that_is_incomplete_again_is_not_the_highest_that_succeeded(
+    undone: list[int], offset: int, highest: int
+) -> None:
+    offsets = begun(*range(5), done=range(5))
+    for number in undone:
+        offsets.undo(number)
+    assert (offsets.base, offsets.highest_succeeded) == (offset, highest)
+    again = begun(*range(5), done=set(range(5)).difference(undone))
+    assert committed(offsets)[:2] == committed(again)[:2] if highest >= 0 else again.commit() is None
+
+
 def scattered(count: int) -> PartitionOffsets:
     """A partition of which about half is done, without a pattern that would compress."""
     return begun(*range(count), done=[number for number in range(1, count) if pow(3, number, 65_537) % 2])

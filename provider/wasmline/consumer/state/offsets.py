@@ -157,6 +157,8 @@ class PartitionOffsets:
     def undo(self, offset: int) -> None:
         """Mark a record as incomplete again. No commit that had it as done has reached the broker."""
         self._incompletes = dict.fromkeys(sorted([*self._incompletes, offset]))
+        while self.highest_succeeded in self._incompletes:
+            self.highest_succeeded -= 1
         self.revision += 1
         self._fitting = None
 
