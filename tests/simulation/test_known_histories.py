@@ -9,7 +9,9 @@ import pytest
 from support.simulation.bound_code import bound  # noqa: F401 - every test of this module uses it
 from support.simulation.history import CONFIG, GROUP, INPUT, JOB, History, Place
 from support.simulation.virtual import Process
-from wasmline.control import JobTopic
+from wasmline.control import DriverClaim, JobTopic
+from wasmline.control.control_topics import JOBS
+from wasmline.documents import decode
 from wasmline.topic_partitions import CommittedOffset, TopicPartition
 
 PLAIN = "microbatch", "at_least_once"
@@ -88,6 +90,17 @@ def test_the_first_run_of_a_release_with_another_number_of_virtual_shards_begins
     history.change_release()
     run(history, EXACT)
     assert history.runs[-1].name_of_end == "InvalidJob"
+
+
+@pytest.mark.parametrize("mode", [PLAIN, EXACT, LEASES, ("parallel", "exactly_once")], ids="-".join)
+def test_the_takeover_of_a_first_run_says_what_that_run_is(mode: tuple[str, str]) -> None:
+    history = History(partitions=1)
+    first = history.start(*mode)
+    history.advance_to(first, "claim")
+    while not (claims := [each for each in history.cluster.records(JOBS) if each.key == f"{JOB}/batch".encode()]):
+        history.advance(first, 1)
+    claim = decode(DriverClaim, claims[0].value or b"")
+    assert (claim.run, claim.mode, claim.delivery, claim.checkpoint) == (first.name, *mode, "")
 
 
 def test_partitions_of_one_virtual_shard_are_written_in_one_transaction() -> None:

@@ -18,6 +18,8 @@ def takeover_claim(context: DriverContext, last: DriverClaim | None) -> DriverCl
         return replace(last, driver=context.driver)
     return DriverClaim(
         run=context.job.run,
+        mode=context.stream.mode,
+        delivery=context.stream.delivery,
         driver=context.driver,
         checkpoint="",
         batch_id=-1,
