@@ -264,6 +264,29 @@ def test_a_run_that_an_older_one_fences_at_its_start_begins_anew() -> None:
     assert newer.name_of_end == "succeeded"
 
 
+@pytest.mark.parametrize("mode", [PLAIN, EXACT], ids="-".join)
+def test_brokers_that_are_away_for_less_than_a_client_waits_end_no_batch(mode: tuple[str, str]) -> None:
+    """Whatever a batch is about to do, also where the driver gives a single request less time."""
+    ends = set()
+    for steps in range(4, 24, 4):
+        history = History(partitions=1)
+        history._goes_on_after_loss = True  # what is lost is counted after the tasks
+        history.produce(0, 3)
+        reading = history.start(*mode, is_endless=True)
+        history.advance_to(reading, "done")
+        history.advance(reading, 50)
+        history.produce(0, 3)
+        history.advance_to(reading, "plan")
+        history.advance(reading, steps)
+        history.lose_brokers(reading, 25, 700)
+        history.advance(reading, 300)
+        history.stop(reading)
+        history.finish(reading)
+        ends.add(reading.name_of_end)
+        assert not history.missing()
+    assert ends == {"stopped"}
+
+
 def test_a_visitor_who_comes_while_a_run_starts_is_named() -> None:
     ends = set()
     for steps in range(0, 160, 4):

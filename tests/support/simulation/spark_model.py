@@ -33,6 +33,9 @@ SLOTS = 2
 POLL_S = 0.25
 """Seconds until a query without anything to do looks again."""
 
+REQUEST_S = 60.0
+"""Seconds that a request of the Java client waits for a broker (default.api.timeout.ms)."""
+
 EARLIEST, LATEST = -2, -1
 
 
@@ -401,7 +404,7 @@ class KafkaSource(Source):
         return Frame(self._spark, ranges)
 
     def _bounds(self) -> tuple[dict[str, int], dict[str, int]]:
-        cluster = self._environment.request()
+        cluster = self._environment.request(REQUEST_S)
         logs = cluster.topic(self._topic).logs
         return (
             {str(number): log.start for number, log in enumerate(logs)},
@@ -505,7 +508,7 @@ class Mapped:
 
 def records(environment: Environment, each: Range) -> Iterator[pa.RecordBatch]:
     """Yield the committed records of a range; raise where the log does not have its offsets any more."""
-    cluster = environment.request()
+    cluster = environment.request(REQUEST_S)
     log = cluster.log(each.source)
     if each.fails and (each.begin < log.start or log.end < each.until):
         where = f"{each.source.topic}-{each.source.partition}"

@@ -11,8 +11,10 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
@@ -52,8 +54,13 @@ from wasmline.spark.timings import POLL_INTERVAL_S
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 JAVA_PRODUCER_BATCH_BYTES = 16_384
 """The default batch.size of the Java producer."""
+
+RETRY_BACKOFF_S = 1.0
+"""Seconds until an unavailable cluster is asked again, before and after the tasks of a batch."""
 
 MAX_REQUEST_BYTES = str(32 << 20)
 """The sink's own limit for a record, in bytes: high, so that the broker's limit applies."""
@@ -122,7 +129,7 @@ class MicrobatchQuery(JobQuery):
     def _run_batch(self, frame: DataFrame, batch_id: int) -> None:
         """Run one batch; Spark calls this on a thread of its own and commits the batch when it returns."""
         try:
-            batch = self._claim_batch(planned_offset_ranges(frame), batch_id)
+            batch = self._retried(partial(self._claim_batch, planned_offset_ranges(frame), batch_id))
         except WasmlineError as error:
             self._failure = error
             raise
@@ -139,7 +146,7 @@ class MicrobatchQuery(JobQuery):
         stats = self._stats.value
         if self._transactions is not None:
             stats.hangs.update(self._transactions.hangs)
-        stats.lost_offsets += self._run.prepared.data_loss.lost(batch.left)
+        stats.lost_offsets += self._retried(partial(self._run.prepared.data_loss.lost, batch.left))
         self._reporter.batch(batch_id, batch.deployment, stats)
         self._check_failures(batch.deployment, stats)
 
@@ -171,6 +178,18 @@ class MicrobatchQuery(JobQuery):
             batch_bytes=context.deployments.batch_bytes(deployment, usual),
             limits=context.deployments.limits(deployment),
         )
+
+    def _retried(self, call: Callable[[], T]) -> T:
+        """Return the result of a call, which is repeated while the cluster is unavailable, until a stop."""
+        while True:
+            try:
+                return call()
+            except WasmlineError as error:
+                if not error.retryable:
+                    raise
+                log.warning("job %s: retrying in %.0f s: %s", self._context.job.job, RETRY_BACKOFF_S, error)
+            if self._context.stopping.wait(RETRY_BACKOFF_S):
+                raise _Stopped
 
     def _left(self, parts: tuple[OffsetRange, ...]) -> dict[int, tuple[int, int]]:
         """Return the unprocessed ranges of a batch, by partition."""
