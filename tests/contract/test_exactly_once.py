@@ -139,8 +139,11 @@ def test_a_partition_that_the_client_does_not_know_is_no_refusal_unless_its_topi
     }
     assert isinstance(named[1], BrokerUnavailable)
     assert isinstance(named[2], OutputRefused)
-    assert isinstance(batches.missing_partition(Output("missing", b"", partition=0), unknown), TopicNotFound)
-    assert batches.missing_partition(Output(topic, b""), unknown) is None
+    for partition in (0, None):
+        assert isinstance(
+            batches.missing_partition(Output("missing", b"", partition=partition), unknown), TopicNotFound
+        )
+    assert isinstance(batches.missing_partition(Output(topic, b""), unknown), BrokerUnavailable)
 
 
 @DELIVERIES

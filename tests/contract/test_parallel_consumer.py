@@ -26,6 +26,7 @@ from wasmline.consumer import (
     RetryPolicy,
     State,
 )
+from wasmline.consumer.backends.kafka import transactions
 from wasmline.consumer.backends.kafka.file_descriptor_check import DESCRIPTORS
 from wasmline.consumer.partition_counters import PartitionCounters
 from wasmline.consumer.runtime.control_loop import MAX_KEY_RUN_RECORDS
@@ -535,6 +536,24 @@ def test_a_missing_output_topic_ends_the_consumer_and_what_is_done_is_committed(
     assert isinstance(running.failure, TopicNotFound)
     (left,) = cluster.committed(group, topic).values()
     assert (left.offset, decode(left.metadata, left.offset)) == (2, (3, (2,)))
+
+
+@DELIVERIES
+def test_an_output_topic_that_is_deleted_meanwhile_is_named(
+    real_cluster: Kafka, group: str, delivery: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the client, or with exactly-once, which it tells nothing, once a transaction has taken too long."""
+    monkeypatch.setattr(transactions, "TRANSACTION_TIMEOUT_S", 3.0)
+    topic, target = real_cluster.topic(), real_cluster.topic()
+    asked = options(topic, group, delivery=delivery, commit_interval_ms=50)
+    with Running(real_cluster, asked, lambda record: Output(target, record.value)) as running:
+        real_cluster.write(*numbered(topic, 1))
+        running.until(lambda _: is_committed(real_cluster, group, topic, 1))
+        real_cluster.delete(target)
+        real_cluster.write(*numbered(topic, 4))
+        running.join()
+    assert isinstance(running.failure, TopicNotFound)
+    assert running.failure.topic == target
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -35,6 +36,10 @@ PARTITION_COUNT_TTL_S = 5.0
 
 MAX_CLOCK_SKEW_MS = 60_000
 """Tolerated difference of the clocks of a broker and this process: within it, the broker decides what is too late."""
+
+
+PARTITION_GONE_CODES = (KafkaError._UNKNOWN_PARTITION, KafkaError._DESTROY)
+"""Error codes of an output whose partition the client does not have, or has dropped before the answer came."""
 
 
 class TopicLimits(NamedTuple):
@@ -83,11 +88,12 @@ class ProducerBatchLimiter:
         """Topics that rejected a batch within their known limit."""
 
     def missing_partition(self, output: Output, error: KafkaError) -> WasmlineError | None:
-        """Return the error of an output whose named partition does not exist; None if ``error`` has another cause.
+        """Return the error of an output whose partition does not exist; None if ``error`` has another cause.
 
-        The client reports the same for a partition that never existed and for one whose topic was deleted.
+        The client reports the same for a partition that never existed and for one whose topic was deleted, also where
+        it selected the partition itself.
         """
-        if error.code() != KafkaError._UNKNOWN_PARTITION or output.partition is None:
+        if error.code() not in PARTITION_GONE_CODES:
             return None
         topic, partition = output.topic, output.partition
         counted, found = self._counted.get(topic, (-math.inf, 0))
@@ -99,12 +105,12 @@ class ProducerBatchLimiter:
             self._counted[topic] = time.monotonic(), found
         if isinstance(found, WasmlineError):
             return found
-        if partition >= found:
+        if partition is not None and partition >= found:
             return OutputRefused(
                 f"{topic} rejects an output: it has {found} partitions, and none is number {partition}"
             )
         servers = self._config.bootstrap_servers
-        text = f"partition {partition} of {topic} is not known to the client yet"
+        text = f"{'a partition' if partition is None else f'partition {partition}'} of {topic} is not known yet"
         return BrokerUnavailable(text, bootstrap_servers=servers)
 
     def note_rejection(self, output: Output, error: KafkaError) -> bool:
@@ -118,6 +124,13 @@ class ProducerBatchLimiter:
         if is_within:
             self._outdated.add(output.topic)
         return is_within
+
+    def forget(self, topics: Iterable[str]) -> None:
+        """Read the limits of these topics again before the next output of each: it may have been deleted."""
+        with self._asking:
+            for topic in topics:
+                self._limits.pop(topic, None)
+                self._asked.pop(topic, None)
 
     def flush_if_full(
         self, client: Producer, output: Output, waiting: dict[str, int], timeout: float = BATCH_TIMEOUT_S

@@ -259,6 +259,8 @@ class KafkaTransactions:
             claim.is_over = True
             for partition in work:  # it may have been committed or not
                 claim.progress.pop(partition, None)
+            # The client says nothing of a topic that was deleted: it waits for longer than a transaction takes.
+            self._batches.forget({output.topic for outputs, _ in work.values() for output in outputs})
         if not is_usable:
             claim.abandon_producer()
         return error
