@@ -18,11 +18,13 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
+from wasmline import topic_partitions
 from wasmline.errors import BrokerUnavailable, Conflict, ProducerIdExpired
 from wasmline.kafka.bounded_admin_client import BoundedAdminClient
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.detached_consumer import detached_consumer, unique_group
 from wasmline.kafka.error_mapping import translate_errors
+from wasmline.kafka.hanging_transactions import require_readable
 from wasmline.kafka.list_offsets import list_offsets
 from wasmline.kafka.producer import bounded
 
@@ -120,7 +122,8 @@ class CompactedTopic:
         """Return the table with every write that was acknowledged before this call. A deleted key is absent.
 
         A transaction is acknowledged before its records can be read, and another's open one hides the records after it:
-        so this reads to the last record written, and waits for open transactions before it.
+        so this reads to the last record written, and waits for open transactions before it. Raises BrokerUnavailable,
+        and HangingTransaction where one will never end.
         """
         with translate_errors(self._config.bootstrap_servers):
             consumer, admin = self._clients or self._open()
@@ -174,6 +177,7 @@ class CompactedTopic:
         deadline = time.monotonic() + REQUEST_TIMEOUT_S
         while self._end < end:
             if time.monotonic() > deadline:
+                require_readable(self._config, topic_partitions.TopicPartition(self._topic, 0))
                 servers = self._config.bootstrap_servers
                 text = f"{self._topic} on {servers} could not be read to offset {end} within {REQUEST_TIMEOUT_S:.0f} s"
                 raise BrokerUnavailable(text, bootstrap_servers=servers)

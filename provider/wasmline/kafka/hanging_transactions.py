@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from wasmline.errors import BrokerUnavailable, HangingTransaction, KafkaError
+from wasmline.errors import BrokerUnavailable, HangingTransaction, KafkaError, WasmlineError
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.protocol_types import MalformedMessage
 from wasmline.kafka.transaction_log import CONSUMER_OFFSETS, Decided, Decision, decisions, internal_partition
@@ -88,15 +88,34 @@ def require_no_hanging_transaction(config: KafkaConfig, group: str, *, timeout: 
     """
     with TransactionRequests(config, timeout) as requests:
         partition = _offsets_partition(requests, group)
-        if partition is None:
-            return
-        hanging = _over(requests, partition)
-        time.sleep(
-            UNOWNED_DURATION_S
-        )  # a broker that has just become a coordinator lists nothing before it begins to load
-        left = {each: hanging[each] for each in _over(requests, partition) if each in hanging}
-    for each, owner in left.items():
-        raise _doubt(config, owner, {partition: each}, "it is not one that this job writes its progress under")
+        if partition is not None:
+            why = "it is not one that this job writes its progress under"
+            _require_none_on(config, requests, partition, why)
+
+
+def require_readable(config: KafkaConfig, partition: TopicPartition, *, timeout: float = REQUESTS_TIMEOUT_S) -> None:
+    """Raise HangingTransaction where a transaction hangs on a partition that could not be read to its end.
+
+    Where that cannot be found out, a warning says so.
+    """
+    try:
+        with TransactionRequests(config, timeout) as requests:
+            _require_none_on(config, requests, partition, "its transactional id belongs to another client")
+    except HangingTransaction:
+        raise
+    except WasmlineError as error:
+        text = "cannot check whether a transaction without its markers blocks %s: %s"
+        logger.warning(text, partition, error)
+
+
+def _require_none_on(config: KafkaConfig, requests: TransactionRequests, partition: TopicPartition, why: str) -> None:
+    """Raise HangingTransaction where a partition has a transaction open that no coordinator has running."""
+    if not (hanging := _over(requests, partition)):
+        return
+    time.sleep(UNOWNED_DURATION_S)  # a broker that has just become a coordinator lists nothing before it begins to load
+    for each in _over(requests, partition):
+        if each in hanging:
+            raise _doubt(config, hanging[each], {partition: each}, why)
 
 
 def decision_about(
