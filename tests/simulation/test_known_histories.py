@@ -320,6 +320,26 @@ def test_a_task_that_stood_still_while_the_next_run_worked_commits_nothing(times
     history.check()
 
 
+def test_a_task_that_is_cut_off_ends_its_run_at_least_once_and_loses_nothing() -> None:
+    """It commits beside the task that took its place, which nobody can tell from progress that somebody moves."""
+    history = History(partitions=1)
+    history.produce(0, 12, is_slow=True)
+    leases = history.start(*LEASES)
+    history.advance_into_task(leases, 60)
+    history.freeze_worker(leases)
+    history.advance(leases, 80)
+    history.redeploy()
+    for _ in range(12):
+        history.wake(history.zombies[0], 12)
+        history.advance(leases, 30)
+    history.finish(leases)
+    assert leases.name_of_end == "ProgressLost"
+    history.repair()
+    run(history, LEASES, 0)
+    assert history.runs[-1].name_of_end == "succeeded"
+    assert not history.missing()
+
+
 def leave_a_map(history: History) -> CommittedOffset:
     """Let a lease do some of twelve records out of order, and kill it; return what it has committed."""
     history.produce(0, 12, is_slow=True)
