@@ -482,7 +482,7 @@ class History:
         else:
             self._excuse([move])
         if self.zombies or len(self.alive) > 1:  # a task of a replaced run may be tried again: guarantees.md
-            self.told.doubled |= {Place(place.partition, each, self._topics) for each in range(after, found)}
+            self._let_double(place.partition, min(after, found))
         self._note("lose")
 
     @_counted
