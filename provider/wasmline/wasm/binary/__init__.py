@@ -1,5 +1,6 @@
 """Reads and rewrites WebAssembly binaries."""
 
+from wasmline.wasm.binary.data_segment import add_data
 from wasmline.wasm.binary.module_types import Declarations, declarations
 
-__all__ = ["Declarations", "declarations"]
+__all__ = ["Declarations", "add_data", "declarations"]
