@@ -24,7 +24,8 @@
     │                   RecordGivenUp(topic, partition, offset, attempts)
     │                   OffsetOutOfRange(topic, partition, offset, start)
     ├─ LocalError       PrerequisiteMissing(install) · ArtifactUnavailable · PortInUse(port) · ServiceFailed(log)
-    ├─ TrainingError    InvalidTrainSpec(field) · NotEnoughData(rows) · GateFailed(report)
+    ├─ TrainingError    InvalidTrainSpec(field) · NotEnoughData(rows) · GateFailed(report) · InvalidModel
+    │                   ModelProofFailed(record, expected, actual, path)
     └─ JobError         UnsupportedSpecVersion · InvalidJob · JobNotFound · JobBusy(job, run) · JobFailed(report)
                         TooManyFailures(share) · SourceInvalid(path) · VerificationFailed(report)
                         ProgressLost(group, topic, partition, offset)
@@ -467,6 +468,22 @@ class InvalidTrainSpec(TrainingError):
     """A field of the training's order has no meaning, alone or together with the others."""
 
     field: str
+
+
+class InvalidModel(TrainingError):
+    """A stored model that cannot be compiled to a transform."""
+
+
+class ModelProofFailed(TrainingError):
+    """A compiled model does not predict what the model does: for ``record``, ``expected`` by way of ``path``.
+
+    ``actual`` is None for a record without a prediction; ``path`` has a line for each tree.
+    """
+
+    record: str
+    expected: float
+    actual: float | None
+    path: tuple[str, ...]
 
 
 class NotEnoughData(TrainingError):

@@ -11,6 +11,8 @@ from wasmline.training.evaluate import Histogram, Metrics
 from wasmline.training.feature_encoding import FeatureLayout
 from wasmline.training.gate import Decision, compare
 from wasmline.training.job import RowCounts, TrainResult, run_training, train_on
+from wasmline.training.model_compiler import compile_model
+from wasmline.training.model_proof import ModelProof, prove
 from wasmline.training.model_registry import ModelRecord, ModelRegistry, ModelVersion
 from wasmline.training.prepare import Prepared, prepare, read_slice
 from wasmline.training.promotion_log import PromotionLog, promote
@@ -23,6 +25,7 @@ __all__ = [
     "FeatureLayout",
     "Histogram",
     "Metrics",
+    "ModelProof",
     "ModelRecord",
     "ModelRegistry",
     "ModelVersion",
@@ -33,9 +36,11 @@ __all__ = [
     "TrainResult",
     "TreeParameters",
     "compare",
+    "compile_model",
     "correlate",
     "prepare",
     "promote",
+    "prove",
     "read_slice",
     "resolve",
     "run_training",

@@ -1,0 +1,183 @@
+"""Encodes a trained model as the data of the scorer, ``wasm_modules/model_scorer``: its format is in ``src/model.hpp``.
+
+What it takes from XGBoost's JSON (xgboost.readthedocs.io, "Introduction to Model IO"): a split sends a row to the left
+if its value is below the threshold, a missing value to the default side, and a prediction is the sum of the base score
+and each tree's leaf, in single precision.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from wasmline.errors import InvalidModel
+from wasmline.job_specs import FieldType
+from wasmline.training.feature_encoding import FeatureLayout
+
+MAGIC = b"WLTREES1"
+MARK = b"wasmline:model@>"
+"""Marks the place of the model's address in the scorer."""
+
+OBJECTIVES = ("reg:squarederror",)
+INPUT_BITS = 12
+"""Bits of a split's input; the others are the index of a node."""
+
+MAX_COLUMNS = (1 << INPUT_BITS - 1) - 1
+MAX_NODES = 1 << (32 - INPUT_BITS)
+GROUP_TREES = 8
+"""Trees that are walked side by side."""
+
+_HEADER = struct.Struct("<8s7If")
+_FIELD = struct.Struct("<7I")
+_CATEGORY = struct.Struct("<2I")
+_GROUP = struct.Struct("<3I")
+_NODE = np.dtype([("value", "<f4"), ("link", "<u4")])
+_TYPES: dict[FieldType, int] = {"double": 0, "bigint": 1, "string": 2}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tree:
+    """One tree, by node. A leaf has no children (-1), and ``value`` is its score; else ``value`` is the threshold."""
+
+    left: tuple[int, ...]
+    right: tuple[int, ...]
+    column: tuple[int, ...]
+    value: tuple[np.float32, ...]
+    default_left: tuple[bool, ...]
+
+    @property
+    def depth(self) -> int:
+        """The number of splits on the longest path."""
+        depths = {0: 0}
+        for node in range(len(self.left)):  # XGBoost numbers parents before their children
+            if self.left[node] >= 0:
+                depths[self.left[node]] = depths[self.right[node]] = depths[node] + 1
+        return max(depths.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ensemble:
+    """The trees of a model, in the order in which their leaves are added to ``base_score``."""
+
+    base_score: np.float32
+    trees: tuple[Tree, ...]
+
+
+def parse_ensemble(model: bytes, columns: int) -> Ensemble:
+    """Return the trees of XGBoost's model JSON. Raises InvalidModel for what the scorer cannot compute."""
+    try:
+        learner = json.loads(model)["learner"]
+        booster, objective = learner["gradient_booster"], learner["objective"]["name"]
+        if booster["name"] != "gbtree" or objective not in OBJECTIVES:
+            raise InvalidModel(
+                f"a {booster['name']} model of {objective} cannot be compiled: gbtree with {', '.join(OBJECTIVES)} can"
+            )
+        base = str(learner["learner_model_param"]["base_score"]).strip("[]")
+        trees = tuple(_tree(each, columns) for each in booster["model"]["trees"])
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise InvalidModel(f"it is not a model of XGBoost that can be read: {error!r}") from error
+    return Ensemble(base_score=np.float32(base), trees=trees)
+
+
+def _tree(found: dict[str, Any], columns: int) -> Tree:
+    if any(found.get("split_type", ())) or int(found["tree_param"].get("size_leaf_vector", "1")) > 1:
+        raise InvalidModel("a model with splits by category or with leaves of several values cannot be compiled")
+    tree = Tree(
+        left=tuple(found["left_children"]),
+        right=tuple(found["right_children"]),
+        column=tuple(found["split_indices"]),
+        value=tuple(np.asarray(found["split_conditions"], dtype=np.float32)),
+        default_left=tuple(bool(each) for each in found["default_left"]),
+    )
+    for node, left in enumerate(tree.left):
+        if left >= 0 and not 0 <= tree.column[node] < columns:
+            raise InvalidModel(f"a split is on column {tree.column[node]}, and the model has {columns}")
+    return tree
+
+
+def encode_model(ensemble: Ensemble, layout: FeatureLayout, identity: str, types: dict[str, FieldType]) -> bytes:
+    """Return the data of the scorer. Raises InvalidModel for a model that is too large for its format."""
+    if len(layout.columns) > MAX_COLUMNS:
+        raise InvalidModel(f"a model has at most {MAX_COLUMNS} columns, got {len(layout.columns)}")
+    if identity in layout.features:
+        raise InvalidModel(f"the identity of its records, {identity}, is a feature of it, too")
+    roots, nodes = _nodes(ensemble)
+    groups = _groups(ensemble)
+    text = _Text()
+    fields: list[bytes] = []
+    categories: list[bytes] = []
+    column = 0
+    for name in (identity, *layout.features):
+        is_identity = name == identity
+        values = () if is_identity else layout.categories.get(name, ())
+        fields.append(
+            _FIELD.pack(*text.add(name), _TYPES[types[name]], is_identity, column, len(categories), len(values))
+        )
+        categories += [_CATEGORY.pack(*text.add(value)) for value in values]
+        column += 0 if is_identity else len(values) if name in layout.categories else 1
+    header = _HEADER.pack(
+        MAGIC,
+        len(fields),
+        len(categories),
+        column,
+        len(roots),
+        len(groups),
+        len(nodes),
+        len(text.data),
+        ensemble.base_score,
+    )
+    tables = b"".join((*fields, *categories, np.asarray(roots, "<u4").tobytes(), *(_GROUP.pack(*g) for g in groups)))
+    return header + tables + nodes.tobytes() + bytes(text.data)
+
+
+class _Text:
+    """Names, one behind the other."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+
+    def add(self, name: str) -> tuple[int, int]:
+        """Return the place and size of a name."""
+        encoded = name.encode()
+        self.data += encoded
+        return len(self.data) - len(encoded), len(encoded)
+
+
+def _nodes(ensemble: Ensemble) -> tuple[list[int], np.ndarray[Any, Any]]:
+    """Return the roots and all nodes: the two children of a split are neighbours."""
+    size = sum(len(tree.left) for tree in ensemble.trees)
+    if size > MAX_NODES:
+        raise InvalidModel(f"a model has at most {MAX_NODES} nodes, got {size}")
+    nodes = np.zeros(size, _NODE)
+    roots, free = [], 0
+    for tree in ensemble.trees:
+        roots.append(free)
+        places = deque([(0, free)])
+        free += 1
+        while places:
+            node, place = places.popleft()
+            if tree.left[node] < 0:
+                nodes[place] = tree.value[node], place << INPUT_BITS
+                continue
+            nodes[place] = tree.value[node], free << INPUT_BITS | _input(tree, node)
+            places += [(tree.left[node], free), (tree.right[node], free + 1)]
+            free += 2
+    return roots, nodes[:free]
+
+
+def _input(tree: Tree, node: int) -> int:
+    """Return the input of a split: each column has two, where a missing value goes left, and where it goes right."""
+    return 2 * tree.column[node] + (1 if tree.default_left[node] else 2)
+
+
+def _groups(ensemble: Ensemble) -> list[tuple[int, int, int]]:
+    depths = [tree.depth for tree in ensemble.trees]
+    whole = len(depths) - len(depths) % GROUP_TREES
+    starts = [(first, GROUP_TREES) for first in range(0, whole, GROUP_TREES)]
+    starts += [(first, 1) for first in range(whole, len(depths))]
+    return [(first, count, max(depths[first : first + count])) for first, count in starts]
