@@ -18,7 +18,7 @@ from wasmline.training.feature_encoding import FeatureLayout
 from wasmline.training.model_data import Ensemble, Tree, parse_ensemble
 from wasmline.training.model_registry import ModelRecord
 from wasmline.training.proof_rows import Row, RowMaker
-from wasmline.wasm import TransformContext, TransformRuntime
+from wasmline.wasm import TransformContext, TransformInstance, TransformRuntime
 
 RANDOM_ROWS = 2_000
 BATCH_ROWS = 10_000
@@ -49,39 +49,35 @@ def prove(model: bytes, record: ModelRecord, wasm: bytes, held_out: Sequence[Row
         "categories": list(maker.category_rows(held_out[0])),
         "random": list(maker.random_rows(held_out, RANDOM_ROWS, record.dataset.seed)),
     }
-    compiled = _Scorer(wasm)
-    for its in rows.values():
-        for first in range(0, len(its), BATCH_ROWS):
-            _compare(model, ensemble, record, compiled, its[first : first + BATCH_ROWS])
+    context = TransformContext(name="proof", input_topic="rows", output_topics=("predictions", "rejected"))
+    with TransformRuntime().compile(wasm).instantiate(context) as module:
+        for its in rows.values():
+            for first in range(0, len(its), BATCH_ROWS):
+                _compare(model, ensemble, record, module, its[first : first + BATCH_ROWS])
     return ModelProof(**{kind: len(its) for kind, its in rows.items()})
 
 
-class _Scorer:
-    """The module in the engine."""
-
-    def __init__(self, wasm: bytes) -> None:
-        context = TransformContext(name="proof", input_topic="rows", output_topics=("predictions", "rejected"))
-        self._instance = TransformRuntime().compile(wasm).instantiate(context)
-
-    def values(self, records: Sequence[bytes]) -> Iterator[bytes | None]:
-        """Yield the prediction of each record, as JSON; None for one that has none."""
-        found: dict[int, bytes] = {}
-        for part in self._instance.parts(_batch(records)):
-            columns = (part.outputs.column(name).to_pylist() for name in ("row", "output", "value"))
-            found |= {row: value for row, output, value in zip(*columns, strict=True) if output == 0}
-        return (found.get(row) for row in range(len(records)))
-
-
-def _compare(model: bytes, ensemble: Ensemble, record: ModelRecord, compiled: _Scorer, rows: Sequence[Row]) -> None:
+def _compare(
+    model: bytes, ensemble: Ensemble, record: ModelRecord, module: TransformInstance, rows: Sequence[Row]
+) -> None:
     identity = record.dataset.identity
     one: Any = "proof" if record.dataset.fields[identity] == "string" else 1
     records = [msgspec.json.encode({identity: one, **row}) for row in rows]
     matrix = record.layout.matrix(_table([msgspec.json.decode(each) for each in records], record))
     expected = predict(model, matrix, record.columns).astype(np.float32)
-    for place, value in enumerate(compiled.values(records)):
+    for place, value in enumerate(_outputs(module, records)):
         actual = None if value is None else np.float32(msgspec.json.decode(value)[PREDICTION])
         if actual is None or actual.view(np.uint32) != expected[place].view(np.uint32):
             raise _failed(record, records[place], expected[place], actual, _paths(ensemble, record, matrix[place]))
+
+
+def _outputs(module: TransformInstance, records: Sequence[bytes]) -> Iterator[bytes | None]:
+    """Yield the first output of each record, or None."""
+    found: dict[int, bytes] = {}
+    for part in module.parts(_batch(records)):
+        columns = (part.outputs.column(name).to_pylist() for name in ("row", "output", "value"))
+        found |= {row: value for row, output, value in zip(*columns, strict=True) if output == 0}
+    return (found.get(row) for row in range(len(records)))
 
 
 def _failed(

@@ -209,10 +209,13 @@ class Kafka:
             future.result(15)
 
     def truncate(self, topic: str, end: int) -> None:
-        kept = [each for each in self.read(topic) if each.offset < end]
-        self.delete(topic)
-        self._admin.create_topics([confluent_kafka.admin.NewTopic(topic, 1)])[topic].result(15)  # type: ignore[attr-defined]
-        self.write(*(Output(topic, each.value, each.key, partition=0) for each in kept))
+        kept = [Output(topic, each.value, each.key, partition=0) for each in self.read(topic) if each.offset < end]
+        found: list[bytes | None] | None = None
+        while found != [each.value for each in kept]:  # the log that is being deleted may acknowledge a write
+            self.delete(topic)
+            self._admin.create_topics([confluent_kafka.admin.NewTopic(topic, 1)])[topic].result(15)  # type: ignore[attr-defined]
+            self.write(*kept)
+            found = [each.value for each in self.read(topic)]
 
     @contextmanager
     def expelled(self, member: Backend, options: ConsumerOptions) -> Iterator[None]:

@@ -168,9 +168,8 @@ class ControlLoop:
         """Open these partitions at their committed offsets; none, once the consumer is about to end."""
         if self._draining or self._ending:
             return {}
-        self._next_commit = (
-            time.monotonic()
-        )  # a partition without a commit may begin at its end, which is another one soon
+        # At once: a partition without a commit may begin at its end, which is another one soon.
+        self._next_commit = time.monotonic()
         return self._lifecycle.open(partitions)
 
     def revoked(self, partitions: Collection[TopicPartition]) -> None:
