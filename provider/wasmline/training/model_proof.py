@@ -12,9 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from wasmline.errors import ModelProofFailed
-from wasmline.record_batches import RECORD_SCHEMA
+from wasmline.record_batches import record_batch
 from wasmline.training.boosting import predict
-from wasmline.training.feature_encoding import FeatureLayout
 from wasmline.training.model_data import Ensemble, Tree, parse_ensemble
 from wasmline.training.model_registry import ModelRecord
 from wasmline.training.proof_rows import Row, RowMaker
@@ -72,12 +71,21 @@ def _compare(
 
 
 def _outputs(module: TransformInstance, records: Sequence[bytes]) -> Iterator[bytes | None]:
-    """Yield the first output of each record, or None."""
+    """Return the first output of each record, or None."""
     found: dict[int, bytes] = {}
-    for part in module.parts(_batch(records)):
+    count = len(records)
+    batch = record_batch(
+        keys=[None] * count,
+        values=records,
+        headers=[()] * count,
+        timestamps=[0] * count,
+        partitions=[0] * count,
+        offsets=range(count),
+    )
+    for part in module.parts(batch):
         columns = (part.outputs.column(name).to_pylist() for name in ("row", "output", "value"))
         found |= {row: value for row, output, value in zip(*columns, strict=True) if output == 0}
-    return (found.get(row) for row in range(len(records)))
+    return (found.get(row) for row in range(count))
 
 
 def _failed(
@@ -111,22 +119,5 @@ def _path(tree: Tree, columns: Sequence[str], row: npt.NDArray[np.float32]) -> s
 
 def _table(rows: Sequence[Row], record: ModelRecord) -> pa.Table:
     types = {"double": pa.float64(), "bigint": pa.int64(), "string": pa.string()}
-    layout: FeatureLayout = record.layout
-    columns = {
-        name: pa.array([row[name] for row in rows], types[record.dataset.fields[name]]) for name in layout.features
-    }
-    return pa.table(columns)
-
-
-def _batch(records: Sequence[bytes]) -> pa.RecordBatch:
-    known = {
-        "value": pa.array(records, pa.binary()),
-        "partition": pa.array([0] * len(records), pa.int32()),
-        "offset": pa.array(range(len(records)), pa.int64()),
-        "timestamp": pa.array([0] * len(records), pa.int64()),
-    }
-    columns = [
-        known[field.name].cast(field.type) if field.name in known else pa.nulls(len(records), field.type)
-        for field in RECORD_SCHEMA
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA)
+    fields = {name: types[record.dataset.fields[name]] for name in record.layout.features}
+    return pa.table({name: pa.array([row[name] for row in rows], kind) for name, kind in fields.items()})

@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from wasmline.errors import InvalidModel, ModelProofFailed
-from wasmline.record_batches import RECORD_SCHEMA
+from wasmline.record_batches import record_batch
 from wasmline.training import Dataset, FeatureLayout, Metrics, ModelRecord, TreeParameters
 from wasmline.training.boosting import fit, predict
 from wasmline.training.model_compiler import compile_model, scorer_module
@@ -97,13 +97,15 @@ def instance(wasm: bytes) -> TransformInstance:
 def score(instance: TransformInstance, values: Sequence[bytes | None]) -> list[float | str]:
     """Return the prediction of each record, or why it was rejected."""
     count = len(values)
-    known = {"value": pa.array(values, pa.binary()), "key": pa.array([b"k"] * count, pa.binary())}
-    numbers = {"partition": [0] * count, "offset": list(range(count)), "timestamp": [0] * count}
-    columns = [
-        known[each.name] if each.name in known else pa.array(numbers.get(each.name, [None] * count)).cast(each.type)
-        for each in RECORD_SCHEMA
-    ]
-    result = instance.transform(pa.RecordBatch.from_arrays(columns, schema=RECORD_SCHEMA))
+    batch = record_batch(
+        keys=[b"k"] * count,
+        values=values,
+        headers=[()] * count,
+        timestamps=[0] * count,
+        partitions=[0] * count,
+        offsets=range(count),
+    )
+    result = instance.transform(batch)
     assert not result.failures
     assert result.outputs.column("row").to_pylist() == list(range(count))
     return [

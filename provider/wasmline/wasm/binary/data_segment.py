@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 
 from wasmline.errors import InvalidModule
-from wasmline.wasm.binary.reader import DATA, DATA_COUNT, MEMORY, PREAMBLE_BYTES, Reader, number, vector
+from wasmline.wasm.binary.reader import DATA, DATA_COUNT, MEMORY, PREAMBLE_BYTES, Reader, each_section, number, vector
 
 PAGE_BYTES = 64 * 1024
 MAX_PAGES = 65_536
@@ -26,7 +26,7 @@ def add_data(wasm: bytes, data: bytes, mark: bytes) -> bytes:
     """
     if len(mark) != MARK_BYTES:
         raise ValueError(f"a mark has {MARK_BYTES} bytes, got {len(mark)}")
-    found = _sections(wasm)
+    found = list(each_section(wasm))
     contents = dict(found)
     if MEMORY not in contents or DATA not in contents:
         raise InvalidModule("the module has no memory or no data, so that no data can be added to it")
@@ -36,14 +36,6 @@ def add_data(wasm: bytes, data: bytes, mark: bytes) -> bytes:
         changed[DATA_COUNT] = number(Reader(contents[DATA_COUNT]).number() + 1)
     body = b"".join(bytes([kind]) + vector(changed.get(kind, content)) for kind, content in found)
     return wasm[:PREAMBLE_BYTES] + body
-
-
-def _sections(wasm: bytes) -> list[tuple[int, bytes]]:
-    reader = Reader(wasm, PREAMBLE_BYTES)
-    found = []
-    while reader.more:
-        found.append((reader.byte(), reader.vector()))
-    return found
 
 
 def _grown(section: bytes, size: int) -> tuple[bytes, int]:

@@ -100,7 +100,7 @@ def vector(data: bytes) -> bytes:
 def sections(wasm: bytes) -> dict[int, bytes]:
     """Return the content of every section except custom ones, by section id."""
     found: dict[int, bytes] = {}
-    for kind, content in _each_section(wasm):
+    for kind, content in each_section(wasm):
         if kind in found or kind > DATA_COUNT:
             raise InvalidModule(f"section {kind} of the module is {'there twice' if kind in found else 'unknown'}")
         if kind != CUSTOM:
@@ -110,10 +110,11 @@ def sections(wasm: bytes) -> dict[int, bytes]:
 
 def name_sections(wasm: bytes) -> list[bytes]:
     """Return the custom sections that hold names."""
-    return [content for kind, content in _each_section(wasm) if kind == CUSTOM and Reader(content).vector() == NAMES]
+    return [content for kind, content in each_section(wasm) if kind == CUSTOM and Reader(content).vector() == NAMES]
 
 
-def _each_section(wasm: bytes) -> Iterator[tuple[int, bytes]]:
+def each_section(wasm: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield the id and the content of every section, in order."""
     reader, count = Reader(wasm, PREAMBLE_BYTES), 0
     while reader.more:
         count += 1
