@@ -215,11 +215,7 @@ class _Examination:
         self, producer: ProducerIdentity, decision: Decision, partitions: Sequence[TopicPartition]
     ) -> Ended:
         """Write the missing markers, by a transaction over these partitions that ends with the decision."""
-        if written := [each for each in partitions if each.topic != CONSUMER_OFFSETS]:
-            self._requests.add_partitions(producer, written)
-        if len(written) < len(partitions):
-            self._requests.add_offsets(producer, self._group)
-        self._requests.end(producer, commit=decision is Decision.COMMIT)
+        self._requests.end_empty(producer, self._group, partitions, commit=decision is Decision.COMMIT)
         deadline = time.monotonic() + MARKER_TIMEOUT_S
         while left := self._open(producer.producer_id, partitions):
             if time.monotonic() > deadline:

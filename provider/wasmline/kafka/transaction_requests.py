@@ -34,6 +34,7 @@ from wasmline.kafka.protocol_types import (
     string,
 )
 from wasmline.kafka.record_batch_headers import batches
+from wasmline.kafka.transaction_log import CONSUMER_OFFSETS
 from wasmline.topic_partitions import TopicPartition
 
 T = TypeVar("T")
@@ -271,6 +272,19 @@ class TransactionRequests:
     def end(self, producer: ProducerIdentity, *, commit: bool) -> None:
         """Commit or abort the producer's transaction: a marker is written to each of its partitions."""
         self._answered(lambda: self._plain(producer, END_TXN, _header(producer) + int8(commit)))
+
+    def end_empty(
+        self, producer: ProducerIdentity, group: str, partitions: Collection[TopicPartition], *, commit: bool
+    ) -> None:
+        """Commit or abort a transaction without records over these partitions, the group's offsets among them.
+
+        Its markers close what the producer has open there.
+        """
+        if written := [each for each in partitions if each.topic != CONSUMER_OFFSETS]:
+            self.add_partitions(producer, written)
+        if len(written) < len(partitions):
+            self.add_offsets(producer, group)
+        self.end(producer, commit=commit)
 
     def close(self) -> None:
         """Close the connections."""

@@ -6,7 +6,6 @@ import re
 from typing import NamedTuple
 
 from wasmline.kafka import KafkaConfig
-from wasmline.kafka.transaction_log import CONSUMER_OFFSETS
 from wasmline.kafka.transaction_requests import TransactionRequests
 from wasmline.topic_partitions import TopicPartition
 
@@ -48,11 +47,5 @@ def abort(config: KafkaConfig, hanging: Hanging, group: str) -> None:
             if (hanging.producer_id, hanging.start_offsets[where])
             in {(each.producer_id, each.start_offset) for each in its}
         ]
-        if not left:
-            return
-        producer = requests.fence(hanging.transactional_id)
-        if outputs := [each for each in left if each.topic != CONSUMER_OFFSETS]:
-            requests.add_partitions(producer, outputs)
-        if len(outputs) < len(left):
-            requests.add_offsets(producer, group)
-        requests.end(producer, commit=False)
+        if left:
+            requests.end_empty(requests.fence(hanging.transactional_id), group, left, commit=False)
