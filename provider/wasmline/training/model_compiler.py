@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from wasmline.build import build, load_project
-from wasmline.errors import ToolchainMissing
+from wasmline.build.installed_folder import installed_folder
 from wasmline.training.model_data import MARK, encode_model, parse_ensemble
 from wasmline.training.model_registry import ModelRecord
 from wasmline.wasm.binary import add_data
@@ -27,19 +27,8 @@ def scorer_module(cache_dir: Path | None = None) -> bytes:
 
     Raises ToolchainMissing, BuildFailed.
     """
-    with tempfile.TemporaryDirectory(prefix="wasmline-scorer-") as folder:
-        output = Path(folder) / "scorer.wasm"
-        build(load_project(scorer_folder()), output=output, cache_dir=cache_dir)
+    folder = installed_folder("the scorer's sources", "model_scorer", checkout="model_scorer")
+    with tempfile.TemporaryDirectory(prefix="wasmline-scorer-") as temporary:
+        output = Path(temporary) / "scorer.wasm"
+        build(load_project(folder), output=output, cache_dir=cache_dir)
         return output.read_bytes()
-
-
-def scorer_folder() -> Path:
-    """Return the scorer's project: inside the installed package, or in the checkout it runs from."""
-    package = Path(__file__).resolve().parents[1]
-    for folder in (package / "model_scorer", package.parents[1] / "wasm_modules" / "model_scorer"):
-        if folder.is_dir():
-            return folder
-    raise ToolchainMissing(
-        "the sources of the scorer are not installed: install wasmline again",
-        install="pip install --force-reinstall wasmline",
-    )

@@ -19,6 +19,7 @@ from itertools import chain
 from pathlib import Path
 
 from wasmline.build.inputs import PROJECT, changed_project_error, input_names
+from wasmline.build.installed_folder import installed_folder
 from wasmline.build.project import TransformProject
 from wasmline.build.toolchains.compiler_process import environment, last_line, run, run_checked, warn
 from wasmline.errors import BuildFailed, ToolchainMissing
@@ -50,16 +51,7 @@ _WRITE_LIST = ("-MD", "-MP")
 
 def sdk_include() -> Path:
     """Return the folder of the SDK's headers: inside the installed package, or in the checkout it runs from."""
-    build = Path(__file__).resolve().parents[1]
-    packaged = build / "sdk" / "cpp" / "include"
-    checkout = build.parents[2] / "wasm_modules" / "sdk" / "cpp" / "include"
-    for folder in (packaged, checkout):
-        if folder.is_dir():
-            return folder
-    raise ToolchainMissing(
-        f"the C++ SDK's headers are neither in {packaged} nor in {checkout}: install wasmline again",
-        install="pip install --force-reinstall wasmline",
-    )
+    return installed_folder("the C++ SDK's headers", "build/sdk/cpp/include", checkout="sdk/cpp/include")
 
 
 class ZigToolchain:
