@@ -94,9 +94,20 @@ def _tree(found: dict[str, Any], columns: int) -> Tree:
         value=tuple(np.asarray(found["split_conditions"], dtype=np.float32)),
         default_left=tuple(bool(each) for each in found["default_left"]),
     )
-    for node, left in enumerate(tree.left):
-        if left >= 0 and not 0 <= tree.column[node] < columns:
-            raise InvalidModel(f"a split is on column {tree.column[node]}, and the model has {columns}")
+    parts = zip(tree.left, tree.right, tree.column, tree.value, tree.default_left, strict=True)
+    children: set[int] = set()
+    for node, (left, right, column, _, _) in enumerate(parts):
+        if left < 0:
+            continue
+        if not 0 <= column < columns:
+            raise InvalidModel(f"a split is on column {column}, and the model has {columns}")
+        if (
+            not node < min(left, right) <= max(left, right) < len(tree.left)
+            or left == right
+            or {left, right} & children
+        ):
+            raise InvalidModel(f"node {node} has the children {left} and {right}, which is no tree")
+        children |= {left, right}
     return tree
 
 

@@ -275,3 +275,13 @@ def test_a_model_of_another_kind_is_not_compiled(model: bytes) -> None:
         parse_ensemble(b"{}", 5)
     with pytest.raises(InvalidModel):
         parse_ensemble(msgspec.json.encode([]), 5)
+
+
+@pytest.mark.parametrize("changed", [{"left_children": [0]}, {"right_children": [9_999]}, {"split_conditions": [1.5]}])
+def test_a_model_whose_nodes_are_no_tree_is_not_compiled(model: bytes, changed: dict[str, list[Any]]) -> None:
+    document = json.loads(model)
+    tree = document["learner"]["gradient_booster"]["model"]["trees"][0]
+    for name, first in changed.items():
+        tree[name] = first if name == "split_conditions" else first + tree[name][1:]
+    with pytest.raises(InvalidModel):
+        parse_ensemble(json.dumps(document).encode(), 5)
