@@ -25,6 +25,7 @@ from wasmline.spark.error_parsing import cause, job_error
 from wasmline.spark.job_query import JobQuery
 from wasmline.spark.parallel.job_reporter import ParallelReporter
 from wasmline.spark.parallel.lease_source import PLANNER_CONFIG, TRANSFORM, LeaseSource
+from wasmline.spark.parallel.task_start_timer import TaskStartTimer
 from wasmline.spark.run_planner import PlannedRun
 from wasmline.topic_partitions import TopicPartition
 
@@ -52,7 +53,8 @@ class LeaseQuery(JobQuery):
         self._slots = slots
         self._ends = ends
         self._caught_up = None if ends is None else CatchUpTarget(context.config, ends)
-        self._checked = self._all_active = time.monotonic()
+        self._checked = time.monotonic()
+        self._task_start = TaskStartTimer(context.timings.task_start_timeout_s)
         self._reporter = ParallelReporter(context.job, run.topic.name, context.jobs, context.statuses)
         self._reporter.begin(run.deployment, run.plan.offsets, self._topics.end_offsets(run.topic.name))
 
@@ -140,12 +142,11 @@ class LeaseQuery(JobQuery):
     def _require_slots(self) -> None:
         """Raise InvalidJob if there are more tasks than slots: partitions of waiting tasks would not be read."""
         tracker = self._context.spark.sparkContext.statusTracker()
-        stages = [stage for each in tracker.getActiveStageIds() if (stage := tracker.getStageInfo(each))]
+        active_stages = tracker.getActiveStageIds()
+        stages = [stage for each in active_stages if (stage := tracker.getStageInfo(each))]
         tasks = sum(stage.numTasks - stage.numCompletedTasks for stage in stages)
         active = sum(stage.numActiveTasks for stage in stages)
-        if active >= tasks:
-            self._all_active = time.monotonic()
-        elif time.monotonic() - self._all_active > self._context.timings.task_start_timeout_s:
+        if self._task_start.is_over(time.monotonic(), active_stages, tasks, active):
             raise InvalidJob(
                 f"{tasks} tasks share {self._run.topic.name}, but only {active} of them run: set tasks to {active} or "
                 "less, or give Spark more cores"

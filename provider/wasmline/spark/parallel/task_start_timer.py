@@ -1,0 +1,27 @@
+"""Times how long tasks of a job's leases wait for a slot, from samples of Spark's status."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+
+class TaskStartTimer:
+    """Decides that a job has more tasks than slots. Pure: the time is an argument, in seconds.
+
+    Spark's status lags behind its tasks: in the first sample of a stage none of them may be active yet. Only a later
+    sample of the same stages shows that tasks wait, so leases that end quickly, one after another, show nothing.
+    """
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._stages: frozenset[int] = frozenset()
+        self._waiting_since: float | None = None
+
+    def is_over(self, now: float, stages: Collection[int], tasks: int, active: int) -> bool:
+        """Take a sample: ``active`` of the unfinished ``tasks`` run, in these stages. True once the time is over."""
+        known, self._stages = frozenset(stages) == self._stages, frozenset(stages)
+        if active >= tasks:
+            self._waiting_since = None
+        elif known and self._waiting_since is None:
+            self._waiting_since = now
+        return known and self._waiting_since is not None and now - self._waiting_since > self._timeout_s
