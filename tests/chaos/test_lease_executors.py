@@ -16,7 +16,9 @@ from support.streams.local_cluster import MASTER, spark_home
 from wasmline.local.process import wait_until
 from wasmline.testing.kafka import RunningKafka
 
-SETTINGS = "--conf spark.executor.memory=512m"
+SETTINGS = "--conf spark.executor.memory=512m --conf spark.task.maxFailures=1000"
+"""Spark ends a job whose task failed four times, and one lease may see as many executors killed."""
+
 EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 
 
