@@ -96,6 +96,18 @@ def test_finishing_long_before_the_end_and_not_committing_is_wrong(tmp_path: Pat
     assert "not committed" in ledger.wrong[-1]
 
 
+def test_what_hung_may_be_uncommitted_for_long_and_nothing_beside_it(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "journal", window=0)
+    for partition in (0, 1):
+        ledger.expect(partition, 0, b"key")
+    with (tmp_path / "journal").open("a") as file:
+        for partition in (0, 1):
+            file.write(f"S 1 {partition} 0 1.0 00\nE 1 {partition} 0 1.0 00\n")
+    ledger.ended(1, NOTHING, hanging=0)
+    (wrong,) = ledger.wrong
+    assert wrong.startswith("1@0 was done")
+
+
 def test_leaving_with_a_record_in_hand_is_wrong(book: Book) -> None:
     book.write("S0")
     book.ledger.ended(os.getpid(), None)

@@ -97,10 +97,13 @@ class Ledger:
             self._event(kind, int(pid), shard, int(offset), float(when))
             self._read += len(line) + 1
 
-    def ended(self, pid: int, left: Mapping[int, Left] | None, *, comes_back: bool = False) -> None:
+    def ended(
+        self, pid: int, left: Mapping[int, Left] | None, *, comes_back: bool = False, hanging: int | None = None
+    ) -> None:
         """A process is dead, or frozen and ``comes_back``, and ``left`` is what the broker had after that.
 
-        None: it left in order, and everything that it finished is committed.
+        None: it left in order, and everything that it finished is committed. Of the ``hanging`` partition nothing could
+        be committed for as long as its transaction hung.
         """
         self.read()
         now = time.monotonic()
@@ -111,7 +114,7 @@ class Ledger:
             if left is None or (partition in left and left[partition].has(offset)):
                 continue
             self._excused.add((partition, offset))
-            if now - when > self._window:
+            if now - when > self._window and partition != hanging:
                 self.wrong.append(f"{partition}@{offset} was done {now - when:.1f} s before {pid} ended, not committed")
         if comes_back:
             self._ghosts.add(pid)

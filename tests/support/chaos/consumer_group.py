@@ -341,7 +341,7 @@ class ConsumerHarness:
             undone = {each for each in shown if not done.has(each)}
             assert not undone, f"the hanging transaction is committed in parts: {sorted(undone)[:5]} of {hanging}"
             abort(self.kafka.config, hanging, self.group)
-            self.ledger.ended(member.pid, left)
+            self.ledger.ended(member.pid, left, hanging=partition)
             self.join()
         return bool(found)
 
