@@ -54,6 +54,7 @@ from wasmline.leases import lease_worker
 from wasmline.leases.lease import Lease
 from wasmline.leases.lease_planner import LeaseRound
 from wasmline.leases.timings import DEFAULT_TIMINGS as LEASE_TIMINGS
+from wasmline.model_reference import ModelReference
 from wasmline.offset_maps import DEFAULT_LIMITS, codec
 from wasmline.offset_maps.encodings import FOREIGN, MAX_BODY_BYTES, MAX_INCOMPLETES, Encoding
 from wasmline.partition_status import PartitionStatus
@@ -300,6 +301,7 @@ DOCUMENTS: dict[str, Any] = {
     "Deployment": Deployment,
     "Specification": DeploymentSpec,
     "Schema": Schema,
+    "Model reference": ModelReference,
     "Order": JobOrder,
     "Job": JobSpec,
     "Stream": StreamSpec,

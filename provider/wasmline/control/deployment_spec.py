@@ -6,8 +6,11 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import msgspec
+
 from wasmline.documents import encode
 from wasmline.errors import InvalidSpec, LimitExceeded
+from wasmline.model_reference import ModelReference
 from wasmline.registry import Version
 from wasmline.wasm import ResourceLimits, Schema, TransformContext
 from wasmline.wasm.transform_context import Clock
@@ -20,6 +23,7 @@ DECLARED = {
     "memory_bytes": "memory-bytes",
     "cpu_ms_per_record": "timeout-ms",
     "compression": "compression",
+    "model": "model",
 }
 """Fields of DeploymentSpec, and the keys of a published version that hold the values of its ``transform.yaml``."""
 
@@ -36,7 +40,8 @@ class DeploymentSpec:
 
     ``dead_letter_topic`` receives the records that the host dead-letters and, if an output topic too, rejections.
     ``max_failure_share`` is the share of failed records in a window above which the deployment is paused (1.0 = never).
-    ``schemas`` are the content of the guest's schema registry, ``clock`` the rule of its monotonic clock.
+    ``schemas`` are the content of the guest's schema registry, ``clock`` the rule of its monotonic clock. ``model`` is
+    the model that the module predicts with, if any. With ``provenance`` each output has a header that names its origin.
 
     Raises InvalidSpec, LimitExceeded for too many bytes of schemas, and the errors of TransformContext.
     """
@@ -54,6 +59,8 @@ class DeploymentSpec:
     compression: str = "none"
     schemas: tuple[Schema, ...] = ()
     clock: Clock = "wasmline"
+    model: ModelReference | None = None
+    provenance: bool = True
 
     @classmethod
     def of(cls, version: Version, **chosen: Any) -> DeploymentSpec:
@@ -68,6 +75,7 @@ class DeploymentSpec:
             if not fields.get(needed):
                 raise InvalidSpec(f"{version} declares no {DECLARED[needed]}: set it")
         fields["output_topics"] = tuple(fields["output_topics"])
+        fields["model"] = msgspec.convert(fields.get("model"), ModelReference | None)
         return cls(name=version.name, version=version.version, digest=version.digest, **fields)
 
     def __post_init__(self) -> None:

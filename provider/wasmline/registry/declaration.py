@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from wasmline.model_reference import ModelReference
 from wasmline.registry.oci_manifest import decoded
 from wasmline.transform_limits import (
     MAX_CPU_MS_PER_RECORD,
@@ -39,6 +40,7 @@ class Declaration(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     env: Annotated[dict[str, str], Meta(max_length=MAX_VARIABLES)] | UnsetType = UNSET
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] | UnsetType = UNSET
     language: Annotated[str, Meta(pattern=r"\A[a-z0-9-]{1,64}\Z")] | UnsetType = UNSET
+    model: ModelReference | None = None
     memory_bytes: Annotated[int, Meta(ge=MIN_MEMORY_BYTES, le=MAX_MEMORY_BYTES)] | UnsetType = UNSET
     timeout_ms: Annotated[int, Meta(ge=1, le=MAX_CPU_MS_PER_RECORD)] | UnsetType = UNSET
 

@@ -1,14 +1,17 @@
 """A deployment's spec: what it carries to a driver, and what it refuses to."""
 
 import json
+from typing import Any
 
 import pytest
 
 from wasmline.control import DeploymentSpec
 from wasmline.control.deployment_spec import MAX_SCHEMA_BYTES
-from wasmline.documents import decode, encode
+from wasmline.documents import decode, encode, plain
 from wasmline.errors import InvalidSpec, LimitExceeded
+from wasmline.model_reference import ModelReference
 from wasmline.registry import ArtifactMetadata, Version
+from wasmline.registry.declaration import parse_declaration
 from wasmline.wasm import Schema
 
 DIGEST = "sha256:" + "a" * 64
@@ -29,7 +32,7 @@ def test_the_guest_on_a_driver_finds_the_schemas_and_the_clock_that_were_deploye
 
 def test_a_spec_of_a_release_without_them_has_none() -> None:
     document = json.loads(encode(spec()))
-    del document["schemas"], document["clock"]
+    del document["schemas"], document["clock"], document["model"], document["provenance"]
     assert decode(DeploymentSpec, json.dumps(document)) == spec()
 
 
@@ -55,3 +58,21 @@ def test_a_version_is_deployed_with_the_schemas_that_are_chosen() -> None:
     version = Version(name="t", version="1.0.0", digest=DIGEST, size_bytes=1, metadata=metadata)
     assert DeploymentSpec.of(version) == spec()
     assert DeploymentSpec.of(version, schemas=(ORDERS,), clock="redpanda") == spec(ORDERS, clock="redpanda")
+
+
+def test_a_version_with_a_model_is_deployed_with_its_reference() -> None:
+    model = ModelReference(name="eta", version="1.2.0", digest=DIGEST, dataset="sha256:" + "b" * 64)
+    declared = {"input-topic": "in", "output-topics": ["out"], "model": plain(model)}
+    metadata = ArtifactMetadata(transform=declared)
+    deployed = DeploymentSpec.of(Version(name="t", version="1.0.0", digest=DIGEST, size_bytes=1, metadata=metadata))
+    assert deployed.model == model
+    assert decode(DeploymentSpec, encode(deployed)) == deployed
+
+
+@pytest.mark.parametrize(
+    "changed", [{"name": "a b"}, {"version": "1\n"}, {"digest": "sha256:1"}, {"dataset": ""}, {"name": 7}]
+)
+def test_a_reference_that_cannot_be_part_of_a_header_is_refused(changed: dict[str, Any]) -> None:
+    model = {"name": "eta", "version": "1.2.0", "digest": DIGEST, "dataset": DIGEST} | changed
+    with pytest.raises(ValueError, match="model"):
+        parse_declaration(json.dumps({"model": model}))
