@@ -57,8 +57,8 @@ fuzz: $(INSTALLED) ## random records and modules, soaks, two million records in 
 	@FUZZ_EXAMPLES=$(EXAMPLES) FUZZ_BATCHES=$(BATCHES) WASMLINE_LONG=1 \
 	  $(BIN)/python -m pytest --timeout=0 tests/fuzz tests/integration/wasm/test_go_memory.py
 
-chaos: $(INSTALLED) ## consumers and brokers die, freeze and come back, beside outside books (ROUNDS=10; about half an hour)
-	@CHAOS_ROUNDS=$(ROUNDS) WASMLINE_LONG=1 $(BIN)/python -m pytest --timeout=0 tests/chaos \
+chaos: $(INSTALLED) ## consumers and brokers die, freeze and come back, beside outside books (ROUNDS=10; about an hour)
+	@CHAOS_ROUNDS=$(ROUNDS) WASMLINE_LONG=1 $(BIN)/python -m pytest --timeout=0 --numprocesses 2 --dist loadfile tests/chaos \
 	  tests/contract/test_clients.py tests/integration/kafka/test_committed_offset_store.py tests/integration/java/test_interop.py \
 	  tests/integration/leases/test_leases.py tests/integration/spark/test_parallel.py
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Generator
 
 import hypothesis
 import pytest
@@ -42,6 +43,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _has_time_limits(item: pytest.Item) -> bool:
     """Return whether a test starts services, whose requests and sessions time out."""
     return item.get_closest_marker("kafka") is not None or TESTS_WITHOUT_SERVICES.isdisjoint(item.nodeid.split("/"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    rounds.pass_on(report)
+    return report
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    rounds.collect(report)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

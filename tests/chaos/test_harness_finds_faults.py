@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections import Counter
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -27,11 +28,22 @@ def test_a_member_that_ignores_the_map_is_found_out(kafka: RunningKafka, tmp_pat
             harness.finish()
 
 
-def test_a_round_counts_once_its_body_is_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds, "_finished", Counter())
+def test_a_round_counts_once_its_body_is_through_and_is_told_by_another_process(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    monkeypatch.setattr(rounds, "_scenarios", defaultdict(rounds.Scenario))
+    monkeypatch.setattr(rounds, "_collected", {})
     numbers = rounds.rounds(3)
     assert [next(numbers), next(numbers), next(numbers)] == [0, 1, 2]
-    assert list(rounds.summary())[-1] == "2 rounds of 1 scenarios"
+    rounds.resumed_after(2.5)
+    name = request.node.nodeid
+    report = pytest.TestReport(name, ("", 0, ""), {}, "passed", None, "teardown")
+    rounds.pass_on(report)
+    rounds.collect(pytest.TestReport._from_json(json.loads(json.dumps(report._to_json()))))
+    assert list(rounds.summary()) == [
+        f"2 rounds of {name}, at work again after 2.5 s at most",
+        "2 rounds of 1 scenarios",
+    ]
 
 
 class Book:

@@ -4,16 +4,34 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any, cast
+
+import pytest
 
 ROUNDS = int(os.environ.get("CHAOS_ROUNDS", "1"))
 """How often each scenario repeats what it does to the members, the tasks or the brokers."""
 
-_finished: Counter[str] = Counter()
-_slowest: dict[str, float] = defaultdict(float)
-_stops: Counter[str] = Counter()
+
+@dataclass(slots=True)
+class Scenario:
+    """What one scenario went through: ``slowest`` in seconds, negative where nothing stood still."""
+
+    finished: int = 0
+    slowest: float = -1.0
+    stops: int = 0
+
+
+_PROPERTY = "rounds"
+
+_scenarios: dict[str, Scenario] = defaultdict(Scenario)
+"""The scenarios of this process, by test, until they are passed on."""
+
+_collected: dict[str, Scenario] = {}
+"""The scenarios of all processes, by test."""
 
 
 def rounds(count: int = ROUNDS) -> Iterator[int]:
@@ -21,7 +39,7 @@ def rounds(count: int = ROUNDS) -> Iterator[int]:
     scenario = _scenario()
     for number in range(count):
         yield number
-        _finished[scenario] += 1
+        scenario.finished += 1
 
 
 @contextmanager
@@ -35,23 +53,36 @@ def resuming() -> Iterator[None]:
 def resumed_after(seconds: float) -> None:
     """Take note of how long work stood still."""
     scenario = _scenario()
-    _slowest[scenario] = max(_slowest[scenario], seconds)
+    scenario.slowest = max(scenario.slowest, seconds)
 
 
 def stopped_for_operator() -> None:
     """Take note that work stopped with HangingTransaction, and that an operator had to decide."""
-    _stops[_scenario()] += 1
+    _scenario().stops += 1
+
+
+def pass_on(report: pytest.TestReport) -> None:
+    """Add what the test's scenario went through to its report, which reaches the process that prints the summary."""
+    if report.when == "teardown" and (scenario := _scenarios.pop(report.nodeid, None)):
+        report.user_properties.append((_PROPERTY, asdict(scenario)))
+
+
+def collect(report: pytest.TestReport) -> None:
+    """Take note of the scenario in a report."""
+    for name, scenario in report.user_properties:
+        if name == _PROPERTY:
+            _collected[report.nodeid] = Scenario(**cast(dict[str, Any], scenario))
 
 
 def summary() -> Iterator[str]:
     """Yield a line for each scenario: its rounds, and the longest time until it was at work again."""
-    for scenario, count in _finished.items():
-        slowest = f", at work again after {_slowest[scenario]:.1f} s at most" if scenario in _slowest else ""
-        stops = f", stopped for an operator {_stops[scenario]} times" if scenario in _stops else ""
-        yield f"{count} rounds of {scenario}{slowest}{stops}"
-    yield f"{_finished.total()} rounds of {len(_finished)} scenarios"
+    for name, scenario in _collected.items():
+        slowest = f", at work again after {scenario.slowest:.1f} s at most" if scenario.slowest >= 0 else ""
+        stops = f", stopped for an operator {scenario.stops} times" if scenario.stops else ""
+        yield f"{scenario.finished} rounds of {name}{slowest}{stops}"
+    yield f"{sum(each.finished for each in _collected.values())} rounds of {len(_collected)} scenarios"
 
 
-def _scenario() -> str:
-    """Return the test that runs."""
-    return os.environ["PYTEST_CURRENT_TEST"].rpartition(" ")[0]
+def _scenario() -> Scenario:
+    """Return the scenario of the test that runs."""
+    return _scenarios[os.environ["PYTEST_CURRENT_TEST"].rpartition(" ")[0]]
