@@ -25,7 +25,7 @@
     │                   OffsetOutOfRange(topic, partition, offset, start)
     ├─ LocalError       PrerequisiteMissing(install) · ArtifactUnavailable · PortInUse(port) · ServiceFailed(log)
     ├─ TrainingError    InvalidTrainSpec(field) · NotEnoughData(rows) · GateFailed(report) · InvalidModel
-    │                   ModelProofFailed(record, expected, actual, path)
+    │                   ModelProofFailed(record, expected, actual, path) · InvalidRollback(name)
     └─ JobError         UnsupportedSpecVersion · InvalidJob · JobNotFound · JobBusy(job, run) · JobFailed(report)
                         TooManyFailures(share) · SourceInvalid(path) · VerificationFailed(report)
                         ProgressLost(group, topic, partition, offset)
@@ -484,6 +484,12 @@ class ModelProofFailed(TrainingError):
     expected: float
     actual: float | None
     path: tuple[str, ...]
+
+
+class InvalidRollback(TrainingError):
+    """The model ``name`` has no such champion to return to, or the rollback has no reason."""
+
+    name: str
 
 
 class NotEnoughData(TrainingError):
