@@ -12,6 +12,7 @@
     ├─ RegistryError    VersionNotFound · VersionExists · DigestMismatch · RegistryUnavailable
     │                   InvalidReference(reference) · InvalidLayout(path) · InvalidArtifact
     ├─ DeployError      InvalidSpec · LimitExceeded, an InvalidSpec · DeploymentNotFound · DeploymentPaused
+    │                   UnprovenModel(name)
     ├─ KafkaError       BrokerUnavailable(bootstrap_servers) · InvalidKafkaConfig(key) · ClientClosed
     │                   TopicNotFound(topic) · TopicMisconfigured(topic, setting) · NotAuthorized
     │                   InexactMetadata · GroupInUse(group, members) · ProducerIdExpired
@@ -258,6 +259,12 @@ class DeploymentPaused(DeployError):
     name: str
 
 
+class UnprovenModel(DeployError):
+    """A module to deploy as ``name`` has another model than is declared, or none, or was changed after its proof."""
+
+    name: str
+
+
 class KafkaError(WasmlineError):
     """The cluster cannot be used."""
 
@@ -471,7 +478,7 @@ class InvalidTrainSpec(TrainingError):
 
 
 class InvalidModel(TrainingError):
-    """A stored model that cannot be compiled to a transform."""
+    """A model that cannot be compiled to a transform, or a module whose description of its model is malformed."""
 
 
 class ModelProofFailed(TrainingError):

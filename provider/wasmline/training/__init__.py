@@ -12,11 +12,13 @@ from wasmline.training.feature_encoding import FeatureLayout
 from wasmline.training.gate import Decision, compare
 from wasmline.training.job import RowCounts, TrainResult, run_training, train_on
 from wasmline.training.model_compiler import compile_model
-from wasmline.training.model_proof import ModelProof, prove
+from wasmline.training.model_proof import prove
+from wasmline.training.model_publisher import PublishedModel, compile_proven, publish_model
 from wasmline.training.model_registry import ModelRecord, ModelRegistry, ModelVersion
 from wasmline.training.prepare import Prepared, prepare, read_slice
 from wasmline.training.promotion_log import PromotionLog, promote
 from wasmline.training.promotion_record import Promotion
+from wasmline.wasm.model_section import ModelProof
 
 __all__ = [
     "Correlation",
@@ -32,15 +34,18 @@ __all__ = [
     "Prepared",
     "Promotion",
     "PromotionLog",
+    "PublishedModel",
     "RowCounts",
     "TrainResult",
     "TreeParameters",
     "compare",
     "compile_model",
+    "compile_proven",
     "correlate",
     "prepare",
     "promote",
     "prove",
+    "publish_model",
     "read_slice",
     "resolve",
     "run_training",

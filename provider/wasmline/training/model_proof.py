@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -13,26 +12,17 @@ import pyarrow as pa
 
 from wasmline.errors import ModelProofFailed
 from wasmline.record_batches import record_batch
-from wasmline.training.boosting import predict
+from wasmline.training.boosting import library, predict
 from wasmline.training.model_data import Ensemble, Tree, parse_ensemble
 from wasmline.training.model_registry import ModelRecord
 from wasmline.training.proof_rows import Row, RowMaker
 from wasmline.wasm import TransformContext, TransformInstance, TransformRuntime
+from wasmline.wasm.model_section import ModelProof
 
 RANDOM_ROWS = 2_000
 BATCH_ROWS = 10_000
 PREDICTION = "prediction"
 """The member of an output that has the prediction."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelProof:
-    """How many records of each kind were predicted alike, to the bit, by XGBoost and by the module."""
-
-    held_out: int
-    boundaries: int
-    categories: int
-    random: int
 
 
 def prove(model: bytes, record: ModelRecord, wasm: bytes, held_out: Sequence[Row]) -> ModelProof:
@@ -53,7 +43,7 @@ def prove(model: bytes, record: ModelRecord, wasm: bytes, held_out: Sequence[Row
         for its in rows.values():
             for first in range(0, len(its), BATCH_ROWS):
                 _compare(model, ensemble, record, module, its[first : first + BATCH_ROWS])
-    return ModelProof(**{kind: len(its) for kind, its in rows.items()})
+    return ModelProof(**{kind: len(its) for kind, its in rows.items()}, xgboost=library()["xgboost"])
 
 
 def _compare(

@@ -1,4 +1,4 @@
-"""Operators that train models on the outputs of a transform and promote them."""
+"""Operators that train models on the outputs of a transform, promote them, and make them transforms."""
 
 from __future__ import annotations
 
@@ -119,3 +119,106 @@ class PromoteModelOperator(BaseOperator):
         }
         record(context, self.outlets, result)
         return result
+
+
+class CompileModelOperator(BaseOperator):
+    """Compiles a model version to a transform, proves that it predicts what XGBoost does, and publishes it.
+
+    The transform has the version of the model. WasmDeployOperator deploys it. A version that is published already is
+    proven again: a repeated run changes nothing.
+
+    Example::
+
+        CompileModelOperator(
+            task_id="compile",
+            models="s3://bucket/models",
+            model="delivery-eta",
+            version="{{ ti.xcom_pull('promote')['live'] }}",
+            registry="s3://bucket/registry",
+            input_topic="deliveries.features",
+            output_topic="deliveries.eta",
+            dead_letter_topic="deliveries.eta.dlq",
+        )
+
+    Returns ``name``, ``version``, ``digest`` and ``size_bytes`` of the transform, ``published`` (false if it was
+    there), the ``model`` with its digest and its dataset's, and the ``proof``: the number of records by kind. Raises
+    ModelProofFailed with the first record that differs, InvalidModel, VersionNotFound, VersionExists for another
+    transform of that name and version, ToolchainMissing and BuildFailed.
+
+    :param models: the folder or fsspec URL of the model registry.
+    :param model: the model's name.
+    :param version: its version; None or empty for the champion.
+    :param registry: the folder or fsspec URL of the registry of transforms.
+    :param input_topic: the topic of the records to predict from, which a deployment reads by default.
+    :param output_topic: the topic of predictions.
+    :param dead_letter_topic: the topic of records that the model cannot predict from, with their reasons.
+    :param transform: the transform's name; None for the model's.
+    """
+
+    template_fields: Sequence[str] = (
+        "models",
+        "model",
+        "version",
+        "registry",
+        "input_topic",
+        "output_topic",
+        "dead_letter_topic",
+        "transform",
+    )
+    ui_color = "#e4f7ea"
+
+    def __init__(
+        self,
+        *,
+        models: str,
+        model: str,
+        registry: str,
+        input_topic: str,
+        output_topic: str,
+        dead_letter_topic: str,
+        version: str | None = None,
+        transform: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.models = models
+        self.model = model
+        self.version = version
+        self.registry = registry
+        self.input_topic = input_topic
+        self.output_topic = output_topic
+        self.dead_letter_topic = dead_letter_topic
+        self.transform = transform
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        from wasmline.documents import plain
+        from wasmline.training import publish_model
+        from wasmline_provider.asset_events import record
+
+        published = publish_model(
+            models=self.models,
+            model=self.model,
+            version=self.version or self._champion(),
+            registry=self.registry,
+            input_topic=self.input_topic,
+            output_topic=self.output_topic,
+            dead_letter_topic=self.dead_letter_topic,
+            transform=self.transform or None,
+        )
+        self.log.info("%s is %s: %s, %s", published, published.digest, published.model, published.proof)
+        result: dict[str, Any] = plain(published)
+        record(context, self.outlets, result)
+        return result
+
+    def _champion(self) -> str:
+        from wasmline.errors import VersionNotFound
+        from wasmline.training import PromotionLog
+
+        champion = PromotionLog(self.models).champion(self.model)
+        if champion is None:
+            raise VersionNotFound(
+                f"{self.model} has no champion in {self.models}: promote a version, or name one",
+                name=self.model,
+                version=None,
+            )
+        return champion

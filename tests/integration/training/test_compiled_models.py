@@ -9,78 +9,22 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import pyarrow as pa
 import pytest
+import xgboost
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from support.eta_model import LAYOUT, VEHICLES, matrix
 from wasmline.errors import InvalidModel, ModelProofFailed
 from wasmline.record_batches import record_batch
-from wasmline.training import Dataset, FeatureLayout, Metrics, ModelRecord, TreeParameters
-from wasmline.training.boosting import fit, predict
+from wasmline.training import ModelProof, ModelRecord
+from wasmline.training.boosting import predict
 from wasmline.training.model_compiler import compile_model, scorer_module
 from wasmline.training.model_data import MARK, Ensemble, encode_model, parse_ensemble
-from wasmline.training.model_proof import ModelProof, prove
+from wasmline.training.model_proof import prove
 from wasmline.wasm import TransformContext, TransformInstance, TransformRuntime
 from wasmline.wasm.binary import add_data
 from wasmline.wasm.inspection.module_inspection import inspect
-
-VEHICLES = ("scooter", "bicycle", 'a "quoted" ä')
-LAYOUT = FeatureLayout(features=("km", "age", "vehicle"), categories={"vehicle": VEHICLES})
-ROWS = 1_500
-
-
-@pytest.fixture(scope="module")
-def rows() -> list[dict[str, Any]]:
-    generator = np.random.default_rng(3)
-    return [
-        {
-            "km": None if generator.random() < 0.1 else float(generator.normal(8, 5)),
-            "age": None if generator.random() < 0.1 else int(generator.integers(18, 60)),
-            "vehicle": None if generator.random() < 0.1 else VEHICLES[generator.integers(3)],
-        }
-        for _ in range(ROWS)
-    ]
-
-
-@pytest.fixture(scope="module")
-def record() -> ModelRecord:
-    dataset = Dataset(
-        topic="features",
-        topic_id="t1",
-        offsets={"0": (0, ROWS)},
-        fields={"id": "string", "km": "double", "age": "bigint", "vehicle": "string", "minutes": "double"},
-        where="true",
-        target="minutes",
-        identity="id",
-        seed=7,
-        holdout_share=0.2,
-    )
-    return ModelRecord(
-        model="eta",
-        target="minutes",
-        layout=LAYOUT,
-        columns=LAYOUT.columns,
-        parameters=TreeParameters(trees=19, depth=5, learning_rate=0.3, seed=7),
-        dataset=dataset,
-        dataset_digest=dataset.digest,
-        training_rows=ROWS,
-        metrics=Metrics(rows=100, rmse=7.2, mae=5.7, r2=0.4, mean_rmse=9.4, holdout="sha256:aa"),
-        libraries={},
-        created="2026-01-01T00:00:00Z",
-    )
-
-
-@pytest.fixture(scope="module")
-def model(rows: list[dict[str, Any]], record: ModelRecord) -> bytes:
-    generator = np.random.default_rng(4)
-    target = np.array([(row["km"] or 3) * 2 + (row["age"] or 40) / 3 for row in rows]) + generator.normal(size=ROWS)
-    return fit(matrix(rows), target, record.columns, record.parameters)
-
-
-def matrix(rows: Sequence[dict[str, Any]]) -> Any:
-    types = {"km": pa.float64(), "age": pa.int64(), "vehicle": pa.string()}
-    return LAYOUT.matrix(pa.table({name: pa.array([row[name] for row in rows], its) for name, its in types.items()}))
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +69,8 @@ def test_a_compiled_model_is_proven_to_predict_what_xgboost_does(
     proof = prove(model, record, wasm, rows[:500])
     ensemble = parse_ensemble(model, len(record.columns))
     splits = sum(left >= 0 for tree in ensemble.trees for left in tree.left)
-    assert proof == ModelProof(held_out=500, boundaries=proof.boundaries, categories=proof.categories, random=2_000)
+    counts = {"boundaries": proof.boundaries, "categories": proof.categories}
+    assert proof == ModelProof(held_out=500, random=2_000, xgboost=xgboost.__version__, **counts)
     assert proof.boundaries > 2 * splits
     assert compile_model(model, record) == wasm
     assert inspect(wasm).redpanda.accepted

@@ -12,7 +12,7 @@ from wasmline.registry import ArtifactMetadata, Version
 from wasmline.wasm import Schema
 from wasmline_provider.operators.build import WasmBuildOperator, WasmPublishOperator, WasmTestOperator
 from wasmline_provider.operators.deploy import WasmDeployOperator
-from wasmline_provider.operators.model import PromoteModelOperator, TrainModelOperator
+from wasmline_provider.operators.model import CompileModelOperator, PromoteModelOperator, TrainModelOperator
 from wasmline_provider.operators.stream import SparkStreamOperator
 
 JOB: dict[str, Any] = {"job": "{{ job }}", "storage": "{{ storage }}"}
@@ -23,6 +23,7 @@ OPERATORS: dict[type[BaseOperator], dict[str, Any]] = {
     WasmDeployOperator: {"name": "{{ name }}", "registry": "{{ registry }}"},
     SparkStreamOperator: {**JOB, "transform": "{{ transform }}"},
     TrainModelOperator: {**JOB, "train": {"model": "{{ model }}"}},
+    CompileModelOperator: {name: f"{{{{ {name} }}}}" for name in CompileModelOperator.template_fields},
     PromoteModelOperator: {"trained": {"model": "{{ model }}"}, "models": "{{ models }}"},
 }
 
