@@ -12,7 +12,7 @@
     ├─ RegistryError    VersionNotFound · VersionExists · DigestMismatch · RegistryUnavailable
     │                   InvalidReference(reference) · InvalidLayout(path) · InvalidArtifact
     ├─ DeployError      InvalidSpec · LimitExceeded, an InvalidSpec · DeploymentNotFound · DeploymentPaused
-    │                   UnprovenModel(name)
+    │                   UnprovenModel(name) · ModelNotServing(name, state)
     ├─ KafkaError       BrokerUnavailable(bootstrap_servers) · InvalidKafkaConfig(key) · ClientClosed
     │                   TopicNotFound(topic) · TopicMisconfigured(topic, setting) · NotAuthorized
     │                   InexactMetadata · GroupInUse(group, members) · ProducerIdExpired
@@ -263,6 +263,13 @@ class UnprovenModel(DeployError):
     """A module to deploy as ``name`` has another model than is declared, or none, or was changed after its proof."""
 
     name: str
+
+
+class ModelNotServing(DeployError):
+    """The champion of the model ``name`` is not what its deployments run; ``state`` says how they disagree."""
+
+    name: str
+    state: str
 
 
 class KafkaError(WasmlineError):

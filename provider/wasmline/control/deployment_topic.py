@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 
 from wasmline.clock import now_ms
@@ -132,6 +133,12 @@ def deploy(
         return log.deploy(spec, expected_generation=expected_generation)
     finally:
         log.close()
+
+
+def read_deployments(config: KafkaConfig) -> list[Deployment]:
+    """Return every current deployment of a cluster, by name."""
+    with closing(DeploymentTopic(config)) as topic:
+        return list(topic.all().values())
 
 
 def require_topics(config: KafkaConfig, spec: DeploymentSpec) -> None:

@@ -111,9 +111,12 @@ class ModelRegistry:
                 if (stored.digest, _repeatable(stored.record)) == wanted:
                     return stored
 
-    def get(self, name: str, version: str) -> ModelVersion:
-        """Return a version. Raises VersionNotFound, InvalidLayout, DigestMismatch, UnsupportedSpecVersion."""
-        return self._version(self._store.get(KIND, name, version))
+    def get(self, name: str, version: str | None = None) -> ModelVersion:
+        """Return a version (None: the latest).
+
+        Raises VersionNotFound, InvalidLayout, DigestMismatch, UnsupportedSpecVersion.
+        """
+        return self._version(self._store.get(KIND, name, version or self._store.latest(KIND, name)))
 
     def load(self, name: str, version: str) -> tuple[ModelVersion, bytes]:
         """Return a version and the model's verified bytes. Raises the errors of ``get``."""
@@ -146,7 +149,7 @@ class ModelRegistry:
     def latest(self, name: str) -> ModelVersion | None:
         """Return the highest version, or None for a model without versions."""
         try:
-            return self.get(name, self._store.latest(KIND, name))
+            return self.get(name)
         except VersionNotFound:
             return None
 

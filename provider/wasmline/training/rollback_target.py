@@ -33,7 +33,7 @@ def recorded_rollback(
 
 
 def rollback_target(model: str, history: Sequence[Promotion], version: str | None) -> str:
-    """Return the version of a new rollback; pure. A rollback is undone by naming the version, never by default.
+    """Return the version of a new rollback; pure. By default it is none that was rolled back since its promotion.
 
     Raises InvalidRollback.
     """
@@ -44,12 +44,18 @@ def rollback_target(model: str, history: Sequence[Promotion], version: str | Non
         raise InvalidRollback(f"{model}@{champion} is the champion: name another version, or deploy it", name=model)
     if version:
         return version
-    champions: list[str] = []
+    champions: list[str] = []  # those to return to, the current one last
     for each in history:
-        if each.decision == "rollback" and each.version in champions:
-            del champions[champions.index(each.version) :]
-        if each.decision != "keep" and champions[-1:] != [each.version]:
-            champions.append(each.version)
+        if each.decision == "keep":
+            continue
+        gone = {each.version}
+        if each.decision == "rollback":
+            gone.add(each.champion or "")
+            if each.version in champions:
+                del champions[champions.index(each.version) :]
+        champions = [*(known for known in champions if known not in gone), each.version]
     if len(champions) < 2:
-        raise InvalidRollback(f"{model} had no champion before {champion}: name a version", name=model)
+        raise InvalidRollback(
+            f"{model} has no champion before {champion} that was not rolled back: name a version", name=model
+        )
     return champions[-2]

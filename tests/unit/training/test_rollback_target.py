@@ -47,8 +47,10 @@ BACK = (*TWO, "rollback 1.0.0")
         ((*TWO, "promote 1.2.0", "rollback 1.1.0"), "1.0.0"),
         ((*TWO, "promote 1.2.0", "rollback 1.0.0", "promote 1.3.0"), "1.0.0"),
         ((*BACK, "promote 1.2.0", "promote 1.3.0"), "1.2.0"),
-        ((*BACK, "rollback 1.1.0"), "1.0.0"),
         ((*TWO, "promote 1.1.0"), "1.0.0"),
+        ((*TWO, "promote 1.0.0"), "1.1.0"),
+        ((*TWO, "keep 1.2.0", "rollback 1.2.0"), "1.0.0"),
+        ((*BACK, "promote 1.1.0"), "1.0.0"),
     ],
 )
 def test_by_default_it_is_the_champion_before_and_never_one_that_was_rolled_back(
@@ -69,6 +71,8 @@ def test_any_other_version_can_be_named() -> None:
         (("keep 1.0.0",), "1.0.0", "has no champion"),
         (("promote 1.0.0",), None, r"no champion before 1\.0\.0"),
         (BACK, None, r"no champion before 1\.0\.0"),
+        ((*BACK, "rollback 1.1.0"), None, r"no champion before 1\.1\.0"),
+        ((*TWO, "promote 1.0.0", "rollback 1.1.0"), None, r"no champion before 1\.1\.0"),
         (TWO, "1.1.0", r"eta@1\.1\.0 is the champion"),
     ],
 )
