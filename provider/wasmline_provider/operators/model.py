@@ -1,4 +1,4 @@
-"""Operators that train models on the outputs of a transform, promote them, and make them transforms."""
+"""Operators that train models, promote them, make them transforms, and roll them back."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
+from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.operators.job import SparkJobOperator
 
 if TYPE_CHECKING:
@@ -222,3 +223,143 @@ class CompileModelOperator(BaseOperator):
                 version=None,
             )
         return champion
+
+
+class RollbackModelOperator(BaseOperator):
+    """Makes an earlier version of a model the champion, and deploys its module in place of the one that serves.
+
+    The deployment keeps its topics, environment and limits. The decision, the reason and the user are recorded in the
+    model's history. A run that failed halfway is completed when its task is tried again or cleared, and a run that
+    succeeded changes nothing more. Of a rollback and a promotion at the same time one fails with Conflict.
+
+    Example::
+
+        RollbackModelOperator(
+            task_id="rollback",
+            model="delivery-eta",
+            models="s3://bucket/models",
+            registry="s3://bucket/registry",
+            reason="{{ params.reason }}",
+        )
+
+    Returns ``model``, ``version``, the ``champion`` before, ``reason``, ``by``, ``number`` of the decision, and the
+    ``deployments`` that were moved, with ``name`` and ``generation``. Raises InvalidRollback, DeploymentNotFound, and
+    the errors of CompileModelOperator and WasmDeployOperator.
+
+    :param model: the model's name.
+    :param models: the folder or fsspec URL of the model registry.
+    :param registry: the folder or fsspec URL of the registry of transforms.
+    :param reason: why; required.
+    :param version: the version to return to; None or empty for the champion before the current one.
+    :param kafka_conn_id: Airflow's connection to the cluster.
+    :param by: the user who decides; by default the one who triggered the run, else the task's owner.
+    """
+
+    template_fields: Sequence[str] = ("model", "models", "registry", "reason", "version", "kafka_conn_id", "by")
+    ui_color = "#e4f7ea"
+
+    def __init__(
+        self,
+        *,
+        model: str,
+        models: str,
+        registry: str,
+        reason: str,
+        version: str | None = None,
+        kafka_conn_id: str = KafkaHook.default_conn_name,
+        by: str = "{{ dag_run.triggering_user_name or task.owner }}",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.model = model
+        self.models = models
+        self.registry = registry
+        self.reason = reason
+        self.version = version
+        self.kafka_conn_id = kafka_conn_id
+        self.by = by
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        from wasmline.training import plan_rollback, roll_back
+        from wasmline_provider.asset_events import record
+
+        kafka = KafkaHook(self.kafka_conn_id).get_conn()
+        run = f"{context['dag_run'].dag_id}/{context['run_id']}"
+        plan = plan_rollback(self.model, models=self.models, kafka=kafka, version=self.version or None, run=run)
+        self.log.info("%s: %s replaces the champion %s", plan.model, plan.version, plan.champion)
+        done = roll_back(
+            plan,
+            models=self.models,
+            registry=self.registry,
+            kafka=kafka,
+            reason=self.reason,
+            by=self.by,
+            run=run,
+        )
+        result = {
+            "model": plan.model,
+            "version": plan.version,
+            "champion": plan.champion,
+            "reason": done.promotion.reason,
+            "by": done.promotion.by,
+            "number": done.promotion.number,
+            "deployments": [{"name": each.spec.name, "generation": each.generation} for each in done.deployments],
+        }
+        record(context, self.outlets, result)
+        return result
+
+
+class CheckModelServingOperator(BaseOperator):
+    """Fails with ModelNotServing unless a model's champion is what its deployments run, byte for byte.
+
+    Example::
+
+        CheckModelServingOperator(
+            task_id="check",
+            model="delivery-eta",
+            models="s3://bucket/models",
+            registry="s3://bucket/registry",
+        )
+
+    Returns the ``champion`` and an ``explanation``.
+
+    :param model: the model's name.
+    :param models: the folder or fsspec URL of the model registry.
+    :param registry: the folder or fsspec URL of the registry of transforms.
+    :param transform: the transform that serves the model; None for the model's name.
+    :param kafka_conn_id: Airflow's connection to the cluster.
+    """
+
+    template_fields: Sequence[str] = ("model", "models", "registry", "transform", "kafka_conn_id")
+    ui_color = "#e4f7ea"
+
+    def __init__(
+        self,
+        *,
+        model: str,
+        models: str,
+        registry: str,
+        transform: str | None = None,
+        kafka_conn_id: str = KafkaHook.default_conn_name,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.model = model
+        self.models = models
+        self.registry = registry
+        self.transform = transform
+        self.kafka_conn_id = kafka_conn_id
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        from wasmline.control import read_deployments
+        from wasmline.training import model_serving, require_serving
+
+        serving = model_serving(
+            self.model,
+            models=self.models,
+            registry=self.registry,
+            deployments=read_deployments(KafkaHook(self.kafka_conn_id).get_conn()),
+            transform=self.transform or None,
+        )
+        require_serving(serving)
+        return {"champion": str(serving.facts.champion), "explanation": serving.explanation}

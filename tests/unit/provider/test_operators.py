@@ -12,7 +12,13 @@ from wasmline.registry import ArtifactMetadata, Version
 from wasmline.wasm import Schema
 from wasmline_provider.operators.build import WasmBuildOperator, WasmPublishOperator, WasmTestOperator
 from wasmline_provider.operators.deploy import WasmDeployOperator
-from wasmline_provider.operators.model import CompileModelOperator, PromoteModelOperator, TrainModelOperator
+from wasmline_provider.operators.model import (
+    CheckModelServingOperator,
+    CompileModelOperator,
+    PromoteModelOperator,
+    RollbackModelOperator,
+    TrainModelOperator,
+)
 from wasmline_provider.operators.stream import SparkStreamOperator
 
 JOB: dict[str, Any] = {"job": "{{ job }}", "storage": "{{ storage }}"}
@@ -24,6 +30,8 @@ OPERATORS: dict[type[BaseOperator], dict[str, Any]] = {
     SparkStreamOperator: {**JOB, "transform": "{{ transform }}"},
     TrainModelOperator: {**JOB, "train": {"model": "{{ model }}"}},
     CompileModelOperator: {name: f"{{{{ {name} }}}}" for name in CompileModelOperator.template_fields},
+    RollbackModelOperator: {name: f"{{{{ {name} }}}}" for name in RollbackModelOperator.template_fields},
+    CheckModelServingOperator: {name: f"{{{{ {name} }}}}" for name in CheckModelServingOperator.template_fields},
     PromoteModelOperator: {"trained": {"model": "{{ model }}"}, "models": "{{ models }}"},
 }
 
