@@ -108,6 +108,7 @@ class PromoteModelOperator(BaseOperator):
             metrics=msgspec.convert(trained["metrics"], Metrics),
             champion_metrics=msgspec.convert(trained["champion_metrics"], Metrics | None),
             run=trained["run"],
+            by=context["dag_run"].triggering_user_name or "",
         )
         self.log.info("%s@%s: %s. %s", promotion.model, promotion.version, promotion.decision, promotion.reason)
         result = {
