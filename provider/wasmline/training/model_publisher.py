@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from wasmline.build import BuildReport
 from wasmline.build.report import digested, provenance_statement
 from wasmline.digests import digest_of
@@ -19,7 +21,6 @@ from wasmline.registry import ArtifactMetadata, FilesystemRegistry, Version
 from wasmline.training.model_compiler import add_model, build_scorer
 from wasmline.training.model_proof import prove
 from wasmline.training.model_registry import ModelRecord, ModelRegistry, ModelVersion
-from wasmline.training.proof_rows import Row
 from wasmline.wasm.model_section import (
     HoldoutMetrics,
     ModelInput,
@@ -134,7 +135,7 @@ class _Source:
     reference: ModelReference
     record: ModelRecord
     data: bytes
-    held_out: list[Row]
+    held_out: pa.Table
 
 
 def _load(models: str, model: str, version: str) -> _Source:
@@ -144,7 +145,7 @@ def _load(models: str, model: str, version: str) -> _Source:
         reference=model_reference(stored),
         record=stored.record,
         data=data,
-        held_out=registry.held_out(model, version).to_pylist(),
+        held_out=registry.held_out(model, version),
     )
 
 
