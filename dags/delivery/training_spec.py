@@ -43,6 +43,7 @@ def train_spec(
         },
         features=FEATURES,
         categories={"vehicle": VEHICLES},
+        units={"distance_km": "km", "age": "years", "rating": "stars", "time_min": "min"},
         target="time_min",
         identity="id",
         where=PLAUSIBLE,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, TypeVar
 
 import msgspec
@@ -28,6 +29,30 @@ def decode(kind: type[T], data: bytes | str) -> T:
         raise UnsupportedSpecVersion(f"not a {kind.__name__} this release can read: {error}") from error
 
 
+def decode_strictly(kind: type[T], data: bytes, limit_bytes: int) -> T:
+    """Return the ``kind`` encoded in untrusted JSON.
+
+    Raises ValueError for anything else: more than ``limit_bytes``, other types, bytes that are not UTF-8, a repeated
+    key in an object, too deep nesting.
+    """
+    if len(data) > limit_bytes:
+        raise ValueError(f"it takes more than {limit_bytes} bytes")
+    try:
+        json.loads(data.decode(), object_pairs_hook=_require_unique)
+        return msgspec.json.decode(data, type=kind)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
 def plain(document: Any) -> Any:
     """Return a document as JSON-able dicts and lists, for XCom and reports."""
     return msgspec.to_builtins(document)
+
+
+def _require_unique(pairs: list[tuple[str, Any]]) -> None:
+    """Reject an object with a repeated key, as another reader may use the other value."""
+    known: set[str] = set()
+    for key, _ in pairs:
+        if key in known:
+            raise ValueError(f"the key {key[:100]!r} is repeated")
+        known.add(key)

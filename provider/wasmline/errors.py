@@ -12,6 +12,7 @@
     ├─ RegistryError    VersionNotFound · VersionExists · DigestMismatch · RegistryUnavailable
     │                   InvalidReference(reference) · InvalidLayout(path) · InvalidArtifact
     ├─ DeployError      InvalidSpec · LimitExceeded, an InvalidSpec · DeploymentNotFound · DeploymentPaused
+    │                   UnprovenModel(name) · ModelNotServing(name, state)
     ├─ KafkaError       BrokerUnavailable(bootstrap_servers) · InvalidKafkaConfig(key) · ClientClosed
     │                   TopicNotFound(topic) · TopicMisconfigured(topic, setting) · NotAuthorized
     │                   InexactMetadata · GroupInUse(group, members) · ProducerIdExpired
@@ -25,7 +26,7 @@
     │                   OffsetOutOfRange(topic, partition, offset, start)
     ├─ LocalError       PrerequisiteMissing(install) · ArtifactUnavailable · PortInUse(port) · ServiceFailed(log)
     ├─ TrainingError    InvalidTrainSpec(field) · NotEnoughData(rows) · GateFailed(report) · InvalidModel
-    │                   ModelProofFailed(record, expected, actual, path)
+    │                   ModelProofFailed(record, expected, actual, path) · InvalidRollback(name)
     └─ JobError         UnsupportedSpecVersion · InvalidJob · JobNotFound · JobBusy(job, run) · JobFailed(report)
                         TooManyFailures(share) · SourceInvalid(path) · VerificationFailed(report)
                         ProgressLost(group, topic, partition, offset)
@@ -258,6 +259,19 @@ class DeploymentPaused(DeployError):
     name: str
 
 
+class UnprovenModel(DeployError):
+    """A module to deploy as ``name`` has another model than is declared, or none, or was changed after its proof."""
+
+    name: str
+
+
+class ModelNotServing(DeployError):
+    """The champion of the model ``name`` is not what its deployments run; ``state`` says how they disagree."""
+
+    name: str
+    state: str
+
+
 class KafkaError(WasmlineError):
     """The cluster cannot be used."""
 
@@ -471,7 +485,7 @@ class InvalidTrainSpec(TrainingError):
 
 
 class InvalidModel(TrainingError):
-    """A stored model that cannot be compiled to a transform."""
+    """A model that cannot be compiled to a transform, or a module whose description of its model is malformed."""
 
 
 class ModelProofFailed(TrainingError):
@@ -484,6 +498,12 @@ class ModelProofFailed(TrainingError):
     expected: float
     actual: float | None
     path: tuple[str, ...]
+
+
+class InvalidRollback(TrainingError):
+    """The model ``name`` has no such champion to return to, or the rollback has no reason."""
+
+    name: str
 
 
 class NotEnoughData(TrainingError):

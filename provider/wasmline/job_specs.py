@@ -19,6 +19,8 @@ FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 INTERVAL = re.compile(r"\d+ *(milliseconds?|seconds?|minutes?|hours?)")
 
+MAX_UNIT_LETTERS = 32
+
 HEARTBEAT_INTERVAL_S = 5.0
 """Seconds between two reports of a running job: heartbeats of its driver. Time-outs for them are multiples of it."""
 
@@ -123,9 +125,10 @@ class TrainSpec:
     ``fields`` are the JSON object's members to read and their types; ``features`` the inputs of the model, ``target``
     its prediction, ``identity`` the key of a record: of records with the same identity the first counts, and only its
     identity and ``seed`` decide whether a record is held out. A text feature needs its values in ``categories``, in the
-    order of the model's columns. ``where`` is a SQL condition over the fields that selects usable records. The records
-    are those since ``since_ms`` (Unix time) up to now, or exactly ``offsets``: ``{partition: (from, to)}``, half open.
-    ``modules`` are the digests of the modules that wrote them, for documentation.
+    order of the model's columns. ``units`` are the units of fields, such as ``km``, for documentation. ``where`` is a
+    SQL condition over the fields that selects usable records. The records are those since ``since_ms`` (Unix time) up
+    to now, or exactly ``offsets``: ``{partition: (from, to)}``, half open. ``modules`` are the digests of the modules
+    that wrote them, for documentation.
 
     A challenger is promoted if its RMSE is at most ``(1 - margin)`` times the champion's.
     """
@@ -138,6 +141,7 @@ class TrainSpec:
     target: str
     identity: str
     categories: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    units: dict[str, str] = field(default_factory=dict)
     where: str = "true"
     since_ms: int = 0
     offsets: dict[str, tuple[int, int]] | None = None
@@ -151,7 +155,7 @@ class TrainSpec:
     margin: float = 0.0
 
     def __post_init__(self) -> None:
-        unknown = {*self.features, self.target, self.identity, *self.categories} - self.fields.keys()
+        unknown = {*self.features, self.target, self.identity, *self.categories, *self.units} - self.fields.keys()
         _require(not unknown, "fields", f"lacks the type of {', '.join(sorted(unknown))}")
         _require(bool(self.features), "features", "is empty")
         _require(len(set(self.features)) == len(self.features), "features", "names a field twice")
@@ -163,6 +167,8 @@ class TrainSpec:
                 "categories",
                 f"must list the values of {name} if and only if it is a string",
             )
+        for name, unit in self.units.items():
+            _require(0 < len(unit) <= MAX_UNIT_LETTERS, "units", f"has {unit[:40]!r} for {name}: up to 32 letters")
         _require(0 < self.holdout_share < 1, "holdout_share", f"must be between 0 and 1, got {self.holdout_share}")
         _require(self.margin < 1, "margin", f"must be below 1, got {self.margin}")
         _require(min(self.trees, self.depth, self.min_rows) > 0, "trees, depth, min_rows", "must be positive")

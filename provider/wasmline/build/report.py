@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,22 +35,35 @@ class BuildReport:
     def provenance(self) -> dict[str, Any]:
         """Return the build as an in-toto statement with a SLSA provenance predicate (slsa.dev/provenance/v1)."""
         parameters = {"language": self.language, "flags": list(self.flags), "sources": list(self.sources)}
-        dependencies: list[dict[str, Any]] = [
-            {"name": "sources", "digest": {"sha256": self.source_digest.removeprefix("sha256:")}},
-            {"name": self.toolchain},
-        ]
+        return provenance_statement(self.name, self.digest, "urn:wasmline:build:1", parameters, self.dependencies())
+
+    def dependencies(self) -> list[dict[str, Any]]:
+        """Return what the module was built from, as resource descriptors of in-toto."""
+        resolved = [digested("sources", self.source_digest), {"name": self.toolchain}]
         if self.source_revision:
-            dependencies.append({"name": "git", "annotations": {"revision": self.source_revision}})
-        return {
-            "_type": "https://in-toto.io/Statement/v1",
-            "subject": [{"name": f"{self.name}.wasm", "digest": {"sha256": self.digest.removeprefix("sha256:")}}],
-            "predicateType": "https://slsa.dev/provenance/v1",
-            "predicate": {
-                "buildDefinition": {
-                    "buildType": "urn:wasmline:build:1",
-                    "externalParameters": parameters,
-                    "resolvedDependencies": dependencies,
-                },
-                "runDetails": {"builder": {"id": "urn:wasmline:builder"}},
+            resolved.append({"name": "git", "annotations": {"revision": self.source_revision}})
+        return resolved
+
+
+def provenance_statement(
+    name: str, digest: str, build_type: str, parameters: Mapping[str, Any], dependencies: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Return an in-toto statement about the module of a transform, with a SLSA provenance predicate."""
+    return {
+        "_type": "https://in-toto.io/Statement/v1",
+        "subject": [digested(f"{name}.wasm", digest)],
+        "predicateType": "https://slsa.dev/provenance/v1",
+        "predicate": {
+            "buildDefinition": {
+                "buildType": build_type,
+                "externalParameters": parameters,
+                "resolvedDependencies": dependencies,
             },
-        }
+            "runDetails": {"builder": {"id": "urn:wasmline:builder"}},
+        },
+    }
+
+
+def digested(name: str, digest: str) -> dict[str, Any]:
+    """Return in-toto's resource descriptor of named content."""
+    return {"name": name, "digest": {"sha256": digest.removeprefix("sha256:")}}

@@ -27,6 +27,7 @@ COMMANDS = {
     "status": ("wasmline.cli.status:status", "Show the status of a job's run, live at a terminal."),
     "pause": ("wasmline.cli.deploy:pause", "Pause a deployment."),
     "resume": ("wasmline.cli.deploy:resume", "Resume a paused deployment."),
+    "models": ("wasmline.cli.models:models", "List, compare, compile and roll back models."),
     "local": ("wasmline.cli.local:local", "Start and stop a real Kafka on this machine."),
 }
 """The module and the description of each command: enough for ``--help``."""
@@ -98,7 +99,8 @@ class Commands(click.Group):
 def main(debug: bool) -> None:
     """Build, version, deploy and run WebAssembly transforms on Kafka.
 
-    Exit status: 0 done, 1 an error, 2 wrong usage; `run` ends with 3 if records failed.
+    Exit status: 0 done, 1 an error, 2 wrong usage; `run` ends with 3 if records failed, `models --check` if a champion
+    does not serve.
     """
     if debug:
         handler = logging.StreamHandler()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
@@ -18,16 +19,24 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 REGISTRY_VARIABLE = "WASMLINE_REGISTRY"
+MODELS_VARIABLE = "WASMLINE_MODELS"
 
 
 def default_registry() -> str:
     """Return the default folder of the registry."""
+    return _default_folder("registry", REGISTRY_VARIABLE)
+
+
+def default_models() -> str:
+    """Return the default folder of the model registry."""
+    return _default_folder("models", MODELS_VARIABLE)
+
+
+def _default_folder(name: str, variable: str) -> str:
     try:
-        return str(Path.home() / ".local" / "share" / "wasmline" / "registry")
+        return str(Path.home() / ".local" / "share" / "wasmline" / name)
     except RuntimeError as error:
-        raise click.UsageError(
-            f"no home folder is known: set a registry by --registry or ${REGISTRY_VARIABLE}"
-        ) from error
+        raise click.UsageError(f"no home folder is known: set a registry by --{name} or ${variable}") from error
 
 
 class MemorySize(click.ParamType[int]):
@@ -119,6 +128,13 @@ def kafka_config(settings: tuple[tuple[str, str], ...]) -> KafkaConfig:
     return KafkaConfig.of(dict(settings)) if settings else KafkaConfig.from_environment()
 
 
+def kafka_is_configured() -> bool:
+    """Whether the environment names a cluster."""
+    from wasmline.kafka.config import FILE_VARIABLE, VARIABLE
+
+    return any(os.environ.get(variable) for variable in (VARIABLE, FILE_VARIABLE))
+
+
 def guest_options(command: Command) -> Command:
     """Add the options of a guest's context and limits: the arguments of ``RunnableTransform.adjusted``."""
     options = [
@@ -152,3 +168,27 @@ def registry_option(command: Command) -> Command:
         show_default=f"${REGISTRY_VARIABLE}, else ~/.local/share/wasmline/registry",
         help="The registry: a folder or an fsspec URL such as s3://bucket/registry.",
     )(command)
+
+
+def models_option(command: Command) -> Command:
+    """Add the option of the model registry's location."""
+    return click.option(
+        "--models",
+        metavar="URL",
+        envvar=MODELS_VARIABLE,
+        default=default_models,
+        show_default=f"${MODELS_VARIABLE}, else ~/.local/share/wasmline/models",
+        help="The registry of models: a folder or an fsspec URL such as s3://bucket/models.",
+    )(command)
+
+
+def json_option(command: Command) -> Command:
+    """Add the option of output for machines."""
+    return click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")(command)
+
+
+def transform_option(command: Command) -> Command:
+    """Add the option of the transform that a model is compiled to."""
+    return click.option("--transform", metavar="NAME", help="The model's transform; default: the model's name.")(
+        command
+    )

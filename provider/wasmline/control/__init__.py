@@ -1,7 +1,7 @@
 """Deployments and jobs: their state in the control topics of the user's own cluster."""
 
 from wasmline.control.deployment_spec import Deployment, DeploymentSpec
-from wasmline.control.deployment_topic import DeploymentTopic, deploy, require_topics
+from wasmline.control.deployment_topic import DeploymentTopic, deploy, read_deployments, require_topics
 from wasmline.control.job_control_state import CONTROL_TOPICS, JobControlState
 from wasmline.control.job_status import JobStatus, JobStatusReader, PartitionTotals
 from wasmline.control.job_topic import ClaimWriter, DriverClaim, JobDriver, JobOrder, JobTopic, LeaseWithdrawal
@@ -26,5 +26,6 @@ __all__ = [
     "PartitionTotals",
     "StatusTopic",
     "deploy",
+    "read_deployments",
     "require_topics",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 
 from wasmline.clock import now_ms
@@ -12,8 +13,10 @@ from wasmline.control.deployment_spec import Deployment, DeploymentSpec
 from wasmline.control.module_store import ModuleStore
 from wasmline.digests import digest_of
 from wasmline.documents import decode, encode
-from wasmline.errors import Conflict, DeploymentNotFound, DigestMismatch, TopicNotFound
+from wasmline.errors import Conflict, DeploymentNotFound, DigestMismatch, TopicNotFound, UnprovenModel
 from wasmline.kafka import CompactedTopic, KafkaConfig, Topics
+from wasmline.model_reference import ModelReference
+from wasmline.wasm.model_section import model_of
 
 logger = logging.getLogger(__name__)
 
@@ -116,18 +119,26 @@ def deploy(
     """Deploy ``wasm`` as ``spec``: check the topics, store and verify the module, then write the next generation.
 
     Raises TopicNotFound for a topic that does not exist, DigestMismatch if ``wasm`` does not match the digest of
-    ``spec``, Conflict if another deployer was first, and BrokerUnavailable.
+    ``spec``, UnprovenModel and InvalidModel unless it is the proven module of the model of ``spec``, Conflict if
+    another deployer was first, and BrokerUnavailable.
     """
     require_topics(config, spec)
     digest = digest_of(wasm)
     if digest != spec.digest:
         raise DigestMismatch(f"{spec.name}@{spec.version} names another module", expected=spec.digest, actual=digest)
+    require_proven_model(spec, wasm)
     ModuleStore(config).put(wasm)
     log = DeploymentTopic(config)
     try:
         return log.deploy(spec, expected_generation=expected_generation)
     finally:
         log.close()
+
+
+def read_deployments(config: KafkaConfig) -> list[Deployment]:
+    """Return every current deployment of a cluster, by name."""
+    with closing(DeploymentTopic(config)) as topic:
+        return list(topic.all().values())
 
 
 def require_topics(config: KafkaConfig, spec: DeploymentSpec) -> None:
@@ -138,6 +149,31 @@ def require_topics(config: KafkaConfig, spec: DeploymentSpec) -> None:
             raise TopicNotFound(
                 f"{spec.name} needs topic {topic!r}, which does not exist: create it first", topic=topic
             )
+
+
+def require_proven_model(spec: DeploymentSpec, wasm: bytes) -> None:
+    """Raise UnprovenModel unless the module has the model of ``spec``, proven as it is; both may have none.
+
+    Raises InvalidModel for a module that describes its model in a malformed way.
+    """
+    found = model_of(wasm)
+    actual = found.section.model if found else None
+    if actual != spec.model:
+        raise UnprovenModel(
+            f"{spec.name}@{spec.version} declares {_named(spec.model)}, and its module has {_named(actual)}: publish "
+            "the model again, under another version",
+            name=spec.name,
+        )
+    if found and not found.proven:
+        raise UnprovenModel(
+            f"the module of {spec.name}@{spec.version} was changed after it was proven to be {actual}: compile and "
+            "publish the model again",
+            name=spec.name,
+        )
+
+
+def _named(model: ModelReference | None) -> str:
+    return f"the model {model}, {model.digest}" if model else "no model"
 
 
 def _decoded(view: dict[bytes, bytes], name: str) -> Deployment | None:

@@ -5,7 +5,6 @@ Decoded documents are input from the writers of a registry and not trusted; the 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from wasmline.digests import digest_of
+from wasmline.documents import decode_strictly
 from wasmline.transform_limits import MAX_MODULE_BYTES
 
 T = TypeVar("T")
@@ -45,18 +45,8 @@ def blob_path(digest: str) -> str:
 
 
 def decoded(data: bytes, kind: type[T]) -> T:
-    """Return the ``kind`` encoded in a JSON document.
-
-    Raises ValueError for anything else: more than MAX_DOCUMENT_BYTES, other types, bytes that are not UTF-8, a repeated
-    key in an object, too deep nesting.
-    """
-    if len(data) > MAX_DOCUMENT_BYTES:
-        raise ValueError(f"it takes more than {MAX_DOCUMENT_BYTES} bytes")
-    try:
-        json.loads(data.decode(), object_pairs_hook=_require_unique)
-        return msgspec.json.decode(data, type=kind)
-    except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
+    """Return the ``kind`` encoded in a JSON document of at most MAX_DOCUMENT_BYTES: see ``decode_strictly``."""
+    return decode_strictly(kind, data, MAX_DOCUMENT_BYTES)
 
 
 def encoded(document: Any, kind: type) -> bytes:
@@ -70,15 +60,6 @@ def encoded(document: Any, kind: type) -> bytes:
         raise ValueError(str(error)) from error
     decoded(data, kind)
     return data
-
-
-def _require_unique(pairs: list[tuple[str, Any]]) -> None:
-    """Reject an object with a repeated key, as another reader may use the other value."""
-    known: set[str] = set()
-    for key, _ in pairs:
-        if key in known:
-            raise ValueError(f"the key {key[:100]!r} is repeated")
-        known.add(key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,12 +11,17 @@ from wasmline.training.evaluate import Histogram, Metrics
 from wasmline.training.feature_encoding import FeatureLayout
 from wasmline.training.gate import Decision, compare
 from wasmline.training.job import RowCounts, TrainResult, run_training, train_on
+from wasmline.training.model_comparison import ModelComparison, compare_versions
 from wasmline.training.model_compiler import compile_model
-from wasmline.training.model_proof import ModelProof, prove
+from wasmline.training.model_proof import prove
+from wasmline.training.model_publisher import PublishedModel, compile_proven, model_reference, publish_model
 from wasmline.training.model_registry import ModelRecord, ModelRegistry, ModelVersion
+from wasmline.training.model_rollback import RollbackPlan, RollbackResult, plan_rollback, roll_back
+from wasmline.training.model_serving import ModelServing, model_serving, published_module, require_serving
 from wasmline.training.prepare import Prepared, prepare, read_slice
 from wasmline.training.promotion_log import PromotionLog, promote
 from wasmline.training.promotion_record import Promotion
+from wasmline.wasm.model_section import ModelProof
 
 __all__ = [
     "Correlation",
@@ -25,24 +30,38 @@ __all__ = [
     "FeatureLayout",
     "Histogram",
     "Metrics",
+    "ModelComparison",
     "ModelProof",
     "ModelRecord",
     "ModelRegistry",
+    "ModelServing",
     "ModelVersion",
     "Prepared",
     "Promotion",
     "PromotionLog",
+    "PublishedModel",
+    "RollbackPlan",
+    "RollbackResult",
     "RowCounts",
     "TrainResult",
     "TreeParameters",
     "compare",
+    "compare_versions",
     "compile_model",
+    "compile_proven",
     "correlate",
+    "model_reference",
+    "model_serving",
+    "plan_rollback",
     "prepare",
     "promote",
     "prove",
+    "publish_model",
+    "published_module",
     "read_slice",
+    "require_serving",
     "resolve",
+    "roll_back",
     "run_training",
     "train_on",
 ]

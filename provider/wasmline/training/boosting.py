@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,16 +49,29 @@ def fit(matrix: Matrix, target: Vector, columns: Sequence[str], parameters: Tree
 
 def predict(model: bytes, matrix: Matrix, columns: Sequence[str]) -> Vector:
     """Return the predictions of a model of ``fit``. Raises TrainingError if the bytes are not a model."""
+    return predictor(model, columns)(matrix)
+
+
+def predictor(model: bytes, columns: Sequence[str]) -> Callable[[Matrix], Vector]:
+    """Return ``predict`` of a model that is loaded once. Both raise TrainingError."""
     import xgboost
+
+    def predictions(matrix: Matrix) -> Vector:
+        try:
+            rows = xgboost.DMatrix(matrix, feature_names=list(columns), nthread=1)
+            return np.asarray(booster.predict(rows), dtype=np.float64)
+        except (xgboost.core.XGBoostError, ValueError) as error:
+            raise _unusable(columns, error) from error
 
     try:
         booster = xgboost.Booster({"nthread": 1}, model_file=bytearray(model))
-        rows = xgboost.DMatrix(matrix, feature_names=list(columns), nthread=1)
-        return np.asarray(booster.predict(rows), dtype=np.float64)
     except (xgboost.core.XGBoostError, ValueError) as error:
-        raise TrainingError(
-            f"the stored model cannot predict from {', '.join(columns)}: {_first_line(error)}"
-        ) from error
+        raise _unusable(columns, error) from error
+    return predictions
+
+
+def _unusable(columns: Sequence[str], error: Exception) -> TrainingError:
+    return TrainingError(f"the stored model cannot predict from {', '.join(columns)}: {_first_line(error)}")
 
 
 def _first_line(error: Exception) -> str:

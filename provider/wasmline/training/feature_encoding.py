@@ -54,8 +54,8 @@ class FeatureLayout:
 
 
 def numbers(column: pa.ChunkedArray) -> Vector:
-    """Return a column of numbers in double precision, NaN where it is null."""
-    filled: Any = pc.fill_null(pc.cast(column, pa.float64()), float("nan"))
+    """Return a column of numbers, rounded to double precision, NaN where it is null."""
+    filled: Any = pc.fill_null(pc.cast(column, pa.float64(), safe=False), float("nan"))
     return np.asarray(filled.to_numpy(), dtype=np.float64)
 
 

@@ -121,8 +121,9 @@ def train_on(records: DataFrame, dataset: Dataset, spec: TrainSpec, *, run: str 
             libraries=library(),
             created=created_now(),
             run=run,
+            units=spec.units,
         )
-        version = ModelRegistry(spec.models).publish(record, model)
+        version = ModelRegistry(spec.models).publish(record, model, held_out=prepared.holdout)
     log.info("%s@%s: %s (%s)", spec.model, version.version, decision.decision, decision.reason)
     return TrainResult(
         model=spec.model,

@@ -13,15 +13,20 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from wasmline.errors import InvalidModel
 from wasmline.job_specs import FieldType
+from wasmline.printable import bounded_line
 from wasmline.training.feature_encoding import FeatureLayout
 
 MAGIC = b"WLTREES1"
 MARK = b"wasmline:model@>"
 """Marks the place of the model's address in the scorer."""
+
+LEAF = -1
+"""The children of a leaf."""
 
 OBJECTIVES = ("reg:squarederror",)
 INPUT_BITS = 12
@@ -68,6 +73,16 @@ class Ensemble:
     trees: tuple[Tree, ...]
 
 
+class _StoredTree(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts of a tree in XGBoost's JSON that decide what it predicts."""
+
+    left_children: list[int]
+    right_children: list[int]
+    split_indices: list[int]
+    split_conditions: list[float]
+    default_left: list[int | bool]
+
+
 def parse_ensemble(model: bytes, columns: int) -> Ensemble:
     """Return the trees of XGBoost's model JSON. Raises InvalidModel for what the scorer cannot compute."""
     try:
@@ -77,27 +92,40 @@ def parse_ensemble(model: bytes, columns: int) -> Ensemble:
             raise InvalidModel(
                 f"a {booster['name']} model of {objective} cannot be compiled: gbtree with {', '.join(OBJECTIVES)} can"
             )
-        base = str(learner["learner_model_param"]["base_score"]).strip("[]")
+        parameters = learner["learner_model_param"]
+        if int(parameters.get("num_target", "1")) > 1 or int(parameters.get("num_class", "0")) > 1:
+            raise InvalidModel("a model of several targets or classes cannot be compiled")
+        base = _single(float(str(parameters["base_score"]).strip("[]")), "the base score")
         trees = tuple(_tree(each, columns) for each in booster["model"]["trees"])
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise InvalidModel(f"it is not a model of XGBoost that can be read: {error!r}") from error
-    return Ensemble(base_score=np.float32(base), trees=trees)
+    except (KeyError, TypeError, ValueError, IndexError, OverflowError, RecursionError, AttributeError) as error:
+        raise InvalidModel(f"it is not a model of XGBoost that can be read: {bounded_line(repr(error))}") from error
+    return Ensemble(base_score=base, trees=trees)
+
+
+def _single(value: float, what: str) -> np.float32:
+    """Return a finite number in single precision. Raises InvalidModel."""
+    with np.errstate(over="ignore"):
+        single = np.float32(value)
+    if not np.isfinite(single):
+        raise InvalidModel(f"{what} of the model is {value}, which is no finite number in single precision")
+    return single
 
 
 def _tree(found: dict[str, Any], columns: int) -> Tree:
     if any(found.get("split_type", ())) or int(found["tree_param"].get("size_leaf_vector", "1")) > 1:
         raise InvalidModel("a model with splits by category or with leaves of several values cannot be compiled")
+    stored = msgspec.convert(found, _StoredTree)
     tree = Tree(
-        left=tuple(found["left_children"]),
-        right=tuple(found["right_children"]),
-        column=tuple(found["split_indices"]),
-        value=tuple(np.asarray(found["split_conditions"], dtype=np.float32)),
-        default_left=tuple(bool(each) for each in found["default_left"]),
+        left=tuple(stored.left_children),
+        right=tuple(stored.right_children),
+        column=tuple(stored.split_indices),
+        value=tuple(_single(each, "a threshold or a leaf") for each in stored.split_conditions),
+        default_left=tuple(map(bool, stored.default_left)),
     )
     parts = zip(tree.left, tree.right, tree.column, tree.value, tree.default_left, strict=True)
     children: set[int] = set()
     for node, (left, right, column, _, _) in enumerate(parts):
-        if left < 0:
+        if left == right == LEAF:
             continue
         if not 0 <= column < columns:
             raise InvalidModel(f"a split is on column {column}, and the model has {columns}")
@@ -108,6 +136,8 @@ def _tree(found: dict[str, Any], columns: int) -> Tree:
         ):
             raise InvalidModel(f"node {node} has the children {left} and {right}, which is no tree")
         children |= {left, right}
+    if not tree.left:
+        raise InvalidModel("a tree of the model has no nodes")
     return tree
 
 

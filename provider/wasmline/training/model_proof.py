@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -11,68 +11,109 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from wasmline.errors import ModelProofFailed
+from wasmline.errors import InvalidModel, ModelProofFailed
 from wasmline.record_batches import record_batch
-from wasmline.training.boosting import predict
+from wasmline.training.boosting import library, predictor
+from wasmline.training.held_out_rows import ARROW_TYPES
 from wasmline.training.model_data import Ensemble, Tree, parse_ensemble
 from wasmline.training.model_registry import ModelRecord
 from wasmline.training.proof_rows import Row, RowMaker
 from wasmline.wasm import TransformContext, TransformInstance, TransformRuntime
+from wasmline.wasm.model_section import ModelProof
 
 RANDOM_ROWS = 2_000
 BATCH_ROWS = 10_000
-PREDICTION = "prediction"
-"""The member of an output that has the prediction."""
+SAMPLE_ROWS = 10_000
+"""Held-out rows that the others are made of, at most."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelProof:
-    """How many records of each kind were predicted alike, to the bit, by XGBoost and by the module."""
+class _Output(msgspec.Struct):
+    """The member of an output that is compared."""
 
-    held_out: int
-    boundaries: int
-    categories: int
-    random: int
+    prediction: float
 
 
-def prove(model: bytes, record: ModelRecord, wasm: bytes, held_out: Sequence[Row]) -> ModelProof:
+def prove(model: bytes, record: ModelRecord, wasm: bytes, held_out: pa.Table) -> ModelProof:
     """Return the proof that ``wasm`` is the model, or raise ModelProofFailed with the first record that differs.
 
-    ``held_out``: rows that the model was not trained on, by feature; at least one.
+    ``held_out``: rows that the model was not trained on; its columns include the features. Raises InvalidModel if there
+    are none, and the errors of a module that cannot run.
     """
-    layout, ensemble = record.layout, parse_ensemble(model, len(record.columns))
-    maker = RowMaker(layout, record.dataset.fields)
-    rows: dict[str, list[Row]] = {
-        "held_out": [{name: row[name] for name in layout.features} for row in held_out],
-        "boundaries": list(maker.boundary_rows(ensemble, held_out)),
-        "categories": list(maker.category_rows(held_out[0])),
-        "random": list(maker.random_rows(held_out, RANDOM_ROWS, record.dataset.seed)),
+    if not held_out.num_rows:
+        raise InvalidModel(f"there are no held-out rows to prove {record.model} on: train it again")
+    samples = held_out.slice(0, SAMPLE_ROWS).select(record.layout.features).to_pylist()
+    maker = RowMaker(record.layout, record.dataset.fields, samples)
+    ensemble = parse_ensemble(model, len(record.columns))
+    kinds = {
+        "held_out": _rows(held_out.select(record.layout.features)),
+        "boundaries": maker.boundary_rows(ensemble),
+        "categories": maker.category_rows(),
+        "random": _without_missing(maker.random_rows(RANDOM_ROWS, record.dataset.seed)),
     }
+    counts = dict.fromkeys(kinds, 0)
+    comparison = _Comparison(model, ensemble, record)
     context = TransformContext(name="proof", input_topic="rows", output_topics=("predictions", "rejected"))
     with TransformRuntime().compile(wasm).instantiate(context) as module:
-        for its in rows.values():
-            for first in range(0, len(its), BATCH_ROWS):
-                _compare(model, ensemble, record, module, its[first : first + BATCH_ROWS])
-    return ModelProof(**{kind: len(its) for kind, its in rows.items()})
+        for kind, rows in kinds.items():
+            while batch := list(islice(rows, BATCH_ROWS)):
+                comparison.require_equal(module, batch)
+                counts[kind] += len(batch)
+    return ModelProof(**counts, xgboost=library()["xgboost"])
 
 
-def _compare(
-    model: bytes, ensemble: Ensemble, record: ModelRecord, module: TransformInstance, rows: Sequence[Row]
-) -> None:
-    identity = record.dataset.identity
-    one: Any = "proof" if record.dataset.fields[identity] == "string" else 1
-    records = [msgspec.json.encode({identity: one, **row}) for row in rows]
-    matrix = record.layout.matrix(_table([msgspec.json.decode(each) for each in records], record))
-    expected = predict(model, matrix, record.columns).astype(np.float32)
-    for place, value in enumerate(_outputs(module, records)):
-        actual = None if value is None else np.float32(msgspec.json.decode(value)[PREDICTION])
-        if actual is None or actual.view(np.uint32) != expected[place].view(np.uint32):
-            raise _failed(record, records[place], expected[place], actual, _paths(ensemble, record, matrix[place]))
+def _rows(table: pa.Table) -> Iterator[Row]:
+    for batch in table.to_batches(BATCH_ROWS):
+        yield from batch.to_pylist()
 
 
-def _outputs(module: TransformInstance, records: Sequence[bytes]) -> Iterator[bytes | None]:
-    """Return the first output of each record, or None."""
-    found: dict[int, bytes] = {}
+def _without_missing(rows: Iterator[Row]) -> Iterator[Row]:
+    """Yield rows without the features that are missing: in the others these are null."""
+    return ({name: value for name, value in row.items() if value is not None} for row in rows)
+
+
+class _Comparison:
+    """Compares the predictions of a module with those of XGBoost."""
+
+    def __init__(self, model: bytes, ensemble: Ensemble, record: ModelRecord) -> None:
+        self._predict = predictor(model, record.columns)
+        self._ensemble = ensemble
+        self._record = record
+        identity = record.dataset.identity
+        self._identity = {identity: "proof" if record.dataset.fields[identity] == "string" else 1}
+
+    def require_equal(self, module: TransformInstance, rows: Sequence[Row]) -> None:
+        """Raise ModelProofFailed for the first row that is predicted otherwise."""
+        records = [msgspec.json.encode({**self._identity, **row}) for row in rows]
+        matrix = self._record.layout.matrix(self._table([msgspec.json.decode(each) for each in records]))
+        expected = self._predict(matrix).astype(np.float32)
+        predictions = _predictions(module, records)
+        with np.errstate(over="ignore"):
+            actual = np.array([np.nan if each is None else each for each in predictions], np.float32)
+        missing = np.array([each is None for each in predictions])
+        for place in np.flatnonzero(missing | (actual.view(np.uint32) != expected.view(np.uint32))):
+            raise self._failed(records[place], float(expected[place]), predictions[place], matrix[place])
+
+    def _table(self, rows: Sequence[Row]) -> pa.Table:
+        types = {name: ARROW_TYPES[self._record.dataset.fields[name]] for name in self._record.layout.features}
+        return pa.table({name: pa.array([row.get(name) for row in rows], kind) for name, kind in types.items()})
+
+    def _failed(
+        self, record: bytes, expected: float, actual: float | None, row: npt.NDArray[np.float32]
+    ) -> ModelProofFailed:
+        path = tuple(_path(tree, self._record.columns, row) for tree in self._ensemble.trees)
+        return ModelProofFailed(
+            f"the module of {self._record.model} predicts {'nothing' if actual is None else repr(actual)}, and XGBoost "
+            f"{expected!r}, for {record.decode()[:500]}; it must not be deployed. By the first tree: "
+            f"{path[0] if path else 'there is none'}",
+            record=record.decode(),
+            expected=expected,
+            actual=actual,
+            path=path,
+        )
+
+
+def _predictions(module: TransformInstance, records: Sequence[bytes]) -> list[float | None]:
+    """Return the prediction for each record, None for one that has no output, another one or several."""
     count = len(records)
     batch = record_batch(
         keys=[None] * count,
@@ -82,32 +123,23 @@ def _outputs(module: TransformInstance, records: Sequence[bytes]) -> Iterator[by
         partitions=[0] * count,
         offsets=range(count),
     )
+    outputs: list[list[Any]] = [[] for _ in range(count)]
     for part in module.parts(batch):
         columns = (part.outputs.column(name).to_pylist() for name in ("row", "output", "value"))
-        found |= {row: value for row, output, value in zip(*columns, strict=True) if output == 0}
-    return (found.get(row) for row in range(count))
+        for row, output, value in zip(*columns, strict=True):
+            outputs[row].append(value if output == 0 else None)
+    return [_prediction(each[0]) if len(each) == 1 else None for each in outputs]
 
 
-def _failed(
-    record: ModelRecord, data: bytes, expected: np.float32, actual: np.float32 | None, path: tuple[str, ...]
-) -> ModelProofFailed:
-    said = "nothing" if actual is None else repr(float(actual))
-    text = f"the module of {record.model} predicts {said}, and XGBoost {float(expected)!r}, for {data.decode()[:500]}; "
-    return ModelProofFailed(
-        f"{text}it must not be deployed. By the first tree: {path[0] if path else 'there is none'}",
-        record=data.decode(),
-        expected=float(expected),
-        actual=None if actual is None else float(actual),
-        path=path,
-    )
-
-
-def _paths(ensemble: Ensemble, record: ModelRecord, row: npt.NDArray[np.float32]) -> tuple[str, ...]:
-    """Return the way of a row through each tree."""
-    return tuple(_path(tree, record.columns, row) for tree in ensemble.trees)
+def _prediction(value: bytes | None) -> float | None:
+    try:
+        return None if value is None else msgspec.json.decode(value, type=_Output).prediction
+    except ValueError:  # also for another type
+        return None
 
 
 def _path(tree: Tree, columns: Sequence[str], row: npt.NDArray[np.float32]) -> str:
+    """Return the way of a row through a tree."""
     node, steps = 0, []
     while tree.left[node] >= 0:
         value, threshold = row[tree.column[node]], tree.value[node]
@@ -115,9 +147,3 @@ def _path(tree: Tree, columns: Sequence[str], row: npt.NDArray[np.float32]) -> s
         steps.append(f"{columns[tree.column[node]]} = {value!s} {'<' if goes_left else '>='} {threshold!s}")
         node = tree.left[node] if goes_left else tree.right[node]
     return ", ".join([*steps, f"leaf {node}: {tree.value[node]!s}"])
-
-
-def _table(rows: Sequence[Row], record: ModelRecord) -> pa.Table:
-    types = {"double": pa.float64(), "bigint": pa.int64(), "string": pa.string()}
-    fields = {name: types[record.dataset.fields[name]] for name in record.layout.features}
-    return pa.table({name: pa.array([row[name] for row in rows], kind) for name, kind in fields.items()})

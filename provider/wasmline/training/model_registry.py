@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
+
+import pyarrow as pa
 
 from wasmline.errors import (
     InvalidArtifact,
     InvalidLayout,
+    InvalidModel,
     InvalidReference,
     RegistryUnavailable,
     VersionExists,
@@ -20,6 +23,7 @@ from wasmline.training.boosting import TreeParameters
 from wasmline.training.dataset_slice import Dataset
 from wasmline.training.evaluate import Metrics
 from wasmline.training.feature_encoding import FeatureLayout
+from wasmline.training.held_out_rows import HELD_OUT_TYPE, decode_rows, encode_rows
 from wasmline.training.stored_documents import stored_document
 
 KIND = "models"
@@ -33,7 +37,8 @@ class ModelRecord:
     """Origin and metrics of a model: sufficient to train it again and to predict with it.
 
     ``columns`` are the model's inputs in the order of ``layout``. ``libraries``, dataset and parameters determine the
-    bytes.
+    bytes. ``units`` are those of fields. ``held_out_rows`` of the held-out rows, of which ``metrics`` tells the number,
+    are stored beside the model; 0 for none.
     """
 
     model: str
@@ -48,6 +53,8 @@ class ModelRecord:
     libraries: dict[str, str]
     created: str
     run: str = ""
+    units: dict[str, str] = field(default_factory=dict)
+    held_out_rows: int = 0
     spec_version: Literal[1] = 1
 
 
@@ -72,19 +79,25 @@ class ModelRegistry:
         self._store = OciLayoutStore(url)
         self.url = self._store.url
 
-    def publish(self, record: ModelRecord, model: bytes) -> ModelVersion:
+    def publish(self, record: ModelRecord, model: bytes, *, held_out: pa.Table | None = None) -> ModelVersion:
         """Store a model under the next minor version, starting with 1.0.0, and return it.
+
+        ``held_out``: the rows that were held out, to prove the compiled model with; of many, some are kept.
 
         If the latest version has these bytes and this record, except ``created`` and ``run``, it is returned: a
         repeated run adds nothing. The same bytes with another record are another version. Raises InvalidArtifact for a
         record that could not be read back, InvalidLayout if no version can follow the latest.
         """
-        layer = Layer(media_type=MODEL_TYPE, data=model)
+        layers = [Layer(media_type=MODEL_TYPE, data=model)]
+        if held_out is not None:
+            rows, count = encode_rows(held_out, record.layout, record.dataset)
+            layers.append(Layer(media_type=HELD_OUT_TYPE, data=rows))
+            record = replace(record, held_out_rows=count)
         try:
             config = Layer(media_type=CONFIG_TYPE, data=encoded(record, ModelRecord))
         except ValueError as error:
             raise InvalidArtifact(f"the model {record.model} cannot be published: {error}") from error
-        wanted = (layer.digest, _repeatable(decoded(config.data, ModelRecord)))
+        wanted = (layers[0].digest, _repeatable(decoded(config.data, ModelRecord)))
         version = ""
         while True:
             latest = self.latest(record.model)
@@ -94,13 +107,16 @@ class ModelRegistry:
             if version == tried:
                 raise RegistryUnavailable(f"{self.url} has {record.model}@{version} but does not list it: retry")
             with suppress(VersionExists):  # another training was first: use the next number
-                stored = self._version(self._store.put(KIND, record.model, version, layers=[layer], config=config))
+                stored = self._version(self._store.put(KIND, record.model, version, layers=layers, config=config))
                 if (stored.digest, _repeatable(stored.record)) == wanted:
                     return stored
 
-    def get(self, name: str, version: str) -> ModelVersion:
-        """Return a version. Raises VersionNotFound, InvalidLayout, DigestMismatch, UnsupportedSpecVersion."""
-        return self._version(self._store.get(KIND, name, version))
+    def get(self, name: str, version: str | None = None) -> ModelVersion:
+        """Return a version (None: the latest).
+
+        Raises VersionNotFound, InvalidLayout, DigestMismatch, UnsupportedSpecVersion.
+        """
+        return self._version(self._store.get(KIND, name, version or self._store.latest(KIND, name)))
 
     def load(self, name: str, version: str) -> tuple[ModelVersion, bytes]:
         """Return a version and the model's verified bytes. Raises the errors of ``get``."""
@@ -111,10 +127,29 @@ class ModelRegistry:
         """Return a model's bytes. Raises the errors of ``get``."""
         return self.load(name, version)[1]
 
+    def held_out(self, name: str, version: str) -> pa.Table:
+        """Return the rows that were stored beside a version: identity, features and target.
+
+        Raises the errors of ``get``, and InvalidModel for a version that was stored without.
+        """
+        artifact = self._store.get(KIND, name, version)
+        record = self._version(artifact).record
+        if len(artifact.layers) < 2:
+            raise InvalidModel(
+                f"{name}@{version} in {self.url} was stored without its held-out rows, and cannot be proven: train it "
+                "again"
+            )
+        try:
+            return decode_rows(
+                self._store.read(artifact, artifact.layers[1]), record.held_out_rows, record.layout, record.dataset
+            )
+        except ValueError as error:
+            raise self._store.invalid(artifact, f"its held-out rows: {error}") from error
+
     def latest(self, name: str) -> ModelVersion | None:
         """Return the highest version, or None for a model without versions."""
         try:
-            return self.get(name, self._store.latest(KIND, name))
+            return self.get(name)
         except VersionNotFound:
             return None
 
@@ -162,8 +197,9 @@ def _repeatable(record: ModelRecord) -> ModelRecord:
 
 
 def _check_types(artifact: Artifact) -> None:
-    types = [artifact.config_type[:140], *(layer.media_type[:140] for layer in artifact.layers[:2])]
-    if types != [CONFIG_TYPE, MODEL_TYPE]:
+    types = [artifact.config_type[:140], *(layer.media_type[:140] for layer in artifact.layers[:3])]
+    expected = [CONFIG_TYPE, MODEL_TYPE, HELD_OUT_TYPE]
+    if types not in (expected, expected[:2]):  # earlier releases kept no rows
         raise ValueError(f"expected the media types {CONFIG_TYPE} and {MODEL_TYPE}, found {types}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from wasmline.clock import now_ms
 from wasmline.errors import Conflict, InvalidLayout, InvalidReference, VersionNotFound
@@ -12,7 +13,13 @@ from wasmline.registry.storage import open_storage
 from wasmline.training.evaluate import Metrics
 from wasmline.training.gate import Decision
 from wasmline.training.model_registry import ModelRegistry
-from wasmline.training.promotion_record import MAX_BYTES, Promotion, parse_promotion, promotion_document
+from wasmline.training.promotion_record import (
+    MAX_BYTES,
+    ROLLBACK_SPEC_VERSION,
+    Promotion,
+    parse_promotion,
+    promotion_document,
+)
 
 FOLDER = "promotions"
 _FILE = "promotion.json"
@@ -53,6 +60,7 @@ class PromotionLog:
         metrics: Metrics,
         champion_metrics: Metrics | None = None,
         run: str = "",
+        by: str = "",
     ) -> Promotion:
         """Record a decision that was made while ``champion`` was live, and return it.
 
@@ -60,30 +68,63 @@ class PromotionLog:
         now: the models must be compared again; VersionNotFound for a version that does not exist; InvalidArtifact for
         a decision that could not be read back, such as metrics that are not numbers.
         """
-        self._models.get(name, version)
+        return self._record(
+            Promotion(
+                model=name,
+                number=0,
+                decision=decision.decision,
+                reason=decision.reason,
+                version=version,
+                champion=champion,
+                metrics=metrics,
+                champion_metrics=champion_metrics,
+                decided_ms=now_ms(),
+                run=run,
+                by=by,
+            )
+        )
+
+    def roll_back(
+        self, name: str, version: str, *, champion: str, reason: str, run: str = "", by: str = ""
+    ) -> Promotion:
+        """Record that ``version`` replaces ``champion``, which is live, and return the decision.
+
+        The metrics are each model's own; None for a champion that the registry has lost. Raises the errors of
+        ``append``, and ValueError as Promotion does.
+        """
+        known = champion in self._models.versions(name)
+        return self._record(
+            Promotion(
+                model=name,
+                number=0,
+                decision="rollback",
+                reason=reason,
+                version=version,
+                champion=champion,
+                metrics=self._models.get(name, version).record.metrics,
+                champion_metrics=self._models.get(name, champion).record.metrics if known else None,
+                decided_ms=now_ms(),
+                run=run,
+                by=by,
+                spec_version=ROLLBACK_SPEC_VERSION,
+            )
+        )
+
+    def _record(self, decided: Promotion) -> Promotion:
+        """Store a decision under the next number, and return it: see ``append``."""
+        name = decided.model
+        self._models.get(name, decided.version)
         numbers = self._numbers(name)
         last = self._read(name, numbers[-1]) if numbers else None
-        if last and run and (last.run, last.version, last.decision) == (run, version, decision.decision):
+        if last and last.run and _identity(last) == _identity(decided):
             return last
         live = last.live if last else None
-        if live != champion:
-            raise _conflict(name, f"{live or 'nothing'} is live, not {champion or 'nothing'}")
-        number = last.number + 1 if last else 1
-        promotion = Promotion(
-            model=name,
-            number=number,
-            decision=decision.decision,
-            reason=decision.reason,
-            version=version,
-            champion=champion,
-            metrics=metrics,
-            champion_metrics=champion_metrics,
-            decided_ms=now_ms(),
-            run=run,
-        )
-        if not self._storage.create(_folder(name, number), [(_FILE, promotion_document(promotion))]):
-            self._read(name, number)
-            raise _conflict(name, f"decision {number} was taken by another run meanwhile")
+        if live != decided.champion:
+            raise _conflict(name, f"{live or 'nothing'} is live, not {decided.champion or 'nothing'}")
+        promotion = replace(decided, number=last.number + 1 if last else 1)
+        if not self._storage.create(_folder(name, promotion.number), [(_FILE, promotion_document(promotion))]):
+            self._read(name, promotion.number)
+            raise _conflict(name, f"decision {promotion.number} was taken by another run meanwhile")
         return promotion
 
     def _numbers(self, name: str) -> list[int]:
@@ -125,6 +166,7 @@ def promote(
     metrics: Metrics,
     champion_metrics: Metrics | None = None,
     run: str = "",
+    by: str = "",
 ) -> Promotion:
     """Record a decision in the log of the registry at ``models``: see ``PromotionLog.append``."""
     return PromotionLog(models).append(
@@ -135,7 +177,13 @@ def promote(
         metrics=metrics,
         champion_metrics=champion_metrics,
         run=run,
+        by=by,
     )
+
+
+def _identity(promotion: Promotion) -> tuple[str, str, str]:
+    """Return what a decision and its repetition by the same run have in common."""
+    return promotion.run, promotion.version, promotion.decision
 
 
 def _folder(name: str, number: int) -> str:

@@ -14,18 +14,23 @@ from wasmline.training.stored_documents import stored_document
 MAX_BYTES = 64 * 1024
 """Maximum size of a decision as JSON: all decisions on a model are read at once."""
 
+ROLLBACK_SPEC_VERSION: Literal[2] = 2
+"""The spec version of rollbacks; other decisions have 1."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promotion:
-    """One decision: ``version`` became the champion, or did not and ``champion`` (None: no champion) stayed.
+    """One decision: ``version`` became the champion, or did not (keep) and ``champion`` (None: no champion) stayed.
 
-    The metrics are those of both on the same held-out rows; None for a champion that was not measured. Raises
-    InvalidReference for an invalid ``version`` or ``champion``.
+    ``champion`` is the one before the decision. The metrics are those of both on the same held-out rows; None for a
+    champion that was not measured. Those of a rollback are each model's own, from its training. ``by`` is the user, if
+    known. A rollback has ``spec_version`` 2, so that an earlier release does not misread it. Raises InvalidReference
+    for an invalid ``version`` or ``champion``, ValueError for a rollback to no other version or without a reason.
     """
 
     model: str
     number: int
-    decision: Literal["promote", "keep"]
+    decision: Literal["promote", "keep", "rollback"]
     reason: str
     version: str
     champion: str | None
@@ -33,17 +38,24 @@ class Promotion:
     champion_metrics: Metrics | None
     decided_ms: int
     run: str = ""
-    spec_version: Literal[1] = 1
+    by: str = ""
+    spec_version: Literal[1, 2] = 1
 
     def __post_init__(self) -> None:
         for version in (self.version, self.champion):
             if version is not None:
                 Semver.parse(version)
+        if (self.decision == "rollback") != (self.spec_version == ROLLBACK_SPEC_VERSION):
+            raise ValueError(f"a {self.decision} does not have the spec version {self.spec_version}")
+        if self.decision == "rollback" and self.champion in (None, self.version):
+            raise ValueError(f"a rollback from {self.champion} to {self.version} changes no champion")
+        if self.decision == "rollback" and not self.reason.strip():
+            raise ValueError("a rollback needs a reason")
 
     @property
     def live(self) -> str | None:
         """The champion after this decision."""
-        return self.version if self.decision == "promote" else self.champion
+        return self.champion if self.decision == "keep" else self.version
 
 
 def promotion_document(promotion: Promotion) -> bytes:
@@ -64,4 +76,4 @@ def parse_promotion(data: bytes, place: str) -> Promotion:
     """
     if len(data) > MAX_BYTES:
         raise ValueError(f"it takes more than {MAX_BYTES} bytes")
-    return stored_document(Promotion, decoded(data, dict[str, Any]), place)
+    return stored_document(Promotion, decoded(data, dict[str, Any]), place, newest=ROLLBACK_SPEC_VERSION)

@@ -11,16 +11,17 @@ from wasmline.errors import UnsupportedSpecVersion
 
 T = TypeVar("T")
 
-_LATER = range(2, 1000)
+_MAX_SPEC_VERSION = 999
 
 
-def stored_document(kind: type[T], document: Mapping[str, Any], place: str) -> T:
-    """Return the ``kind`` encoded in a JSON object.
+def stored_document(kind: type[T], document: Mapping[str, Any], place: str, *, newest: int = 1) -> T:
+    """Return the ``kind`` encoded in a JSON object; ``newest`` is the highest spec version of it.
 
     Raises ValueError if it is malformed, and UnsupportedSpecVersion, with its ``place``, if a later release wrote it.
     """
-    if (version := document.get("spec_version", 1)) in _LATER:
+    if (version := document.get("spec_version", 1)) in range(newest + 1, _MAX_SPEC_VERSION + 1):
         raise UnsupportedSpecVersion(
-            f"{place} is a {kind.__name__} of spec version {version}, and this release reads 1: use a later release"
+            f"{place} is a {kind.__name__} of spec version {version}, and this release reads {newest}: use a later "
+            "release"
         )
     return msgspec.convert(document, kind)

@@ -1,4 +1,4 @@
-"""Operators that train models on the outputs of a transform and promote them."""
+"""Operators that train models, promote them, make them transforms, and roll them back."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
+from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.operators.job import SparkJobOperator
 
 if TYPE_CHECKING:
@@ -107,6 +108,7 @@ class PromoteModelOperator(BaseOperator):
             metrics=msgspec.convert(trained["metrics"], Metrics),
             champion_metrics=msgspec.convert(trained["champion_metrics"], Metrics | None),
             run=trained["run"],
+            by=context["dag_run"].triggering_user_name or "",
         )
         self.log.info("%s@%s: %s. %s", promotion.model, promotion.version, promotion.decision, promotion.reason)
         result = {
@@ -119,3 +121,246 @@ class PromoteModelOperator(BaseOperator):
         }
         record(context, self.outlets, result)
         return result
+
+
+class CompileModelOperator(BaseOperator):
+    """Compiles a model version to a transform, proves that it predicts what XGBoost does, and publishes it.
+
+    The transform has the version of the model. WasmDeployOperator deploys it. A version that is published already is
+    proven again: a repeated run changes nothing.
+
+    Example::
+
+        CompileModelOperator(
+            task_id="compile",
+            models="s3://bucket/models",
+            model="delivery-eta",
+            version="{{ ti.xcom_pull('promote')['live'] }}",
+            registry="s3://bucket/registry",
+            input_topic="deliveries.features",
+            output_topic="deliveries.eta",
+            dead_letter_topic="deliveries.eta.dlq",
+        )
+
+    Returns ``name``, ``version``, ``digest`` and ``size_bytes`` of the transform, ``published`` (false if it was
+    there), the ``model`` with its digest and its dataset's, and the ``proof``: the number of records by kind. Raises
+    ModelProofFailed with the first record that differs, InvalidModel, VersionNotFound, VersionExists for another
+    transform of that name and version, ToolchainMissing and BuildFailed.
+
+    :param models: the folder or fsspec URL of the model registry.
+    :param model: the model's name.
+    :param version: its version; None or empty for the champion.
+    :param registry: the folder or fsspec URL of the registry of transforms.
+    :param input_topic: the topic of the records to predict from, which a deployment reads by default.
+    :param output_topic: the topic of predictions.
+    :param dead_letter_topic: the topic of records that the model cannot predict from, with their reasons.
+    :param transform: the transform's name; None for the model's.
+    """
+
+    template_fields: Sequence[str] = (
+        "models",
+        "model",
+        "version",
+        "registry",
+        "input_topic",
+        "output_topic",
+        "dead_letter_topic",
+        "transform",
+    )
+    ui_color = "#e4f7ea"
+
+    def __init__(
+        self,
+        *,
+        models: str,
+        model: str,
+        registry: str,
+        input_topic: str,
+        output_topic: str,
+        dead_letter_topic: str,
+        version: str | None = None,
+        transform: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.models = models
+        self.model = model
+        self.version = version
+        self.registry = registry
+        self.input_topic = input_topic
+        self.output_topic = output_topic
+        self.dead_letter_topic = dead_letter_topic
+        self.transform = transform
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        from wasmline.documents import plain
+        from wasmline.training import publish_model
+        from wasmline_provider.asset_events import record
+
+        published = publish_model(
+            models=self.models,
+            model=self.model,
+            version=self.version or self._champion(),
+            registry=self.registry,
+            input_topic=self.input_topic,
+            output_topic=self.output_topic,
+            dead_letter_topic=self.dead_letter_topic,
+            transform=self.transform or None,
+        )
+        self.log.info("%s is %s: %s, %s", published, published.digest, published.model, published.proof)
+        result: dict[str, Any] = plain(published)
+        record(context, self.outlets, result)
+        return result
+
+    def _champion(self) -> str:
+        from wasmline.errors import VersionNotFound
+        from wasmline.training import PromotionLog
+
+        champion = PromotionLog(self.models).champion(self.model)
+        if champion is None:
+            raise VersionNotFound(
+                f"{self.model} has no champion in {self.models}: promote a version, or name one",
+                name=self.model,
+                version=None,
+            )
+        return champion
+
+
+class RollbackModelOperator(BaseOperator):
+    """Makes an earlier version of a model the champion, and deploys its module in place of the one that serves.
+
+    The deployment keeps its topics, environment and limits. The decision, the reason and the user are recorded in the
+    model's history. A run that failed halfway is completed when its task is tried again or cleared, and a run that
+    succeeded changes nothing more. Of a rollback and a promotion at the same time one fails with Conflict.
+
+    Example::
+
+        RollbackModelOperator(
+            task_id="rollback",
+            model="delivery-eta",
+            models="s3://bucket/models",
+            registry="s3://bucket/registry",
+            reason="{{ params.reason }}",
+        )
+
+    Returns ``model``, ``version``, the ``champion`` before, ``reason``, ``by``, ``number`` of the decision, and the
+    ``deployments`` that were moved, with ``name`` and ``generation``. Raises InvalidRollback, DeploymentNotFound, and
+    the errors of CompileModelOperator and WasmDeployOperator.
+
+    :param model: the model's name.
+    :param models: the folder or fsspec URL of the model registry.
+    :param registry: the folder or fsspec URL of the registry of transforms.
+    :param reason: why; required.
+    :param version: the version to return to; None or empty for the champion before the current one.
+    :param kafka_conn_id: Airflow's connection to the cluster.
+    :param by: the user who decides; by default the one who triggered the run, else the task's owner.
+    """
+
+    template_fields: Sequence[str] = ("model", "models", "registry", "reason", "version", "kafka_conn_id", "by")
+    ui_color = "#e4f7ea"
+
+    def __init__(
+        self,
+        *,
+        model: str,
+        models: str,
+        registry: str,
+        reason: str,
+        version: str | None = None,
+        kafka_conn_id: str = KafkaHook.default_conn_name,
+        by: str = "{{ dag_run.triggering_user_name or task.owner }}",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.model = model
+        self.models = models
+        self.registry = registry
+        self.reason = reason
+        self.version = version
+        self.kafka_conn_id = kafka_conn_id
+        self.by = by
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        from wasmline.training import plan_rollback, roll_back
+        from wasmline_provider.asset_events import record
+
+        kafka = KafkaHook(self.kafka_conn_id).get_conn()
+        run = f"{context['dag_run'].dag_id}/{context['run_id']}"
+        plan = plan_rollback(self.model, models=self.models, kafka=kafka, version=self.version or None, run=run)
+        self.log.info("%s: %s replaces the champion %s", plan.model, plan.version, plan.champion)
+        done = roll_back(
+            plan,
+            models=self.models,
+            registry=self.registry,
+            kafka=kafka,
+            reason=self.reason,
+            by=self.by,
+            run=run,
+        )
+        result = {
+            "model": plan.model,
+            "version": plan.version,
+            "champion": plan.champion,
+            "reason": done.promotion.reason,
+            "by": done.promotion.by,
+            "number": done.promotion.number,
+            "deployments": [{"name": each.spec.name, "generation": each.generation} for each in done.deployments],
+        }
+        record(context, self.outlets, result)
+        return result
+
+
+class CheckModelServingOperator(BaseOperator):
+    """Fails with ModelNotServing unless a model's champion is what its deployments run, byte for byte.
+
+    Example::
+
+        CheckModelServingOperator(
+            task_id="check",
+            model="delivery-eta",
+            models="s3://bucket/models",
+            registry="s3://bucket/registry",
+        )
+
+    Returns the ``champion`` and an ``explanation``.
+
+    :param model: the model's name.
+    :param models: the folder or fsspec URL of the model registry.
+    :param registry: the folder or fsspec URL of the registry of transforms.
+    :param transform: the transform that serves the model; None for the model's name.
+    :param kafka_conn_id: Airflow's connection to the cluster.
+    """
+
+    template_fields: Sequence[str] = ("model", "models", "registry", "transform", "kafka_conn_id")
+    ui_color = "#e4f7ea"
+
+    def __init__(
+        self,
+        *,
+        model: str,
+        models: str,
+        registry: str,
+        transform: str | None = None,
+        kafka_conn_id: str = KafkaHook.default_conn_name,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.model = model
+        self.models = models
+        self.registry = registry
+        self.transform = transform
+        self.kafka_conn_id = kafka_conn_id
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        from wasmline.control import read_deployments
+        from wasmline.training import model_serving, require_serving
+
+        serving = model_serving(
+            self.model,
+            models=self.models,
+            registry=self.registry,
+            deployments=read_deployments(KafkaHook(self.kafka_conn_id).get_conn()),
+            transform=self.transform or None,
+        )
+        require_serving(serving)
+        return {"champion": str(serving.facts.champion), "explanation": serving.explanation}

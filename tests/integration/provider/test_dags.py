@@ -6,22 +6,28 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+from airflow.sdk.exceptions import ParamValidationError
 from airflow.sdk.execution_time.context import ConnectionAccessor
 
 import wasmline
 from enriching.benchmark import ConsumerComparison
 from enriching.service import SlowService
+from support.eta_model import eta_record, eta_rows
+from support.served_model import ServedModel, small_models
 from wasmline.control import DeploymentTopic, JobStatusReader, PartitionTotals
+from wasmline.errors import ModelNotServing
 from wasmline.job_specs import FunctionSpec
 from wasmline.kafka import Topics, read_to_end
 from wasmline.local.ports import HOST
 from wasmline.registry import FilesystemRegistry
 from wasmline.testing.kafka import RunningKafka
+from wasmline.training import ModelRegistry
 
 DAGS = Path(wasmline.__file__).parents[2] / "dags"
 ROWS = 1_000
@@ -73,6 +79,51 @@ def test_every_parameter_of_a_form_is_explained_and_has_a_valid_default(
         parameter = dag.params.get_param(key)
         assert parameter.schema["title"]
         assert parameter.description
+
+
+def test_a_rollback_needs_a_reason_and_its_form_offers_the_versions(
+    load: Callable[[str], ModuleType], tmp_path: Path
+) -> None:
+    form = load("rollback_delivery_eta").dag.params
+    assert form.get_param("version").schema["examples"] == []
+    with pytest.raises(ParamValidationError):
+        form.validate()
+    record = replace(eta_record(), model="delivery-eta")
+    for number in range(2):
+        ModelRegistry(str(tmp_path / "models")).publish(record, b"%d" % number)
+    form = load("rollback_delivery_eta").dag.params
+    assert form.get_param("version").schema["examples"] == ["1.1.0", "1.0.0"]
+    form["reason"] = "late orders"
+    form.validate()
+    for key in form:
+        assert form.get_param(key).schema["title"]
+        assert form.get_param(key).description
+
+
+def test_the_form_of_a_rollback_is_there_without_a_readable_registry(
+    load: Callable[[str], ModuleType], tmp_path: Path
+) -> None:
+    (tmp_path / "models").write_text("no folder")
+    assert load("rollback_delivery_eta").dag.params.get_param("version").schema["examples"] == []
+
+
+def test_a_rollback_from_the_form_is_in_the_stream_and_in_the_history(
+    load: Callable[[str], ModuleType], run_dag: Callable[..., Any], connected: RunningKafka, tmp_path: Path
+) -> None:
+    rows = eta_rows()
+    model = ServedModel(connected, tmp_path, small_models(rows, eta_record()), rows, name="delivery-eta")
+    model.promote("1.0.0", "1.1.0")
+    model.deploy("1.1.0")
+    dag = load("rollback_delivery_eta").dag
+    run = run_dag(dag, reason="late orders", version="1.0.0")
+    assert run.state == "success"
+    *_, decision = model.log.history("delivery-eta")
+    assert (decision.decision, decision.version, decision.reason) == ("rollback", "1.0.0", "late orders")
+    assert (decision.by, decision.run) == ("dag_test", f"rollback_delivery_eta/{run.run_id}")
+    assert (model.deployed().spec.version, model.serving().state) == ("1.0.0", "serving")
+    model.promote("1.2.0")
+    with pytest.raises(ModelNotServing, match=r"the champion delivery-eta.* is not published"):
+        dag.get_task("check").execute({})
 
 
 def test_the_retraining_keeps_the_hours_of_the_drivers(load: Callable[[str], ModuleType]) -> None:

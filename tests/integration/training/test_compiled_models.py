@@ -7,80 +7,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import msgspec
 import numpy as np
-import pyarrow as pa
 import pytest
+import xgboost
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from support.eta_model import LAYOUT, VEHICLES, held_out, matrix
 from wasmline.errors import InvalidModel, ModelProofFailed
 from wasmline.record_batches import record_batch
-from wasmline.training import Dataset, FeatureLayout, Metrics, ModelRecord, TreeParameters
-from wasmline.training.boosting import fit, predict
+from wasmline.testing import guests
+from wasmline.training import ModelProof, ModelRecord
+from wasmline.training.boosting import predict, predictor
 from wasmline.training.model_compiler import compile_model, scorer_module
 from wasmline.training.model_data import MARK, Ensemble, encode_model, parse_ensemble
-from wasmline.training.model_proof import ModelProof, prove
+from wasmline.training.model_proof import prove
 from wasmline.wasm import TransformContext, TransformInstance, TransformRuntime
 from wasmline.wasm.binary import add_data
 from wasmline.wasm.inspection.module_inspection import inspect
-
-VEHICLES = ("scooter", "bicycle", 'a "quoted" ä')
-LAYOUT = FeatureLayout(features=("km", "age", "vehicle"), categories={"vehicle": VEHICLES})
-ROWS = 1_500
-
-
-@pytest.fixture(scope="module")
-def rows() -> list[dict[str, Any]]:
-    generator = np.random.default_rng(3)
-    return [
-        {
-            "km": None if generator.random() < 0.1 else float(generator.normal(8, 5)),
-            "age": None if generator.random() < 0.1 else int(generator.integers(18, 60)),
-            "vehicle": None if generator.random() < 0.1 else VEHICLES[generator.integers(3)],
-        }
-        for _ in range(ROWS)
-    ]
-
-
-@pytest.fixture(scope="module")
-def record() -> ModelRecord:
-    dataset = Dataset(
-        topic="features",
-        topic_id="t1",
-        offsets={"0": (0, ROWS)},
-        fields={"id": "string", "km": "double", "age": "bigint", "vehicle": "string", "minutes": "double"},
-        where="true",
-        target="minutes",
-        identity="id",
-        seed=7,
-        holdout_share=0.2,
-    )
-    return ModelRecord(
-        model="eta",
-        target="minutes",
-        layout=LAYOUT,
-        columns=LAYOUT.columns,
-        parameters=TreeParameters(trees=19, depth=5, learning_rate=0.3, seed=7),
-        dataset=dataset,
-        dataset_digest=dataset.digest,
-        training_rows=ROWS,
-        metrics=Metrics(rows=100, rmse=7.2, mae=5.7, r2=0.4, mean_rmse=9.4, holdout="sha256:aa"),
-        libraries={},
-        created="2026-01-01T00:00:00Z",
-    )
-
-
-@pytest.fixture(scope="module")
-def model(rows: list[dict[str, Any]], record: ModelRecord) -> bytes:
-    generator = np.random.default_rng(4)
-    target = np.array([(row["km"] or 3) * 2 + (row["age"] or 40) / 3 for row in rows]) + generator.normal(size=ROWS)
-    return fit(matrix(rows), target, record.columns, record.parameters)
-
-
-def matrix(rows: Sequence[dict[str, Any]]) -> Any:
-    types = {"km": pa.float64(), "age": pa.int64(), "vehicle": pa.string()}
-    return LAYOUT.matrix(pa.table({name: pa.array([row[name] for row in rows], its) for name, its in types.items()}))
 
 
 @pytest.fixture(scope="module")
@@ -122,10 +66,11 @@ def reason(headers: list[dict[str, Any]]) -> str:
 def test_a_compiled_model_is_proven_to_predict_what_xgboost_does(
     model: bytes, record: ModelRecord, wasm: bytes, rows: list[dict[str, Any]]
 ) -> None:
-    proof = prove(model, record, wasm, rows[:500])
+    proof = prove(model, record, wasm, held_out(rows[:500]))
     ensemble = parse_ensemble(model, len(record.columns))
     splits = sum(left >= 0 for tree in ensemble.trees for left in tree.left)
-    assert proof == ModelProof(held_out=500, boundaries=proof.boundaries, categories=proof.categories, random=2_000)
+    counts = {"boundaries": proof.boundaries, "categories": proof.categories}
+    assert proof == ModelProof(held_out=500, random=2_000, xgboost=xgboost.__version__, **counts)
     assert proof.boundaries > 2 * splits
     assert compile_model(model, record) == wasm
     assert inspect(wasm).redpanda.accepted
@@ -168,7 +113,7 @@ def test_a_changed_model_is_refused(
     changed = change(parse_ensemble(model, len(record.columns)))
     data = encode_model(changed, LAYOUT, "id", record.dataset.fields)
     with pytest.raises(ModelProofFailed) as failed:
-        prove(model, record, add_data(scorer_module(), data, MARK), rows[:50])
+        prove(model, record, add_data(scorer_module(), data, MARK), held_out(rows[:50]))
     assert len(failed.value.path) == record.parameters.trees
     assert failed.value.actual != failed.value.expected
     assert json.loads(failed.value.record)["id"] == "proof"
@@ -178,7 +123,7 @@ def test_a_changed_category_is_refused(model: bytes, record: ModelRecord, rows: 
     layout = replace(LAYOUT, categories={"vehicle": (VEHICLES[1], VEHICLES[0], VEHICLES[2])})
     data = encode_model(parse_ensemble(model, len(record.columns)), layout, "id", record.dataset.fields)
     with pytest.raises(ModelProofFailed):
-        prove(model, record, add_data(scorer_module(), data, MARK), rows[:50])
+        prove(model, record, add_data(scorer_module(), data, MARK), held_out(rows[:50]))
 
 
 @pytest.mark.parametrize(
@@ -255,26 +200,140 @@ def _is_early(found: float | str) -> bool:
     return isinstance(found, str) and found.startswith(("wrong type", "out of range"))
 
 
+@pytest.fixture(scope="module")
+def predict_rows(model: bytes, record: ModelRecord) -> Callable[[Any], Any]:
+    return predictor(model, record.columns)
+
+
 @settings(max_examples=300)
 @given(st.floats(width=64, allow_nan=False, allow_infinity=False, min_value=-3e38, max_value=3e38), st.booleans())
 def test_any_number_is_read_as_xgboost_has_it(
-    instance: TransformInstance, model: bytes, record: ModelRecord, number: float, is_exponential: bool
+    instance: TransformInstance, predict_rows: Callable[[Any], Any], number: float, is_exponential: bool
 ) -> None:
     text = f"{number:.17e}" if is_exponential else repr(number)
     row = {"km": number, "age": None, "vehicle": None}
-    assert score(instance, [b'{"id":"1","km":' + text.encode() + b"}"]) == [
-        float(predict(model, matrix([row]), record.columns)[0])
-    ]
+    assert score(instance, [b'{"id":"1","km":' + text.encode() + b"}"]) == [float(predict_rows(matrix([row]))[0])]
+
+
+def edited(model: bytes, edit: Callable[[dict[str, Any], list[dict[str, Any]]], None]) -> bytes:
+    """Return the model after an edit of its learner and its trees."""
+    document = json.loads(model)
+    edit(document["learner"], document["learner"]["gradient_booster"]["model"]["trees"])
+    return json.dumps(document, ensure_ascii=False).encode()  # XGBoost reads no escapes of Unicode
+
+
+EXTREME = (0.0, -0.0, 1e-45, -1e-45, 3.4028234663852886e38, -3.4028234663852886e38, 2.0**25 + 4, -(2.0**62))
+
+
+def extreme(learner: dict[str, Any], trees: list[dict[str, Any]]) -> None:
+    """Give the first splits extreme thresholds, on a number and on an integer, and one tree a single leaf."""
+    for place, threshold in enumerate(EXTREME):
+        trees[place]["split_conditions"][0] = threshold
+        trees[place]["split_indices"][0] = place % 2
+        trees[place]["split_conditions"][1] = threshold
+        trees[place]["split_indices"][1] = 1 - place % 2
+    for name, values in trees[-1].items():
+        if isinstance(values, list):
+            trees[-1][name] = values[-1:] if name != "parents" else [2147483647]
+    trees[-1]["tree_param"]["num_nodes"] = "1"
+    learner["learner_model_param"]["base_score"] = "2.5E1"  # as earlier releases of XGBoost write it
+
+
+def no_trees(learner: dict[str, Any], trees: list[dict[str, Any]]) -> None:
+    trees.clear()
+    booster = learner["gradient_booster"]["model"]
+    booster["gbtree_model_param"]["num_trees"] = "0"
+    booster["tree_info"], booster["iteration_indptr"] = [], [0]
+
+
+@pytest.mark.parametrize("edit", [extreme, no_trees])
+def test_models_with_extreme_thresholds_and_without_trees_are_proven(
+    edit: Callable[..., None], model: bytes, record: ModelRecord, rows: list[dict[str, Any]]
+) -> None:
+    changed = edited(model, edit)
+    assert prove(changed, record, compile_model(changed, record), held_out(rows[:20])).held_out == 20
+
+
+def test_an_integer_that_is_compared_before_it_is_rounded_is_refused(
+    model: bytes, record: ModelRecord, rows: list[dict[str, Any]]
+) -> None:
+    """Above 2^24, single precision rounds integers: a threshold's place among them is not its own value."""
+
+    def edit(_: dict[str, Any], trees: list[dict[str, Any]]) -> None:
+        trees[0]["split_conditions"][0], trees[0]["split_indices"][0] = 2.0**25 + 4, 1
+
+    changed = edited(model, edit)
+    ensemble = parse_ensemble(changed, len(record.columns))
+    tree = ensemble.trees[0]
+    moved = replace(tree, value=(np.nextafter(tree.value[0], np.float32(0)), *tree.value[1:]))
+    data = encode_model(replace(ensemble, trees=(moved, *ensemble.trees[1:])), LAYOUT, "id", record.dataset.fields)
+    with pytest.raises(ModelProofFailed) as failed:
+        prove(changed, record, add_data(scorer_module(), data, MARK), held_out(rows[:20]))
+    assert json.loads(failed.value.record)["age"] == 2**25 + 2
+
+
+def test_a_module_that_predicts_nothing_or_no_number_is_refused(
+    model: bytes, record: ModelRecord, rows: list[dict[str, Any]]
+) -> None:
+    for wasm in (guests.guest(""), guests.guest()):  # it writes nothing, or the record
+        with pytest.raises(ModelProofFailed, match="predicts nothing, and XGBoost") as failed:
+            prove(model, record, wasm, held_out(rows[:20]))
+        assert failed.value.actual is None
+
+
+def test_a_model_without_held_out_rows_is_not_proven(model: bytes, record: ModelRecord, wasm: bytes) -> None:
+    with pytest.raises(InvalidModel, match="no held-out rows"):
+        prove(model, record, wasm, held_out([]))
 
 
 def test_a_model_of_another_kind_is_not_compiled(model: bytes) -> None:
     for old, new in ((b"reg:squarederror", b"binary:logistic"), (b"gbtree", b"dart")):
         with pytest.raises(InvalidModel, match=new.decode()):
             parse_ensemble(model.replace(old, new), 5)
+    for document in (b"{}", b"[]", b"\xff", b"[" * 100_000):
+        with pytest.raises(InvalidModel, match="not a model of XGBoost that can be read"):
+            parse_ensemble(document, 5)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "complaint"),
+    [
+        ("base_score", "[1E0,2E0]", "cannot|can be read"),
+        ("base_score", "NaN", "the base score of the model is nan"),
+        ("base_score", "1e39", r"the base score of the model is 1e\+39"),
+        ("base_score", None, "can be read"),
+        ("num_target", "2", "several targets"),
+        ("num_class", "3", "several targets or classes"),
+    ],
+)
+def test_a_model_with_other_parameters_than_one_number_to_predict_is_not_compiled(
+    model: bytes, name: str, value: Any, complaint: str
+) -> None:
+    changed = edited(model, lambda learner, _: learner["learner_model_param"].update({name: value}))
+    with pytest.raises(InvalidModel, match=complaint):
+        parse_ensemble(changed, 5)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"split_conditions": float("nan")},
+        {"split_conditions": float("inf")},
+        {"split_conditions": "1"},
+        {"split_indices": 5},
+        {"split_indices": 1.5},
+        {"left_children": -2},
+        {"right_children": None},
+        {"default_left": "no"},
+    ],
+)
+def test_a_split_that_no_scorer_can_compute_is_not_compiled(model: bytes, changed: dict[str, Any]) -> None:
+    def edit(_: dict[str, Any], trees: list[dict[str, Any]]) -> None:
+        for name, first in changed.items():
+            trees[2][name][0] = first
+
     with pytest.raises(InvalidModel):
-        parse_ensemble(b"{}", 5)
-    with pytest.raises(InvalidModel):
-        parse_ensemble(msgspec.json.encode([]), 5)
+        parse_ensemble(edited(model, edit), 5)
 
 
 @pytest.mark.parametrize("changed", [{"left_children": [0]}, {"right_children": [9_999]}, {"split_conditions": [1.5]}])

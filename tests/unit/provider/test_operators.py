@@ -1,18 +1,29 @@
 """What every operator owes Airflow: templates of its own arguments, taken as they are."""
 
 import inspect
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from airflow.sdk import DAG, BaseOperator
 
+from support.eta_model import eta_record
+from wasmline.documents import plain
 from wasmline.errors import InvalidJob
 from wasmline.job_specs import FunctionSpec, JobSpec, StreamSpec
 from wasmline.registry import ArtifactMetadata, Version
+from wasmline.training import ModelRegistry, PromotionLog
 from wasmline.wasm import Schema
 from wasmline_provider.operators.build import WasmBuildOperator, WasmPublishOperator, WasmTestOperator
 from wasmline_provider.operators.deploy import WasmDeployOperator
-from wasmline_provider.operators.model import PromoteModelOperator, TrainModelOperator
+from wasmline_provider.operators.model import (
+    CheckModelServingOperator,
+    CompileModelOperator,
+    PromoteModelOperator,
+    RollbackModelOperator,
+    TrainModelOperator,
+)
 from wasmline_provider.operators.stream import SparkStreamOperator
 
 JOB: dict[str, Any] = {"job": "{{ job }}", "storage": "{{ storage }}"}
@@ -23,6 +34,9 @@ OPERATORS: dict[type[BaseOperator], dict[str, Any]] = {
     WasmDeployOperator: {"name": "{{ name }}", "registry": "{{ registry }}"},
     SparkStreamOperator: {**JOB, "transform": "{{ transform }}"},
     TrainModelOperator: {**JOB, "train": {"model": "{{ model }}"}},
+    CompileModelOperator: {name: f"{{{{ {name} }}}}" for name in CompileModelOperator.template_fields},
+    RollbackModelOperator: {name: f"{{{{ {name} }}}}" for name in RollbackModelOperator.template_fields},
+    CheckModelServingOperator: {name: f"{{{{ {name} }}}}" for name in CheckModelServingOperator.template_fields},
     PromoteModelOperator: {"trained": {"model": "{{ model }}"}, "models": "{{ models }}"},
 }
 
@@ -193,3 +207,27 @@ def test_a_training_may_have_its_numbers_as_text_as_templates_give_them() -> Non
     spec = TrainModelOperator(task_id="one", train=train, **{**JOB, "job": "one"}).spec({}).train
     assert spec is not None
     assert (spec.since_ms, spec.margin, spec.features) == (1_700_000_000_000, 0.05, ("x",))
+
+
+def test_a_promotion_keeps_the_user_who_triggered_its_run(tmp_path: Path) -> None:
+    models = str(tmp_path)
+    record = eta_record()
+    ModelRegistry(models).publish(record, b"{}")
+    trained = {
+        "model": "eta",
+        "version": "1.0.0",
+        "decision": {"decision": "promote", "reason": "better"},
+        "champion": None,
+        "champion_metrics": None,
+        "metrics": plain(record.metrics),
+        "run": "run-1",
+    }
+    operator = PromoteModelOperator(task_id="one", trained=trained, models=models)
+    context: Any = {"dag_run": SimpleNamespace(triggering_user_name="ada")}
+    operator.execute(context)
+    [decision] = PromotionLog(models).history("eta")
+    assert (decision.by, decision.run, decision.spec_version) == ("ada", "run-1", 1)
+    context["dag_run"].triggering_user_name = None  # a scheduled run
+    trained |= {"champion": "1.0.0", "run": "run-2"}
+    operator.execute(context)
+    assert PromotionLog(models).history("eta")[1].by == ""

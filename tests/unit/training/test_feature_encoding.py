@@ -21,6 +21,13 @@ def test_values_become_ones_zeros_and_missing_ones_nan() -> None:
     np.testing.assert_array_equal(matrix, np.array(expected, dtype=np.float32))
 
 
+def test_integers_beyond_double_precision_are_rounded() -> None:
+    table = pa.table({"km": [2**53 + 1, -(2**63), 2**63 - 1, None]})
+    matrix = FeatureLayout(features=("km",)).matrix(table)
+    assert matrix[:3, 0].tolist() == [2.0**53, -(2.0**63), 2.0**63]
+    assert np.isnan(matrix[3, 0])
+
+
 def test_rows_without_a_feature_are_refused_naming_it() -> None:
     with pytest.raises(TrainingError, match="have no km"):
         LAYOUT.matrix(pa.table({"kind": ["a"]}))

@@ -16,7 +16,8 @@ from wasmline.errors import (
     UnsupportedSpecVersion,
     VersionNotFound,
 )
-from wasmline.training import Decision, Metrics, ModelRecord, ModelRegistry, PromotionLog, promote
+from wasmline.training import Decision, Metrics, ModelRecord, ModelRegistry, Promotion, PromotionLog, promote
+from wasmline.training.stored_documents import stored_document
 
 PROMOTE = Decision(decision="promote", reason="better")
 KEEP = Decision(decision="keep", reason="worse")
@@ -56,12 +57,75 @@ def test_the_champion_is_the_last_one_promoted_and_every_decision_is_kept(log: P
     assert (history[2].reason, history[2].run, history[2].champion_metrics) == ("better", "r3", worse)
 
 
-def test_a_rollback_is_one_more_decision(log: PromotionLog, metrics: Metrics) -> None:
+@pytest.fixture
+def improved(log: PromotionLog, metrics: Metrics) -> PromotionLog:
+    """Two champions, one after the other."""
     log.append("eta", "1.0.0", PROMOTE, champion=None, metrics=metrics)
     log.append("eta", "1.1.0", PROMOTE, champion="1.0.0", metrics=metrics)
-    log.append("eta", "1.0.0", Decision(decision="promote", reason="rollback"), champion="1.1.0", metrics=metrics)
-    assert log.champion("eta") == "1.0.0"
-    assert len(log.history("eta")) == 3
+    return log
+
+
+def test_a_rollback_is_one_more_decision_with_its_reason_and_its_user(improved: PromotionLog, metrics: Metrics) -> None:
+    made = improved.roll_back("eta", "1.0.0", champion="1.1.0", reason="late orders", by="ada", run="r1")
+    assert improved.champion("eta") == "1.0.0"
+    assert improved.history("eta")[2:] == [made]
+    assert (made.number, made.decision, made.version, made.champion) == (3, "rollback", "1.0.0", "1.1.0")
+    assert (made.reason, made.by, made.run, made.spec_version) == ("late orders", "ada", "r1", 2)
+    assert (made.metrics, made.champion_metrics) == (metrics, metrics)
+
+
+def test_what_follows_a_rollback_is_decided_against_its_version(improved: PromotionLog, metrics: Metrics) -> None:
+    improved.roll_back("eta", "1.0.0", champion="1.1.0", reason="late orders")
+    with pytest.raises(Conflict, match=r"1\.0\.0 is live, not 1\.1\.0"):
+        improved.append("eta", "1.2.0", PROMOTE, champion="1.1.0", metrics=metrics)
+    kept = improved.append("eta", "1.2.0", KEEP, champion="1.0.0", metrics=metrics)
+    assert (kept.live, kept.spec_version) == ("1.0.0", 1)
+
+
+def test_a_rollback_against_another_champion_than_the_live_one_is_a_conflict(improved: PromotionLog) -> None:
+    improved.roll_back("eta", "1.0.0", champion="1.1.0", reason="late orders")
+    with pytest.raises(Conflict, match=r"1\.0\.0 is live, not 1\.1\.0"):
+        improved.roll_back("eta", "1.0.0", champion="1.1.0", reason="mine")
+    assert len(improved.history("eta")) == 3
+
+
+def test_the_same_run_rolls_back_once(improved: PromotionLog) -> None:
+    first = improved.roll_back("eta", "1.0.0", champion="1.1.0", reason="late orders", run="r1")
+    assert improved.roll_back("eta", "1.0.0", champion="1.1.0", reason="late orders", run="r1") == first
+    assert improved.history("eta")[2:] == [first]
+
+
+def test_a_champion_that_the_registry_lacks_can_be_rolled_back(url: str, improved: PromotionLog) -> None:
+    shutil.rmtree(Path(url) / "models/eta/1.1.0")
+    made = improved.roll_back("eta", "1.0.0", champion="1.1.0", reason="it was removed")
+    assert made.champion_metrics is None
+    assert improved.champion("eta") == "1.0.0"
+
+
+@pytest.mark.parametrize(
+    ("version", "champion", "reason", "told"),
+    [("1.1.0", "1.1.0", "why", "changes no champion"), ("1.0.0", "1.1.0", " ", "needs a reason")],
+)
+def test_a_rollback_that_is_none_is_not_recorded(
+    improved: PromotionLog, version: str, champion: str, reason: str, told: str
+) -> None:
+    with pytest.raises(ValueError, match=told):
+        improved.roll_back("eta", version, champion=champion, reason=reason)
+    assert len(improved.history("eta")) == 2
+
+
+def test_an_earlier_release_says_that_it_cannot_read_a_rollback(improved: PromotionLog) -> None:
+    document = plain(improved.roll_back("eta", "1.0.0", champion="1.1.0", reason="late orders"))
+    with pytest.raises(UnsupportedSpecVersion, match="of spec version 2, and this release reads 1"):
+        stored_document(Promotion, document, "promotions/eta/000003", newest=1)
+
+
+def test_decisions_of_the_first_release_are_read_unchanged(url: str, log: PromotionLog, metrics: Metrics) -> None:
+    decision = plain(log.append("eta", "1.0.0", PROMOTE, champion=None, metrics=metrics, run="r1"))
+    del decision["by"]
+    forge(url, decision, {})
+    [read] = log.history("eta")
+    assert plain(read) == {**decision, "by": ""}
 
 
 def test_a_decision_against_another_champion_than_the_live_one_is_refused(log: PromotionLog, metrics: Metrics) -> None:
@@ -152,6 +216,21 @@ FORGED: dict[str, tuple[dict[str, Any] | bytes, str]] = {
     "a version that is null": ({"version": None}, r"Expected `str`, got `null` - at `\$\.version`"),
     "a champion that is none": ({"champion": "\x1b[2J"}, r"'\\x1b\[2J' is not a semantic version"),
     "a champion that is a number": ({"champion": 1}, r"\$\.champion"),
+    "a rollback of the first release": (
+        {"decision": "rollback", "champion": "1.1.0"},
+        "a rollback does not have the spec version 1",
+    ),
+    "a promotion of the second": ({"spec_version": 2}, "a promote does not have the spec version 2"),
+    "a rollback from nothing": ({"decision": "rollback", "spec_version": 2}, "changes no champion"),
+    "a rollback to itself": (
+        {"decision": "rollback", "spec_version": 2, "champion": "1.0.0"},
+        "changes no champion",
+    ),
+    "a rollback without a reason": (
+        {"decision": "rollback", "spec_version": 2, "champion": "1.1.0", "reason": " \n"},
+        "a rollback needs a reason",
+    ),
+    "a user that is a number": ({"by": 7}, r"\$\.by"),
     "another decision": ({"decision": "demote"}, "Invalid enum value 'demote'"),
     "metrics that are null": ({"metrics": None}, r"\$\.metrics"),
     "metrics that are text": ({"metrics": {"rows": "1"}}, r"\$\.metrics"),
@@ -183,8 +262,8 @@ def forge(url: str, decision: dict[str, Any], change: dict[str, Any] | bytes) ->
 
 def test_a_decision_of_a_later_release_is_not_called_malformed(url: str, log: PromotionLog, metrics: Metrics) -> None:
     decision = log.append("eta", "1.0.0", PROMOTE, champion=None, metrics=metrics)
-    forge(url, plain(decision), {"spec_version": 2, "metrics": None})
-    with pytest.raises(UnsupportedSpecVersion, match=r"promotions/eta/000001/.* is a Promotion of spec version 2"):
+    forge(url, plain(decision), {"spec_version": 3, "metrics": None})
+    with pytest.raises(UnsupportedSpecVersion, match=r"promotions/eta/000001/.* is a Promotion of spec version 3"):
         log.champion("eta")
 
 

@@ -1,0 +1,75 @@
+"""### Return to an earlier version of the delivery-time model
+
+From the form: the version becomes the champion again, and its module replaces the one that runs in the stream, over the
+same topics. The decision is recorded with the reason and the user who triggered the run. A run that failed can be
+cleared: what it did is not done again.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+
+from airflow.sdk import DAG, Asset, Param
+
+import demo_settings
+from delivery.training_spec import MODEL
+from wasmline.errors import RegistryError
+from wasmline.registry import OciLayoutStore
+from wasmline_provider.operators.model import CheckModelServingOperator, RollbackModelOperator
+
+champion = Asset(MODEL, group="model")
+
+
+def known_versions() -> list[str]:
+    """Return the versions of the model for the form, the newest first; none if the registry cannot be read now."""
+    try:
+        return OciLayoutStore(demo_settings.MODELS).versions("models", MODEL)[::-1]
+    except RegistryError as error:  # the form works without: any version can be typed
+        logging.getLogger(__name__).warning("the form shows no versions: %s", error)
+        return []
+
+
+with DAG(
+    "rollback_delivery_eta",
+    description="Make an earlier version of the delivery-time model the champion, and deploy its module.",
+    doc_md=__doc__,
+    schedule=None,
+    catchup=False,
+    max_active_runs=1,
+    dagrun_timeout=timedelta(minutes=30),
+    tags=["wasmline", "example"],
+    params={
+        "version": Param(
+            None,
+            type=["null", "string"],
+            examples=known_versions(),
+            title="Version",
+            description="The version to return to. Empty: the champion before the current one.",
+        ),
+        "reason": Param(
+            type="string",
+            minLength=1,
+            title="Reason",
+            description="Why the model is rolled back. It is kept in the model's history.",
+        ),
+    },
+) as dag:
+    rollback = RollbackModelOperator(
+        task_id="rollback",
+        model=MODEL,
+        models=demo_settings.MODELS,
+        registry=demo_settings.REGISTRY,
+        kafka_conn_id=demo_settings.KAFKA,
+        version="{{ params.version or '' }}",
+        reason="{{ params.reason }}",
+        outlets=[champion],
+    )
+    check = CheckModelServingOperator(
+        task_id="check",
+        model=MODEL,
+        models=demo_settings.MODELS,
+        registry=demo_settings.REGISTRY,
+        kafka_conn_id=demo_settings.KAFKA,
+    )
+    rollback >> check

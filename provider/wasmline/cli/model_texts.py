@@ -1,0 +1,133 @@
+"""Texts of models, of decisions on them and of comparisons, for terminals."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from wasmline.cli.table import aligned
+from wasmline.printable import bounded_line
+
+if TYPE_CHECKING:
+    from wasmline.training import Metrics, ModelComparison, ModelVersion, Promotion
+
+LABEL_COLUMNS = 12
+
+
+def list_text(listed: Sequence[dict[str, Any]]) -> str:
+    """Return models as a table; below it, what disagrees of each."""
+    rows = [["MODEL", "CHAMPION", "VERSIONS", "LATEST", "RMSE", "SERVING"]]
+    for each in listed:
+        rmse = "-" if each["rmse"] is None else f"{each['rmse']:.3f}"
+        versions = each["versions"]
+        state = each["serving"]["state"] if each["serving"] else "-"
+        latest = versions[-1] if versions else "-"
+        rows.append([each["model"], each["champion"] or "-", str(len(versions)), latest, rmse, state])
+    served = [each["serving"] for each in listed if each["serving"]]
+    lines = [bounded_line(f"{each['state']}: {each['explanation']}") for each in served if not each["agrees"]]
+    return "\n".join([aligned(rows), *lines])
+
+
+def show_text(stored: ModelVersion, shown: dict[str, Any]) -> str:
+    """Return one version with labels."""
+    return "\n".join(f"{label:{LABEL_COLUMNS}}{bounded_line(line)}" for label, line in _lines(stored, shown))
+
+
+def _lines(stored: ModelVersion, shown: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    record, dataset = stored.record, stored.record.dataset
+    champion = shown["champion"]
+    role = "the champion" if champion == stored.version else f"the champion is {champion or 'none'}"
+    yield "model", f"{stored.name}@{stored.version}, {role}"
+    yield "digest", f"{stored.digest}, {stored.size:,} bytes"
+    yield "created", f"{record.created}, run {record.run or '-'}"
+    yield "topic", f"{dataset.topic}, {dataset.offset_count:,} offsets: {_offsets(dataset.offsets)}"
+    yield "dataset", f"{record.dataset_digest}, where {dataset.where}"
+    yield "rows", f"{record.training_rows:,} trained on, {record.metrics.rows:,} held out"
+    yield "target", record.target
+    yield "features", ", ".join(_feature(name, record.layout.categories) for name in record.layout.features)
+    yield "parameters", ", ".join(_pairs(record.parameters))
+    yield "metrics", metrics_text(record.metrics)
+    yield "libraries", ", ".join(f"{name} {version}" for name, version in sorted(record.libraries.items())) or "-"
+    module, serving = shown["module"], shown["serving"]
+    yield "module", f"{module['name']}@{module['version']}, {module['digest']}" if module else "not published"
+    if module:
+        proof = module["proof"]
+        counts = ", ".join(f"{name} {value}" for name, value in proof.items()) if proof else "none"
+        yield "proof", counts
+    yield "serving", f"{serving['state']}: {serving['explanation']}" if serving else "not known: no cluster is named"
+
+
+def _offsets(offsets: dict[str, tuple[int, int]]) -> str:
+    return ", ".join(f"{partition}: [{start}, {end})" for partition, (start, end) in offsets.items())
+
+
+def _feature(name: str, categories: dict[str, tuple[str, ...]]) -> str:
+    return f"{name} ({', '.join(categories[name])})" if name in categories else name
+
+
+def _pairs(parameters: Any) -> list[str]:
+    from wasmline.documents import plain
+
+    return [f"{name} {value}" for name, value in plain(parameters).items()]
+
+
+def metrics_text(metrics: Metrics) -> str:
+    """Return metrics as one line."""
+    return (
+        f"RMSE {metrics.rmse:.3f}, MAE {metrics.mae:.3f}, R² {metrics.r2:.3f}, mean predictor {metrics.mean_rmse:.3f} "
+        f"({metrics.rows:,} rows)"
+    )
+
+
+def history_text(decisions: Sequence[Promotion]) -> str:
+    """Return decisions as a table."""
+    rows = [["NUMBER", "TIME", "DECISION", "VERSION", "BEFORE", "RMSE", "RMSE BEFORE", "BY", "RUN", "REASON"]]
+    for each in decisions:
+        before = each.champion_metrics
+        rows.append(
+            [
+                str(each.number),
+                moment(each.decided_ms),
+                each.decision,
+                each.version,
+                each.champion or "-",
+                f"{each.metrics.rmse:.3f}",
+                f"{before.rmse:.3f}" if before else "-",
+                bounded_line(each.by) or "-",
+                bounded_line(each.run) or "-",
+                bounded_line(each.reason),
+            ]
+        )
+    return aligned(rows)
+
+
+def moment(unix_ms: int) -> str:
+    """Return a time of a stored document as text in UTC; one that no calendar has, as its number."""
+    try:
+        return datetime.fromtimestamp(unix_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (OverflowError, ValueError, OSError):
+        return f"{unix_ms} ms"
+
+
+def comparison_text(compared: ModelComparison) -> str:
+    """Return a comparison: the metrics side by side, and what differs in the trainings."""
+    first, second = compared.metrics
+    names = ("rmse", "mae", "r2", "mean_rmse")
+    rows = [["", *compared.versions]]
+    rows += [[name, f"{getattr(first, name):.3f}", f"{getattr(second, name):.3f}"] for name in names]
+    rows += [["rows", f"{first.rows:,}", f"{second.rows:,}"]]
+    lines = [aligned(rows)]
+    if not compared.comparable:
+        lines.append("not comparable: each was measured on the holdout of its own training, and these differ")
+    elif compared.decision is not None:
+        lines.append(f"measured on the same rows for decision {compared.decision}")
+    else:
+        lines.append("measured on the same rows")
+    for path, values in compared.differences.items():
+        left, right = (bounded_line(json.dumps(value, ensure_ascii=False)) for value in values)
+        lines.append(f"{bounded_line(path)}: {left} | {right}")
+    if not compared.differences:
+        lines.append("the trainings do not differ")
+    return "\n".join(lines)

@@ -1,0 +1,176 @@
+"""``wasmline models`` without a cluster, and on registries whose writer is hostile."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from support.eta_model import eta_record, eta_rows, held_out
+from support.served_model import small_models
+from wasmline.cli import main
+from wasmline.cli.model_texts import moment
+from wasmline.training import Decision, ModelRegistry, PromotionLog
+
+ESCAPES = "\x1b]0;owned\x07\x1b[2J\x9b31m\n"
+PROMOTE = Decision(decision="promote", reason="RMSE 7.000")
+KEEP = Decision(decision="keep", reason="RMSE 8.000")
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> str:
+    """Return a registry with a model of three versions: the second was kept back, the third is the champion."""
+    rows = eta_rows()
+    registry = ModelRegistry(str(tmp_path / "models"))
+    metrics = []
+    for record, model in small_models(rows, eta_record()):
+        registry.publish(record, model, held_out=held_out(rows[:50]))
+        metrics.append(record.metrics)
+    log = PromotionLog(registry.url)
+    log.append("eta", "1.0.0", PROMOTE, champion=None, metrics=metrics[0])
+    log.append("eta", "1.1.0", KEEP, champion="1.0.0", metrics=metrics[1], champion_metrics=metrics[0], run="run-2")
+    log.append("eta", "1.2.0", PROMOTE, champion="1.0.0", metrics=metrics[2], by="ada")
+    return registry.url
+
+
+@pytest.fixture
+def wasmline(models: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    for name in ("WASMLINE_KAFKA_CONFIG", "WASMLINE_KAFKA_CONFIG_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    environment = {"WASMLINE_MODELS": models, "WASMLINE_REGISTRY": str(tmp_path / "registry")}
+
+    def run(*arguments: str) -> Result:
+        return CliRunner().invoke(main, ["models", *arguments], env=environment)
+
+    return run
+
+
+def test_models_are_listed_without_a_cluster(wasmline: Callable[..., Result]) -> None:
+    head, row = wasmline("list").stdout.splitlines()
+    assert head.split() == ["MODEL", "CHAMPION", "VERSIONS", "LATEST", "RMSE", "SERVING"]
+    assert row.split() == ["eta", "1.2.0", "3", "1.2.0", "5.000", "-"]
+    [listed] = json.loads(wasmline("list", "--json").stdout)
+    assert (listed["versions"], listed["serving"]) == (["1.0.0", "1.1.0", "1.2.0"], None)
+
+
+def test_a_check_needs_a_cluster(wasmline: Callable[..., Result]) -> None:
+    for command in (("list",), ("show", "eta")):
+        result = wasmline(*command, "--check")
+        assert result.exit_code == 1
+        assert "no Kafka is configured" in result.stderr
+
+
+def test_a_version_is_shown_with_its_training(wasmline: Callable[..., Result]) -> None:
+    shown = dict(line.split(maxsplit=1) for line in wasmline("show", "eta@1.1.0").stdout.splitlines())
+    assert shown["model"] == "eta@1.1.0, the champion is 1.2.0"
+    assert shown["topic"] == "features, 1,500 offsets: 0: [0, 1500)"
+    assert shown["features"] == 'km, age, vehicle (scooter, bicycle, a "quoted" ä)'
+    assert shown["parameters"] == "trees 2, depth 2, learning_rate 0.3, seed 7"
+    assert shown["metrics"].startswith("RMSE 6.000, MAE 5.700")
+    assert (shown["module"], shown["serving"]) == ("not published", "not known: no cluster is named")
+    document = json.loads(wasmline("show", "eta", "--json").stdout)
+    assert (document["version"], document["champion"], document["record"]["run"]) == ("1.2.0", "1.2.0", "run-3")
+
+
+def test_the_history_says_who_decided_what_when_and_why(wasmline: Callable[..., Result]) -> None:
+    head, *rows = wasmline("history", "eta").stdout.splitlines()
+    assert head.split("  ")[0] == "NUMBER"
+    cells = [[cell.strip() for cell in row.split("  ") if cell] for row in rows]
+    assert [[row[0], *row[2:]] for row in cells] == [
+        ["1", "promote", "1.0.0", "-", "7.000", "-", "-", "-", "RMSE 7.000"],
+        ["2", "keep", "1.1.0", "1.0.0", "6.000", "7.000", "-", "run-2", "RMSE 8.000"],
+        ["3", "promote", "1.2.0", "1.0.0", "5.000", "-", "ada", "-", "RMSE 7.000"],
+    ]
+    decisions = json.loads(wasmline("history", "eta", "--json").stdout)
+    assert [each["by"] for each in decisions] == ["", "", "ada"]
+
+
+def test_two_versions_are_compared_side_by_side(wasmline: Callable[..., Result]) -> None:
+    lines = wasmline("compare", "eta", "1.0.0", "1.2.0").stdout.splitlines()
+    assert lines[0].split() == ["1.0.0", "1.2.0"]
+    assert lines[1].split() == ["rmse", "7.000", "5.000"]
+    assert lines[6:] == ["measured on the same rows", "parameters.trees: 1 | 3"]
+    found = json.loads(wasmline("compare", "eta", "1.0.0", "1.2.0", "--json").stdout)
+    assert (found["comparable"], found["differences"]) == (True, {"parameters.trees": [1, 3]})
+
+
+def test_metrics_of_different_rows_are_said_to_be_no_comparison(wasmline: Callable[..., Result], models: str) -> None:
+    record = ModelRegistry(models).get("eta", "1.2.0").record
+    other = replace(record, metrics=replace(record.metrics, holdout="sha256:bb"), held_out_rows=0)
+    ModelRegistry(models).publish(other, ModelRegistry(models).read("eta", "1.2.0"))
+    told = wasmline("compare", "eta", "1.2.0", "1.3.0").stdout
+    assert "not comparable: each was measured on the holdout of its own training" in told
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("show", "etta"),
+        ("history", "etta"),
+        ("compile", "etta"),
+        ("show", "eta@9.0.0"),
+        ("compare", "eta", "1.0.0", "x"),
+    ],
+)
+def test_what_does_not_exist_is_one_line_on_stderr(wasmline: Callable[..., Result], arguments: tuple[str, ...]) -> None:
+    result = wasmline(*arguments)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith("wasmline: ")
+    assert result.stderr.count("\n") == 1
+
+
+def forge_decision(models: str, **changed: Any) -> None:
+    path = Path(models) / "promotions/eta/000003/promotion.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changed))
+
+
+@pytest.mark.parametrize("style", [(), ("--json",)])
+def test_what_a_decision_says_obeys_nothing_at_a_terminal(
+    wasmline: Callable[..., Result], models: str, style: tuple[str, ...]
+) -> None:
+    forge_decision(models, reason=ESCAPES * 100, run=ESCAPES, by=ESCAPES, decided_ms=10**30)
+    result = wasmline("history", "eta", *style)
+    assert result.exit_code == 0, result.output
+    assert all(line.isprintable() for line in result.stdout.splitlines())
+    assert "owned" in result.stdout
+
+
+def test_what_a_record_says_obeys_nothing_at_a_terminal(wasmline: Callable[..., Result], models: str) -> None:
+    record = ModelRegistry(models).get("eta", "1.2.0").record
+    dataset = replace(record.dataset, topic=ESCAPES, where=ESCAPES)
+    hostile = replace(
+        record,
+        dataset=dataset,
+        run=ESCAPES,
+        created=ESCAPES,
+        target=ESCAPES,
+        libraries={ESCAPES: ESCAPES},
+        held_out_rows=0,
+    )
+    ModelRegistry(models).publish(hostile, b"{}")
+    for command in (("show", "eta@1.3.0"), ("compare", "eta", "1.2.0", "1.3.0")):
+        for style in ((), ("--json",)):
+            result = wasmline(*command, *style)
+            assert result.exit_code == 0, result.output
+            assert all(line.isprintable() for line in result.stdout.splitlines())
+
+
+def test_a_model_that_cannot_be_read_is_named_and_hides_no_other(wasmline: Callable[..., Result], models: str) -> None:
+    record = replace(ModelRegistry(models).get("eta", "1.0.0").record, model="price", held_out_rows=0)
+    ModelRegistry(models).publish(record, b"{}")
+    forge_decision(models, decision="demote")
+    result = wasmline("list")
+    assert result.exit_code == 0
+    _, eta, price, told = result.stdout.splitlines()
+    assert eta.split()[-1] == "unreadable"
+    assert price.split() == ["price", "-", "1", "1.0.0", "7.000", "-"]
+    assert told.startswith("unreadable: promotions/eta/000003/promotion.json")
+
+
+def test_a_time_that_no_calendar_has_is_shown_as_its_number() -> None:
+    assert moment(1_700_000_000_000) == "2023-11-14T22:13:20Z"
+    assert moment(10**30) == f"{10**30} ms"
+    assert moment(-(10**30)) == f"{-(10**30)} ms"
