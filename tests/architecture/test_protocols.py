@@ -35,7 +35,7 @@ from wasmline.control import (
     job_topic,
     module_store,
 )
-from wasmline.documents import decode, encode
+from wasmline.documents import decode, decode_strictly, encode
 from wasmline.errors import InvalidOffsetMetadata
 from wasmline.job_offsets import microbatch_transactions, offset_renewal
 from wasmline.job_specs import (
@@ -64,9 +64,18 @@ from wasmline.spark.parallel import query as lease_query
 from wasmline.spark.timings import DEFAULT_TIMINGS as STREAM_TIMINGS
 from wasmline.testing import guests
 from wasmline.topic_partitions import TopicPartition
+from wasmline.training.model_proof import RANDOM_ROWS
 from wasmline.transactional_ids import VIRTUAL_SHARDS, shared_id, transactional_id
 from wasmline.wasm import ResourceLimits, Schema, TransformContext, TransformRuntime
 from wasmline.wasm.abi import FUNCTIONS, SCHEMA_REGISTRY, TRANSFORM
+from wasmline.wasm.model_section import (
+    MAX_SECTION_BYTES,
+    SECTION,
+    HoldoutMetrics,
+    ModelInput,
+    ModelProof,
+    ModelSection,
+)
 
 ROOT = Path(__file__).parents[2]
 PROTOCOLS = ROOT / "docs" / "protocols"
@@ -356,6 +365,40 @@ def test_the_states_of_a_run_are_those_of_the_page() -> None:
     moves = re.findall(r"(\S+) --> ([^\s:]+)", diagram)
     assert {state for move in moves for state in move} - {"[*]"} == set(JobState)
     assert {before for before, after in moves if after == "[*]"} == {each for each in JobState if each.final}
+
+
+# -- the model in a module --------------------------------------------------------------------------------------------
+
+MODEL_SECTION: dict[str, Any] = {
+    "The section": ModelSection,
+    "An input": ModelInput,
+    "Holdout metrics": HoldoutMetrics,
+    "Proof": ModelProof,
+}
+
+
+@pytest.mark.parametrize("heading", MODEL_SECTION)
+def test_a_part_of_the_model_section_has_the_fields_of_the_page(heading: str) -> None:
+    rows = table("model_section.md", heading)
+    known = fields(MODEL_SECTION[heading])
+    assert [code(row["field"]) for row in rows] == [each.name for each in known]
+    required = [each.default is MISSING and each.default_factory is MISSING for each in known]
+    assert [row["type"].endswith("required") for row in rows] == required
+
+
+def test_the_example_of_a_model_section_is_read_and_is_what_would_be_written() -> None:
+    [example] = examples("model_section.md", "The section")
+    found = decode_strictly(ModelSection, example.encode(), MAX_SECTION_BYTES)
+    assert encode(found) == json.dumps(json.loads(example), separators=(",", ":")).encode()
+    text = section(PROTOCOLS / "model_section.md", "The section")
+    assert f"`{SECTION.decode()}`" in text
+    assert f"{MAX_SECTION_BYTES >> 20} MiB" in text
+
+
+def test_the_kinds_of_rows_of_a_proof_are_those_of_the_page() -> None:
+    rows = table("model_section.md", "From a model to a module")
+    assert [code(row["kind"]) for row in rows] == [each.name for each in fields(ModelProof)][:-1]
+    assert f"{RANDOM_ROWS:,} rows" in rows[-1]["rows"]
 
 
 # -- the transform ABI -------------------------------------------------------------------------------------------------

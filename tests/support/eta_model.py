@@ -8,8 +8,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from wasmline.digests import digest_of
+from wasmline.model_reference import ModelReference
 from wasmline.training import Dataset, FeatureLayout, Metrics, ModelRecord, TreeParameters
 from wasmline.training.boosting import fit
+from wasmline.wasm.model_section import HoldoutMetrics, ModelInput, ModelProof, ModelSection
 
 VEHICLES = ("scooter", "bicycle", 'a "quoted" ä')
 LAYOUT = FeatureLayout(features=("km", "age", "vehicle"), categories={"vehicle": VEHICLES})
@@ -78,3 +81,20 @@ def held_out(rows: Sequence[dict[str, Any]]) -> pa.Table:
 def matrix(rows: Sequence[dict[str, Any]]) -> Any:
     types = {"km": pa.float64(), "age": pa.int64(), "vehicle": pa.string()}
     return LAYOUT.matrix(pa.table({name: pa.array([row[name] for row in rows], its) for name, its in types.items()}))
+
+
+def eta_section(module: bytes) -> ModelSection:
+    """Return what a module would say of the model if these bytes had been proven."""
+    return ModelSection(
+        model=ModelReference(name="eta", version="1.0.0", digest=digest_of(b"{}"), dataset=eta_record().dataset_digest),
+        target="minutes",
+        unit="min",
+        inputs=(
+            ModelInput(name="id", type="string", missing="dead_letter"),
+            ModelInput(name="km", type="double", unit="km", missing="default_branch"),
+            ModelInput(name="vehicle", type="string", categories=VEHICLES, missing="default_branch"),
+        ),
+        holdout=HoldoutMetrics(rows=8_987, rmse=7.166, mae=5.7, r2=0.4, mean_rmse=9.295),
+        proof=ModelProof(held_out=8_987, boundaries=25_000, categories=20, random=2_000, xgboost="3.2.0"),
+        module=digest_of(module),
+    )

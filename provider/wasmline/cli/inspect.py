@@ -11,11 +11,18 @@ import click
 from wasmline.cli.options import registry_option
 from wasmline.cli.runnable import RunnableTransform, resolve_transform
 from wasmline.documents import plain
+from wasmline.errors import InvalidModel
 from wasmline.printable import printable
 from wasmline.wasm.inspection import Compatibility, ImportOrExport, Inspection, MemorySize
 from wasmline.wasm.inspection import inspect as inspect_module
+from wasmline.wasm.model_section import ModelInput, ModuleModel, model_of
 
 LABEL_COLUMNS = 15
+Model = ModuleModel | InvalidModel | None
+"""The model of a module, or what is wrong with its description."""
+
+MAX_CATEGORIES = 10
+"""Maximum categories of a text that the table shows."""
 
 
 @click.command()
@@ -23,28 +30,42 @@ LABEL_COLUMNS = 15
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 @registry_option
 def inspect(transform: str, as_json: bool, registry: str) -> None:
-    """Describe a module: its ABI, memory, imports and exports, its declared limits, and the hosts that would run it.
+    """Describe a module: its ABI, memory, imports and exports, limits, model, and the hosts that would run it.
 
     The module is not run. Compatibility with a broker is checked by Redpanda's default settings, without a broker.
     """
     trial = resolve_transform(transform, registry)
     found = inspect_module(trial.wasm, trial.limits)
+    model = _model_of(trial.wasm)
     if as_json:
-        click.echo(json.dumps(_document(trial, found), indent=2))
+        click.echo(json.dumps(_document(trial, found, model), indent=2))
         return
-    for label, lines in _table(trial, found):
+    for label, lines in _table(trial, found, model):
         for line in lines:
             click.echo(f"{label:{LABEL_COLUMNS}}{printable(line)}")
             label = ""
 
 
-def _document(trial: RunnableTransform, found: Inspection) -> dict[str, Any]:
-    """Return the inspection, with the name and the limits, which are null if not declared."""
+def _model_of(wasm: bytes) -> Model:
+    try:
+        return model_of(wasm)
+    except InvalidModel as error:
+        return error
+
+
+def _document(trial: RunnableTransform, found: Inspection, model: Model) -> dict[str, Any]:
+    """Return the inspection, with the name and the limits, which are null if not declared, and the model."""
     limits = {"memory_bytes": trial.limits.memory_bytes, "timeout_ms": trial.limits.cpu_ms_per_record}
-    return {"name": trial.context.name, **plain(found), "limits": limits if trial.declared else None}
+    described = {"error": str(model)} if isinstance(model, InvalidModel) else plain(model)
+    return {
+        "name": trial.context.name,
+        **plain(found),
+        "limits": limits if trial.declared else None,
+        "model": described,
+    }
 
 
-def _table(trial: RunnableTransform, found: Inspection) -> Iterator[tuple[str, Iterable[str]]]:
+def _table(trial: RunnableTransform, found: Inspection, model: Model) -> Iterator[tuple[str, Iterable[str]]]:
     """Return labels with their lines."""
     yield "name", [trial.context.name]
     yield "digest", [found.digest]
@@ -57,6 +78,48 @@ def _table(trial: RunnableTransform, found: Inspection) -> Iterator[tuple[str, I
     yield "exports", _items(found.exports)
     yield "wasmline", _verdict(found.wasmline)
     yield "redpanda", _verdict(found.redpanda)
+    if isinstance(model, InvalidModel):
+        yield "model", [str(model)]
+    elif model is not None:
+        yield from _model(model)
+
+
+def _model(model: ModuleModel) -> Iterator[tuple[str, Iterable[str]]]:
+    section = model.section
+    yield "model", [f"{section.model}, {section.model.digest}"]
+    yield "dataset", [section.model.dataset]
+    yield "predicts", [_with_unit(section.target, section.unit)]
+    yield "inputs", [_input(each) for each in section.inputs]
+    metrics = section.holdout
+    unit = f" {section.unit}" if section.unit else ""
+    errors = f"RMSE {metrics.rmse:.4g}{unit}, mean predictor {metrics.mean_rmse:.4g}{unit}"
+    yield "holdout", [f"{metrics.rows:,} rows: {errors}"]
+    yield "proof", _proof(model)
+
+
+def _proof(model: ModuleModel) -> list[str]:
+    proof = model.section.proof
+    kinds = {"held-out": proof.held_out, "boundary": proof.boundaries, "category": proof.categories}
+    counts = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
+    lines = [f"{counts} and {proof.random:,} random rows predicted as XGBoost {proof.xgboost} does, to the bit"]
+    if not model.proven:
+        lines.append(f"of another module, {model.section.module}: this one was changed after its proof")
+    return lines
+
+
+def _input(its: ModelInput) -> str:
+    text = f"{_with_unit(its.name, its.unit)}: {its.type}"
+    if its.missing == "dead_letter":
+        return f"{text}, without it a dead letter"
+    if not its.categories:
+        return text
+    more = len(its.categories) - MAX_CATEGORIES
+    listed = ", ".join(its.categories[:MAX_CATEGORIES])
+    return f"{text}, {listed}" + (f" and {more:,} more" if more > 0 else "")
+
+
+def _with_unit(name: str, unit: str) -> str:
+    return f"{name} in {unit}" if unit else name
 
 
 def _memory(memory: MemorySize) -> str:

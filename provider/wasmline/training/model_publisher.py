@@ -80,7 +80,6 @@ def publish_model(
     ModelProofFailed, and the errors of ``build_scorer`` and of both registries.
     """
     started = time.monotonic()
-    name = transform or model
     modules = FilesystemRegistry(registry)
     source = _load(models, model, version)
     declaration: dict[str, Any] = {
@@ -91,29 +90,16 @@ def publish_model(
         "model": plain(source.reference),
     }
     try:
-        stored, wasm = modules.load(name, version)
+        stored, wasm = modules.load(transform or model, version)
+        published, proof = False, _prove_stored(source, stored, wasm, declaration, modules.url)
     except VersionNotFound:
-        published = True
         proven = _compile(source, cache_dir)
-        stored = modules.publish(
-            name,
-            version,
-            proven.wasm,
-            metadata=ArtifactMetadata(
-                description=f"Predicts {source.record.target}: the model {source.reference}",
-                revision=proven.scorer.source_revision,
-                transform=declaration,
-            ),
-            provenance=_provenance(name, declaration, proven),
-        )
-        proof = proven.section.proof
-    else:
-        published = False
-        proof = _prove_stored(source, stored, wasm, declaration, modules.url)
+        stored = _publish(modules, transform or model, declaration, proven)
+        published, proof = True, proven.section.proof
     log.info("%s is %s: %s, proven on %s", stored, stored.digest, source.reference, proof)
     return PublishedModel(
-        name=name,
-        version=version,
+        name=stored.name,
+        version=stored.version,
         digest=stored.digest,
         size_bytes=stored.size_bytes,
         model=source.reference,
@@ -167,26 +153,45 @@ def _compile(source: _Source, cache_dir: Path | None) -> ProvenModule:
     return ProvenModule(wasm=with_model(module, section), section=section, scorer=scorer)
 
 
+def _publish(modules: FilesystemRegistry, name: str, declaration: dict[str, Any], proven: ProvenModule) -> Version:
+    section = proven.section
+    metadata = ArtifactMetadata(
+        description=f"Predicts {section.target}: the model {section.model}",
+        revision=proven.scorer.source_revision,
+        transform=declaration,
+    )
+    dependencies = [
+        digested(f"model {section.model}", section.model.digest),
+        digested("dataset", section.model.dataset),
+        *proven.scorer.dependencies(),
+    ]
+    provenance = provenance_statement(
+        name, digest_of(proven.wasm), "urn:wasmline:model:1", {"declaration": declaration}, dependencies
+    )
+    return modules.publish(name, section.model.version, proven.wasm, metadata=metadata, provenance=provenance)
+
+
 def _prove_stored(source: _Source, stored: Version, wasm: bytes, declaration: dict[str, Any], url: str) -> ModelProof:
     """Return the proof of a version that is there already."""
     found = model_of(wasm)
+    if found is None or found.section.model != source.reference:
+        raise _exists(
+            stored, url, f"is another model, {found.section.model}" if found else "is no compiled model", source
+        )
     declared = stored.metadata.transform
-    differing = sorted(key for key, value in declaration.items() if declared.get(key) != value)
-    if found is None or found.section.model != source.reference or differing:
-        what = f"another model, {found.section.model}" if found else "no compiled model"
-        if found and found.section.model == source.reference:
-            what = f"declared with another {', '.join(differing)}"
-        raise VersionExists(
-            f"{stored} exists in {url} and is {what}; versions are immutable: publish {source.reference} as another "
-            "transform",
-            name=stored.name,
-            version=stored.version,
-        )
+    if differing := sorted(key for key, value in declaration.items() if declared.get(key) != value):
+        raise _exists(stored, url, f"declares another {', '.join(differing)}", source)
     if not found.proven:
-        raise InvalidModel(
-            f"{stored} in {url} was changed after it was proven: remove the version, and publish it again"
-        )
+        raise InvalidModel(f"{stored} in {url} was changed after its proof: remove the version, and publish it again")
     return prove(source.data, source.record, wasm, source.held_out)
+
+
+def _exists(stored: Version, url: str, what: str, source: _Source) -> VersionExists:
+    return VersionExists(
+        f"{stored} exists in {url} and {what}; versions are immutable: publish {source.reference} as another transform",
+        name=stored.name,
+        version=stored.version,
+    )
 
 
 def _section(source: _Source, proof: ModelProof, module: str) -> ModelSection:
@@ -216,14 +221,3 @@ def model_inputs(record: ModelRecord) -> tuple[ModelInput, ...]:
         )
         for name in (identity, *record.layout.features)
     )
-
-
-def _provenance(name: str, declaration: dict[str, Any], proven: ProvenModule) -> dict[str, Any]:
-    model = proven.section.model
-    dependencies = [
-        digested(f"model {model}", model.digest),
-        digested("dataset", model.dataset),
-        *proven.scorer.dependencies(),
-    ]
-    digest = digest_of(proven.wasm)
-    return provenance_statement(name, digest, "urn:wasmline:model:1", {"declaration": declaration}, dependencies)

@@ -204,7 +204,7 @@ def _check_types(artifact: Artifact) -> None:
 
 
 def _check_record(record: ModelRecord, name: str) -> None:
-    """Raise ValueError for another model's record, and for columns that do not match its layout.
+    """Raise ValueError for another model's record, and for columns or fields that do not match its layout.
 
     Columns are counted before they are generated: a few megabytes of features and categories give billions of them.
     """
@@ -214,3 +214,8 @@ def _check_record(record: ModelRecord, name: str) -> None:
     count = sum(len(layout.categories.get(feature, ("",))) for feature in layout.features)
     if count != len(record.columns) or layout.columns != record.columns:
         raise ValueError("its columns are not those of its layout")
+    fields = record.dataset.fields
+    if missing := {record.dataset.identity, record.dataset.target, *layout.features} - fields.keys():
+        raise ValueError(f"its dataset has no field {min(missing)[:140]!r}")
+    if {name for name in layout.features if fields[name] == "string"} != layout.categories.keys():
+        raise ValueError("its texts are not the features with categories")

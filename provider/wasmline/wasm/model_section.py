@@ -89,8 +89,8 @@ class ModuleModel:
 
 def with_model(wasm: bytes, section: ModelSection) -> bytes:
     """Return a module with its section. Raises InvalidModel for one that could not be read back."""
-    content = encode(section)
     try:
+        content = encode(section)
         decode_strictly(ModelSection, content, MAX_SECTION_BYTES)
     except ValueError as error:
         raise InvalidModel(f"{section.model} cannot be described in a module: {error}") from error

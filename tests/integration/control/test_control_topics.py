@@ -33,11 +33,13 @@ from wasmline.errors import (
     KafkaError,
     TopicMisconfigured,
     TopicNotFound,
+    UnprovenModel,
     VersionNotFound,
 )
 from wasmline.job_specs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import CompactedTopic, KafkaConfig, TopicInfo, Topics, TopicTailer, produce_all, producer
 from wasmline.local.process import wait_until
+from wasmline.model_reference import ModelReference
 from wasmline.partition_status import PartitionStatus
 from wasmline.registry import ArtifactMetadata, FilesystemRegistry
 from wasmline.wasm import Schema
@@ -80,6 +82,13 @@ def test_a_deployment_is_read_back_as_it_was_made(config: KafkaConfig, spec: Dep
     assert made.generation == 1
     assert DeploymentTopic(config).get(spec.name) == made
     assert ModuleStore(config).get(spec.digest) == MODULE
+
+
+def test_a_module_without_the_model_that_is_declared_is_not_deployed(config: KafkaConfig, spec: DeploymentSpec) -> None:
+    model = ModelReference(name="eta", version="1.0.0", digest=spec.digest, dataset=spec.digest)
+    with pytest.raises(UnprovenModel):
+        deploy(config, replace(spec, model=model), MODULE)
+    assert spec.name not in DeploymentTopic(config).all()
 
 
 def test_the_command_line_deploys_schemas_and_a_clock(

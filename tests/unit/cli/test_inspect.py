@@ -1,14 +1,19 @@
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import wasmtime
 from click.testing import CliRunner, Result
 
+from support.eta_model import eta_section
 from wasmline.cli import main
+from wasmline.documents import encode
 from wasmline.registry import ArtifactMetadata, FilesystemRegistry, digest_of
+from wasmline.wasm.binary import add_last_section
+from wasmline.wasm.model_section import SECTION, with_model
 
 NAUGHTY = """
 (module
@@ -17,6 +22,9 @@ NAUGHTY = """
   (start 1)
   (func unreachable))
 """
+
+
+PROOF = "8,987 held-out, 25,000 boundary, 20 category and 2,000 random rows predicted as XGBoost 3.2.0 does, to the bit"
 
 
 def inspect(*arguments: str | Path) -> Result:
@@ -65,6 +73,7 @@ def test_machines_get_json(module: Path, wasm: bytes) -> None:
     }
     assert document["exports"][1] == {"module": None, "name": "_start", "kind": "function", "type": "() -> ()"}
     assert document["wasmline"] == document["redpanda"] == {"accepted": True, "reasons": []}
+    assert document["model"] is None
 
 
 def test_a_version_shows_the_limits_it_was_published_with(wasm: bytes, tmp_path: Path) -> None:
@@ -124,3 +133,47 @@ def test_a_device_is_read_as_far_as_a_module_could_go(device: str, says: str) ->
     result = inspect(device)
     assert result.exit_code == 1
     assert says in result.stderr
+
+
+def test_a_model_is_shown_with_its_dataset_inputs_and_proof(wasm: bytes, tmp_path: Path) -> None:
+    section = eta_section(wasm)
+    whole = with_model(wasm, section)
+    (tmp_path / "eta.wasm").write_bytes(whole)
+    lines = inspect(tmp_path / "eta.wasm").stdout.splitlines()
+    assert lines[2] == f"size           {len(whole):,} bytes, 1 functions"
+    assert lines[-9:] == [
+        "redpanda       accepts it",
+        f"model          eta@1.0.0, {section.model.digest}",
+        f"dataset        {section.model.dataset}",
+        "predicts       minutes in min",
+        "inputs         id: string, without it a dead letter",
+        "               km in km: double",
+        '               vehicle: string, scooter, bicycle, a "quoted" ä',
+        "holdout        8,987 rows: RMSE 7.166 min, mean predictor 9.295 min",
+        f"proof          {PROOF}",
+    ]
+    document = json.loads(inspect("--json", tmp_path / "eta.wasm").stdout)
+    assert document["model"] == {"section": json.loads(encode(section)), "proven": True}
+
+
+def test_a_module_that_was_changed_after_its_proof_is_shown_as_such(wasm: bytes, tmp_path: Path) -> None:
+    other = wasm.replace(b"asked\n", b"ASKED\n")
+    (tmp_path / "eta.wasm").write_bytes(with_model(other, eta_section(wasm)))
+    result = inspect(tmp_path / "eta.wasm")
+    assert result.exit_code == 0
+    assert result.stdout.endswith(f"of another module, {digest_of(wasm)}: this one was changed after its proof\n")
+    assert not json.loads(inspect("--json", tmp_path / "eta.wasm").stdout)["model"]["proven"]
+
+
+def test_a_model_section_that_is_malformed_or_naughty_is_shown_as_text(wasm: bytes, tmp_path: Path) -> None:
+    naughty = replace(eta_section(wasm), target="\x1b[2J\nproof", unit="\u202e")
+    (tmp_path / "naughty.wasm").write_bytes(with_model(wasm, naughty))
+    shown = inspect(tmp_path / "naughty.wasm").stdout
+    assert "predicts       \\u001b[2J\\u000aproof in \\u202e\n" in shown
+    (tmp_path / "malformed.wasm").write_bytes(add_last_section(wasm, SECTION, b"{}"))
+    result = inspect(tmp_path / "malformed.wasm")
+    assert result.exit_code == 0
+    assert "model          the module does not say which model it has: Object missing required field `model`" in (
+        result.stdout
+    )
+    assert "required field" in json.loads(inspect("--json", tmp_path / "malformed.wasm").stdout)["model"]["error"]

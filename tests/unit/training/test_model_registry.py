@@ -130,6 +130,9 @@ def test_a_record_of_another_release_is_refused(models: ModelRegistry) -> None:
 
 HUGE = FeatureLayout(features=("km",) * 10**5, categories={"km": ("a",) * 10**5})
 
+OTHER = FeatureLayout(features=("speed",))
+TEXT = FeatureLayout(features=("kind",))
+
 FORGED: dict[str, tuple[dict[str, Any], str]] = {
     "another model": ({"model": "other"}, "it is the record of the model 'other'"),
     "a name that is a number": ({"model": 1}, r"Expected `str`, got `int` - at `\$\.model`"),
@@ -144,6 +147,8 @@ FORGED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a spec version that is a list": ({"spec_version": []}, r".*\$\.spec_version"),
     "columns of another layout": ({"columns": ["km"]}, "its columns are not those of its layout"),
+    "a feature without a field": ({"layout": plain(OTHER), "columns": ["speed"]}, "its dataset has no field 'speed'"),
+    "a text without categories": ({"layout": plain(TEXT), "columns": ["kind"]}, "its texts are not the features with "),
     "columns in another order": ({"columns": ["kind=a", "km", "kind=b"]}, "its columns are not those"),
     "columns without end": ({"layout": plain(HUGE)}, "its columns are not those of its layout"),
 }
