@@ -1,8 +1,9 @@
 """### From a transform in C++ to a delivery-time model
 
 Builds `wasm_modules/delivery_distance` to WebAssembly, publishes and deploys it, runs it on Spark between two Kafka
-topics, proves that every record is accounted for, and trains a model on what came out. Everything a pipeline of one's
-own needs is here once:
+topics, proves that every record is accounted for, trains a model on what came out, and runs the champion as one more
+transform: every prediction in the stream is XGBoost's, to the bit. Everything a pipeline of one's own needs is here
+once:
 
 * operators for the steps that are always the same, plain Python tasks for what only this example knows;
 * topics that exist before anything is deployed onto them: transforms never create any;
@@ -25,16 +26,17 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import DAG, Asset, Param, get_current_context, task
 
 import demo_settings
-from delivery.training_spec import train_spec
+from delivery.training_spec import MODEL, train_spec
 from wasmline.documents import plain
 from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.operators.build import WasmBuildOperator, WasmPublishOperator, WasmTestOperator
 from wasmline_provider.operators.deploy import WasmDeployOperator
-from wasmline_provider.operators.model import PromoteModelOperator, TrainModelOperator
+from wasmline_provider.operators.model import CompileModelOperator, PromoteModelOperator, TrainModelOperator
 from wasmline_provider.operators.stream import SparkStreamOperator
 
 if TYPE_CHECKING:
-    from delivery.report import DemoReport, StreamFacts
+    from delivery.prediction_verification import Prediction, Scored
+    from delivery.report import DemoReport, ServingFacts, StreamFacts
     from delivery.verification import DeadLetter, Raw
     from wasmline.kafka import KafkaConfig
 
@@ -45,8 +47,9 @@ KEEP = {"retention.ms": "-1"}
 
 raw_topic = Asset(demo_settings.RAW, group="kafka")
 features_topic = Asset(demo_settings.FEATURES, group="kafka")
+predictions_topic = Asset(demo_settings.PREDICTIONS, group="kafka")
 module = Asset(demo_settings.TRANSFORM, group="wasm")
-champion = Asset("delivery-eta", group="model")
+champion = Asset(MODEL, group="model")
 
 
 def note_seconds(context: Any, result: Any) -> None:
@@ -57,7 +60,7 @@ def note_seconds(context: Any, result: Any) -> None:
 
 with DAG(
     "delivery_pipeline",
-    description="Build, deploy and run a transform written in C++, and train a model on what it emits.",
+    description="Build, deploy and run a transform written in C++, train a model on what it emits, and serve it.",
     doc_md=__doc__,
     schedule=None,
     catchup=False,
@@ -91,11 +94,17 @@ with DAG(
 
     @task
     def topics() -> dict[str, int]:
-        """Make the three topics; delete those of an earlier run first, if that is wanted."""
+        """Make the topics; delete those of an earlier run first, if that is wanted."""
         from wasmline.kafka import Topics
 
         cluster = Topics(KafkaHook(demo_settings.KAFKA).get_conn())
-        names = [demo_settings.RAW, demo_settings.FEATURES, demo_settings.DEAD_LETTERS]
+        names = [
+            demo_settings.RAW,
+            demo_settings.FEATURES,
+            demo_settings.DEAD_LETTERS,
+            demo_settings.PREDICTIONS,
+            demo_settings.UNPREDICTED,
+        ]
         if get_current_context()["params"]["fresh"]:
             standing = [name for name in names if cluster.exists(name)]
             if standing:
@@ -183,6 +192,59 @@ with DAG(
     promote = PromoteModelOperator(
         task_id="promote", trained=train.output, models=demo_settings.MODELS, outlets=[champion]
     )
+    compile_model = CompileModelOperator(
+        task_id="compile_model",
+        models=demo_settings.MODELS,
+        model=MODEL,
+        version="{{ ti.xcom_pull('promote')['live'] }}",
+        registry=demo_settings.REGISTRY,
+        input_topic=demo_settings.FEATURES,
+        output_topic=demo_settings.PREDICTIONS,
+        dead_letter_topic=demo_settings.UNPREDICTED,
+    )
+    deploy_model = WasmDeployOperator(
+        task_id="deploy_model",
+        name=MODEL,
+        version="{{ ti.xcom_pull('compile_model')['version'] }}",
+        registry=demo_settings.REGISTRY,
+        kafka_conn_id=demo_settings.KAFKA,
+    )
+    predict = SparkStreamOperator(
+        task_id="predict",
+        job=demo_settings.PREDICT_JOB,
+        transform=MODEL,
+        storage=demo_settings.STORAGE,
+        kafka_conn_id=demo_settings.KAFKA,
+        spark_conn_id=demo_settings.SPARK,
+        deferrable=True,
+        outlets=[predictions_topic],
+    )
+
+    @task
+    def verify_predictions() -> dict[str, Any]:
+        """Fail unless each feature has one prediction of the champion, equal to XGBoost's to the bit."""
+        from delivery.prediction_verification import verify_predictions as verify_all
+        from wasmline.kafka import read_to_end
+        from wasmline.training import ModelRegistry
+
+        compiled = get_current_context()["ti"].xcom_pull("compile_model")
+        models = ModelRegistry(demo_settings.MODELS)
+        version, model = models.load(MODEL, compiled["version"])
+        rows = models.held_out(MODEL, compiled["version"])
+        identity, target = version.record.dataset.identity, version.record.target
+        kafka = KafkaHook(demo_settings.KAFKA).get_conn()
+        served: dict[str, Any] = plain(
+            verify_all(
+                [_scored(record) for record in read_to_end(kafka, demo_settings.FEATURES)],
+                map(_prediction, read_to_end(kafka, demo_settings.PREDICTIONS)),
+                model=model,
+                record=version.record,
+                reference=f"{MODEL}@{version.version}",
+                digest=version.digest,
+                held_out=dict(zip(rows[identity].to_pylist(), rows[target].to_pylist(), strict=True)),
+            )
+        )
+        return served
 
     @task
     def report() -> str:
@@ -195,13 +257,33 @@ with DAG(
     made = topics()
     build >> test >> publish >> deploy
     made >> [deploy, produced := produce()]
-    [deploy, produced] >> stream >> verify() >> train >> promote >> report()
+    [deploy, produced] >> stream >> verify() >> train >> promote
+    promote >> compile_model >> deploy_model >> predict >> verify_predictions() >> report()
 
 
 def _raw(message: Any) -> Raw:
     from delivery.verification import Raw
 
     return Raw(message.partition(), message.offset(), message.key(), message.value())
+
+
+def _scored(message: Any) -> Scored:
+    from delivery.prediction_verification import Scored
+
+    return Scored(message.partition(), message.offset(), message.key(), message.value())
+
+
+def _prediction(message: Any) -> Prediction:
+    from delivery.prediction_verification import Prediction
+    from wasmline import provenance
+
+    origin = provenance.parse(dict(message.headers() or []).get(provenance.NAME))
+    return Prediction(
+        (origin.source.partition, origin.offset) if origin else None,
+        str(origin.model) if origin else None,
+        message.key(),
+        message.value(),
+    )
 
 
 def _letter(message: Any) -> DeadLetter:
@@ -242,6 +324,7 @@ def _report(context: dict[str, Any]) -> DemoReport:
             size=found["publish"]["size_bytes"],
         ),
         stream=_stream_facts(streamed.result),
+        serving=_serving_facts(kafka, found),
         accounting=msgspec.convert(found["verify"], Accounting),
         training=msgspec.convert(trained.result, TrainResult),
         signals=signals(record.value() for record in read_to_end(kafka, demo_settings.RAW)),
@@ -250,7 +333,46 @@ def _report(context: dict[str, Any]) -> DemoReport:
     )
 
 
-STEPS = ("topics", "produce", "build", "test", "publish", "deploy", "stream", "verify", "train", "promote")
+STEPS = (
+    *("topics", "produce", "build", "test", "publish", "deploy", "stream", "verify"),
+    *("train", "promote", "compile_model", "deploy_model", "predict", "verify_predictions"),
+)
+
+
+def _serving_facts(kafka: KafkaConfig, found: Mapping[str, Any]) -> ServingFacts:
+    import msgspec
+
+    from delivery.prediction_verification import ServedModel
+    from delivery.report import ModuleFacts, ServingFacts
+
+    compiled = found["compile_model"]
+    return ServingFacts(
+        module=ModuleFacts(
+            name=compiled["name"],
+            version=compiled["version"],
+            digest=compiled["digest"],
+            size=compiled["size_bytes"],
+        ),
+        output_topic=demo_settings.PREDICTIONS,
+        served=msgspec.convert(found["verify_predictions"], ServedModel),
+        explained=_explained(kafka),
+    )
+
+
+def _explained(kafka: KafkaConfig) -> list[str]:
+    """Return the origin of the first prediction, line by line."""
+    from wasmline.kafka import read_to_end
+    from wasmline.lineage import RecordPosition, explain, text_lines
+    from wasmline.registry import FilesystemRegistry
+    from wasmline.training import ModelRegistry
+
+    first: Any = next(read_to_end(kafka, demo_settings.PREDICTIONS))
+    position = RecordPosition(topic=first.topic(), partition=first.partition(), offset=first.offset())
+    registry, models = FilesystemRegistry(demo_settings.REGISTRY), ModelRegistry(demo_settings.MODELS)
+    return [
+        f"{(first.value() or b'').decode()}",
+        *text_lines(explain(kafka, position, registry=registry, models=models)),
+    ]
 
 
 def _stream_facts(totals: Mapping[str, Any]) -> StreamFacts:

@@ -2,7 +2,8 @@
 
 Every night, or from the form: trains on the records of a window, compares the new model with the live one on the same
 held-out deliveries, and promotes it or keeps the live one. The decision is recorded with its reason either way, and the
-path that the run took shows it.
+path that the run took shows it. A promoted model is compiled to a transform, proven to predict what XGBoost does, and
+deployed: a stream that runs switches to it at its next batch.
 
 The timetable is in a named time zone: three in the morning where the drivers are, summer time or not.
 """
@@ -18,7 +19,8 @@ from airflow.sdk import DAG, Asset, CronTriggerTimetable, Param, get_current_con
 import demo_settings
 from delivery.training_spec import MODEL, train_spec
 from wasmline.documents import plain
-from wasmline_provider.operators.model import PromoteModelOperator, TrainModelOperator
+from wasmline_provider.operators.deploy import WasmDeployOperator
+from wasmline_provider.operators.model import CompileModelOperator, PromoteModelOperator, TrainModelOperator
 
 KOLKATA = pendulum.timezone("Asia/Kolkata")
 
@@ -26,7 +28,7 @@ champion = Asset(MODEL, group="model")
 
 with DAG(
     "retrain_delivery_eta",
-    description="Train on recent records, compare with the live model, promote or keep.",
+    description="Train on recent records, compare with the live model, promote and deploy, or keep.",
     doc_md=__doc__,
     schedule=CronTriggerTimetable("0 3 * * *", timezone=KOLKATA),
     catchup=False,
@@ -92,11 +94,29 @@ with DAG(
     @task.branch
     def decided(promotion: Any) -> str:
         """Select the branch of the decision."""
-        return "promoted" if promotion["decision"] == "promote" else "kept"
+        return "compile_model" if promotion["decision"] == "promote" else "kept"
+
+    compile_model = CompileModelOperator(
+        task_id="compile_model",
+        models=demo_settings.MODELS,
+        model=MODEL,
+        version="{{ ti.xcom_pull('promote')['live'] }}",
+        registry=demo_settings.REGISTRY,
+        input_topic=demo_settings.FEATURES,
+        output_topic=demo_settings.PREDICTIONS,
+        dead_letter_topic=demo_settings.UNPREDICTED,
+    )
+    deploy_model = WasmDeployOperator(
+        task_id="deploy_model",
+        name=MODEL,
+        version="{{ ti.xcom_pull('compile_model')['version'] }}",
+        registry=demo_settings.REGISTRY,
+        kafka_conn_id=demo_settings.KAFKA,
+    )
 
     @task(outlets=[champion])
     def promoted(promotion: Any) -> str:
-        """Emit the event of a new champion."""
+        """Emit the event of a new champion, which is deployed."""
         get_current_context()["outlet_events"][champion].extra = dict(promotion)
         return f"{promotion['live']} is live: {promotion['reason']}"
 
@@ -106,4 +126,5 @@ with DAG(
         return f"{promotion['live']} stays live: {promotion['reason']}"
 
     since >> train
-    decided(promote.output) >> [promoted(promote.output), kept(promote.output)]
+    decided(promote.output) >> [compile_model, kept(promote.output)]
+    compile_model >> deploy_model >> promoted(promote.output)

@@ -35,6 +35,7 @@ def render(report: DemoReport) -> str:
         _panel("What each fact says about the time", _correlations(report)),
         _panel("The model", _model(report)),
         _pair(report),
+        _panel("The model in the stream", _serving(report)),
         _panel("Throughput", plots.throughput(report.stream.batches)),
         *_compared(report.comparison),
         _panel("Seconds per step", _steps(report.steps)),
@@ -151,6 +152,17 @@ def _model(report: DemoReport) -> str:
         "decision": f"{training.decision.decision}: {training.decision.reason}",
     }
     return _list(facts)
+
+
+def _serving(report: DemoReport) -> str:
+    served, module = report.serving.served, report.serving.module
+    text = (
+        f"<p>{formatting.count(served.predictions)} predictions in {escape(report.serving.output_topic)}, one for each "
+        f"feature, each equal to XGBoost's to the bit, by {escape(module.name)}@{escape(module.version)}, a module of "
+        f"{formatting.size(module.size)}. RMSE {served.rmse:.3f} on {formatting.count(served.held_out)} held-out "
+        f"rows; training measured {report.training.metrics.rmse:.3f}.</p>"
+    )
+    return text + f"<pre>{escape(chr(10).join(report.serving.explained))}</pre>"
 
 
 def _compared(comparison: Comparison | None) -> list[str]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from delivery.correlations import Signals
+from delivery.prediction_verification import ServedModel
 from delivery.verification import Accounting
 from enriching.benchmark_result import Comparison
 from wasmline.training import TrainResult
@@ -53,6 +54,16 @@ class StreamFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServingFacts:
+    """The champion in the stream; ``explained`` tells the origin of one of its predictions, line by line."""
+
+    module: ModuleFacts
+    output_topic: str
+    served: ServedModel
+    explained: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DemoReport:
     """The data of the summary and the page.
 
@@ -67,6 +78,7 @@ class DemoReport:
     stream: StreamFacts
     accounting: Accounting
     training: TrainResult
+    serving: ServingFacts
     signals: Signals
     steps: dict[str, float]
     look_next: dict[str, str]

@@ -18,7 +18,7 @@ REASONS = 5
 
 def print_summary(report: DemoReport, console: Console) -> None:
     """Print records in and out, metrics of the model, durations of the steps, and further things to see."""
-    accounting, stream, training = report.accounting, report.stream, report.training
+    accounting, stream, training, serving = report.accounting, report.stream, report.training, report.serving
     records, rows = formatting.count(accounting.records_in), training.rows
     reasons = [f"{formatting.count(number)}: {reason}" for reason, number in list(accounting.reasons.items())[:REASONS]]
     metrics = training.metrics
@@ -32,6 +32,9 @@ def print_summary(report: DemoReport, console: Console) -> None:
         "model": f"{training.model}@{training.version}: RMSE {metrics.rmse:.3f} min, mean predictor "
         f"{metrics.mean_rmse:.3f} ({formatting.count(rows.training)} rows, {formatting.count(rows.holdout)} held out)",
         "decision": f"{training.decision.decision}: {training.decision.reason}",
+        "predictions": f"{formatting.count(serving.served.predictions)} in {serving.output_topic}, one for each "
+        f"feature, equal to XGBoost's to the bit; RMSE {serving.served.rmse:.3f} on the held-out rows",
+        "one of them": "\n".join(serving.explained),
         **_compared(report.comparison),
         "steps": ", ".join(f"{name} {formatting.seconds(time)}" for name, time in report.steps.items()),
     }

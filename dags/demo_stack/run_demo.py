@@ -46,8 +46,15 @@ class Steps:
 
 PIPELINE = Steps(
     dag="delivery_pipeline",
-    order=("topics", "build", "produce", "test", "publish", "deploy", "stream", "verify", "train", "promote", "report"),
-    jobs={"stream": demo_settings.TRANSFORM, "train": demo_settings.TRAIN_JOB},
+    order=(
+        *("topics", "build", "produce", "test", "publish", "deploy", "stream", "verify"),
+        *("train", "promote", "compile_model", "deploy_model", "predict", "verify_predictions", "report"),
+    ),
+    jobs={
+        "stream": demo_settings.TRANSFORM,
+        "train": demo_settings.TRAIN_JOB,
+        "predict": demo_settings.PREDICT_JOB,
+    },
 )
 ENRICHMENT = Steps(dag="enrich_over_http", order=("topics", "enrich"), jobs={"enrich": demo_settings.ENRICH_JOB})
 

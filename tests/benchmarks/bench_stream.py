@@ -22,7 +22,7 @@ from rich.console import Console
 REPOSITORY = Path(__file__).parents[2]
 sys.path[:0] = [str(REPOSITORY / folder) for folder in ("dags", "tests", "tests/benchmarks")]
 
-from stream import control, leases, microbatch  # noqa: E402
+from stream import control, leases, microbatch, retrain  # noqa: E402
 from stream.bench import Bench  # noqa: E402
 from stream.row import Row, table  # noqa: E402
 
@@ -39,6 +39,7 @@ ROWS: dict[str, Callable[[Bench], Iterable[Row]]] = {
     "swap": control.swap,
     "stop": control.stop,
     "idle": leases.idle,
+    "retrain": retrain.retrain,
 }
 
 

@@ -42,6 +42,23 @@ def test_the_model_beats_the_mean_and_names_the_exact_records_it_saw(report: Dem
     assert training.dataset.modules == (report.module.digest,)
 
 
+def test_each_feature_has_one_prediction_of_the_champion_which_is_xgboosts_to_the_bit(report: DemoReport) -> None:
+    serving, training = report.serving, report.training
+    assert serving.served.model == f"{training.model}@{training.version}"
+    assert serving.served.predictions == report.accounting.features
+    assert serving.served.held_out == training.rows.holdout
+    assert serving.served.rmse == pytest.approx(training.metrics.rmse, rel=1e-9)
+    origin = "\n".join(serving.explained)
+    for fact in (
+        training.digest,
+        training.dataset_digest,
+        serving.module.digest,
+        report.module.digest,
+        "deliveries.raw-",
+    ):
+        assert fact in origin
+
+
 def test_without_the_broken_rows_the_distance_signal_is_back(report: DemoReport) -> None:
     raw, clean = (
         {one.feature: one.pearson or 0.0 for one in side}["distance_km"]
@@ -55,7 +72,18 @@ def test_the_report_is_a_page_of_its_own(report: DemoReport, airflow: Any) -> No
     page = Path(airflow.home, "report.html").read_text()
     assert report.module.digest.removeprefix("sha256:")[:12] in page
     assert "<script src" not in page
-    assert set(report.steps) >= {"build", "test", "publish", "deploy", "stream", "verify", "train", "promote"}
+    assert set(report.steps) >= {
+        "build",
+        "test",
+        "publish",
+        "deploy",
+        "stream",
+        "verify",
+        "train",
+        "promote",
+        "compile_model",
+        "predict",
+    }
 
 
 def test_progress_and_no_secret_is_in_the_streams_log(report: DemoReport, airflow: Any) -> None:

@@ -13,8 +13,9 @@ from delivery.contract import Violation
 from delivery.correlations import signals
 from delivery.generator import generate
 from delivery.html_report import render, write_report
+from delivery.prediction_verification import ServedModel
 from delivery.reference_transform import transform
-from delivery.report import BatchPoint, DemoReport, ModuleFacts, StreamFacts
+from delivery.report import BatchPoint, DemoReport, ModuleFacts, ServingFacts, StreamFacts
 from delivery.text_report import print_summary
 from delivery.verification import DeadLetter, Feature, Raw, verify
 from enriching.benchmark_result import Comparison, Contender
@@ -50,6 +51,14 @@ def report() -> DemoReport:
         ),
         accounting=verify(raw, features, dead),
         training=training(),
+        serving=ServingFacts(
+            module=ModuleFacts(name="delivery-eta", version="1.0.0", digest=f"sha256:{'cd' * 32}", size=99_000),
+            output_topic="deliveries.eta",
+            served=ServedModel(
+                model="delivery-eta@1.0.0", digest="sha256:m", predictions=1_980, held_out=396, rmse=7.174
+            ),
+            explained=["deliveries.eta, partition 0, offset 1", "  by <delivery-eta@1.0.0>"],
+        ),
         signals=signals(record.value for record in raw),
         steps={"build": 61.0, "stream": 2.5},
         look_next={"report": "build/demo/report.html"},
@@ -170,6 +179,8 @@ def test_no_two_elements_share_an_id_that_another_one_refers_to(report: DemoRepo
         "&lt;negative&gt; &amp; [/wrong]",
         "1 min 01 s",
         "<b>11.0 times</b>",
+        "1,980 predictions in deliveries.eta",
+        "by &lt;delivery-eta@1.0.0&gt;",
     ],
 )
 def test_the_page_shows_the_figures(report: DemoReport, text: str) -> None:
@@ -199,6 +210,7 @@ def test_the_summary_tells_records_reasons_rate_errors_and_where_to_look(report:
     print_summary(report, Console(file=text, width=100))
     shown = text.getvalue()
     expected: list[Any] = ["2,000 on 3 partitions", "<negative> & [/wrong]", "1,000 records/s", "RMSE 7.174", "9.300"]
+    expected += ["1,980 in deliveries.eta", "by <delivery-eta@1.0.0>"]
     expected += ["58 records/s: 3 calls at a time", "642 records/s: 64 calls at a time, 11.0 times as many"]
     for fact in [*expected, "promote", "build 1 min 01 s", "distance_km", "report.html", "sha256:abab"]:
         assert fact in shown

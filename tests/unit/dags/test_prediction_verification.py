@@ -1,0 +1,140 @@
+"""What is wrong with predictions is found and named."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from delivery.prediction_verification import Prediction, Scored, ServedModel, verify_predictions
+from wasmline.errors import VerificationFailed
+from wasmline.training import Dataset, FeatureLayout, Metrics, ModelRecord, TreeParameters
+from wasmline.training.boosting import fit, predict
+
+LAYOUT = FeatureLayout(features=("km", "vehicle"), categories={"vehicle": ("car", "bicycle")})
+ROWS = 200
+MODEL = "eta@1.2.0"
+
+
+@pytest.fixture(scope="module")
+def features() -> list[Scored]:
+    generator = np.random.default_rng(5)
+    documents: list[dict[str, Any]] = [
+        {"id": str(number), "km": float(generator.normal(8, 3)), "vehicle": ("car", "bicycle", "rocket")[number % 3]}
+        for number in range(ROWS)
+    ]
+    return [
+        Scored(number % 2, number // 2, document["id"].encode(), json.dumps(document).encode())
+        for number, document in enumerate(documents)
+    ]
+
+
+def record() -> ModelRecord:
+    dataset = Dataset(
+        topic="features",
+        topic_id="t1",
+        offsets={"0": (0, ROWS)},
+        fields={"id": "string", "km": "double", "vehicle": "string", "minutes": "double"},
+        where="true",
+        target="minutes",
+        identity="id",
+        seed=7,
+        holdout_share=0.2,
+    )
+    return ModelRecord(
+        model="eta",
+        target="minutes",
+        layout=LAYOUT,
+        columns=LAYOUT.columns,
+        parameters=TreeParameters(trees=5, depth=3, learning_rate=0.3, seed=7),
+        dataset=dataset,
+        dataset_digest=dataset.digest,
+        training_rows=ROWS,
+        metrics=Metrics(rows=100, rmse=7.2, mae=5.7, r2=0.4, mean_rmse=9.4, holdout="sha256:aa"),
+        libraries={},
+        created="2026-01-01T00:00:00Z",
+    )
+
+
+def matrix(features: list[Scored]) -> Any:
+    documents = [json.loads(each.value or b"") for each in features]
+    return LAYOUT.matrix(pa.table({name: [each[name] for each in documents] for name in LAYOUT.features}))
+
+
+@pytest.fixture(scope="module")
+def model(features: list[Scored]) -> bytes:
+    rows = matrix(features)
+    return fit(rows, rows[:, 0].astype(float) * 2, LAYOUT.columns, record().parameters)
+
+
+@pytest.fixture(scope="module")
+def predictions(features: list[Scored], model: bytes) -> list[Prediction]:
+    values = predict(model, matrix(features), LAYOUT.columns)
+    return [
+        Prediction(
+            (each.partition, each.offset),
+            MODEL,
+            each.key,
+            json.dumps({"id": json.loads(each.value or b"")["id"], "prediction": value}).encode(),
+        )
+        for each, value in zip(features, values.tolist(), strict=True)
+    ]
+
+
+def verified(features: list[Scored], predictions: list[Prediction], model: bytes) -> ServedModel:
+    return verify_predictions(
+        features,
+        predictions,
+        model=model,
+        record=record(),
+        reference=MODEL,
+        digest="sha256:m",
+        held_out={"3": 20.0, "8": 10.0, "gone": 1.0},
+    )
+
+
+def test_predictions_that_are_xgboosts_are_counted_and_measured_on_the_held_out_rows(
+    features: list[Scored], predictions: list[Prediction], model: bytes
+) -> None:
+    served = verified(features, predictions, model)
+    third, eighth = (json.loads(predictions[place].value or b"")["prediction"] for place in (3, 8))
+    rmse = (((20.0 - third) ** 2 + (10.0 - eighth) ** 2) / 2) ** 0.5
+    assert served == ServedModel(model=MODEL, digest="sha256:m", predictions=ROWS, held_out=2, rmse=rmse)
+
+
+def changed(**values: Any) -> Callable[[list[Prediction]], list[Prediction]]:
+    return lambda found: [*found[:4], found[4]._replace(**values), *found[5:]]
+
+
+def nearly(found: list[Prediction]) -> list[Prediction]:
+    document = json.loads(found[4].value or b"")
+    document["prediction"] = float(np.nextafter(np.float32(document["prediction"]), np.float32(99)))
+    return changed(value=json.dumps(document).encode())(found)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda found: found[:-1], "1 feature without a prediction, first partition 1 offset 99"),
+        (lambda found: [*found, found[0]], "1 second prediction, first partition 0 offset 0"),
+        (changed(source=None), "prediction of no feature"),
+        (changed(source=(7, 7)), "prediction of no feature"),
+        (changed(key=b"other"), "prediction under another key or identity, first partition 0 offset 2"),
+        (changed(value=b'{"id":"other","prediction":1}'), "prediction under another key or identity"),
+        (changed(model="eta@1.1.0"), "prediction not by eta@1.2.0, first partition 0 offset 2: by eta@1.1.0"),
+        (nearly, "prediction that is not XGBoost's, first partition 0 offset 2"),
+    ],
+)
+def test_a_wrong_prediction_is_named(
+    change: Callable[[list[Prediction]], list[Prediction]],
+    named: str,
+    features: list[Scored],
+    predictions: list[Prediction],
+    model: bytes,
+) -> None:
+    with pytest.raises(VerificationFailed, match=named):
+        verified(features, change(predictions), model)
