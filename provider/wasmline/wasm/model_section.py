@@ -98,14 +98,16 @@ def with_model(wasm: bytes, section: ModelSection) -> bytes:
 
 
 def model_of(wasm: bytes) -> ModuleModel | None:
-    """Return the model of a module, or None for a module without one. Raises InvalidModel for a malformed section."""
+    """Return the model of a module, None if it has none or is no module. Raises InvalidModel if it is malformed."""
     try:
         split = split_last_section(wasm, SECTION)
         if split is None:
             return None
         before, content = split
         section = decode_strictly(ModelSection, content, MAX_SECTION_BYTES)
-    except (InvalidModule, ValueError) as error:
+    except InvalidModule:
+        return None
+    except ValueError as error:
         raise InvalidModel(
             f"the module does not say which model it has: {bounded_line(error)}; compile the model again"
         ) from error

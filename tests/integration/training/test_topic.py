@@ -53,6 +53,9 @@ def test_a_model_is_trained_on_the_topic_as_it_is_and_keeps_the_exact_offsets(
     stored = ModelRegistry(spec.models).get("eta", result.version)
     assert stored.record.dataset == result.dataset
     assert stored.record.run == "r1"
+    held_out = ModelRegistry(spec.models).held_out("eta", result.version)
+    assert held_out.column_names == ["id", "km", "kind", "minutes"]
+    assert held_out.num_rows == stored.record.held_out_rows == result.rows.holdout == result.metrics.rows
 
 
 def test_the_stored_offsets_give_the_same_model_after_the_topic_has_grown(

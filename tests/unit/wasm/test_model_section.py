@@ -36,6 +36,7 @@ def test_a_section_is_read_back_and_is_of_the_bytes_before_it() -> None:
 def test_a_module_without_a_model_has_no_section() -> None:
     assert model_of(MODULE) is None
     assert model_of(add_last_section(MODULE, b"wasmline.model.2", CONTENT)) is None
+    assert model_of(b"no module") is None
 
 
 def test_a_module_with_a_section_runs_as_without_and_a_broker_takes_it() -> None:

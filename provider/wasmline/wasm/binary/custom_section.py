@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from wasmline.errors import InvalidModule
 from wasmline.wasm.binary.reader import CUSTOM, Reader, each_section, vector
 
 
@@ -14,7 +13,8 @@ def add_last_section(wasm: bytes, name: bytes, content: bytes) -> bytes:
 def split_last_section(wasm: bytes, name: bytes) -> tuple[bytes, bytes] | None:
     """Return all bytes before the custom section ``name``, and its content; None for a module without it.
 
-    Raises InvalidModule unless the section is there once, as the last one and in the bytes of ``add_last_section``.
+    Raises InvalidModule for bytes that are not a module, and ValueError unless the section is there once, as the last
+    one and in the bytes of ``add_last_section``.
     """
     found = list(each_section(wasm))
     named = [place for place, (kind, content) in enumerate(found) if kind == CUSTOM and _name(content) == name]
@@ -23,7 +23,7 @@ def split_last_section(wasm: bytes, name: bytes) -> tuple[bytes, bytes] | None:
     size = len(bytes([CUSTOM]) + vector(found[-1][1]))
     before, content = wasm[:-size], found[-1][1][len(vector(name)) :]
     if named != [len(found) - 1] or add_last_section(before, name, content) != wasm:
-        raise InvalidModule(f"its section {name.decode()} is not its last one, or is there twice, or is malformed")
+        raise ValueError(f"its section {name.decode()} is not its last one, or is there twice, or is malformed")
     return before, content
 
 
