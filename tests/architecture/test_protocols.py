@@ -15,6 +15,7 @@ import pytest
 
 import wasmline
 import wasmline_provider
+from wasmline import provenance
 from wasmline.consumer import ConsumerOptions
 from wasmline.consumer.backends.kafka import (
     exactly_once_probe,
@@ -430,6 +431,31 @@ def test_the_contract_has_the_limits_of_the_code() -> None:
 
 
 # -- the glossary ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("row", table("provenance.md", "The value", 1), ids=lambda row: row["value"])
+def test_a_value_of_provenance_is_what_the_page_says(row: Row) -> None:
+    found = provenance.parse(code(row["value"]).encode())
+    if row["is"].startswith("none"):
+        assert found is None
+        return
+    assert found is not None
+    assert (found.model is not None) == (row["is"] == "a prediction")
+    fields = code(row["value"]).split()
+    assert [found.source.topic, str(found.source.partition), str(found.offset)] == fields[:3]
+    assert [f"{found.name}@{found.version}", found.digest] == fields[3:5]
+    if found.model is not None:
+        assert [str(found.model), found.model.digest, found.model.dataset] == fields[5:]
+
+
+def test_the_bounds_of_provenance_are_those_of_the_code() -> None:
+    text = section(PROTOCOLS / "provenance.md", "The value")
+    assert f"The header's name is `{provenance.NAME}`." in text
+    assert f"at most {provenance.MAX_BYTES:,} bytes" in text
+    assert f"at most {provenance.MAX_PARTITION} " in text
+    assert f"at most {provenance.MAX_OFFSET} " in text
+    assert text.count(f"{provenance.DIGEST_LETTERS} hexadecimal digits") == 3
+    assert len(table("provenance.md", "The value")) == 8
 
 
 def test_the_glossary_defines_each_term_once_and_names_packages_that_are_there() -> None:

@@ -15,14 +15,16 @@ from wasmline.pipeline.transform_handler import ThreadHandler, TransformHandler
 from wasmline.testing import guests
 from wasmline.testing.strategies import consumed_records
 
+WASM = guests.guest(abi=2)
+ORIGIN = f"identity@1.0.0 {digest_of(WASM)[7:19]}"
+
 
 @pytest.fixture(scope="module")
 def handler() -> Iterator[ThreadHandler]:
-    wasm = guests.guest(abi=2)
     spec = DeploymentSpec(
-        name="identity", version="1.0.0", digest=digest_of(wasm), input_topic="in", output_topics=("out",)
+        name="identity", version="1.0.0", digest=digest_of(WASM), input_topic="in", output_topics=("out",)
     )
-    handler = TransformHandler(spec, wasm).make()
+    handler = TransformHandler(spec, WASM).make()
     yield handler
     handler.close()
 
@@ -33,5 +35,12 @@ def test_an_identity_gives_back_any_records(handler: ThreadHandler, records: lis
     outcome = handler(records)
     assert not outcome.failures
     assert [(each.topic, each.key, each.value, list(each.headers), each.timestamp) for each in outcome.outputs] == [
-        ("out", each.key, each.value, list(each.headers), each.timestamp) for each in records
+        (
+            "out",
+            each.key,
+            each.value,
+            [*each.headers, ("wasmline.provenance", f"in {each.partition} {each.offset} {ORIGIN}".encode())],
+            each.timestamp,
+        )
+        for each in records
     ]

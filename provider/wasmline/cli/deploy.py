@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from wasmline.cli.options import Variable, clock_option, kafka_config, kafka_option, registry_option, schemas_option
+from wasmline.cli.options import (
+    Variable,
+    clock_option,
+    kafka_config,
+    kafka_option,
+    provenance_option,
+    registry_option,
+    schemas_option,
+)
 from wasmline.cli.table import aligned
 from wasmline.printable import printable
 
@@ -32,6 +40,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 @click.option("--var", "variables", type=Variable(), multiple=True, metavar="K=V", help="Set an environment variable.")
 @clock_option
 @schemas_option
+@provenance_option
 @click.option("--max-failure-share", type=float, help="Pause when more records fail, from above 0 to 1; default 0.5.")
 @click.option("--expected-generation", type=int, help="Fail unless this generation is current (0: none yet).")
 def deploy(
@@ -44,6 +53,7 @@ def deploy(
     variables: tuple[tuple[str, str], ...],
     clock: Clock,
     schemas: tuple[Schema, ...],
+    provenance: bool,
     max_failure_share: float | None,
     expected_generation: int | None,
 ) -> None:
@@ -66,6 +76,7 @@ def deploy(
         max_failure_share=max_failure_share,
         clock=clock,
         schemas=schemas,
+        provenance=provenance,
     )
     deployment = deploy_spec(kafka_config(settings), spec, wasm, expected_generation=expected_generation)
     click.echo(f'transform "{spec.name}" deployed: {version}, generation {deployment.generation}')

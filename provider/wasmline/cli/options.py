@@ -99,6 +99,16 @@ def schemas_option(command: Command) -> Command:
     )(command)
 
 
+def provenance_option(command: Command) -> Command:
+    """Add the option of the outputs' provenance header."""
+    return click.option(
+        "--provenance/--no-provenance",
+        default=True,
+        show_default=True,
+        help="Add a header to each output of a transform that names its input record, module and model.",
+    )(command)
+
+
 def kafka_option(command: Command) -> Command:
     """Add the option of the cluster's address and client settings."""
     return click.option(

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import msgspec
+
 from wasmline.errors import InvalidModule
+from wasmline.model_reference import ModelReference
 from wasmline.registry import FilesystemRegistry, parse_reference
 from wasmline.transform_limits import MAX_MODULE_BYTES
 from wasmline.wasm import ResourceLimits, Schema, TransformContext
@@ -22,6 +25,7 @@ class RunnableTransform:
     version: str | None = None
     dead_letter_topic: str | None = None
     compression: str = "none"
+    model: ModelReference | None = None
     declared: bool = True
 
     def adjusted(
@@ -116,4 +120,5 @@ def _from_registry(reference: str, url: str) -> RunnableTransform:
         version=version.version,
         dead_letter_topic=declared.get("dead-letter-topic"),
         compression=declared.get("compression", "none"),
+        model=msgspec.convert(declared.get("model"), ModelReference | None),
     )

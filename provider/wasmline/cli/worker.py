@@ -12,7 +12,7 @@ import click
 
 from wasmline.cli.consumer_runner import run_until_signalled
 from wasmline.cli.handler_option import load_handler
-from wasmline.cli.options import guest_options, kafka_option, registry_option
+from wasmline.cli.options import guest_options, kafka_option, provenance_option, registry_option
 from wasmline.cli.runnable import RunnableTransform, resolve_transform
 from wasmline.consumer import ConsumerHealth, ConsumerOptions, Delivery, HandlerFactory, ParallelConsumer, RetryPolicy
 from wasmline.consumer.handler_adapters import Handler
@@ -84,6 +84,7 @@ GUEST = ("env", "output_topics", "memory", "clock", "schemas", "timeout_ms")
     help="End if retention removed records before they were read, or count them.  [default: end]",
 )
 @click.option("--max-failure-share", type=float, default=0.5, show_default=True, help="End if more of a window fail.")
+@provenance_option
 @click.option("--stop-at-end", is_flag=True, help="End once all records present at the start are done.")
 @click.option("--metrics-port", type=click.IntRange(0, 65535), help="Serve metrics for Prometheus at this port.")
 @guest_options
@@ -94,6 +95,7 @@ def worker(
     function: str | None,
     transform: str | None,
     max_failure_share: float,
+    provenance: bool,
     stop_at_end: bool,
     metrics_port: int | None,
     registry: str,
@@ -102,8 +104,8 @@ def worker(
 ) -> None:
     """Run a function or a transform on the records of TOPICS, those of one key in order, many keys at a time.
 
-    One of --handler and --module is required. The options from --env to --timeout-ms and --max-failure-share are for
-    modules, which read one topic: by default the declared one.
+    One of --handler and --module is required. The options from --env to --timeout-ms, --max-failure-share and
+    --no-provenance are for modules, which read one topic: by default the declared one.
 
     SIGTERM and Ctrl-C drain the worker; a second one ends it at once, as far as its handlers return. Unfinished records
     are processed by the next worker of the group.
@@ -115,7 +117,7 @@ def worker(
     handler: Handler | HandlerFactory
     if transform is not None:
         handler, options = _transform(
-            config, topics, chosen, resolve_transform(transform, registry), guest, max_failure_share
+            config, topics, chosen, resolve_transform(transform, registry), guest, max_failure_share, provenance
         )
     elif any(value for name, value in guest.items() if name != "clock"):
         raise click.UsageError("--env, --output-topic, --memory, --schema and --timeout-ms are for --module")
@@ -142,6 +144,7 @@ def _transform(
     trial: RunnableTransform,
     guest: dict[str, Any],
     max_failure_share: float,
+    provenance: bool,
 ) -> tuple[TransformHandler, ConsumerOptions]:
     if len(topics) > 1:
         raise click.UsageError("a transform reads exactly one topic")
@@ -161,9 +164,11 @@ def _transform(
         max_failure_share=max_failure_share,
         schemas=trial.context.schemas,
         clock=trial.context.clock,
+        model=trial.model,
+        provenance=provenance,
     )
     require_topics(config, spec)
-    handler = TransformHandler(spec, trial.wasm)
+    handler = TransformHandler(spec, trial.wasm, Topics(config).record_limits(spec.output_topics))
     chosen["dead_letter_topic"] = spec.dead_letter_topic
     chosen["dead_letter_headers"] = handler.origin
     chosen["batch_size"] = chosen["batch_size"] or MAX_CALL_RECORDS

@@ -11,6 +11,7 @@ import msgspec
 from wasmline.documents import encode
 from wasmline.errors import InvalidSpec, LimitExceeded
 from wasmline.model_reference import ModelReference
+from wasmline.provenance import ProvenanceWriter
 from wasmline.registry import Version
 from wasmline.wasm import ResourceLimits, Schema, TransformContext
 from wasmline.wasm.transform_context import Clock
@@ -32,6 +33,7 @@ MAX_SCHEMA_BYTES = 256 * 1024
 """Maximum size of the schemas as JSON: each batch's claim contains the deployment, in a record of at most 1 MB."""
 
 NAME = re.compile(r"[A-Za-z0-9._-]{1,128}")
+VERSION = re.compile(r"[0-9A-Za-z.+-]{1,128}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +83,8 @@ class DeploymentSpec:
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
             raise InvalidSpec(f"{self.name!r} is not a transform name: use 1 to 128 letters, digits, '.', '_' or '-'")
+        if not VERSION.fullmatch(self.version):
+            raise InvalidSpec(f"{self.version[:140]!r} is not a version: use 1 to 128 letters, digits, '.', '+' or '-'")
         if not DIGEST.fullmatch(self.digest):
             raise InvalidSpec(f"{self.digest!r} is not a module digest: expected sha256: and 64 hexadecimal digits")
         if not 0 < self.max_failure_share <= 1:
@@ -101,6 +105,14 @@ class DeploymentSpec:
         if self.dead_letter_topic and self.dead_letter_topic not in outputs:
             outputs = (*outputs, self.dead_letter_topic)
         return (self.input_topic, *outputs)
+
+    def provenance_writer(self) -> ProvenanceWriter | None:
+        """Return the writer of the outputs' provenance, or None if they have none."""
+        if not self.provenance:
+            return None
+        return ProvenanceWriter(
+            self.input_topic, name=self.name, version=self.version, digest=self.digest, model=self.model
+        )
 
     def context(self) -> TransformContext:
         """Return the guest's context: the facts of its deployment."""

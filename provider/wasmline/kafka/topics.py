@@ -109,6 +109,14 @@ class Topics:
         settings = self.settings([name])[name]
         return None if settings is None else int(settings["max.message.bytes"])
 
+    def record_limits(self, names: Collection[str]) -> dict[str, int]:
+        """Return ``max_message_bytes`` of topics, except those whose settings are not readable.
+
+        Raises TopicNotFound.
+        """
+        settings = self.settings(names)
+        return {name: int(each["max.message.bytes"]) for name, each in settings.items() if each is not None}
+
     def settings(self, names: Collection[str]) -> dict[str, dict[str, str] | None]:
         """Return the settings of topics, including defaults; None where this client is not permitted to read them.
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from wasmline import provenance
 from wasmline.kafka.producer import Headers
 
 BATCH_HEADER_BYTES = 61
@@ -21,6 +22,9 @@ RECORD_OVERHEAD_BYTES = 40
 
 HEADER_OVERHEAD_BYTES = 10
 """Maximum bytes of a header in addition to its key and its value."""
+
+MAX_ADDED_BYTES = 2 * provenance.MAX_BYTES
+"""Maximum bytes of the provenance header and of the overheads of a record and its batch."""
 
 CODECS = ("gzip", "snappy", "lz4", "zstd")
 """Compression codecs whose names Kafka and Arrow share."""
@@ -40,21 +44,37 @@ def batch_bytes(key: bytes | None, value: bytes | None, headers: Headers, compre
     return BATCH_HEADER_BYTES + size
 
 
-def oversize_outputs(outputs: pa.RecordBatch, limits: Sequence[int | None], compression: str) -> dict[int, int]:
-    """Return the size of each row of OUTPUT_SCHEMA above its topic's limit; ``limits`` is by output number."""
+def spare_bytes(outputs: pa.RecordBatch, limits: Sequence[int | None]) -> NDArray[np.int64]:
+    """Return the bytes by which each row of OUTPUT_SCHEMA may grow, uncompressed, without exceeding its topic's limit.
+
+    It is a lower bound: a record with -1 may fit. ``limits`` is by output number.
+    """
     most = np.array([np.iinfo(np.int64).max if limit is None else limit for limit in limits])
-    candidates = np.flatnonzero(_bounds(outputs) > most[outputs.column("output").to_numpy()])
+    spare: NDArray[np.int64] = most[outputs.column("output").to_numpy()] - _upper_bounds(outputs)
+    return spare
+
+
+def header_bytes(value: bytes) -> int:
+    """Return the maximum bytes of the provenance header with this value."""
+    return len(value) + len(provenance.NAME) + HEADER_OVERHEAD_BYTES
+
+
+def oversize_outputs(
+    outputs: pa.RecordBatch, spare: NDArray[np.int64], limits: Sequence[int | None], compression: str
+) -> dict[int, int]:
+    """Return the size of each row above its topic's limit; ``spare`` is that of ``spare_bytes``."""
     found = {}
-    for row in candidates.tolist():
+    for row in np.flatnonzero(spare < 0).tolist():
         [record] = outputs.slice(row, 1).to_pylist()
         headers = [(header["key"], header["value"]) for header in record["headers"] or []]
         size = batch_bytes(record["key"], record["value"], headers, compression)
-        if size > most[record["output"]]:
+        limit = limits[record["output"]]
+        if limit is not None and size > limit:
             found[row] = size
     return found
 
 
-def _bounds(outputs: pa.RecordBatch) -> NDArray[np.int64]:
+def _upper_bounds(outputs: pa.RecordBatch) -> NDArray[np.int64]:
     """Return an upper bound of the uncompressed batch size of each row."""
     headers = outputs.column("headers")
     flat = pc.list_flatten(headers)

@@ -6,17 +6,20 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from wasmline import dead_letters
+from wasmline import dead_letters, provenance
 from wasmline.consumer import BatchResult, ConsumedRecord, Output
 from wasmline.control import DeploymentSpec, ModuleStore
 from wasmline.documents import encode
 from wasmline.errors import HandlerBroken, InvalidBatch, TooManyFailures, TransformError
-from wasmline.kafka import KafkaConfig
+from wasmline.kafka import KafkaConfig, Topics
 from wasmline.pipeline.batch_stats import BatchStats, log_batch_stats
 from wasmline.pipeline.failure_window import FailureWindow
 from wasmline.pipeline.preflight import start_module
+from wasmline.pipeline.record_sizes import MAX_ADDED_BYTES, Limits, header_bytes, spare_bytes
 from wasmline.printable import printable
 from wasmline.record_batches import header_pairs, record_batch
 from wasmline.topic_partitions import TopicPartition
@@ -41,14 +44,15 @@ def transform_handler(config: KafkaConfig, spec: DeploymentSpec) -> TransformHan
     """Return the handler of a deployment, cached in this process until another deployment is requested.
 
     Thread-safe; concurrent calls wait while the handler is created. Raises the errors of TransformHandler,
-    VersionNotFound and BrokerUnavailable.
+    VersionNotFound, TopicNotFound and BrokerUnavailable.
     """
     key = encode(spec)
     with _handlers_lock:
         handler = _handlers.get(key)
         if handler is None:
             forget()
-            handler = _handlers[key] = TransformHandler(spec, ModuleStore(config).get(spec.digest))
+            limits = Topics(config).record_limits(spec.output_topics)
+            handler = _handlers[key] = TransformHandler(spec, ModuleStore(config).get(spec.digest), limits)
         return handler
 
 
@@ -60,15 +64,24 @@ def forget() -> None:
 class TransformHandler:
     """Runs the module of one deployment; a HandlerFactory, for consumers with a ``batch_size`` of one topic.
 
-    An output is written with the timestamp of its input. A record on which the guest fails has its TransformError; a
-    rejection is written to the dead-letter topic, with headers that name its origin. The guest's log lines go to this
-    module's logger. The consumer ends with HandlerBroken if the module is at fault, not its records: more than
+    An output is written with the timestamp of its input, and with the provenance header, unless it might exceed its
+    topic's limit in ``limits`` with it. A record on which the guest fails has its TransformError; a rejection is
+    written to the dead-letter topic, with headers that name its origin. The guest's log lines go to this module's
+    logger. The consumer ends with HandlerBroken if the module is at fault, not its records: more than
     ``max_failure_share`` of a window over all threads failed, or a new guest cannot start.
     """
 
-    def __init__(self, spec: DeploymentSpec, wasm: bytes, *, max_output_bytes: int = MAX_OUTPUT_BYTES) -> None:
+    def __init__(
+        self,
+        spec: DeploymentSpec,
+        wasm: bytes,
+        limits: Limits | None = None,
+        *,
+        max_output_bytes: int = MAX_OUTPUT_BYTES,
+    ) -> None:
         """Compile the module and start it once. Raises its ModuleError or TransformError."""
         self.spec = spec
+        self.limits = limits or {}
         self.max_output_bytes = max_output_bytes
         self.listener: Callable[[BatchStats], None] | None = None
         """Receives log lines in place of the logger, on any thread."""
@@ -108,6 +121,8 @@ class ThreadHandler:
         self._handler = handler
         self._instance = instance
         self._topics = handler.spec.output_topics
+        self._limits = [handler.limits.get(topic) for topic in self._topics]
+        self._writer = handler.spec.provenance_writer()
 
     def __call__(self, records: Sequence[ConsumedRecord]) -> BatchResult:
         topics, partitions, offsets, keys, values, headers, timestamps, _ = zip(*records, strict=True)
@@ -145,20 +160,26 @@ class ThreadHandler:
     ) -> tuple[list[int], list[Output]]:
         """Return the outputs of a guest, and the input row of each."""
         rows, places, keys, values = (written.column(name).to_pylist() for name in ("row", "output", "key", "value"))
-        headers = header_pairs(written.column("headers"))
-        dead_letter_topic = self._handler.spec.dead_letter_topic
-        if dead_letter_topic in self._topics:
-            rejected = self._topics.index(dead_letter_topic)
-            for number, place in enumerate(places):
-                if place == rejected:
-                    provenance = dead_letters.provenance(self._handler.origin, source, offsets[rows[number]])
-                    letter = dead_letters.rejected(keys[number], values[number], headers[number], provenance)
-                    headers[number] = letter.headers
-        outputs = [
-            Output(self._topics[place], value, key, each, timestamps[row])
-            for row, place, key, value, each in zip(rows, places, keys, values, headers, strict=True)
-        ]
+        column = provenance.without_header(written.column("headers"))
+        headers, spare = header_pairs(column), self._spare_bytes(written)
+        outputs = []
+        for number, (row, place, pairs) in enumerate(zip(rows, places, headers, strict=True)):
+            if self._topics[place] == self._handler.spec.dead_letter_topic:
+                named = dead_letters.provenance(self._handler.origin, source, offsets[row])
+                pairs = dead_letters.rejected(keys[number], values[number], pairs, named).headers
+            elif self._writer is not None:
+                value = self._writer.value(source.partition, offsets[row])
+                if spare is None or spare[number] >= header_bytes(value):
+                    pairs = [*pairs, (provenance.NAME, value)]
+            outputs.append(Output(self._topics[place], values[number], keys[number], pairs, timestamps[row]))
         return rows, outputs
+
+    def _spare_bytes(self, written: pa.RecordBatch) -> NDArray[np.int64] | None:
+        """Return ``spare_bytes`` of the outputs; None where each of them can have provenance."""
+        least = min((limit for limit in self._limits if limit is not None), default=None)
+        if least is None or 2 * written.get_total_buffer_size() + MAX_ADDED_BYTES <= least:
+            return None
+        return spare_bytes(written, self._limits)
 
     def _log(self, result: TransformResult) -> None:
         name, listener = self._handler.spec.name, self._handler.listener

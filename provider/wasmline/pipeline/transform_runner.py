@@ -8,17 +8,19 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from wasmline import dead_letters
+from wasmline import dead_letters, provenance
 from wasmline.control import Deployment
 from wasmline.dead_letters import DeadLetter
 from wasmline.errors import RecordTooLarge, TransformError
 from wasmline.pipeline.batch_stats import BatchStats, log_batch_stats
 from wasmline.pipeline.failure_window import FailureWindow
-from wasmline.pipeline.record_sizes import Limits, batch_bytes, oversize_outputs
-from wasmline.record_batches import HEADERS
+from wasmline.pipeline.record_sizes import Limits, batch_bytes, header_bytes, oversize_outputs, spare_bytes
+from wasmline.record_batches import HEADERS, OUTPUT_SCHEMA
 from wasmline.topic_partitions import TopicPartition
 from wasmline.wasm import RecordFailure, TransformInstance, TransformResult
 
@@ -51,7 +53,7 @@ class TransformRunner:
     TransformError, with the record's coordinates: nothing is dropped silently.
 
     A record with an output above its topic's limit in ``limits`` is dead-lettered; a dead letter above its topic's
-    limit is truncated.
+    limit is truncated. An output has the provenance header, unless it might exceed its topic's limit with it.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class TransformRunner:
             transform=f"{self._spec.name}@{self._spec.version}", digest=self._spec.digest
         )
         self._dead_letter_limit = known.get(self._spec.dead_letter_topic or "")
+        self._writer = self._spec.provenance_writer()
 
     def run(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Transform a batch of RECORD_SCHEMA to batches of SINK_SCHEMA. Raises TooManyFailures to protect the topic."""
@@ -84,22 +87,42 @@ class TransformRunner:
             yield from self._sorted(batch, part)
 
     def _fitting(self, batch: pa.RecordBatch, part: TransformResult) -> TransformResult:
-        """Return a part in which the records with an output that is too large have failed."""
-        if not any(self._limits):
-            return part
+        """Return a part with provenance, in which the records with an output that is too large have failed."""
+        outputs = _with_headers(part.outputs, provenance.without_header(part.outputs.column("headers")))
+        spare = spare_bytes(outputs, self._limits)
+        failures = self._oversize(batch, outputs, spare)
+        if self._writer is not None:
+            outputs = self._with_provenance(batch, outputs, spare)
+        if not failures:
+            return replace(part, outputs=outputs)
+        rows = outputs.column("row")
+        kept = pc.invert(pc.is_in(rows, value_set=pa.array(list(failures), rows.type)))
+        failed = sorted([*part.failures, *failures.values()], key=lambda failure: failure.row)
+        return replace(part, outputs=outputs.filter(kept), failures=tuple(failed))
+
+    def _oversize(
+        self, batch: pa.RecordBatch, outputs: pa.RecordBatch, spare: NDArray[np.int64]
+    ) -> dict[int, RecordFailure]:
+        """Return the failures of the records with an output that is too large, by row."""
         rows: dict[int, RecordFailure] = {}
-        for place, size in oversize_outputs(part.outputs, self._limits, self._spec.compression).items():
-            row, number = (part.outputs.column(name)[place].as_py() for name in ("row", "output"))
+        for place, size in oversize_outputs(outputs, spare, self._limits, self._spec.compression).items():
+            row, number = (outputs.column(name)[place].as_py() for name in ("row", "output"))
             text = f"an output has {size} bytes; {self._spec.output_topics[number]} allows {self._limits[number]}"
             where = {name: batch[name][row].as_py() for name in ("partition", "offset")}
             rows.setdefault(row, RecordFailure(row=row, error=RecordTooLarge(text, **where)))
-        if not rows:
-            return part
-        kept = pc.invert(
-            pc.is_in(part.outputs.column("row"), value_set=pa.array(list(rows), part.outputs.column("row").type))
-        )
-        failures = sorted([*part.failures, *rows.values()], key=lambda failure: failure.row)
-        return replace(part, outputs=part.outputs.filter(kept), failures=tuple(failures))
+        return rows
+
+    def _with_provenance(
+        self, batch: pa.RecordBatch, outputs: pa.RecordBatch, spare: NDArray[np.int64]
+    ) -> pa.RecordBatch:
+        """Return outputs with the provenance header, except rejections and those that might be too large with it."""
+        assert self._writer is not None
+        rows = outputs.column("row")
+        values = self._writer.column(batch["partition"].take(rows), batch["offset"].take(rows))
+        added = pc.binary_length(values).to_numpy() + header_bytes(b"")
+        without = pc.or_(self._rejected(outputs), pa.array(spare < added))
+        values = pc.if_else(without, pa.scalar(None, pa.binary()), values)
+        return _with_headers(outputs, provenance.with_header(outputs.column("headers"), values))
 
     def _sorted(self, batch: pa.RecordBatch, part: TransformResult) -> Iterator[pa.RecordBatch]:
         outputs = part.outputs
@@ -175,3 +198,7 @@ class TransformRunner:
     def _count(counter: Counter[int], partitions: pa.Array) -> None:
         for count in partitions.value_counts().to_pylist():
             counter[count["values"]] += count["counts"]
+
+
+def _with_headers(outputs: pa.RecordBatch, headers: pa.Array) -> pa.RecordBatch:
+    return outputs.set_column(OUTPUT_SCHEMA.get_field_index("headers"), OUTPUT_SCHEMA.field("headers"), headers)

@@ -65,10 +65,8 @@ class DeploymentTracker:
     def limits(self, deployment: Deployment) -> dict[str, int]:
         """Return ``max.message.bytes`` of the output topics, except those whose settings this client cannot read."""
         if self._limits[0] != deployment.generation:
-            topics = Topics(self._config)
-            limits = {topic: topics.max_message_bytes(topic) for topic in deployment.spec.topics[1:]}
-            known = {topic: limit for topic, limit in limits.items() if limit is not None}
-            self._limits = (deployment.generation, known)
+            limits = Topics(self._config).record_limits(deployment.spec.topics[1:])
+            self._limits = (deployment.generation, limits)
         return self._limits[1]
 
     def pause(self, deployment: Deployment, reason: str) -> bool:

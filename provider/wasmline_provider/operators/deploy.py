@@ -45,6 +45,7 @@ class WasmDeployOperator(BaseOperator):
     :param schemas: the guest's schema registry, each schema by the fields of ``wasmline.wasm.Schema``: ``id``,
         ``definition``, ``format``, and optionally ``subject`` and ``version``.
     :param clock: the rule of the guest's monotonic clock, ``wasmline`` or ``redpanda``.
+    :param provenance: add a header to each output that names its input record, module and model.
     :param max_failure_share: the share of failing records above which the deployment is paused.
     :param expected_generation: deploy only over this generation (0: none yet); None deploys over any.
     """
@@ -76,6 +77,7 @@ class WasmDeployOperator(BaseOperator):
         env: Mapping[str, str] | None = None,
         schemas: Sequence[Mapping[str, Any]] = (),
         clock: Literal["wasmline", "redpanda"] = "wasmline",
+        provenance: bool = True,
         max_failure_share: float = 0.5,
         expected_generation: int | str | None = None,
         **kwargs: Any,
@@ -91,6 +93,7 @@ class WasmDeployOperator(BaseOperator):
         self.env = env
         self.schemas = schemas
         self.clock = clock
+        self.provenance = provenance
         self.max_failure_share = max_failure_share
         self.expected_generation = expected_generation
 
@@ -136,4 +139,5 @@ class WasmDeployOperator(BaseOperator):
             max_failure_share=self.max_failure_share,
             schemas=tuple(Schema(**schema) for schema in self.schemas),
             clock=self.clock,
+            provenance=self.provenance,
         )

@@ -138,6 +138,10 @@ def test_a_module_gets_every_record_once_and_each_key_in_order(
     result = worker(kafka, topic, "--group", group, "--module", path, "--output-topic", output, "--delivery", delivery)
     assert result.exit_code == 0, result.stderr
     assert by_key(kafka, output) == WANTED
+    origin = f"echo@unpublished {digest_of(path.read_bytes())[7:19]}"
+    inputs = {each.value(): f"{topic} {each.partition()} {each.offset()}" for each in read_to_end(kafka.config, topic)}
+    for each in read_to_end(kafka.config, output):
+        assert each.headers() == [("wasmline.provenance", f"{inputs[each.value()]} {origin}".encode())]
     times = {message.value(): message.timestamp()[1] for message in read_to_end(kafka.config, output)}
     assert times == {value: time for _, value, _, time in RECORDS}
 
@@ -173,8 +177,10 @@ def test_a_version_reads_and_writes_what_it_declares(
     metadata = ArtifactMetadata(transform={**declared, "compression": "gzip"})
     FilesystemRegistry(str(tmp_path)).publish("copy", "1.2.0", wasm, metadata=metadata)
     produce_all(kafka.config, topic, [(b"x", b"bad", None, None)])
-    result = worker(kafka, "--group", group, "--module", "copy@1.2.0", "--registry", tmp_path)
+    named = ["--registry", str(tmp_path), "--no-provenance"]
+    result = worker(kafka, "--group", group, "--module", "copy@1.2.0", *named)
     assert result.exit_code == 0, result.stderr
+    assert not [each for each in read_to_end(kafka.config, output) if each.headers()]
     assert by_key(kafka, output) == {**WANTED, b"x": [b"bad"]}
     (letter,) = read_to_end(kafka.config, letters)
     headers = dict(letter.headers() or ())

@@ -82,19 +82,20 @@ def test_a_deployment_is_read_back_as_it_was_made(config: KafkaConfig, spec: Dep
     assert ModuleStore(config).get(spec.digest) == MODULE
 
 
-def test_the_command_line_deploys_schemas_and_a_clock(
+def test_the_command_line_deploys_schemas_a_clock_and_no_provenance(
     config: KafkaConfig, spec: DeploymentSpec, tmp_path: Path
 ) -> None:
     declared = {"input-topic": spec.input_topic, "output-topics": list(spec.output_topics)}
     registry = FilesystemRegistry(str(tmp_path / "registry"))
     registry.publish(spec.name, "1.0.0", MODULE, metadata=ArtifactMetadata(transform=declared))
     (tmp_path / "orders.avsc").write_text("{}")
-    options = ["--schema", f"7:orders={tmp_path / 'orders.avsc'}", "--clock", "redpanda"]
+    options = ["--schema", f"7:orders={tmp_path / 'orders.avsc'}", "--clock", "redpanda", "--no-provenance"]
     reached = ["--registry", str(tmp_path / "registry"), "-X", f"bootstrap.servers={config.bootstrap_servers}"]
     result = CliRunner().invoke(main, ["deploy", spec.name, *options, *reached])
     assert result.exit_code == 0, result.output
     schemas = (Schema(id=7, definition="{}", format="avro", subject="orders"),)
-    assert DeploymentTopic(config).get(spec.name).spec == replace(spec, schemas=schemas, clock="redpanda")
+    expected = replace(spec, schemas=schemas, clock="redpanda", provenance=False)
+    assert DeploymentTopic(config).get(spec.name).spec == expected
 
 
 def test_each_deployment_of_a_name_is_a_new_generation(config: KafkaConfig, spec: DeploymentSpec) -> None:

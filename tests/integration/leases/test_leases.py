@@ -384,7 +384,8 @@ def test_a_partition_that_is_added_is_part_of_the_next_lease(harnesses: Harnesse
 def test_whoever_asks_for_the_handler_of_a_deployment_while_it_is_made_gets_that_one(kafka: RunningKafka) -> None:
     """A lease that a new generation ends has its module made, for the next lease of the process to begin with."""
     digest = ModuleStore(kafka.config).put(guest())
-    spec = DeploymentSpec(name="t", version="1.0.0", digest=digest, input_topic="in", output_topics=("out",))
+    source, target = kafka.topic(), kafka.topic()
+    spec = DeploymentSpec(name="t", version="1.0.0", digest=digest, input_topic=source, output_topics=(target,))
     with ThreadPoolExecutor(2) as threads:
         first, second = threads.map(transform_handler, (kafka.config,) * 2, (spec,) * 2)
     assert first is second

@@ -1,5 +1,6 @@
 """A deployment run by a real Spark between topics of a real broker."""
 
+import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,12 +21,14 @@ from wasmline.errors import (
 )
 from wasmline.job_specs import JobState
 from wasmline.kafka import ConsumerGroups, Topics, read_to_end
+from wasmline.model_reference import ModelReference
 from wasmline.testing.guests import SCRATCH, TRAP, WRITE, guest, require, when_key
 from wasmline.testing.kafka import RunningKafka
 from wasmline.wasm import Schema
 
 IDENTITY = guest()
 NEXT_IDENTITY = guest(abi=2)
+MODEL = ModelReference(name="eta", version="1.3.0", digest="sha256:" + "b" * 64, dataset="sha256:" + "c" * 64)
 TRAPS_ON_X = guest(when_key("x", TRAP) + WRITE)
 TRAPS_ON_K = guest(when_key("k", TRAP) + WRITE)
 TRAPS_ALWAYS = guest(TRAP)
@@ -49,7 +52,8 @@ def test_every_record_arrives_once_in_the_order_of_its_key(transform_job: Transf
 
     out = transform_job.out()
     assert by_key((key, value) for key, value, _ in out) == by_key(records)
-    assert all(headers == {"h": b"x"} for _, _, headers in out)
+    expected = transform_job.expected_headers()
+    assert all(headers == expected[value] for _, value, headers in out)
     assert report.state is JobState.SUCCEEDED
     assert report.result["records_in"] == report.result["records_out"] == 5_000
     assert len(report.result["batches"]) >= 3
@@ -124,17 +128,26 @@ def test_an_endless_job_stops_at_a_batch_boundary_and_loses_nothing(transform_jo
 
 def test_a_running_job_switches_to_the_next_generation_between_batches(transform_job: TransformJob) -> None:
     transform_job.deploy(IDENTITY)
-    transform_job.produce(keyed(100))
+    first = transform_job.spec
+    transform_job.produce(keyed(600))
     with transform_job.running():
-        until(lambda: len(transform_job.out()) == 100)
-        second = transform_job.deploy(NEXT_IDENTITY)
-        transform_job.produce(keyed(100, first=100))
-        until(lambda: len(transform_job.out()) == 200)
+        until(lambda: len(transform_job.out()) == 600)
+        second = transform_job.deploy(NEXT_IDENTITY, version="1.1.0", model=MODEL)
+        transform_job.produce(keyed(600, first=600))
+        until(lambda: len(transform_job.out()) == 1_200)
     statuses = [status for status in StatusTopic(transform_job.config).all() if status.job == transform_job.job]
+    out = transform_job.out()
 
     assert {status.generation for status in statuses} == {second}
-    assert sum(status.since_offset for status in statuses) == 100
-    assert by_key((key, value) for key, value, _ in transform_job.out()) == by_key(keyed(200))
+    assert sum(status.since_offset for status in statuses) == 600
+    assert by_key((key, value) for key, value, _ in out) == by_key(keyed(1_200))
+    since = {status.partition: status.since_offset for status in statuses}
+    expected = transform_job.expected_headers(
+        lambda partition, offset: first if offset < since[partition] else transform_job.spec
+    )
+    for _, value, headers in random.Random(7).sample(out, 1_000):
+        assert headers == expected[value]
+    assert [b" eta@1.3.0 " in each["wasmline.provenance"] for each in expected.values()].count(True) == 600
 
 
 def test_a_replayed_batch_runs_the_generation_it_was_recorded_with(transform_job: TransformJob) -> None:

@@ -77,7 +77,8 @@ def test_every_record_arrives_once_in_the_order_of_its_key(transform_job: Transf
     report = transform_job.run(delivery="exactly_once", max_offsets_per_trigger=2_000)
 
     assert outputs(transform_job) == by_key(records)
-    assert all(headers == {"h": b"x"} for _, _, headers in transform_job.out())
+    expected = transform_job.expected_headers()
+    assert all(headers == expected[value] for _, value, headers in transform_job.out())
     assert times(transform_job.spec.output_topics[0], transform_job) < times(
         transform_job.spec.input_topic, transform_job
     )  # the poison has one too

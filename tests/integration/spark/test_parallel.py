@@ -54,7 +54,8 @@ def test_a_transform_is_run_until_caught_up_and_each_record_leaves_once_in_order
 
     out = transform_job.out()
     assert by_key((key, value) for key, value, _ in out) == by_key(records)
-    assert all(headers == {"h": b"x"} for _, _, headers in out)
+    expected = transform_job.expected_headers()
+    assert all(headers == expected[value] for _, value, headers in out)
     [(value, headers)] = transform_job.letters()
     assert (value, headers[dead_letters.ERROR]) == (b"poison", b"GuestTrap")
     assert report.state is JobState.SUCCEEDED

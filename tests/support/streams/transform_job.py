@@ -75,6 +75,24 @@ class TransformJob:
     def out(self) -> list[tuple[bytes, bytes, dict[str, bytes]]]:
         return self._records(self.spec.output_topics[0])
 
+    def expected_headers(
+        self, deployed: Callable[[int, int], DeploymentSpec] | None = None
+    ) -> dict[bytes, dict[str, bytes]]:
+        """Return the headers that the output of each value has, from the inputs and what was deployed.
+
+        ``deployed`` returns the specification that ran on a partition and offset, by default the current one.
+        """
+        inputs: Iterator[Any] = read_to_end(self.config, self.spec.input_topic)
+        expected = {}
+        for each in inputs:
+            spec = deployed(each.partition(), each.offset()) if deployed else self.spec
+            fields = [each.topic(), str(each.partition()), str(each.offset())]
+            fields += [f"{spec.name}@{spec.version}", spec.digest[len("sha256:") :][:12]]
+            if model := spec.model:
+                fields += [f"{model.name}@{model.version}", model.digest[7:19], model.dataset[7:19]]
+            expected[each.value()] = {"h": b"x", "wasmline.provenance": " ".join(fields).encode()}
+        return expected
+
     def letters(self) -> list[tuple[bytes, dict[str, bytes]]]:
         assert self.spec.dead_letter_topic is not None
         return [(value, headers) for _, value, headers in self._records(self.spec.dead_letter_topic)]

@@ -1,6 +1,7 @@
 """A deployment's spec: what it carries to a driver, and what it refuses to."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -50,6 +51,12 @@ def test_schemas_that_contradict_each_other_and_unknown_clocks_are_not_deployed(
         spec(ORDERS, Schema(id=7, definition="{}", format="avro"))
     with pytest.raises(InvalidSpec, match="unknown clock 'sundial'"):
         spec(clock="sundial")
+
+
+@pytest.mark.parametrize("version", ["", "1.0.0 rc", "1.0.0\n", "ä", "1" * 129])
+def test_a_version_that_cannot_be_part_of_a_header_is_not_deployed(version: str) -> None:
+    with pytest.raises(InvalidSpec, match="is not a version"):
+        replace(spec(), version=version)
 
 
 def test_a_version_is_deployed_with_the_schemas_that_are_chosen() -> None:

@@ -4,7 +4,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wasmline.pipeline.record_sizes import batch_bytes, oversize_outputs
+from wasmline.pipeline.record_sizes import batch_bytes, oversize_outputs, spare_bytes
 from wasmline.record_batches import OUTPUT_SCHEMA
 
 FEW = st.none() | st.binary(max_size=300)
@@ -30,4 +30,5 @@ def rows(records: list) -> pa.RecordBatch:  # type: ignore[type-arg]
 def test_the_rows_that_are_too_large_are_those_whose_own_size_is(records: list, limit: int, skipped: int) -> None:  # type: ignore[type-arg]
     sizes = [batch_bytes(key, value, headers) for key, value, headers, _ in records][skipped:]
     expected = {row: size for row, size in enumerate(sizes) if size > limit and records[skipped + row][3] == 1}
-    assert oversize_outputs(rows(records).slice(skipped), [None, limit], "none") == expected
+    outputs, limits = rows(records).slice(skipped), [None, limit]
+    assert oversize_outputs(outputs, spare_bytes(outputs, limits), limits, "none") == expected

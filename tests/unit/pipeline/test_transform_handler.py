@@ -10,6 +10,7 @@ from wasmline import dead_letters
 from wasmline.consumer import BatchResult, ConsumedRecord, HandlerFactory
 from wasmline.control import DeploymentSpec
 from wasmline.errors import GuestTrap, HandlerBroken, InstanceClosed, InvalidBatch, InvalidModule, TooManyFailures
+from wasmline.pipeline.record_sizes import batch_bytes
 from wasmline.pipeline.transform_handler import TransformHandler
 from wasmline.registry import digest_of
 from wasmline.testing import guests
@@ -67,13 +68,19 @@ def test_outputs_keep_what_their_inputs_had_and_say_which_they_are_of(run: Run) 
     assert [(each.topic, each.key, each.value, each.timestamp, each.partition) for each in outcome.outputs] == [
         ("out", record.key, record.value, record.timestamp, None) for record in given for _ in range(2)
     ]
-    assert [list(each.headers) for each in outcome.outputs] == [record.headers for record in given for _ in range(2)]
+    assert [list(each.headers)[:2] for each in outcome.outputs] == [record.headers for record in given for _ in "12"]
+    origin = digest_of(guests.guest(guests.WRITE + guests.WRITE))[7:19]
+    assert [each.headers[2:] for each in outcome.outputs] == [
+        [("wasmline.provenance", f"in 2 {offset} t@1.0.0 {origin}".encode())]
+        for offset in (100, 101, 102)
+        for _ in "12"
+    ]
     assert outcome.failures == {}
 
 
 def test_records_without_key_value_or_headers_stay_without(run: Run) -> None:
     given = [ConsumedRecord("in", 0, 0, None, None), *records(b"a"), ConsumedRecord("in", 0, 101, b"", b"")]
-    outcome = run(guests.guest(), given)
+    outcome = run(guests.guest(), given, provenance=False)
     written = [(each.key, each.value, list(each.headers)) for each in outcome.outputs]
     assert written == [(record.key, record.value, list(record.headers)) for record in given]
 
@@ -100,7 +107,7 @@ def test_a_record_that_the_guest_rejects_gains_its_source_and_its_module(run: Ru
     wasm = guests.guest(guests.when_key("x", guests.write_to(guests.topic("dlq"))) + guests.WRITE, abi=2)
     outcome = run(wasm, records(b"a", b"x"), output_topics=("out", "dlq"))
     assert [(each.topic, each.key) for each in outcome.outputs] == [("out", b"a"), ("dlq", b"x"), ("out", b"x")]
-    assert list(outcome.outputs[0].headers) == [("h", b"0"), ("none", None)]
+    assert list(outcome.outputs[0].headers)[:-1] == [("h", b"0"), ("none", None)]
     assert list(outcome.outputs[1].headers) == [
         ("h", b"1"),
         ("none", None),
@@ -111,6 +118,27 @@ def test_a_record_that_the_guest_rejects_gains_its_source_and_its_module(run: Ru
         (dead_letters.SOURCE_PARTITION, b"2"),
         (dead_letters.SOURCE_OFFSET, b"101"),
     ]
+
+
+@pytest.mark.parametrize("provenance", [True, False])
+def test_a_provenance_header_that_a_guest_copies_never_leaves(run: Run, provenance: bool) -> None:
+    forged = ConsumedRecord("in", 2, 7, b"x", b"", [("wasmline.provenance", b"forged"), ("h", None)] * 2)
+    wasm = guests.guest(guests.write_to(guests.topic("dlq")) + guests.WRITE, abi=2)
+    written = run(wasm, [forged], output_topics=("out", "dlq"), provenance=provenance).outputs
+    ours = [("wasmline.provenance", f"in 2 7 t@1.0.0 {digest_of(wasm)[7:19]}".encode())] if provenance else []
+    assert [each.topic for each in written] == ["dlq", "out"]
+    assert "wasmline.provenance" not in dict(written[0].headers)
+    assert list(written[1].headers) == [("h", None), ("h", None), *ours]
+
+
+def test_an_output_that_fits_only_without_its_provenance_is_written_without() -> None:
+    wasm, value = guests.guest(), b"v" * 1_000
+    for limit, expected in ((batch_bytes(b"k", value, ()), []), (1_300, ["wasmline.provenance"])):
+        handler = TransformHandler(spec(wasm), wasm, {"out": limit}).make()
+        small, large = handler([ConsumedRecord("in", 0, 0, b"k", b""), ConsumedRecord("in", 0, 1, b"k", value)]).outputs
+        assert [name for name, _ in small.headers] == ["wasmline.provenance"]
+        assert [name for name, _ in large.headers] == expected
+        handler.close()
 
 
 def test_more_failures_than_allowed_are_the_modules_fault(run: Run) -> None:

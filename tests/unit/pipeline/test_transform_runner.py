@@ -2,9 +2,10 @@
 
 import base64
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -12,7 +13,9 @@ import pytest
 from wasmline import dead_letters
 from wasmline.control import Deployment, DeploymentSpec
 from wasmline.errors import GuestTrap, TooManyFailures
+from wasmline.model_reference import ModelReference
 from wasmline.pipeline import BatchStats, FailureWindow, TransformRunner
+from wasmline.pipeline.record_sizes import batch_bytes
 from wasmline.record_batches import OUTPUT_SCHEMA, RECORD_SCHEMA
 from wasmline.testing import guests
 from wasmline.wasm import HostLimits, LogLine, RecordFailure, TransformResult, TransformRuntime
@@ -49,10 +52,13 @@ class Scripted:
         )
 
 
-def batch(*values: bytes, first: int = 100) -> pa.RecordBatch:
+Header = dict[str, Any]
+
+
+def batch(*values: bytes, first: int = 100, given: Sequence[Header] = ({"key": "h", "value": b"1"},)) -> pa.RecordBatch:
     rows = [
         {
-            "key": b"k", "value": value, "headers": [{"key": "h", "value": b"1"}],
+            "key": b"k", "value": value, "headers": given,
             "timestamp": 0, "partition": 2, "offset": first + index,
         }
         for index, value in enumerate(values)
@@ -60,11 +66,13 @@ def batch(*values: bytes, first: int = 100) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, schema=RECORD_SCHEMA)
 
 
-def run(*values: bytes, spec: DeploymentSpec = SPEC, **limits: int) -> tuple[list[dict], BatchStats]:  # type: ignore[type-arg]
+def run(
+    *values: bytes, spec: DeploymentSpec = SPEC, given: Sequence[Header] = ({"key": "h", "value": b"1"},), **limits: int
+) -> tuple[list[dict], BatchStats]:  # type: ignore[type-arg]
     tally = BatchStats()
     deployment = Deployment(spec=spec, generation=1, state="running", updated_ms=0)
     pipeline = TransformRunner(deployment, Scripted(), tally, limits)  # type: ignore[arg-type]
-    return [record for part in pipeline.run(batch(*values)) for record in part.to_pylist()], tally
+    return [record for part in pipeline.run(batch(*values, given=given)) for record in part.to_pylist()], tally
 
 
 def headers(record: dict) -> dict:  # type: ignore[type-arg]
@@ -74,13 +82,49 @@ def headers(record: dict) -> dict:  # type: ignore[type-arg]
 def test_outputs_keep_their_order_and_their_headers() -> None:
     out, tally = run(b"a", b"b")
     assert [(record["topic"], record["value"]) for record in out] == [("out", b"a"), ("out", b"b")]
-    assert headers(out[0]) == {"h": b"1"}
+    assert headers(out[0]) == {"h": b"1", "wasmline.provenance": b"in 2 100 t@1.0.0 aaaaaaaaaaaa"}
+    assert headers(out[1]) == {"h": b"1", "wasmline.provenance": b"in 2 101 t@1.0.0 aaaaaaaaaaaa"}
     assert tally.records_in == tally.records_out == {2: 2}
 
 
 def test_a_log_line_has_its_level_and_lost_its_newline() -> None:
     _, tally = run(b"one", b"two\n", b"three\nfour\n\n", b"\n", b"")
     assert tally.logs == ["WARN one", "WARN two", "WARN three\nfour\n", "WARN ", "WARN "]
+
+
+def test_a_deployment_without_provenance_adds_no_header() -> None:
+    out, _ = run(b"a", b"reject", spec=replace(SPEC, provenance=False))
+    assert headers(out[0]) == {"h": b"1"}
+    assert "wasmline.provenance" not in headers(out[1])
+
+
+def test_the_provenance_of_a_prediction_names_its_model() -> None:
+    model = ModelReference(name="eta", version="1.3.0", digest="sha256:" + "b" * 64, dataset="sha256:" + "c" * 64)
+    out, _ = run(b"a", spec=replace(SPEC, model=model))
+    expected = b"in 2 100 t@1.0.0 aaaaaaaaaaaa eta@1.3.0 bbbbbbbbbbbb cccccccccccc"
+    assert headers(out[0])["wasmline.provenance"] == expected
+
+
+@pytest.mark.parametrize("provenance", [True, False])
+def test_a_provenance_header_that_a_guest_writes_never_leaves(provenance: bool) -> None:
+    given: list[Header] = [{"key": "wasmline.provenance", "value": b"forged"}, {"key": "h", "value": None}] * 2
+    out, _ = run(b"a", b"reject", b"fail", given=given, spec=replace(SPEC, provenance=provenance))
+    ours = [{"key": "wasmline.provenance", "value": b"in 2 100 t@1.0.0 aaaaaaaaaaaa"}]
+    assert out[0]["headers"] == [{"key": "h", "value": None}] * 2 + (ours if provenance else [])
+    assert "wasmline.provenance" not in headers(out[1])
+    assert out[2]["headers"][:4] == given, "a dead letter of the host is the record as it came"
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_an_output_that_fits_only_without_its_provenance_is_written_without(compression: str) -> None:
+    value = base64.b64encode(random.Random(0).randbytes(1_000))
+    bare = batch_bytes(b"k", value, [("h", b"1")])
+    for limit, expected in ((bare, {"h"}), (bare + 200, {"h", "wasmline.provenance"})):
+        out, tally = run(b"a", value, spec=replace(SPEC, compression=compression), out=limit)
+        assert [record["value"] for record in out] == [b"a", value]
+        assert headers(out[1]).keys() == expected
+        assert headers(out[0]).keys() == {"h", "wasmline.provenance"}
+        assert tally.failures == 0
 
 
 def test_a_rejected_record_gains_its_source_and_its_module() -> None:

@@ -48,15 +48,15 @@ def test_each_operator_shows_an_example_and_explains_its_arguments(operator: typ
         assert f":param {name}:" in text or f":param {name}:" in (inspect.getdoc(operator.__mro__[1]) or "")
 
 
-def test_a_deployment_has_the_schemas_and_the_clock_that_the_operator_was_given() -> None:
+def test_a_deployment_has_what_the_operator_was_given() -> None:
     declared = {"input-topic": "in", "output-topics": ["out"]}
     metadata = ArtifactMetadata(transform=declared)
     version = Version(name="t", version="1.0.0", digest=f"sha256:{'a' * 64}", size_bytes=1, metadata=metadata)
     orders = {"id": 7, "definition": "{}", "format": "avro", "subject": "orders-value"}
-    made = WasmDeployOperator(task_id="one", name="t", registry="r", schemas=[orders], clock="redpanda")
-    spec = made._spec(version)
+    chosen: dict[str, Any] = {"schemas": [orders], "clock": "redpanda", "provenance": False}
+    spec = WasmDeployOperator(task_id="one", name="t", registry="r", **chosen)._spec(version)
     assert spec.schemas == (Schema(id=7, definition="{}", format="avro", subject="orders-value"),)
-    assert spec.clock == "redpanda"
+    assert (spec.clock, spec.provenance) == ("redpanda", False)
 
 
 def test_a_stream_for_ever_may_be_stopped_and_one_until_caught_up_may_not() -> None:
