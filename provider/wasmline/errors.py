@@ -14,6 +14,7 @@
     ├─ DeployError      InvalidSpec · LimitExceeded, an InvalidSpec · DeploymentNotFound · DeploymentPaused
     ├─ KafkaError       BrokerUnavailable(bootstrap_servers) · InvalidKafkaConfig(key) · ClientClosed
     │                   TopicNotFound(topic) · TopicMisconfigured(topic, setting) · NotAuthorized
+    │                   RecordNotFound(topic, partition, offset)
     │                   InexactMetadata · GroupInUse(group, members) · ProducerIdExpired
     │                   HangingTransaction(transactional_id, producer_id, partitions)
     │                   HangingTransactionEnded(partitions), a BrokerUnavailable
@@ -266,6 +267,14 @@ class TopicNotFound(KafkaError):
     """A topic does not exist; Wasmline never creates the topics that transforms and handlers read or write."""
 
     topic: str
+
+
+class RecordNotFound(KafkaError):
+    """A partition has no committed record at an offset: it was removed, is not there yet, or never will be."""
+
+    topic: str
+    partition: int
+    offset: int
 
 
 class TopicMisconfigured(KafkaError):

@@ -25,6 +25,7 @@ COMMANDS = {
     "deploy": ("wasmline.cli.deploy:deploy", "Deploy a version onto its topics."),
     "list": ("wasmline.cli.deploy:list_", "List the deployed transforms."),
     "status": ("wasmline.cli.status:status", "Show the status of a job's run, live at a terminal."),
+    "explain": ("wasmline.cli.explain:explain", "Tell where a record comes from: module, model and sources."),
     "pause": ("wasmline.cli.deploy:pause", "Pause a deployment."),
     "resume": ("wasmline.cli.deploy:resume", "Resume a paused deployment."),
     "local": ("wasmline.cli.local:local", "Start and stop a real Kafka on this machine."),

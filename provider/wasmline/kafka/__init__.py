@@ -8,7 +8,7 @@ from wasmline.kafka.compacted_topic import CompactedTopic, TransactionalWriter
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.consumer_group_offsets import ConsumerGroups
 from wasmline.kafka.producer import RecordWriter, produce_all, producer
-from wasmline.kafka.topic_reader import read_range, read_to_end
+from wasmline.kafka.topic_reader import read_range, read_record, read_to_end
 from wasmline.kafka.topic_tailer import TopicTailer
 from wasmline.kafka.topics import TopicInfo, Topics
 from wasmline.renames import renamed
@@ -25,6 +25,7 @@ __all__ = [
     "produce_all",
     "producer",
     "read_range",
+    "read_record",
     "read_to_end",
 ]
 

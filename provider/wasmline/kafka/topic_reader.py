@@ -1,4 +1,4 @@
-"""Reads the records of a topic between two offsets, or to its end, without a consumer group."""
+"""Reads the records of a topic between two offsets, one record, or all to its end, without a consumer group."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from wasmline.errors import BrokerUnavailable, OffsetOutOfRange
+from wasmline.errors import BrokerUnavailable, OffsetOutOfRange, RecordNotFound
 from wasmline.errors import KafkaError as KafkaFailed
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.detached_consumer import detached_consumer, unique_group
@@ -34,6 +34,26 @@ def read_range(config: KafkaConfig, topic: str, ranges: Mapping[int, tuple[int, 
     wanted = {partition: bounds for partition, bounds in ranges.items() if bounds[0] < bounds[1]}
     with translate_errors(config.bootstrap_servers):
         yield from _read(config, topic, wanted, reset="error")
+
+
+def read_record(config: KafkaConfig, topic: str, partition: int, offset: int) -> Message:
+    """Return one committed record. Raises TopicNotFound, RecordNotFound, BrokerUnavailable."""
+    topics = Topics(config)
+    begins, ends = topics.beginning_offsets(topic), topics.end_offsets(topic)
+    if partition not in ends:
+        why = f"{topic} has {len(ends)} partitions, and none is number {partition}"
+    elif offset < begins[partition]:
+        why = f"the partition begins at {begins[partition]}: retention removed the record, or it was deleted"
+    elif offset >= topics.written_offsets(topic)[partition]:
+        why = f"the partition ends at {ends[partition]}"
+    elif offset >= ends[partition]:
+        why = "it is behind a transaction that is open: repeat this once that has ended"
+    else:
+        for message in read_range(config, topic, {partition: (offset, offset + 1)}):
+            return message
+        why = "it was compacted or aborted, or is the marker of a transaction"
+    text = f"there is no record {topic}-{partition}@{offset}: {why}"
+    raise RecordNotFound(text, topic=topic, partition=partition, offset=offset)
 
 
 def read_to_end(config: KafkaConfig, topic: str) -> Iterator[Message]:

@@ -1,0 +1,6 @@
+"""Traces a record back to its sources, and names the modules and models that made it."""
+
+from wasmline.lineage.explanation import ExplainedRecord, ModelOrigin, ModuleOrigin, RecordPosition
+from wasmline.lineage.tracer import explain
+
+__all__ = ["ExplainedRecord", "ModelOrigin", "ModuleOrigin", "RecordPosition", "explain"]
