@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from wasmline.errors import BrokerUnavailable, TopicNotFound, WasmlineError
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.error_mapping import translate_errors
+from wasmline.kafka.reconnecting_clients import ReconnectingProducer
 
 Headers = Sequence[tuple[str, bytes | None]]
 Record = tuple[bytes | None, bytes | None, Headers | None, int | None]
@@ -49,7 +50,7 @@ def producer(config: KafkaConfig, **overrides: Any) -> Producer:
     ``overrides`` are librdkafka settings and win over all others. Create it after a fork, never before one.
     """
     with translate_errors(config.bootstrap_servers):
-        return Producer(bounded({**DEFAULTS, **config.client(**overrides)}))
+        return ReconnectingProducer(bounded({**DEFAULTS, **config.client(**overrides)}))
 
 
 def bounded(settings: Mapping[str, Any]) -> dict[str, Any]:
