@@ -10,7 +10,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from wasmline.errors import BrokerUnavailable, TopicNotFound, WasmlineError
-from wasmline.kafka.config import KafkaConfig
+from wasmline.kafka.config import SOCKET_TIMEOUT_MS, KafkaConfig
 from wasmline.kafka.error_mapping import translate_errors
 from wasmline.kafka.reconnecting_clients import ReconnectingProducer
 
@@ -27,6 +27,7 @@ DEFAULTS = {
     "retry.backoff.ms": "5",
     "retry.backoff.max.ms": "100",
     "delivery.timeout.ms": "60000",
+    "socket.timeout.ms": SOCKET_TIMEOUT_MS,
     "message.max.bytes": str(32 << 20),  # the topic's own limit applies
 }
 
