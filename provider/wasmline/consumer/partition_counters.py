@@ -15,7 +15,8 @@ class PartitionCounters:
 
     ``records`` are those that are not retried, ``outputs`` the records written for them, ``dead_letters`` those
     dead-lettered, by label, and ``retries`` the failed attempts that are retried. ``hangs`` counts the delays by
-    transactions whose markers a broker had lost. ``lost_offsets`` are those that the log no longer had when they were
+    transactions whose markers a broker had lost. ``aborts`` counts the transactions in a row that were aborted, or not
+    begun, and are retried. ``lost_offsets`` are those that the log no longer had when they were
     to be read; transaction markers may be among them. ``committed_at`` is the time of the last successful commit, in
     Unix seconds; None before the first.
     """
@@ -24,6 +25,7 @@ class PartitionCounters:
     outputs: int = 0
     retries: int = 0
     hangs: int = 0
+    aborts: int = 0
     lost_offsets: int = 0
     committed_at: float | None = field(default=None, compare=False)
     dead_letters: Counter[str] = field(default_factory=Counter)

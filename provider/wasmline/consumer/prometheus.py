@@ -37,6 +37,7 @@ PARTITION: dict[str, tuple[str, Callable[[PartitionHealth], float | None]]] = {
     "pc_partition_next_commit_offset": ("The offset to commit: all below it are done.", lambda it: it.next_commit),
     "pc_partition_lost_offsets": ("Offsets that the log no longer had.", lambda it: it.counts.lost_offsets),
     "pc_partition_paused": ("1 while its part of the buffers is full.", lambda it: int(it.paused)),
+    "pc_partition_aborts": ("Transactions in a row that were aborted and are retried.", lambda it: it.counts.aborts),
     "pc_partition_hangs": ("Delays by lost transaction markers.", lambda it: it.counts.hangs),
     "pc_partition_stalled_seconds": (
         "Seconds since one of its records was last done, while its part of the buffers is full.",

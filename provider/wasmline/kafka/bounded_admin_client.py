@@ -16,6 +16,7 @@ from wasmline.errors import BrokerUnavailable, WasmlineError
 from wasmline.errors import KafkaError as KafkaFailed
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.error_mapping import translate_errors
+from wasmline.kafka.reconnecting_clients import ReconnectingAdminClient
 
 T = TypeVar("T")
 
@@ -133,7 +134,7 @@ class BoundedAdminClient:
     def _connect(self) -> AdminClient:
         with translate_errors(self.servers):
             # The list's own method and not a method of this class: no cycle keeps the client's threads alive after it.
-            return AdminClient(self._config.client(error_cb=self._troubles.append))
+            return ReconnectingAdminClient(self._config.client(error_cb=self._troubles.append))
 
     def _passing_trouble(self) -> KafkaError | None:
         """Return the result of ``_trouble``. Raises KafkaError where the cluster refuses the connection."""

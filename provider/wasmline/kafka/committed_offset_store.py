@@ -85,8 +85,8 @@ class CommittedOffsetStore(Protocol):
         """Make offsets part of the producer's open transaction.
 
         ``group_metadata`` is the result of ``Consumer.consumer_group_metadata()``. A broker that is connected and does
-        not answer is awaited for the producer's ``socket.timeout.ms`` (a minute by default), however short ``timeout``
-        is.
+        not answer is awaited for the producer's ``socket.timeout.ms`` (SOCKET_TIMEOUT_MS, by default), however short
+        ``timeout`` is.
         """
         ...
 

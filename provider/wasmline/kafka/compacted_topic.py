@@ -13,7 +13,6 @@ from confluent_kafka import (
     KafkaError,
     KafkaException,
     Message,
-    Producer,
     TopicPartition,
 )
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
@@ -27,6 +26,7 @@ from wasmline.kafka.error_mapping import translate_errors
 from wasmline.kafka.hanging_transactions import require_readable
 from wasmline.kafka.list_offsets import list_offsets
 from wasmline.kafka.producer import bounded
+from wasmline.kafka.reconnecting_clients import ReconnectingProducer
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class TransactionalWriter:
             }
         )
         with self._fencing():
-            self._producer = Producer(bounded(settings))
+            self._producer = ReconnectingProducer(bounded(settings))
             self._producer.init_transactions(REQUEST_TIMEOUT_S)
 
     def write(self, records: Mapping[bytes, bytes | None]) -> None:

@@ -16,6 +16,10 @@ VARIABLE = "WASMLINE_KAFKA_CONFIG"
 FILE_VARIABLE = "WASMLINE_KAFKA_CONFIG_FILE"
 
 BOOTSTRAP = "bootstrap.servers"
+SOCKET_TIMEOUT_MS = "10000"
+"""Time limit of a request to a broker that is connected and silent, for producers and consumers outside of a group;
+librdkafka's own is a minute. A member of a group keeps that: its requests wait behind the one that joins the group."""
+
 SECRET_WORDS = ("password", "passphrase", "secret", "key.pem", "jaas", "oauthbearer.config")
 MASK = "***"
 

@@ -22,6 +22,7 @@ from wasmline.kafka.committed_offset_store import OffsetsOnlyStore
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.detached_consumer import detached_consumer
 from wasmline.kafka.error_mapping import translate_errors
+from wasmline.kafka.reconnecting_clients import ReconnectingConsumer
 from wasmline.kafka.topics import Topics
 from wasmline.topic_partitions import CommittedOffset, TopicPartition
 
@@ -124,7 +125,7 @@ class ConsumerGroups:
 
         settings = {"group.id": group, "client.id": RENEWAL_CLIENT, "enable.auto.commit": "false"}
         with translate_errors(self._admin.servers):
-            consumer = Consumer(self._config.client(**settings))
+            consumer = ReconnectingConsumer(self._config.client(**settings))
             try:
                 consumer.subscribe([topic], on_assign=assigned)
                 deadline = time.monotonic() + self._timeout

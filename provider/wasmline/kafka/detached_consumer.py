@@ -6,7 +6,8 @@ import uuid
 
 from confluent_kafka import Consumer
 
-from wasmline.kafka.config import KafkaConfig
+from wasmline.kafka.config import SOCKET_TIMEOUT_MS, KafkaConfig
+from wasmline.kafka.reconnecting_clients import ReconnectingConsumer
 
 
 def detached_consumer(config: KafkaConfig, group: str, settings: dict[str, str] | None = None) -> Consumer:
@@ -15,7 +16,9 @@ def detached_consumer(config: KafkaConfig, group: str, settings: dict[str, str] 
     ``settings`` are librdkafka's, and take precedence.
     """
     fixed = {"group.id": group, "enable.auto.commit": "false", "isolation.level": "read_committed"}
-    return Consumer(config.client(**{**fixed, **(settings or {})}))
+    return ReconnectingConsumer(
+        {"socket.timeout.ms": SOCKET_TIMEOUT_MS, **config.client(**{**fixed, **(settings or {})})}
+    )
 
 
 def unique_group(purpose: str) -> str:

@@ -1,6 +1,6 @@
 """Calls the librdkafka that confluent-kafka has loaded, through ctypes, where that package's methods fall short.
 
-``wasmline.kafka.committed_offset_store`` is its only user, and both are removed once the client is fixed.
+``committed_offset_store`` and ``reconnecting_clients`` are its only users; all are removed once the client is fixed.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import confluent_kafka
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, cimpl
+from confluent_kafka.admin import AdminClient
 
 from wasmline.errors import ClientClosed, InexactMetadata
 
@@ -73,6 +74,8 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "topic_partition_list_copy": (_List, _List),
     "topic_partition_list_set_offset": (ctypes.c_int, _List, ctypes.c_char_p, ctypes.c_int32, ctypes.c_int64),
     "topic_partition_list_destroy": (None, _List),
+    "controllerid": (ctypes.c_int32, _Handle, ctypes.c_int),
+    "brokers_add": (ctypes.c_int, _Handle, ctypes.c_char_p),
     "committed": (ctypes.c_int, _Handle, _List, ctypes.c_int),
     "commit_queue": (ctypes.c_int, _Handle, _List, _Queue, _OnCommit, ctypes.c_void_p),
     "queue_new": (_Queue, _Handle),
@@ -130,13 +133,13 @@ class Librdkafka:
     def __getitem__(self, name: str) -> Any:
         return self._functions[name]
 
-    def handle(self, client: Consumer | Producer) -> int:
+    def handle(self, client: Consumer | Producer | AdminClient) -> int:
         """Return the client's ``rd_kafka_t *``: the first field behind the object's head. Raises ClientClosed."""
-        if not isinstance(client, Consumer | Producer):
+        if not isinstance(client, Consumer | Producer | AdminClient):
             raise TypeError(f"a {type(client).__name__} is not a client of confluent-kafka")
         handle = ctypes.c_void_p.from_address(id(client) + object.__basicsize__).value
         if not handle:
-            raise ClientClosed(f"the {type(client).__name__} was closed before its offsets were asked for or committed")
+            raise ClientClosed(f"the {type(client).__name__} was closed before this call")
         if self["opaque"](handle) != id(client):  # the library stores its owner
             raise InexactMetadata(f"the handle of a {type(client).__name__} belongs to another object")
         return handle

@@ -10,8 +10,9 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from wasmline.errors import BrokerUnavailable, TopicNotFound, WasmlineError
-from wasmline.kafka.config import KafkaConfig
+from wasmline.kafka.config import SOCKET_TIMEOUT_MS, KafkaConfig
 from wasmline.kafka.error_mapping import translate_errors
+from wasmline.kafka.reconnecting_clients import ReconnectingProducer
 
 Headers = Sequence[tuple[str, bytes | None]]
 Record = tuple[bytes | None, bytes | None, Headers | None, int | None]
@@ -26,6 +27,7 @@ DEFAULTS = {
     "retry.backoff.ms": "5",
     "retry.backoff.max.ms": "100",
     "delivery.timeout.ms": "60000",
+    "socket.timeout.ms": SOCKET_TIMEOUT_MS,
     "message.max.bytes": str(32 << 20),  # the topic's own limit applies
 }
 
@@ -49,7 +51,7 @@ def producer(config: KafkaConfig, **overrides: Any) -> Producer:
     ``overrides`` are librdkafka settings and win over all others. Create it after a fork, never before one.
     """
     with translate_errors(config.bootstrap_servers):
-        return Producer(bounded({**DEFAULTS, **config.client(**overrides)}))
+        return ReconnectingProducer(bounded({**DEFAULTS, **config.client(**overrides)}))
 
 
 def bounded(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -39,7 +39,7 @@ from wasmline.errors import BrokerUnavailable, ProducerFenced, WasmlineError
 from wasmline.errors import KafkaError as KafkaFailed
 from wasmline.job_offsets.committed_offset_reader import require_committed
 from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore, OffsetsOnlyStore
-from wasmline.kafka.config import KafkaConfig
+from wasmline.kafka.config import SOCKET_TIMEOUT_MS, KafkaConfig
 from wasmline.kafka.error_mapping import translate_errors
 from wasmline.kafka.transactional_producer import init_transactions, transactional_producer
 from wasmline.topic_partitions import CommittedOffset, TopicPartition
@@ -123,7 +123,9 @@ class ManualSource(GroupSource):
         assignment: PartitionAssignment,
     ) -> None:
         # The first offset without a commit must not depend on the time of the query: a later one would skip records.
-        super().__init__(options, config, offset_store, {RESET: "earliest", "isolation.level": "read_committed"})
+        settings = {RESET: "earliest", "isolation.level": "read_committed"}
+        settings["socket.timeout.ms"] = config.properties.get("socket.timeout.ms", SOCKET_TIMEOUT_MS)
+        super().__init__(options, config, offset_store, settings)
         self._assignment = assignment
         self._topics_followed = {partition.topic for partition in assignment.followed}
 

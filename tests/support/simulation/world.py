@@ -41,7 +41,7 @@ from support.simulation.clients import (
 from support.simulation.spark_model import SLOTS, Checkpoint, Cluster, Spark
 from support.simulation.virtual import Future, Queue, Runtime, Threading, Time
 from wasmline.consumer.backends.memory import MemoryCluster
-from wasmline.kafka import committed_offset_store
+from wasmline.kafka import committed_offset_store, reconnecting_clients
 from wasmline.kafka.transaction_requests import TransactionRequests
 from wasmline.record_batches import OUTPUT_SCHEMA
 from wasmline.wasm import TransformResult, TransformRuntime
@@ -261,6 +261,9 @@ def install(patch: pytest.MonkeyPatch) -> None:
         id(confluent_kafka.Consumer): MemoryConsumer,
         id(confluent_kafka.Producer): MemoryProducer,
         id(admin.AdminClient): MemoryAdmin,
+        id(reconnecting_clients.ReconnectingConsumer): MemoryConsumer,
+        id(reconnecting_clients.ReconnectingProducer): MemoryProducer,
+        id(reconnecting_clients.ReconnectingAdminClient): MemoryAdmin,
         id(committed_offset_store.LibrdkafkaOffsetStore): MemoryOffsetStore,
         id(committed_offset_store.OffsetsOnlyStore): OffsetsOnlyStore,
         id(TransformRuntime): Guest,

@@ -20,7 +20,7 @@ BUSY = PartitionHealth(
     partition=PARTITION, next_commit=100, lag=50, queued=20, in_flight=5, buffered_bytes=4_096, incompletes=30,
     oldest=(100, 1_700_000_000_500), paused=True, blocked=False, failing_keys=1, stuck_keys=1, oldest_in_flight=8.0,
     timed_out_calls=2, stalled_seconds=12.5,
-    counts=PartitionCounters(hangs=2, lost_offsets=4, committed_at=1_700_000_100.25),
+    counts=PartitionCounters(hangs=2, aborts=3, lost_offsets=4, committed_at=1_700_000_100.25),
 )  # fmt: skip
 NEW = PartitionHealth(
     partition=TopicPartition("orders", 4), next_commit=None, lag=None, queued=0, in_flight=0, buffered_bytes=0,
@@ -85,6 +85,7 @@ def test_a_scrape_shows_the_health() -> None:
         ("pc_partition_next_commit_offset", "orders-3"): 100,
         ("pc_partition_lost_offsets", "orders-3"): 4,
         ("pc_partition_paused", "orders-3"): 1,
+        ("pc_partition_aborts", "orders-3"): 3,
         ("pc_partition_hangs", "orders-3"): 2,
         ("pc_partition_blocked", "orders-3"): 0,
         ("pc_partition_stalled_seconds", "orders-3"): 12.5,

@@ -18,6 +18,9 @@ from wasmline.topic_partitions import TopicPartition
 
 logger = logging.getLogger(__name__)
 
+WARNED_ABORTS = 8
+"""Transactions of a partition in a row that are aborted before a warning says so."""
+
 
 class TransactionalCommitter(Committer):
     """Keeps outputs until they are committed, in one transaction for each partition with its offset and its map.
@@ -69,7 +72,7 @@ class TransactionalCommitter(Committer):
         fatal: WasmlineError | None = None
         for work, error in failures.items():
             if work.closed or isinstance(error, CommitFailed):
-                logger.info("outputs are retried with the next commit: %s", error)
+                self._log_retry(work, error)
                 continue
             try:
                 if isinstance(error, OutputRefused) and self._put_substitute(work, error):
@@ -86,6 +89,16 @@ class TransactionalCommitter(Committer):
         if fatal is not None:
             raise fatal
         return again
+
+    def _log_retry(self, work: PartitionWork, error: WasmlineError) -> None:
+        """Log a transaction that is retried; from the WARNED_ABORTS-th in a row on, as a warning, ever more rarely."""
+        counts = self.counts[work.partition]
+        counts.aborts += not work.closed
+        if counts.aborts >= WARNED_ABORTS and counts.aborts.bit_count() == 1:
+            text = "%s: nothing was committed in %d transactions in a row, which are retried: %s"
+            logger.warning(text, work.partition, counts.aborts, error)
+        else:
+            logger.info("outputs are retried with the next commit: %s", error)
 
     def _put_substitute(self, work: PartitionWork, error: OutputRefused) -> bool:
         """Replace a rejected output; False: its partition has to be reopened.
@@ -116,6 +129,7 @@ class TransactionalCommitter(Committer):
 
     def _mark_committed(self, work: PartitionWork, commit: Commit) -> None:
         super()._mark_committed(work, commit)
+        self.counts[work.partition].aborts = 0
         if work in self._outputs:
             self._outputs[work].drop(commit.revision)
 

@@ -142,11 +142,12 @@ class LeaseQuery(JobQuery):
     def _require_slots(self) -> None:
         """Raise InvalidJob if there are more tasks than slots: partitions of waiting tasks would not be read."""
         tracker = self._context.spark.sparkContext.statusTracker()
-        active_stages = tracker.getActiveStageIds()
-        stages = [stage for each in active_stages if (stage := tracker.getStageInfo(each))]
-        tasks = sum(stage.numTasks - stage.numCompletedTasks for stage in stages)
-        active = sum(stage.numActiveTasks for stage in stages)
-        if self._task_start.is_over(time.monotonic(), active_stages, tasks, active):
+        stages = [stage for each in tracker.getActiveStageIds() if (stage := tracker.getStageInfo(each))]
+        unfinished = {stage.stageId: stage.numTasks - stage.numCompletedTasks for stage in stages}
+        waiting = {stage.stageId: unfinished[stage.stageId] - stage.numActiveTasks for stage in stages}
+        if self._task_start.is_over(time.monotonic(), waiting):
+            tasks = sum(unfinished.values())
+            active = tasks - sum(waiting.values())
             raise InvalidJob(
                 f"{tasks} tasks share {self._run.topic.name}, but only {active} of them run: set tasks to {active} or "
                 "less, or give Spark more cores"

@@ -33,6 +33,7 @@ from wasmline.errors import CommitFailed, MetadataTooLarge
 from wasmline.kafka import librdkafka_ctypes
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.error_mapping import translate_errors
+from wasmline.kafka.reconnecting_clients import ReconnectingConsumer
 from wasmline.kafka.topics import Topics
 from wasmline.topic_partitions import CommittedOffset, TopicPartition
 from wasmline.transactional_ids import transactional_id
@@ -145,7 +146,7 @@ class GroupSource:
         """The client, created at the first use."""
         if self._opened is None:
             with translate_errors(self._config.bootstrap_servers):
-                self._opened = Consumer(self._settings)
+                self._opened = ReconnectingConsumer(self._settings)
         return self._opened
 
     @property

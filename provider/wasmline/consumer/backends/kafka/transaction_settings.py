@@ -12,7 +12,6 @@ PRODUCER_SETTINGS = {
     "retry.backoff.max.ms": "20",
     "linger.ms": "0",
     "socket.nagle.disable": "true",  # a transaction is small requests in a row, which would wait for each other's ACK
-    "socket.timeout.ms": "10000",  # maximum wait for a silent broker, whatever a call's own limit is
 }
 
 OPEN_TIMEOUT_S = DEFAULT_TIMINGS.transactions_open_timeout_s

@@ -1,0 +1,135 @@
+"""Creates clients that connect again after they have lost all brokers, which librdkafka alone may never do.
+
+The last broker of a cluster that shuts down names no broker in its answers. librdkafka 2.16.0 then drops those that it
+knows, and may neither return to ``bootstrap.servers`` nor report an error (its issue 5301): messages wait for
+``delivery.timeout.ms``, and every later request fails. No setting prevents that.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+from weakref import WeakSet
+
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+
+from wasmline.errors import ClientClosed, InexactMetadata
+from wasmline.kafka.librdkafka_ctypes import Librdkafka
+
+logger = logging.getLogger(__name__)
+
+CHECK_INTERVAL_S = 1.0
+"""Seconds between two checks of a client."""
+
+CACHED = 0
+"""Time-out in milliseconds of a call that is answered from what the client knows."""
+
+
+@cache
+def _librdkafka() -> Librdkafka | None:
+    """Return the library; None where this release of the client is not known: its clients are not watched."""
+    try:
+        return Librdkafka()
+    except InexactMetadata as error:
+        logger.warning("clients that lose all brokers may not connect again: %s", error)
+        return None
+
+
+class ReconnectingClient:
+    """Gives a client its ``bootstrap.servers`` again once the cluster's latest answer named no broker."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._servers = str(settings["bootstrap.servers"]).encode()
+        self._checks_without = 0
+        self._in_use = threading.Lock()
+        """Held while the client is checked, or closes: a check would use freed memory."""
+        super().__init__(dict(settings))  # type: ignore[call-arg]
+        if library := _librdkafka():
+            _watch.add(self, library)
+
+    def check(self, library: Librdkafka) -> None:
+        """Add the bootstrap servers at the 1st, 2nd, 4th, 8th … check in a row that finds the client without brokers.
+
+        Kafka names one of the brokers as the controller in each answer, and none without brokers.
+        """
+        if not self._in_use.acquire(blocking=False):
+            return
+        try:
+            handle = library.handle(self)  # type: ignore[arg-type]
+            if library["controllerid"](handle, CACHED) >= 0:
+                self._checks_without = 0
+                return
+            self._checks_without += 1
+            if self._checks_without.bit_count() == 1:
+                library["brokers_add"](handle, self._servers)
+        except ClientClosed:
+            return  # since the watch took its list
+        finally:
+            self._in_use.release()
+
+
+class ReconnectingProducer(ReconnectingClient, Producer):
+    """A producer with that."""
+
+    def close(self) -> bool:
+        with self._in_use:
+            return super().close()
+
+
+class ReconnectingConsumer(ReconnectingClient, Consumer):
+    """A consumer with that."""
+
+    def close(self) -> None:
+        with self._in_use:
+            super().close()
+
+
+class ReconnectingAdminClient(ReconnectingClient, AdminClient):
+    """An admin client with that; it has no ``close``."""
+
+
+class _Watch:
+    """Checks the clients of this process in a thread, for as long as there are any."""
+
+    def __init__(self) -> None:
+        self._clients: WeakSet[ReconnectingClient] = WeakSet()
+        self._changing = threading.Lock()
+        self._runs = False
+
+    def add(self, client: ReconnectingClient, library: Librdkafka) -> None:
+        with self._changing:
+            self._clients.add(client)
+            if not self._runs:
+                self._runs = True
+                threading.Thread(target=self._run, args=[library], name="wasmline-broker-watch", daemon=True).start()
+
+    def _run(self, library: Librdkafka) -> None:
+        while self._check_all(library):
+            time.sleep(CHECK_INTERVAL_S)
+
+    def _check_all(self, library: Librdkafka) -> bool:
+        """Check each client; return whether there was any. No client outlives its user by more than a check."""
+        with self._changing:
+            clients = list(self._clients)
+            self._runs = bool(clients)
+        for client in clients:
+            client.check(library)
+        return bool(clients)
+
+
+_watch = _Watch()
+
+
+def _after_fork() -> None:
+    global _watch
+    _watch = _Watch()  # a fork does not copy the thread, and its lock may be held forever
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,91 @@
+"""A cluster of one broker in this process, librdkafka's own: on demand, it does what a real one does at bad moments."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from confluent_kafka import Producer, cimpl
+
+from wasmline.kafka import KafkaConfig
+from wasmline.kafka.librdkafka_ctypes import Librdkafka
+from wasmline.local.process import wait_until
+
+TOPIC = "topic"
+
+TIMEOUT_S = 30.0
+"""Seconds after which a client has not found the brokers."""
+
+PRODUCE, FETCH = 0, 1
+"""Keys of kinds of requests."""
+
+SILENT_MS = 600_000
+
+LOG = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p)
+
+
+class MockCluster:
+    """A cluster with a topic of one partition."""
+
+    def __init__(self) -> None:
+        self._library = ctypes.CDLL(cimpl.__file__)
+        self._owner = Producer({"test.mock.num.brokers": "1", "log_level": "0"})
+        cluster = self._library.rd_kafka_handle_mock_cluster
+        cluster.restype, cluster.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+        self._cluster = ctypes.c_void_p(cluster(Librdkafka().handle(self._owner)))
+        servers = self._library.rd_kafka_mock_cluster_bootstraps
+        servers.restype = ctypes.c_char_p
+        self.config = KafkaConfig({"bootstrap.servers": servers(self._cluster).decode(), "debug": "broker,metadata"})
+        self._call("topic_create", TOPIC.encode(), 1, 1)
+
+    def _call(self, name: str, *arguments: object) -> None:
+        function = getattr(self._library, f"rd_kafka_mock_{name}")
+        assert function(self._cluster, *arguments) == 0
+
+    def ignore(self, api_key: int) -> None:
+        """Let the broker not answer the next request of this kind, and stay connected."""
+        errors_and_delays = (ctypes.c_int(0), ctypes.c_int(SILENT_MS))
+        self._call("broker_push_request_error_rtts", 1, ctypes.c_int16(api_key), ctypes.c_size_t(1), *errors_and_delays)
+
+    @contextmanager
+    def logging_to(self, client: Any, log: Callable[[str], None]) -> Iterator[None]:
+        """Pass the client's log lines to ``log``, on the thread of the client that writes them."""
+        callback = LOG(lambda handle, level, facility, text: log(text.decode()))
+        set_logger = self._library.rd_kafka_set_logger
+        set_logger.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+        handle = Librdkafka().handle(client)
+        set_logger(handle, ctypes.cast(callback, ctypes.c_void_p))
+        try:
+            yield
+        finally:
+            set_logger(handle, None)
+
+    def shut_down_before(self, client: Any) -> None:
+        """Let the broker answer that there is none, and disconnect before the client has read that."""
+        is_down, is_held = threading.Event(), threading.Event()
+
+        def hold(text: str) -> None:
+            if "/1: Broker changed state UP -> DOWN" in text:
+                is_down.set()
+            elif "===== Received metadata" in text and not is_held.is_set():
+                is_held.set()
+                self._call("broker_set_down", 1)
+                is_down.wait(TIMEOUT_S)
+
+        assert client.list_topics(TOPIC, timeout=TIMEOUT_S).brokers
+        assert wait_until(lambda: client.list_topics(TOPIC, timeout=TIMEOUT_S).orig_broker_id == 1, TIMEOUT_S)
+        self._call("broker_remove_from_metadata", 1)
+        self._call("set_controller_id", -1)
+        with self.logging_to(client, hold):
+            assert not client.list_topics(TOPIC, timeout=TIMEOUT_S).brokers
+        assert is_down.is_set()
+
+    def start_another(self) -> None:
+        """Start a broker that leads the topic; the first can be asked for it again."""
+        self._call("broker_set_up", 1)
+        self._call("broker_add", 2)
+        self._call("set_controller_id", 2)
+        self._call("partition_set_leader", TOPIC.encode(), 0, 2)

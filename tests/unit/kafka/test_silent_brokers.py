@@ -1,0 +1,37 @@
+"""A broker that is connected and does not answer: its requests are repeated long before a record times out."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from support.mock_cluster import FETCH, PRODUCE, TIMEOUT_S, TOPIC, MockCluster
+from wasmline.kafka import produce_all, producer
+from wasmline.kafka.detached_consumer import detached_consumer
+
+
+@pytest.fixture
+def cluster() -> MockCluster:
+    return MockCluster()
+
+
+def test_a_record_is_written_although_the_broker_ignored_it(cluster: MockCluster) -> None:
+    client = producer(cluster.config)
+    client.produce(TOPIC, b"first")
+    assert client.flush(TIMEOUT_S) == 0
+    cluster.ignore(PRODUCE)
+    errors: list[object] = []
+    client.produce(TOPIC, b"second", on_delivery=lambda error, _: errors.append(error))
+    assert client.flush(TIMEOUT_S) == 0
+    assert errors == [None]
+
+
+def test_a_record_is_read_although_the_broker_ignored_a_fetch(cluster: MockCluster) -> None:
+    produce_all(cluster.config, TOPIC, [(None, b"first", None, None)])
+    client = detached_consumer(cluster.config, "group")
+    client.assign([TopicPartition(TOPIC, 0, 0)])
+    assert client.poll(TIMEOUT_S)
+    cluster.ignore(FETCH)
+    produce_all(cluster.config, TOPIC, [(None, value, None, None) for value in (b"second", b"third")])
+    read = [client.poll(TIMEOUT_S) for _ in range(2)]
+    assert [message and message.value() for message in read] == [b"second", b"third"]
