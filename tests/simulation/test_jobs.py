@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from support.simulation.bound_code import bound  # noqa: F401 - every test of this module uses it
 from support.simulation.clients import MOMENTS
-from support.simulation.history import History, Run, Violation
+from support.simulation.history import COUNTS, History, Run, Violation
 
 MODES = [(m, d) for m in ("microbatch", "parallel") for d in ("exactly_once", "at_least_once")]
 BEFALLS = ["crash", "stop", "lose_worker", "freeze_worker", "freeze_driver"]
@@ -244,6 +244,7 @@ class Jobs(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "history"):
             return
+        COUNTS["histories"] += 1
         history = self.history
         note(f"runs: {[(run.name, run.stream.delivery, run.name_of_end) for run in history.runs]}")
         history.heal()

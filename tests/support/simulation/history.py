@@ -7,8 +7,8 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import wraps
-from typing import NamedTuple, ParamSpec, TypeVar
+from functools import cache, wraps
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 from zlib import crc32
 
 from support.simulation.clients import EVERYTHING
@@ -537,9 +537,8 @@ class History:
         self._shards = shards
         if shards == transactional_ids.VIRTUAL_SHARDS:
             return
-        for name, module in list(sys.modules.items()):
-            if name.startswith("wasmline.") and "VIRTUAL_SHARDS" in vars(module):
-                vars(module)["VIRTUAL_SHARDS"] = shards
+        for module in _modules_of_shards():
+            module.VIRTUAL_SHARDS = shards
 
     @_counted
     def redeploy(self) -> None:
@@ -892,6 +891,16 @@ def _may_repeat(own: Run, earlier: Run) -> bool:
         return own.is_torn and not (own.is_exact and earlier.is_exact)
     reads_no_maps = not own.is_exact and (own.stream.mode, earlier.stream.mode) == ("microbatch", "parallel")
     return reads_no_maps or (earlier.is_torn and (not earlier.is_exact or earlier.is_outlived))
+
+
+@cache
+def _modules_of_shards() -> list[Any]:
+    """Return the modules that have the number of virtual shards."""
+    return [
+        module
+        for name, module in sys.modules.items()
+        if name.startswith("wasmline.") and "VIRTUAL_SHARDS" in vars(module)
+    ]
 
 
 def _run_of(process: Process) -> str:

@@ -14,7 +14,7 @@ from contextlib import nullcontext
 from functools import partial
 from queue import SimpleQueue
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import confluent_kafka
 import pyarrow as pa
@@ -40,7 +40,9 @@ from support.simulation.clients import (
 )
 from support.simulation.spark_model import SLOTS, Checkpoint, Cluster, Spark
 from support.simulation.virtual import Future, Queue, Runtime, Threading, Time
+from wasmline.consumer import ParallelConsumer
 from wasmline.consumer.backends.memory import MemoryCluster
+from wasmline.consumer.timings import Timings
 from wasmline.kafka import committed_offset_store
 from wasmline.kafka.transaction_requests import TransactionRequests
 from wasmline.record_batches import OUTPUT_SCHEMA
@@ -139,6 +141,12 @@ CALL = 2
 """Records of one call of a lease."""
 
 
+BUSY_POLL_S = 0.05
+"""Seconds between two polls of a lease whose records are in flight: each is a step."""
+
+SlowPolling = partial(ParallelConsumer, _timings=Timings(busy_poll_interval_s=BUSY_POLL_S))
+
+
 class Guest:
     """A transform that writes ``partition@offset@value`` of each record, under its key."""
 
@@ -174,14 +182,24 @@ class Guest:
 
 
 class Bound:
-    """A stand-in for a module, which goes to that of the history under way."""
+    """A stand-in for a module, which has the names of the history under way; all others are the module's."""
+
+    all: ClassVar[list[Bound]] = []
 
     def __init__(self, module: ModuleType, of: str) -> None:
         self._module = module
         self._of = of
+        self.all.append(self)
+        if World.current is not None:
+            self.go_to(World.current)
+
+    def go_to(self, world: World) -> None:
+        """Take the names of a history."""
+        twin = getattr(world, self._of)
+        self.__dict__.update({name: getattr(twin, name) for name in dir(twin) if not name.startswith("_")})
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(getattr(World.now(), self._of), name, None) or getattr(self._module, name)
+        return getattr(self._module, name)
 
 
 class World:
@@ -203,6 +221,8 @@ class World:
         self.time = Time(self.runtime)
         self.threading = Threading(self.runtime)
         self.uuid = Numbers()
+        for bound in Bound.all:
+            bound.go_to(self)
         self.cluster = MemoryCluster()
         Queue.runtime = Future.runtime = self.runtime
         self.environment = Client.environment = Environment(self.runtime, self.cluster)
@@ -287,6 +307,7 @@ def install(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(sys.modules["wasmline.pipeline.transform_handler"], "_handlers_lock", LockByProcess())
     lease_source = sys.modules["wasmline.spark.parallel.lease_source"]
     patch.setattr(lease_source, "LeaseWorker", partial(lease_source.LeaseWorker, max_call_records=CALL))
+    patch.setattr(sys.modules["wasmline.leases.lease_worker"], "ParallelConsumer", SlowPolling)
     patch.setattr(lease_source, "under_watchdog", lambda _: nullcontext(lambda _: None))
     patch.setattr(
         sys.modules["wasmline.spark.microbatch.transactional_batches"], "expr", lambda text: text
