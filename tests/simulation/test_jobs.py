@@ -8,9 +8,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from support.simulation.bound_code import bound  # noqa: F401 - every test of this module uses it
 from support.simulation.clients import MOMENTS
-from support.simulation.history import COUNTS, History, Run, Violation
+from support.simulation.history import COUNTS, PLACES, History, Run, Violation
 
 MODES = [(m, d) for m in ("microbatch", "parallel") for d in ("exactly_once", "at_least_once")]
+EXACT = [each for each in MODES if each[1] == "exactly_once"]
 BEFALLS = ["crash", "stop", "lose_worker", "freeze_worker", "freeze_driver"]
 FATES = ["plain", "committed", "aborted"]
 CHANGES = [
@@ -210,6 +211,19 @@ class Jobs(RuleBasedStateMachine):
     @rule(number=st.integers(0, 3), is_carried_out=st.booleans(), steps=STEPS)
     def lose_answer(self, number: int, is_carried_out: bool, steps: int) -> None:
         self.history.lose_answer(self.alive(number), steps, is_carried_out=is_carried_out)
+
+    @rule(
+        mode=st.sampled_from(EXACT),
+        number=st.integers(0, 3),
+        records=st.integers(1, 8),
+        where=st.sampled_from(list(PLACES)),
+        steps=STEPS,
+    )
+    def lose_markers(self, mode: Mode, number: int, records: int, where: str, steps: int) -> None:
+        """A broker is restarted while a run is at work, which begins where there is none."""
+        self.produce_everywhere(records)
+        run = self.alive(number) if self.history.alive else self.history.start(*mode)
+        self.history.lose_markers(run, where, 10 * steps)
 
     @rule(what=st.sampled_from(CHANGES))
     def change(self, what: str) -> None:

@@ -17,8 +17,9 @@ from support.simulation.world import SLOW, World
 from wasmline import transactional_ids
 from wasmline.consumer import Output
 from wasmline.consumer.backends.memory import MemoryTransactionalProducer
-from wasmline.consumer.backends.memory.group import Member
-from wasmline.consumer.backends.memory.partition_log import TransactionOutcome
+from wasmline.consumer.backends.memory.cluster import OFFSETS
+from wasmline.consumer.backends.memory.group import Member, PendingOffsets
+from wasmline.consumer.backends.memory.partition_log import Transaction, TransactionOutcome
 from wasmline.consumer.backends.memory.transactional_producer import expire_ids, time_out
 from wasmline.control import DeploymentSpec, DeploymentTopic, DriverClaim, JobTopic, deploy
 from wasmline.control.control_topics import JOBS
@@ -40,6 +41,13 @@ INPUT, OUTPUT = "in", "out"
 WASM = b"module"
 KEYS = (b"a", b"b", b"c")
 SLOW_KEYS = (SLOW, *KEYS)
+
+PLACES = {
+    "everywhere": (TopicPartition(OUTPUT, 0), OFFSETS),
+    "outputs": (TopicPartition(OUTPUT, 0),),
+    "offsets": (OFFSETS,),
+}
+"""Where the markers of a transaction are lost."""
 
 DAY_S = 24 * 3_600.0
 RETENTION_S = 7 * DAY_S
@@ -528,6 +536,51 @@ class History:
         lost.clear()
 
     @_counted
+    def lose_markers(self, run: Run, where: str, steps: int) -> None:
+        """A broker is restarted while a run ends a transaction, and loses its markers in some of PLACES."""
+        with self.cluster.losing_markers(f"wasmline.stream.{JOB}/", PLACES[where]):
+            epoch = self.cluster.leader_epoch
+            self.advance(run, steps)
+            COUNTS[f"markers lost: {where}"] += self.cluster.leader_epoch - epoch
+
+    def _hanging(self) -> dict[TopicPartition, list[tuple[int, Transaction | PendingOffsets]]]:
+        """Return what is open on outputs and offsets, though its coordinator has no transaction under way."""
+        running = {
+            each.producer_id: each.partitions
+            for each in self.cluster.writers.values()
+            if isinstance(each, MemoryTransactionalProducer)
+        }
+        return {
+            place: [each for each in self.cluster.open_transactions(place) if place not in running.get(each[0], ())]
+            for place in PLACES["everywhere"]
+        }
+
+    def _hanging_outputs(self) -> set[Place]:
+        """Return the records whose outputs are hidden by lost markers."""
+        hanging = {transaction for _, transaction in self._hanging()[TopicPartition(OUTPUT, 0)]}
+        log = self.cluster.log(TopicPartition(OUTPUT, 0))
+        entries = log.read(log.start, EVERYTHING, committed=False)[0] if hanging else []
+        return {_place_of(each.output) for each in entries if each.output and each.transaction in hanging}
+
+    def _abort_hanging(self) -> None:
+        """Abort what hangs, as HangingTransaction says; know what is lost or doubled where a part was committed."""
+        outputs, hanging = self._hanging_outputs(), self._hanging()
+        for place, its in hanging.items():
+            for producer_id, _ in its:
+                self.cluster.abort_hanging(place, producer_id)
+        committed = self.cluster.group(GROUP).committed
+        for each in outputs:
+            left = committed.get(TopicPartition(INPUT, each.partition))
+            if left is not None and (left.metadata or each.offset < left.offset):
+                self.told.lost.add(each)
+        if hanging[OFFSETS]:
+            for each in self._written:
+                left = committed.get(TopicPartition(INPUT, each.partition))
+                if left is None or each.offset >= left.offset:
+                    self.told.doubled.add(each)
+        self._note("lose")
+
+    @_counted
     def change_release(self) -> None:
         """Install a release with another number of virtual shards, while nothing runs."""
         if not self.alive and not self.zombies:
@@ -569,12 +622,14 @@ class History:
     def repair(self) -> None:
         """Do what the last run's error says.
 
-        OffsetOutOfRange: the next run goes on after the loss. ProgressLost: once no run is under way, set the group's
-        offsets to where the outputs end, and let the next run take them.
+        OffsetOutOfRange: the next run goes on after the loss. HangingTransaction: abort what hangs. ProgressLost: once
+        no run is under way, set the group's offsets to where the outputs end, and let the next run take them.
         """
         end = self.runs[-1].name_of_end if self.runs else ""
         if end == "OffsetOutOfRange":
             self._goes_on_after_loss = True
+        if end == "HangingTransaction":
+            self._abort_hanging()
         if end != "ProgressLost" or self.alive:
             return
         offsets = {}
@@ -817,7 +872,7 @@ class History:
                 record.transaction and record.transaction.fate is not TransactionOutcome.COMMITTED
             ):
                 continue
-            source = Place(*map(int, (record.output.value or b"").split(b"@")))
+            source = _place_of(record.output)
             if source not in self._written:
                 key = source.partition, source.topic, record.output.key
                 before = order.get(key, -1)
@@ -847,7 +902,9 @@ class History:
             return
         self._kept_since = run.began_s
         ends = {} if self._is_since(run, "recreate") else run.ends
-        missing = {each for each in self.missing() if each.offset < ends.get(each.partition, 0)}
+        missing = {
+            each for each in self.missing() if each.offset < ends.get(each.partition, 0)
+        } - self._hanging_outputs()
         if report.state is JobState.SUCCEEDED and missing:
             raise Violation(f"{run.name} has caught up, and nothing was made of {sorted(missing)}")
 
@@ -874,6 +931,7 @@ class History:
             "BrokerUnavailable": self._is_since(run, "outage") or others,
             "KafkaError": self._is_since(run, "sleep") and not run.has_begun,  # its transaction has timed out
             "JobFailed": self._is_since(run, "outage"),
+            "HangingTransaction": self.cluster.leader_epoch > 0,  # markers were lost
         }
         if not expected.get(report.error or "", False):
             raise Violation(f"{run.name} failed with {report.error}: {report.message}")
@@ -901,6 +959,11 @@ def _modules_of_shards() -> list[Any]:
         for name, module in sys.modules.items()
         if name.startswith("wasmline.") and "VIRTUAL_SHARDS" in vars(module)
     ]
+
+
+def _place_of(output: Output) -> Place:
+    """Return the record that an output was made of."""
+    return Place(*map(int, (output.value or b"").split(b"@")))
 
 
 def _run_of(process: Process) -> str:

@@ -39,11 +39,12 @@ from support.simulation.clients import (
     MemoryProducer,
 )
 from support.simulation.spark_model import SLOTS, Checkpoint, Cluster, Spark
+from support.simulation.transaction_requests import MemoryTransactionRequests, decisions
 from support.simulation.virtual import Future, Queue, Runtime, Threading, Time
 from wasmline.consumer import ParallelConsumer
 from wasmline.consumer.backends.memory import MemoryCluster
 from wasmline.consumer.timings import Timings
-from wasmline.kafka import committed_offset_store
+from wasmline.kafka import committed_offset_store, transaction_log
 from wasmline.kafka.transaction_requests import TransactionRequests
 from wasmline.record_batches import OUTPUT_SCHEMA
 from wasmline.wasm import TransformResult, TransformRuntime
@@ -102,31 +103,6 @@ class LockByProcess:
 
     def __exit__(self, *_: object) -> None:
         World.now().runtime.process.globals["lock"]["lock"].release()
-
-
-class NothingHangs:
-    """Stands for TransactionRequests: this cluster loses no markers."""
-
-    def __init__(self, *_: Any) -> None:
-        pass
-
-    def describe(self, _: str) -> None:
-        return None
-
-    def leaders(self, _: Any) -> dict[Any, int]:
-        return {}
-
-    def open_transactions(self, partitions: Any) -> dict[Any, list[Any]]:
-        return {each: [] for each in partitions}
-
-    def owners(self, _: Any) -> dict[int, str]:
-        return {}
-
-    def __enter__(self) -> NothingHangs:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
 
 
 SLOW = b"slow"
@@ -284,7 +260,8 @@ def install(patch: pytest.MonkeyPatch) -> None:
         id(committed_offset_store.LibrdkafkaOffsetStore): MemoryOffsetStore,
         id(committed_offset_store.OffsetsOnlyStore): OffsetsOnlyStore,
         id(TransformRuntime): Guest,
-        id(TransactionRequests): NothingHangs,
+        id(TransactionRequests): MemoryTransactionRequests,
+        id(transaction_log.decisions): decisions,
         id(pyspark.TaskContext): Context,
         id(importlib.import_module("gc")): SimpleNamespace(collect=lambda: 0, freeze=lambda: None),
     }
