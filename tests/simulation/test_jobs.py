@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, Phase, note, settings
+import pytest
+from hypothesis import HealthCheck, Phase, note, seed, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from support.simulation.bound_code import bound  # noqa: F401 - every test of this module uses it
 from support.simulation.clients import MOMENTS
@@ -273,13 +281,17 @@ class Jobs(RuleBasedStateMachine):
 
 
 Jobs.TestCase.settings = settings(
-    max_examples=700,
+    max_examples=150,
     stateful_step_count=7,
     deadline=None,
-    derandomize=True,
     database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
     report_multiple_bugs=False,
     phases=(Phase.explicit, Phase.generate, Phase.shrink),
 )
-TestJobs = Jobs.TestCase
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_whatever_befalls_a_job_nothing_is_lost_or_doubled(number: int) -> None:
+    """In several parts, each of which has a time-out of its own."""
+    run_state_machine_as_test(seed(number)(type("Jobs", (Jobs,), {})), settings=Jobs.TestCase.settings)

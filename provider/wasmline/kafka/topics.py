@@ -99,13 +99,15 @@ class Topics:
     def describe_existing(self, names: Collection[str]) -> dict[str, TopicInfo]:
         """Return the cluster's descriptions of those of these topics that exist, in one request."""
 
+        codes = self._missing(", ".join(names))
+
         def ask(_: Codes) -> dict[str, TopicDescription]:
             asked = TopicCollection(list(names))
             answers = self._admin.client.describe_topics(asked, request_timeout=self._admin.attempt)
             found = {}
             for name in names:
                 with suppress(TopicNotFound):
-                    found[name] = self._admin.result(answers[name], self._missing(name))
+                    found[name] = self._admin.result(answers[name], codes)
             return found
 
         return {name: _topic_info(name, each) for name, each in self._admin.settled(ask, (), "", learns=True).items()}
