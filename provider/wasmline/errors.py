@@ -53,7 +53,8 @@ class WasmlineError(Exception):
 
     def __init__(self, message: str, **facts: Any) -> None:
         super().__init__(message)
-        if unknown := facts.keys() - self._declared:
+        if not self._declared.issuperset(facts):
+            unknown = facts.keys() - self._declared
             raise TypeError(f"{type(self).__name__} declares no fact named {', '.join(sorted(unknown))}")
         self.__dict__.update(facts)
 

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, Phase, note, settings
+import pytest
+from hypothesis import HealthCheck, Phase, note, seed, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from support.simulation.bound_code import bound  # noqa: F401 - every test of this module uses it
 from support.simulation.clients import MOMENTS
-from support.simulation.history import History, Run, Violation
+from support.simulation.history import COUNTS, PLACES, History, Run, Violation
 
 MODES = [(m, d) for m in ("microbatch", "parallel") for d in ("exactly_once", "at_least_once")]
+EXACT = [each for each in MODES if each[1] == "exactly_once"]
 BEFALLS = ["crash", "stop", "lose_worker", "freeze_worker", "freeze_driver"]
 FATES = ["plain", "committed", "aborted"]
 CHANGES = [
@@ -211,6 +220,19 @@ class Jobs(RuleBasedStateMachine):
     def lose_answer(self, number: int, is_carried_out: bool, steps: int) -> None:
         self.history.lose_answer(self.alive(number), steps, is_carried_out=is_carried_out)
 
+    @rule(
+        mode=st.sampled_from(EXACT),
+        number=st.integers(0, 3),
+        records=st.integers(1, 8),
+        where=st.sampled_from(list(PLACES)),
+        steps=STEPS,
+    )
+    def lose_markers(self, mode: Mode, number: int, records: int, where: str, steps: int) -> None:
+        """A broker is restarted while a run is at work, which begins where there is none."""
+        self.produce_everywhere(records)
+        run = self.alive(number) if self.history.alive else self.history.start(*mode)
+        self.history.lose_markers(run, where, 10 * steps)
+
     @rule(what=st.sampled_from(CHANGES))
     def change(self, what: str) -> None:
         getattr(self.history, what)()
@@ -244,6 +266,7 @@ class Jobs(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "history"):
             return
+        COUNTS["histories"] += 1
         history = self.history
         note(f"runs: {[(run.name, run.stream.delivery, run.name_of_end) for run in history.runs]}")
         history.heal()
@@ -258,13 +281,17 @@ class Jobs(RuleBasedStateMachine):
 
 
 Jobs.TestCase.settings = settings(
-    max_examples=700,
+    max_examples=150,
     stateful_step_count=7,
     deadline=None,
-    derandomize=True,
     database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
     report_multiple_bugs=False,
     phases=(Phase.explicit, Phase.generate, Phase.shrink),
 )
-TestJobs = Jobs.TestCase
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_whatever_befalls_a_job_nothing_is_lost_or_doubled(number: int) -> None:
+    """In several parts, each of which has a time-out of its own."""
+    run_state_machine_as_test(seed(number)(type("Jobs", (Jobs,), {})), settings=Jobs.TestCase.settings)

@@ -325,13 +325,13 @@ def test_a_task_that_is_cut_off_ends_its_run_at_least_once_and_loses_nothing() -
     history = History(partitions=1)
     history.produce(0, 12, is_slow=True)
     leases = history.start(*LEASES)
-    history.advance_into_task(leases, 60)
+    history.advance_into_task(leases, 30)
     history.freeze_worker(leases)
-    history.advance(leases, 80)
+    history.advance(leases, 60)
     history.redeploy()
     for _ in range(12):
         history.wake(history.zombies[0], 12)
-        history.advance(leases, 30)
+        history.advance(leases, 20)
     history.finish(leases)
     assert leases.name_of_end == "ProgressLost"
     history.repair()

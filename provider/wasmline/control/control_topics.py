@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from wasmline.errors import TopicMisconfigured, TopicNotFound
+from wasmline.errors import TopicMisconfigured
 from wasmline.kafka import KafkaConfig, TopicInfo, Topics
 
 logger = logging.getLogger(__name__)
@@ -33,14 +33,12 @@ def ensure(config: KafkaConfig) -> None:
     Raises TopicMisconfigured if an existing one has settings under which records could be lost or not be read.
     """
     topics = Topics(config)
-    replicas = min(3, topics.brokers())
-    durable = {"min.insync.replicas": str(min(2, replicas))}
-    found: dict[str, TopicInfo] = {}
-    for topic, policy in POLICIES.items():
-        try:
-            found[topic] = topics.describe(topic)
-        except TopicNotFound:
-            topics.create(topic, 1, config={**policy, **durable}, replication=replicas, exist_ok=True)
+    found = topics.describe_existing(POLICIES)
+    if missing := [topic for topic in POLICIES if topic not in found]:
+        replicas = min(3, topics.brokers())
+        durable = {"min.insync.replicas": str(min(2, replicas))}
+        for topic in missing:
+            topics.create(topic, 1, config={**POLICIES[topic], **durable}, replication=replicas, exist_ok=True)
     for topic, settings in topics.settings(found).items():
         _require_settings(config, found[topic], settings)
 

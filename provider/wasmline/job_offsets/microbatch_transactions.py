@@ -72,13 +72,20 @@ class BatchTransactions:
         prefix: str,
         settings: Mapping[str, str],
         topics: Collection[str] = (),
+        *,
+        ids: Collection[str] = (),
     ) -> None:
-        """``topics`` are the output topics."""
+        """``topics`` are the output topics.
+
+        ``ids`` are those under which the caller writes the group's offsets: one transaction may have had partitions of
+        several, and would hold up each if it hangs.
+        """
         self._config = config
         self._group = group
         self._prefix = prefix
         self._settings = {**PRODUCER_SETTINGS, **settings}
         self._topics = topics
+        self._ids = ids
         self._offset_store = LibrdkafkaOffsetStore()
         self._reader: Consumer | None = None
         self._spares: dict[str, _Spare] = {}
@@ -141,7 +148,8 @@ class BatchTransactions:
         def read(timeout: float) -> Mapping[TopicPartition, CommittedOffset]:
             return retry(partial(self._offset_store.committed, reader, partitions), time.monotonic() + timeout)
 
-        return spare.client, stable_read(self._config, self._group, [name], read, deadline, self._topics)
+        ids = {name, *self._ids}
+        return spare.client, stable_read(self._config, self._group, ids, read, deadline, self._topics)
 
     def _connect(self, name: str) -> _Spare:
         # No delivery reports: a transaction fails with the error of a delivery. And a callback that runs while a fence

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from wasmline.errors import WasmlineError
 from wasmline.job_offsets.committed_offset_reader import GroupOffsets
@@ -82,12 +82,13 @@ def renew_offsets(
     *,
     keeps_maps: bool = True,
     fences: bool | None = None,
+    outputs: Collection[str] = (),
 ) -> None:
     """Commit the committed progress of these partitions once more, unchanged; join a group that had members briefly.
 
     ``ConsumerGroups.had_members`` explains which of the two a broker requires. ``fences``, by default set by the job's
-    delivery: in transactions, so that open transactions of others are aborted and they commit nothing after it. Raises
-    GroupInUse.
+    delivery: in transactions, so that open transactions of others are aborted and they commit nothing after it. Those
+    that hang are ended then, on the topics ``outputs``, too. Raises GroupInUse.
     """
     groups = ConsumerGroups(config)
     if groups.had_members(job.group):
@@ -101,7 +102,7 @@ def renew_offsets(
         groups.touch(job.group, topic)
     is_exact = job.stream is not None and job.stream.delivery == "exactly_once"
     if is_exact if fences is None else fences:
-        _transact(config, job, topic, partitions)
+        _transact(config, job, topic, partitions, outputs)
     else:
         progress = GroupOffsets(config, job.group, job.transactional_id, keeps_maps=keeps_maps)
         try:
@@ -110,10 +111,13 @@ def renew_offsets(
             progress.close()
 
 
-def _transact(config: KafkaConfig, job: JobSpec, topic: str, partitions: Iterable[int]) -> None:
-    transactions = offset_transactions(config, job)
+def _transact(
+    config: KafkaConfig, job: JobSpec, topic: str, partitions: Iterable[int], outputs: Collection[str]
+) -> None:
+    known = list(partitions)
+    transactions = offset_transactions(config, job, topic, known, outputs)
     try:
-        for shard in virtual_shards(partitions):
+        for shard in virtual_shards(known):
             with transactions.open([TopicPartition(topic, each) for each in shard]) as transaction:
                 if transaction.progress:
                     transaction.commit(transaction.progress)

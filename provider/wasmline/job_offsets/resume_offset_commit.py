@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from wasmline.consumer.backends.kafka import PRODUCER_SETTINGS
 from wasmline.job_offsets.committed_offset_reader import progress_lost_error
@@ -10,17 +10,22 @@ from wasmline.job_offsets.microbatch_transactions import BatchTransactions
 from wasmline.job_specs import JobSpec, stream_of
 from wasmline.kafka import ConsumerGroups, KafkaConfig, Topics
 from wasmline.topic_partitions import CommittedOffset, TopicPartition
-from wasmline.transactional_ids import virtual_shards
+from wasmline.transactional_ids import shared_id, virtual_shards
 
 
-def offset_transactions(config: KafkaConfig, job: JobSpec) -> BatchTransactions:
+def offset_transactions(
+    config: KafkaConfig, job: JobSpec, topic: str, partitions: Iterable[int], outputs: Collection[str] = ()
+) -> BatchTransactions:
     """Return transactions of progress alone, with time-outs no longer than those of the job's own transactions.
+
+    ``partitions`` are those of all of them. What hangs on the topics ``outputs`` is ended, too.
 
     Not every cluster allows the 15 minutes of a micro-batch, which the parallel mode does not need.
     """
     is_parallel = job.stream is not None and job.stream.mode == "parallel"
     brief = {name: PRODUCER_SETTINGS[name] for name in ("transaction.timeout.ms", "delivery.timeout.ms")}
-    return BatchTransactions(config, job.group, job.transactional_id, brief if is_parallel else {})
+    ids = {shared_id(job.transactional_id, TopicPartition(topic, each)) for each in partitions}
+    return BatchTransactions(config, job.group, job.transactional_id, brief if is_parallel else {}, outputs, ids=ids)
 
 
 def reset_offsets(
@@ -38,7 +43,7 @@ def reset_offsets(
             named = {TopicPartition(topic, each): offset for each, offset in offsets.items()}
             ConsumerGroups(config).commit_offsets(job.group, named)
         return
-    transactions = offset_transactions(config, job)
+    transactions = offset_transactions(config, job, topic, offsets)
     try:
         # The first transaction has all of them: the next run would take partitions that are missing for added ones.
         committed: Collection[int] = offsets

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -90,16 +91,26 @@ class Topics:
 
     def describe(self, name: str) -> TopicInfo:
         """Return the cluster's description of a topic. Raises TopicNotFound."""
+        found = self.describe_existing([name])
+        if name not in found:
+            raise self._not_found(name)
+        return found[name]
 
-        def ask(_: Codes) -> TopicDescription:
-            answers = self._admin.client.describe_topics(TopicCollection([name]), request_timeout=self._admin.attempt)
-            described: TopicDescription = self._admin.result(answers[name], self._missing(name))
-            return described
+    def describe_existing(self, names: Collection[str]) -> dict[str, TopicInfo]:
+        """Return the cluster's descriptions of those of these topics that exist, in one request."""
 
-        topic = self._admin.settled(ask, (), "", learns=True)
-        replication = min(len(partition.replicas) for partition in topic.partitions)
-        identity = str(topic.topic_id).translate(URL_SAFE)
-        return TopicInfo(name=name, id=identity, partitions=len(topic.partitions), replication=replication)
+        codes = self._missing(", ".join(names))
+
+        def ask(_: Codes) -> dict[str, TopicDescription]:
+            asked = TopicCollection(list(names))
+            answers = self._admin.client.describe_topics(asked, request_timeout=self._admin.attempt)
+            found = {}
+            for name in names:
+                with suppress(TopicNotFound):
+                    found[name] = self._admin.result(answers[name], codes)
+            return found
+
+        return {name: _topic_info(name, each) for name, each in self._admin.settled(ask, (), "", learns=True).items()}
 
     def max_message_bytes(self, name: str) -> int | None:
         """Return the topic's maximum bytes of a batch of records; None where its settings are not readable.
@@ -174,8 +185,11 @@ class Topics:
         return not self.exists(name)
 
     def _missing(self, name: str) -> dict[int, WasmlineError]:
-        missing = TopicNotFound(f"there is no topic {name} on {self._servers}: create it, or name another", topic=name)
+        missing = self._not_found(name)
         return {KafkaError.UNKNOWN_TOPIC_OR_PART: missing, KafkaError.TOPIC_EXCEPTION: missing}
+
+    def _not_found(self, name: str) -> TopicNotFound:
+        return TopicNotFound(f"there is no topic {name} on {self._servers}: create it, or name another", topic=name)
 
     def _until(self, condition: Callable[[], bool], otherwise: str) -> None:
         """Wait for the brokers to receive the controller's decision: they do a moment later."""
@@ -184,3 +198,9 @@ class Topics:
             if time.monotonic() > deadline:
                 raise BrokerUnavailable(f"{otherwise}, {self._timeout:.0f} s later", bootstrap_servers=self._servers)
             time.sleep(RETRY_INTERVAL_S)
+
+
+def _topic_info(name: str, topic: TopicDescription) -> TopicInfo:
+    replication = min(len(partition.replicas) for partition in topic.partitions)
+    identity = str(topic.topic_id).translate(URL_SAFE)
+    return TopicInfo(name=name, id=identity, partitions=len(topic.partitions), replication=replication)

@@ -167,7 +167,9 @@ class RunPlanner(Generic[D]):
         if not fences and (known is None or context.claims_are_authoritative):
             return False
         arguments = context.config, context.job, self._prepared.topic, state.topic.begins
-        renew_offsets(*arguments, keeps_maps=self._prepared.keeps_maps, fences=fences)
+        deployment = self._prepared.deployment
+        outputs = deployment.spec.topics[1:] if deployment is not None else ()
+        renew_offsets(*arguments, keeps_maps=self._prepared.keeps_maps, fences=fences, outputs=outputs)
         return True
 
     def _plan(self, state: _JobState, committed: Mapping[int, CommittedOffset]) -> RunPlan:

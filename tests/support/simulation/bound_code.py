@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Iterator
 
@@ -16,6 +17,8 @@ def bound() -> Iterator[None]:
     patch = pytest.MonkeyPatch()
     install(patch)
     logging.disable(logging.CRITICAL)
+    gc.freeze()
     yield
+    gc.unfreeze()
     logging.disable(logging.NOTSET)
     patch.undo()

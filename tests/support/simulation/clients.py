@@ -185,6 +185,8 @@ class MemoryProducer(Client):
         """A transaction has begun; the cluster knows of it."""
         self._progress: tuple[str, Mapping[TopicPartition, CommittedOffset]] = ("", {})
         """What it holds."""
+        self._epoch = self.environment.cluster.leader_epoch
+        """The leader epoch of its connections: it tells of a broker that was restarted."""
         self._is_ending = self._is_ended = False
         """It was asked to be committed; it is committed, and this client does not know it yet."""
 
@@ -219,6 +221,9 @@ class MemoryProducer(Client):
         self._unsent.append((output, on_delivery))
 
     def poll(self, timeout: float = -1) -> int:
+        if self._epoch < self.environment.cluster.leader_epoch and "error_cb" in self.settings:
+            self._epoch = self.environment.cluster.leader_epoch
+            self.settings["error_cb"](KafkaError(KafkaError._TRANSPORT, "a broker has closed the connection"))
         if self._unsent and not self.environment.is_away:
             self._send()
         elif timeout > 0:
@@ -528,7 +533,7 @@ class MemoryOffsetStore:
             return {}
         group = environment.request(timeout, "read").group(consumer.group)
         if consumer.committed_only and not environment.runtime.block(
-            lambda: not any(map(group.pending.get, asked)), timeout
+            lambda: not any(map(group.is_held, asked)), timeout
         ):
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "a transaction holds the offsets"))
         return {each: group.committed[each] for each in asked if each in group.committed}

@@ -7,8 +7,8 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import wraps
-from typing import NamedTuple, ParamSpec, TypeVar
+from functools import cache, wraps
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 from zlib import crc32
 
 from support.simulation.clients import EVERYTHING
@@ -17,8 +17,9 @@ from support.simulation.world import SLOW, World
 from wasmline import transactional_ids
 from wasmline.consumer import Output
 from wasmline.consumer.backends.memory import MemoryTransactionalProducer
-from wasmline.consumer.backends.memory.group import Member
-from wasmline.consumer.backends.memory.partition_log import TransactionOutcome
+from wasmline.consumer.backends.memory.cluster import OFFSETS
+from wasmline.consumer.backends.memory.group import Member, PendingOffsets
+from wasmline.consumer.backends.memory.partition_log import Transaction, TransactionOutcome
 from wasmline.consumer.backends.memory.transactional_producer import expire_ids, time_out
 from wasmline.control import DeploymentSpec, DeploymentTopic, DriverClaim, JobTopic, deploy
 from wasmline.control.control_topics import JOBS
@@ -40,6 +41,13 @@ INPUT, OUTPUT = "in", "out"
 WASM = b"module"
 KEYS = (b"a", b"b", b"c")
 SLOW_KEYS = (SLOW, *KEYS)
+
+PLACES = {
+    "everywhere": (TopicPartition(OUTPUT, 0), OFFSETS),
+    "outputs": (TopicPartition(OUTPUT, 0),),
+    "offsets": (OFFSETS,),
+}
+"""Where the markers of a transaction are lost."""
 
 DAY_S = 24 * 3_600.0
 RETENTION_S = 7 * DAY_S
@@ -340,8 +348,9 @@ class History:
 
     def _advance(self, runs: Sequence[Run], steps: int) -> None:
         """Let runs take so many steps; one that took none for a while has stood still."""
+        now = self.runtime.seconds
         for run in runs:
-            if self.runtime.seconds - run.seen_s > DEFAULT_TIMINGS.renewal_timeout_s:
+            if now - run.seen_s > DEFAULT_TIMINGS.renewal_timeout_s:
                 self._tear(run)
                 for process in [each for each in self._processes(run) if not each.is_frozen]:
                     process.freeze(run.seen_s)
@@ -528,6 +537,51 @@ class History:
         lost.clear()
 
     @_counted
+    def lose_markers(self, run: Run, where: str, steps: int) -> None:
+        """A broker is restarted while a run ends a transaction, and loses its markers in some of PLACES."""
+        with self.cluster.losing_markers(f"wasmline.stream.{JOB}/", PLACES[where]):
+            epoch = self.cluster.leader_epoch
+            self.advance(run, steps)
+            COUNTS[f"markers lost: {where}"] += self.cluster.leader_epoch - epoch
+
+    def _hanging(self) -> dict[TopicPartition, list[tuple[int, Transaction | PendingOffsets]]]:
+        """Return what is open on outputs and offsets, though its coordinator has no transaction under way."""
+        running = {
+            each.producer_id: each.partitions
+            for each in self.cluster.writers.values()
+            if isinstance(each, MemoryTransactionalProducer)
+        }
+        return {
+            place: [each for each in self.cluster.open_transactions(place) if place not in running.get(each[0], ())]
+            for place in PLACES["everywhere"]
+        }
+
+    def _hanging_outputs(self) -> set[Place]:
+        """Return the records whose outputs are hidden by lost markers."""
+        hanging = {transaction for _, transaction in self._hanging()[TopicPartition(OUTPUT, 0)]}
+        log = self.cluster.log(TopicPartition(OUTPUT, 0))
+        entries = log.read(log.start, EVERYTHING, committed=False)[0] if hanging else []
+        return {_place_of(each.output) for each in entries if each.output and each.transaction in hanging}
+
+    def _abort_hanging(self) -> None:
+        """Abort what hangs, as HangingTransaction says; know what is lost or doubled where a part was committed."""
+        outputs, hanging = self._hanging_outputs(), self._hanging()
+        for place, its in hanging.items():
+            for producer_id, _ in its:
+                self.cluster.abort_hanging(place, producer_id)
+        committed = self.cluster.group(GROUP).committed
+        for each in outputs:
+            left = committed.get(TopicPartition(INPUT, each.partition))
+            if left is not None and (left.metadata or each.offset < left.offset):
+                self.told.lost.add(each)
+        if hanging[OFFSETS]:
+            for each in self._written:
+                left = committed.get(TopicPartition(INPUT, each.partition))
+                if left is None or each.offset >= left.offset:
+                    self.told.doubled.add(each)
+        self._note("lose")
+
+    @_counted
     def change_release(self) -> None:
         """Install a release with another number of virtual shards, while nothing runs."""
         if not self.alive and not self.zombies:
@@ -537,9 +591,8 @@ class History:
         self._shards = shards
         if shards == transactional_ids.VIRTUAL_SHARDS:
             return
-        for name, module in list(sys.modules.items()):
-            if name.startswith("wasmline.") and "VIRTUAL_SHARDS" in vars(module):
-                vars(module)["VIRTUAL_SHARDS"] = shards
+        for module in _modules_of_shards():
+            module.VIRTUAL_SHARDS = shards
 
     @_counted
     def redeploy(self) -> None:
@@ -570,12 +623,14 @@ class History:
     def repair(self) -> None:
         """Do what the last run's error says.
 
-        OffsetOutOfRange: the next run goes on after the loss. ProgressLost: once no run is under way, set the group's
-        offsets to where the outputs end, and let the next run take them.
+        OffsetOutOfRange: the next run goes on after the loss. HangingTransaction: abort what hangs. ProgressLost: once
+        no run is under way, set the group's offsets to where the outputs end, and let the next run take them.
         """
         end = self.runs[-1].name_of_end if self.runs else ""
         if end == "OffsetOutOfRange":
             self._goes_on_after_loss = True
+        if end == "HangingTransaction":
+            self._abort_hanging()
         if end != "ProgressLost" or self.alive:
             return
         offsets = {}
@@ -593,10 +648,13 @@ class History:
         self._kept_since = self.runtime.seconds
 
     def conclude(self) -> None:
-        """Wait until what is still open is aborted, and check that nothing is hidden from a reader any more."""
+        """Wait until what is still open is aborted, and check that nothing is hidden from a reader any more.
+
+        guarantees.md: *Not recognised:* outputs that hang after "a run at least once had claimed the job".
+        """
         self.runtime.pass_time(TRANSACTION_S)
         log = self.cluster.log(TopicPartition(OUTPUT, 0))
-        if log.stable < log.end:
+        if log.stable < log.end and not (self._hanging_outputs() and any(run.is_outlived for run in self.runs)):
             raise Violation(f"nobody reads {OUTPUT} past {log.stable}, and it ends at {log.end}")
 
     def heal(self) -> None:
@@ -818,7 +876,7 @@ class History:
                 record.transaction and record.transaction.fate is not TransactionOutcome.COMMITTED
             ):
                 continue
-            source = Place(*map(int, (record.output.value or b"").split(b"@")))
+            source = _place_of(record.output)
             if source not in self._written:
                 key = source.partition, source.topic, record.output.key
                 before = order.get(key, -1)
@@ -848,7 +906,9 @@ class History:
             return
         self._kept_since = run.began_s
         ends = {} if self._is_since(run, "recreate") else run.ends
-        missing = {each for each in self.missing() if each.offset < ends.get(each.partition, 0)}
+        missing = {
+            each for each in self.missing() if each.offset < ends.get(each.partition, 0)
+        } - self._hanging_outputs()
         if report.state is JobState.SUCCEEDED and missing:
             raise Violation(f"{run.name} has caught up, and nothing was made of {sorted(missing)}")
 
@@ -875,6 +935,7 @@ class History:
             "BrokerUnavailable": self._is_since(run, "outage") or others,
             "KafkaError": self._is_since(run, "sleep") and not run.has_begun,  # its transaction has timed out
             "JobFailed": self._is_since(run, "outage"),
+            "HangingTransaction": self.cluster.leader_epoch > 0,  # markers were lost
         }
         if not expected.get(report.error or "", False):
             raise Violation(f"{run.name} failed with {report.error}: {report.message}")
@@ -892,6 +953,21 @@ def _may_repeat(own: Run, earlier: Run) -> bool:
         return own.is_torn and not (own.is_exact and earlier.is_exact)
     reads_no_maps = not own.is_exact and (own.stream.mode, earlier.stream.mode) == ("microbatch", "parallel")
     return reads_no_maps or (earlier.is_torn and (not earlier.is_exact or earlier.is_outlived))
+
+
+@cache
+def _modules_of_shards() -> list[Any]:
+    """Return the modules that have the number of virtual shards."""
+    return [
+        module
+        for name, module in sys.modules.items()
+        if name.startswith("wasmline.") and "VIRTUAL_SHARDS" in vars(module)
+    ]
+
+
+def _place_of(output: Output) -> Place:
+    """Return the record that an output was made of."""
+    return Place(*map(int, (output.value or b"").split(b"@")))
 
 
 def _run_of(process: Process) -> str:

@@ -64,8 +64,9 @@ class Actor:
         self.is_done = False
         self.result: Any = None
         self.error: BaseException | None = None
-        self._ready: Callable[[], bool] | None = None
+        self.ready: Callable[[], bool] | None = None
         self.until: float | None = None
+        """What it waits for, and until when; it goes on where both are None."""
         self._call = call
         self.greenlet = greenlet(self._run, runtime.hub)
 
@@ -77,15 +78,11 @@ class Actor:
         finally:
             self.is_done = True
 
-    def wait(self, ready: Callable[[], bool] | None, until: float | None) -> None:
-        self._ready, self.until = ready, until
-
     def can_run(self, now: float) -> bool:
-        return (
-            (self._ready is None and self.until is None)
-            or (self._ready is not None and self._ready())
-            or (self.until is not None and now >= self.until)
-        )
+        until = self.until
+        if self.ready is None:
+            return until is None or now >= until
+        return self.ready() or (until is not None and now >= until)
 
 
 class Runtime:
@@ -101,17 +98,13 @@ class Runtime:
         self.numbers = itertools.count(1)
         self.on_time: Callable[[], None] = lambda: None
         """Called when time has moved."""
-        self._by_greenlet: dict[greenlet, Actor] = {}
+        self.actor: Actor | None = None
+        """The actor that runs, or None where the history itself does."""
         self._has_dead = False
         self._served = 0
         """The actor that ran last."""
 
     # -- for actors ---------------------------------------------------------------------------------------------------
-
-    @property
-    def actor(self) -> Actor | None:
-        """The actor that runs, or None where the history itself does."""
-        return self._by_greenlet.get(getcurrent())
 
     @property
     def process(self) -> Process:
@@ -149,13 +142,12 @@ class Runtime:
         """Begin an actor, in the process that runs or another one."""
         actor = Actor(self, process or self.process, call)
         self.actors.append(actor)
-        self._by_greenlet[actor.greenlet] = actor
         return actor
 
     def _switch(self, actor: Actor, ready: Callable[[], bool] | None, until: float | None) -> None:
         if not actor.process.is_alive:
             raise Killed
-        actor.wait(ready, until)
+        actor.ready, actor.until = ready, until
         self.hub.switch()
         if not actor.process.is_alive:
             raise Killed
@@ -167,22 +159,41 @@ class Runtime:
         for taken in range(steps):
             if self._has_dead:
                 self._reap()
-            mine = [each for each in self.actors if each.process.run in runs and not each.process.is_frozen]
-            if not mine:
+            chosen, times = self._look(runs)
+            if chosen is None and times is None:
                 return taken
-            able = [each for each in mine if each.can_run(self.seconds)]
-            if not able:
-                times = [each.until for each in mine if each.until is not None]
+            if chosen is None:
                 if not times:
                     raise RuntimeError(f"the actors of {runs} wait for each other")
                 self.pass_time(min(times) - self.seconds)
                 self.seconds = max(self.seconds, min(times))  # the sum of floats may be a little less
-                able = [each for each in mine if each.can_run(self.seconds)]
-            chosen = next((each for each in able if each.number > self._served), able[0])
+                chosen, _ = self._look(runs)
+                assert chosen is not None
             self._served = chosen.number
             self.seconds += STEP_S
             self._resume(chosen)
         return steps
+
+    def _look(self, runs: Collection[str]) -> tuple[Actor | None, list[float] | None]:
+        """Return the actor of some runs whose turn it is, and until when those wait that cannot run.
+
+        The times are None where the runs have no actor. All are asked: what one waits for may take note of that.
+        """
+        first = following = None
+        times: list[float] | None = None
+        for each in self.actors:  # by their numbers
+            process = each.process
+            if process.run not in runs or process.is_frozen:
+                continue
+            if times is None:
+                times = []
+            if (each.ready is None and each.until is None) or each.can_run(self.seconds):
+                first = first or each
+                if following is None and each.number > self._served:
+                    following = each
+            elif each.until is not None:
+                times.append(each.until)
+        return following or first, times
 
     def pass_time(self, seconds: float) -> None:
         self.seconds += max(0.0, seconds)
@@ -209,11 +220,12 @@ class Runtime:
         self.steps += 1
         actor.process.steps += 1
         self.trace = hash((self.trace, actor.number, self.seconds))
-        actor.wait(None, None)
+        actor.ready = actor.until = None
+        self.actor = actor
         actor.greenlet.switch()
+        self.actor = None
         if actor.is_done:
             self.actors.remove(actor)
-            del self._by_greenlet[actor.greenlet]
 
 
 OUTSIDE = Process("", "outside")

@@ -14,7 +14,7 @@ from contextlib import nullcontext
 from functools import partial
 from queue import SimpleQueue
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import confluent_kafka
 import pyarrow as pa
@@ -39,9 +39,12 @@ from support.simulation.clients import (
     MemoryProducer,
 )
 from support.simulation.spark_model import SLOTS, Checkpoint, Cluster, Spark
+from support.simulation.transaction_requests import MemoryTransactionRequests, decisions
 from support.simulation.virtual import Future, Queue, Runtime, Threading, Time
+from wasmline.consumer import ParallelConsumer
 from wasmline.consumer.backends.memory import MemoryCluster
-from wasmline.kafka import committed_offset_store, reconnecting_clients
+from wasmline.consumer.timings import Timings
+from wasmline.kafka import committed_offset_store, reconnecting_clients, transaction_log
 from wasmline.kafka.transaction_requests import TransactionRequests
 from wasmline.record_batches import OUTPUT_SCHEMA
 from wasmline.wasm import TransformResult, TransformRuntime
@@ -102,31 +105,6 @@ class LockByProcess:
         World.now().runtime.process.globals["lock"]["lock"].release()
 
 
-class NothingHangs:
-    """Stands for TransactionRequests: this cluster loses no markers."""
-
-    def __init__(self, *_: Any) -> None:
-        pass
-
-    def describe(self, _: str) -> None:
-        return None
-
-    def leaders(self, _: Any) -> dict[Any, int]:
-        return {}
-
-    def open_transactions(self, partitions: Any) -> dict[Any, list[Any]]:
-        return {each: [] for each in partitions}
-
-    def owners(self, _: Any) -> dict[int, str]:
-        return {}
-
-    def __enter__(self) -> NothingHangs:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-
 SLOW = b"slow"
 """The key of records that take SLOW_S seconds."""
 
@@ -137,6 +115,12 @@ USUAL_S = 0.15
 
 CALL = 2
 """Records of one call of a lease."""
+
+
+BUSY_POLL_S = 0.05
+"""Seconds between two polls of a lease whose records are in flight: each is a step."""
+
+SlowPolling = partial(ParallelConsumer, _timings=Timings(busy_poll_interval_s=BUSY_POLL_S))
 
 
 class Guest:
@@ -174,14 +158,24 @@ class Guest:
 
 
 class Bound:
-    """A stand-in for a module, which goes to that of the history under way."""
+    """A stand-in for a module, which has the names of the history under way; all others are the module's."""
+
+    all: ClassVar[list[Bound]] = []
 
     def __init__(self, module: ModuleType, of: str) -> None:
         self._module = module
         self._of = of
+        self.all.append(self)
+        if World.current is not None:
+            self.go_to(World.current)
+
+    def go_to(self, world: World) -> None:
+        """Take the names of a history."""
+        twin = getattr(world, self._of)
+        self.__dict__.update({name: getattr(twin, name) for name in dir(twin) if not name.startswith("_")})
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(getattr(World.now(), self._of), name, None) or getattr(self._module, name)
+        return getattr(self._module, name)
 
 
 class World:
@@ -203,6 +197,8 @@ class World:
         self.time = Time(self.runtime)
         self.threading = Threading(self.runtime)
         self.uuid = Numbers()
+        for bound in Bound.all:
+            bound.go_to(self)
         self.cluster = MemoryCluster()
         Queue.runtime = Future.runtime = self.runtime
         self.environment = Client.environment = Environment(self.runtime, self.cluster)
@@ -267,7 +263,8 @@ def install(patch: pytest.MonkeyPatch) -> None:
         id(committed_offset_store.LibrdkafkaOffsetStore): MemoryOffsetStore,
         id(committed_offset_store.OffsetsOnlyStore): OffsetsOnlyStore,
         id(TransformRuntime): Guest,
-        id(TransactionRequests): NothingHangs,
+        id(TransactionRequests): MemoryTransactionRequests,
+        id(transaction_log.decisions): decisions,
         id(pyspark.TaskContext): Context,
         id(importlib.import_module("gc")): SimpleNamespace(collect=lambda: 0, freeze=lambda: None),
     }
@@ -290,6 +287,7 @@ def install(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(sys.modules["wasmline.pipeline.transform_handler"], "_handlers_lock", LockByProcess())
     lease_source = sys.modules["wasmline.spark.parallel.lease_source"]
     patch.setattr(lease_source, "LeaseWorker", partial(lease_source.LeaseWorker, max_call_records=CALL))
+    patch.setattr(sys.modules["wasmline.leases.lease_worker"], "ParallelConsumer", SlowPolling)
     patch.setattr(lease_source, "under_watchdog", lambda _: nullcontext(lambda _: None))
     patch.setattr(
         sys.modules["wasmline.spark.microbatch.transactional_batches"], "expr", lambda text: text

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -81,6 +82,28 @@ def test_without_a_dead_letter_topic_several_records_that_are_given_up_lose_noth
 
 
 @pytest.mark.timeout(60)
+def test_whatever_its_last_health_fails_with_a_consumer_closes_its_clients_and_its_handlers(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = MemoryBackend(cluster, OPTIONS)
+    closed: list[str] = []
+    for name in ("source", "sink", "transactions"):
+        monkeypatch.setattr(getattr(backend, name), "close", partial(closed.append, name))
+    consumer = ParallelConsumer(OPTIONS, backend)
+
+    def no_health(*_: object) -> None:
+        raise OSError("no health")
+
+    def handle(_: ConsumedRecord) -> None:
+        monkeypatch.setattr(control_loop.ControlLoop, "health", no_health)
+        consumer.stop(drain=False)
+
+    with pytest.raises(OSError, match="no health"):
+        consumer.run(handle)
+    assert sorted(closed) == ["sink", "source", "transactions"]
+    assert consumer.stuck == 0
+
+
 def test_a_second_stop_ends_the_draining_and_meanwhile_the_health_is_told(cluster: MemoryCluster) -> None:
     options = replace(OPTIONS, ordering=Ordering.PARTITION, batch_size=1)
     begun, finish = threading.Event(), threading.Event()

@@ -2,8 +2,11 @@ from typing import Any
 
 import pytest
 
+from wasmline.consumer.backends.kafka import KafkaBackend
 from wasmline.consumer.options import ConsumerOptions, Delivery, NullKeys, Ordering, RetryPolicy
 from wasmline.errors import GuestTrap, InvalidConsumerOption, TerminalFailure
+from wasmline.kafka import KafkaConfig
+from wasmline.kafka.config import VARIABLE
 from wasmline.offset_maps import encodings
 
 FAULT = OSError("refused")
@@ -50,6 +53,13 @@ def test_exactly_once_reads_only_what_is_committed() -> None:
     with pytest.raises(InvalidConsumerOption, match="read_committed"):
         options(delivery="exactly_once", kafka=uncommitted)
     assert options(kafka=uncommitted).kafka == uncommitted
+
+
+def test_exactly_once_refuses_what_the_environment_would_have_it_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = KafkaConfig({"bootstrap.servers": "nowhere:1", "isolation.level": "read_uncommitted"})
+    monkeypatch.setenv(VARIABLE, given.to_json())
+    with pytest.raises(InvalidConsumerOption, match="read_committed"):
+        KafkaBackend(options(delivery="exactly_once"))
 
 
 def test_choices_may_be_given_as_text_in_any_case() -> None:

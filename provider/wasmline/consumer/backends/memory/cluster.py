@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 import uuid
 from collections.abc import Collection, Iterator, Mapping
@@ -9,9 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from threading import Condition
 
-from wasmline.consumer.backends.memory.group import Group, Member
+from wasmline.consumer.backends.memory.group import Group, Member, PendingOffsets
 from wasmline.consumer.backends.memory.output_serializer import serialized
-from wasmline.consumer.backends.memory.partition_log import Log, Transaction
+from wasmline.consumer.backends.memory.partition_log import Log, Transaction, TransactionOutcome
 from wasmline.consumer.backends.memory.partitioner import partition_of
 from wasmline.consumer.records import ConsumedRecord, Output
 from wasmline.errors import BrokerUnavailable, OutputRefused, TopicNotFound, WasmlineError
@@ -35,6 +36,20 @@ class Topic:
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecidedTransaction:
+    """A transaction whose coordinator has decided it; ``partitions`` are to get its markers."""
+
+    transactional_id: str
+    producer_id: int
+    is_committed: bool
+    partitions: frozenset[TopicPartition]
+
+
+OFFSETS = TopicPartition("__consumer_offsets", 0)
+"""Stores the offsets of all groups."""
+
+
 class MemoryCluster:
     """Topics, groups and transactional ids, for any number of members in any threads.
 
@@ -51,6 +66,13 @@ class MemoryCluster:
         """No broker answers."""
         self.writers: dict[str, object] = {}
         """The current producer of each transactional id."""
+        self.producer_ids: dict[str, int] = {}
+        """The producer id of each transactional id, which all its producers have."""
+        self.next_producer_ids = itertools.count(1)
+        self.decided: list[DecidedTransaction] = []
+        """The log of the transactions' coordinator."""
+        self.leader_epoch = 0
+        """That of all partitions; the loss of markers, which takes a partition without a leader, begins another."""
         self._created = 0
         """Topics that were ever created."""
         self._topics: dict[str, Topic] = {}
@@ -59,6 +81,7 @@ class MemoryCluster:
             DEFAULT_LIMITS.max_metadata_length if max_metadata_bytes is None else max_metadata_bytes
         )
         self._failing: list[tuple[WasmlineError, bool]] = []
+        self._losing: list[tuple[str, Collection[TopicPartition]]] = []
 
     # -- topics ------------------------------------------------------------------------------------------------------
 
@@ -101,7 +124,7 @@ class MemoryCluster:
         """All partitions of all topics."""
         return [TopicPartition(name, each) for name, topic in self._topics.items() for each in range(len(topic.logs))]
 
-    def write(self, output: Output, transaction: Transaction | None = None) -> tuple[TopicPartition, int]:
+    def write(self, output: Output, producer_id: int | None = None) -> tuple[TopicPartition, int]:
         """Write a record and return its partition and offset. Raises TopicNotFound and OutputRefused."""
         with self.atomic():
             topic = self.topic(output.topic)
@@ -115,7 +138,7 @@ class MemoryCluster:
                 raise OutputRefused(f"{output.topic} rejects an output: it has no partition {number}")
             partition = TopicPartition(output.topic, number)
             timestamp = time.time_ns() // 1_000_000 if output.timestamp is None else output.timestamp
-            return partition, self.log(partition).append(output, timestamp, transaction)
+            return partition, self.log(partition).append(output, timestamp, producer_id, self.leader_epoch)
 
     def records(self, topic: str, *, committed: bool = True) -> list[ConsumedRecord]:
         """Return the records of a topic by partition, as a read_committed reader gets them, or all."""
@@ -160,6 +183,12 @@ class MemoryCluster:
             text = f"{partition.topic} has {len(logs)} partitions, and no partition {partition.partition}"
             raise TopicNotFound(text, topic=partition.topic)
         return logs[partition.partition]
+
+    def open_transactions(self, partition: TopicPartition) -> list[tuple[int, Transaction | PendingOffsets]]:
+        """Return what is open on a partition, and its producer ids. Raises TopicNotFound."""
+        if partition == OFFSETS:
+            return [each for group in self._groups.values() for each in group.open.items()]
+        return list(self.log(partition).open.items())
 
     # -- groups ------------------------------------------------------------------------------------------------------
 
@@ -208,6 +237,41 @@ class MemoryCluster:
         """Make the next commit, in a transaction or not, fail; ``carried_out``: only its answer is lost."""
         with self.atomic():
             self._failing.append((error, carried_out))
+
+    @contextmanager
+    def losing_markers(self, prefix: str, partitions: Collection[TopicPartition]) -> Iterator[None]:
+        """Lose the markers on these partitions of one transaction that ends within the block.
+
+        It is the next one of an id with this prefix that writes to one of them. Its coordinator completes it all the
+        same, as that of Kafka 4.3 does while a broker restarts (docs/kafka-lost-markers.md).
+        """
+        losing = prefix, partitions
+        with self.atomic():
+            self._losing.append(losing)
+        try:
+            yield
+        finally:
+            with self.atomic():
+                self._losing = [each for each in self._losing if each is not losing]
+
+    def abort_hanging(self, partition: TopicPartition, producer_id: int) -> None:
+        """Abort what a producer has open on a partition, as kafka-transactions.sh does."""
+        with self.atomic():
+            if partition == OFFSETS:
+                for group in self._groups.values():
+                    group.mark(producer_id, commit=False)
+            else:
+                self.log(partition).mark(producer_id, TransactionOutcome.ABORTED)
+
+    def lost_markers(self, decided: DecidedTransaction) -> Collection[TopicPartition]:
+        """Return the partitions that do not get their marker of a transaction that is decided now."""
+        for each in self._losing:
+            prefix, partitions = each
+            if decided.transactional_id.startswith(prefix) and not decided.partitions.isdisjoint(partitions):
+                self._losing.remove(each)
+                self.leader_epoch += 1
+                return partitions
+        return ()
 
     @contextmanager
     def committing(self) -> Iterator[None]:

@@ -25,30 +25,76 @@ class Member:
         return any(re.search(each, topic) if each.startswith("^") else each == topic for each in self.topics)
 
 
+class PendingOffsets:
+    """The offsets of a group that a producer has written since its last marker there."""
+
+    __slots__ = ("epochs", "first_offset", "offsets")
+
+    def __init__(self, first_offset: int) -> None:
+        self.first_offset = first_offset
+        self.epochs: set[int] = set()
+        """The leader epochs that they were written in."""
+        self.offsets: dict[TopicPartition, tuple[int, CommittedOffset]] = {}
+        """With the place of each among all that were written."""
+
+
 class Group:
     """Assigns partitions evenly and moves as few as it can; a partition is assigned once its last owner released it."""
 
     def __init__(self, max_metadata_bytes: int) -> None:
         self.max_metadata_bytes = max_metadata_bytes
         self.committed: dict[TopicPartition, CommittedOffset] = {}
-        self.pending: dict[TopicPartition, int] = {}
-        """The number of open transactions that hold an offset of a partition."""
+        self.open: dict[int, PendingOffsets] = {}
+        """The offsets that open transactions hold, by producer id."""
         self.committed_at: dict[TopicPartition, float] = {}
         """Time of each offset's commit, in Unix seconds."""
         self.emptied_at: float | None = None
         """Time at which the last member left, in Unix seconds; None if there never was one, or there is one."""
         self._members: list[Member] = []
+        self._written = 0
+        """The number of offsets that were ever written, committed or not."""
+        self._places: dict[TopicPartition, int] = {}
+        """The place of each committed offset among them."""
 
     def record(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Store offsets that are committed now."""
-        self.committed.update(offsets)
-        self.committed_at.update(dict.fromkeys(offsets, time.time()))
+        for partition, committed in offsets.items():
+            self._store(partition, committed, self._next_place())
+
+    def hold(self, producer_id: int, offsets: Mapping[TopicPartition, CommittedOffset], epoch: int) -> None:
+        """Store offsets that the producer's next marker commits, or drops."""
+        pending = self.open.setdefault(producer_id, PendingOffsets(self._written))
+        pending.epochs.add(epoch)
+        for partition, committed in offsets.items():
+            pending.offsets[partition] = self._next_place(), committed
+
+    def mark(self, producer_id: int, *, commit: bool) -> None:
+        """Commit or drop what the producer's transaction holds; an offset that was written later stays."""
+        pending = self.open.pop(producer_id, None)
+        if pending is not None and commit:
+            for partition, (place, committed) in pending.offsets.items():
+                if place > self._places.get(partition, -1):
+                    self._store(partition, committed, place)
+
+    def is_held(self, partition: TopicPartition) -> bool:
+        """Return whether an open transaction holds an offset of a partition."""
+        return any(partition in each.offsets for each in self.open.values())
+
+    def _next_place(self) -> int:
+        self._written += 1
+        return self._written - 1
+
+    def _store(self, partition: TopicPartition, committed: CommittedOffset, place: int) -> None:
+        self.committed[partition] = committed
+        self.committed_at[partition] = time.time()
+        self._places[partition] = place
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Drop the committed offsets of these partitions."""
         for partition in partitions:
             self.committed.pop(partition, None)
             self.committed_at.pop(partition, None)
+            self._places.pop(partition, None)
 
     def expire(self, retention_s: float) -> None:
         """Drop the offsets that a broker with a retention of ``retention_s`` seconds drops.
@@ -61,7 +107,7 @@ class Group:
             return
         before = time.time() - retention_s
         for partition, at in list(self.committed_at.items()):
-            if (at if self.emptied_at is None else self.emptied_at) <= before and not self.pending.get(partition):
+            if (at if self.emptied_at is None else self.emptied_at) <= before and not self.is_held(partition):
                 self.forget([partition])
         if not self.committed:
             self.emptied_at = None

@@ -22,20 +22,15 @@ class TransactionOutcome(enum.Enum):
 
 
 class Transaction:
-    """The state that the records of one transaction share."""
+    """What a producer has written to a log since its last marker there: the state that its records share."""
 
-    __slots__ = ("fate", "logs")
+    __slots__ = ("epochs", "fate", "first_offset")
 
-    def __init__(self) -> None:
+    def __init__(self, first_offset: int) -> None:
         self.fate = TransactionOutcome.OPEN
-        self.logs: dict[Log, int] = {}
-        """Its logs, with its first offset in each."""
-
-    def end(self, fate: TransactionOutcome) -> None:
-        """End the transaction, with a marker in each of its logs."""
-        self.fate = fate
-        for log in self.logs:
-            log.mark()
+        self.first_offset = first_offset
+        self.epochs: set[int] = set()
+        """The leader epochs that it was written in."""
 
 
 class LogEntry(NamedTuple):
@@ -55,24 +50,27 @@ class Log:
         self.end = 0
         self.truncations: list[int] = []
         """The end after each truncation."""
+        self.open: dict[int, Transaction] = {}
+        """The open transactions, by producer id."""
         self._entries: list[LogEntry] = []
-        self._transactions: set[Transaction] = set()
 
     @property
     def stable(self) -> int:
         """The last stable offset: the first record of an open transaction, or the end."""
-        self._transactions = {each for each in self._transactions if each.fate is TransactionOutcome.OPEN}
-        return min((each.logs[self] for each in self._transactions), default=self.end)
+        return min((each.first_offset for each in self.open.values()), default=self.end)
 
-    def append(self, output: Output, timestamp: int, transaction: Transaction | None = None) -> int:
-        """Write a record and return its offset."""
-        if transaction is not None and self not in transaction.logs:
-            transaction.logs[self] = self.end
-            self._transactions.add(transaction)
+    def append(self, output: Output, timestamp: int, producer_id: int | None = None, epoch: int = 0) -> int:
+        """Write a record, in a producer's transaction or in none, and return its offset."""
+        transaction = None
+        if producer_id is not None:
+            transaction = self.open.setdefault(producer_id, Transaction(self.end))
+            transaction.epochs.add(epoch)
         return self._add(output, timestamp, transaction)
 
-    def mark(self) -> None:
-        """Write a marker, which takes an offset and is never returned to readers."""
+    def mark(self, producer_id: int, fate: TransactionOutcome) -> None:
+        """Write a marker, which ends all that the producer has open here; it takes an offset, and no reader gets it."""
+        if (transaction := self.open.pop(producer_id, None)) is not None:
+            transaction.fate = fate
         self._add(None, 0, None)
 
     def compact(self, offsets: Collection[int]) -> None:

@@ -91,7 +91,7 @@ class MemorySource:
             self._cluster.require_available()
             group = self._cluster.group(self._group)
             timeout = self._timings.request_timeout_s
-            if not self._cluster.changed.wait_for(lambda: not any(map(group.pending.get, partitions)), timeout):
+            if not self._cluster.changed.wait_for(lambda: not any(map(group.is_held, partitions)), timeout):
                 text = f"no committed offsets within {timeout:g} s: a transaction holds them"
                 raise BrokerUnavailable(text, bootstrap_servers="memory")
             return {each: group.committed[each] for each in partitions if each in group.committed}

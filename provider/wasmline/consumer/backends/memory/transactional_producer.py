@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
-from wasmline.consumer.backends.memory.cluster import MemoryCluster
+from wasmline.consumer.backends.memory.cluster import OFFSETS, DecidedTransaction, MemoryCluster
 from wasmline.consumer.backends.memory.group import Group, Member
-from wasmline.consumer.backends.memory.partition_log import Transaction, TransactionOutcome
+from wasmline.consumer.backends.memory.partition_log import Log, TransactionOutcome
 from wasmline.consumer.records import Output
 from wasmline.errors import KafkaError, ProducerFenced
 from wasmline.topic_partitions import CommittedOffset, TopicPartition
@@ -27,54 +27,73 @@ class MemoryTransactionalProducer:
         """Time of the last begin or end of a transaction, in Unix seconds."""
         self._cluster = cluster
         self._id = transactional_id
-        self._transaction: Transaction | None = None
-        self._offsets: list[tuple[Group, TopicPartition, CommittedOffset]] = []
+        self._is_open = False
+        self._logs: dict[TopicPartition, Log] = {}
+        self._groups: set[Group] = set()
+        """The groups whose offsets it writes."""
         with cluster.atomic():
             cluster.require_available()
             before = cluster.writers.get(transactional_id)
             if isinstance(before, MemoryTransactionalProducer):
                 before._end(TransactionOutcome.ABORTED)
             cluster.writers[transactional_id] = self
+            if transactional_id not in cluster.producer_ids:
+                cluster.producer_ids[transactional_id] = next(cluster.next_producer_ids)
+            self.producer_id = cluster.producer_ids[transactional_id]
 
     def write(self, output: Output) -> tuple[TopicPartition, int]:
         """Write a record and return its partition and offset. Raises TopicNotFound and OutputRefused."""
         with self._cluster.atomic():
-            return self._cluster.write(output, self._open_transaction())
+            self._begin()
+            partition, offset = self._cluster.write(output, self.producer_id)
+            self._logs[partition] = self._cluster.log(partition)
+            return partition, offset
 
     def send_offsets(
         self, group: str, offsets: Mapping[TopicPartition, CommittedOffset], member: Member | None = None
     ) -> None:
         """Make offsets of a group part of the transaction; their readers wait for its end. Raises as a commit does."""
         with self._cluster.atomic():
-            self._open_transaction()
+            self._begin()
             target = self._cluster.group(group)
             if member is None:
                 # A transaction without a member is accepted beside the group's members.
                 target.require_metadata_size(offsets)
             else:
                 target.require_may_commit(member, offsets)
-            for partition, committed in offsets.items():
-                self._offsets.append((target, partition, committed))
-                target.pending[partition] = target.pending.get(partition, 0) + 1
+            self._groups.add(target)
+            target.hold(self.producer_id, offsets, self._cluster.leader_epoch)
 
     def commit(self) -> None:
         """Make all of it visible."""
         with self._cluster.atomic():
-            self._open_transaction()
-            for group, partition, committed in self._offsets:
-                group.record({partition: committed})
+            self._begin()
             self._end(TransactionOutcome.COMMITTED)
 
     def abort(self) -> None:
         """Make none of it visible."""
         with self._cluster.atomic():
-            self._open_transaction()
+            self._begin()
             self._end(TransactionOutcome.ABORTED)
+
+    def end_empty(self, partitions: Collection[TopicPartition], group: str, *, commit: bool) -> None:
+        """Commit or abort a transaction without records over these partitions, the group's offsets among them."""
+        with self._cluster.atomic():
+            self._begin()
+            self._logs |= {each: self._cluster.log(each) for each in partitions if each != OFFSETS}
+            if OFFSETS in partitions:
+                self._groups.add(self._cluster.group(group))
+            self._end(TransactionOutcome.COMMITTED if commit else TransactionOutcome.ABORTED)
 
     @property
     def is_open(self) -> bool:
         """Whether a transaction has begun and not ended."""
-        return self._transaction is not None
+        return self._is_open
+
+    @property
+    def partitions(self) -> frozenset[TopicPartition]:
+        """What the open transaction writes to."""
+        return frozenset([*self._logs, OFFSETS] if self._groups else self._logs)
 
     def time_out(self) -> None:
         """Abort the open transaction, and fence this producer."""
@@ -82,24 +101,35 @@ class MemoryTransactionalProducer:
             self._end(TransactionOutcome.ABORTED)
             self._cluster.writers[self._id] = None
 
-    def _open_transaction(self) -> Transaction:
+    def _begin(self) -> None:
         if self._id not in self._cluster.writers:
             raise KafkaError(f"{self._id} is not known any more: the producer's id is not assigned")
         if self._cluster.writers[self._id] is not self:
             raise ProducerFenced(f"another producer has taken over {self._id}")
-        if self._transaction is None:
-            self._transaction = Transaction()
+        if not self._is_open:
+            self._is_open = True
             self.used_at = time.time()
-        return self._transaction
 
     def _end(self, fate: TransactionOutcome) -> None:
         self.used_at = time.time()
-        if self._transaction is not None:
-            self._transaction.end(fate)
-            self._transaction = None
-        for group, partition, _ in self._offsets:
-            group.pending[partition] -= 1
-        self._offsets.clear()
+        self._is_open = False
+        if not (partitions := self.partitions):
+            return
+        is_committed = fate is TransactionOutcome.COMMITTED
+        decided = DecidedTransaction(
+            transactional_id=self._id,
+            producer_id=self.producer_id,
+            is_committed=is_committed,
+            partitions=partitions,
+        )
+        self._cluster.decided.append(decided)
+        lost = self._cluster.lost_markers(decided)
+        for partition, log in self._logs.items():
+            if partition not in lost:
+                log.mark(self.producer_id, fate)
+        for group in self._groups if OFFSETS not in lost else ():
+            group.mark(self.producer_id, commit=is_committed)
+        self._logs, self._groups = {}, set()
 
 
 def time_out(cluster: MemoryCluster) -> None:
@@ -116,7 +146,7 @@ def expire_ids(cluster: MemoryCluster, idle_s: float) -> None:
             not writer.is_open and writer.used_at + idle_s <= time.time()
         ):
             with cluster.atomic():
-                del cluster.writers[name]
+                del cluster.writers[name], cluster.producer_ids[name]
 
 
 def _writers(cluster: MemoryCluster) -> list[MemoryTransactionalProducer]:
