@@ -136,7 +136,9 @@ class LeaseHarness:
         outputs, expected = self.outputs(), self.expected()
         doubled = {each: count for row in outputs.values() for each, count in Counter(row).items() if count > 1}
         assert not doubled, list(doubled.items())[:10]
-        assert outputs == expected
+        wanted, found = ({each for row in rows.values() for each in row} for rows in (expected, outputs))
+        assert found == wanted, f"unexpected: {sorted(found - wanted)[:10]}; missing: {sorted(wanted - found)[:10]}"
+        assert outputs == expected, "outputs of a key are not in its order"
 
     def until(self, happened: Callable[[], bool], what: str) -> None:
         assert wait_until(happened, TIMEOUT_S), f"in vain: {what}; seen {self.seen()} of {len(self.written)}"
