@@ -208,6 +208,7 @@ with DAG(
         version="{{ ti.xcom_pull('compile_model')['version'] }}",
         registry=demo_settings.REGISTRY,
         kafka_conn_id=demo_settings.KAFKA,
+        models=demo_settings.MODELS,
     )
     predict = SparkStreamOperator(
         task_id="predict",

@@ -112,6 +112,7 @@ with DAG(
         version="{{ ti.xcom_pull('compile_model')['version'] }}",
         registry=demo_settings.REGISTRY,
         kafka_conn_id=demo_settings.KAFKA,
+        models=demo_settings.MODELS,
     )
 
     @task(outlets=[champion])

@@ -5,6 +5,7 @@ trees are trained in the driver, where they fit many times over.
 """
 
 from wasmline.training.boosting import TreeParameters
+from wasmline.training.champion_deployment import deploy_champion
 from wasmline.training.correlations import Correlation, correlate
 from wasmline.training.dataset_slice import Dataset, resolve
 from wasmline.training.evaluate import Histogram, Metrics
@@ -50,6 +51,7 @@ __all__ = [
     "compile_model",
     "compile_proven",
     "correlate",
+    "deploy_champion",
     "model_reference",
     "model_serving",
     "plan_rollback",

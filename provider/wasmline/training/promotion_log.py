@@ -65,8 +65,9 @@ class PromotionLog:
         """Record a decision that was made while ``champion`` was live, and return it.
 
         The last decision is returned unchanged if the same run recorded it. Raises Conflict if another champion is live
-        now: the models must be compared again; VersionNotFound for a version that does not exist; InvalidArtifact for
-        a decision that could not be read back, such as metrics that are not numbers.
+        now, or another decision followed that of the same run: the models must be compared again; VersionNotFound for
+        a version that does not exist; InvalidArtifact for a decision that could not be read back, such as metrics that
+        are not numbers.
         """
         return self._record(
             Promotion(
@@ -114,10 +115,13 @@ class PromotionLog:
         """Store a decision under the next number, and return it: see ``append``."""
         name = decided.model
         self._models.get(name, decided.version)
-        numbers = self._numbers(name)
-        last = self._read(name, numbers[-1]) if numbers else None
-        if last and last.run and _identity(last) == _identity(decided):
-            return last
+        history = self.history(name)
+        last = history[-1] if history else None
+        own = next((each for each in history if each.run and _identity(each) == _identity(decided)), None)
+        if own and own is not last:
+            raise _conflict(name, f"decision {own.number + 1} followed decision {own.number} of this run")
+        if own:
+            return own
         live = last.live if last else None
         if live != decided.champion:
             raise _conflict(name, f"{live or 'nothing'} is live, not {decided.champion or 'nothing'}")

@@ -48,6 +48,8 @@ class WasmDeployOperator(BaseOperator):
     :param provenance: add a header to each output that names its input record, module and model.
     :param max_failure_share: the share of failing records above which the deployment is paused.
     :param expected_generation: deploy only over this generation (0: none yet); None deploys over any.
+    :param models: of a compiled model, the folder or fsspec URL of the model registry: a version that is not the
+        champion any more fails with Conflict, also when the task is late, tried again or cleared. None deploys any.
     """
 
     template_fields: Sequence[str] = (
@@ -60,6 +62,7 @@ class WasmDeployOperator(BaseOperator):
         "dead_letter_topic",
         "env",
         "expected_generation",
+        "models",
     )
     template_fields_renderers = {"env": "json"}
     ui_color = "#e9e4fd"
@@ -80,6 +83,7 @@ class WasmDeployOperator(BaseOperator):
         provenance: bool = True,
         max_failure_share: float = 0.5,
         expected_generation: int | str | None = None,
+        models: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -96,6 +100,7 @@ class WasmDeployOperator(BaseOperator):
         self.provenance = provenance
         self.max_failure_share = max_failure_share
         self.expected_generation = expected_generation
+        self.models = models
 
     def execute(self, context: Context) -> dict[str, Any]:
         from wasmline.control import deploy
@@ -105,12 +110,13 @@ class WasmDeployOperator(BaseOperator):
         registry = FilesystemRegistry(self.registry)
         published, wasm = registry.load(self.name, self.version or None)
         expected = None if self.expected_generation in (None, "") else int(self.expected_generation)
-        deployment = deploy(
-            KafkaHook(self.kafka_conn_id).get_conn(),
-            self._spec(published),
-            wasm,
-            expected_generation=expected,
-        )
+        kafka, wanted = KafkaHook(self.kafka_conn_id).get_conn(), self._spec(published)
+        if self.models:
+            from wasmline.training import deploy_champion
+
+            deployment = deploy_champion(kafka, wanted, wasm, models=self.models, expected_generation=expected)
+        else:
+            deployment = deploy(kafka, wanted, wasm, expected_generation=expected)
         spec = deployment.spec
         self.log.info("%s is deployed as generation %d: %s", published, deployment.generation, " → ".join(spec.topics))
         result = {

@@ -21,7 +21,7 @@ from enriching.service import SlowService
 from support.eta_model import eta_record, eta_rows
 from support.served_model import ServedModel, small_models
 from wasmline.control import DeploymentTopic, JobStatusReader, PartitionTotals
-from wasmline.errors import ModelNotServing
+from wasmline.errors import Conflict, ModelNotServing
 from wasmline.job_specs import FunctionSpec
 from wasmline.kafka import Topics, read_to_end
 from wasmline.local.ports import HOST
@@ -121,6 +121,12 @@ def test_a_rollback_from_the_form_is_in_the_stream_and_in_the_history(
     assert (decision.decision, decision.version, decision.reason) == ("rollback", "1.0.0", "late orders")
     assert (decision.by, decision.run) == ("dag_test", f"rollback_delivery_eta/{run.run_id}")
     assert (model.deployed().spec.version, model.serving().state) == ("1.0.0", "serving")
+    for name in ("retrain_delivery_eta", "delivery_pipeline"):
+        late = load(name).dag.get_task("deploy_model")
+        late.version = "1.1.0"
+        with pytest.raises(Conflict, match=r"has delivery-eta@1\.1\.0, and the champion is delivery-eta@1\.0\.0"):
+            late.execute({})
+    assert model.deployed().spec.version == "1.0.0"
     model.promote("1.2.0")
     with pytest.raises(ModelNotServing, match=r"the champion delivery-eta.* is not published"):
         dag.get_task("check").execute({})

@@ -14,7 +14,7 @@ import pytest
 
 from support.served_model import ServedModel, small_models
 from wasmline.clock import now_ms
-from wasmline.control import Deployment, DeploymentTopic
+from wasmline.control import Deployment, DeploymentSpec, DeploymentTopic
 from wasmline.errors import (
     Conflict,
     DeploymentNotFound,
@@ -27,7 +27,8 @@ from wasmline.errors import (
 from wasmline.kafka import Topics
 from wasmline.registry import FilesystemRegistry
 from wasmline.testing.kafka import RunningKafka
-from wasmline.training import ModelRecord, RollbackPlan, RollbackResult
+from wasmline.training import ModelRecord, RollbackPlan, RollbackResult, champion_deployment, deploy_champion
+from wasmline.training.champion_deployment import require_champion
 
 
 @pytest.fixture(scope="module")
@@ -179,6 +180,34 @@ def test_a_promotion_meanwhile_wins_and_the_rollback_changes_nothing(deployed: S
         model.roll_back(plan)
     assert model.log.champion(model.name) == "1.2.0"
     assert (model.deployed().spec.version, model.deployed().generation) == ("1.1.0", 1)
+
+
+def test_a_deploy_of_a_version_that_was_rolled_back_is_a_conflict_however_late_it_comes(
+    make: Callable[[], ServedModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make()
+    model.deploy("1.1.0")
+    published, wasm = FilesystemRegistry(model.registry).load(model.name, "1.1.0")
+    spec = DeploymentSpec.of(published)
+
+    def deploy_late(**chosen: Any) -> Deployment:
+        return deploy_champion(model.kafka.config, spec, wasm, models=model.models, **chosen)
+
+    assert deploy_late().generation == 2
+
+    def rolled_back_meanwhile(models: str, spec: DeploymentSpec) -> None:
+        require_champion(models, spec)
+        model.roll_back()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(champion_deployment, "require_champion", rolled_back_meanwhile)
+        with pytest.raises(Conflict, match="is at generation 3, not 2"):
+            deploy_late()
+    for chosen in ({}, {"expected_generation": 3}):
+        with pytest.raises(Conflict, match=rf"has {model.name}@1\.1\.0, and the champion is {model.name}@1\.0\.0"):
+            deploy_late(**chosen)
+    assert (model.deployed().spec.version, model.deployed().generation) == ("1.0.0", 3)
+    assert model.serving().state == "serving"
 
 
 def forged(model: ServedModel) -> None:

@@ -301,3 +301,11 @@ def test_a_decision_that_follows_none_is_named(url: str, log: PromotionLog, metr
             look("eta")
     with pytest.raises(InvalidLayout):
         log.append("eta", "1.1.0", PROMOTE, champion="1.0.0", metrics=metrics)
+
+
+def test_a_run_does_not_repeat_its_promotion_after_a_rollback(improved: PromotionLog, metrics: Metrics) -> None:
+    improved.append("eta", "1.2.0", PROMOTE, champion="1.1.0", metrics=metrics, run="r1")
+    improved.roll_back("eta", "1.1.0", champion="1.2.0", reason="late orders")
+    with pytest.raises(Conflict, match=r"decision 4 followed decision 3 of this run"):
+        improved.append("eta", "1.2.0", PROMOTE, champion="1.1.0", metrics=metrics, run="r1")
+    assert improved.champion("eta") == "1.1.0"
