@@ -29,7 +29,7 @@ def compare(champion: Metrics | None, challenger: Metrics, margin: float = 0.0) 
     data. An equal model is not promoted. Raises TrainingError for different holdouts.
     """
     if not challenger.rmse < challenger.mean_rmse:
-        return _keep(f"RMSE {challenger.rmse:.3f} is no better than predicting the mean ({challenger.mean_rmse:.3f})")
+        return keep(f"RMSE {challenger.rmse:.3f} is no better than predicting the mean ({challenger.mean_rmse:.3f})")
     if champion is None:
         return _promote(f"RMSE {challenger.rmse:.3f} against {challenger.mean_rmse:.3f} of the mean; no champion yet")
     if champion.holdout != challenger.holdout:
@@ -37,13 +37,14 @@ def compare(champion: Metrics | None, challenger: Metrics, margin: float = 0.0) 
     limit = champion.rmse * (1 - margin)
     facts = f"RMSE {challenger.rmse:.3f}, champion {champion.rmse:.3f}, margin {margin:.2%}"
     if challenger.rmse > limit:
-        return _keep(f"{facts}: above the limit of {limit:.3f}")
+        return keep(f"{facts}: above the limit of {limit:.3f}")
     if challenger.rmse == champion.rmse:
-        return _keep(f"{facts}: equal on {challenger.rows} held-out rows")
+        return keep(f"{facts}: equal on {challenger.rows} held-out rows")
     return _promote(f"{facts}: within the limit of {limit:.3f}")
 
 
-def _keep(reason: str) -> Decision:
+def keep(reason: str) -> Decision:
+    """Return the decision that the champion stays."""
     return Decision(decision="keep", reason=reason)
 
 

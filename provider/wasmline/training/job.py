@@ -22,10 +22,11 @@ from wasmline.training.correlations import Correlation, correlate
 from wasmline.training.dataset_slice import Dataset, resolve
 from wasmline.training.evaluate import Histogram, Metrics, histogram, measure, sample
 from wasmline.training.feature_encoding import FeatureLayout, Vector, layout_of, numbers
-from wasmline.training.gate import Decision, compare
+from wasmline.training.gate import Decision, compare, keep
 from wasmline.training.model_registry import ModelRecord, ModelRegistry
 from wasmline.training.prepare import Prepared, prepare, read_slice
 from wasmline.training.promotion_log import PromotionLog
+from wasmline.training.rollback_target import rolled_back
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -104,7 +105,8 @@ def train_on(records: DataFrame, dataset: Dataset, spec: TrainSpec, *, run: str 
     with clock.step("evaluate"):
         predictions = held_out.predict(model, layout)
         metrics = held_out.metrics(predictions)
-        champion = PromotionLog(spec.models).champion(spec.model)
+        promotions = PromotionLog(spec.models)
+        champion = promotions.champion(spec.model)
         champion_metrics = _measure_champion(spec, champion, held_out)
         decision = compare(champion_metrics, metrics, spec.margin)
     with clock.step("publish"):
@@ -124,6 +126,11 @@ def train_on(records: DataFrame, dataset: Dataset, spec: TrainSpec, *, run: str 
             units=spec.units,
         )
         version = ModelRegistry(spec.models).publish(record, model, held_out=prepared.holdout)
+    if (rollback := rolled_back(promotions.history(spec.model), version.version)) and decision.promote:
+        decision = keep(
+            f"{version.version} is a version that decision {rollback.number} rolled back: roll back to it by name, "
+            f"or train on other records. {decision.reason}"
+        )
     log.info("%s@%s: %s (%s)", spec.model, version.version, decision.decision, decision.reason)
     return TrainResult(
         model=spec.model,

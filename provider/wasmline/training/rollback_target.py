@@ -32,6 +32,17 @@ def recorded_rollback(
     return last if wanted else None
 
 
+def rolled_back(history: Sequence[Promotion], version: str) -> Promotion | None:
+    """Return the rollback that left ``version``, unless a later decision returned to it; pure."""
+    left = None
+    for each in history:
+        if each.decision == "rollback" and each.champion == version:
+            left = each
+        elif each.decision != "keep" and each.version == version:
+            left = None
+    return left
+
+
 def rollback_target(model: str, history: Sequence[Promotion], version: str | None) -> str:
     """Return the version of a new rollback; pure. By default it is none that was rolled back since its promotion.
 

@@ -64,12 +64,18 @@ def test_the_pipeline_builds_beside_producing_and_reports_at_the_end(load: Calla
         "verify": {"stream"},
         "train": {"verify"},
         "promote": {"train"},
-        "report": {"promote"},
+        "compile_model": {"promote"},
+        "deploy_model": {"compile_model"},
+        "predict": {"deploy_model"},
+        "verify_predictions": {"predict"},
+        "report": {"verify_predictions"},
     }
     assert set(upstream) == {*load("delivery_pipeline").STEPS, "report"}
 
 
-@pytest.mark.parametrize("name", ["delivery_pipeline", "enrich_over_http", "retrain_delivery_eta"])
+@pytest.mark.parametrize(
+    "name", ["delivery_pipeline", "enrich_over_http", "retrain_delivery_eta", "rollback_delivery_eta"]
+)
 def test_every_parameter_of_a_form_is_explained_and_has_a_valid_default(
     load: Callable[[str], ModuleType], name: str
 ) -> None:

@@ -18,7 +18,16 @@ from delivery.training_spec import train_spec
 from wasmline.documents import decode, encode
 from wasmline.errors import NotEnoughData
 from wasmline.job_specs import TrainSpec
-from wasmline.training import Dataset, ModelRegistry, Prepared, TrainResult, prepare, promote, train_on
+from wasmline.training import (
+    Dataset,
+    ModelRegistry,
+    Prepared,
+    PromotionLog,
+    TrainResult,
+    prepare,
+    promote,
+    train_on,
+)
 from wasmline.training.dataset_slice import of_slice
 from wasmline.training.prepare import OFFSET, PARTITION, VALUE
 
@@ -212,3 +221,18 @@ def test_a_champion_is_measured_on_the_challengers_holdout_and_the_better_one_st
     worse = trained(spark, replace(spec, trees=5), generated, run="r3")
     assert (worse.champion, worse.decision.decision) == (good.version, "keep")
     assert ModelRegistry(spec.models).versions(spec.model) == ["1.0.0", "1.1.0", "1.2.0"]
+
+
+def test_a_version_that_was_rolled_back_is_not_promoted_by_training_it_again(
+    spark: SparkSession, generated: list[Record], tmp_path: Path
+) -> None:
+    spec = train_spec(topic="f", models=str(tmp_path))
+    early = [record for record in generated if record[1] < 1_500]
+    champion: str | None = None
+    for one in (trained(spark, replace(spec, trees=5), early), trained(spark, spec, generated)):
+        promote(spec.models, one.model, one.version, one.decision, champion=champion, metrics=one.metrics)
+        champion = one.version
+    PromotionLog(spec.models).roll_back(spec.model, "1.0.0", champion="1.1.0", reason="worse on scooters")
+    again = trained(spark, spec, generated)
+    assert (again.version, again.champion, again.decision.decision) == ("1.1.0", "1.0.0", "keep")
+    assert "decision 3 rolled back" in again.decision.reason

@@ -6,7 +6,7 @@ import pytest
 
 from wasmline.errors import Conflict, InvalidRollback
 from wasmline.training import Metrics, Promotion
-from wasmline.training.rollback_target import recorded_rollback, rollback_target
+from wasmline.training.rollback_target import recorded_rollback, rollback_target, rolled_back
 
 METRICS = Metrics(rows=100, rmse=7.2, mae=5.7, r2=0.4, mean_rmse=9.4, holdout="sha256:aa")
 
@@ -114,3 +114,22 @@ def test_a_run_whose_rollback_was_followed_by_another_decision_changes_nothing()
     history = log(*TWO, "rollback 1.0.0 r1", "promote 1.2.0")
     with pytest.raises(Conflict, match="decision 4 followed this run's rollback, decision 3"):
         recorded_rollback(history, version=None, run="r1", running={"1.0.0"})
+
+
+@pytest.mark.parametrize(
+    ("decisions", "version", "left_by"),
+    [
+        (TWO, "1.1.0", None),
+        (BACK, "1.1.0", 3),
+        (BACK, "1.0.0", None),
+        ((*BACK, "keep 1.1.0"), "1.1.0", 3),
+        ((*BACK, "rollback 1.1.0"), "1.1.0", None),
+        ((*BACK, "rollback 1.1.0"), "1.0.0", 4),
+        ((*BACK, "promote 1.1.0"), "1.1.0", None),
+    ],
+)
+def test_a_version_is_rolled_back_until_a_decision_returns_to_it(
+    decisions: Sequence[str], version: str, left_by: int | None
+) -> None:
+    found = rolled_back(log(*decisions), version)
+    assert (found.number if found else None) == left_by
