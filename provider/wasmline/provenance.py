@@ -112,8 +112,7 @@ def parse(value: bytes | None) -> Provenance | None:
 
 def without_header(headers: pa.ListArray) -> pa.ListArray:
     """Return a column of HEADERS without the header of this name, which only the host writes."""
-    names = pc.struct_field(pc.list_flatten(headers), 0)
-    if not pc.any(pc.equal(names, NAME)).as_py():
+    if not pc.any(_has_name(pc.list_flatten(headers))).as_py():
         return headers
     return with_header(headers, pa.nulls(len(headers), pa.binary()))
 
@@ -121,7 +120,7 @@ def without_header(headers: pa.ListArray) -> pa.ListArray:
 def with_header(headers: pa.ListArray, values: pa.Array) -> pa.ListArray:
     """Return a column of HEADERS in which this header is the last of each row; not there where its value is null."""
     pairs, rows = pc.list_flatten(headers), pc.list_parent_indices(headers)
-    others = pc.not_equal(pc.struct_field(pairs, 0), NAME)
+    others = pc.invert(_has_name(pairs))
     pairs, rows = pairs.filter(others), rows.filter(others).to_numpy()
     added = values.drop_null()
     ours = pa.StructArray.from_arrays([pa.repeat(NAME, len(added)), added], fields=list(HEADERS.value_type))
@@ -135,6 +134,12 @@ def with_header(headers: pa.ListArray, values: pa.Array) -> pa.ListArray:
         ours = pa.concat_arrays([pairs, ours]).take(pa.array(order))
     offsets = pa.array(np.concatenate([[0], ends]), pa.int32())
     return pa.ListArray.from_arrays(offsets, ours, type=HEADERS)
+
+
+def _has_name(pairs: pa.StructArray) -> pa.Array:
+    """Whether a header has this name, which ends at a NUL for clients in C."""
+    names = pc.struct_field(pairs, 0)
+    return pc.or_(pc.equal(names, NAME), pc.starts_with(names, f"{NAME}\0"))
 
 
 def _short(digest: str) -> str:

@@ -40,7 +40,7 @@ def fit(matrix: Matrix, target: Vector, columns: Sequence[str], parameters: Tree
     try:
         rows = xgboost.DMatrix(matrix, label=target, feature_names=list(columns), nthread=1)
         booster = xgboost.train(settings, rows, num_boost_round=parameters.trees)
-    except xgboost.core.XGBoostError as error:
+    except (xgboost.core.XGBoostError, ValueError) as error:
         raise TrainingError(
             f"XGBoost rejected {len(target)} rows of {', '.join(columns)}: {_first_line(error)}"
         ) from error

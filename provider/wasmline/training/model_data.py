@@ -129,6 +129,8 @@ def _tree(found: dict[str, Any], columns: int) -> Tree:
             continue
         if not 0 <= column < columns:
             raise InvalidModel(f"a split is on column {column}, and the model has {columns}")
+        if node and node not in children:
+            raise InvalidModel(f"no split leads to node {node}, which has the children {left} and {right}")
         if (
             not node < min(left, right) <= max(left, right) < len(tree.left)
             or left == right

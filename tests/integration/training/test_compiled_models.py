@@ -344,3 +344,11 @@ def test_a_model_whose_nodes_are_no_tree_is_not_compiled(model: bytes, changed: 
         tree[name] = first if name == "split_conditions" else first + tree[name][1:]
     with pytest.raises(InvalidModel):
         parse_ensemble(json.dumps(document).encode(), 5)
+
+
+def test_a_split_that_no_other_leads_to_is_not_compiled(model: bytes) -> None:
+    def edit(_: dict[str, Any], trees: list[dict[str, Any]]) -> None:
+        trees[0]["left_children"][1] = trees[0]["right_children"][1] = -1
+
+    with pytest.raises(InvalidModel, match="no split leads to node 3"):
+        parse_ensemble(edited(model, edit), 5)

@@ -39,3 +39,9 @@ def test_bytes_that_are_no_model_are_refused(rows: tuple[Matrix, Vector]) -> Non
 def test_a_target_that_is_not_finite_is_refused(rows: tuple[Matrix, Vector]) -> None:
     with pytest.raises(TrainingError, match="XGBoost rejected 600 rows"):
         fit(rows[0], np.full(600, np.nan), COLUMNS, PARAMETERS)
+
+
+def test_a_column_that_xgboost_cannot_name_is_refused(rows: tuple[Matrix, Vector]) -> None:
+    for name in ("b=<1", "b=[1]", "a"):  # the last repeats the first column
+        with pytest.raises(TrainingError, match="XGBoost rejected 600 rows of a, "):
+            fit(*rows, ("a", name), PARAMETERS)
