@@ -8,10 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from wasmline import dead_letters, provenance
 from wasmline.control import Deployment
@@ -43,6 +41,10 @@ PLACED_SCHEMA = pa.schema(
     ]
 )
 """SINK_SCHEMA with the timestamp (Unix milliseconds), partition and offset of the input record of each row."""
+
+
+MAX_BATCH_ROWS = 2**18
+"""Maximum rows of a batch of outputs: a column of Arrow holds 2 GiB, of what the host adds to each row, too."""
 
 
 class TransformRunner:
@@ -87,12 +89,9 @@ class TransformRunner:
             yield from self._sorted(batch, part)
 
     def _fitting(self, batch: pa.RecordBatch, part: TransformResult) -> TransformResult:
-        """Return a part with provenance, in which the records with an output that is too large have failed."""
+        """Return a part without a guest's provenance, in which the records with an output that is too large failed."""
         outputs = _with_headers(part.outputs, provenance.without_header(part.outputs.column("headers")))
-        spare = spare_bytes(outputs, self._limits)
-        failures = self._oversize(batch, outputs, spare)
-        if self._writer is not None:
-            outputs = self._with_provenance(batch, outputs, spare)
+        failures = self._oversize(batch, outputs)
         if not failures:
             return replace(part, outputs=outputs)
         rows = outputs.column("row")
@@ -100,11 +99,10 @@ class TransformRunner:
         failed = sorted([*part.failures, *failures.values()], key=lambda failure: failure.row)
         return replace(part, outputs=outputs.filter(kept), failures=tuple(failed))
 
-    def _oversize(
-        self, batch: pa.RecordBatch, outputs: pa.RecordBatch, spare: NDArray[np.int64]
-    ) -> dict[int, RecordFailure]:
+    def _oversize(self, batch: pa.RecordBatch, outputs: pa.RecordBatch) -> dict[int, RecordFailure]:
         """Return the failures of the records with an output that is too large, by row."""
         rows: dict[int, RecordFailure] = {}
+        spare = spare_bytes(outputs, self._limits)
         for place, size in oversize_outputs(outputs, spare, self._limits, self._spec.compression).items():
             row, number = (outputs.column(name)[place].as_py() for name in ("row", "output"))
             text = f"an output has {size} bytes; {self._spec.output_topics[number]} allows {self._limits[number]}"
@@ -112,16 +110,15 @@ class TransformRunner:
             rows.setdefault(row, RecordFailure(row=row, error=RecordTooLarge(text, **where)))
         return rows
 
-    def _with_provenance(
-        self, batch: pa.RecordBatch, outputs: pa.RecordBatch, spare: NDArray[np.int64]
-    ) -> pa.RecordBatch:
-        """Return outputs with the provenance header, except rejections and those that might be too large with it."""
-        assert self._writer is not None
+    def _with_provenance(self, batch: pa.RecordBatch, outputs: pa.RecordBatch) -> pa.RecordBatch:
+        """Return outputs with the provenance header, except those that might be too large with it."""
+        if self._writer is None:
+            return outputs
         rows = outputs.column("row")
         values = self._writer.column(batch["partition"].take(rows), batch["offset"].take(rows))
         added = pc.binary_length(values).to_numpy() + header_bytes(b"")
-        without = pc.or_(self._rejected(outputs), pa.array(spare < added))
-        values = pc.if_else(without, pa.scalar(None, pa.binary()), values)
+        fits = pa.array(added <= spare_bytes(outputs, self._limits))
+        values = pc.if_else(fits, values, pa.scalar(None, pa.binary()))
         return _with_headers(outputs, provenance.with_header(outputs.column("headers"), values))
 
     def _sorted(self, batch: pa.RecordBatch, part: TransformResult) -> Iterator[pa.RecordBatch]:
@@ -131,7 +128,8 @@ class TransformRunner:
         rows.sort(key=lambda row: row[0])
         plain = outputs.filter(pc.invert(rejected)) if rows else outputs
         self._count(self._stats.records_out, batch.column("partition").take(plain.column("row")))
-        yield self._plain(batch, plain)
+        for first in range(0, max(plain.num_rows, 1), MAX_BATCH_ROWS):
+            yield self._plain(batch, self._with_provenance(batch, plain.slice(first, MAX_BATCH_ROWS)))
         if rows:
             yield pa.RecordBatch.from_pylist([row for _, row in rows], schema=PLACED_SCHEMA)
 

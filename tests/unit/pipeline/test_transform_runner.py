@@ -16,7 +16,8 @@ from wasmline.errors import GuestTrap, TooManyFailures
 from wasmline.model_reference import ModelReference
 from wasmline.pipeline import BatchStats, FailureWindow, TransformRunner
 from wasmline.pipeline.record_sizes import batch_bytes
-from wasmline.record_batches import OUTPUT_SCHEMA, RECORD_SCHEMA
+from wasmline.pipeline.transform_runner import MAX_BATCH_ROWS
+from wasmline.record_batches import HEADERS, OUTPUT_SCHEMA, RECORD_SCHEMA
 from wasmline.testing import guests
 from wasmline.wasm import HostLimits, LogLine, RecordFailure, TransformResult, TransformRuntime
 
@@ -219,6 +220,25 @@ def test_a_batch_of_large_outputs_is_run_in_parts(tmp_path: Path) -> None:
     offsets = [offset for part in parts if part not in letters for offset in part["offset"].to_pylist()]
     assert offsets == [100 + row for row in range(40) if row not in (3, 39) for _ in range(1000)]
     assert (tally.records_in, tally.records_out, tally.failures) == ({2: 40}, {2: 38_000}, 2)
+
+
+class Flood:
+    """An instance that writes empty outputs without end."""
+
+    def parts(self, batch: pa.RecordBatch) -> Iterator[TransformResult]:
+        count = MAX_BATCH_ROWS + 3
+        nothing = pa.nulls(count, pa.binary())
+        columns = [pa.array([0] * count, pa.int32())] * 2 + [nothing, nothing, pa.nulls(count, HEADERS)]
+        outputs = pa.RecordBatch.from_arrays(columns, schema=OUTPUT_SCHEMA)
+        yield TransformResult(rows=batch.num_rows, outputs=outputs, failures=(), logs=())
+
+
+def test_outputs_without_end_come_in_batches_that_have_room_for_their_provenance() -> None:
+    deployment = Deployment(spec=SPEC, generation=1, state="running", updated_ms=0)
+    parts = list(TransformRunner(deployment, Flood(), BatchStats()).run_placed(batch(b"one")))  # type: ignore[arg-type]
+    assert [part.num_rows for part in parts] == [MAX_BATCH_ROWS, 3]
+    names = {part["headers"].value_lengths().unique().to_pylist()[0] for part in parts}
+    assert names == {1}
 
 
 def test_rejections_by_the_guest_are_no_failures() -> None:
