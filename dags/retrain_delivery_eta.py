@@ -3,7 +3,7 @@
 Every night, or from the form: trains on the records of a window, compares the new model with the live one on the same
 held-out deliveries, and promotes it or keeps the live one. The decision is recorded with its reason either way, and the
 path that the run took shows it. A promoted model is compiled to a transform, proven to predict what XGBoost does, and
-deployed: a stream that runs switches to it at its next batch.
+deployed: a stream that runs switches to it at its next batch. The run fails at its end if the champion does not serve.
 
 The timetable is in a named time zone: three in the morning where the drivers are, summer time or not.
 """
@@ -14,13 +14,18 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pendulum
-from airflow.sdk import DAG, Asset, CronTriggerTimetable, Param, get_current_context, task
+from airflow.sdk import DAG, Asset, CronTriggerTimetable, Param, TriggerRule, get_current_context, task
 
 import demo_settings
 from delivery.training_spec import MODEL, train_spec
 from wasmline.documents import plain
 from wasmline_provider.operators.deploy import WasmDeployOperator
-from wasmline_provider.operators.model import CompileModelOperator, PromoteModelOperator, TrainModelOperator
+from wasmline_provider.operators.model import (
+    CheckModelServingOperator,
+    CompileModelOperator,
+    PromoteModelOperator,
+    TrainModelOperator,
+)
 
 KOLKATA = pendulum.timezone("Asia/Kolkata")
 
@@ -126,6 +131,16 @@ with DAG(
         """Return why the live model stays."""
         return f"{promotion['live']} stays live: {promotion['reason']}"
 
+    check_serving = CheckModelServingOperator(
+        task_id="check_serving",
+        model=MODEL,
+        models=demo_settings.MODELS,
+        registry=demo_settings.REGISTRY,
+        kafka_conn_id=demo_settings.KAFKA,
+        trigger_rule=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS,
+    )
+
     since >> train
-    decided(promote.output) >> [compile_model, kept(promote.output)]
-    compile_model >> deploy_model >> promoted(promote.output)
+    decided(promote.output) >> [compile_model, stays := kept(promote.output)]
+    compile_model >> deploy_model >> (goes_live := promoted(promote.output))
+    [goes_live, stays] >> check_serving

@@ -73,9 +73,7 @@ def test_the_pipeline_builds_beside_producing_and_reports_at_the_end(load: Calla
     assert set(upstream) == {*load("delivery_pipeline").STEPS, "report"}
 
 
-@pytest.mark.parametrize(
-    "name", ["delivery_pipeline", "enrich_over_http", "retrain_delivery_eta", "rollback_delivery_eta"]
-)
+@pytest.mark.parametrize("name", ["delivery_pipeline", "enrich_over_http", "retrain_delivery_eta"])
 def test_every_parameter_of_a_form_is_explained_and_has_a_valid_default(
     load: Callable[[str], ModuleType], name: str
 ) -> None:
