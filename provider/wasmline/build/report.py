@@ -34,8 +34,13 @@ class BuildReport:
 
     def provenance(self) -> dict[str, Any]:
         """Return the build as an in-toto statement with a SLSA provenance predicate (slsa.dev/provenance/v1)."""
-        parameters = {"language": self.language, "flags": list(self.flags), "sources": list(self.sources)}
-        return provenance_statement(self.name, self.digest, "urn:wasmline:build:1", parameters, self.dependencies())
+        return provenance_statement(
+            self.name, self.digest, "urn:wasmline:build:1", self.parameters(), self.dependencies()
+        )
+
+    def parameters(self) -> dict[str, Any]:
+        """Return how the module was built."""
+        return {"language": self.language, "flags": list(self.flags), "sources": list(self.sources)}
 
     def dependencies(self) -> list[dict[str, Any]]:
         """Return what the module was built from, as resource descriptors of in-toto."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from wasmline.cli.options import kafka_config, kafka_option, registry_option
+from wasmline.cli.options import kafka_config, kafka_option, models_option, registry_option
 from wasmline.printable import printable
 
 
@@ -14,7 +14,7 @@ from wasmline.printable import printable
 @click.argument("offset", type=click.IntRange(min=0, max=2**63 - 1))
 @kafka_option
 @registry_option
-@click.option("--models", metavar="URL", help="The registry of models.  [default: the registry]")
+@models_option
 @click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON object.")
 def explain(
     topic: str,
@@ -22,7 +22,7 @@ def explain(
     offset: int,
     settings: tuple[tuple[str, str], ...],
     registry: str,
-    models: str | None,
+    models: str,
     as_json: bool,
 ) -> None:
     """Tell where a record comes from: the module and the model that made it, and its sources.
@@ -40,7 +40,7 @@ def explain(
         kafka_config(settings),
         RecordPosition(topic=topic, partition=partition, offset=offset),
         registry=FilesystemRegistry(registry),
-        models=ModelRegistry(models or registry),
+        models=ModelRegistry(models),
     )
     if as_json:
         click.echo(printable(encode({"records": records}).decode()))

@@ -87,7 +87,7 @@ def compile_(
 @registry_option
 @kafka_option
 @click.option("--to", "version", metavar="VERSION", help="The version to return to.  [default: the champion before]")
-@click.option("--reason", required=True, help="Why; kept in the history.")
+@click.option("--reason", default="", help="Why; kept in the history. Required, but to complete a rollback.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @json_option
 def rollback(
@@ -113,6 +113,8 @@ def rollback(
     if plan.recorded and not plan.deployments:
         _echo({"promotion": plain(plan.recorded), "deployments": []}, f"{_done(plan)}: nothing is left to do", as_json)
         return
+    if not plan.recorded and not reason.strip():
+        raise click.UsageError("give --reason: it is kept in the history")
     for line in _plan_lines(plan):
         click.echo(printable(line), err=True)
     if not yes and not _confirmed():

@@ -78,7 +78,7 @@ def _with_build(origin: ModuleOrigin, statement: _Statement) -> ModuleOrigin:
     return replace(
         origin,
         language=build.external_parameters.language,
-        toolchain=", ".join(named) or None,
+        toolchain=", ".join(name for name, each in named.items() if not each.digest) or None,
         commit=str(git.annotations.get("revision")) if git is not None else origin.commit,
         sources=build.external_parameters.sources,
         source_digest=f"sha256:{sources.digest.get('sha256')}" if sources is not None else None,

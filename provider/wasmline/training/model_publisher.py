@@ -165,9 +165,8 @@ def _publish(modules: FilesystemRegistry, name: str, declaration: dict[str, Any]
         digested("dataset", section.model.dataset),
         *proven.scorer.dependencies(),
     ]
-    provenance = provenance_statement(
-        name, digest_of(proven.wasm), "urn:wasmline:model:1", {"declaration": declaration}, dependencies
-    )
+    parameters = {**proven.scorer.parameters(), "declaration": declaration}
+    provenance = provenance_statement(name, digest_of(proven.wasm), "urn:wasmline:model:1", parameters, dependencies)
     return modules.publish(name, section.model.version, proven.wasm, metadata=metadata, provenance=provenance)
 
 

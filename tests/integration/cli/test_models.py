@@ -82,6 +82,9 @@ def test_a_champion_goes_from_its_promotion_to_the_stream_and_back(
     assert f"serving     serving: generation 2 of {name} runs {name}@1.1.0" in text
     assert "proof       held_out " in text
 
+    unexplained = wasmline("rollback", name, "--yes")
+    assert (unexplained.exit_code, model.log.champion(name)) == (2, "1.1.0")
+    assert "give --reason" in unexplained.stderr
     refused = wasmline("rollback", name, "--reason", "late orders")
     assert refused.exit_code == 2
     assert "there is no terminal to ask at: add --yes" in refused.stderr

@@ -36,6 +36,12 @@ def test_a_statement_of_another_builder_is_read_as_far_as_it_goes(tmp_path: Path
     assert origin.problems == ()
 
 
+def test_what_a_build_read_is_not_its_toolchain(tmp_path: Path) -> None:
+    read = [{"name": "model eta@1.0.0", "digest": {"sha256": "00"}}, {"name": "dataset", "digest": {"sha256": "11"}}]
+    registry = published(tmp_path, statement(resolvedDependencies=[*read, {"name": "ziglang 0.17.0"}]))
+    assert module_origin(registry, "t", "1.0.0", DIGEST).toolchain == "ziglang 0.17.0"
+
+
 @pytest.mark.parametrize(
     ("stored", "problem"),
     [
