@@ -35,7 +35,7 @@ from wasmline_provider.operators.model import CompileModelOperator, PromoteModel
 from wasmline_provider.operators.stream import SparkStreamOperator
 
 if TYPE_CHECKING:
-    from delivery.prediction_verification import Prediction, Scored
+    from delivery.prediction_verification import Prediction, ScoredFeature
     from delivery.report import DemoReport, ServingFacts, StreamFacts
     from delivery.verification import DeadLetter, Raw
     from wasmline.kafka import KafkaConfig
@@ -268,10 +268,10 @@ def _raw(message: Any) -> Raw:
     return Raw(message.partition(), message.offset(), message.key(), message.value())
 
 
-def _scored(message: Any) -> Scored:
-    from delivery.prediction_verification import Scored
+def _scored(message: Any) -> ScoredFeature:
+    from delivery.prediction_verification import ScoredFeature
 
-    return Scored(message.partition(), message.offset(), message.key(), message.value())
+    return ScoredFeature(message.partition(), message.offset(), message.key(), message.value())
 
 
 def _prediction(message: Any) -> Prediction:

@@ -25,7 +25,7 @@ Coordinates = tuple[int, int]
 _TYPES = {"double": pa.float64(), "bigint": pa.int64(), "string": pa.string()}
 
 
-class Scored(NamedTuple):
+class ScoredFeature(NamedTuple):
     """A record of the features topic, which was to be scored."""
 
     partition: int
@@ -55,7 +55,7 @@ class ServedModel:
 
 
 def verify_predictions(
-    features: Sequence[Scored],
+    features: Sequence[ScoredFeature],
     predictions: Iterable[Prediction],
     *,
     model: bytes,
@@ -99,7 +99,7 @@ def _check(
     offences: Mapping[str, list[str]],
     at: Coordinates,
     prediction: Prediction,
-    feature: Scored,
+    feature: ScoredFeature,
     record: ModelRecord,
     score: np.float32,
     reference: str,
@@ -126,7 +126,7 @@ def _scores(model: bytes, record: ModelRecord, values: Sequence[bytes | None]) -
 
 
 def _errors(
-    features: Mapping[Coordinates, Scored],
+    features: Mapping[Coordinates, ScoredFeature],
     served: Mapping[Coordinates, float],
     identity: str,
     held_out: Mapping[Any, float],

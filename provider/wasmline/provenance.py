@@ -40,7 +40,7 @@ _VALUE = re.compile(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelDigests:
+class ShortModelReference:
     """A model version, and the first digits of its digest and of its dataset's."""
 
     name: str
@@ -61,7 +61,7 @@ class Provenance:
     name: str
     version: str
     digest: str
-    model: ModelDigests | None = None
+    model: ShortModelReference | None = None
 
 
 class ProvenanceWriter:
@@ -94,7 +94,7 @@ def parse(value: bytes | None) -> Provenance | None:
         return None
     model = None
     if found["model"]:
-        model = ModelDigests(
+        model = ShortModelReference(
             name=found["model_name"],
             version=found["model_version"],
             digest=found["model_digest"],

@@ -9,9 +9,9 @@ from wasmline.model_reference import ModelReference
 from wasmline.provenance import (
     MAX_BYTES,
     NAME,
-    ModelDigests,
     Provenance,
     ProvenanceWriter,
+    ShortModelReference,
     parse,
     with_header,
     without_header,
@@ -51,7 +51,7 @@ def test_the_value_of_a_prediction_names_model_and_dataset_too() -> None:
     assert writer(MODEL).value(0, 0) == value
     found = parse(value)
     assert found is not None
-    assert found.model == ModelDigests(name="eta", version="1.3.0-rc.1", digest="b" * 12, dataset="c" * 12)
+    assert found.model == ShortModelReference(name="eta", version="1.3.0-rc.1", digest="b" * 12, dataset="c" * 12)
 
 
 @given(st.lists(st.tuples(st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1)), max_size=5), TEXT, HEX, MODELS)

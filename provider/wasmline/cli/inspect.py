@@ -15,10 +15,10 @@ from wasmline.errors import InvalidModel
 from wasmline.printable import printable
 from wasmline.wasm.inspection import Compatibility, ImportOrExport, Inspection, MemorySize
 from wasmline.wasm.inspection import inspect as inspect_module
-from wasmline.wasm.model_section import ModelInput, ModuleModel, model_of
+from wasmline.wasm.model_section import ModelInModule, ModelInput, model_of
 
 LABEL_COLUMNS = 15
-Model = ModuleModel | InvalidModel | None
+Model = ModelInModule | InvalidModel | None
 """The model of a module, or what is wrong with its description."""
 
 MAX_CATEGORIES = 10
@@ -84,7 +84,7 @@ def _table(trial: RunnableTransform, found: Inspection, model: Model) -> Iterato
         yield from _model(model)
 
 
-def _model(model: ModuleModel) -> Iterator[tuple[str, Iterable[str]]]:
+def _model(model: ModelInModule) -> Iterator[tuple[str, Iterable[str]]]:
     section = model.section
     yield "model", [f"{section.model}, {section.model.digest}"]
     yield "dataset", [section.model.dataset]
@@ -97,7 +97,7 @@ def _model(model: ModuleModel) -> Iterator[tuple[str, Iterable[str]]]:
     yield "proof", _proof(model)
 
 
-def _proof(model: ModuleModel) -> list[str]:
+def _proof(model: ModelInModule) -> list[str]:
     proof = model.section.proof
     kinds = {"held-out": proof.held_out, "boundary": proof.boundaries, "category": proof.categories}
     counts = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wasmline.cli.model_changes import compile_, rollback
+from wasmline.cli.model_actions import compile_, rollback
 from wasmline.cli.options import (
     json_option,
     kafka_config,
@@ -17,6 +17,7 @@ from wasmline.cli.options import (
     registry_option,
     transform_option,
 )
+from wasmline.printable import printable
 
 if TYPE_CHECKING:
     from wasmline.control import Deployment
@@ -46,13 +47,15 @@ models.add_command(rollback)
 @json_option
 @check_option
 def list_(models: str, registry: str, settings: tuple[tuple[str, str], ...], as_json: bool, check: bool) -> None:
-    """List the models with their champions, and whether these serve."""
+    """List the models with their champions, and whether these serve. A registry without models fails the check."""
     from wasmline.cli.model_texts import list_text
     from wasmline.training import ModelRegistry
 
     deployments = _deployments(settings, needed=check)
     listed = [_listed(name, models, registry, deployments) for name in ModelRegistry(models).names()]
     click.echo(json.dumps(listed, indent=2) if as_json else list_text(listed))
+    if not listed:
+        click.echo(f"there are no models in {printable(models)}", err=True)
     _check(check, listed)
 
 
@@ -197,5 +200,5 @@ def _module(stored: ModelVersion, registry: str, transform: str) -> dict[str, An
 
 
 def _check(wanted: bool, shown: list[dict[str, Any]]) -> None:
-    if wanted and not all(each["serving"]["agrees"] for each in shown):
+    if wanted and not (shown and all(each["serving"]["agrees"] for each in shown)):
         raise click.exceptions.Exit(EXIT_NOT_SERVING)

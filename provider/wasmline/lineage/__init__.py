@@ -1,7 +1,7 @@
 """Traces a record back to its sources, and names the modules and models that made it."""
 
 from wasmline.lineage.explanation import ExplainedRecord, ModelOrigin, ModuleOrigin, RecordPosition
-from wasmline.lineage.text_lines import text_lines
-from wasmline.lineage.tracer import explain
+from wasmline.lineage.explanation_text import text_lines
+from wasmline.lineage.record_explainer import explain
 
 __all__ = ["ExplainedRecord", "ModelOrigin", "ModuleOrigin", "RecordPosition", "explain", "text_lines"]

@@ -7,11 +7,11 @@ from dataclasses import replace
 from wasmline.errors import JobError, RegistryError
 from wasmline.lineage.explanation import ModelOrigin
 from wasmline.lineage.module_lookup import digest_problems
-from wasmline.provenance import ModelDigests
+from wasmline.provenance import ShortModelReference
 from wasmline.training import ModelRegistry
 
 
-def model_origin(registry: ModelRegistry, named: ModelDigests) -> ModelOrigin:
+def model_origin(registry: ModelRegistry, named: ShortModelReference) -> ModelOrigin:
     """Return a model that a record names, as far as the registry knows it."""
     origin = ModelOrigin(
         name=named.name, version=named.version, recorded_digest=named.digest, recorded_dataset=named.dataset

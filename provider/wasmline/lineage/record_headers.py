@@ -9,7 +9,7 @@ from typing import NamedTuple
 from wasmline import dead_letters, provenance
 from wasmline.lineage.explanation import RecordPosition
 from wasmline.printable import bounded_line
-from wasmline.provenance import MAX_OFFSET, MAX_PARTITION, ModelDigests
+from wasmline.provenance import MAX_OFFSET, MAX_PARTITION, ShortModelReference
 
 Header = tuple[str, bytes | None]
 
@@ -23,7 +23,7 @@ class HeaderOrigin(NamedTuple):
     source: RecordPosition | None = None
     transform: tuple[str, str] | None = None
     digest: str = ""
-    model: ModelDigests | None = None
+    model: ShortModelReference | None = None
     error: str | None = None
     reason: str | None = None
     problem: str | None = None

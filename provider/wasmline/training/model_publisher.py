@@ -44,7 +44,7 @@ class ProvenModule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedModel:
-    """A model as a version of a transform. ``published``: the version is new."""
+    """A model as a version of a transform. ``is_new``: the version was not published before."""
 
     name: str
     version: str
@@ -53,7 +53,7 @@ class PublishedModel:
     model: ModelReference
     proof: ModelProof
     seconds: float
-    published: bool
+    is_new: bool
 
     def __str__(self) -> str:
         return f"{self.name}@{self.version}"
@@ -91,11 +91,11 @@ def publish_model(
     }
     try:
         stored, wasm = modules.load(transform or model, version)
-        published, proof = False, _prove_stored(source, stored, wasm, declaration, modules.url)
+        is_new, proof = False, _prove_stored(source, stored, wasm, declaration, modules.url)
     except VersionNotFound:
         proven = _compile(source, cache_dir)
         stored = _publish(modules, transform or model, declaration, proven)
-        published, proof = True, proven.section.proof
+        is_new, proof = True, proven.section.proof
     log.info("%s is %s: %s, proven on %s", stored, stored.digest, source.reference, proof)
     return PublishedModel(
         name=stored.name,
@@ -105,7 +105,7 @@ def publish_model(
         model=source.reference,
         proof=proof,
         seconds=round(time.monotonic() - started, 3),
-        published=published,
+        is_new=is_new,
     )
 
 

@@ -80,7 +80,7 @@ class ModelSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModuleModel:
+class ModelInModule:
     """The section of a module. ``proven``: the bytes before it are those of the proof."""
 
     section: ModelSection
@@ -97,7 +97,7 @@ def with_model(wasm: bytes, section: ModelSection) -> bytes:
     return add_last_section(wasm, SECTION, content)
 
 
-def model_of(wasm: bytes) -> ModuleModel | None:
+def model_of(wasm: bytes) -> ModelInModule | None:
     """Return the model of a module, None if it has none or is no module. Raises InvalidModel if it is malformed."""
     try:
         split = split_last_section(wasm, SECTION)
@@ -111,4 +111,4 @@ def model_of(wasm: bytes) -> ModuleModel | None:
         raise InvalidModel(
             f"the module does not say which model it has: {bounded_line(error)}; compile the model again"
         ) from error
-    return ModuleModel(section=section, proven=section.module == digest_of(before))
+    return ModelInModule(section=section, proven=section.module == digest_of(before))

@@ -142,7 +142,7 @@ class CompileModelOperator(BaseOperator):
             dead_letter_topic="deliveries.eta.dlq",
         )
 
-    Returns ``name``, ``version``, ``digest`` and ``size_bytes`` of the transform, ``published`` (false if it was
+    Returns ``name``, ``version``, ``digest`` and ``size_bytes`` of the transform, ``is_new`` (false if it was
     there), the ``model`` with its digest and its dataset's, and the ``proof``: the number of records by kind. Raises
     ModelProofFailed with the first record that differs, InvalidModel, VersionNotFound, VersionExists for another
     transform of that name and version, ToolchainMissing and BuildFailed.

@@ -51,6 +51,9 @@ def test_a_champion_goes_from_its_promotion_to_the_stream_and_back(
     model: ServedModel, wasmline: Callable[..., Result], environment: dict[str, str]
 ) -> None:
     name = model.name
+    elsewhere = wasmline("list", "--check", "--models", f"{model.registry}/mistyped")
+    assert elsewhere.exit_code == 3
+    assert f"there are no models in {model.registry}/mistyped" in elsewhere.stderr
     missing = wasmline("list", "--check")
     assert missing.exit_code == 3
     head, row, told = missing.stdout.splitlines()

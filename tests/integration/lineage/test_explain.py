@@ -41,7 +41,8 @@ class Chain:
     def explain(self, topic: str, partition: int, offset: int, *options: str) -> Result:
         servers = f"bootstrap.servers={self.kafka.bootstrap_servers}"
         place = [topic, str(partition), str(offset)]
-        return CliRunner().invoke(main, ["explain", *place, "-X", servers, "--registry", str(self.registry), *options])
+        registries = ["--registry", str(self.registry), "--models", str(self.registry)]
+        return CliRunner().invoke(main, ["explain", *place, "-X", servers, *registries, *options])
 
     def documents(self, topic: str, partition: int, offset: int) -> list[dict[str, Any]]:
         result = self.explain(topic, partition, offset, "--json")
@@ -100,7 +101,8 @@ def build_report(name: str, registry: FilesystemRegistry, wasm: bytes) -> BuildR
 def model_record(topic: str) -> ModelRecord:
     layout = FeatureLayout(features=("km",), categories={})
     dataset = Dataset(
-        topic=topic, topic_id="t1", offsets={"0": (0, 900), "1": (5, 1_000)}, fields={"km": "double"}, where="true",
+        topic=topic, topic_id="t1", offsets={"0": (0, 900), "1": (5, 1_000)},
+        fields={"id": "string", "km": "double", "minutes": "double"}, where="true",
         target="minutes", identity="id", seed=7, holdout_share=0.2,
     )  # fmt: skip
     return ModelRecord(

@@ -30,7 +30,7 @@ from wasmline.training.model_compiler import scorer_module
 from wasmline.training.model_data import MARK, encode_model, parse_ensemble
 from wasmline.wasm.binary import add_data, add_last_section, split_last_section
 from wasmline.wasm.inspection import inspect
-from wasmline.wasm.model_section import SECTION, ModuleModel, model_of, with_model
+from wasmline.wasm.model_section import SECTION, ModelInModule, model_of, with_model
 from wasmline_provider.operators.model import CompileModelOperator
 
 HELD_OUT = 200
@@ -71,7 +71,7 @@ def first(publish: Callable[..., PublishedModel], registry: str) -> PublishedMod
     return publish(registry)
 
 
-def found(wasm: bytes) -> ModuleModel:
+def found(wasm: bytes) -> ModelInModule:
     its = model_of(wasm)
     assert its is not None
     return its
@@ -81,7 +81,7 @@ def test_a_model_is_published_at_its_own_version_with_what_it_is(
     first: PublishedModel, registry: str, models: str, model: bytes, record: ModelRecord
 ) -> None:
     version, wasm = FilesystemRegistry(registry).load("eta", "1.0.0")
-    assert (first.name, first.version, first.digest, first.published) == ("eta", "1.0.0", version.digest, True)
+    assert (first.name, first.version, first.digest, first.is_new) == ("eta", "1.0.0", version.digest, True)
     assert (first.model.digest, first.model.dataset) == (digest_of(model), record.dataset_digest)
     section = found(wasm).section
     assert found(wasm).proven
@@ -105,7 +105,7 @@ def test_a_repeated_run_proves_the_published_version_again_and_adds_nothing(
     publish: Callable[..., PublishedModel], first: PublishedModel, registry: str
 ) -> None:
     again = publish(registry)
-    assert again == replace(first, published=False, seconds=again.seconds)
+    assert again == replace(first, is_new=False, seconds=again.seconds)
     assert FilesystemRegistry(registry).versions("eta") == ["1.0.0"]
 
 
@@ -117,7 +117,7 @@ def test_a_version_that_another_scorer_was_compiled_to_is_kept_if_it_still_prove
     described = with_model(older, replace(found(wasm).section, module=digest_of(older)))
     FilesystemRegistry(str(tmp_path)).publish("eta", "1.0.0", described, metadata=version.metadata)
     kept = publish(str(tmp_path))
-    assert (kept.digest, kept.published, kept.proof) == (digest_of(described), False, first.proof)
+    assert (kept.digest, kept.is_new, kept.proof) == (digest_of(described), False, first.proof)
 
 
 def test_a_published_version_says_what_it_was_made_of(first: PublishedModel, registry: str) -> None:
@@ -263,4 +263,4 @@ def test_the_operator_compiles_the_champion_or_the_version_that_it_is_given(
         assert found["size_bytes"] == published.size_bytes
         assert found["model"] == published.metadata.transform["model"]
         assert found["proof"]["held_out"] == 20
-    assert (result["published"], operator.execute({})["published"]) == (True, False)
+    assert (result["is_new"], operator.execute({})["is_new"]) == (True, False)

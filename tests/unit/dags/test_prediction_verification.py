@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from delivery.prediction_verification import Prediction, Scored, ServedModel, verify_predictions
+from delivery.prediction_verification import Prediction, ScoredFeature, ServedModel, verify_predictions
 from wasmline.errors import VerificationFailed
 from wasmline.training import Dataset, FeatureLayout, Metrics, ModelRecord, TreeParameters
 from wasmline.training.boosting import fit, predict
@@ -21,14 +21,14 @@ MODEL = "eta@1.2.0"
 
 
 @pytest.fixture(scope="module")
-def features() -> list[Scored]:
+def features() -> list[ScoredFeature]:
     generator = np.random.default_rng(5)
     documents: list[dict[str, Any]] = [
         {"id": str(number), "km": float(generator.normal(8, 3)), "vehicle": ("car", "bicycle", "rocket")[number % 3]}
         for number in range(ROWS)
     ]
     return [
-        Scored(number % 2, number // 2, document["id"].encode(), json.dumps(document).encode())
+        ScoredFeature(number % 2, number // 2, document["id"].encode(), json.dumps(document).encode())
         for number, document in enumerate(documents)
     ]
 
@@ -60,19 +60,19 @@ def record() -> ModelRecord:
     )
 
 
-def matrix(features: list[Scored]) -> Any:
+def matrix(features: list[ScoredFeature]) -> Any:
     documents = [json.loads(each.value or b"") for each in features]
     return LAYOUT.matrix(pa.table({name: [each[name] for each in documents] for name in LAYOUT.features}))
 
 
 @pytest.fixture(scope="module")
-def model(features: list[Scored]) -> bytes:
+def model(features: list[ScoredFeature]) -> bytes:
     rows = matrix(features)
     return fit(rows, rows[:, 0].astype(float) * 2, LAYOUT.columns, record().parameters)
 
 
 @pytest.fixture(scope="module")
-def predictions(features: list[Scored], model: bytes) -> list[Prediction]:
+def predictions(features: list[ScoredFeature], model: bytes) -> list[Prediction]:
     values = predict(model, matrix(features), LAYOUT.columns)
     return [
         Prediction(
@@ -85,7 +85,7 @@ def predictions(features: list[Scored], model: bytes) -> list[Prediction]:
     ]
 
 
-def verified(features: list[Scored], predictions: list[Prediction], model: bytes) -> ServedModel:
+def verified(features: list[ScoredFeature], predictions: list[Prediction], model: bytes) -> ServedModel:
     return verify_predictions(
         features,
         predictions,
@@ -98,7 +98,7 @@ def verified(features: list[Scored], predictions: list[Prediction], model: bytes
 
 
 def test_predictions_that_are_xgboosts_are_counted_and_measured_on_the_held_out_rows(
-    features: list[Scored], predictions: list[Prediction], model: bytes
+    features: list[ScoredFeature], predictions: list[Prediction], model: bytes
 ) -> None:
     served = verified(features, predictions, model)
     third, eighth = (json.loads(predictions[place].value or b"")["prediction"] for place in (3, 8))
@@ -132,7 +132,7 @@ def nearly(found: list[Prediction]) -> list[Prediction]:
 def test_a_wrong_prediction_is_named(
     change: Callable[[list[Prediction]], list[Prediction]],
     named: str,
-    features: list[Scored],
+    features: list[ScoredFeature],
     predictions: list[Prediction],
     model: bytes,
 ) -> None:

@@ -19,7 +19,7 @@ from wasmline.testing import guests
 from wasmline.wasm import TransformContext, TransformRuntime, inspect
 from wasmline.wasm.binary import add_last_section
 from wasmline.wasm.binary.reader import CUSTOM, number, vector
-from wasmline.wasm.model_section import MAX_SECTION_BYTES, SECTION, ModelSection, ModuleModel, model_of, with_model
+from wasmline.wasm.model_section import MAX_SECTION_BYTES, SECTION, ModelInModule, ModelSection, model_of, with_model
 
 MODULE = guests.guest()
 CONTENT = encode(eta_section(MODULE))
@@ -30,7 +30,7 @@ def test_a_section_is_read_back_and_is_of_the_bytes_before_it() -> None:
     section = eta_section(MODULE)
     assert with_model(MODULE, section) == WHOLE
     assert WHOLE.startswith(MODULE)
-    assert model_of(WHOLE) == ModuleModel(section=section, proven=True)
+    assert model_of(WHOLE) == ModelInModule(section=section, proven=True)
 
 
 def test_a_module_without_a_model_has_no_section() -> None:
@@ -100,7 +100,7 @@ def test_a_changed_byte_is_noticed(place: int, change: int) -> None:
         found = model_of(bytes(damaged))
     except InvalidModel:
         return
-    assert found != ModuleModel(section=eta_section(MODULE), proven=True)
+    assert found != ModelInModule(section=eta_section(MODULE), proven=True)
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def compile_(
         dead_letter_topic=topics[2],
         transform=transform,
     )
-    how = "published" if published.published else "published before"
+    how = "published" if published.is_new else "published before"
     text = f"{published}  {published.digest}  {published.size_bytes:,} bytes  proven, {how} in {registry}"
     _echo(plain(published), text, as_json)
 
