@@ -55,7 +55,8 @@ lock: $(INSTALLED) ## resolve the dependencies anew into requirements.lock
 
 fuzz: $(INSTALLED) ## random records and modules, soaks, two million records in Go (EXAMPLES=20000 BATCHES=1000000; about half an hour)
 	@FUZZ_EXAMPLES=$(EXAMPLES) FUZZ_BATCHES=$(BATCHES) WASMLINE_LONG=1 \
-	  $(BIN)/python -m pytest --timeout=0 tests/fuzz tests/integration/wasm/test_go_memory.py
+	  $(BIN)/python -m pytest --timeout=0 tests/fuzz tests/integration/wasm/test_go_memory.py \
+	  tests/integration/build/test_sdk_cpp.py
 
 chaos: $(INSTALLED) ## consumers and brokers die, freeze and come back, beside outside books (ROUNDS=10; about an hour)
 	@CHAOS_ROUNDS=$(ROUNDS) WASMLINE_LONG=1 $(BIN)/python -m pytest --timeout=0 --numprocesses 2 --dist loadfile tests/chaos \
@@ -72,12 +73,15 @@ clean: ## remove the environment and what the demo left
 	@rm -rf $(VENV) build
 
 ##@ Figures
-.PHONY: bench-pipeline bench-engine bench-limit bench-consumer bench-stream
+.PHONY: bench-pipeline bench-engine bench-model bench-limit bench-consumer bench-stream
 bench-pipeline: $(INSTALLED) ## Kafka -> Wasm -> Kafka on Spark beside the same query without it, as ratios
 	@$(BIN)/python tests/benchmarks/bench_pipeline.py
 
 bench-engine: $(INSTALLED) ## the engine beside native code, a callback host, per-row Python and pyarrow, as ratios
 	@$(BIN)/python tests/benchmarks/bench_engine.py
+
+bench-model: $(INSTALLED) ## a compiled model beside XGBoost and tl2cgen's generated code, from the same JSON records, as ratios
+	@$(BIN)/python tests/benchmarks/bench_model.py
 
 bench-limit: $(INSTALLED) ## how exactly a guest that loops is stopped at its CPU limit, alone and beside busy processes
 	@$(BIN)/python tests/benchmarks/bench_cpu_limit.py

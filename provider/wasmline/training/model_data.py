@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import struct
 from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,7 @@ from wasmline.job_specs import FieldType
 from wasmline.printable import bounded_line
 from wasmline.training.feature_encoding import FeatureLayout
 
-MAGIC = b"WLTREES1"
+MAGIC = b"WLTREES2"
 MARK = b"wasmline:model@>"
 """Marks the place of the model's address in the scorer."""
 
@@ -29,19 +30,17 @@ LEAF = -1
 """The children of a leaf."""
 
 OBJECTIVES = ("reg:squarederror",)
-INPUT_BITS = 12
-"""Bits of a split's input; the others are the index of a node."""
-
-MAX_COLUMNS = (1 << INPUT_BITS - 1) - 1
-MAX_NODES = 1 << (32 - INPUT_BITS)
-GROUP_TREES = 8
+MAX_COLUMNS = 2_047
+GROUP_TREES = 20
 """Trees that are walked side by side."""
 
-_HEADER = struct.Struct("<8s7If")
+FLOAT_BYTES = 4
+
+_HEADER = struct.Struct("<8s6If")
 _FIELD = struct.Struct("<7I")
 _CATEGORY = struct.Struct("<2I")
-_GROUP = struct.Struct("<3I")
-_NODE = np.dtype([("value", "<f4"), ("link", "<u4")])
+_GROUP = struct.Struct(f"<{2 + GROUP_TREES}I")
+_PAIR = np.dtype([("value", "<f4", 2), ("input", "<u4", 2), ("left", "<u4", 2)])
 _TYPES: dict[FieldType, int] = {"double": 0, "bigint": 1, "string": 2}
 
 
@@ -149,8 +148,8 @@ def encode_model(ensemble: Ensemble, layout: FeatureLayout, identity: str, types
         raise InvalidModel(f"a model has at most {MAX_COLUMNS} columns, got {len(layout.columns)}")
     if identity in layout.features:
         raise InvalidModel(f"the identity of its records, {identity}, is a feature of it, too")
-    roots, nodes = _nodes(ensemble)
-    groups = _groups(ensemble)
+    roots, pairs = _pairs(ensemble)
+    groups = tuple(_groups(ensemble, roots))
     text = _Text()
     fields: list[bytes] = []
     categories: list[bytes] = []
@@ -168,14 +167,12 @@ def encode_model(ensemble: Ensemble, layout: FeatureLayout, identity: str, types
         len(fields),
         len(categories),
         column,
-        len(roots),
         len(groups),
-        len(nodes),
+        len(pairs),
         len(text.data),
         ensemble.base_score,
     )
-    tables = b"".join((*fields, *categories, np.asarray(roots, "<u4").tobytes(), *(_GROUP.pack(*g) for g in groups)))
-    return header + tables + nodes.tobytes() + bytes(text.data)
+    return b"".join((header, *fields, *categories, *groups, pairs.tobytes(), text.data))
 
 
 class _Text:
@@ -191,26 +188,25 @@ class _Text:
         return len(self.data) - len(encoded), len(encoded)
 
 
-def _nodes(ensemble: Ensemble) -> tuple[list[int], np.ndarray[Any, Any]]:
-    """Return the roots and all nodes: the two children of a split are neighbours."""
-    size = sum(len(tree.left) for tree in ensemble.trees)
-    if size > MAX_NODES:
-        raise InvalidModel(f"a model has at most {MAX_NODES} nodes, got {size}")
-    nodes = np.zeros(size, _NODE)
+def _pairs(ensemble: Ensemble) -> tuple[list[int], np.ndarray[Any, Any]]:
+    """Return the places of the roots, and all nodes in pairs: a root with nothing, or the children of a split."""
+    size = sum(len(tree.left) + 1 for tree in ensemble.trees) // 2
+    pairs = np.zeros(size, _PAIR)
     roots, free = [], 0
     for tree in ensemble.trees:
-        roots.append(free)
-        places = deque([(0, free)])
+        roots.append(free * _PAIR.itemsize)
+        places = deque([(0, free, 0)])
         free += 1
         while places:
-            node, place = places.popleft()
+            node, pair, side = places.popleft()
+            pairs["value"][pair, side] = tree.value[node]
             if tree.left[node] < 0:
-                nodes[place] = tree.value[node], place << INPUT_BITS
                 continue
-            nodes[place] = tree.value[node], free << INPUT_BITS | _input(tree, node)
-            places += [(tree.left[node], free), (tree.right[node], free + 1)]
-            free += 2
-    return roots, nodes[:free]
+            pairs["input"][pair, side] = FLOAT_BYTES * _input(tree, node)
+            pairs["left"][pair, side] = (free - pair) * _PAIR.itemsize - side * FLOAT_BYTES
+            places += [(tree.left[node], free, 0), (tree.right[node], free, 1)]
+            free += 1
+    return roots, pairs
 
 
 def _input(tree: Tree, node: int) -> int:
@@ -218,9 +214,9 @@ def _input(tree: Tree, node: int) -> int:
     return 2 * tree.column[node] + (1 if tree.default_left[node] else 2)
 
 
-def _groups(ensemble: Ensemble) -> list[tuple[int, int, int]]:
-    depths = [tree.depth for tree in ensemble.trees]
-    whole = len(depths) - len(depths) % GROUP_TREES
-    starts = [(first, GROUP_TREES) for first in range(0, whole, GROUP_TREES)]
-    starts += [(first, 1) for first in range(whole, len(depths))]
-    return [(first, count, max(depths[first : first + count])) for first, count in starts]
+def _groups(ensemble: Ensemble, roots: Sequence[int]) -> Iterator[bytes]:
+    """Yield the groups of trees; the last one is filled up with the root of its first tree."""
+    for first in range(0, len(roots), GROUP_TREES):
+        its = roots[first : first + GROUP_TREES]
+        depth = max(tree.depth for tree in ensemble.trees[first : first + GROUP_TREES])
+        yield _GROUP.pack(len(its), depth, *its, *[its[0]] * (GROUP_TREES - len(its)))

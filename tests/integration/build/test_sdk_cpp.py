@@ -2,8 +2,10 @@
 
 import json
 import math
+import os
 import struct
 from collections.abc import Iterator
+from decimal import Decimal, localcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +19,14 @@ from wasmline.errors import GuestTrap
 from wasmline.record_batches import RECORD_SCHEMA
 from wasmline.wasm import TransformContext, TransformInstance, TransformResult, TransformRuntime
 
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "1000")) // 10
+"""Lists of numbers to read, some twenty numbers each."""
+
 PROBE = r"""
 #include <cmath>
 #include <cstring>
 
+#include "wasmline/json_reader.hpp"
 #include "wasmline/transform.hpp"
 
 using wasmline::Record;
@@ -54,6 +60,13 @@ void act(std::string_view what, const Record& record, Writer& writer) {
   } else if (what == "parse double") {
     const auto number = wasmline::parse<double>(value);
     if (number) text.assign(reinterpret_cast<const char*>(&*number), 8);
+  } else if (what == "read number") {
+    wasmline::JsonReader reader(value);
+    while (reader.next("n")) {
+      const double number = reader.number();
+      text.append(reinterpret_cast<const char*>(&number), 8);
+    }
+    if (!reader.valid()) text.clear();
   } else if (what == "print double") {
     double number;
     std::memcpy(&number, value.data(), 8);
@@ -221,6 +234,38 @@ def test_a_short_decimal_is_printed_as_short_as_it_can_be(probe: TransformInstan
 )
 def test_text_that_is_not_wholly_a_number_is_none(probe: TransformInstance, text: bytes) -> None:
     assert ask(probe, "parse double", text) == [b""]
+
+
+def halfway(number: float, change: int) -> str:
+    """Return the middle between a double and the next one, exactly, or a number just beside it."""
+    with localcontext(prec=1_200):
+        middle = (Decimal(number) + Decimal(math.nextafter(number, math.inf))) / 2
+        return str(middle + change * abs(middle).scaleb(-900))
+
+
+finite = st.floats(-1e308, 1e308)
+number_texts = st.one_of(
+    finite.map(repr),
+    finite.map("{:.16e}".format),
+    st.floats(-1e30, 1e30).map("{:.17f}".format),
+    st.builds(halfway, finite, st.sampled_from([-1, 0, 1])),
+    st.builds(halfway, st.integers(2**52, 2**53).map(float), st.sampled_from([-1, 0, 1])),
+    st.builds("{}e{}".format, st.integers(-(2**64) - 9, 2**64 + 9), st.integers(-70, 70)),
+    st.builds("{}e{}".format, st.integers(-(2**64), 2**64), st.integers(-360, 320)),
+    st.from_regex(r"-?(0|[1-9][0-9]{0,40})(\.[0-9]{1,40})?([eE][+-]?[0-9]{1,4})?", fullmatch=True),
+    st.from_regex(r"-?0\.0{0,30}[0-9]{15,22}", fullmatch=True),
+)
+
+
+@settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.lists(number_texts, min_size=1, max_size=50))
+def test_a_number_is_read_as_python_reads_it(probe: TransformInstance, texts: list[str]) -> None:
+    expected = [struct.pack("<d", float(text)) for text in texts]
+    assert ask(probe, "read number", *(f'{{"n":{text}}}'.encode() for text in texts)) == expected
+    parsed = ask(probe, "parse double", *(text.encode() for text in texts))
+    for text, found, data in zip(texts, parsed, expected, strict=True):
+        is_in_range = math.isfinite(float(text)) and bool(float(text)) == bool(Decimal(text))
+        assert found == (data if is_in_range else b"")
 
 
 def test_whole_numbers_stay_in_their_range(probe: TransformInstance) -> None:

@@ -53,7 +53,7 @@ def score(instance: TransformInstance, values: Sequence[bytes | None]) -> list[f
     assert not result.failures
     assert result.outputs.column("row").to_pylist() == list(range(count))
     return [
-        json.loads(each["value"])["prediction"] if each["output"] == 0 else reason(each["headers"])
+        float(np.float32(json.loads(each["value"])["prediction"])) if each["output"] == 0 else reason(each["headers"])
         for each in result.outputs.to_pylist()
     ]
 
@@ -284,6 +284,35 @@ def test_a_module_that_predicts_nothing_or_no_number_is_refused(
 def test_a_model_without_held_out_rows_is_not_proven(model: bytes, record: ModelRecord, wasm: bytes) -> None:
     with pytest.raises(InvalidModel, match="no held-out rows"):
         prove(model, record, wasm, held_out([]))
+
+
+NAMES = ("id", "km", "age", "vehicle", "i", "idd", "kn", "vehicles", "", 'a"', "a\\", "ä", "x" * 40)
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(
+        st.permutations(NAMES).flatmap(lambda names: st.integers(1, len(names)).map(lambda n: names[:n])), min_size=1
+    )
+)
+def test_members_may_come_in_any_order_and_beside_any_others(
+    instance: TransformInstance, model: bytes, record: ModelRecord, orders: list[list[str]]
+) -> None:
+    values = {"id": "1", "km": 7.25, "age": 30, "vehicle": VEHICLES[2]}
+    texts = [json.dumps({name: values.get(name, 5) for name in names}).encode() for names in orders]
+    rows = [{name: values[name] if name in names else None for name in LAYOUT.features} for names in orders]
+    expected = predict(model, matrix(rows), record.columns)
+    found = score(instance, texts)
+    assert found == [
+        float(value) if "id" in names else "missing: id" for names, value in zip(orders, expected, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("trees", [1, 20, 21])
+def test_any_number_of_trees_is_added_up(rows: list[dict[str, Any]], record: ModelRecord, trees: int) -> None:
+    target = np.arange(len(rows), dtype=np.float64)
+    model = fit(matrix(rows), target, record.columns, replace(record.parameters, trees=trees))
+    assert prove(model, record, compile_model(model, record), rows[:50]).held_out == 50
 
 
 def test_a_model_of_another_kind_is_not_compiled(model: bytes) -> None:

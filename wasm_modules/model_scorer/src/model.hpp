@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <string_view>
+#include <type_traits>
 
 // The place of the model in memory. Wasmline writes it into the built module, beside the model's own data segment.
 struct ModelLocation {
@@ -28,38 +29,41 @@ struct Category {
   std::uint32_t name, name_size;
 };
 
-// Trees that are walked side by side: `count` of them, from `first_root` on, in `depth` steps.
+// Trees that are walked side by side, in `depth` steps: `count` of them, and further walks that count for nothing. Roots
+// are places of nodes, in bytes.
 struct TreeGroup {
-  std::uint32_t first_root, count, depth;
+  std::uint32_t count, depth, roots[20];
 };
 
-// A split: `link` is the index of its left child, times 4,096, plus its input; the right child follows the left one. The
-// record goes right if the input is at least `value`. A leaf is its own left child, its input is 0, `value` its score.
-struct Node {
-  float value;
-  std::uint32_t link;
+// Two nodes side by side: the children of a split, or a root and nothing. A record goes right if the input of a split is
+// at least `value`. `input` is the place of the input and `left` the way to the left child, in bytes; the right one is
+// behind it. A leaf is its own left child, its input is 0, `value` its score.
+struct NodePair {
+  float value[2];
+  std::uint32_t input[2], left[2];
 };
 
 struct ModelHeader {
   char magic[8];
-  std::uint32_t field_count, category_count, column_count, root_count, group_count, node_count, text_size;
+  std::uint32_t field_count, category_count, column_count, group_count, pair_count, text_size;
   float base_score;
 };
 
 // The parts of a model. The first field is the record's identity; it has no column.
 class Model {
  public:
-  static constexpr std::string_view magic = "WLTREES1";
-  static constexpr std::uint32_t input_bits = 12;
+  static constexpr std::string_view magic = "WLTREES2";
+  static constexpr std::uint32_t max_columns = 2047;
+  static constexpr std::uint32_t group_trees = std::extent_v<decltype(TreeGroup::roots)>;
 
   explicit Model(const char* data) {
     std::memcpy(&header, data, sizeof header);
     const char* at = data + sizeof header;
     fields = part<Field>(at, header.field_count);
     categories = part<Category>(at, header.category_count);
-    roots = part<std::uint32_t>(at, header.root_count);
     groups = part<TreeGroup>(at, header.group_count);
-    nodes = part<Node>(at, header.node_count);
+    nodes = at;
+    at += header.pair_count * sizeof(NodePair);
     text_ = at;
   }
 
@@ -69,9 +73,8 @@ class Model {
   ModelHeader header;
   const Field* fields;
   const Category* categories;
-  const std::uint32_t* roots;
   const TreeGroup* groups;
-  const Node* nodes;
+  const char* nodes;
 
  private:
   template <class T>

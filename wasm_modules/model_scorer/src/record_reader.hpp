@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <optional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,33 +21,39 @@ class RecordReader {
     std::ranges::sort(by_name_, {}, [this](std::uint32_t index) { return name(index); });
   }
 
-  // Returns why a record breaks the contract, or nothing and has filled `inputs`, and `identity` with the JSON text of the
-  // record's identity. A member that is there twice counts once, as its last value.
-  std::optional<std::string> read(std::string_view json, Inputs& inputs, std::string& identity) {
+  // Fills `inputs`, and `identity` with the JSON text of the record's identity; false if the record breaks the contract.
+  // A member that is there twice counts once, as its last value.
+  bool read(std::string_view json, Inputs& inputs, std::string& identity) {
     std::ranges::fill(seen_, false);
     wasmline::JsonReader reader(json);
-    for (std::size_t position = 0; reader.next(); ++position) {
-      const auto index = find(reader.name(), position);
-      if (!index) continue;
-      seen_[*index] = reader.kind() != wasmline::JsonKind::null;
-      if (!seen_[*index]) continue;
-      const auto reason = *index == 0 ? take_identity(reader, identity) : take(*index, reader, inputs);
-      if (reason) return reason;
+    for (std::size_t position = 0; reader.next(likely(position)); ++position) {
+      const std::uint32_t index = reader.is_likely() ? order_[position].index : find(reader.name(), position);
+      if (index == none) continue;
+      seen_[index] = reader.kind() != wasmline::JsonKind::null;
+      if (seen_[index] && !(index == 0 ? take_identity(reader, identity) : take(index, reader, inputs))) return false;
     }
-    if (!reader.valid()) return "not a JSON object";
+    if (!reader.valid()) return fail("not a JSON object");
     for (std::uint32_t index = 0; index < seen_.size(); ++index) {
       if (seen_[index]) continue;
       const Field& field = model_.fields[index];
-      if (field.is_required) return std::string("missing: ") += name(index);
+      if (field.is_required) return fail("missing: ", name(index));
       for (std::uint32_t column = 0; column < columns(field); ++column) inputs.set_missing(field.first_column + column);
     }
-    return std::nullopt;
+    return true;
   }
 
- private:
-  using Reason = std::optional<std::string>;
+  // Returns why the last record breaks the contract.
+  [[nodiscard]] std::string_view reason() const { return reason_; }
 
+ private:
   static constexpr std::uint32_t none = ~std::uint32_t{0};
+
+  // A member of the last record. Its name is empty where it needs escapes in JSON.
+  struct Member {
+    std::string_view name;
+    std::uint32_t index = none;
+    std::unique_ptr<char[]> copy;  // of the name
+  };
 
   [[nodiscard]] std::string_view name(std::uint32_t index) const { return model_.name(model_.fields[index]); }
 
@@ -55,16 +61,30 @@ class RecordReader {
     return field.type == FieldType::text ? field.category_count : 1;
   }
 
-  // Returns the index of a field. Records of a topic have their members in one order: the last one's is tried first.
-  std::optional<std::uint32_t> find(std::string_view wanted, std::size_t position) {
-    if (position == order_.size()) order_.push_back(none);
-    if (const std::uint32_t index = order_[position]; index != none && name(index) == wanted) return index;
-    const auto place = std::ranges::lower_bound(by_name_, wanted, {}, [this](auto index) { return name(index); });
-    if (place == by_name_.end() || name(*place) != wanted) return std::nullopt;
-    return order_[position] = *place;
+  // Returns the name that the last record had at a position: records of a topic have their members in one order.
+  std::string_view likely(std::size_t position) {
+    if (position == order_.size()) order_.emplace_back();
+    return order_[position].name;
   }
 
-  Reason take_identity(const wasmline::JsonReader& reader, std::string& identity) const {
+  // Returns the index of a field, or none.
+  std::uint32_t find(std::string_view wanted, std::size_t position) {
+    const auto place = std::ranges::lower_bound(by_name_, wanted, {}, [this](auto index) { return name(index); });
+    const std::uint32_t index = place != by_name_.end() && name(*place) == wanted ? *place : none;
+    auto& [name, its, copy] = order_[position];
+    its = index;
+    copy = is_plain(wanted) ? std::make_unique_for_overwrite<char[]>(wanted.size()) : nullptr;
+    name = copy ? std::string_view(copy.get(), wanted.copy(copy.get(), wanted.size())) : std::string_view();
+    return index;
+  }
+
+  static bool is_plain(std::string_view name) {
+    std::string text;
+    wasmline::append_json_string(text, name);
+    return text.size() == name.size() + 2;
+  }
+
+  bool take_identity(const wasmline::JsonReader& reader, std::string& identity) {
     identity.clear();
     if (model_.fields[0].type == FieldType::text) {
       if (reader.kind() != wasmline::JsonKind::string) return wrong_type(0, "a text");
@@ -73,18 +93,18 @@ class RecordReader {
       if (reader.kind() != wasmline::JsonKind::number) return wrong_type(0, "a number");
       identity = reader.value();
     }
-    return std::nullopt;
+    return true;
   }
 
-  Reason take(std::uint32_t index, const wasmline::JsonReader& reader, Inputs& inputs) const {
+  bool take(std::uint32_t index, const wasmline::JsonReader& reader, Inputs& inputs) {
     const Field& field = model_.fields[index];
     if (field.type == FieldType::text) {
       if (reader.kind() != wasmline::JsonKind::string) return wrong_type(index, "a text");
       for (std::uint32_t each = 0; each < field.category_count; ++each) {
-        const bool is_it = model_.name(model_.categories[field.first_category + each]) == reader.value();
-        inputs.set(field.first_column + each, is_it ? 1.0F : 0.0F);
+        const Category& category = model_.categories[field.first_category + each];
+        inputs.set(field.first_column + each, wasmline::same(model_.name(category), reader.value()) ? 1.0F : 0.0F);
       }
-      return std::nullopt;
+      return true;
     }
     if (reader.kind() != wasmline::JsonKind::number) return wrong_type(index, "a number");
     double number = 0;
@@ -93,19 +113,28 @@ class RecordReader {
       if (!integer) return wrong_type(index, "an integer of 64 bits");
       number = static_cast<double>(*integer);
     } else {
-      number = wasmline::json_number(reader.value());
+      number = reader.number();
     }
     const auto value = static_cast<float>(number);
-    if (!std::isfinite(value)) return (std::string("out of range: ") += name(index)) += " in single precision";
+    if (!std::isfinite(value)) return fail("out of range: ", name(index), " in single precision");
     inputs.set(field.first_column, value);
-    return std::nullopt;
+    return true;
   }
 
-  [[nodiscard]] Reason wrong_type(std::uint32_t index, std::string_view wanted) const {
-    return ((std::string("wrong type: ") += name(index)) += " is not ") += wanted;
+  bool wrong_type(std::uint32_t index, std::string_view wanted) {
+    fail("wrong type: ", name(index), " is not ");
+    reason_ += wanted;
+    return false;
+  }
+
+  [[gnu::noinline]] bool fail(std::string_view what, std::string_view name = "", std::string_view more = "") {
+    ((reason_ = what) += name) += more;
+    return false;
   }
 
   const Model& model_;
-  std::vector<std::uint32_t> by_name_, order_;
+  std::vector<std::uint32_t> by_name_;
+  std::vector<Member> order_;
   std::vector<char> seen_;
+  std::string reason_;
 };

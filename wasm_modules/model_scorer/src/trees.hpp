@@ -1,8 +1,10 @@
-// Walks trees, eight side by side: each step of a walk waits for the one before, and eight of them for each other's memory.
+// Walks trees, some side by side: a step of a walk waits for the one before, and meanwhile the others go on.
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "model.hpp"
 
@@ -10,7 +12,7 @@
 // is not a number then, which goes left at every split, the second is infinite, which goes right.
 class Inputs {
  public:
-  Inputs() { values_[0] = __builtin_nanf(""); }
+  constexpr Inputs() { values_[0] = __builtin_nanf(""); }
 
   void set(std::uint32_t column, float value) { values_[2 * column + 1] = values_[2 * column + 2] = value; }
 
@@ -19,26 +21,36 @@ class Inputs {
     values_[2 * column + 2] = __builtin_inff();
   }
 
-  [[nodiscard]] const float* data() const { return values_.data(); }
+  [[nodiscard]] const char* data() const { return reinterpret_cast<const char*>(values_.data()); }
 
  private:
-  std::array<float, 1 << Model::input_bits> values_;
+  std::array<float, 1 + 2 * Model::max_columns> values_{};
 };
 
 namespace detail {
 
-template <std::uint32_t count>
-float add_group(float sum, const Model& model, const TreeGroup& group, const float* inputs) {
-  std::array<std::uint32_t, count> at;
-  for (std::uint32_t tree = 0; tree < count; ++tree) at[tree] = model.roots[group.first_root + tree];
+template <class T>
+T load(const char* from) {
+  T value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+
+// The walks' places are in memory, at a fixed address, and volatile: of places in registers the engine's compiler spills
+// most, each with what else it keeps of that walk.
+inline float add_group(float sum, const Model& model, const TreeGroup& group, const char* inputs) {
+  static const char* volatile at[Model::group_trees];
+  for (std::uint32_t tree = 0; tree < Model::group_trees; ++tree) at[tree] = model.nodes + group.roots[tree];
   for (std::uint32_t step = 0; step < group.depth; ++step) {
-    for (std::uint32_t tree = 0; tree < count; ++tree) {
-      const Node node = model.nodes[at[tree]];
-      const float input = inputs[node.link & ((1 << Model::input_bits) - 1)];
-      at[tree] = (node.link >> Model::input_bits) + (input >= node.value);
+#pragma unroll
+    for (std::uint32_t tree = 0; tree < Model::group_trees; ++tree) {
+      const char* const node = at[tree];
+      const auto input = load<float>(inputs + load<std::uint32_t>(node + offsetof(NodePair, input)));
+      const bool is_right = input >= load<float>(node);
+      at[tree] = node + load<std::uint32_t>(node + offsetof(NodePair, left)) + is_right * sizeof(float);
     }
   }
-  for (const std::uint32_t leaf : at) sum += model.nodes[leaf].value;
+  for (std::uint32_t tree = 0; tree < group.count; ++tree) sum += load<float>(at[tree]);
   return sum;
 }
 
@@ -49,9 +61,7 @@ float add_group(float sum, const Model& model, const TreeGroup& group, const flo
 inline float predict(const Model& model, const Inputs& inputs) {
   float sum = model.header.base_score;
   for (std::uint32_t index = 0; index < model.header.group_count; ++index) {
-    const TreeGroup& group = model.groups[index];
-    sum = group.count == 8 ? detail::add_group<8>(sum, model, group, inputs.data())
-                           : detail::add_group<1>(sum, model, group, inputs.data());
+    sum = detail::add_group(sum, model, model.groups[index], inputs.data());
   }
   return sum;
 }

@@ -22,6 +22,12 @@ inline std::uint64_t load_eight(const char* from) {
   return eight;
 }
 
+inline std::uint32_t load_four(const char* from) {
+  std::uint32_t four;
+  std::memcpy(&four, from, 4);
+  return four;
+}
+
 // Marks bytes that are 0 with their top bit. The lowest mark is right; marks above it may be wrong.
 constexpr std::uint64_t zero_bytes(std::uint64_t eight) { return (eight - repeated(1)) & ~eight & repeated(0x80); }
 
@@ -44,6 +50,25 @@ inline char* copy(std::string_view from, char* to) {
     for (std::size_t at = 0; at < size; ++at) to[at] = from[at];
   }
   return to + size;
+}
+
+// Whether two texts are the same.
+inline bool same(std::string_view one, std::string_view other) {
+  const std::size_t size = one.size();
+  const char *const first = one.data(), *const second = other.data();
+  if (size != other.size()) return false;
+  if (size < 4) {
+    const auto equal = [&](std::size_t at) { return first[at] == second[at]; };
+    return size == 0 || (equal(0) && equal(size / 2) && equal(size - 1));
+  }
+  if (size < 8) {
+    return ((detail::load_four(first) ^ detail::load_four(second)) |
+            (detail::load_four(first + size - 4) ^ detail::load_four(second + size - 4))) == 0;
+  }
+  for (std::size_t at = 0; at + 8 < size; at += 8) {
+    if (detail::load_eight(first + at) != detail::load_eight(second + at)) return false;
+  }
+  return detail::load_eight(first + size - 8) == detail::load_eight(second + size - 8);
 }
 
 // Returns where `letter` first stands in `text`, or the text's size. It likes text that goes on behind the letter.

@@ -44,6 +44,12 @@ inline void append_utf8(std::string& out, std::uint32_t code) {
 
 }  // namespace detail
 
+// Returns the double closest to a JSON number; infinite if it is out of range.
+[[gnu::noinline]] inline double json_number(std::string_view text) {
+  if (const auto number = parse<double>(text)) return *number;
+  return std::strtod(std::string(text).c_str(), nullptr);  // from_chars gives nothing for what rounds to 0 or infinity
+}
+
 // Reads the members of one object in the order of the text. Names and values are views of the text, or of the reader
 // where they had escapes; they are valid until the next member is read.
 //
@@ -55,34 +61,48 @@ inline void append_utf8(std::string& out, std::uint32_t code) {
 class JsonReader {
  public:
   explicit JsonReader(std::string_view text) : at_(text.data()), end_(text.data() + text.size()) {
-    blanks();
-    open_ = take('{');
+    at_ = blanks(at_);
+    open_ = at_ != end_ && *at_ == '{';
     failed_ = !open_;
+    at_ += open_;
   }
 
-  // Moves to the next member; false after the last one, and where the text is not JSON.
-  bool next() {
+  // Moves to the next member; false after the last one, and where the text is not JSON. It reads a member named `likely`
+  // faster, a name that needs no escapes in JSON.
+  bool next(std::string_view likely = {}) {
     if (!open_ || failed_) return false;
-    blanks();
-    if (take('}')) return close();
-    if (!first_ && !take(',')) return fail();
+    const char* at = blanks(at_);
+    if (is(at, '}')) return close(at + 1);
+    if (!first_) {
+      if (!is(at, ',')) return fail();
+      at = blanks(at + 1);
+    }
     first_ = false;
-    blanks();
-    if (!take('"') || !string(name_, unescaped_name_)) return fail();
-    blanks();
-    if (!take(':')) return fail();
-    blanks();
-    return read_value() || fail();
+    at = name(at, likely);
+    if (at == nullptr) return fail();
+    at = blanks(at);
+    if (!is(at, ':')) return fail();
+    at = read_value(blanks(at + 1));
+    if (at == nullptr) return fail();
+    at_ = at;
+    return true;
   }
 
   // True after the last member if the text was one object and nothing else.
   [[nodiscard]] bool valid() const { return !open_ && !failed_; }
 
   [[nodiscard]] std::string_view name() const { return name_; }
+  [[nodiscard]] bool is_likely() const { return is_likely_; }
   [[nodiscard]] JsonKind kind() const { return kind_; }
 
   // A string's characters without quotes and escapes; of any other kind the text as it is.
   [[nodiscard]] std::string_view value() const { return value_; }
+
+  // The double closest to a number; infinite if it is out of range.
+  [[nodiscard]] double number() const {
+    if (const auto closest = detail::closest_double(decimal_)) return *closest;
+    return json_number(value_);
+  }
 
  private:
   static constexpr std::size_t deepest = 1000;
@@ -92,206 +112,199 @@ class JsonReader {
     return false;
   }
 
-  bool close() {
+  bool close(const char* at) {
     open_ = false;
-    blanks();
-    if (at_ != end_) failed_ = true;
+    failed_ = blanks(at) != end_;
     return false;
   }
 
-  void blanks() {
-    while (at_ != end_ && (*at_ == ' ' || *at_ == '\n' || *at_ == '\r' || *at_ == '\t')) ++at_;
+  // What follows takes the place in the text and returns the place behind what it read, or null if it is not there: a
+  // place in a member would be written to memory and read back at each step.
+
+  [[nodiscard]] bool is(const char* at, char letter) const { return at != end_ && *at == letter; }
+
+  [[nodiscard]] const char* blanks(const char* at) const {
+    const auto is_blank = [](char letter) { return letter == ' ' || letter == '\n' || letter == '\r' || letter == '\t'; };
+    while (at != end_ && static_cast<unsigned char>(*at) <= ' ' && is_blank(*at)) ++at;
+    return at;
   }
 
-  bool take(char letter) {
-    if (at_ == end_ || *at_ != letter) return false;
-    ++at_;
-    return true;
+  const char* name(const char* at, std::string_view likely) {
+    const std::size_t size = likely.size();
+    is_likely_ = size != 0 && static_cast<std::size_t>(end_ - at) >= size + 2 && *at == '"' && at[size + 1] == '"' &&
+                 same({at + 1, size}, likely);
+    if (!is_likely_) return string(at, name_, unescaped_name_);
+    name_ = {at + 1, size};
+    return at + size + 2;
   }
 
-  bool read_value() {
-    if (at_ == end_) return false;
-    const char* const begin = at_;
-    if (take('"')) {
+  const char* read_value(const char* at) {
+    if (at == end_) return nullptr;
+    const char first = *at;
+    if (first == '"') {
       kind_ = JsonKind::string;
-      return string(value_, unescaped_value_);
+      return string(at, value_, unescaped_value_);
     }
-    if (!(*at_ == '{' || *at_ == '[' ? nested() : scalar())) return false;
-    value_ = {begin, at_};
-    return true;
+    const char* const end = first == '{' || first == '[' ? nested(at) : scalar(at);
+    if (end != nullptr) value_ = {at, end};
+    return end;
   }
 
   // Reads a number, true, false or null.
-  bool scalar() {
-    switch (*at_) {
-      case 't': return literal("true", JsonKind::boolean);
-      case 'f': return literal("false", JsonKind::boolean);
-      case 'n': return literal("null", JsonKind::null);
-      default: return number();
-    }
+  const char* scalar(const char* at) {
+    if (*at <= '9') return number(at);
+    if (*at == 't') return literal(at, "true", JsonKind::boolean);
+    if (*at == 'f') return literal(at, "false", JsonKind::boolean);
+    if (*at == 'n') return literal(at, "null", JsonKind::null);
+    return nullptr;
   }
 
-  bool literal(std::string_view text, JsonKind kind) {
-    kind_ = kind;
-    if (!std::string_view(at_, end_).starts_with(text)) return false;
-    at_ += text.size();
-    return true;
-  }
-
-  bool digits() {
-    const char* const begin = at_;
-    while (at_ != end_ && '0' <= *at_ && *at_ <= '9') ++at_;
-    return at_ != begin;
-  }
-
-  bool number() {
+  const char* number(const char* at) {
     kind_ = JsonKind::number;
-    take('-');
-    if (!take('0') && !digits()) return false;
-    if (take('.') && !digits()) return false;
-    if (take('e') || take('E')) {
-      if (!take('+')) take('-');
-      return digits();
-    }
-    return true;
+    at = detail::read_decimal(at, end_, decimal_);
+    return decimal_.is_json ? at : nullptr;
   }
 
-  // Reads the characters of a string whose opening quote was taken, and its closing quote.
-  bool string(std::string_view& out, std::string& unescaped) {
-    const char* const begin = at_;
-    plain();
-    if (take('"')) {
-      out = {begin, at_ - 1};
-      return true;
-    }
-    unescaped.assign(begin, at_);
-    while (take('\\')) {
-      if (!escape(unescaped)) return false;
-      const char* const from = at_;
-      plain();
-      unescaped.append(from, at_);
-    }
-    out = unescaped;
-    return take('"');
+  const char* literal(const char* at, std::string_view text, JsonKind kind) {
+    kind_ = kind;
+    return std::string_view(at, end_).starts_with(text) ? at + text.size() : nullptr;
   }
 
-  // Moves to the next quote, backslash or control character.
-  void plain() {
-    for (; at_ + 8 <= end_; at_ += 8) {
-      if (const std::uint64_t marks = detail::string_marks(detail::load_eight(at_))) {
-        at_ += std::countr_zero(marks) / 8;
-        return;
+  const char* string(const char* at, std::string_view& out, std::string& unescaped) const {
+    if (!is(at, '"')) return nullptr;
+    const char* const begin = at + 1;
+    at = plain(begin);
+    if (!is(at, '"')) return unescape(begin, at, out, unescaped);
+    out = {begin, at};
+    return at + 1;
+  }
+
+  // Returns the place of the next quote, backslash or control character.
+  [[nodiscard]] const char* plain(const char* at) const {
+    for (; end_ - at >= 8; at += 8) {
+      if (const std::uint64_t marks = detail::string_marks(detail::load_eight(at))) {
+        return at + std::countr_zero(marks) / 8;
       }
     }
-    while (at_ != end_ && *at_ != '"' && *at_ != '\\' && static_cast<unsigned char>(*at_) >= 0x20) ++at_;
+    while (at != end_ && *at != '"' && *at != '\\' && static_cast<unsigned char>(*at) >= 0x20) ++at;
+    return at;
   }
 
-  bool escape(std::string& out) {
-    if (at_ == end_) return false;
-    switch (*at_++) {
-      case '"': out += '"'; return true;
-      case '\\': out += '\\'; return true;
-      case '/': out += '/'; return true;
-      case 'b': out += '\b'; return true;
-      case 'f': out += '\f'; return true;
-      case 'n': out += '\n'; return true;
-      case 'r': out += '\r'; return true;
-      case 't': out += '\t'; return true;
-      case 'u': return unicode(out);
-      default: return false;
+  // Reads on from the first character of a string that is not plain.
+  [[gnu::noinline]] const char* unescape(const char* begin, const char* at, std::string_view& out,
+                                         std::string& unescaped) const {
+    unescaped.assign(begin, at);
+    while (is(at, '\\')) {
+      at = escape(at + 1, unescaped);
+      if (at == nullptr) return nullptr;
+      const char* const from = at;
+      at = plain(at);
+      unescaped.append(from, at);
+    }
+    out = unescaped;
+    return is(at, '"') ? at + 1 : nullptr;
+  }
+
+  const char* escape(const char* at, std::string& out) const {
+    if (at == end_) return nullptr;
+    switch (*at++) {
+      case '"': out += '"'; return at;
+      case '\\': out += '\\'; return at;
+      case '/': out += '/'; return at;
+      case 'b': out += '\b'; return at;
+      case 'f': out += '\f'; return at;
+      case 'n': out += '\n'; return at;
+      case 'r': out += '\r'; return at;
+      case 't': out += '\t'; return at;
+      case 'u': return unicode(at, out);
+      default: return nullptr;
     }
   }
 
   // Reads the four digits of an escape, and of the one behind it if the two are a surrogate pair. A surrogate without
   // its other half becomes U+FFFD.
-  bool unicode(std::string& out) {
-    auto code = hexadecimal();
-    if (!code) return false;
+  const char* unicode(const char* at, std::string& out) const {
+    auto code = hexadecimal(at);
+    if (!code) return nullptr;
+    at += 4;
     const bool high = 0xD800 <= *code && *code < 0xDC00;
-    if (high && std::string_view(at_, end_).starts_with("\\u")) {
-      const char* const before = at_;
-      at_ += 2;
-      const auto low = hexadecimal();
-      if (!low) return false;
+    if (high && std::string_view(at, end_).starts_with("\\u")) {
+      const auto low = hexadecimal(at + 2);
+      if (!low) return nullptr;
       if (0xDC00 <= *low && *low < 0xE000) {
         code = 0x10000 + ((*code - 0xD800) << 10) + (*low - 0xDC00);
-      } else {
-        at_ = before;
+        at += 6;
       }
     }
     detail::append_utf8(out, 0xD800 <= *code && *code < 0xE000 ? 0xFFFD : *code);
-    return true;
+    return at;
   }
 
-  std::optional<std::uint32_t> hexadecimal() {
-    if (end_ - at_ < 4) return std::nullopt;
+  [[nodiscard]] std::optional<std::uint32_t> hexadecimal(const char* at) const {
+    if (end_ - at < 4) return std::nullopt;
     std::uint32_t code = 0;
-    const auto [end, error] = std::from_chars(at_, at_ + 4, code, 16);
-    if (error != std::errc{} || end != at_ + 4) return std::nullopt;
-    at_ += 4;
+    const auto [end, error] = std::from_chars(at, at + 4, code, 16);
+    if (error != std::errc{} || end != at + 4) return std::nullopt;
     return code;
   }
 
-  // Checks an array or an object, and moves behind it. Takes no stack however deep it is nested.
-  bool nested() {
+  // Checks an array or an object. Takes no stack however deep it is nested.
+  [[gnu::noinline]] const char* nested(const char* at) {
     std::bitset<deepest> is_object;
     std::size_t depth = 0;
-    const JsonKind kind = *at_ == '{' ? JsonKind::object : JsonKind::array;
+    const JsonKind kind = *at == '{' ? JsonKind::object : JsonKind::array;
     std::string_view ignored;
     do {
-      blanks();
-      if (at_ == end_) return false;
-      bool begun = false;
-      if (take('{') || take('[')) {
-        if (depth == deepest) return false;
-        is_object[depth++] = at_[-1] == '{';
-        begun = true;
-      } else if (take('"')) {
-        if (!string(ignored, unescaped_value_)) return false;
-      } else if (!scalar()) {
-        return false;
+      at = blanks(at);
+      if (at == end_) return nullptr;
+      const bool begun = *at == '{' || *at == '[';
+      if (begun) {
+        if (depth == deepest) return nullptr;
+        is_object[depth++] = *at++ == '{';
+      } else {
+        at = *at == '"' ? string(at, ignored, unescaped_value_) : scalar(at);
       }
-      if (!next_element(is_object, depth, begun)) return false;
+      if (at != nullptr) at = next_element(at, is_object, depth, begun);
+      if (at == nullptr) return nullptr;
     } while (depth > 0);
     kind_ = kind;
-    return true;
+    return at;
   }
 
   // Moves from a value, or from the beginning of an array or object, to the next value, out of all that end here.
-  bool next_element(const std::bitset<deepest>& is_object, std::size_t& depth, bool begun) {
+  const char* next_element(const char* at, const std::bitset<deepest>& is_object, std::size_t& depth, bool begun) {
     for (; depth > 0; begun = false) {
       const bool object = is_object[depth - 1];
-      blanks();
-      if (take(object ? '}' : ']')) {
+      at = blanks(at);
+      if (is(at, object ? '}' : ']')) {
+        ++at;
         --depth;
         continue;
       }
-      if (!begun && !take(',')) return false;
-      return !object || member_name();
+      if (!begun) {
+        if (!is(at, ',')) return nullptr;
+        ++at;
+      }
+      return object ? member_name(at) : at;
     }
-    return true;
+    return at;
   }
 
-  bool member_name() {
+  const char* member_name(const char* at) {
     std::string_view ignored;
-    blanks();
-    if (!take('"') || !string(ignored, unescaped_value_)) return false;
-    blanks();
-    return take(':');
+    at = string(blanks(at), ignored, unescaped_value_);
+    if (at == nullptr) return nullptr;
+    at = blanks(at);
+    return is(at, ':') ? at + 1 : nullptr;
   }
 
   const char* at_;
   const char* end_;
-  bool open_ = false, failed_ = false, first_ = true;
+  bool open_ = false, failed_ = false, first_ = true, is_likely_ = false;
   JsonKind kind_ = JsonKind::null;
   std::string_view name_, value_;
   std::string unescaped_name_, unescaped_value_;
+  detail::Decimal decimal_{};
 };
-
-// Returns the double closest to a JSON number; infinite if it is out of range.
-inline double json_number(std::string_view text) {
-  if (const auto number = parse<double>(text)) return *number;
-  return std::strtod(std::string(text).c_str(), nullptr);  // from_chars gives nothing for what rounds to 0 or infinity
-}
 
 }  // namespace wasmline

@@ -9,6 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "wasmline/decimal.hpp"
+
 namespace wasmline {
 
 template <class T>
@@ -66,7 +68,15 @@ inline bool append_short_decimal(std::string& out, double number) {
 template <Number T>
 std::optional<T> parse(std::string_view text) {
   if constexpr (std::same_as<T, double>) {
-    if (const auto number = detail::parse_short_decimal(text)) return number;
+    constexpr std::size_t most_short = 12;  // of longer ones many have too many digits
+    if (text.size() <= most_short) {
+      if (const auto number = detail::parse_short_decimal(text)) return number;
+    }
+    const char* const end = text.data() + text.size();
+    detail::Decimal decimal;
+    if (detail::read_decimal(text.data(), end, decimal) == end) {
+      if (const auto number = detail::closest_double(decimal)) return number;
+    }
   }
   T number{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
