@@ -18,7 +18,7 @@ from wasmline.errors import InvalidModel, ModelProofFailed
 from wasmline.record_batches import record_batch
 from wasmline.testing import guests
 from wasmline.training import ModelProof, ModelRecord
-from wasmline.training.boosting import predict, predictor
+from wasmline.training.boosting import fit, predict, predictor
 from wasmline.training.model_compiler import compile_model, scorer_module
 from wasmline.training.model_data import MARK, Ensemble, encode_model, parse_ensemble
 from wasmline.training.model_proof import prove
@@ -312,7 +312,7 @@ def test_members_may_come_in_any_order_and_beside_any_others(
 def test_any_number_of_trees_is_added_up(rows: list[dict[str, Any]], record: ModelRecord, trees: int) -> None:
     target = np.arange(len(rows), dtype=np.float64)
     model = fit(matrix(rows), target, record.columns, replace(record.parameters, trees=trees))
-    assert prove(model, record, compile_model(model, record), rows[:50]).held_out == 50
+    assert prove(model, record, compile_model(model, record), held_out(rows[:50])).held_out == 50
 
 
 def test_a_model_of_another_kind_is_not_compiled(model: bytes) -> None:
