@@ -7,81 +7,42 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from delivery.prediction_verification import Prediction, ScoredFeature, ServedModel, verify_predictions
+from support.eta_model import eta_model, eta_record, eta_rows, matrix
 from wasmline.errors import VerificationFailed
-from wasmline.training import Dataset, FeatureLayout, Metrics, ModelRecord, TreeParameters
-from wasmline.training.boosting import fit, predict
+from wasmline.training.boosting import predict
 
-LAYOUT = FeatureLayout(features=("km", "vehicle"), categories={"vehicle": ("car", "bicycle")})
 ROWS = 200
 MODEL = "eta@1.2.0"
 
 
 @pytest.fixture(scope="module")
 def features() -> list[ScoredFeature]:
-    generator = np.random.default_rng(5)
-    documents: list[dict[str, Any]] = [
-        {"id": str(number), "km": float(generator.normal(8, 3)), "vehicle": ("car", "bicycle", "rocket")[number % 3]}
-        for number in range(ROWS)
-    ]
+    documents = [{"id": str(number), **row} for number, row in enumerate(eta_rows()[:ROWS])]
     return [
-        ScoredFeature(number % 2, number // 2, document["id"].encode(), json.dumps(document).encode())
+        ScoredFeature(number % 2, number // 2, str(number).encode(), json.dumps(document).encode())
         for number, document in enumerate(documents)
     ]
 
 
-def record() -> ModelRecord:
-    dataset = Dataset(
-        topic="features",
-        topic_id="t1",
-        offsets={"0": (0, ROWS)},
-        fields={"id": "string", "km": "double", "vehicle": "string", "minutes": "double"},
-        where="true",
-        target="minutes",
-        identity="id",
-        seed=7,
-        holdout_share=0.2,
-    )
-    return ModelRecord(
-        model="eta",
-        target="minutes",
-        layout=LAYOUT,
-        columns=LAYOUT.columns,
-        parameters=TreeParameters(trees=5, depth=3, learning_rate=0.3, seed=7),
-        dataset=dataset,
-        dataset_digest=dataset.digest,
-        training_rows=ROWS,
-        metrics=Metrics(rows=100, rmse=7.2, mae=5.7, r2=0.4, mean_rmse=9.4, holdout="sha256:aa"),
-        libraries={},
-        created="2026-01-01T00:00:00Z",
-    )
-
-
-def matrix(features: list[ScoredFeature]) -> Any:
-    documents = [json.loads(each.value or b"") for each in features]
-    return LAYOUT.matrix(pa.table({name: [each[name] for each in documents] for name in LAYOUT.features}))
-
-
 @pytest.fixture(scope="module")
-def model(features: list[ScoredFeature]) -> bytes:
-    rows = matrix(features)
-    return fit(rows, rows[:, 0].astype(float) * 2, LAYOUT.columns, record().parameters)
+def model() -> bytes:
+    return eta_model(eta_rows(), eta_record())
 
 
 @pytest.fixture(scope="module")
 def predictions(features: list[ScoredFeature], model: bytes) -> list[Prediction]:
-    values = predict(model, matrix(features), LAYOUT.columns)
+    values = predict(model, matrix(eta_rows()[:ROWS]), eta_record().columns)
     return [
         Prediction(
             (each.partition, each.offset),
             MODEL,
             each.key,
-            json.dumps({"id": json.loads(each.value or b"")["id"], "prediction": value}).encode(),
+            json.dumps({"id": str(number), "prediction": value}).encode(),
         )
-        for each, value in zip(features, values.tolist(), strict=True)
+        for number, (each, value) in enumerate(zip(features, values.tolist(), strict=True))
     ]
 
 
@@ -90,7 +51,7 @@ def verified(features: list[ScoredFeature], predictions: list[Prediction], model
         features,
         predictions,
         model=model,
-        record=record(),
+        record=eta_record(),
         reference=MODEL,
         digest="sha256:m",
         held_out={"3": 20.0, "8": 10.0, "gone": 1.0},
