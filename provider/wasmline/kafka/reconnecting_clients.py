@@ -119,7 +119,12 @@ class _Watch:
             clients = list(self._clients)
             self._runs = bool(clients)
         for client in clients:
-            client.check(library)
+            try:
+                client.check(library)
+            except Exception:  # one client's trouble leaves the others watched
+                logger.exception("a client that loses all brokers may not connect again: it cannot be checked")
+                with self._changing:
+                    self._clients.discard(client)
         return bool(clients)
 
 

@@ -101,6 +101,7 @@ def test_through_spark(sdk_guest: SdkGuest, language: str, spark: SparkSession) 
         input_topic="conformance.input",
         output_topics=TOPICS,
         dead_letter_topic="conformance.dlq",
+        provenance=False,
         env={"GREETING": "hello"},
     )
     tally = spark.sparkContext.accumulator(BatchStats(), BatchStatsParam())

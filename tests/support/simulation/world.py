@@ -59,6 +59,9 @@ PACKAGES = (
     wasmline.spark,
 )
 
+WATCHED_BY_A_REAL_THREAD = ("wasmline.kafka.librdkafka_ctypes", "wasmline.kafka.reconnecting_clients")
+"""Modules in which a thread looks after real clients, those of earlier tests of this process."""
+
 
 class OffsetsOnlyStore(MemoryOffsetStore):
     keeps_metadata = False
@@ -242,6 +245,15 @@ def bind_clocks(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(importlib.import_module(f"wasmline.consumer.backends.memory.{name}"), "time", Bound(time, "time"))
 
 
+def _is_bound(module: str) -> bool:
+    """Whether a module gets the twins."""
+    if module in WATCHED_BY_A_REAL_THREAD:
+        return False
+    return module in ("wasmline.background_call", "wasmline.clock", "wasmline.transactional_ids") or module.startswith(
+        tuple(package.__name__ for package in PACKAGES)
+    )
+
+
 def install(patch: pytest.MonkeyPatch) -> None:
     """Bind our code to the twins, module by module, wherever it has the real thing under any name."""
     for package in PACKAGES:
@@ -271,9 +283,7 @@ def install(patch: pytest.MonkeyPatch) -> None:
     if (checkpoint := sys.modules.get("wasmline.spark.checkpoint_reader")) is not None:
         twins[id(checkpoint.checkpoint_state)] = checkpoint_state
     for name, module in list(sys.modules.items()):
-        if name in ("wasmline.background_call", "wasmline.clock", "wasmline.transactional_ids") or name.startswith(
-            tuple(package.__name__ for package in PACKAGES)
-        ):
+        if _is_bound(name):
             for attribute, value in list(vars(module).items()):
                 if id(value) in twins or attribute == "VIRTUAL_SHARDS":  # which a history changes, and the patch resets
                     patch.setattr(module, attribute, twins.get(id(value), value))

@@ -63,3 +63,13 @@ def test_the_watch_keeps_no_client(cluster: MockCluster) -> None:
     client = ref(producer(cluster.config))
     gc.collect()
     assert wait_until(lambda: client() is None, TIMEOUT_S)
+
+
+def test_a_client_that_cannot_be_checked_leaves_the_others_watched(
+    cluster: MockCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken, client = producer(cluster.config), producer(cluster.config)
+    monkeypatch.setattr(broken, "check", lambda _: [].pop())
+    cluster.shut_down_before(client)
+    cluster.start_another()
+    assert 2 in client.list_topics(TOPIC, timeout=TIMEOUT_S).brokers
