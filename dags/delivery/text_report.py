@@ -34,13 +34,15 @@ def print_summary(report: DemoReport, console: Console) -> None:
         "decision": f"{training.decision.decision}: {training.decision.reason}",
         "predictions": f"{formatting.count(serving.served.predictions)} in {serving.output_topic}, one for each "
         f"feature, equal to XGBoost's to the bit; RMSE {serving.served.rmse:.3f} on the held-out rows",
-        "one of them": "\n".join(serving.explained),
         **_compared(report.comparison),
         "steps": ", ".join(f"{name} {formatting.seconds(time)}" for name, time in report.steps.items()),
     }
     console.rule(f"{report.module.name}@{report.module.version}")
     console.print(_facts(facts))
     console.print(_correlations(report))
+    console.print(Text("one prediction, and what it comes from:", "dim"))
+    for line in serving.explained:
+        console.print(Text(f"  {line}"), soft_wrap=True)
     for name, text in {"the module's digest": report.module.digest, **report.look_next}.items():
         # Lines of their own and never folded, so that a command or a digest can be copied.
         console.print(Text.assemble((f"{name}: ", "dim"), text), soft_wrap=True)
