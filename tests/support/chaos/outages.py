@@ -73,7 +73,7 @@ def at_work(harness: LeaseHarness) -> Iterator[OutageTimer]:
         return b"key-%d" % (number % KEYS), b"value"
 
     def written(_: int, message: Any) -> None:
-        harness.written[message.partition(), message.offset()] = message.key()
+        harness.wrote(message)
 
     stalls = OutageTimer(harness)
     with Watch(harness.config, [harness.output], stalls.seen):

@@ -84,6 +84,7 @@ class LeaseHarness:
         for topic, count in ((self.topic, partitions), (self.output, 2), (self.letters, 1)):
             Topics(config).create(topic, count)
         self.written: dict[tuple[int, int], bytes] = {}
+        self._unplaced = 0
         self.jobs = JobTopic(config)
         self._partitions = partitions
         self._keys = keys
@@ -104,7 +105,7 @@ class LeaseHarness:
 
         def delivered(error: Any, message: Any) -> None:
             assert error is None
-            self.written[message.partition(), message.offset()] = message.key()
+            self.wrote(message)
 
         for number in range(records):
             key = b"key-%d" % (number % self._keys)
@@ -113,6 +114,24 @@ class LeaseHarness:
             )
             self._producer.poll(0)
         assert self._producer.flush(TIMEOUT_S) == 0
+
+    def wrote(self, message: Any) -> None:
+        """Take note of a record that is in the topic.
+
+        A producer that repeats a request whose answer was lost is told that the record is there, and not where.
+        """
+        if message.offset() is None or message.offset() < 0:
+            self._unplaced += 1
+        else:
+            self.written[message.partition(), message.offset()] = message.key()
+
+    def place(self) -> None:
+        """Look the records up whose offsets no answer named."""
+        if self._unplaced:
+            found = {(each.partition(), each.offset()): each.key() for each in read_to_end(self.config, self.topic)}
+            assert found.items() >= self.written.items()
+            assert len(found) == len(self.written) + self._unplaced
+            self.written, self._unplaced = found, 0  # type: ignore[assignment]
 
     def outputs(self) -> dict[bytes, list[str]]:
         """Return by key what a read_committed reader sees, in order."""
@@ -132,6 +151,7 @@ class LeaseHarness:
 
     def finish(self) -> None:
         """See the output of every record, once and in the order of its key."""
+        self.place()
         self.until(lambda: self.seen() >= len(self.written), "the outputs of all records")
         outputs, expected = self.outputs(), self.expected()
         doubled = {each: count for row in outputs.values() for each, count in Counter(row).items() if count > 1}
