@@ -134,3 +134,11 @@ def test_the_header_is_the_last_of_each_row_and_the_only_one_of_its_name(
 
 def pairs(column: pa.ListArray) -> list[list[tuple[str, bytes | None]]]:
     return [[(each["key"], each["value"]) for each in row or ()] for row in column.to_pylist()]
+
+
+def test_a_slice_of_a_column_gets_the_headers_of_its_own_rows() -> None:
+    rows = [[{"key": "h", "value": b"%d" % row}] * (row % 3) for row in range(12)]
+    values = pa.array([b"a", None, b"c", b"d"], pa.binary())
+    sliced, whole = pa.array(rows, HEADERS).slice(5, 4), pa.array(rows[5:9], HEADERS)
+    assert with_header(sliced, values).to_pylist() == with_header(whole, values).to_pylist()
+    assert without_header(sliced).to_pylist() == rows[5:9]

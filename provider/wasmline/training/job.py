@@ -126,7 +126,7 @@ def train_on(records: DataFrame, dataset: Dataset, spec: TrainSpec, *, run: str 
             units=spec.units,
         )
         version = ModelRegistry(spec.models).publish(record, model, held_out=prepared.holdout)
-    if (rollback := rolled_back(promotions.history(spec.model), version.version)) and decision.promote:
+    if decision.promote and (rollback := rolled_back(promotions.history(spec.model), version.version)):
         decision = keep(
             f"{version.version} is a version that decision {rollback.number} rolled back: roll back to it by name, "
             f"or train on other records. {decision.reason}"
