@@ -40,6 +40,11 @@ class OutageTimer:
         """Do something to the job, and see outputs of what was written since then."""
         began = time.time()
         fault()
+        before = self._last_written()
+        self.harness.until(
+            lambda: all(offset > before[partition] for partition, offset in self._last_written().items()),
+            "records that are written again",
+        )
         self.go_on()
         stall = max(
             after - before
@@ -51,13 +56,18 @@ class OutageTimer:
 
     def go_on(self) -> None:
         """See the output of what was written last to each partition."""
-        last: dict[int, int] = {}
-        for partition, offset in list(self.harness.written):
-            last[partition] = max(offset, last.get(partition, 0))
+        last = self._last_written()
         self.harness.until(
             lambda: all(self._newest.get(partition, -1) >= offset for partition, offset in last.items()),
             "outputs of what was written last",
         )
+
+    def _last_written(self) -> dict[int, int]:
+        """Return the highest offset by partition of those that are known to be written."""
+        last: dict[int, int] = defaultdict(lambda: -1)
+        for partition, offset in list(self.harness.written):
+            last[partition] = max(offset, last[partition])
+        return last
 
     def tell(self, capsys: pytest.CaptureFixture[str]) -> None:
         """Print how long they were, whether or not output is captured."""

@@ -72,6 +72,13 @@ class TransformJob:
                 report = outcome.result(90)
         assert report.state is JobState.STOPPED
 
+    def written(self) -> list[tuple[bytes, bytes]]:
+        """Return the input, in order within each partition.
+
+        It is read: a producer that repeats a request whose answer was lost learns no offset.
+        """
+        return [(key, value) for key, value, _ in self._records(self.spec.input_topic)]
+
     def out(self) -> list[tuple[bytes, bytes, dict[str, bytes]]]:
         return self._records(self.spec.output_topics[0])
 
