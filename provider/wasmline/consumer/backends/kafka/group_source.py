@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import logging
 import operator
 import re
@@ -100,6 +101,9 @@ HEADERS_OF = operator.methodcaller("headers")
 """Calls ``headers`` by way of C, which checks for an error. A call that Python has specialized does not: the exception
 then came up at the next call."""
 
+BOOTSTRAP_NODE = -1
+"""Node id of a connection to a bootstrap server, which is one of the other brokers."""
+
 TRANSIENT_CODES = (
     KafkaError._MAX_POLL_EXCEEDED,
     KafkaError._ALL_BROKERS_DOWN,
@@ -135,6 +139,8 @@ class GroupSource:
         self._incremental = self._settings.get("group.protocol") == "consumer" or (
             self._settings.get(STRATEGY) == COOPERATIVE
         )
+        self._settings["statistics.interval.ms"] = f"{timings.statistics_interval_s * 1_000:.0f}"
+        self._connected_brokers: int | None = None
         self._opened: Consumer | None = None
         self._joins = self._has_joined = False
         self._listener: RebalanceListener | None = None
@@ -146,8 +152,18 @@ class GroupSource:
         """The client, created at the first use."""
         if self._opened is None:
             with translate_errors(self._config.bootstrap_servers):
-                self._opened = ReconnectingConsumer(self._settings)
+                self._opened = ReconnectingConsumer({**self._settings, "stats_cb": self._note_statistics})
         return self._opened
+
+    @property
+    def connected_brokers(self) -> int | None:
+        return self._connected_brokers
+
+    def _note_statistics(self, text: str) -> None:
+        """Take a report of the client, which it makes in a call of ``poll``."""
+        brokers = json.loads(text)["brokers"].values()
+        connected = {each["nodeid"] for each in brokers if each["state"] == "UP"}
+        self._connected_brokers = len(connected - {BOOTSTRAP_NODE}) or len(connected)
 
     @property
     def begins_at_end(self) -> bool:
