@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterator
 
-from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, Message, TopicPartition
 
 from wasmline.errors import BrokerUnavailable
 from wasmline.errors import KafkaError as KafkaFailed
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.detached_consumer import detached_consumer, unique_group
-from wasmline.kafka.error_mapping import translate_errors
+from wasmline.kafka.error_mapping import message_error, translate_errors
 
 FIRST_READ_TIMEOUT_S = 30.0
 """Maximum seconds of the first read."""
@@ -66,4 +66,4 @@ class TopicTailer:
         elif error.code() == KafkaError._AUTO_OFFSET_RESET:
             raise KafkaFailed(f"{topic} was deleted and recreated: the records read before are no longer valid")
         elif not error.retriable():
-            raise KafkaException(error)
+            raise message_error(message, error)
