@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -20,9 +20,10 @@ from wasmline.registry import created_now
 from wasmline.training.boosting import TreeParameters, fit, library, predict
 from wasmline.training.correlations import Correlation, correlate
 from wasmline.training.dataset_slice import Dataset, resolve
-from wasmline.training.evaluate import Histogram, Metrics, histogram, measure, sample
+from wasmline.training.evaluate import Baselines, Histogram, Metrics, histogram, measure, rmse, sample
 from wasmline.training.feature_encoding import FeatureLayout, Vector, layout_of, numbers
-from wasmline.training.gate import Decision, compare, keep
+from wasmline.training.gate import ChampionErrors, Decision, GatePolicy, PairedErrors, decide
+from wasmline.training.linear_baseline import LinearBaseline
 from wasmline.training.model_registry import ModelRecord, ModelRegistry
 from wasmline.training.prepare import Prepared, prepare, read_slice
 from wasmline.training.promotion_log import PromotionLog
@@ -99,16 +100,18 @@ def train_on(records: DataFrame, dataset: Dataset, spec: TrainSpec, *, run: str 
     layout = layout_of(spec.features, spec.categories)
     parameters = _parameters(spec)
     truth = numbers(prepared.training[spec.target])
+    matrix = layout.matrix(prepared.training)
     with clock.step("train"):
-        model = fit(layout.matrix(prepared.training), truth, layout.columns, parameters)
-    held_out = _HeldOut(prepared.holdout, dataset, mean=float(np.mean(truth)))
+        model = fit(matrix, truth, layout.columns, parameters)
     with clock.step("evaluate"):
+        baseline = LinearBaseline(matrix, truth)
+        held_out = _HeldOut(prepared.holdout, dataset, layout, mean=float(np.mean(truth)), linear=baseline)
         predictions = held_out.predict(model, layout)
         metrics = held_out.metrics(predictions)
         promotions = PromotionLog(spec.models)
         champion = promotions.champion(spec.model)
-        champion_metrics = _measure_champion(spec, champion, held_out)
-        decision = compare(champion_metrics, metrics, spec.margin)
+        champion_metrics, errors = _measure_champion(spec, champion, held_out, predictions)
+        decision = decide(metrics, GatePolicy(margin=spec.margin, seed=spec.seed), errors)
     with clock.step("publish"):
         record = ModelRecord(
             model=spec.model,
@@ -127,9 +130,12 @@ def train_on(records: DataFrame, dataset: Dataset, spec: TrainSpec, *, run: str 
         )
         version = ModelRegistry(spec.models).publish(record, model, held_out=prepared.holdout)
     if decision.promote and (rollback := rolled_back(promotions.history(spec.model), version.version)):
-        decision = keep(
-            f"{version.version} is a version that decision {rollback.number} rolled back: roll back to it by name, "
-            f"or train on other records. {decision.reason}"
+        decision = replace(
+            decision,
+            decision="keep",
+            refusal="rolled back",
+            reason=f"{version.version} is a version that decision {rollback.number} rolled back: roll back to it by "
+            f"name, or train on other records. {decision.reason}",
         )
     log.info("%s@%s: %s (%s)", spec.model, version.version, decision.decision, decision.reason)
     return TrainResult(
@@ -157,11 +163,16 @@ def train_on(records: DataFrame, dataset: Dataset, spec: TrainSpec, *, run: str 
 class _HeldOut:
     """The held-out rows for the metrics of every compared model."""
 
-    def __init__(self, rows: pa.Table, dataset: Dataset, *, mean: float) -> None:
+    def __init__(
+        self, rows: pa.Table, dataset: Dataset, layout: FeatureLayout, *, mean: float, linear: LinearBaseline
+    ) -> None:
         self.dataset = dataset
         self._rows = rows
-        self._mean = mean
         self.truth: Vector = numbers(rows[dataset.target])
+        self._baselines = Baselines(
+            mean_rmse=rmse(self.truth, np.full_like(self.truth, mean)),
+            linear_rmse=rmse(self.truth, linear.predict(layout.matrix(rows))),
+        )
         identities = encode(sorted(str(identity) for identity in rows[dataset.identity].to_pylist()))
         self._digest = digest_of(identities)
 
@@ -169,7 +180,7 @@ class _HeldOut:
         return predict(model, layout.matrix(self._rows), layout.columns)
 
     def metrics(self, predictions: Vector) -> Metrics:
-        return measure(self.truth, predictions, mean=self._mean, holdout=self._digest)
+        return measure(self.truth, predictions, baselines=self._baselines, holdout=self._digest)
 
 
 class _Clock:
@@ -185,9 +196,12 @@ class _Clock:
         self.seconds[name] = round(time.monotonic() - start, 3)
 
 
-def _measure_champion(spec: TrainSpec, champion: str | None, held_out: _HeldOut) -> Metrics | None:
+def _measure_champion(
+    spec: TrainSpec, champion: str | None, held_out: _HeldOut, challenger: Vector
+) -> tuple[Metrics | None, ChampionErrors | None]:
+    """Return the champion's metrics, and its errors beside those of the challenger's predictions."""
     if champion is None:
-        return None
+        return None, None
     stored, model = ModelRegistry(spec.models).load(spec.model, champion)
     if not _kept_from(held_out.dataset, stored.record.dataset):
         log.warning(
@@ -195,7 +209,10 @@ def _measure_champion(spec: TrainSpec, champion: str | None, held_out: _HeldOut)
             spec.model,
             champion,
         )
-    return held_out.metrics(held_out.predict(model, stored.record.layout))
+    predictions = held_out.predict(model, stored.record.layout)
+    truth = held_out.truth
+    pair = PairedErrors(challenger=(truth - challenger) ** 2, champion=(truth - predictions) ** 2)
+    return held_out.metrics(predictions), ChampionErrors(held_out=pair)
 
 
 def _kept_from(dataset: Dataset, trained: Dataset) -> bool:
