@@ -14,6 +14,7 @@ from wasmline.training.gate import Comparison, Decision, GatePolicy, decide
 from wasmline.training.job import RowCounts, TrainResult, run_training, train_on
 from wasmline.training.model_comparison import ModelComparison, compare_versions
 from wasmline.training.model_compiler import compile_model
+from wasmline.training.model_decision import promote
 from wasmline.training.model_proof import prove
 from wasmline.training.model_publisher import PublishedModel, compile_proven, model_reference, publish_model
 from wasmline.training.model_registry import ModelRecord, ModelRegistry, ModelVersion
@@ -21,11 +22,13 @@ from wasmline.training.model_rollback import RollbackPlan, RollbackResult, plan_
 from wasmline.training.model_serving import ModelServing, model_serving, published_module, require_serving
 from wasmline.training.paired_bootstrap import Interval
 from wasmline.training.prepare import Prepared, prepare, read_slice
-from wasmline.training.promotion_log import PromotionLog, promote
+from wasmline.training.promotion_log import PromotionLog
 from wasmline.training.promotion_record import Promotion
+from wasmline.training.window_choice import Candidate, Window
 from wasmline.wasm.model_section import ModelProof
 
 __all__ = [
+    "Candidate",
     "Comparison",
     "Correlation",
     "Dataset",
@@ -50,6 +53,7 @@ __all__ = [
     "RowCounts",
     "TrainResult",
     "TreeParameters",
+    "Window",
     "compare_versions",
     "compile_model",
     "compile_proven",

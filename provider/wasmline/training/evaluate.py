@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
+from wasmline.digests import digest_of
+from wasmline.documents import encode
 from wasmline.errors import NotEnoughData
 from wasmline.training.feature_encoding import Vector
 
@@ -66,6 +69,11 @@ def measure(truth: Vector, predictions: Vector, *, baselines: Baselines, holdout
         holdout=holdout,
         linear_rmse=baselines.linear_rmse,
     )
+
+
+def holdout_digest(identities: pa.ChunkedArray) -> str:
+    """Return the digest of held-out identities, which tells metrics on different rows apart."""
+    return digest_of(encode(sorted(str(identity) for identity in identities.to_pylist())))
 
 
 def sample(truth: Vector, predictions: Vector, *, size: int, seed: int) -> list[tuple[float, float]]:

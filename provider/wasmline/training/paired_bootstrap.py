@@ -14,13 +14,14 @@ from wasmline.training.feature_encoding import Vector
 
 RESAMPLES = 10_000
 
-MAX_BLOCKS = 2_000
+MAX_BLOCKS = 1_000
 """Rows beyond this number are drawn in blocks of neighbours, so that time and memory do not grow with the rows."""
 
 MAX_RATIO = 1e6
 """The ratio to a model without errors, which has no quotient."""
 
-_BATCH_RESAMPLES = 250
+_BATCH_RESAMPLES = 50
+"""Resamples that are drawn and summed together: few enough for a processor's cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +45,7 @@ def ratio_interval(first: Vector, second: Vector, *, confidence: float, seed: in
     ratios: list[Vector] = []
     for _ in range(RESAMPLES // _BATCH_RESAMPLES):
         drawn = random.integers(blocks, size=(_BATCH_RESAMPLES, blocks), dtype=np.uint16)
-        ratios.append(_ratios(*(each[drawn].sum(axis=1) for each in sums)))
+        ratios.append(_ratios(*(each.take(drawn, mode="clip").sum(axis=1) for each in sums)))
     tail = (1 - confidence) / 2
     low, high = np.quantile(np.concatenate(ratios), (tail, 1 - tail))
     return Interval(low=float(low), high=float(high), confidence=confidence)

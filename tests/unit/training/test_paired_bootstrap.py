@@ -24,14 +24,11 @@ def test_the_pairs_narrow_the_interval() -> None:
     assert apart.high - apart.low > 5 * (paired.high - paired.low)
 
 
-def test_rows_in_blocks_have_the_interval_of_single_rows() -> None:
-    random = np.random.default_rng(7)
-    errors = random.normal(size=(2, MAX_BLOCKS)) ** 2
-    single = ratio_interval(errors[0], errors[1], confidence=0.95, seed=1)
+def test_many_rows_have_the_interval_of_the_normal_distribution() -> None:
     rows = 16 * MAX_BLOCKS
-    many = random.normal(size=(2, rows)) ** 2
-    blocks = ratio_interval(many[0], many[1], confidence=0.95, seed=1)
-    assert (single.high - single.low) / (blocks.high - blocks.low) == pytest.approx(4, rel=0.1)
+    errors = np.random.default_rng(7).normal(size=(2, rows)) ** 2
+    found = ratio_interval(errors[0], errors[1], confidence=0.95, seed=1)
+    assert found.high - found.low == pytest.approx(2 * 1.96 * rows**-0.5, rel=0.1)
 
 
 @pytest.mark.parametrize(
