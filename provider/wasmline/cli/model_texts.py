@@ -11,7 +11,7 @@ from wasmline.cli.table import aligned
 from wasmline.printable import bounded_line
 
 if TYPE_CHECKING:
-    from wasmline.training import Comparison, Metrics, ModelComparison, ModelVersion, Promotion
+    from wasmline.training import ErrorComparison, Metrics, ModelComparison, ModelVersion, Promotion
 
 LABEL_COLUMNS = 12
 
@@ -103,7 +103,7 @@ def gate_lines(decision: Promotion) -> Iterator[str]:
             )
 
 
-def _ratio_text(compared: Comparison | None) -> str:
+def _ratio_text(compared: ErrorComparison | None) -> str:
     if compared is None or compared.ratio is None:
         return "not tested"
     ratio = compared.ratio

@@ -10,7 +10,7 @@ from wasmline.training.correlations import Correlation, correlate
 from wasmline.training.dataset_slice import Dataset, resolve
 from wasmline.training.evaluate import Histogram, Metrics
 from wasmline.training.feature_encoding import FeatureLayout
-from wasmline.training.gate import Comparison, Decision, GatePolicy, decide
+from wasmline.training.gate import Decision, ErrorComparison, GatePolicy, decide
 from wasmline.training.job import RowCounts, TrainResult, run_training, train_on
 from wasmline.training.model_comparison import ModelComparison, compare_versions
 from wasmline.training.model_compiler import compile_model
@@ -29,10 +29,10 @@ from wasmline.wasm.model_section import ModelProof
 
 __all__ = [
     "Candidate",
-    "Comparison",
     "Correlation",
     "Dataset",
     "Decision",
+    "ErrorComparison",
     "FeatureLayout",
     "GatePolicy",
     "Histogram",

@@ -48,7 +48,7 @@ class ChampionErrors:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class ErrorComparison:
     """RMSEs on the same rows, and the interval of the challenger's divided by the champion's; None: not tested."""
 
     rows: int
@@ -69,9 +69,9 @@ class Decision:
     decision: Literal["promote", "keep"]
     reason: str
     refusal: str = ""
-    held_out: Comparison | None = None
-    segments: dict[str, Comparison] = field(default_factory=dict)
-    forward: Comparison | None = None
+    held_out: ErrorComparison | None = None
+    segments: dict[str, ErrorComparison] = field(default_factory=dict)
+    forward: ErrorComparison | None = None
 
     @property
     def promote(self) -> bool:
@@ -114,9 +114,9 @@ def _refusals_by_baselines(challenger: Metrics) -> Iterator[tuple[str, str]]:
 
 
 def _refusals(
-    held_out: Comparison,
-    segments: Mapping[str, Comparison],
-    forward: Comparison | None,
+    held_out: ErrorComparison,
+    segments: Mapping[str, ErrorComparison],
+    forward: ErrorComparison | None,
     limit: float,
     *,
     is_equal: bool,
@@ -133,11 +133,11 @@ def _refusals(
         yield "forward", f"worse on the newest records beyond noise: {_figures(forward)}"
 
 
-def _is_worse(comparison: Comparison) -> bool:
+def _is_worse(comparison: ErrorComparison) -> bool:
     return comparison.ratio is not None and comparison.ratio.low > 1
 
 
-def _compare_segments(errors: ChampionErrors, policy: GatePolicy) -> dict[str, Comparison]:
+def _compare_segments(errors: ChampionErrors, policy: GatePolicy) -> dict[str, ErrorComparison]:
     tested = sum(int(rows.sum()) >= MIN_ROWS for rows in errors.segments.values())
     confidence = 1 - (1 - policy.confidence) / max(tested, 1)
     found = {}
@@ -147,11 +147,11 @@ def _compare_segments(errors: ChampionErrors, policy: GatePolicy) -> dict[str, C
     return found
 
 
-def _compare(errors: PairedErrors, confidence: float, seed: int, *, min_rows: int = MIN_ROWS) -> Comparison:
+def _compare(errors: PairedErrors, confidence: float, seed: int, *, min_rows: int = MIN_ROWS) -> ErrorComparison:
     """Return the figures of at least one row."""
     rows = len(errors.challenger)
     enough = rows >= min_rows
-    return Comparison(
+    return ErrorComparison(
         rows=rows,
         rmse=float(np.mean(errors.challenger)) ** 0.5,
         champion_rmse=float(np.mean(errors.champion)) ** 0.5,
@@ -159,6 +159,6 @@ def _compare(errors: PairedErrors, confidence: float, seed: int, *, min_rows: in
     )
 
 
-def _figures(found: Comparison) -> str:
+def _figures(found: ErrorComparison) -> str:
     ratio = f", ratio {found.ratio.low:.4f} to {found.ratio.high:.4f}" if found.ratio else ""
     return f"RMSE {found.rmse:.3f}, champion {found.champion_rmse:.3f} on {found.rows:,} rows{ratio}"

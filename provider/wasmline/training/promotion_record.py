@@ -9,7 +9,7 @@ from wasmline.errors import InvalidArtifact
 from wasmline.registry import Semver
 from wasmline.registry.oci_manifest import decoded, encoded
 from wasmline.training.evaluate import Metrics
-from wasmline.training.gate import Comparison
+from wasmline.training.gate import ErrorComparison
 from wasmline.training.stored_documents import stored_document
 
 MAX_BYTES = 64 * 1024
@@ -43,9 +43,9 @@ class Promotion:
     run: str = ""
     by: str = ""
     refusal: str = ""
-    held_out: Comparison | None = None
-    segments: dict[str, Comparison] = field(default_factory=dict)
-    forward: Comparison | None = None
+    held_out: ErrorComparison | None = None
+    segments: dict[str, ErrorComparison] = field(default_factory=dict)
+    forward: ErrorComparison | None = None
     spec_version: Literal[1, 2] = 1
 
     def __post_init__(self) -> None:
