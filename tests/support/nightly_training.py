@@ -26,7 +26,7 @@ from wasmline.training.held_out_rows import HELD_OUT
 from wasmline.training.prepare import OFFSET, PARTITION, TIMESTAMP
 
 SPEC = train_spec(topic="features", models="")
-POLICY = GatePolicy(segments=("vehicle",))
+POLICY = GatePolicy.of(SPEC)
 
 DAY_MS = 86_400_000
 
@@ -82,7 +82,7 @@ def train(table: pa.Table, ends: Sequence[int], lengths: Sequence[int] = ()) -> 
             duplicates=0,
         )
 
-    return train_challenger(_windows(ends, lengths), newest, rows, SPEC, confidence=POLICY.confidence)
+    return train_challenger(_windows(ends, lengths), newest, rows, SPEC)
 
 
 def nights(table: pa.Table, ends: Sequence[int], lengths: Sequence[int] = (), *, first: int = 1) -> Iterator[Night]:

@@ -30,11 +30,9 @@ class Challenger:
     candidates: tuple[Candidate, ...]
 
 
-def train_challenger(
-    windows: Sequence[Window], newest: Dataset | None, rows: RowSource, spec: TrainSpec, *, confidence: float
-) -> Challenger:
+def train_challenger(windows: Sequence[Window], newest: Dataset | None, rows: RowSource, spec: TrainSpec) -> Challenger:
     """Return the challenger: see ``choose_window``. Raises NotEnoughData for fewer than ``min_rows`` training rows."""
-    choice = choose_window(windows, newest, rows, spec, confidence=confidence)
+    choice = choose_window(windows, newest, rows, spec)
     dataset = choice.window.dataset
     prepared = rows(dataset)
     if prepared.training.num_rows < spec.min_rows:

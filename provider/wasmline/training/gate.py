@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from wasmline.job_specs import TrainSpec
 from wasmline.training.evaluate import Metrics
 from wasmline.training.feature_encoding import Vector
 from wasmline.training.paired_bootstrap import Interval, ratio_interval
@@ -28,6 +29,11 @@ class GatePolicy:
     confidence: float = 0.99
     segments: tuple[str, ...] = ()
     seed: int = 7
+
+    @classmethod
+    def of(cls, spec: TrainSpec) -> GatePolicy:
+        """Return the settings of a training."""
+        return cls(margin=spec.margin, confidence=spec.confidence, segments=spec.segments, seed=spec.seed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -107,11 +107,11 @@ def train_on(
     ``newest`` is the newest slice.
     """
     clock = _Clock()
-    policy = GatePolicy(margin=spec.margin, seed=spec.seed)
+    policy = GatePolicy.of(spec)
     with clock.step("train"):
         rows = _row_source(records)
         candidates = windows or [Window(name="all", dataset=dataset)]
-        challenger = train_challenger(candidates, newest, rows, spec, confidence=policy.confidence)
+        challenger = train_challenger(candidates, newest, rows, spec)
     model, metrics, prepared = challenger.measured.model, challenger.measured.metrics, challenger.prepared
     with clock.step("publish"):
         record = ModelRecord(

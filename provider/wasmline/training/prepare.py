@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -103,10 +105,22 @@ def _usable(records: DataFrame, dataset: Dataset) -> DataFrame:
 
     schema = ", ".join(f"{_quoted(name)} {kind}" for name, kind in dataset.fields.items())
     document = f.from_json(f.col(VALUE).cast("string"), schema, {"allowNonNumericNumbers": "false"})
-    rows = records.select(*PLACE, document.alias("_document")).select(*PLACE, "_document.*")
+    within = records.where(_is_within(dataset))
+    rows = within.select(*PLACE, document.alias("_document")).select(*PLACE, "_document.*")
     finite = f.abs(f.col(_quoted(dataset.target)).cast("double")) < float("inf")  # also false for null and NaN
     whole = finite & f.col(_quoted(dataset.identity)).isNotNull()
     return rows.where(whole).where(f.expr(dataset.where))
+
+
+def _is_within(dataset: Dataset) -> Column:
+    """Return whether a record is of the dataset: ``records`` may be those of several."""
+    from pyspark.sql import functions as f
+
+    ranges = [
+        (f.col(PARTITION) == int(partition)) & (f.col(OFFSET) >= start) & (f.col(OFFSET) < end)
+        for partition, (start, end) in dataset.offsets.items()
+    ]
+    return reduce(or_, ranges, f.lit(False))
 
 
 def _held_out(dataset: Dataset) -> Column:

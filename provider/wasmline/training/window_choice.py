@@ -62,9 +62,7 @@ class WindowChoice:
         return next((each.forward_rmse for each in self.candidates if each.window == self.window.name), None)
 
 
-def choose_window(
-    windows: Sequence[Window], newest: Dataset | None, rows: RowSource, spec: TrainSpec, *, confidence: float
-) -> WindowChoice:
+def choose_window(windows: Sequence[Window], newest: Dataset | None, rows: RowSource, spec: TrainSpec) -> WindowChoice:
     """Return the choice among ``windows``, which are in order from the longest to the shortest.
 
     A shorter window is chosen only if its forward error is lower beyond noise. ``newest`` is the newest slice; without
@@ -80,7 +78,7 @@ def choose_window(
             candidates.append(Candidate(window=window.name, training_rows=its.num_rows))
             continue
         predictions = fit_model(its, window.before or window.dataset, spec).predict(forward)
-        ratio = None if best is None else _ratio(truth, predictions, best, confidence, spec.seed)
+        ratio = None if best is None else _ratio(truth, predictions, best, spec)
         if best is None or (ratio and ratio.high < 1):
             chosen, best = window, predictions
         candidates.append(
@@ -125,5 +123,6 @@ def _all_rows(split: Prepared) -> pa.Table:
     return pa.concat_tables(parts).sort_by([(PARTITION, "ascending"), (OFFSET, "ascending")])
 
 
-def _ratio(truth: Vector, shorter: Vector, longer: Vector, confidence: float, seed: int) -> Interval:
-    return ratio_interval((truth - shorter) ** 2, (truth - longer) ** 2, confidence=confidence, seed=seed)
+def _ratio(truth: Vector, shorter: Vector, longer: Vector, spec: TrainSpec) -> Interval:
+    errors = [(truth - predictions) ** 2 for predictions in (shorter, longer)]
+    return ratio_interval(*errors, confidence=spec.confidence, seed=spec.seed)

@@ -14,7 +14,7 @@ from delivery.contract import Violation
 from delivery.generator import generate
 from delivery.reference_transform import transform
 from delivery.source_records import Source, read_file
-from delivery.training_spec import train_spec
+from delivery.training_spec import VEHICLES, train_spec
 from wasmline.documents import decode, encode
 from wasmline.errors import NotEnoughData
 from wasmline.job_specs import TrainSpec
@@ -25,6 +25,7 @@ from wasmline.training import (
     Prepared,
     PromotionLog,
     TrainResult,
+    Window,
     prepare,
     promote,
     train_on,
@@ -247,3 +248,67 @@ def test_a_version_that_was_rolled_back_is_not_promoted_by_training_it_again(
     again = trained(spark, spec, generated)
     assert (again.version, again.champion, again.decision.refusal) == ("1.1.0", "1.0.0", "rolled back")
     assert "decision 3 rolled back" in again.decision.reason
+
+
+def test_of_two_retrains_at_once_the_later_one_is_compared_anew(
+    spark: SparkSession, generated: list[Record], tmp_path: Path
+) -> None:
+    spec = train_spec(topic="f", models=str(tmp_path))
+    early = [record for record in generated if record[1] < 1_500]
+    both = trained(spark, spec, early, run="r1"), trained(spark, spec, generated, run="r2")
+    assert [one.champion for one in both] == [None, None]
+    made = [
+        promote(
+            spec.models,
+            one.model,
+            one.version,
+            one.decision,
+            champion=one.champion,
+            metrics=one.metrics,
+            policy=one.policy,
+            run=one.run,
+        )
+        for one in both
+    ]
+    assert [(each.decision, each.champion) for each in made] == [("promote", None), ("promote", "1.0.0")]
+    assert made[1].held_out is not None
+    assert made[1].held_out.rows == both[1].metrics.rows
+    assert sorted(made[1].segments) == [f"vehicle={name}" for name in sorted(VEHICLES)]
+    again = trained(spark, spec, generated, run="r3")
+    assert (again.champion, again.decision.refusal) == ("1.1.0", "equal")
+
+
+def test_after_a_shift_the_short_window_is_trained_on(
+    spark: SparkSession, generated: list[Record], tmp_path: Path
+) -> None:
+    """The windows are slices of 3,000 offsets of each partition; what is after the third takes 10 minutes more."""
+    spec = train_spec(topic="f", models=str(tmp_path))
+    records = [(partition, offset, later(value, 10.0 * (offset >= 9_000))) for partition, offset, value in generated]
+
+    def slices(first: int, last: int) -> Dataset:
+        offsets = {str(partition): (3_000 * first, 3_000 * last) for partition in range(3)}
+        return of_slice(spec, topic_id="", offsets=offsets)
+
+    windows = [
+        Window(name="all", dataset=slices(0, 5), before=slices(0, 4)),
+        Window(name="last 1", dataset=slices(4, 5), before=slices(3, 4)),
+    ]
+    result = train_on(frame(spark, records), slices(0, 5), spec, windows=windows, newest=slices(4, 5))
+    assert [(each.window, each.ratio is None) for each in result.candidates] == [("all", True), ("last 1", False)]
+    assert (result.window, result.dataset) == ("last 1", slices(4, 5))
+    assert result.metrics.forward_rmse == result.candidates[1].forward_rmse
+    assert result.metrics.forward_rmse == pytest.approx(result.metrics.rmse, rel=0.07)
+    assert result.metrics.forward_rows > 7_500
+    assert result.rows.offsets == 9_000
+    assert result.rows.excluded + result.rows.duplicates + result.rows.training + result.rows.holdout == 9_000
+    record = ModelRegistry(spec.models).get(spec.model, result.version).record
+    assert (record.window, record.dataset, record.forward_rows) == (
+        "last 1",
+        result.dataset,
+        result.metrics.forward_rows,
+    )
+
+
+def later(value: bytes | None, minutes: float) -> bytes:
+    row = json.loads(value or b"{}")
+    return json.dumps(row | {"time_min": row["time_min"] + minutes}).encode()

@@ -72,7 +72,7 @@ def choose(spec: TrainSpec, table: pa.Table, slices: int, lengths: Sequence[int]
     ]
     whole = Window(name="all", dataset=dataset(0, slices), before=dataset(0, slices - 1) if slices > 1 else None)
     newest = dataset(slices - 1, slices) if slices > 1 else None
-    return choose_window([whole, *windows], newest, source(table), spec, confidence=0.99)
+    return choose_window([whole, *windows], newest, source(table), spec)
 
 
 def test_the_longest_window_is_chosen_while_nothing_changes(spec: TrainSpec) -> None:
