@@ -18,7 +18,11 @@ from wasmline.training.paired_bootstrap import Interval, ratio_interval
 Mask = npt.NDArray[np.bool_]
 
 MIN_ROWS = 50
-"""A segment of fewer held-out rows, or fewer forward rows, are reported and not tested: a few errors decide them."""
+"""Fewer held-out rows of a segment, or fewer forward rows, are reported and not tested.
+
+Of two equally good models, an interval at 99 % calls one worse in 0.7 % of cases on 50 rows, in 2.3 % on 12 rows; it
+should in 0.5 %.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
