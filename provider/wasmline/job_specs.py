@@ -130,7 +130,8 @@ class TrainSpec:
     to now, or exactly ``offsets``: ``{partition: (from, to)}``, half open. ``modules`` are the digests of the modules
     that wrote them, for documentation.
 
-    A challenger is promoted if its RMSE is at most ``(1 - margin)`` times the champion's.
+    A challenger is promoted if the interval, at ``confidence``, of its RMSE divided by the champion's ends below
+    ``1 - margin``, and that of no segment, a value of a field of ``segments``, lies above 1; see the gate.
     """
 
     model: str
@@ -153,9 +154,12 @@ class TrainSpec:
     depth: int = 5
     learning_rate: float = 0.1
     margin: float = 0.0
+    segments: tuple[str, ...] = ()
+    confidence: float = 0.99
 
     def __post_init__(self) -> None:
-        unknown = {*self.features, self.target, self.identity, *self.categories, *self.units} - self.fields.keys()
+        named = (self.target, self.identity, *self.features, *self.categories, *self.units, *self.segments)
+        unknown = set(named) - self.fields.keys()
         _require(not unknown, "fields", f"lacks the type of {', '.join(sorted(unknown))}")
         _require(bool(self.features), "features", "is empty")
         _require(len(set(self.features)) == len(self.features), "features", "names a field twice")
@@ -171,6 +175,8 @@ class TrainSpec:
             _require(0 < len(unit) <= MAX_UNIT_LETTERS, "units", f"has {unit[:40]!r} for {name}: up to 32 letters")
         _require(0 < self.holdout_share < 1, "holdout_share", f"must be between 0 and 1, got {self.holdout_share}")
         _require(self.margin < 1, "margin", f"must be below 1, got {self.margin}")
+        _require(0.5 <= self.confidence < 1, "confidence", f"must be from 0.5 to below 1, got {self.confidence}")
+        _require(len(set(self.segments)) == len(self.segments), "segments", "names a field twice")
         _require(min(self.trees, self.depth, self.min_rows) > 0, "trees, depth, min_rows", "must be positive")
         _require(self.learning_rate > 0, "learning_rate", "must be positive")
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -20,7 +22,10 @@ if TYPE_CHECKING:
 
     from wasmline.kafka import KafkaConfig
 
-PARTITION, OFFSET, VALUE = "_partition", "_offset", "_value"
+PARTITION, OFFSET, TIMESTAMP, VALUE = "_partition", "_offset", "_timestamp", "_value"
+PLACE = (PARTITION, OFFSET, TIMESTAMP)
+"""Columns of rows that tell their record: its coordinates, and its timestamp in Unix milliseconds."""
+
 _COPIES, _HELD_OUT, _FIRST = "_copies", "_held_out", "_first"
 
 _SHARES = 1_000_000
@@ -29,7 +34,7 @@ _SHARES = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """Usable rows in the order of their records; the columns are the dataset's fields.
+    """Usable rows in the order of their records; the columns are the dataset's fields, and those of ``PLACE``.
 
     ``excluded`` counts records that are not a JSON object, lack a finite target or an identity, or do not meet the
     condition (and offsets without a record); ``duplicates`` usable records that repeat an identity.
@@ -59,7 +64,10 @@ def read_slice(spark: SparkSession, dataset: Dataset, kafka: KafkaConfig) -> Dat
         .load()
     )
     return records.select(
-        f.col("partition").alias(PARTITION), f.col("offset").alias(OFFSET), f.col("value").alias(VALUE)
+        f.col("partition").alias(PARTITION),
+        f.col("offset").alias(OFFSET),
+        f.unix_millis("timestamp").alias(TIMESTAMP),
+        f.col("value").alias(VALUE),
     )
 
 
@@ -73,7 +81,7 @@ def prepare(records: DataFrame, dataset: Dataset) -> Prepared:
 
     usable = _usable(records, dataset)
     # The minimum struct is the record with the lowest coordinates, because they are its first fields.
-    first = f.min(f.struct(PARTITION, OFFSET, *(f.col(_quoted(name)) for name in dataset.fields))).alias(_FIRST)
+    first = f.min(f.struct(*PLACE, *(f.col(_quoted(name)) for name in dataset.fields))).alias(_FIRST)
     rows = (
         usable.groupBy(_quoted(dataset.identity))
         .agg(first, f.count(f.lit(1)).alias(_COPIES))
@@ -83,7 +91,7 @@ def prepare(records: DataFrame, dataset: Dataset) -> Prepared:
     )
     table = rows.toArrow()
     copies = pc.sum(table[_COPIES]).as_py() or 0
-    columns = list(dataset.fields)
+    columns = [*dataset.fields, *PLACE]
     return Prepared(
         training=table.filter(pc.invert(table[_HELD_OUT])).select(columns),
         holdout=table.filter(table[_HELD_OUT]).select(columns),
@@ -97,10 +105,22 @@ def _usable(records: DataFrame, dataset: Dataset) -> DataFrame:
 
     schema = ", ".join(f"{_quoted(name)} {kind}" for name, kind in dataset.fields.items())
     document = f.from_json(f.col(VALUE).cast("string"), schema, {"allowNonNumericNumbers": "false"})
-    rows = records.select(PARTITION, OFFSET, document.alias("_document")).select(PARTITION, OFFSET, "_document.*")
+    within = records.where(_is_within(dataset))
+    rows = within.select(*PLACE, document.alias("_document")).select(*PLACE, "_document.*")
     finite = f.abs(f.col(_quoted(dataset.target)).cast("double")) < float("inf")  # also false for null and NaN
     whole = finite & f.col(_quoted(dataset.identity)).isNotNull()
     return rows.where(whole).where(f.expr(dataset.where))
+
+
+def _is_within(dataset: Dataset) -> Column:
+    """Return whether a record is of the dataset: ``records`` may be those of several."""
+    from pyspark.sql import functions as f
+
+    ranges = [
+        (f.col(PARTITION) == int(partition)) & (f.col(OFFSET) >= start) & (f.col(OFFSET) < end)
+        for partition, (start, end) in dataset.offsets.items()
+    ]
+    return reduce(or_, ranges, f.lit(False))
 
 
 def _held_out(dataset: Dataset) -> Column:
