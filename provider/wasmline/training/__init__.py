@@ -19,7 +19,7 @@ from wasmline.training.model_publisher import PublishedModel, compile_proven, mo
 from wasmline.training.model_registry import ModelRecord, ModelRegistry, ModelVersion
 from wasmline.training.model_rollback import RollbackPlan, RollbackResult, plan_rollback, roll_back
 from wasmline.training.model_serving import ModelServing, model_serving, published_module, require_serving
-from wasmline.training.prepare import Prepared, prepare, read_slice
+from wasmline.training.prepare import Prepared, prepare, prepare_rows, read_slice, rows_of, usable_rows
 from wasmline.training.promotion_log import PromotionLog, promote
 from wasmline.training.promotion_record import Promotion
 from wasmline.wasm.model_section import ModelProof
@@ -56,6 +56,7 @@ __all__ = [
     "model_serving",
     "plan_rollback",
     "prepare",
+    "prepare_rows",
     "promote",
     "prove",
     "publish_model",
@@ -64,6 +65,8 @@ __all__ = [
     "require_serving",
     "resolve",
     "roll_back",
+    "rows_of",
     "run_training",
     "train_on",
+    "usable_rows",
 ]

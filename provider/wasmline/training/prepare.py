@@ -1,7 +1,7 @@
-"""Prepares rows with Spark: reads the exact slice, decodes, cleans, drops duplicates, splits and sorts.
+"""Prepares rows: Spark reads exact slices, decodes and cleans; Arrow sorts, drops duplicates and splits.
 
-The result is the same for the same dataset, with any partitions, threads and cluster of Spark: it is sorted by the
-records' coordinates at the end, and no earlier step depends on an order.
+The result is the same for the same dataset, with any partitions, threads and cluster of Spark: the usable rows are
+sorted by the records' coordinates, and no earlier step depends on an order.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from wasmline import provenance
 from wasmline.training.dataset_slice import Dataset
 
 if TYPE_CHECKING:
@@ -20,8 +22,12 @@ if TYPE_CHECKING:
 
     from wasmline.kafka import KafkaConfig
 
-PARTITION, OFFSET, VALUE = "_partition", "_offset", "_value"
-_COPIES, _HELD_OUT, _FIRST = "_copies", "_held_out", "_first"
+PARTITION, OFFSET, TIMESTAMP = "_wasmline_partition", "_wasmline_offset", "_wasmline_timestamp"
+VALUE, PROVENANCE = "_wasmline_value", "_wasmline_provenance"
+"""Columns of ``read_slice``: coordinates, Unix time in ms, value, and the value of the provenance header or null."""
+
+TRANSFORM, HELD_OUT = "_wasmline_transform", "_wasmline_held_out"
+"""Columns of ``usable_rows``: the transform of the record, ``name@version digest`` or "" for none; the split."""
 
 _SHARES = 1_000_000
 """The resolution of the holdout share."""
@@ -29,16 +35,18 @@ _SHARES = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """Usable rows in the order of their records; the columns are the dataset's fields.
+    """The rows of a dataset in the order of their records; the columns are the dataset's fields.
 
     ``excluded`` counts records that are not a JSON object, lack a finite target or an identity, or do not meet the
-    condition (and offsets without a record); ``duplicates`` usable records that repeat an identity.
+    condition (and offsets without a record); ``duplicates`` usable records that repeat an identity. ``transforms``
+    counts the rows by transform, as in TRANSFORM.
     """
 
     training: pa.Table
     holdout: pa.Table
     excluded: int
     duplicates: int
+    transforms: dict[str, int]
 
 
 def read_slice(spark: SparkSession, dataset: Dataset, kafka: KafkaConfig) -> DataFrame:
@@ -56,51 +64,117 @@ def read_slice(spark: SparkSession, dataset: Dataset, kafka: KafkaConfig) -> Dat
         .option("startingOffsets", json.dumps({dataset.topic: starts}))
         .option("endingOffsets", json.dumps({dataset.topic: ends}))
         .option("failOnDataLoss", "true")
+        .option("includeHeaders", "true")
         .load()
     )
+    # The host writes its header last.
+    written = f.try_element_at(f.filter("headers", lambda header: header["key"] == f.lit(provenance.NAME)), f.lit(-1))
     return records.select(
-        f.col("partition").alias(PARTITION), f.col("offset").alias(OFFSET), f.col("value").alias(VALUE)
+        f.col("partition").alias(PARTITION),
+        f.col("offset").alias(OFFSET),
+        f.unix_millis("timestamp").alias(TIMESTAMP),
+        f.col("value").alias(VALUE),
+        written["value"].alias(PROVENANCE),
     )
 
 
 def prepare(records: DataFrame, dataset: Dataset) -> Prepared:
-    """Return the rows of ``records``, columns as ``read_slice`` gives them, split into training and holdout.
+    """Return the rows of a dataset from its ``records``, columns as ``read_slice`` gives them."""
+    return prepare_rows(usable_rows(records, dataset), dataset)
+
+
+def usable_rows(records: DataFrame, dataset: Dataset) -> pa.Table:
+    """Return the usable rows of records, sorted by coordinates, duplicates included.
+
+    Columns: PARTITION, OFFSET, TIMESTAMP, TRANSFORM, HELD_OUT and the dataset's fields. Of the dataset, only those, its
+    condition and its split matter: the records may be those of several datasets.
 
     A row is held out if the hash (xxHash64) of seed and identity falls below the share: so a record that was held out
     from one model is held out from every later one with the same seed, however the slices overlap.
     """
     from pyspark.sql import functions as f
 
-    usable = _usable(records, dataset)
-    # The minimum struct is the record with the lowest coordinates, because they are its first fields.
-    first = f.min(f.struct(PARTITION, OFFSET, *(f.col(_quoted(name)) for name in dataset.fields))).alias(_FIRST)
-    rows = (
-        usable.groupBy(_quoted(dataset.identity))
-        .agg(first, f.count(f.lit(1)).alias(_COPIES))
-        .select(f"{_FIRST}.*", _COPIES)
-        .withColumn(_HELD_OUT, _held_out(dataset))
-        .orderBy(PARTITION, OFFSET)
-    )
-    table = rows.toArrow()
-    copies = pc.sum(table[_COPIES]).as_py() or 0
-    columns = list(dataset.fields)
-    return Prepared(
-        training=table.filter(pc.invert(table[_HELD_OUT])).select(columns),
-        holdout=table.filter(table[_HELD_OUT]).select(columns),
-        excluded=dataset.offset_count - copies,
-        duplicates=copies - table.num_rows,
-    )
-
-
-def _usable(records: DataFrame, dataset: Dataset) -> DataFrame:
-    from pyspark.sql import functions as f
-
     schema = ", ".join(f"{_quoted(name)} {kind}" for name, kind in dataset.fields.items())
     document = f.from_json(f.col(VALUE).cast("string"), schema, {"allowNonNumericNumbers": "false"})
-    rows = records.select(PARTITION, OFFSET, document.alias("_document")).select(PARTITION, OFFSET, "_document.*")
+    rows = records.select(
+        PARTITION, OFFSET, TIMESTAMP, _transform(f.col(PROVENANCE)).alias(TRANSFORM), document.alias("_document")
+    ).select(PARTITION, OFFSET, TIMESTAMP, TRANSFORM, "_document.*")
     finite = f.abs(f.col(_quoted(dataset.target)).cast("double")) < float("inf")  # also false for null and NaN
     whole = finite & f.col(_quoted(dataset.identity)).isNotNull()
-    return rows.where(whole).where(f.expr(dataset.where))
+    fields = (f.col(_quoted(name)) for name in dataset.fields)
+    usable = rows.where(whole).where(f.expr(dataset.where))
+    usable = usable.select(PARTITION, OFFSET, TIMESTAMP, TRANSFORM, _held_out(dataset).alias(HELD_OUT), *fields)
+    table = _sorted(usable.toArrow())
+    place = table.column_names.index(TRANSFORM)
+    return table.set_column(place, TRANSFORM, pc.dictionary_encode(table[TRANSFORM]))
+
+
+def prepare_rows(usable: pa.Table, dataset: Dataset) -> Prepared:
+    """Return the rows of a dataset, of ``usable_rows`` that have all of it, split into training and holdout."""
+    copies = _within(usable, dataset)
+    rows = _first_of_identity(copies, dataset.identity)
+    columns = list(dataset.fields)
+    return Prepared(
+        training=rows.filter(pc.invert(rows[HELD_OUT])).select(columns),
+        holdout=rows.filter(rows[HELD_OUT]).select(columns),
+        excluded=dataset.offset_count - copies.num_rows,
+        duplicates=copies.num_rows - rows.num_rows,
+        transforms=_counts(rows[TRANSFORM]),
+    )
+
+
+def rows_of(usable: pa.Table, dataset: Dataset) -> pa.Table:
+    """Return the rows of a dataset as in ``prepare_rows``, with all columns of ``usable_rows``, not split."""
+    return _first_of_identity(_within(usable, dataset), dataset.identity)
+
+
+def _sorted(rows: pa.Table) -> pa.Table:
+    """Sort rows by their coordinates. Spark's come in batches that are sorted, and need no copy."""
+    batches = [batch for batch in rows.to_batches() if batch.num_rows]
+    batches.sort(key=lambda batch: (batch[PARTITION][0].as_py(), batch[OFFSET][0].as_py()))
+    rows = pa.Table.from_batches(batches, rows.schema)
+    partitions, offsets = rows[PARTITION].to_numpy(), rows[OFFSET].to_numpy()
+    if np.all((partitions[1:] > partitions[:-1]) | (partitions[1:] == partitions[:-1]) & (offsets[1:] > offsets[:-1])):
+        return rows
+    return rows.take(pa.array(np.lexsort((offsets, partitions))))
+
+
+def _within(usable: pa.Table, dataset: Dataset) -> pa.Table:
+    """Return the rows in the dataset's ranges; a part of a sorted table is no copy."""
+    partitions, offsets = usable[PARTITION].to_numpy(), usable[OFFSET].to_numpy()
+    parts = [usable.slice(0, 0)]
+    for partition in sorted(map(int, dataset.offsets)):
+        first, last = np.searchsorted(partitions, [partition, partition + 1])
+        start, end = first + np.searchsorted(offsets[first:last], dataset.offsets[str(partition)])
+        parts.append(usable.slice(start, end - start))
+    return pa.concat_tables(parts)
+
+
+def _first_of_identity(rows: pa.Table, identity: str) -> pa.Table:
+    """Return the first row of each identity."""
+    identities = rows[identity]
+    if pa.types.is_floating(identities.type):
+        identities = pc.add(identities, 0.0)  # 0.0 and -0.0 are one number
+    codes = [chunk.indices.to_numpy() for chunk in pc.dictionary_encode(identities).chunks]  # numbered as they appear
+    numbers = np.concatenate([np.array([-1], np.int32), *codes])
+    return rows.filter(pa.array(numbers[1:] > np.maximum.accumulate(numbers)[:-1]))
+
+
+def _counts(column: pa.ChunkedArray) -> dict[str, int]:
+    counted = pc.value_counts(column)
+    names, counts = (field.cast(kind) for field, kind in zip(counted.flatten(), (pa.string(), pa.int64()), strict=True))
+    return dict(sorted(zip(names.to_pylist(), counts.to_pylist(), strict=True)))
+
+
+def _transform(value: Column) -> Column:
+    """Return ``name@version digest`` in the value of a provenance header, "" for any other bytes: see ``parse``."""
+    from pyspark.sql import functions as f
+
+    text = value.cast("string")
+    _, partition, offset, version, digest = (f.get(f.split(text, " "), f.lit(place)) for place in range(5))
+    bounded = partition.try_cast("int").isNotNull() & offset.try_cast("bigint").isNotNull()
+    written = text.rlike(rf"\A{provenance.PATTERN}\z") & (f.octet_length(value) <= provenance.MAX_BYTES) & bounded
+    return f.when(written, f.concat_ws(" ", version, digest)).otherwise(f.lit(""))
 
 
 def _held_out(dataset: Dataset) -> Column:
