@@ -36,7 +36,7 @@ down: $(INSTALLED) ## stop what `make up` started
 	@PYTHONPATH=dags $(BIN)/python -P -m demo_stack.down
 
 ##@ Development
-.PHONY: install lint format lock fuzz chaos soak simulate clean
+.PHONY: install lint format lock fuzz chaos soak simulate simulate-gate clean
 install: $(INSTALLED) ## install everything into .venv
 
 lint: $(INSTALLED) ## formatting, ruff, mypy --strict and the import contracts
@@ -68,6 +68,9 @@ soak: $(INSTALLED) ## a job in parallel mode for long: nothing lost or doubled, 
 
 simulate: $(INSTALLED) ## histories of whole jobs on a cluster in memory (MINUTES=60, or SEED=7: one that failed)
 	@$(BIN)/python tests/simulation/simulate.py $(if $(SEED),--seed $(SEED),--minutes $(MINUTES))
+
+simulate-gate: $(INSTALLED) ## ten times twenty nights of training on data that does not change, and on data that does (about 3 minutes)
+	@WASMLINE_LONG=1 $(BIN)/python -m pytest --timeout=0 tests/simulation/test_gate.py
 
 clean: ## remove the environment and what the demo left
 	@rm -rf $(VENV) build

@@ -31,7 +31,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that start a Kafka or a Spark; let those that fail while the machine stands still run again."""
     for item in items:
         if "WASMLINE_LONG" not in os.environ and item.get_closest_marker("long"):
-            item.add_marker(pytest.mark.skip(reason="a test of the long form: make chaos, make soak"))
+            item.add_marker(
+                pytest.mark.skip(reason="a test of the long form: make chaos, make soak, make simulate-gate")
+            )
         if isinstance(item, pytest.Function):
             callspec = getattr(item, "callspec", None)
             given = {each for each in callspec.params.values() if isinstance(each, str)} if callspec else set()

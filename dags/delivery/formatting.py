@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wasmline.training import Correlation
+from wasmline.training import Correlation, Decision, ErrorComparison
 
 
 def count(number: float) -> str:
@@ -49,3 +49,24 @@ def groups(correlation: Correlation) -> str:
     """Return the mean per value of a text feature, the largest first."""
     ordered = sorted(correlation.means.items(), key=lambda item: -item[1])
     return ", ".join(f"{value.replace('_', ' ')} {mean:.1f}" for value, mean in ordered)
+
+
+def error(rmse: float | None) -> str:
+    """Return an RMSE in minutes, or a dash if it was not measured."""
+    return "–" if rmse is None else f"{rmse:.3f} min"
+
+
+def comparisons(decision: Decision) -> list[tuple[str, str, str, str, str]]:
+    """Return the gate's figures beside the champion: on what, RMSE, the champion's, their ratio, rows."""
+    compared = {"held-out rows": decision.held_out, **decision.segments, "newest records": decision.forward}
+    return [
+        (name, error(each.rmse), error(each.champion_rmse), ratio(each), count(each.rows))
+        for name, each in compared.items()
+        if each
+    ]
+
+
+def ratio(comparison: ErrorComparison) -> str:
+    """Return the interval of a ratio of RMSEs."""
+    found = comparison.ratio
+    return f"{found.low:.3f} to {found.high:.3f}" if found else "not tested"

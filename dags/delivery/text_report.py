@@ -21,7 +21,7 @@ def print_summary(report: DemoReport, console: Console) -> None:
     accounting, stream, training, serving = report.accounting, report.stream, report.training, report.serving
     records, rows = formatting.count(accounting.records_in), training.rows
     reasons = [f"{formatting.count(number)}: {reason}" for reason, number in list(accounting.reasons.items())[:REASONS]]
-    metrics = training.metrics
+    metrics, figures = training.metrics, formatting.comparisons(training.decision)
     facts = {
         "records in": f"{records} on {stream.partitions} partitions ({report.source})",
         "features out": f"{formatting.count(accounting.features)}; {formatting.count(accounting.keys)} keys, "
@@ -31,7 +31,15 @@ def print_summary(report: DemoReport, console: Console) -> None:
         "module": formatting.size(report.module.size),
         "model": f"{training.model}@{training.version}: RMSE {metrics.rmse:.3f} min, mean predictor "
         f"{metrics.mean_rmse:.3f} ({formatting.count(rows.training)} rows, {formatting.count(rows.holdout)} held out)",
-        "decision": f"{training.decision.decision}: {training.decision.reason}",
+        "  beside": f"linear predictor {formatting.error(metrics.linear_rmse)}; forward error "
+        f"{formatting.error(metrics.forward_rmse)} on the {formatting.count(metrics.forward_rows)} newest records, by "
+        "a model of those before",
+        "decision": "\n".join(
+            [
+                f"{training.decision.decision}: {training.decision.reason}",
+                *(f"{name}: {own}, champion {its}, ratio {ratio}" for name, own, its, ratio, _ in figures),
+            ]
+        ),
         "predictions": f"{formatting.count(serving.served.predictions)} in {serving.output_topic}, one for each "
         f"feature, equal to XGBoost's to the bit; RMSE {serving.served.rmse:.3f} on the held-out rows",
         **_compared(report.comparison),

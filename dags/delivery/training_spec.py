@@ -51,4 +51,5 @@ def train_spec(
         modules=modules,
         seed=seed,
         margin=margin,
+        segments=("vehicle",),
     )

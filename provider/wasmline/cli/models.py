@@ -84,15 +84,22 @@ def show(
 
     name, version = parse_reference(reference)
     deployments = _deployments(settings, needed=check)
-    champion = PromotionLog(models).champion(name)
+    log = PromotionLog(models)
+    champion = log.champion(name)
     stored = ModelRegistry(models).get(name, version or champion)
+    decisions = [each for each in log.history(name) if each.version == stored.version]
     shown = {
         **plain(stored),
         "champion": champion,
         "module": _module(stored, registry, transform or name),
         "serving": _serving(name, models, registry, deployments, transform),
     }
-    click.echo(json.dumps(shown, indent=2) if as_json else show_text(stored, shown))
+    text = (
+        json.dumps({**shown, "decisions": plain(decisions)}, indent=2)
+        if as_json
+        else show_text(stored, shown, decisions)
+    )
+    click.echo(text)
     _check(check, [shown])
 
 

@@ -10,26 +10,33 @@ from wasmline.training.correlations import Correlation, correlate
 from wasmline.training.dataset_slice import Dataset, resolve
 from wasmline.training.evaluate import Histogram, Metrics
 from wasmline.training.feature_encoding import FeatureLayout
-from wasmline.training.gate import Decision, compare
+from wasmline.training.gate import Decision, ErrorComparison, GatePolicy, decide
 from wasmline.training.job import RowCounts, TrainResult, run_training, train_on
 from wasmline.training.model_comparison import ModelComparison, compare_versions
 from wasmline.training.model_compiler import compile_model
+from wasmline.training.model_decision import promote
 from wasmline.training.model_proof import prove
 from wasmline.training.model_publisher import PublishedModel, compile_proven, model_reference, publish_model
 from wasmline.training.model_registry import ModelRecord, ModelRegistry, ModelVersion
 from wasmline.training.model_rollback import RollbackPlan, RollbackResult, plan_rollback, roll_back
 from wasmline.training.model_serving import ModelServing, model_serving, published_module, require_serving
+from wasmline.training.paired_bootstrap import Interval
 from wasmline.training.prepare import Prepared, prepare, prepare_rows, read_slice, rows_of, usable_rows
-from wasmline.training.promotion_log import PromotionLog, promote
+from wasmline.training.promotion_log import PromotionLog
 from wasmline.training.promotion_record import Promotion
+from wasmline.training.window_choice import Candidate, Window
 from wasmline.wasm.model_section import ModelProof
 
 __all__ = [
+    "Candidate",
     "Correlation",
     "Dataset",
     "Decision",
+    "ErrorComparison",
     "FeatureLayout",
+    "GatePolicy",
     "Histogram",
+    "Interval",
     "Metrics",
     "ModelComparison",
     "ModelProof",
@@ -46,11 +53,12 @@ __all__ = [
     "RowCounts",
     "TrainResult",
     "TreeParameters",
-    "compare",
+    "Window",
     "compare_versions",
     "compile_model",
     "compile_proven",
     "correlate",
+    "decide",
     "deploy_champion",
     "model_reference",
     "model_serving",

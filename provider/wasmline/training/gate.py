@@ -2,51 +2,169 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import chain
 from typing import Literal
 
-from wasmline.errors import TrainingError
+import numpy as np
+import numpy.typing as npt
+
+from wasmline.job_specs import TrainSpec
 from wasmline.training.evaluate import Metrics
+from wasmline.training.feature_encoding import Vector
+from wasmline.training.paired_bootstrap import Interval, ratio_interval
+
+Mask = npt.NDArray[np.bool_]
+
+MIN_ROWS = 50
+"""A segment of fewer held-out rows, or fewer forward rows, are reported and not tested: a few errors decide them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatePolicy:
+    """The settings of the gate, as in TrainSpec; ``seed`` draws the resamples."""
+
+    margin: float = 0.0
+    confidence: float = 0.99
+    segments: tuple[str, ...] = ()
+    seed: int = 7
+
+    @classmethod
+    def of(cls, spec: TrainSpec) -> GatePolicy:
+        """Return the settings of a training."""
+        return cls(margin=spec.margin, confidence=spec.confidence, segments=spec.segments, seed=spec.seed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairedErrors:
+    """Squared errors of the challenger and the champion on the same rows, in the same order."""
+
+    challenger: Vector
+    champion: Vector
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChampionErrors:
+    """Errors beside those of the champion: on held-out rows, of which ``segments`` selects some, and forward."""
+
+    held_out: PairedErrors
+    segments: Mapping[str, Mask] = field(default_factory=dict)
+    forward: PairedErrors | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorComparison:
+    """RMSEs on the same rows, and the interval of the challenger's divided by the champion's; None: not tested."""
+
+    rows: int
+    rmse: float
+    champion_rmse: float
+    ratio: Interval | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """The decision on a challenger, with its reason in one sentence."""
+    """The decision on a challenger, with its reason in one sentence and its figures.
+
+    ``refusal`` is the check that the challenger did not pass: ``mean``, ``linear``, ``equal``, ``noise``,
+    ``segment FIELD=VALUE``, ``forward`` or ``rolled back``; empty if it passed all. ``held_out``, ``segments`` and
+    ``forward`` are None or empty without a champion.
+    """
 
     decision: Literal["promote", "keep"]
     reason: str
+    refusal: str = ""
+    held_out: ErrorComparison | None = None
+    segments: dict[str, ErrorComparison] = field(default_factory=dict)
+    forward: ErrorComparison | None = None
 
     @property
     def promote(self) -> bool:
         return self.decision == "promote"
 
 
-def compare(champion: Metrics | None, challenger: Metrics, margin: float = 0.0) -> Decision:
-    """Return the decision on two models that were measured on the same holdout; pure.
+def decide(challenger: Metrics, policy: GatePolicy, errors: ChampionErrors | None) -> Decision:
+    """Return the decision on a challenger; pure. ``errors`` are None without a champion.
 
-    The challenger must beat the mean of the training rows, and its RMSE must be at most ``1 - margin`` times the
-    champion's: a positive margin requires an improvement, a negative one accepts a slightly worse model with newer
-    data. An equal model is not promoted. Raises TrainingError for different holdouts.
+    The challenger must beat the mean of the training rows and a linear model of them. The interval of its RMSE divided
+    by the champion's must end below ``1 - margin``: a positive margin requires an improvement, a negative one accepts a
+    slightly worse model with newer data. No segment's interval, at a confidence that all segments share, and not that
+    of the forward errors may lie above 1. A model with the same errors is not promoted.
     """
-    if not challenger.rmse < challenger.mean_rmse:
-        return keep(f"RMSE {challenger.rmse:.3f} is no better than predicting the mean ({challenger.mean_rmse:.3f})")
-    if champion is None:
-        return _promote(f"RMSE {challenger.rmse:.3f} against {challenger.mean_rmse:.3f} of the mean; no champion yet")
-    if champion.holdout != challenger.holdout:
-        raise TrainingError("the models were measured on different rows and cannot be compared: evaluate both again")
-    limit = champion.rmse * (1 - margin)
-    facts = f"RMSE {challenger.rmse:.3f}, champion {champion.rmse:.3f}, margin {margin:.2%}"
-    if challenger.rmse > limit:
-        return keep(f"{facts}: above the limit of {limit:.3f}")
-    if challenger.rmse == champion.rmse:
-        return keep(f"{facts}: equal on {challenger.rows} held-out rows")
-    return _promote(f"{facts}: within the limit of {limit:.3f}")
+    held_out = _compare(errors.held_out, policy.confidence, policy.seed, min_rows=1) if errors else None
+    forward = _compare(errors.forward, policy.confidence, policy.seed) if errors and errors.forward else None
+    segments = _compare_segments(errors, policy) if errors else {}
+    refusals = _refusals_by_baselines(challenger)
+    reason = f"RMSE {challenger.rmse:.3f} against {challenger.mean_rmse:.3f} of the mean; no champion yet"
+    if errors and held_out:
+        reason = f"{_figures(held_out)}: better beyond noise"
+        is_equal = np.array_equal(errors.held_out.challenger, errors.held_out.champion)
+        refusals = chain(refusals, _refusals(held_out, segments, forward, 1 - policy.margin, is_equal=is_equal))
+    refusal, reason = next(refusals, ("", reason))
+    return Decision(
+        decision="keep" if refusal else "promote",
+        reason=reason,
+        refusal=refusal,
+        held_out=held_out,
+        segments=segments,
+        forward=forward,
+    )
 
 
-def keep(reason: str) -> Decision:
-    """Return the decision that the champion stays."""
-    return Decision(decision="keep", reason=reason)
+def _refusals_by_baselines(challenger: Metrics) -> Iterator[tuple[str, str]]:
+    """Yield the baselines that the challenger does not beat, each with the words for it."""
+    for name, baseline in (("mean", challenger.mean_rmse), ("linear", challenger.linear_rmse)):
+        if baseline is not None and not challenger.rmse < baseline:
+            yield name, f"RMSE {challenger.rmse:.3f} is no better than the {name} predictor's, {baseline:.3f}"
 
 
-def _promote(reason: str) -> Decision:
-    return Decision(decision="promote", reason=reason)
+def _refusals(
+    held_out: ErrorComparison,
+    segments: Mapping[str, ErrorComparison],
+    forward: ErrorComparison | None,
+    limit: float,
+    *,
+    is_equal: bool,
+) -> Iterator[tuple[str, str]]:
+    """Yield the checks beside the champion that the challenger does not pass, each with the words for it."""
+    if is_equal:
+        yield "equal", f"{_figures(held_out)}: equal on each row"
+    if not (held_out.ratio and held_out.ratio.high < limit):
+        yield "noise", f"{_figures(held_out)}: not below {limit:.4f} beyond noise"
+    for name, each in segments.items():
+        if _is_worse(each):
+            yield f"segment {name}", f"worse on {name} beyond noise: {_figures(each)}"
+    if forward and _is_worse(forward):
+        yield "forward", f"worse on the newest records beyond noise: {_figures(forward)}"
+
+
+def _is_worse(comparison: ErrorComparison) -> bool:
+    return comparison.ratio is not None and comparison.ratio.low > 1
+
+
+def _compare_segments(errors: ChampionErrors, policy: GatePolicy) -> dict[str, ErrorComparison]:
+    tested = sum(int(rows.sum()) >= MIN_ROWS for rows in errors.segments.values())
+    confidence = 1 - (1 - policy.confidence) / max(tested, 1)
+    found = {}
+    for name, rows in errors.segments.items():
+        part = PairedErrors(challenger=errors.held_out.challenger[rows], champion=errors.held_out.champion[rows])
+        found[name] = _compare(part, confidence, policy.seed)
+    return found
+
+
+def _compare(errors: PairedErrors, confidence: float, seed: int, *, min_rows: int = MIN_ROWS) -> ErrorComparison:
+    """Return the figures of at least one row."""
+    rows = len(errors.challenger)
+    enough = rows >= min_rows
+    return ErrorComparison(
+        rows=rows,
+        rmse=float(np.mean(errors.challenger)) ** 0.5,
+        champion_rmse=float(np.mean(errors.champion)) ** 0.5,
+        ratio=ratio_interval(errors.challenger, errors.champion, confidence=confidence, seed=seed) if enough else None,
+    )
+
+
+def _figures(found: ErrorComparison) -> str:
+    ratio = f", ratio {found.ratio.low:.4f} to {found.ratio.high:.4f}" if found.ratio else ""
+    return f"RMSE {found.rmse:.3f}, champion {found.champion_rmse:.3f} on {found.rows:,} rows{ratio}"

@@ -1,4 +1,4 @@
-"""Encodes the held-out rows of a model as Parquet, stored beside it, and reads them as untrusted input."""
+"""Encodes the rows that a model is measured on as Parquet, stored beside it, and reads them as untrusted input."""
 
 from __future__ import annotations
 
@@ -14,34 +14,44 @@ from wasmline.printable import bounded_line
 from wasmline.registry.oci_manifest import MAX_LAYER_BYTES
 from wasmline.training.dataset_slice import Dataset
 from wasmline.training.feature_encoding import FeatureLayout
+from wasmline.training.prepare import HELD_OUT, OFFSET, PARTITION
 
-HELD_OUT_TYPE = "application/vnd.apache.parquet"
+ROWS_TYPE = "application/vnd.apache.parquet"
 MAX_ROWS = 1_000_000
 MAX_DECODED_BYTES = 1 << 30
 BATCH_ROWS = 16_384
 
+STAND_IN = "_stand_in"
+"""A column of forward rows: the prediction of the chosen window's stand-in."""
+
 ARROW_TYPES: dict[FieldType, pa.DataType] = {"double": pa.float64(), "bigint": pa.int64(), "string": pa.string()}
 
 
-def schema_of(layout: FeatureLayout, dataset: Dataset) -> pa.Schema:
-    """Return the columns of held-out rows: the identity, the features and the target."""
-    names = dict.fromkeys((dataset.identity, *layout.features, dataset.target))
-    return pa.schema([(name, ARROW_TYPES[dataset.fields[name]]) for name in names])
+def held_out_schema(layout: FeatureLayout, dataset: Dataset, *, all_fields: bool = False) -> pa.Schema:
+    """Return the columns of held-out rows: the identity, the features and the target, or all fields."""
+    names = sorted(dataset.fields) if all_fields else (dataset.identity, *layout.features, dataset.target)
+    return pa.schema([(name, ARROW_TYPES[dataset.fields[name]]) for name in dict.fromkeys(names)])
 
 
-def encode_rows(rows: pa.Table, layout: FeatureLayout, dataset: Dataset) -> tuple[bytes, int]:
+def forward_schema(dataset: Dataset) -> pa.Schema:
+    """Return the columns of forward rows: all fields, coordinates, whether held out, and the stand-in's prediction."""
+    types = {PARTITION: pa.int32(), OFFSET: pa.int64(), HELD_OUT: pa.bool_(), STAND_IN: pa.float64()}
+    fields = [(name, ARROW_TYPES[kind]) for name, kind in sorted(dataset.fields.items())]
+    return pa.schema([*fields, *(pa.field(name, kind, nullable=False) for name, kind in types.items())])
+
+
+def encode_rows(rows: pa.Table, schema: pa.Schema, *, seed: int) -> tuple[bytes, int]:
     """Return rows as Parquet, and their number: all, or as many as MAX_ROWS and the size of a layer allow.
 
-    Those are drawn by the dataset's seed, and stay in order.
+    Those are drawn by ``seed``, and stay in order.
     """
     import pyarrow.parquet as pq
 
-    schema = schema_of(layout, dataset)
     chosen = rows.select(schema.names).cast(schema)
     size = MAX_ROWS
     while True:
         if chosen.num_rows > size:
-            drawn = np.random.default_rng(dataset.seed).choice(chosen.num_rows, size, replace=False)
+            drawn = np.random.default_rng(seed).choice(chosen.num_rows, size, replace=False)
             chosen = chosen.take(np.sort(drawn))
         sink = io.BytesIO()
         pq.write_table(chosen, sink, compression="zstd", row_group_size=BATCH_ROWS)
@@ -50,11 +60,10 @@ def encode_rows(rows: pa.Table, layout: FeatureLayout, dataset: Dataset) -> tupl
         size = chosen.num_rows // 2
 
 
-def decode_rows(data: bytes, count: int, layout: FeatureLayout, dataset: Dataset) -> pa.Table:
+def decode_rows(data: bytes, count: int, schema: pa.Schema) -> pa.Table:
     """Return the ``count`` rows of ``encode_rows``. Raises ValueError for anything else."""
     import pyarrow.parquet as pq
 
-    schema = schema_of(layout, dataset)
     texts = [field.name for field in schema if field.type == pa.string()]
     try:
         _check_footer(pq.read_metadata(io.BytesIO(data)), count, schema)

@@ -4,29 +4,28 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
 import pyarrow as pa
 
-from wasmline.digests import digest_of
-from wasmline.documents import encode
-from wasmline.errors import NotEnoughData
 from wasmline.job_specs import TrainSpec
 from wasmline.registry import created_now
-from wasmline.training.boosting import TreeParameters, fit, library, predict
+from wasmline.training.boosting import library
+from wasmline.training.challenger import train_challenger
 from wasmline.training.correlations import Correlation, correlate
 from wasmline.training.dataset_slice import Dataset, resolve
-from wasmline.training.evaluate import Histogram, Metrics, histogram, measure, sample
-from wasmline.training.feature_encoding import FeatureLayout, Vector, layout_of, numbers
-from wasmline.training.gate import Decision, compare, keep
-from wasmline.training.model_registry import ModelRecord, ModelRegistry
-from wasmline.training.prepare import Prepared, prepare, read_slice
-from wasmline.training.promotion_log import PromotionLog
-from wasmline.training.rollback_target import rolled_back
+from wasmline.training.evaluate import Histogram, Metrics, histogram, sample
+from wasmline.training.feature_encoding import numbers
+from wasmline.training.fitted_model import tree_parameters
+from wasmline.training.gate import Decision, GatePolicy
+from wasmline.training.model_decision import decide_on
+from wasmline.training.model_registry import GATE_SPEC_VERSION, ModelRecord, ModelRegistry
+from wasmline.training.prepare import Prepared, prepare_rows, read_slice, usable_rows
+from wasmline.training.window_choice import Candidate, Window
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,8 +53,9 @@ class RowCounts:
 class TrainResult:
     """The result of a training: a version, its metrics and the champion's, and the gate's decision.
 
-    ``champion`` is the version that was live, None if none was. ``sample`` has pairs of truth and prediction,
-    ``residuals`` all values of truth minus prediction. Nothing is promoted yet.
+    ``champion`` is the version that was live, None if none was. ``dataset`` is that of the chosen ``window`` among the
+    ``candidates``. ``sample`` has pairs of truth and prediction, ``residuals`` all values of truth minus prediction.
+    Nothing is promoted yet; ``policy`` is to decide anew with, if another champion is live by then.
     """
 
     model: str
@@ -76,6 +76,9 @@ class TrainResult:
     residuals: Histogram
     seconds: dict[str, float]
     run: str = ""
+    window: str = ""
+    candidates: tuple[Candidate, ...] = ()
+    policy: GatePolicy = field(default_factory=GatePolicy)
     spec_version: Literal[1] = 1
 
 
@@ -90,86 +93,75 @@ def run_training(spark: SparkSession, spec: TrainSpec, kafka: KafkaConfig, *, ru
     return train_on(read_slice(spark, dataset, kafka), dataset, spec, run=run)
 
 
-def train_on(records: DataFrame, dataset: Dataset, spec: TrainSpec, *, run: str = "") -> TrainResult:
-    """Like ``run_training``, with given records; columns as in ``read_slice``."""
+def train_on(
+    records: DataFrame,
+    dataset: Dataset,
+    spec: TrainSpec,
+    *,
+    run: str = "",
+    windows: Sequence[Window] = (),
+    newest: Dataset | None = None,
+) -> TrainResult:
+    """Like ``run_training``, with given records; columns as in ``read_slice``.
+
+    ``windows``, from the longest to the shortest, are the candidates; by default ``dataset`` is the only one.
+    ``newest`` is the newest slice.
+    """
     clock = _Clock()
-    with clock.step("prepare"):
-        prepared = prepare(records, dataset)
-    _check_rows(prepared, spec)
-    layout = layout_of(spec.features, spec.categories)
-    parameters = _parameters(spec)
-    truth = numbers(prepared.training[spec.target])
+    policy = GatePolicy.of(spec)
     with clock.step("train"):
-        model = fit(layout.matrix(prepared.training), truth, layout.columns, parameters)
-    held_out = _HeldOut(prepared.holdout, dataset, mean=float(np.mean(truth)))
-    with clock.step("evaluate"):
-        predictions = held_out.predict(model, layout)
-        metrics = held_out.metrics(predictions)
-        promotions = PromotionLog(spec.models)
-        champion = promotions.champion(spec.model)
-        champion_metrics = _measure_champion(spec, champion, held_out)
-        decision = compare(champion_metrics, metrics, spec.margin)
+        usable = usable_rows(records, dataset)
+        candidates = windows or [Window(name="all", dataset=dataset)]
+        challenger = train_challenger(candidates, newest, partial(prepare_rows, usable), spec)
+    model, metrics, prepared = challenger.measured.model, challenger.measured.metrics, challenger.prepared
     with clock.step("publish"):
         record = ModelRecord(
             model=spec.model,
             target=spec.target,
-            layout=layout,
-            columns=layout.columns,
-            parameters=parameters,
-            dataset=dataset,
-            dataset_digest=dataset.digest,
+            layout=model.layout,
+            columns=model.layout.columns,
+            parameters=tree_parameters(spec),
+            dataset=model.dataset,
+            dataset_digest=model.dataset.digest,
             training_rows=prepared.training.num_rows,
             metrics=metrics,
             libraries=library(),
             created=created_now(),
             run=run,
             units=spec.units,
+            window=challenger.window,
+            spec_version=GATE_SPEC_VERSION,
         )
-        version = ModelRegistry(spec.models).publish(record, model, held_out=prepared.holdout)
-    if decision.promote and (rollback := rolled_back(promotions.history(spec.model), version.version)):
-        decision = keep(
-            f"{version.version} is a version that decision {rollback.number} rolled back: roll back to it by name, "
-            f"or train on other records. {decision.reason}"
+        version = ModelRegistry(spec.models).publish(
+            record, model.data, held_out=prepared.holdout, forward=challenger.measured.forward
         )
-    log.info("%s@%s: %s (%s)", spec.model, version.version, decision.decision, decision.reason)
+    with clock.step("compare"):
+        decided = decide_on(challenger.measured, version.version, models=spec.models, name=spec.model, policy=policy)
+    log.info("%s@%s: %s (%s)", spec.model, version.version, decided.decision.decision, decided.decision.reason)
+    truth = numbers(prepared.holdout[spec.target])
     return TrainResult(
         model=spec.model,
         version=version.version,
         digest=version.digest,
         size=version.size,
-        dataset=dataset,
-        dataset_digest=dataset.digest,
-        rows=_counts(prepared, dataset),
+        dataset=model.dataset,
+        dataset_digest=model.dataset.digest,
+        rows=_counts(prepared, model.dataset),
         target=spec.target,
-        columns=layout.columns,
+        columns=model.layout.columns,
         metrics=metrics,
-        champion=champion,
-        champion_metrics=champion_metrics,
-        decision=decision,
+        champion=decided.champion,
+        champion_metrics=decided.champion_metrics,
+        decision=decided.decision,
         correlations=_correlations(prepared, spec),
-        sample=sample(held_out.truth, predictions, size=PLOT_ROWS, seed=spec.seed),
-        residuals=histogram(held_out.truth - predictions),
+        sample=sample(truth, challenger.predictions, size=PLOT_ROWS, seed=spec.seed),
+        residuals=histogram(truth - challenger.predictions),
         seconds=clock.seconds,
         run=run,
+        window=challenger.window,
+        candidates=challenger.candidates,
+        policy=policy,
     )
-
-
-class _HeldOut:
-    """The held-out rows for the metrics of every compared model."""
-
-    def __init__(self, rows: pa.Table, dataset: Dataset, *, mean: float) -> None:
-        self.dataset = dataset
-        self._rows = rows
-        self._mean = mean
-        self.truth: Vector = numbers(rows[dataset.target])
-        identities = encode(sorted(str(identity) for identity in rows[dataset.identity].to_pylist()))
-        self._digest = digest_of(identities)
-
-    def predict(self, model: bytes, layout: FeatureLayout) -> Vector:
-        return predict(model, layout.matrix(self._rows), layout.columns)
-
-    def metrics(self, predictions: Vector) -> Metrics:
-        return measure(self.truth, predictions, mean=self._mean, holdout=self._digest)
 
 
 class _Clock:
@@ -183,39 +175,6 @@ class _Clock:
         start = time.monotonic()
         yield
         self.seconds[name] = round(time.monotonic() - start, 3)
-
-
-def _measure_champion(spec: TrainSpec, champion: str | None, held_out: _HeldOut) -> Metrics | None:
-    if champion is None:
-        return None
-    stored, model = ModelRegistry(spec.models).load(spec.model, champion)
-    if not _kept_from(held_out.dataset, stored.record.dataset):
-        log.warning(
-            "%s@%s was trained with another split: training rows of it are held out now, which improves its metrics",
-            spec.model,
-            champion,
-        )
-    return held_out.metrics(held_out.predict(model, stored.record.layout))
-
-
-def _kept_from(dataset: Dataset, trained: Dataset) -> bool:
-    """Whether no row that ``dataset`` holds out was trained on in ``trained``."""
-    same = (dataset.seed, dataset.identity) == (trained.seed, trained.identity)
-    return same and dataset.holdout_share <= trained.holdout_share
-
-
-def _parameters(spec: TrainSpec) -> TreeParameters:
-    return TreeParameters(trees=spec.trees, depth=spec.depth, learning_rate=spec.learning_rate, seed=spec.seed)
-
-
-def _check_rows(prepared: Prepared, spec: TrainSpec) -> None:
-    rows = prepared.training.num_rows
-    if rows < spec.min_rows:
-        raise NotEnoughData(
-            f"{spec.topic} gives {rows} usable training rows ({prepared.excluded} records do not meet the condition "
-            f"{spec.where!r} or are malformed), but min_rows is {spec.min_rows}: train on a longer slice",
-            rows=rows,
-        )
 
 
 def _counts(prepared: Prepared, dataset: Dataset) -> RowCounts:

@@ -20,7 +20,8 @@ class ModelComparison:
     """The metrics of two versions, and the values of what differs by the path of the field in their records.
 
     ``comparable``: both were measured on the same rows. ``decision`` is the number of the decision that has the
-    metrics; None for those of the versions' own trainings.
+    metrics; None for those of the versions' own trainings. ``last`` is the last decision between the two that measured
+    them on the same rows, None without one.
     """
 
     model: str
@@ -29,6 +30,7 @@ class ModelComparison:
     comparable: bool
     decision: int | None
     differences: dict[str, tuple[Any, Any]]
+    last: Promotion | None = None
 
 
 def compare_versions(first: ModelVersion, second: ModelVersion, history: Sequence[Promotion]) -> ModelComparison:
@@ -37,11 +39,14 @@ def compare_versions(first: ModelVersion, second: ModelVersion, history: Sequenc
     If their own metrics are those of different holdouts, metrics of both that the last decision between them recorded
     take their place.
     """
-    decision = None
+    decision = last = None
     metrics = (first.record.metrics, second.record.metrics)
-    if metrics[0].holdout != metrics[1].holdout:
-        for measured in _measured_together(first.version, second.version, history):
-            decision, metrics = measured
+    for measured in _measured_together(first.version, second.version, history):
+        last = measured
+    if last and last.champion_metrics and metrics[0].holdout != metrics[1].holdout:
+        decision, metrics = last.number, (last.champion_metrics, last.metrics)
+        if last.version == first.version:
+            metrics = metrics[::-1]
     return ModelComparison(
         model=first.name,
         versions=(first.version, second.version),
@@ -49,21 +54,17 @@ def compare_versions(first: ModelVersion, second: ModelVersion, history: Sequenc
         comparable=metrics[0].holdout == metrics[1].holdout,
         decision=decision,
         differences=dict(_differences(first, second)),
+        last=last,
     )
 
 
-def _measured_together(
-    first: str, second: str, history: Iterable[Promotion]
-) -> Iterator[tuple[int, tuple[Metrics, Metrics]]]:
-    """Yield the numbers and metrics of decisions that measured both versions on the same rows, the oldest first."""
+def _measured_together(first: str, second: str, history: Iterable[Promotion]) -> Iterator[Promotion]:
+    """Yield the decisions that measured both versions on the same rows, the oldest first."""
     for each in history:
         theirs = each.champion_metrics
-        if theirs is None or theirs.holdout != each.metrics.holdout:
-            continue
-        if (each.version, each.champion) == (first, second):
-            yield each.number, (each.metrics, theirs)
-        elif (each.version, each.champion) == (second, first):
-            yield each.number, (theirs, each.metrics)
+        measured = theirs is not None and theirs.holdout == each.metrics.holdout
+        if measured and (each.version, each.champion) in ((first, second), (second, first)):
+            yield each
 
 
 def _differences(first: ModelVersion, second: ModelVersion) -> Iterator[tuple[str, tuple[Any, Any]]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -195,7 +195,7 @@ def _exists(stored: Version, url: str, what: str, source: _Source) -> VersionExi
 
 def _section(source: _Source, proof: ModelProof, module: str) -> ModelSection:
     record = source.record
-    metrics = {name: value for name, value in asdict(record.metrics).items() if name != "holdout"}
+    metrics = {each.name: getattr(record.metrics, each.name) for each in fields(HoldoutMetrics)}
     return ModelSection(
         model=source.reference,
         target=record.target,

@@ -23,7 +23,7 @@ from wasmline.training.boosting import TreeParameters
 from wasmline.training.dataset_slice import Dataset
 from wasmline.training.evaluate import Metrics
 from wasmline.training.feature_encoding import FeatureLayout
-from wasmline.training.held_out_rows import HELD_OUT_TYPE, decode_rows, encode_rows
+from wasmline.training.held_out_rows import ROWS_TYPE, decode_rows, encode_rows, forward_schema, held_out_schema
 from wasmline.training.stored_documents import stored_document
 
 KIND = "models"
@@ -31,14 +31,18 @@ CONFIG_TYPE = "application/vnd.wasmline.model.config.v1+json"
 MODEL_TYPE = "application/json"
 FIRST = "1.0.0"
 
+GATE_SPEC_VERSION: Literal[2] = 2
+"""The spec version of models whose rows have all fields, so that the gate can be decided anew from them."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRecord:
     """Origin and metrics of a model: sufficient to train it again and to predict with it.
 
     ``columns`` are the model's inputs in the order of ``layout``. ``libraries``, dataset and parameters determine the
-    bytes. ``units`` are those of fields. ``held_out_rows`` of the held-out rows, of which ``metrics`` tells the number,
-    are stored beside the model; 0 for none.
+    bytes. ``units`` are those of fields. ``held_out_rows`` of the held-out rows and ``forward_rows`` of the forward
+    rows, of which ``metrics`` tells the numbers, are stored beside the model; 0 for none. ``window`` is the one
+    that was chosen. In spec version 1 there are no forward rows, and held-out rows have no other fields than inputs.
     """
 
     model: str
@@ -55,7 +59,14 @@ class ModelRecord:
     run: str = ""
     units: dict[str, str] = field(default_factory=dict)
     held_out_rows: int = 0
-    spec_version: Literal[1] = 1
+    forward_rows: int = 0
+    window: str = ""
+    spec_version: Literal[1, 2] = 1
+
+    @property
+    def held_out_schema(self) -> pa.Schema:
+        """The columns of the held-out rows."""
+        return held_out_schema(self.layout, self.dataset, all_fields=self.spec_version == GATE_SPEC_VERSION)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,20 +90,33 @@ class ModelRegistry:
         self._store = OciLayoutStore(url)
         self.url = self._store.url
 
-    def publish(self, record: ModelRecord, model: bytes, *, held_out: pa.Table | None = None) -> ModelVersion:
+    def publish(
+        self,
+        record: ModelRecord,
+        model: bytes,
+        *,
+        held_out: pa.Table | None = None,
+        forward: pa.Table | None = None,
+    ) -> ModelVersion:
         """Store a model under the next minor version, starting with 1.0.0, and return it.
 
-        ``held_out``: the rows that were held out, to prove the compiled model with; of many, some are kept.
+        ``held_out``: the rows that were held out, to prove the compiled model with and to compare models on;
+        ``forward``, of which there are none without those: forward rows, to compare models on. Of many, some are kept.
 
         If the latest version has these bytes and this record, except ``created`` and ``run``, it is returned: a
         repeated run adds nothing. The same bytes with another record are another version. Raises InvalidArtifact for a
         record that could not be read back, InvalidLayout if no version can follow the latest.
         """
         layers = [Layer(media_type=MODEL_TYPE, data=model)]
+        seed = record.dataset.seed
         if held_out is not None:
-            rows, count = encode_rows(held_out, record.layout, record.dataset)
-            layers.append(Layer(media_type=HELD_OUT_TYPE, data=rows))
+            rows, count = encode_rows(held_out, record.held_out_schema, seed=seed)
+            layers.append(Layer(media_type=ROWS_TYPE, data=rows))
             record = replace(record, held_out_rows=count)
+        if forward is not None:
+            rows, count = encode_rows(forward, forward_schema(record.dataset), seed=seed)
+            layers.append(Layer(media_type=ROWS_TYPE, data=rows))
+            record = replace(record, forward_rows=count)
         try:
             config = Layer(media_type=CONFIG_TYPE, data=encoded(record, ModelRecord))
         except ValueError as error:
@@ -128,7 +152,7 @@ class ModelRegistry:
         return self.load(name, version)[1]
 
     def held_out(self, name: str, version: str) -> pa.Table:
-        """Return the rows that were stored beside a version: identity, features and target.
+        """Return the held-out rows that were stored beside a version, in the columns of its record's schema.
 
         Raises the errors of ``get``, and InvalidModel for a version that was stored without.
         """
@@ -139,12 +163,22 @@ class ModelRegistry:
                 f"{name}@{version} in {self.url} was stored without its held-out rows, and cannot be proven: train it "
                 "again"
             )
+        return self._rows(artifact, 1, record.held_out_rows, record.held_out_schema)
+
+    def forward(self, name: str, version: str) -> pa.Table | None:
+        """Return the forward rows that were stored beside a version, or None. Raises the errors of ``get``."""
+        artifact = self._store.get(KIND, name, version)
+        record = self._version(artifact).record
+        if len(artifact.layers) < 3:
+            return None
+        return self._rows(artifact, 2, record.forward_rows, forward_schema(record.dataset))
+
+    def _rows(self, artifact: Artifact, layer: int, count: int, schema: pa.Schema) -> pa.Table:
         try:
-            return decode_rows(
-                self._store.read(artifact, artifact.layers[1]), record.held_out_rows, record.layout, record.dataset
-            )
+            return decode_rows(self._store.read(artifact, artifact.layers[layer]), count, schema)
         except ValueError as error:
-            raise self._store.invalid(artifact, f"its held-out rows: {error}") from error
+            what = ("", "held-out", "forward")[layer]
+            raise self._store.invalid(artifact, f"its {what} rows: {error}") from error
 
     def latest(self, name: str) -> ModelVersion | None:
         """Return the highest version, or None for a model without versions."""
@@ -176,9 +210,10 @@ class ModelRegistry:
     def _version(self, artifact: Artifact) -> ModelVersion:
         """Return the version of an artifact that is a model, or raise InvalidLayout or UnsupportedSpecVersion."""
         try:
-            _check_types(artifact)
+            _check_types(artifact, layers=2)
             place = f"{KIND}/{artifact.name}/{artifact.version} in {self.url}"
-            record = stored_document(ModelRecord, artifact.config, place)
+            record = stored_document(ModelRecord, artifact.config, place, newest=GATE_SPEC_VERSION)
+            _check_types(artifact, layers=2 if record.spec_version == GATE_SPEC_VERSION else 1)
             _check_record(record, artifact.name)
         except ValueError as error:
             raise self._store.invalid(artifact, error) from error
@@ -196,10 +231,11 @@ def _repeatable(record: ModelRecord) -> ModelRecord:
     return replace(record, created="", run="")
 
 
-def _check_types(artifact: Artifact) -> None:
-    types = [artifact.config_type[:140], *(layer.media_type[:140] for layer in artifact.layers[:3])]
-    expected = [CONFIG_TYPE, MODEL_TYPE, HELD_OUT_TYPE]
-    if types not in (expected, expected[:2]):  # earlier releases kept no rows
+def _check_types(artifact: Artifact, layers: int) -> None:
+    """Raise ValueError for other layers than a model and up to ``layers`` of the rows that it was measured on."""
+    types = [artifact.config_type[:140], *(layer.media_type[:140] for layer in artifact.layers[:4])]
+    expected = [CONFIG_TYPE, MODEL_TYPE]
+    if types not in (expected + [ROWS_TYPE] * count for count in range(layers + 1)):
         raise ValueError(f"expected the media types {CONFIG_TYPE} and {MODEL_TYPE}, found {types}")
 
 

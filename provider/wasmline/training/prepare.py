@@ -7,7 +7,9 @@ sorted by the records' coordinates, and no earlier step depends on an order.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import reduce
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,12 +24,15 @@ if TYPE_CHECKING:
 
     from wasmline.kafka import KafkaConfig
 
-PARTITION, OFFSET, TIMESTAMP = "_wasmline_partition", "_wasmline_offset", "_wasmline_timestamp"
-VALUE, PROVENANCE = "_wasmline_value", "_wasmline_provenance"
-"""Columns of ``read_slice``: coordinates, Unix time in ms, value, and the value of the provenance header or null."""
+PARTITION, OFFSET, TIMESTAMP = "_partition", "_offset", "_timestamp"
+PLACE = (PARTITION, OFFSET, TIMESTAMP)
+"""Columns of rows that tell their record: its coordinates, and its timestamp in Unix milliseconds."""
 
-TRANSFORM, HELD_OUT = "_wasmline_transform", "_wasmline_held_out"
-"""Columns of ``usable_rows``: the transform of the record, ``name@version digest`` or "" for none; the split."""
+VALUE, PROVENANCE = "_value", "_provenance"
+"""Columns of ``read_slice`` beside PLACE: the record's value, and that of its provenance header or null."""
+
+TRANSFORM, HELD_OUT = "_transform", "_held_out"
+"""Columns of ``usable_rows`` beside PLACE: the record's transform, ``name@version digest`` or "", and the split."""
 
 _SHARES = 1_000_000
 """The resolution of the holdout share."""
@@ -35,7 +40,7 @@ _SHARES = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """The rows of a dataset in the order of their records; the columns are the dataset's fields.
+    """The rows of a dataset in the order of their records; the columns are the dataset's fields, and those of PLACE.
 
     ``excluded`` counts records that are not a JSON object, lack a finite target or an identity, or do not meet the
     condition (and offsets without a record); ``duplicates`` usable records that repeat an identity. ``transforms``
@@ -46,27 +51,25 @@ class Prepared:
     holdout: pa.Table
     excluded: int
     duplicates: int
-    transforms: dict[str, int]
+    transforms: dict[str, int] = field(default_factory=dict)
 
 
 def read_slice(spark: SparkSession, dataset: Dataset, kafka: KafkaConfig) -> DataFrame:
-    """Return exactly the committed records of the slice; the query fails if any of its offsets is gone."""
+    """Return exactly the committed records of the dataset; the query fails if any of its offsets is gone.
+
+    One read takes one range of each partition, and there are as many reads as a partition has ranges: what is between
+    two ranges is not read, and need not be there.
+    """
     from pyspark.sql import functions as f
 
-    options = {f"kafka.{name}": value for name, value in kafka.java().items()}
-    starts = {partition: start for partition, (start, _) in dataset.offsets.items()}
-    ends = {partition: end for partition, (_, end) in dataset.offsets.items()}
-    records = (
-        spark.read.format("kafka")
-        .options(**options)
-        .option("kafka.isolation.level", "read_committed")
-        .option("assign", json.dumps({dataset.topic: [int(partition) for partition in dataset.offsets]}))
-        .option("startingOffsets", json.dumps({dataset.topic: starts}))
-        .option("endingOffsets", json.dumps({dataset.topic: ends}))
-        .option("failOnDataLoss", "true")
-        .option("includeHeaders", "true")
-        .load()
-    )
+    reads: list[dict[int, tuple[int, int]]] = []
+    for partition, start, end in dataset.ranges:
+        free = next((each for each in reads if partition not in each), None)
+        if free is None:
+            reads.append(free := {})
+        free[partition] = (start, end)
+    parts = (_read_ranges(spark, dataset.topic, each, kafka) for each in reads)
+    records = reduce(lambda part, other: part.union(other), parts)
     # The host writes its header last.
     written = f.try_element_at(f.filter("headers", lambda header: header["key"] == f.lit(provenance.NAME)), f.lit(-1))
     return records.select(
@@ -78,6 +81,23 @@ def read_slice(spark: SparkSession, dataset: Dataset, kafka: KafkaConfig) -> Dat
     )
 
 
+def _read_ranges(
+    spark: SparkSession, topic: str, ranges: Mapping[int, tuple[int, int]], kafka: KafkaConfig
+) -> DataFrame:
+    """Return the committed records of one range of each partition, with the columns of Spark's connector."""
+    return (
+        spark.read.format("kafka")
+        .options(**{f"kafka.{name}": value for name, value in kafka.java().items()})
+        .option("kafka.isolation.level", "read_committed")
+        .option("assign", json.dumps({topic: list(ranges)}))
+        .option("startingOffsets", json.dumps({topic: {each: start for each, (start, _) in ranges.items()}}))
+        .option("endingOffsets", json.dumps({topic: {each: end for each, (_, end) in ranges.items()}}))
+        .option("failOnDataLoss", "true")
+        .option("includeHeaders", "true")
+        .load()
+    )
+
+
 def prepare(records: DataFrame, dataset: Dataset) -> Prepared:
     """Return the rows of a dataset from its ``records``, columns as ``read_slice`` gives them."""
     return prepare_rows(usable_rows(records, dataset), dataset)
@@ -86,7 +106,7 @@ def prepare(records: DataFrame, dataset: Dataset) -> Prepared:
 def usable_rows(records: DataFrame, dataset: Dataset) -> pa.Table:
     """Return the usable rows of records, sorted by coordinates, duplicates included.
 
-    Columns: PARTITION, OFFSET, TIMESTAMP, TRANSFORM, HELD_OUT and the dataset's fields. Of the dataset, only those, its
+    Columns: PLACE, TRANSFORM, HELD_OUT and the dataset's fields. Of the dataset, only those, its
     condition and its split matter: the records may be those of several datasets.
 
     A row is held out if the hash (xxHash64) of seed and identity falls below the share: so a record that was held out
@@ -96,14 +116,13 @@ def usable_rows(records: DataFrame, dataset: Dataset) -> pa.Table:
 
     schema = ", ".join(f"{_quoted(name)} {kind}" for name, kind in dataset.fields.items())
     document = f.from_json(f.col(VALUE).cast("string"), schema, {"allowNonNumericNumbers": "false"})
-    rows = records.select(
-        PARTITION, OFFSET, TIMESTAMP, _transform(f.col(PROVENANCE)).alias(TRANSFORM), document.alias("_document")
-    ).select(PARTITION, OFFSET, TIMESTAMP, TRANSFORM, "_document.*")
+    transform = _transform(f.col(PROVENANCE)).alias(TRANSFORM)
+    rows = records.select(*PLACE, transform, document.alias("_document")).select(*PLACE, TRANSFORM, "_document.*")
     finite = f.abs(f.col(_quoted(dataset.target)).cast("double")) < float("inf")  # also false for null and NaN
     whole = finite & f.col(_quoted(dataset.identity)).isNotNull()
     fields = (f.col(_quoted(name)) for name in dataset.fields)
     usable = rows.where(whole).where(f.expr(dataset.where))
-    usable = usable.select(PARTITION, OFFSET, TIMESTAMP, TRANSFORM, _held_out(dataset).alias(HELD_OUT), *fields)
+    usable = usable.select(*PLACE, TRANSFORM, _held_out(dataset).alias(HELD_OUT), *fields)
     table = _sorted(usable.toArrow())
     place = table.column_names.index(TRANSFORM)
     return table.set_column(place, TRANSFORM, pc.dictionary_encode(table[TRANSFORM]))
@@ -113,7 +132,7 @@ def prepare_rows(usable: pa.Table, dataset: Dataset) -> Prepared:
     """Return the rows of a dataset, of ``usable_rows`` that have all of it, split into training and holdout."""
     copies = _within(usable, dataset)
     rows = _first_of_identity(copies, dataset.identity)
-    columns = list(dataset.fields)
+    columns = [*dataset.fields, *PLACE]
     return Prepared(
         training=rows.filter(pc.invert(rows[HELD_OUT])).select(columns),
         holdout=rows.filter(rows[HELD_OUT]).select(columns),
@@ -143,9 +162,9 @@ def _within(usable: pa.Table, dataset: Dataset) -> pa.Table:
     """Return the rows in the dataset's ranges; a part of a sorted table is no copy."""
     partitions, offsets = usable[PARTITION].to_numpy(), usable[OFFSET].to_numpy()
     parts = [usable.slice(0, 0)]
-    for partition in sorted(map(int, dataset.offsets)):
+    for partition, *boundaries in sorted(dataset.ranges):
         first, last = np.searchsorted(partitions, [partition, partition + 1])
-        start, end = first + np.searchsorted(offsets[first:last], dataset.offsets[str(partition)])
+        start, end = first + np.searchsorted(offsets[first:last], boundaries)
         parts.append(usable.slice(start, end - start))
     return pa.concat_tables(parts)
 

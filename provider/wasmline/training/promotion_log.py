@@ -82,6 +82,10 @@ class PromotionLog:
                 decided_ms=now_ms(),
                 run=run,
                 by=by,
+                refusal=decision.refusal,
+                held_out=decision.held_out,
+                segments=decision.segments,
+                forward=decision.forward,
             )
         )
 
@@ -160,34 +164,9 @@ class PromotionLog:
         return promotion
 
 
-def promote(
-    models: str,
-    name: str,
-    version: str,
-    decision: Decision,
-    *,
-    champion: str | None,
-    metrics: Metrics,
-    champion_metrics: Metrics | None = None,
-    run: str = "",
-    by: str = "",
-) -> Promotion:
-    """Record a decision in the log of the registry at ``models``: see ``PromotionLog.append``."""
-    return PromotionLog(models).append(
-        name,
-        version,
-        decision,
-        champion=champion,
-        metrics=metrics,
-        champion_metrics=champion_metrics,
-        run=run,
-        by=by,
-    )
-
-
-def _identity(promotion: Promotion) -> tuple[str, str, str]:
+def _identity(promotion: Promotion) -> tuple[str, str, bool]:
     """Return what a decision and its repetition by the same run have in common."""
-    return promotion.run, promotion.version, promotion.decision
+    return promotion.run, promotion.version, promotion.decision == "rollback"
 
 
 def _folder(name: str, number: int) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from wasmline.errors import InvalidArtifact
 from wasmline.registry import Semver
 from wasmline.registry.oci_manifest import decoded, encoded
 from wasmline.training.evaluate import Metrics
+from wasmline.training.gate import ErrorComparison
 from wasmline.training.stored_documents import stored_document
 
 MAX_BYTES = 64 * 1024
@@ -23,8 +24,10 @@ class Promotion:
     """One decision: ``version`` became the champion, or did not (keep) and ``champion`` (None: no champion) stayed.
 
     ``champion`` is the one before the decision. The metrics are those of both on the same held-out rows; None for a
-    champion that was not measured. Those of a rollback are each model's own, from its training. ``by`` is the user, if
-    known. A rollback has ``spec_version`` 2, so that an earlier release does not misread it. Raises InvalidReference
+    champion that was not measured. Those of a rollback are each model's own, from its training. ``refusal``,
+    ``held_out``, ``segments`` and ``forward`` are the gate's figures, as in Decision; rollbacks, and decisions of
+    earlier releases, have none. ``by`` is the user, if known. A rollback has ``spec_version`` 2, so that an earlier
+    release does not misread it; the figures change the meaning of no decision. Raises InvalidReference
     for an invalid ``version`` or ``champion``, ValueError for a rollback to no other version or without a reason.
     """
 
@@ -39,6 +42,10 @@ class Promotion:
     decided_ms: int
     run: str = ""
     by: str = ""
+    refusal: str = ""
+    held_out: ErrorComparison | None = None
+    segments: dict[str, ErrorComparison] = field(default_factory=dict)
+    forward: ErrorComparison | None = None
     spec_version: Literal[1, 2] = 1
 
     def __post_init__(self) -> None:

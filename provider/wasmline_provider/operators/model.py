@@ -70,8 +70,8 @@ class TrainModelOperator(SparkJobOperator):
 class PromoteModelOperator(BaseOperator):
     """Promotes a trained model to champion, or keeps the live one: the decision is recorded with its reason.
 
-    The training measured both on the same held-out rows. If another model went live since then, the decision is void,
-    and the task fails with Conflict.
+    The training measured both on the same held-out rows. If another model was promoted since then, the new one is
+    compared with that one by the same rules, and decided on anew. The task fails with Conflict after a rollback.
 
     Example::
 
@@ -95,7 +95,7 @@ class PromoteModelOperator(BaseOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         import msgspec
 
-        from wasmline.training import Decision, Metrics, promote
+        from wasmline.training import Decision, GatePolicy, Metrics, promote
         from wasmline_provider.asset_events import record
 
         trained = self.trained
@@ -107,6 +107,7 @@ class PromoteModelOperator(BaseOperator):
             champion=trained["champion"],
             metrics=msgspec.convert(trained["metrics"], Metrics),
             champion_metrics=msgspec.convert(trained["champion_metrics"], Metrics | None),
+            policy=msgspec.convert(trained.get("policy"), GatePolicy | None),
             run=trained["run"],
             by=context["dag_run"].triggering_user_name or "",
         )

@@ -14,27 +14,29 @@ from delivery.contract import Violation
 from delivery.generator import generate
 from delivery.reference_transform import transform
 from delivery.source_records import Source, read_file
-from delivery.training_spec import train_spec
+from delivery.training_spec import VEHICLES, train_spec
 from wasmline.documents import decode, encode
 from wasmline.errors import NotEnoughData
 from wasmline.job_specs import TrainSpec
 from wasmline.provenance import parse
 from wasmline.training import (
     Dataset,
+    Decision,
     ModelRegistry,
     Prepared,
     PromotionLog,
     TrainResult,
+    Window,
     prepare,
     promote,
     train_on,
 )
 from wasmline.training.dataset_slice import of_slice
-from wasmline.training.prepare import OFFSET, PARTITION, PROVENANCE, TIMESTAMP, TRANSFORM, VALUE, usable_rows
+from wasmline.training.prepare import OFFSET, PARTITION, PLACE, PROVENANCE, TIMESTAMP, TRANSFORM, VALUE, usable_rows
 
 DATA = Path(__file__).parents[4] / "shared" / "data" / "food_delivery.csv"
 
-START_MS = 1_767_225_600_000
+PROMOTE = Decision(decision="promote", reason="")
 
 Record = tuple[int, int, bytes | None]
 
@@ -48,7 +50,7 @@ def frame(spark: SparkSession, records: Iterable[Record], headers: Sequence[byte
     columns = {
         PARTITION: pa.array(partitions, pa.int32()),
         OFFSET: pa.array(offsets, pa.int64()),
-        TIMESTAMP: pa.array([START_MS + offset for offset in offsets], pa.int64()),
+        TIMESTAMP: pa.array(offsets, pa.int64()),
         VALUE: pa.array(values, pa.binary()),
         PROVENANCE: pa.array(headers or [None] * len(values), pa.binary()),
     }
@@ -91,7 +93,7 @@ def test_only_whole_and_clean_records_become_rows_and_the_others_are_counted(
     rows = prepared(spark, spec, records)
     assert sorted(identities(rows)) == ["1", "2", "3"]
     assert (rows.excluded, rows.duplicates) == (len(bad), 0)
-    assert rows.training.column_names == list(spec.fields)
+    assert rows.training.column_names == [*spec.fields, *PLACE]
 
 
 def test_of_records_with_one_identity_the_one_with_the_lowest_coordinates_counts(
@@ -210,6 +212,8 @@ def test_the_model_explains_generated_deliveries_and_the_mean_does_not(
     assert sum((result.rows.excluded, result.rows.duplicates, result.rows.training, result.rows.holdout)) == len(
         generated
     )
+    assert result.metrics.linear_rmse == pytest.approx(7.7, abs=0.1)
+    assert result.metrics.forward_rmse == pytest.approx(result.metrics.rmse, abs=0.2)
     assert len(encode(result)) < 200_000
     assert decode(TrainResult, encode(result)) == result
 
@@ -242,13 +246,19 @@ def test_a_champion_is_measured_on_the_challengers_holdout_and_the_better_one_st
     spec = train_spec(topic="f", models=str(tmp_path))
     early = [record for record in generated if record[1] < 1_500]
     poor = trained(spark, replace(spec, trees=5), early, run="r1")
-    assert poor.champion is None
-    promote(spec.models, poor.model, poor.version, poor.decision, champion=None, metrics=poor.metrics, run=poor.run)
+    assert (poor.champion, poor.decision.refusal) == (None, "linear")
+    promote(spec.models, poor.model, poor.version, PROMOTE, champion=None, metrics=poor.metrics, run=poor.run)
     good = trained(spark, spec, generated, run="r2")
     assert (good.champion, good.decision.decision) == (poor.version, "promote")
     assert good.champion_metrics is not None
     assert good.champion_metrics.holdout == good.metrics.holdout
     assert good.champion_metrics.rmse > good.metrics.rmse
+    assert good.decision.held_out is not None
+    assert good.decision.held_out.champion_rmse == pytest.approx(good.champion_metrics.rmse)
+    assert good.decision.forward is not None
+    assert good.decision.forward.rows < good.metrics.rows, (
+        "the champion was trained on forward rows that are not held out"
+    )
     promote(
         spec.models,
         good.model,
@@ -260,7 +270,7 @@ def test_a_champion_is_measured_on_the_challengers_holdout_and_the_better_one_st
         run=good.run,
     )
     worse = trained(spark, replace(spec, trees=5), generated, run="r3")
-    assert (worse.champion, worse.decision.decision) == (good.version, "keep")
+    assert (worse.champion, worse.decision.promote) == (good.version, False)
     assert ModelRegistry(spec.models).versions(spec.model) == ["1.0.0", "1.1.0", "1.2.0"]
 
 
@@ -271,9 +281,73 @@ def test_a_version_that_was_rolled_back_is_not_promoted_by_training_it_again(
     early = [record for record in generated if record[1] < 1_500]
     champion: str | None = None
     for one in (trained(spark, replace(spec, trees=5), early), trained(spark, spec, generated)):
-        promote(spec.models, one.model, one.version, one.decision, champion=champion, metrics=one.metrics)
+        promote(spec.models, one.model, one.version, PROMOTE, champion=champion, metrics=one.metrics)
         champion = one.version
     PromotionLog(spec.models).roll_back(spec.model, "1.0.0", champion="1.1.0", reason="worse on scooters")
     again = trained(spark, spec, generated)
-    assert (again.version, again.champion, again.decision.decision) == ("1.1.0", "1.0.0", "keep")
+    assert (again.version, again.champion, again.decision.refusal) == ("1.1.0", "1.0.0", "rolled back")
     assert "decision 3 rolled back" in again.decision.reason
+
+
+def test_of_two_retrains_at_once_the_later_one_is_compared_anew(
+    spark: SparkSession, generated: list[Record], tmp_path: Path
+) -> None:
+    spec = train_spec(topic="f", models=str(tmp_path))
+    early = [record for record in generated if record[1] < 1_500]
+    both = trained(spark, spec, early, run="r1"), trained(spark, spec, generated, run="r2")
+    assert [one.champion for one in both] == [None, None]
+    made = [
+        promote(
+            spec.models,
+            one.model,
+            one.version,
+            one.decision,
+            champion=one.champion,
+            metrics=one.metrics,
+            policy=one.policy,
+            run=one.run,
+        )
+        for one in both
+    ]
+    assert [(each.decision, each.champion) for each in made] == [("promote", None), ("promote", "1.0.0")]
+    assert made[1].held_out is not None
+    assert made[1].held_out.rows == both[1].metrics.rows
+    assert sorted(made[1].segments) == [f"vehicle={name}" for name in sorted(VEHICLES)]
+    again = trained(spark, spec, generated, run="r3")
+    assert (again.champion, again.decision.refusal) == ("1.1.0", "equal")
+
+
+def test_after_a_shift_the_short_window_is_trained_on(
+    spark: SparkSession, generated: list[Record], tmp_path: Path
+) -> None:
+    """The windows are slices of 3,000 offsets of each partition; what is after the third takes 10 minutes more."""
+    spec = train_spec(topic="f", models=str(tmp_path))
+    records = [(partition, offset, later(value, 10.0 * (offset >= 9_000))) for partition, offset, value in generated]
+
+    def slices(first: int, last: int) -> Dataset:
+        offsets = {str(partition): (3_000 * first, 3_000 * last) for partition in range(3)}
+        return of_slice(spec, topic_id="", offsets=offsets)
+
+    windows = [
+        Window(name="all", dataset=slices(0, 5), before=slices(0, 4)),
+        Window(name="last 1", dataset=slices(4, 5), before=slices(3, 4)),
+    ]
+    result = train_on(frame(spark, records), slices(0, 5), spec, windows=windows, newest=slices(4, 5))
+    assert [(each.window, each.ratio is None) for each in result.candidates] == [("all", True), ("last 1", False)]
+    assert (result.window, result.dataset) == ("last 1", slices(4, 5))
+    assert result.metrics.forward_rmse == result.candidates[1].forward_rmse
+    assert result.metrics.forward_rmse == pytest.approx(result.metrics.rmse, rel=0.07)
+    assert result.metrics.forward_rows > 7_500
+    assert result.rows.offsets == 9_000
+    assert result.rows.excluded + result.rows.duplicates + result.rows.training + result.rows.holdout == 9_000
+    record = ModelRegistry(spec.models).get(spec.model, result.version).record
+    assert (record.window, record.dataset, record.forward_rows) == (
+        "last 1",
+        result.dataset,
+        result.metrics.forward_rows,
+    )
+
+
+def later(value: bytes | None, minutes: float) -> bytes:
+    row = json.loads(value or b"{}")
+    return json.dumps(row | {"time_min": row["time_min"] + minutes}).encode()

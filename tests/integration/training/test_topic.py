@@ -54,8 +54,11 @@ def test_a_model_is_trained_on_the_topic_as_it_is_and_keeps_the_exact_offsets(
     assert stored.record.dataset == result.dataset
     assert stored.record.run == "r1"
     held_out = ModelRegistry(spec.models).held_out("eta", result.version)
-    assert held_out.column_names == ["id", "km", "kind", "minutes"]
+    assert held_out.column_names == ["id", "kind", "km", "minutes"]
     assert held_out.num_rows == stored.record.held_out_rows == result.rows.holdout == result.metrics.rows
+    forward = ModelRegistry(spec.models).forward("eta", result.version)
+    assert forward is not None
+    assert sorted(forward["id"].to_pylist()) == sorted(f"id-{number}" for number in range(480, 600))
 
 
 def test_the_stored_offsets_give_the_same_model_after_the_topic_has_grown(

@@ -10,14 +10,17 @@ import pytest
 from click.testing import CliRunner, Result
 
 from support.eta_model import eta_record, eta_rows, held_out
+from support.gated_models import METRICS, ROWS, forward_rows, publish_gated
 from support.served_model import small_models
 from wasmline.cli import main
 from wasmline.cli.model_texts import moment
-from wasmline.training import Decision, ModelRegistry, PromotionLog
+from wasmline.training import Decision, GatePolicy, ModelRegistry, PromotionLog, promote
 
 ESCAPES = "\x1b]0;owned\x07\x1b[2J\x9b31m\n"
 PROMOTE = Decision(decision="promote", reason="RMSE 7.000")
 KEEP = Decision(decision="keep", reason="RMSE 8.000")
+NO_FIGURES = ["-", "-", "-", "-"]
+"""Of decisions of earlier releases: RATIO, LINEAR, FORWARD, REFUSAL."""
 
 
 @pytest.fixture
@@ -80,9 +83,9 @@ def test_the_history_says_who_decided_what_when_and_why(wasmline: Callable[..., 
     assert head.split("  ")[0] == "NUMBER"
     cells = [[cell.strip() for cell in row.split("  ") if cell] for row in rows]
     assert [[row[0], *row[2:]] for row in cells] == [
-        ["1", "promote", "1.0.0", "-", "7.000", "-", "-", "-", "RMSE 7.000"],
-        ["2", "keep", "1.1.0", "1.0.0", "6.000", "7.000", "-", "run-2", "RMSE 8.000"],
-        ["3", "promote", "1.2.0", "1.0.0", "5.000", "-", "ada", "-", "RMSE 7.000"],
+        ["1", "promote", "1.0.0", "-", "7.000", "-", *NO_FIGURES, "-", "-", "RMSE 7.000"],
+        ["2", "keep", "1.1.0", "1.0.0", "6.000", "7.000", *NO_FIGURES, "-", "run-2", "RMSE 8.000"],
+        ["3", "promote", "1.2.0", "1.0.0", "5.000", "-", *NO_FIGURES, "ada", "-", "RMSE 7.000"],
     ]
     decisions = json.loads(wasmline("history", "eta", "--json").stdout)
     assert [each["by"] for each in decisions] == ["", "", "ada"]
@@ -92,9 +95,53 @@ def test_two_versions_are_compared_side_by_side(wasmline: Callable[..., Result])
     lines = wasmline("compare", "eta", "1.0.0", "1.2.0").stdout.splitlines()
     assert lines[0].split() == ["1.0.0", "1.2.0"]
     assert lines[1].split() == ["rmse", "7.000", "5.000"]
-    assert lines[6:] == ["measured on the same rows", "parameters.trees: 1 | 3"]
+    assert lines[5].split() == ["linear_rmse", "-", "-"]
+    assert lines[8:] == ["measured on the same rows", "parameters.trees: 1 | 3"]
     found = json.loads(wasmline("compare", "eta", "1.0.0", "1.2.0", "--json").stdout)
     assert (found["comparable"], found["differences"]) == (True, {"parameters.trees": [1, 3]})
+
+
+@pytest.fixture
+def decided(models: str) -> str:
+    """Return the registry with a better and a worse model, of which the gate decided."""
+    policy = GatePolicy(segments=("vehicle",))
+    forward = forward_rows(ROWS[300:600], first_offset=300)
+    champion: str | None = "1.2.0"
+    for version in publish_gated(models, 12, 3, forward=forward):
+        promote(models, "eta", version, PROMOTE, champion=champion, metrics=METRICS, policy=policy)
+        champion = None  # was live when the second one was trained
+    return models
+
+
+def test_the_figures_of_the_gate_are_shown_with_the_version(wasmline: Callable[..., Result], decided: str) -> None:
+    lines = wasmline("show", "eta@1.4.0").stdout.splitlines()
+    assert any(line.startswith("metrics") and "linear predictor 11.000" in line for line in lines)
+    gate = next(place for place, line in enumerate(lines) if line.startswith("gate"))
+    assert "decision 5, keep: RMSE" in lines[gate]
+    names = [line.split(":")[0].strip() for line in lines[gate + 1 : gate + 7]]
+    assert names == [
+        "held out",
+        "vehicle=None",
+        'vehicle=a "quoted" ä',
+        "vehicle=bicycle",
+        "vehicle=scooter",
+        "forward",
+    ]
+    assert ", ratio 5.1" in lines[gate + 1]
+    assert lines[gate + 2].endswith(", ratio not tested (29 rows)")
+    shown = json.loads(wasmline("show", "eta@1.4.0", "--json").stdout)
+    assert shown["decisions"][0]["segments"]["vehicle=scooter"]["rows"] == 96
+
+
+def test_the_history_and_a_comparison_have_the_figures_of_the_gate(
+    wasmline: Callable[..., Result], decided: str
+) -> None:
+    *_, last = wasmline("history", "eta").stdout.splitlines()
+    assert " to " in last
+    assert "  11.000  -        noise" in " ".join(last.split(" "))
+    lines = wasmline("compare", "eta", "1.3.0", "1.4.0").stdout.splitlines()
+    place = lines.index("decision 5, keep: 1.4.0 beside 1.3.0")
+    assert lines[place + 1].startswith("  held out: RMSE ")
 
 
 def test_metrics_of_different_rows_are_said_to_be_no_comparison(wasmline: Callable[..., Result], models: str) -> None:

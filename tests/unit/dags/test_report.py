@@ -21,7 +21,7 @@ from delivery.verification import DeadLetter, Feature, Raw, verify
 from enriching.benchmark_result import Comparison, Contender
 from wasmline.dead_letters import ERROR, REASON, SOURCE_OFFSET, SOURCE_PARTITION
 from wasmline.documents import decode
-from wasmline.training import Dataset, Decision, Histogram, Metrics, RowCounts, TrainResult
+from wasmline.training import Dataset, Decision, ErrorComparison, Histogram, Interval, Metrics, RowCounts, TrainResult
 
 
 @pytest.fixture(scope="module")
@@ -185,6 +185,33 @@ def test_no_two_elements_share_an_id_that_another_one_refers_to(report: DemoRepo
 )
 def test_the_page_shows_the_figures(report: DemoReport, text: str) -> None:
     assert text in render(report)
+
+
+def test_the_figures_of_the_gate_are_on_the_page_and_in_the_summary(report: DemoReport) -> None:
+    ratio = Interval(low=0.96012, high=0.99034, confidence=0.99)
+    held_out = ErrorComparison(rows=396, rmse=7.174, champion_rmse=7.312, ratio=ratio)
+    bicycle = ErrorComparison(rows=3, rmse=8.1, champion_rmse=8.2, ratio=None)
+    decision = Decision(
+        decision="promote",
+        reason="better",
+        held_out=held_out,
+        segments={"vehicle=<bicycle>": bicycle},
+        forward=held_out,
+    )
+    metrics = replace(report.training.metrics, linear_rmse=7.671, forward_rmse=7.25, forward_rows=396)
+    decided = replace(report, training=replace(report.training, decision=decision, metrics=metrics))
+    text = io.StringIO()
+    print_summary(decided, Console(file=text, width=200))
+    assert "linear predictor 7.671 min" in text.getvalue()
+    assert "7.250 min on the 396 newest records" in text.getvalue()
+    assert "held-out rows: 7.174 min, champion 7.312 min, ratio 0.960 to 0.990" in text.getvalue()
+    page = render(decided)
+    parsed(page)
+    row = "".join(
+        f"<td>{cell}</td>" for cell in ("vehicle=&lt;bicycle&gt;", "8.100 min", "8.200 min", "not tested", "3")
+    )
+    assert row in page
+    assert "linear predictor 7.671 min" in page
 
 
 def test_equal_reports_give_equal_pages(report: DemoReport) -> None:

@@ -9,11 +9,12 @@ import pytest
 from airflow.sdk import DAG, BaseOperator
 
 from support.eta_model import eta_record
+from support.gated_models import METRICS, publish_gated
 from wasmline.documents import plain
 from wasmline.errors import InvalidJob
 from wasmline.job_specs import FunctionSpec, JobSpec, StreamSpec
 from wasmline.registry import ArtifactMetadata, Version
-from wasmline.training import ModelRegistry, PromotionLog
+from wasmline.training import GatePolicy, ModelRegistry, PromotionLog
 from wasmline.wasm import Schema
 from wasmline_provider.operators.build import WasmBuildOperator, WasmPublishOperator, WasmTestOperator
 from wasmline_provider.operators.deploy import WasmDeployOperator
@@ -231,3 +232,29 @@ def test_a_promotion_keeps_the_user_who_triggered_its_run(tmp_path: Path) -> Non
     trained |= {"champion": "1.0.0", "run": "run-2"}
     operator.execute(context)
     assert PromotionLog(models).history("eta")[1].by == ""
+
+
+def test_a_promotion_is_decided_anew_if_another_model_was_promoted_meanwhile(tmp_path: Path) -> None:
+    models = str(tmp_path)
+    versions = publish_gated(models, 12, 3)
+    context: Any = {"dag_run": SimpleNamespace(triggering_user_name=None)}
+    results = []
+    for version in versions:
+        trained = {
+            "model": "eta",
+            "version": version,
+            "decision": {"decision": "promote", "reason": "no champion yet"},
+            "champion": None,
+            "champion_metrics": None,
+            "metrics": plain(METRICS),
+            "policy": plain(GatePolicy(segments=("vehicle",))),
+            "run": f"run-{version}",
+        }
+        operator = PromoteModelOperator(task_id="one", trained=trained, models=models)
+        results.append(operator.execute(context))
+        assert operator.execute(context) == results[-1], "a task that is tried again"
+    assert [(each["decision"], each["champion"], each["live"]) for each in results] == [
+        ("promote", None, "1.0.0"),
+        ("keep", "1.0.0", "1.0.0"),
+    ]
+    assert "not below 1.0000 beyond noise" in results[1]["reason"]

@@ -2,21 +2,23 @@ import numpy as np
 import pytest
 
 from wasmline.errors import NotEnoughData
-from wasmline.training.evaluate import histogram, measure, sample
+from wasmline.training.evaluate import Baselines, histogram, measure, sample
 
 
 def test_errors_are_those_of_the_textbook() -> None:
-    metrics = measure(np.array([1.0, 3.0]), np.array([2.0, 1.0]), mean=4.0, holdout="h")
+    metrics = measure(
+        np.array([1.0, 3.0]), np.array([2.0, 1.0]), baselines=Baselines(mean_rmse=2.2, linear_rmse=1.5), holdout="h"
+    )
     assert metrics.rmse == pytest.approx((5 / 2) ** 0.5)
     assert metrics.mae == 1.5
     assert metrics.r2 == pytest.approx(1 - 2.5 / 1)
-    assert metrics.mean_rmse == pytest.approx(((9 + 1) / 2) ** 0.5)
+    assert (metrics.mean_rmse, metrics.linear_rmse) == (2.2, 1.5)
     assert (metrics.rows, metrics.holdout) == (2, "h")
 
 
 def test_nothing_can_be_measured_on_nothing() -> None:
     with pytest.raises(NotEnoughData, match="only 1 rows are held out"):
-        measure(np.array([1.0]), np.array([1.0]), mean=1.0, holdout="h")
+        measure(np.array([1.0]), np.array([1.0]), baselines=Baselines(mean_rmse=0), holdout="h")
 
 
 def test_a_sample_is_bounded_ordered_and_the_same_each_time() -> None:

@@ -1,38 +1,120 @@
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from wasmline.errors import TrainingError
-from wasmline.training import Metrics, compare
+from wasmline.documents import decode, encode
+from wasmline.training import Decision, GatePolicy, Metrics, decide
+from wasmline.training.feature_encoding import Vector
+from wasmline.training.gate import MIN_ROWS, ChampionErrors, Mask, PairedErrors
+
+ROWS = 2_000
+
+
+def noise(seed: int = 1) -> Vector:
+    """Errors of a model of RMSE 7.2."""
+    return np.random.default_rng(seed).normal(0, 7.2, ROWS)
+
+
+def pair(scale: float, *, unlike: float = 0.3) -> PairedErrors:
+    """A challenger whose errors are those of the champion times ``scale``, and some noise of its own."""
+    champion = noise()
+    challenger = champion * scale + np.random.default_rng(2).normal(0, unlike, ROWS)
+    return PairedErrors(challenger=challenger**2, champion=champion**2)
+
+
+def every(step: int, start: int = 0) -> Mask:
+    chosen = np.zeros(ROWS, dtype=np.bool_)
+    chosen[start::step] = True
+    return chosen
 
 
 @pytest.mark.parametrize(
-    ("champion", "challenger", "margin", "decision", "reason"),
+    ("rmse", "linear", "refusal"),
+    [(7.2, 8.0, ""), (9.4, 9.9, "mean"), (9.5, 9.9, "mean"), (8.0, 8.0, "linear"), (7.2, None, "")],
+)
+def test_a_first_champion_must_beat_the_mean_and_a_linear_model(
+    metrics: Metrics, rmse: float, linear: float | None, refusal: str
+) -> None:
+    found = decide(replace(metrics, rmse=rmse, linear_rmse=linear), GatePolicy(), None)
+    assert (found.refusal, found.promote) == (refusal, not refusal)
+    assert f"RMSE {rmse:.3f}" in found.reason
+
+
+def test_a_model_without_a_number_for_its_error_is_not_promoted(metrics: Metrics) -> None:
+    assert decide(replace(metrics, rmse=float("nan")), GatePolicy(), None).refusal == "mean"
+
+
+@pytest.mark.parametrize(
+    ("scale", "margin", "refusal"),
     [
-        (None, 7.2, 0.0, "promote", "no champion yet"),
-        (None, 9.4, 0.0, "keep", "no better than predicting the mean"),
-        (7.3, 7.2, 0.0, "promote", "within the limit of 7.300"),
-        (7.2, 7.3, 0.0, "keep", "above the limit of 7.200"),
-        (7.2, 7.2, 0.0, "keep", "equal"),
-        (7.2, 7.2, -0.01, "keep", "equal"),
-        (7.3, 7.25, 0.01, "keep", "above the limit of 7.227"),
-        (7.3, 7.2, 0.01, "promote", "within the limit"),
-        (7.2, 7.23, -0.005, "promote", "within the limit of 7.236"),
-        (7.2, 7.24, -0.005, "keep", "above the limit"),
-        (20.0, 10.0, 0.0, "keep", "no better than predicting the mean"),
-        (7.2, float("nan"), 0.0, "keep", "no better"),
+        (0.98, 0.0, ""),
+        (0.98, 0.05, "noise"),
+        (0.9, 0.05, ""),
+        (0.9999, 0.0, "noise"),
+        (1.02, 0.0, "noise"),
+        (1.02, -0.05, ""),
+        (1.1, -0.05, "noise"),
     ],
 )
-def test_the_better_model_is_promoted_and_the_reason_says_why(
-    metrics: Metrics, champion: float | None, challenger: float, margin: float, decision: str, reason: str
+def test_the_interval_of_the_ratio_decides_and_the_margin_moves_its_limit(
+    metrics: Metrics, scale: float, margin: float, refusal: str
 ) -> None:
-    live = None if champion is None else replace(metrics, rmse=champion)
-    found = compare(live, replace(metrics, rmse=challenger), margin)
-    assert found.decision == decision
-    assert reason in found.reason
-    assert found.promote == (decision == "promote")
+    found = decide(metrics, GatePolicy(margin=margin), ChampionErrors(held_out=pair(scale)))
+    assert found.refusal == refusal
+    assert found.held_out is not None
+    assert found.held_out.ratio is not None
+    assert found.held_out.ratio.low < found.held_out.rmse / found.held_out.champion_rmse < found.held_out.ratio.high
+    assert "beyond noise" in found.reason
 
 
-def test_models_measured_on_different_rows_are_not_compared(metrics: Metrics) -> None:
-    with pytest.raises(TrainingError, match="different rows"):
-        compare(replace(metrics, holdout="sha256:bb"), metrics)
+def test_a_model_that_predicts_the_same_is_not_promoted_at_any_margin(metrics: Metrics) -> None:
+    found = decide(metrics, GatePolicy(margin=-0.5), ChampionErrors(held_out=pair(1.0, unlike=0.0)))
+    assert (found.refusal, found.promote) == ("equal", False)
+
+
+def test_a_better_model_that_is_worse_on_a_segment_is_refused_by_its_name(metrics: Metrics) -> None:
+    scooters = every(10)
+    errors = pair(0.9)
+    worse = PairedErrors(
+        challenger=np.where(scooters, errors.champion * 1.21, errors.challenger), champion=errors.champion
+    )
+    segments = {"vehicle=bicycle": every(10, 1), "vehicle=scooter": scooters}
+    found = decide(metrics, GatePolicy(), ChampionErrors(held_out=worse, segments=segments))
+    assert found.refusal == "segment vehicle=scooter"
+    assert "worse on vehicle=scooter beyond noise: RMSE" in found.reason
+    assert decide(metrics, GatePolicy(), ChampionErrors(held_out=worse)).promote
+    assert list(found.segments) == list(segments)
+
+
+def test_a_segment_of_few_rows_is_reported_and_not_tested(metrics: Metrics) -> None:
+    few = np.arange(ROWS) < MIN_ROWS - 1
+    errors = pair(0.9)
+    worse = PairedErrors(challenger=np.where(few, errors.champion * 4, errors.challenger), champion=errors.champion)
+    found = decide(metrics, GatePolicy(), ChampionErrors(held_out=worse, segments={"vehicle=bicycle": few}))
+    assert found.promote
+    bicycle = found.segments["vehicle=bicycle"]
+    assert (bicycle.rows, bicycle.ratio) == (MIN_ROWS - 1, None)
+    assert bicycle.rmse == pytest.approx(2 * bicycle.champion_rmse)
+
+
+def test_segments_share_the_confidence(metrics: Metrics) -> None:
+    segments = {f"vehicle={number}": every(4, number) for number in range(4)}
+    found = decide(metrics, GatePolicy(confidence=0.96), ChampionErrors(held_out=pair(0.9), segments=segments))
+    ratios = [each.ratio for each in found.segments.values()]
+    assert [each.confidence for each in ratios if each] == pytest.approx([0.99] * 4)
+
+
+@pytest.mark.parametrize(("scale", "refusal"), [(1.05, "forward"), (1.0, ""), (0.95, "")])
+def test_a_model_that_is_worse_on_the_newest_records_is_refused(metrics: Metrics, scale: float, refusal: str) -> None:
+    found = decide(metrics, GatePolicy(), ChampionErrors(held_out=pair(0.9), forward=pair(scale)))
+    assert found.refusal == refusal
+    assert found.forward is not None
+    assert found.forward.rows == ROWS
+
+
+def test_a_decision_with_all_its_figures_is_a_document(metrics: Metrics) -> None:
+    errors = ChampionErrors(held_out=pair(0.9), segments={"vehicle=bicycle": every(2)}, forward=pair(0.95))
+    found = decide(metrics, GatePolicy(), errors)
+    assert decode(Decision, encode(found)) == found
+    assert found == decide(metrics, GatePolicy(), errors)

@@ -1,0 +1,116 @@
+"""Compares a challenger with the champion on the challenger's held-out and forward rows."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from wasmline.printable import printable
+from wasmline.training.dataset_slice import Dataset
+from wasmline.training.evaluate import Baselines, Metrics, holdout_digest, measure
+from wasmline.training.feature_encoding import numbers
+from wasmline.training.fitted_model import FittedModel
+from wasmline.training.gate import ChampionErrors, Decision, GatePolicy, Mask, PairedErrors, decide
+from wasmline.training.held_out_rows import STAND_IN
+from wasmline.training.prepare import HELD_OUT, OFFSET, PARTITION
+
+log = logging.getLogger(__name__)
+
+MAX_SEGMENTS = 50
+"""The segments with the most rows; others are not compared, which bounds the size of a decision."""
+
+MAX_LABEL_LETTERS = 80
+"""Values that differ only after so many letters are one segment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredModel:
+    """A model, its metrics, and the rows they were measured on; ``forward`` is None if none were."""
+
+    model: FittedModel
+    metrics: Metrics
+    held_out: pa.Table
+    forward: pa.Table | None
+
+
+def compare_with_champion(
+    challenger: MeasuredModel, champion: FittedModel | None, policy: GatePolicy
+) -> tuple[Metrics | None, Decision]:
+    """Return the champion's metrics on the challenger's held-out rows, and the gate's decision.
+
+    The same models and rows give the same decision. Raises TrainingError if the rows lack a feature of the champion.
+    """
+    if champion is None:
+        return None, decide(challenger.metrics, policy, None)
+    if not _kept_from(challenger.model.dataset, champion.dataset):
+        log.warning("the champion was trained with another split: training rows of it are held out now")
+    truth = numbers(challenger.held_out[challenger.model.dataset.target])
+    predictions = champion.predict(challenger.held_out)
+    own = challenger.metrics
+    metrics = measure(
+        truth,
+        predictions,
+        baselines=Baselines(mean_rmse=own.mean_rmse, linear_rmse=own.linear_rmse),
+        holdout=holdout_digest(challenger.held_out[challenger.model.dataset.identity]),
+    )
+    errors = ChampionErrors(
+        held_out=PairedErrors(
+            challenger=(truth - challenger.model.predict(challenger.held_out)) ** 2, champion=(truth - predictions) ** 2
+        ),
+        segments=segment_masks(challenger.held_out, policy.segments),
+        forward=_forward_errors(challenger, champion),
+    )
+    return metrics, decide(own, policy, errors)
+
+
+def segment_masks(rows: pa.Table, fields: tuple[str, ...]) -> dict[str, Mask]:
+    """Return the rows with each value of each field, as ``FIELD=VALUE``, the most rows first."""
+    masks: dict[str, Mask] = {}
+    for name in fields:
+        codes = pc.dictionary_encode(rows[name], null_encoding="encode").combine_chunks()
+        indices = np.asarray(codes.indices)
+        for code, value in enumerate(codes.dictionary.to_pylist()):
+            label = printable(f"{name}={value}"[:MAX_LABEL_LETTERS])
+            masks[label] = (indices == code) | masks.get(label, False)
+    ordered = sorted(masks.items(), key=lambda each: (-int(each[1].sum()), each[0]))
+    return dict(ordered[:MAX_SEGMENTS])
+
+
+def _forward_errors(challenger: MeasuredModel, champion: FittedModel) -> PairedErrors | None:
+    """Return the errors of the stand-in and the champion on the forward rows.
+
+    A champion that was trained on records of them has no forward error there: then they are those of the challenger
+    and the champion on the forward rows that are held out from both.
+    """
+    rows, model = challenger.forward, challenger.model
+    if rows is None:
+        return None
+    stand_in = rows[STAND_IN].to_numpy()
+    if _is_within(rows, model.dataset, champion.dataset).any():
+        rows = rows.filter(rows[HELD_OUT])
+        stand_in = model.predict(rows)
+    if rows.num_rows == 0:
+        return None
+    truth = numbers(rows[model.dataset.target])
+    return PairedErrors(challenger=(truth - stand_in) ** 2, champion=(truth - champion.predict(rows)) ** 2)
+
+
+def _is_within(rows: pa.Table, of: Dataset, dataset: Dataset) -> Mask:
+    """Return which rows, of the topic of one dataset, are records of the other."""
+    within = np.zeros(rows.num_rows, dtype=np.bool_)
+    if (of.topic, of.topic_id) != (dataset.topic, dataset.topic_id):
+        return within
+    partitions, offsets = rows[PARTITION].to_numpy(), rows[OFFSET].to_numpy()
+    for partition, start, end in dataset.ranges:
+        within |= (partitions == partition) & (offsets >= start) & (offsets < end)
+    return within
+
+
+def _kept_from(dataset: Dataset, trained: Dataset) -> bool:
+    """Whether no row that ``dataset`` holds out was trained on in ``trained``."""
+    same = (dataset.seed, dataset.identity) == (trained.seed, trained.identity)
+    return same and dataset.holdout_share <= trained.holdout_share
