@@ -7,8 +7,8 @@ sorted by the records' coordinates, and no earlier step depends on an order.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -42,16 +42,15 @@ _SHARES = 1_000_000
 class Prepared:
     """The rows of a dataset in the order of their records; the columns are the dataset's fields, and those of PLACE.
 
-    ``excluded`` counts records that are not a JSON object, lack a finite target or an identity, or do not meet the
-    condition (and offsets without a record); ``duplicates`` usable records that repeat an identity. ``transforms``
-    counts the rows by transform, as in TRANSFORM.
+    ``excluded`` counts records that are not a JSON object, lack a finite target or an identity, do not meet the
+    condition or are of other transforms than the dataset's (and offsets without a record); ``duplicates`` usable
+    records that repeat an identity.
     """
 
     training: pa.Table
     holdout: pa.Table
     excluded: int
     duplicates: int
-    transforms: dict[str, int] = field(default_factory=dict)
 
 
 def read_slice(spark: SparkSession, dataset: Dataset, kafka: KafkaConfig) -> DataFrame:
@@ -130,7 +129,7 @@ def usable_rows(records: DataFrame, dataset: Dataset) -> pa.Table:
 
 def prepare_rows(usable: pa.Table, dataset: Dataset) -> Prepared:
     """Return the rows of a dataset, of ``usable_rows`` that have all of it, split into training and holdout."""
-    copies = _within(usable, dataset)
+    copies = _copies(usable, dataset)
     rows = _first_of_identity(copies, dataset.identity)
     columns = [*dataset.fields, *PLACE]
     return Prepared(
@@ -138,13 +137,36 @@ def prepare_rows(usable: pa.Table, dataset: Dataset) -> Prepared:
         holdout=rows.filter(rows[HELD_OUT]).select(columns),
         excluded=dataset.offset_count - copies.num_rows,
         duplicates=copies.num_rows - rows.num_rows,
-        transforms=_counts(rows[TRANSFORM]),
     )
 
 
 def rows_of(usable: pa.Table, dataset: Dataset) -> pa.Table:
     """Return the rows of a dataset as in ``prepare_rows``, with all columns of ``usable_rows``, not split."""
-    return _first_of_identity(_within(usable, dataset), dataset.identity)
+    return _first_of_identity(_copies(usable, dataset), dataset.identity)
+
+
+def rows_within(usable: pa.Table, dataset: Dataset) -> pa.Table:
+    """Return the usable rows in the ranges of a dataset; a part of a sorted table is no copy."""
+    partitions, offsets = usable[PARTITION].to_numpy(), usable[OFFSET].to_numpy()
+    parts = [usable.slice(0, 0)]
+    for partition, *boundaries in sorted(dataset.ranges):
+        first, last = np.searchsorted(partitions, [partition, partition + 1])
+        start, end = first + np.searchsorted(offsets[first:last], boundaries)
+        parts.append(usable.slice(start, end - start))
+    return pa.concat_tables(parts)
+
+
+def are_of(column: pa.ChunkedArray, transforms: Sequence[str]) -> pa.ChunkedArray:
+    """Return whether each value of TRANSFORM is one of these."""
+    wanted = pa.array(transforms, pa.string())
+    chunks = [pc.is_in(each.dictionary, value_set=wanted).take(each.indices) for each in column.chunks]
+    return pa.chunked_array(chunks, pa.bool_())
+
+
+def _copies(usable: pa.Table, dataset: Dataset) -> pa.Table:
+    """Return the usable rows of a dataset, those that repeat an identity included."""
+    rows = rows_within(usable, dataset)
+    return rows.filter(are_of(rows[TRANSFORM], dataset.transforms)) if dataset.transforms else rows
 
 
 def _sorted(rows: pa.Table) -> pa.Table:
@@ -158,17 +180,6 @@ def _sorted(rows: pa.Table) -> pa.Table:
     return rows.take(pa.array(np.lexsort((offsets, partitions))))
 
 
-def _within(usable: pa.Table, dataset: Dataset) -> pa.Table:
-    """Return the rows in the dataset's ranges; a part of a sorted table is no copy."""
-    partitions, offsets = usable[PARTITION].to_numpy(), usable[OFFSET].to_numpy()
-    parts = [usable.slice(0, 0)]
-    for partition, *boundaries in sorted(dataset.ranges):
-        first, last = np.searchsorted(partitions, [partition, partition + 1])
-        start, end = first + np.searchsorted(offsets[first:last], boundaries)
-        parts.append(usable.slice(start, end - start))
-    return pa.concat_tables(parts)
-
-
 def _first_of_identity(rows: pa.Table, identity: str) -> pa.Table:
     """Return the first row of each identity."""
     identities = rows[identity]
@@ -177,12 +188,6 @@ def _first_of_identity(rows: pa.Table, identity: str) -> pa.Table:
     codes = [chunk.indices.to_numpy() for chunk in pc.dictionary_encode(identities).chunks]  # numbered as they appear
     numbers = np.concatenate([np.array([-1], np.int32), *codes])
     return rows.filter(pa.array(numbers[1:] > np.maximum.accumulate(numbers)[:-1]))
-
-
-def _counts(column: pa.ChunkedArray) -> dict[str, int]:
-    counted = pc.value_counts(column)
-    names, counts = (field.cast(kind) for field, kind in zip(counted.flatten(), (pa.string(), pa.int64()), strict=True))
-    return dict(sorted(zip(names.to_pylist(), counts.to_pylist(), strict=True)))
 
 
 def _transform(value: Column) -> Column:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -95,7 +94,6 @@ def test_the_first_row_of_each_identity_in_the_ranges_is_there_once_and_in_order
     found = prepare_rows(table, dataset)
     assert found.training.select(["id", "km"]).to_pydict() == fields(row for row in expected if not row.is_held_out)
     assert found.holdout.select(["id", "km"]).to_pydict() == fields(row for row in expected if row.is_held_out)
-    assert found.transforms == Counter(row.transform for row in expected)
     assert found.duplicates == len(inside) - len(expected)
     assert found.excluded == dataset.offset_count - len(inside)
     whole = rows_of(table, dataset)
@@ -108,3 +106,17 @@ def test_numbers_that_are_equal_are_one_identity() -> None:
     dataset = replace(of_kilometres({"0": (0, 4)}), identity="number")
     numbered = table.append_column("number", pa.chunked_array([[0.0, 1.0], [-0.0, 1.0]]))
     assert prepare_rows(numbered, dataset).training["km"].to_pylist() == [0.0, 1.0]
+
+
+def test_rows_of_other_transforms_than_the_datasets_are_excluded_before_an_identity_counts() -> None:
+    rows = [Row(0, 0, 1, VERSIONS[1]), Row(0, 1, 1, VERSIONS[2]), Row(0, 2, 2, ""), Row(0, 3, 1, VERSIONS[2])]
+    dataset = replace(of_kilometres({"0": (0, 4)}), modules=("", VERSIONS[2]))
+    found = prepare_rows(usable(rows), dataset)
+    assert found.training["km"].to_pylist() == [1.0, 2.0]
+    assert (found.excluded, found.duplicates) == (1, 1)
+
+
+def test_modules_that_an_earlier_release_named_by_digest_exclude_nothing() -> None:
+    dataset = replace(of_kilometres({"0": (0, 2)}), modules=("sha256:" + "0" * 64,))
+    table = usable([Row(0, 0, 1, ""), Row(0, 1, 2, VERSIONS[1])])
+    assert prepare_rows(table, dataset).training.num_rows == 2
