@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from wasmline import provenance
+from wasmline.offset_ranges import OffsetRanges, ranges_of
 from wasmline.training.dataset_slice import Dataset
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def usable_rows(records: DataFrame, dataset: Dataset) -> pa.Table:
     fields = (f.col(_quoted(name)) for name in dataset.fields)
     usable = rows.where(whole).where(f.expr(dataset.where))
     usable = usable.select(*PLACE, TRANSFORM, _held_out(dataset).alias(HELD_OUT), *fields)
-    table = _sorted(usable.toArrow())
+    table = sort_rows(usable.toArrow())
     place = table.column_names.index(TRANSFORM)
     return table.set_column(place, TRANSFORM, pc.dictionary_encode(table[TRANSFORM]))
 
@@ -145,14 +146,14 @@ def rows_of(usable: pa.Table, dataset: Dataset) -> pa.Table:
     return _first_of_identity(_copies(usable, dataset), dataset.identity)
 
 
-def rows_within(usable: pa.Table, dataset: Dataset) -> pa.Table:
-    """Return the usable rows in the ranges of a dataset; a part of a sorted table is no copy."""
-    partitions, offsets = usable[PARTITION].to_numpy(), usable[OFFSET].to_numpy()
-    parts = [usable.slice(0, 0)]
-    for partition, *boundaries in sorted(dataset.ranges):
+def rows_within(sorted_rows: pa.Table, ranges: OffsetRanges) -> pa.Table:
+    """Return the rows with coordinates in these ranges, without a copy."""
+    partitions, offsets = sorted_rows[PARTITION].to_numpy(), sorted_rows[OFFSET].to_numpy()
+    parts = [sorted_rows.slice(0, 0)]
+    for partition, *boundaries in sorted(ranges_of(ranges)):
         first, last = np.searchsorted(partitions, [partition, partition + 1])
         start, end = first + np.searchsorted(offsets[first:last], boundaries)
-        parts.append(usable.slice(start, end - start))
+        parts.append(sorted_rows.slice(start, end - start))
     return pa.concat_tables(parts)
 
 
@@ -165,19 +166,25 @@ def are_of(column: pa.ChunkedArray, transforms: Sequence[str]) -> pa.ChunkedArra
 
 def _copies(usable: pa.Table, dataset: Dataset) -> pa.Table:
     """Return the usable rows of a dataset, those that repeat an identity included."""
-    rows = rows_within(usable, dataset)
+    rows = rows_within(usable, dataset.offsets)
     return rows.filter(are_of(rows[TRANSFORM], dataset.transforms)) if dataset.transforms else rows
 
 
-def _sorted(rows: pa.Table) -> pa.Table:
-    """Sort rows by their coordinates. Spark's come in batches that are sorted, and need no copy."""
+def sort_rows(rows: pa.Table) -> pa.Table:
+    """Return rows in the order of their coordinates. Spark's come in batches that are sorted, and need no copy."""
     batches = [batch for batch in rows.to_batches() if batch.num_rows]
     batches.sort(key=lambda batch: (batch[PARTITION][0].as_py(), batch[OFFSET][0].as_py()))
     rows = pa.Table.from_batches(batches, rows.schema)
-    partitions, offsets = rows[PARTITION].to_numpy(), rows[OFFSET].to_numpy()
-    if np.all((partitions[1:] > partitions[:-1]) | (partitions[1:] == partitions[:-1]) & (offsets[1:] > offsets[:-1])):
+    if are_sorted(rows):
         return rows
-    return rows.take(pa.array(np.lexsort((offsets, partitions))))
+    return rows.take(pa.array(np.lexsort((rows[OFFSET].to_numpy(), rows[PARTITION].to_numpy()))))
+
+
+def are_sorted(rows: pa.Table) -> bool:
+    """Return whether the coordinates of rows ascend, and none is there twice."""
+    partitions, offsets = rows[PARTITION].to_numpy(), rows[OFFSET].to_numpy()
+    before, after = partitions[:-1], partitions[1:]
+    return bool(np.all((before < after) | (before == after) & (offsets[:-1] < offsets[1:])))
 
 
 def _first_of_identity(rows: pa.Table, identity: str) -> pa.Table:

@@ -47,7 +47,7 @@ def with_modules(dataset: Dataset, usable: pa.Table) -> Dataset:
 
     If no row has one, nothing is named. Raises TrainingError for more than MAX_MODULES.
     """
-    modules = sorted(rows_within(usable, dataset)[TRANSFORM].unique().to_pylist())
+    modules = sorted(rows_within(usable, dataset.offsets)[TRANSFORM].unique().to_pylist())
     if len(modules) > MAX_MODULES:
         raise TrainingError(
             f"the provenance of records of {dataset.topic} names {len(modules):,} transforms, more than the "
@@ -61,7 +61,7 @@ def count_transforms(rows: pa.Table, dataset: Dataset) -> dict[str, int]:
 
     Of more than MAX_COUNTED, those with the fewest rows are counted together, as OTHERS.
     """
-    counted = pc.value_counts(rows_within(rows, dataset)[TRANSFORM])
+    counted = pc.value_counts(rows_within(rows, dataset.offsets)[TRANSFORM])
     names, numbers = (counted.field(place).to_pylist() for place in range(2))
     ordered = sorted(zip(names, numbers, strict=True), key=lambda pair: (-pair[1], pair[0]))
     counts = dict(sorted(ordered[:MAX_COUNTED]))
