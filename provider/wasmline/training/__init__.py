@@ -22,7 +22,7 @@ from wasmline.training.model_rollback import RollbackPlan, RollbackResult, plan_
 from wasmline.training.model_serving import ModelServing, model_serving, published_module, require_serving
 from wasmline.training.new_slice import SkippedTraining, slice_of_run, topic_offsets
 from wasmline.training.paired_bootstrap import Interval
-from wasmline.training.prepare import Prepared, prepare, read_slice
+from wasmline.training.prepare import Prepared, prepare, prepare_rows, read_slice, rows_of, usable_rows
 from wasmline.training.promotion_log import PromotionLog
 from wasmline.training.promotion_record import Promotion
 from wasmline.training.recorded_slice import RecordedSlice
@@ -75,6 +75,7 @@ __all__ = [
     "model_serving",
     "plan_rollback",
     "prepare",
+    "prepare_rows",
     "promote",
     "prove",
     "publish_model",
@@ -83,9 +84,11 @@ __all__ = [
     "require_serving",
     "resolve",
     "roll_back",
+    "rows_of",
     "run_training",
     "slice_of_run",
     "slice_windows",
     "topic_offsets",
     "train_on",
+    "usable_rows",
 ]

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 class Dataset:
     """Offsets of one topic and their conversion to rows. Two datasets with the same ``digest`` have the same rows.
 
-    ``topic_id`` distinguishes a topic from one recreated with its name; it is empty if the cluster has none. Raises
-    ValueError for offsets that are not ranges.
+    ``topic_id`` distinguishes a topic from one recreated with its name; it is empty if the cluster has none.
+    ``modules`` names the transforms of its records by their provenance, ``name@version digest``, or "" for records
+    without it: records of others are not part of it. If it is empty, no record has provenance. Raises ValueError for
+    offsets that are not ranges.
     """
 
     topic: str
@@ -37,6 +39,11 @@ class Dataset:
 
     def __post_init__(self) -> None:
         require_ranges(self.offsets)
+
+    @property
+    def transforms(self) -> tuple[str, ...]:
+        """The transforms whose records are part of it; empty for all. Earlier releases named digests, for display."""
+        return tuple(each for each in self.modules if not each.startswith("sha256:"))
 
     @property
     def digest(self) -> str:
@@ -66,7 +73,6 @@ def of_slice(spec: TrainSpec, *, topic_id: str, offsets: OffsetRanges) -> Datase
         identity=spec.identity,
         seed=spec.seed,
         holdout_share=spec.holdout_share,
-        modules=tuple(sorted(spec.modules)),
     )
 
 
