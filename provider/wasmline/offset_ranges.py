@@ -22,6 +22,11 @@ def ranges_of(offsets: OffsetRanges) -> Iterator[tuple[int, int, int]]:
             yield int(partition), start, end
 
 
+def count_offsets(offsets: OffsetRanges) -> int:
+    """Return the number of offsets in the ranges."""
+    return sum(end - start for _, start, end in ranges_of(offsets))
+
+
 def require_ranges(offsets: OffsetRanges) -> None:
     """Raise ValueError unless these are ranges: of a partition, one, or several that do not touch and are not empty."""
     for partition, boundaries in offsets.items():

@@ -10,7 +10,7 @@ from wasmline.digests import digest_of
 from wasmline.documents import encode
 from wasmline.errors import InvalidTrainSpec, NotEnoughData
 from wasmline.job_specs import FieldType, TrainSpec
-from wasmline.offset_ranges import OffsetRanges, ranges_of, require_ranges
+from wasmline.offset_ranges import OffsetRanges, count_offsets, ranges_of, require_ranges
 
 if TYPE_CHECKING:
     from wasmline.kafka import Topics
@@ -53,7 +53,7 @@ class Dataset:
     @property
     def offset_count(self) -> int:
         """The number of offsets in the ranges; in a compacted or transactional topic some have no record."""
-        return sum(end - start for _, start, end in self.ranges)
+        return count_offsets(self.offsets)
 
     @property
     def ranges(self) -> tuple[tuple[int, int, int], ...]:
