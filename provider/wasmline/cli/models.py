@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from wasmline.cli.model_actions import compile_, rollback
+from wasmline.cli.model_slices import slices
 from wasmline.cli.options import (
     json_option,
     kafka_config,
@@ -38,6 +39,7 @@ def models() -> None:
 
 models.add_command(compile_)
 models.add_command(rollback)
+models.add_command(slices)
 
 
 @models.command(name="list")
