@@ -28,7 +28,7 @@
     ├─ LocalError       PrerequisiteMissing(install) · ArtifactUnavailable · PortInUse(port) · ServiceFailed(log)
     ├─ TrainingError    InvalidTrainSpec(field) · NotEnoughData(rows) · GateFailed(report) · InvalidModel
     │                   ModelProofFailed(record, expected, actual, path) · InvalidRollback(name)
-    │                   RecordsRemoved(offsets)
+    │                   RecordsRemoved(offsets) · TrainingSkipped(result)
     └─ JobError         UnsupportedSpecVersion · InvalidJob · JobNotFound · JobBusy(job, run) · JobFailed(report)
                         TooManyFailures(share) · SourceInvalid(path) · VerificationFailed(report)
                         ProgressLost(group, topic, partition, offset)
@@ -527,6 +527,12 @@ class RecordsRemoved(TrainingError):
     """Records of a dataset are neither in their topic nor kept; ``offsets`` has their ranges by partition."""
 
     offsets: Mapping[str, tuple[int, ...]]
+
+
+class TrainingSkipped(TrainingError):
+    """Too few rows are new to the model: nothing was trained, and no slice recorded; ``result`` has the counts."""
+
+    result: dict[str, Any]
 
 
 class GateFailed(TrainingError):

@@ -23,16 +23,12 @@ from wasmline.testing.kafka import RunningKafka
 from wasmline.training import (
     KeptRows,
     ModelRegistry,
-    RecordedSlice,
+    TrainResult,
     kept_rows,
-    read_records,
-    read_slice,
     rebuild_model,
     retention_warnings,
     run_training,
-    train_on,
 )
-from wasmline.training.dataset_slice import of_slice
 
 VERSIONS = ("1.0.0", "1.1.0")
 
@@ -135,22 +131,6 @@ def test_a_version_that_its_dataset_does_not_give_is_named(
     assert "a training with keep_rows would have kept them" in failed.stderr
 
 
-def recorded(kafka: RunningKafka, spec: TrainSpec, number: int, start: dict[int, int]) -> RecordedSlice:
-    """Return the slice from these offsets to the end of the topic."""
-    topics = Topics(kafka.config)
-    return RecordedSlice(
-        model=spec.model,
-        number=number,
-        topic=spec.topic,
-        topic_id=topics.describe(spec.topic).id,
-        offsets={str(each): (start.get(each, 0), end) for each, end in topics.end_offsets(spec.topic).items()},
-        beginning={},
-        request=SliceRequest(run=f"night-{number}"),
-        decided_ms=now_ms(),
-        times={},
-    )
-
-
 def test_a_model_is_rebuilt_to_the_byte_after_the_topic_has_forgotten_its_records(
     kafka: RunningKafka,
     spark: SparkSession,
@@ -159,20 +139,24 @@ def test_a_model_is_rebuilt_to_the_byte_after_the_topic_has_forgotten_its_record
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     topics, kept = Topics(kafka.config), KeptRows(spec.models)
-    ends: dict[int, int] = {}
-    for number, version in enumerate(VERSIONS, start=1):
-        produce(kafka, spec.topic, number * 300, number * 300 + 300, version)
-        own = recorded(kafka, spec, number, ends)
-        records = read_slice(spark, of_slice(spec, topic_id=own.topic_id, offsets=own.offsets), kafka.config)
-        with monkeypatch.context() as patched:
-            patched.setattr(kept_rows, "MAX_RECORDS", 299)
-            assert "300 records of " in kept.keep(records, own)
-        assert kept.numbers(spec.model) == list(range(1, number))
-        assert kept.keep(records, own) == kept.keep(records, own) == ""
-        assert kept.slices(spec.model)[-1].offsets == own.offsets
-        ends = topics.end_offsets(spec.topic)
-    trained = run_training(spark, spec, kafka.config)
-    assert trained.rows.offsets == 600
+
+    def night(number: int) -> TrainResult:
+        request = SliceRequest(run=f"night-{number}")
+        return run_training(spark, replace(spec, slice=request, keep_rows=True), kafka.config)
+
+    produce(kafka, spec.topic, 0, 300, VERSIONS[0])
+    with monkeypatch.context() as patched:
+        patched.setattr(kept_rows, "MAX_RECORDS", 299)
+        [warning] = night(1).warnings
+    assert "300 records of " in warning
+    assert "more than the 299 records" in warning
+    assert kept.numbers("eta") == []
+    assert night(1).warnings == ()
+    produce(kafka, spec.topic, 300, 600, VERSIONS[1])
+    trained = night(2)
+    assert (trained.rows.offsets, trained.warnings) == (600, ())
+    assert [each.records for each in kept.slices("eta")] == [300, 300]
+    ends = topics.end_offsets(spec.topic)
 
     def rebuilt() -> str:
         found = rebuild_model(spark, kafka.config, models=spec.models, name="eta", version=trained.version)
@@ -181,10 +165,14 @@ def test_a_model_is_rebuilt_to_the_byte_after_the_topic_has_forgotten_its_record
 
     forget(kafka, spec.topic, {0: ends[0], 1: ends[1] // 3})  # a partition whole, and the other in the midst of a slice
     assert rebuilt() == trained.digest
+    again = night(2)
+    assert (again.version, again.digest, again.dataset_digest) == (
+        trained.version,
+        trained.digest,
+        trained.dataset_digest,
+    )
     topics.delete([spec.topic])
     assert rebuilt() == trained.digest
-    again = train_on(read_records(spark, trained.dataset, kafka.config, model="eta", kept=kept), trained.dataset, spec)
-    assert (again.version, again.dataset_digest) == (trained.version, trained.dataset_digest)
 
     path = Path(spec.models) / "slice_rows/eta/000002/rows.parquet"
     data = path.read_bytes()
