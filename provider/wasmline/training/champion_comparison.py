@@ -15,8 +15,8 @@ from wasmline.training.evaluate import Baselines, Metrics, holdout_digest, measu
 from wasmline.training.feature_encoding import numbers
 from wasmline.training.fitted_model import FittedModel
 from wasmline.training.gate import ChampionErrors, Decision, GatePolicy, Mask, PairedErrors, decide
-from wasmline.training.held_out_rows import HELD_OUT, STAND_IN
-from wasmline.training.prepare import OFFSET, PARTITION
+from wasmline.training.held_out_rows import STAND_IN
+from wasmline.training.prepare import HELD_OUT, OFFSET, PARTITION
 
 log = logging.getLogger(__name__)
 
@@ -105,8 +105,8 @@ def _is_within(rows: pa.Table, of: Dataset, dataset: Dataset) -> Mask:
     if (of.topic, of.topic_id) != (dataset.topic, dataset.topic_id):
         return within
     partitions, offsets = rows[PARTITION].to_numpy(), rows[OFFSET].to_numpy()
-    for partition, (start, end) in dataset.offsets.items():
-        within |= (partitions == int(partition)) & (offsets >= start) & (offsets < end)
+    for partition, start, end in dataset.ranges:
+        within |= (partitions == partition) & (offsets >= start) & (offsets < end)
     return within
 
 

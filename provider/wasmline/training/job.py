@@ -6,7 +6,8 @@ import logging
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
@@ -16,20 +17,20 @@ from wasmline.registry import created_now
 from wasmline.training.boosting import library
 from wasmline.training.challenger import train_challenger
 from wasmline.training.correlations import Correlation, correlate
-from wasmline.training.dataset_slice import Dataset, resolve
+from wasmline.training.dataset_slice import Dataset
 from wasmline.training.evaluate import Histogram, Metrics, histogram, sample
 from wasmline.training.feature_encoding import numbers
 from wasmline.training.fitted_model import tree_parameters
 from wasmline.training.gate import Decision, GatePolicy
 from wasmline.training.model_decision import decide_on
 from wasmline.training.model_registry import GATE_SPEC_VERSION, ModelRecord, ModelRegistry
-from wasmline.training.prepare import Prepared, prepare, read_slice
-from wasmline.training.window_choice import Candidate, RowSource, Window
+from wasmline.training.prepare import Prepared, prepare_rows, rows_of, usable_rows
+from wasmline.training.recorded_slice import RecordedSlice
+from wasmline.training.transform_versions import count_transforms, select_transforms, with_modules
+from wasmline.training.window_choice import Candidate, Window
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from wasmline.kafka import KafkaConfig
+    from pyspark.sql import DataFrame
 
 log = logging.getLogger(__name__)
 
@@ -39,13 +40,19 @@ PLOT_ROWS = 1_500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowCounts:
-    """Counts of the slice: ``offsets`` = excluded + duplicates + training + holdout."""
+    """Counts of the dataset: ``offsets`` = excluded + duplicates + training + holdout.
+
+    ``transforms`` counts the usable records by the transform that wrote them, ``name@version digest``, and
+    ``excluded_transforms`` those that were excluded because of it; "" has records without provenance.
+    """
 
     offsets: int
     excluded: int
     duplicates: int
     training: int
     holdout: int
+    transforms: dict[str, int] = field(default_factory=dict)
+    excluded_transforms: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +61,9 @@ class TrainResult:
 
     ``champion`` is the version that was live, None if none was. ``dataset`` is that of the chosen ``window`` among the
     ``candidates``. ``sample`` has pairs of truth and prediction, ``residuals`` all values of truth minus prediction.
-    Nothing is promoted yet; ``policy`` is to decide anew with, if another champion is live by then.
+    Nothing is promoted yet; ``policy`` is to decide anew with, if another champion is live by then. ``slice`` is that
+    of the run, and has ``new_rows`` usable rows; None for a training on other records. ``warnings`` are about records
+    that are not kept.
     """
 
     model: str
@@ -78,18 +87,10 @@ class TrainResult:
     window: str = ""
     candidates: tuple[Candidate, ...] = ()
     policy: GatePolicy = field(default_factory=GatePolicy)
+    slice: RecordedSlice | None = None
+    new_rows: int | None = None
+    warnings: tuple[str, ...] = ()
     spec_version: Literal[1] = 1
-
-
-def run_training(spark: SparkSession, spec: TrainSpec, kafka: KafkaConfig, *, run: str = "") -> TrainResult:
-    """Train on the topic's current records, store the version, and return it with the gate's decision.
-
-    Raises NotEnoughData, TopicNotFound, BrokerUnavailable, TrainingError, RegistryUnavailable.
-    """
-    from wasmline.kafka import Topics
-
-    dataset = resolve(spec, Topics(kafka))
-    return train_on(read_slice(spark, dataset, kafka), dataset, spec, run=run)
 
 
 def train_on(
@@ -101,7 +102,7 @@ def train_on(
     windows: Sequence[Window] = (),
     newest: Dataset | None = None,
 ) -> TrainResult:
-    """Like ``run_training``, with given records; columns as in ``read_slice``.
+    """Train on given records, columns as in ``read_slice``, store the version and decide on it.
 
     ``windows``, from the longest to the shortest, are the candidates; by default ``dataset`` is the only one.
     ``newest`` is the newest slice.
@@ -109,9 +110,10 @@ def train_on(
     clock = _Clock()
     policy = GatePolicy.of(spec)
     with clock.step("train"):
-        rows = _row_source(records)
-        candidates = windows or [Window(name="all", dataset=dataset)]
-        challenger = train_challenger(candidates, newest, rows, spec)
+        usable, others = select_transforms(usable_rows(records, dataset), spec.transform_versions)
+        windows = windows or [Window(name="all", dataset=dataset)]
+        candidates = [replace(each, dataset=with_modules(each.dataset, usable)) for each in windows]
+        challenger = train_challenger(candidates, newest, partial(prepare_rows, usable), spec)
     model, metrics, prepared = challenger.measured.model, challenger.measured.metrics, challenger.prepared
     with clock.step("publish"):
         record = ModelRecord(
@@ -145,7 +147,7 @@ def train_on(
         size=version.size,
         dataset=model.dataset,
         dataset_digest=model.dataset.digest,
-        rows=_counts(prepared, model.dataset),
+        rows=_counts(prepared, model.dataset, usable, others),
         target=spec.target,
         columns=model.layout.columns,
         metrics=metrics,
@@ -160,19 +162,8 @@ def train_on(
         window=challenger.window,
         candidates=challenger.candidates,
         policy=policy,
+        new_rows=None if newest is None else rows_of(usable, newest).num_rows,
     )
-
-
-def _row_source(records: DataFrame) -> RowSource:
-    """Return the rows of each dataset, which are prepared once."""
-    prepared: dict[str, Prepared] = {}
-
-    def rows(dataset: Dataset) -> Prepared:
-        if dataset.digest not in prepared:
-            prepared[dataset.digest] = prepare(records, dataset)
-        return prepared[dataset.digest]
-
-    return rows
 
 
 class _Clock:
@@ -188,13 +179,15 @@ class _Clock:
         self.seconds[name] = round(time.monotonic() - start, 3)
 
 
-def _counts(prepared: Prepared, dataset: Dataset) -> RowCounts:
+def _counts(prepared: Prepared, dataset: Dataset, usable: pa.Table, others: pa.Table) -> RowCounts:
     return RowCounts(
         offsets=dataset.offset_count,
         excluded=prepared.excluded,
         duplicates=prepared.duplicates,
         training=prepared.training.num_rows,
         holdout=prepared.holdout.num_rows,
+        transforms=count_transforms(usable, dataset),
+        excluded_transforms=count_transforms(others, dataset),
     )
 
 
