@@ -63,7 +63,8 @@ with DAG(
             minimum=-0.5,
             maximum=0.5,
             title="Margin",
-            description="By what share the new RMSE must be below the live one's; below 0 it may be that much worse.",
+            description="By what share the new RMSE must be below the live one's, beyond noise; below 0 it may be that "
+            "much worse.",
             section="Gate",
         ),
     },
