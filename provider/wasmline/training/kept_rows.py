@@ -14,7 +14,6 @@ from wasmline.offset_ranges import OffsetRanges, require_ranges
 from wasmline.printable import bounded_line
 from wasmline.registry.oci_manifest import MAX_DOCUMENT_BYTES, decoded, encoded
 from wasmline.registry.storage import open_storage
-from wasmline.training.held_out_rows import BATCH_ROWS, decode_rows
 from wasmline.training.numbered_log import NumberedLog
 from wasmline.training.prepare import (
     OFFSET,
@@ -28,6 +27,7 @@ from wasmline.training.prepare import (
 )
 from wasmline.training.recorded_slice import RecordedSlice
 from wasmline.training.stored_documents import stored_document
+from wasmline.training.stored_rows import BATCH_ROWS, decode_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

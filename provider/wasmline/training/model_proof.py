@@ -14,10 +14,10 @@ import pyarrow as pa
 from wasmline.errors import InvalidModel, ModelProofFailed
 from wasmline.record_batches import record_batch
 from wasmline.training.boosting import library, predictor
-from wasmline.training.held_out_rows import ARROW_TYPES
 from wasmline.training.model_data import Ensemble, Tree, parse_ensemble
 from wasmline.training.model_registry import ModelRecord
 from wasmline.training.proof_rows import Row, RowMaker
+from wasmline.training.stored_rows import ARROW_TYPES
 from wasmline.wasm import TransformContext, TransformInstance, TransformRuntime
 from wasmline.wasm.model_section import ModelProof
 

@@ -23,8 +23,8 @@ from wasmline.training.boosting import TreeParameters
 from wasmline.training.dataset_slice import Dataset
 from wasmline.training.evaluate import Metrics
 from wasmline.training.feature_encoding import FeatureLayout
-from wasmline.training.held_out_rows import ROWS_TYPE, decode_rows, encode_rows, forward_schema, held_out_schema
 from wasmline.training.stored_documents import stored_document
+from wasmline.training.stored_rows import ROWS_TYPE, decode_rows, encode_rows, forward_schema, held_out_schema
 
 KIND = "models"
 CONFIG_TYPE = "application/vnd.wasmline.model.config.v1+json"

@@ -10,7 +10,7 @@ import pytest
 from wasmline.documents import plain
 from wasmline.errors import InvalidLayout, InvalidModel, UnsupportedSpecVersion
 from wasmline.registry import Layer, OciLayoutStore
-from wasmline.training import ModelRecord, ModelRegistry, held_out_rows
+from wasmline.training import ModelRecord, ModelRegistry, stored_rows
 from wasmline.training.stored_documents import stored_document
 
 SCHEMA = pa.schema([("id", "string"), ("km", "double"), ("kind", "string"), ("minutes", "double")])
@@ -44,7 +44,7 @@ def test_held_out_rows_are_kept_beside_the_model(models: ModelRegistry, record: 
 def test_of_more_rows_than_are_kept_some_are_drawn_by_the_datasets_seed(
     models: ModelRegistry, record: ModelRecord, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(held_out_rows, "MAX_ROWS", 40)
+    monkeypatch.setattr(stored_rows, "MAX_ROWS", 40)
     assert models.publish(record, b"{}", held_out=rows(100)).record.held_out_rows == 40
     assert record.metrics.rows == 100
     kept = models.held_out("eta", "1.0.0")["minutes"].to_pylist()
@@ -59,9 +59,9 @@ def test_as_many_rows_are_kept_as_a_layer_takes(
     models: ModelRegistry, record: ModelRecord, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        held_out_rows,
+        stored_rows,
         "MAX_LAYER_BYTES",
-        len(held_out_rows.encode_rows(rows(5_000), record.held_out_schema, seed=record.dataset.seed)[0]) - 1,
+        len(stored_rows.encode_rows(rows(5_000), record.held_out_schema, seed=record.dataset.seed)[0]) - 1,
     )
     assert models.publish(record, b"{}", held_out=rows(5_000)).record.held_out_rows == 2_500
     assert models.held_out("eta", "1.0.0").num_rows == 2_500
