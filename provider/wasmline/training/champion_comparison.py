@@ -90,7 +90,7 @@ def _forward_errors(challenger: MeasuredModel, champion: FittedModel) -> PairedE
     if rows is None:
         return None
     stand_in = rows[STAND_IN].to_numpy()
-    if _is_within(rows, model.dataset, champion.dataset).any():
+    if _is_any_within(rows, model.dataset, champion.dataset):
         rows = rows.filter(rows[HELD_OUT])
         stand_in = model.predict(rows)
     if rows.num_rows == 0:
@@ -99,15 +99,15 @@ def _forward_errors(challenger: MeasuredModel, champion: FittedModel) -> PairedE
     return PairedErrors(challenger=(truth - stand_in) ** 2, champion=(truth - champion.predict(rows)) ** 2)
 
 
-def _is_within(rows: pa.Table, of: Dataset, dataset: Dataset) -> Mask:
-    """Return which rows, of the topic of one dataset, are records of the other."""
-    within = np.zeros(rows.num_rows, dtype=np.bool_)
+def _is_any_within(rows: pa.Table, of: Dataset, dataset: Dataset) -> bool:
+    """Return whether a row, of the topic of one dataset, is a record of the other. The rows need not be in order."""
     if (of.topic, of.topic_id) != (dataset.topic, dataset.topic_id):
-        return within
+        return False
     partitions, offsets = rows[PARTITION].to_numpy(), rows[OFFSET].to_numpy()
-    for partition, start, end in dataset.ranges:
-        within |= (partitions == partition) & (offsets >= start) & (offsets < end)
-    return within
+    return any(
+        np.any((partitions == partition) & (offsets >= start) & (offsets < end))
+        for partition, start, end in dataset.ranges
+    )
 
 
 def _kept_from(dataset: Dataset, trained: Dataset) -> bool:

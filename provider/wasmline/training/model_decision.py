@@ -80,8 +80,10 @@ def promote(
         try:
             return record(decided.decision, champion=decided.champion, champion_metrics=decided.champion_metrics)
         except Conflict as conflict:
+            if policy is None or not _may_decide_anew(history.history(name), run, version):
+                raise
             challenger = _measured(ModelRegistry(models), name, version)
-            if policy is None or challenger is None or not _may_decide_anew(history.history(name), run, version):
+            if challenger is None:
                 raise
             log.info("%s@%s is compared anew: %s", name, version, conflict)
         decided = decide_on(challenger, version, models=models, name=name, policy=policy)
