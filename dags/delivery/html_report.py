@@ -11,6 +11,7 @@ import msgspec
 from delivery import formatting, plots
 from delivery.report import JSON_FILE, PAGE_FILE, DemoReport
 from enriching.benchmark_result import Comparison
+from wasmline.offset_ranges import ranges_text
 from wasmline.training import Correlation
 
 STYLE = Path(__file__).with_name("report.css")
@@ -148,8 +149,7 @@ def _model(report: DemoReport) -> str:
         f"{training.metrics.mean_rmse:.3f}, linear predictor {formatting.error(training.metrics.linear_rmse)}",
         "forward error": f"{formatting.error(training.metrics.forward_rmse)} on the "
         f"{formatting.count(training.metrics.forward_rows)} newest records, by a model of those before",
-        "dataset": f"{training.dataset.topic}, "
-        + ", ".join(f"{partition}: [{start}, {end})" for partition, (start, end) in training.dataset.offsets.items()),
+        "dataset": f"{training.dataset.topic}, {ranges_text(training.dataset.offsets)}",
         "dataset digest": training.dataset_digest,
         "model digest": f"{training.digest} ({formatting.size(training.size)})",
         "decision": f"{training.decision.decision}: {training.decision.reason}",

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from wasmline.clock import now_ms
 from wasmline.errors import InvalidJob, InvalidTrainSpec
+from wasmline.offset_ranges import MAX_OFFSET, OffsetRanges, require_ranges
 
 FieldType = Literal["double", "bigint", "string"]
 
@@ -20,6 +21,12 @@ FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 INTERVAL = re.compile(r"\d+ *(milliseconds?|seconds?|minutes?|hours?)")
 
 MAX_UNIT_LETTERS = 32
+
+MAX_RUN_LETTERS = 1_024
+
+WINDOW = re.compile(r"all|last [1-9][0-9]{0,5}")
+
+TRANSFORM_VERSION = re.compile(r"[^@\s]+@[^@\s]+")
 
 HEARTBEAT_INTERVAL_S = 5.0
 """Seconds between two reports of a running job: heartbeats of its driver. Time-outs for them are multiples of it."""
@@ -119,6 +126,32 @@ def _at_least(least: int, **values: float | None) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SliceRequest:
+    """What of a topic is new to a model. The first run of a name decides, and its repetitions get the same slice.
+
+    run: the identity of the orchestrator's run, such as ``dag_id/run_id``; clearing it does not change it.
+    since: where the slice begins: at the end of the slice before it (``previous``), at the topic's ``beginning``, or
+        at a Unix time in milliseconds.
+    until: where it ends, half open: at the topic's end ``now``, at a Unix time in milliseconds, or at the offset of
+        each partition; a partition that is not named gives nothing.
+    """
+
+    run: str
+    since: Literal["previous", "beginning"] | int = "previous"
+    until: Literal["now"] | int | dict[str, int] = "now"
+
+    def __post_init__(self) -> None:
+        _require(0 < len(self.run) <= MAX_RUN_LETTERS, "slice", f"needs a run of 1 to {MAX_RUN_LETTERS} letters")
+        for name, moment in (("since", self.since), ("until", self.until)):
+            if isinstance(moment, int):
+                _require(0 < moment <= MAX_OFFSET, "slice", f"has {name} {moment}, which is no Unix time")
+        if isinstance(self.since, int) and isinstance(self.until, int):
+            _require(self.since < self.until, "slice", f"ends at {self.until}, not after its start at {self.since}")
+        if isinstance(self.until, dict):
+            _require_ranges("slice", {partition: (0, end) for partition, end in self.until.items()})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainSpec:
     """Train ``model`` on the JSON records of ``topic`` and keep it as a version in the registry at ``models``.
 
@@ -127,8 +160,13 @@ class TrainSpec:
     identity and ``seed`` decide whether a record is held out. A text feature needs its values in ``categories``, in the
     order of the model's columns. ``units`` are the units of fields, such as ``km``, for documentation. ``where`` is a
     SQL condition over the fields that selects usable records. The records are those since ``since_ms`` (Unix time) up
-    to now, or exactly ``offsets``: ``{partition: (from, to)}``, half open. ``modules`` are the digests of the modules
-    that wrote them, for documentation.
+    to now, exactly ``offsets``: ``{partition: (from, to)}``, half open, or those of ``slice`` and the slices before it.
+    ``modules`` are the digests of the modules that wrote them, for documentation.
+
+    With a ``slice``, one candidate is trained on each of ``windows``: ``all`` recorded slices, or the ``last N``. With
+    fewer than ``min_new_rows`` usable rows in the new slice, nothing is recorded or trained. ``keep_rows``: the records
+    of the slice are kept beside the model. ``transform_versions`` whose records may be trained on: ``any``, the
+    ``newest``, or each ``name@version``.
 
     A challenger is promoted if the interval, at ``confidence``, of its RMSE divided by the champion's ends below
     ``1 - margin``, and that of no segment, a value of a field of ``segments``, lies above 1; see the gate.
@@ -145,7 +183,7 @@ class TrainSpec:
     units: dict[str, str] = field(default_factory=dict)
     where: str = "true"
     since_ms: int = 0
-    offsets: dict[str, tuple[int, int]] | None = None
+    offsets: OffsetRanges | None = None
     modules: tuple[str, ...] = ()
     seed: int = 7
     holdout_share: float = 0.2
@@ -156,6 +194,11 @@ class TrainSpec:
     margin: float = 0.0
     segments: tuple[str, ...] = ()
     confidence: float = 0.99
+    slice: SliceRequest | None = None
+    windows: tuple[str, ...] = ("all",)
+    min_new_rows: int = 0
+    keep_rows: bool = False
+    transform_versions: Literal["any", "newest"] | tuple[str, ...] = "any"
 
     def __post_init__(self) -> None:
         named = (self.target, self.identity, *self.features, *self.categories, *self.units, *self.segments)
@@ -179,11 +222,42 @@ class TrainSpec:
         _require(len(set(self.segments)) == len(self.segments), "segments", "names a field twice")
         _require(min(self.trees, self.depth, self.min_rows) > 0, "trees, depth, min_rows", "must be positive")
         _require(self.learning_rate > 0, "learning_rate", "must be positive")
+        self._check_records()
+
+    def _check_records(self) -> None:
+        """Check which records are asked for."""
+        if self.offsets is not None:
+            _require_ranges("offsets", self.offsets)
+        elsewhere = self.offsets is not None or self.since_ms > 0
+        _require(self.slice is None or not elsewhere, "slice", "excludes offsets and since_ms: set since and until")
+        _require(bool(self.windows), "windows", "is empty: name 'all' or 'last N'")
+        for window in self.windows:
+            _require(bool(WINDOW.fullmatch(window)), "windows", f"has {window[:40]!r}: write 'all' or 'last N'")
+        _require(len(set(self.windows)) == len(self.windows), "windows", "names a window twice")
+        _require(self.min_new_rows >= 0, "min_new_rows", f"must be at least 0, got {self.min_new_rows}")
+        for name, asked in {
+            "windows": self.windows != ("all",),
+            "min_new_rows": self.min_new_rows > 0,
+            "keep_rows": self.keep_rows,
+        }.items():
+            _require(self.slice is not None or not asked, name, "needs a slice")
+        if not isinstance(self.transform_versions, str):
+            _require(bool(self.transform_versions), "transform_versions", "is empty: no record could be trained on")
+            for version in self.transform_versions:
+                fault = f"has {version[:40]!r}: write name@version"
+                _require(bool(TRANSFORM_VERSION.fullmatch(version)), "transform_versions", fault)
 
 
 def _require(met: bool, name: str, fault: str) -> None:
     if not met:
         raise InvalidTrainSpec(f"the training's {name} {fault}", field=name)
+
+
+def _require_ranges(name: str, offsets: OffsetRanges) -> None:
+    try:
+        require_ranges(offsets)
+    except ValueError as error:
+        raise InvalidTrainSpec(f"the training's {name} is invalid: {error}", field=name) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,7 +38,7 @@ def test_every_record_is_a_feature_or_a_dead_letter_with_its_reason(report: Demo
 def test_the_model_beats_the_mean_and_names_the_exact_records_it_saw(report: DemoReport) -> None:
     training = report.training
     assert training.metrics.rmse < training.metrics.mean_rmse
-    assert sum(stop - start for start, stop in training.dataset.offsets.values()) == report.accounting.features
+    assert training.dataset.offset_count == report.accounting.features
     assert training.dataset.modules == (report.module.digest,)
 
 

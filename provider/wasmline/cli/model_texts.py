@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from wasmline.cli.table import aligned
+from wasmline.offset_ranges import ranges_text
 from wasmline.printable import bounded_line
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def _lines(stored: ModelVersion, shown: dict[str, Any], decisions: Sequence[Prom
     yield "model", f"{stored.name}@{stored.version}, {role}"
     yield "digest", f"{stored.digest}, {stored.size:,} bytes"
     yield "created", f"{record.created}, run {record.run or '-'}"
-    yield "topic", f"{dataset.topic}, {dataset.offset_count:,} offsets: {_offsets(dataset.offsets)}"
+    yield "topic", f"{dataset.topic}, {dataset.offset_count:,} offsets: {ranges_text(dataset.offsets)}"
     yield "dataset", f"{record.dataset_digest}, where {dataset.where}"
     yield "rows", f"{record.training_rows:,} trained on, {record.metrics.rows:,} held out"
     yield "window", record.window or "-"
@@ -63,10 +64,6 @@ def _lines(stored: ModelVersion, shown: dict[str, Any], decisions: Sequence[Prom
         counts = ", ".join(f"{name} {value}" for name, value in proof.items()) if proof else "none"
         yield "proof", counts
     yield "serving", f"{serving['state']}: {serving['explanation']}" if serving else "not known: no cluster is named"
-
-
-def _offsets(offsets: dict[str, tuple[int, int]]) -> str:
-    return ", ".join(f"{partition}: [{start}, {end})" for partition, (start, end) in offsets.items())
 
 
 def _feature(name: str, categories: dict[str, tuple[str, ...]]) -> str:

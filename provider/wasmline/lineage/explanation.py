@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from wasmline.offset_ranges import OffsetRanges
 from wasmline.topic_partitions import TopicPartition
 from wasmline.training import Metrics
 
@@ -59,7 +60,7 @@ class ModelOrigin:
     digest: str | None = None
     dataset: str | None = None
     topic: str | None = None
-    offsets: dict[str, tuple[int, int]] | None = None
+    offsets: OffsetRanges | None = None
     training_rows: int | None = None
     metrics: Metrics | None = None
     problems: tuple[str, ...] = ()

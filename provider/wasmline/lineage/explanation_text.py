@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
 from wasmline.lineage.explanation import ExplainedRecord, ModelOrigin, ModuleOrigin
+from wasmline.offset_ranges import ranges_of
 from wasmline.printable import printable
 
 LABEL_COLUMNS = 14
@@ -62,7 +63,7 @@ def _model(model: ModelOrigin) -> Iterator[Line]:
     yield "  model", f"{model.name}@{model.version}, {model.digest or model.recorded_digest}"
     yield "  dataset", model.dataset or model.recorded_dataset
     if model.offsets is not None:
-        ranges = (f"{model.topic}-{each}@[{begin}, {end})" for each, (begin, end) in model.offsets.items())
+        ranges = (f"{model.topic}-{each}@[{begin}, {end})" for each, begin, end in ranges_of(model.offsets))
         yield "  trained on", f"{model.training_rows:,} rows of {', '.join(ranges)}"
     if model.metrics is not None:
         metrics = model.metrics

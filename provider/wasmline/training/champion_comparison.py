@@ -105,8 +105,8 @@ def _is_within(rows: pa.Table, of: Dataset, dataset: Dataset) -> Mask:
     if (of.topic, of.topic_id) != (dataset.topic, dataset.topic_id):
         return within
     partitions, offsets = rows[PARTITION].to_numpy(), rows[OFFSET].to_numpy()
-    for partition, (start, end) in dataset.offsets.items():
-        within |= (partitions == int(partition)) & (offsets >= start) & (offsets < end)
+    for partition, start, end in dataset.ranges:
+        within |= (partitions == partition) & (offsets >= start) & (offsets < end)
     return within
 
 

@@ -10,24 +10,23 @@ from wasmline.digests import digest_of
 from wasmline.documents import encode
 from wasmline.errors import InvalidTrainSpec, NotEnoughData
 from wasmline.job_specs import FieldType, TrainSpec
+from wasmline.offset_ranges import OffsetRanges, ranges_of, require_ranges
 
 if TYPE_CHECKING:
     from wasmline.kafka import Topics
 
-Slice = dict[str, tuple[int, int]]
-"""Half-open offset ranges by partition; the partition is text because it is a key of a JSON object."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataset:
-    """A slice of one topic and its conversion to rows. Two datasets with the same ``digest`` have the same rows.
+    """Offsets of one topic and their conversion to rows. Two datasets with the same ``digest`` have the same rows.
 
-    ``topic_id`` distinguishes a topic from one recreated with its name; it is empty if the cluster has none.
+    ``topic_id`` distinguishes a topic from one recreated with its name; it is empty if the cluster has none. Raises
+    ValueError for offsets that are not ranges.
     """
 
     topic: str
     topic_id: str
-    offsets: Slice
+    offsets: OffsetRanges
     fields: dict[str, FieldType]
     where: str
     target: str
@@ -36,6 +35,9 @@ class Dataset:
     holdout_share: float
     modules: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        require_ranges(self.offsets)
+
     @property
     def digest(self) -> str:
         """The identity of the dataset: ``sha256:`` of its manifest, which is this document's JSON."""
@@ -43,12 +45,17 @@ class Dataset:
 
     @property
     def offset_count(self) -> int:
-        """The number of offsets in the slice; in a compacted or transactional topic some have no record."""
-        return sum(end - start for start, end in self.offsets.values())
+        """The number of offsets in the ranges; in a compacted or transactional topic some have no record."""
+        return sum(end - start for _, start, end in self.ranges)
+
+    @property
+    def ranges(self) -> tuple[tuple[int, int, int], ...]:
+        """Each half-open range: partition, start and end."""
+        return tuple(ranges_of(self.offsets))
 
 
-def of_slice(spec: TrainSpec, *, topic_id: str, offsets: Slice) -> Dataset:
-    """Return the dataset of ``spec`` over a known slice."""
+def of_slice(spec: TrainSpec, *, topic_id: str, offsets: OffsetRanges) -> Dataset:
+    """Return the dataset of ``spec`` over known offsets."""
     return Dataset(
         topic=spec.topic,
         topic_id=topic_id,
@@ -71,6 +78,7 @@ def resolve(spec: TrainSpec, topics: Topics) -> Dataset:
     """
     topic = topics.describe(spec.topic)
     beginning, end = topics.beginning_offsets(spec.topic), topics.end_offsets(spec.topic)
+    wanted: OffsetRanges
     if spec.offsets is not None:
         wanted = spec.offsets
         _check_held(spec.topic, wanted, beginning, end)
@@ -85,11 +93,10 @@ def resolve(spec: TrainSpec, topics: Topics) -> Dataset:
     return dataset
 
 
-def _check_held(topic: str, wanted: Slice, beginning: Mapping[int, int], end: Mapping[int, int]) -> None:
-    for partition, (start, stop) in wanted.items():
-        number = int(partition)
-        if number not in end or not beginning[number] <= start <= stop <= end[number]:
-            held = f"[{beginning[number]}, {end[number]})" if number in end else "no such partition"
+def _check_held(topic: str, wanted: OffsetRanges, beginning: Mapping[int, int], end: Mapping[int, int]) -> None:
+    for partition, start, stop in ranges_of(wanted):
+        if partition not in end or not beginning[partition] <= start <= stop <= end[partition]:
+            held = f"[{beginning[partition]}, {end[partition]})" if partition in end else "no such partition"
             raise InvalidTrainSpec(
                 f"partition {partition} of {topic} does not have the offsets [{start}, {stop}): it has {held}",
                 field="offsets",

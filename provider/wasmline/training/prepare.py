@@ -7,6 +7,7 @@ records' coordinates at the end, and no earlier step depends on an order.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
@@ -47,27 +48,42 @@ class Prepared:
 
 
 def read_slice(spark: SparkSession, dataset: Dataset, kafka: KafkaConfig) -> DataFrame:
-    """Return exactly the committed records of the slice; the query fails if any of its offsets is gone."""
+    """Return exactly the committed records of the dataset; the query fails if any of its offsets is gone.
+
+    One read takes one range of each partition, and there are as many reads as a partition has ranges: what is between
+    two ranges is not read, and need not be there.
+    """
     from pyspark.sql import functions as f
 
-    options = {f"kafka.{name}": value for name, value in kafka.java().items()}
-    starts = {partition: start for partition, (start, _) in dataset.offsets.items()}
-    ends = {partition: end for partition, (_, end) in dataset.offsets.items()}
-    records = (
-        spark.read.format("kafka")
-        .options(**options)
-        .option("kafka.isolation.level", "read_committed")
-        .option("assign", json.dumps({dataset.topic: [int(partition) for partition in dataset.offsets]}))
-        .option("startingOffsets", json.dumps({dataset.topic: starts}))
-        .option("endingOffsets", json.dumps({dataset.topic: ends}))
-        .option("failOnDataLoss", "true")
-        .load()
-    )
+    reads: list[dict[int, tuple[int, int]]] = []
+    for partition, start, end in dataset.ranges:
+        free = next((each for each in reads if partition not in each), None)
+        if free is None:
+            reads.append(free := {})
+        free[partition] = (start, end)
+    parts = (_read_ranges(spark, dataset.topic, each, kafka) for each in reads)
+    records = reduce(lambda part, other: part.union(other), parts)
     return records.select(
         f.col("partition").alias(PARTITION),
         f.col("offset").alias(OFFSET),
         f.unix_millis("timestamp").alias(TIMESTAMP),
         f.col("value").alias(VALUE),
+    )
+
+
+def _read_ranges(
+    spark: SparkSession, topic: str, ranges: Mapping[int, tuple[int, int]], kafka: KafkaConfig
+) -> DataFrame:
+    """Return the committed records of one range of each partition, with the columns of Spark's connector."""
+    return (
+        spark.read.format("kafka")
+        .options(**{f"kafka.{name}": value for name, value in kafka.java().items()})
+        .option("kafka.isolation.level", "read_committed")
+        .option("assign", json.dumps({topic: list(ranges)}))
+        .option("startingOffsets", json.dumps({topic: {each: start for each, (start, _) in ranges.items()}}))
+        .option("endingOffsets", json.dumps({topic: {each: end for each, (_, end) in ranges.items()}}))
+        .option("failOnDataLoss", "true")
+        .load()
     )
 
 
@@ -117,8 +133,8 @@ def _is_within(dataset: Dataset) -> Column:
     from pyspark.sql import functions as f
 
     ranges = [
-        (f.col(PARTITION) == int(partition)) & (f.col(OFFSET) >= start) & (f.col(OFFSET) < end)
-        for partition, (start, end) in dataset.offsets.items()
+        (f.col(PARTITION) == partition) & (f.col(OFFSET) >= start) & (f.col(OFFSET) < end)
+        for partition, start, end in dataset.ranges
     ]
     return reduce(or_, ranges, f.lit(False))
 

@@ -1,7 +1,12 @@
 from dataclasses import replace
 
-from wasmline.documents import decode, encode
+import pytest
+
+from support.eta_model import eta_record
+from wasmline.documents import decode, encode, plain
+from wasmline.errors import UnsupportedSpecVersion
 from wasmline.job_specs import TrainSpec
+from wasmline.offset_ranges import OffsetRanges
 from wasmline.training import Dataset
 from wasmline.training.dataset_slice import of_slice
 
@@ -33,3 +38,22 @@ def test_a_manifest_read_back_has_the_same_identity(dataset: Dataset) -> None:
 
 def test_offsets_are_counted_over_all_partitions(dataset: Dataset) -> None:
     assert dataset.offset_count == 30
+
+
+def test_a_partition_may_have_several_ranges(dataset: Dataset) -> None:
+    several = replace(dataset, offsets={"0": (0, 10, 20, 25), "1": (5, 25)})
+    assert several.ranges == ((0, 0, 10), (0, 20, 25), (1, 5, 25))
+    assert several.offset_count == 35
+    assert decode(Dataset, encode(several)) == several
+    assert several.digest != replace(dataset, offsets={"0": (0, 25), "1": (5, 25)}).digest
+
+
+def test_a_dataset_with_one_range_of_each_partition_has_the_digest_of_the_first_release() -> None:
+    assert eta_record().dataset.digest == "sha256:a167a502ebdc96d40c6897957d76076305bf9f934582ca1a6e451d2ac820c05d"
+
+
+@pytest.mark.parametrize("offsets", [{"0": (1, 0)}, {"x": (0, 1)}, {"0": (0, 5, 4, 9)}, {"0": (-5, 5)}])
+def test_a_manifest_without_ranges_is_not_read(dataset: Dataset, offsets: OffsetRanges) -> None:
+    manifest = {**plain(dataset), "offsets": offsets}
+    with pytest.raises(UnsupportedSpecVersion):
+        decode(Dataset, encode(manifest))
