@@ -200,13 +200,7 @@ with DAG(
         storage=demo_settings.STORAGE,
         kafka_conn_id=demo_settings.KAFKA,
         spark_conn_id=demo_settings.SPARK,
-        train=plain(
-            train_spec(
-                topic=demo_settings.FEATURES,
-                models=demo_settings.MODELS,
-                modules=("{{ ti.xcom_pull('deploy')['digest'] }}",),
-            )
-        ),
+        train=plain(train_spec(topic=demo_settings.FEATURES, models=demo_settings.MODELS)),
         deferrable=True,
     )
     promote = PromoteModelOperator(

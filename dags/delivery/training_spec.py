@@ -24,7 +24,6 @@ def train_spec(
     topic: str,
     models: str,
     since_ms: int = 0,
-    modules: tuple[str, ...] = (),
     seed: int = 7,
     margin: float = 0.0,
 ) -> TrainSpec:
@@ -48,7 +47,6 @@ def train_spec(
         identity="id",
         where=PLAUSIBLE,
         since_ms=since_ms,
-        modules=modules,
         seed=seed,
         margin=margin,
         segments=("vehicle",),

@@ -28,6 +28,7 @@
     ├─ LocalError       PrerequisiteMissing(install) · ArtifactUnavailable · PortInUse(port) · ServiceFailed(log)
     ├─ TrainingError    InvalidTrainSpec(field) · NotEnoughData(rows) · GateFailed(report) · InvalidModel
     │                   ModelProofFailed(record, expected, actual, path) · InvalidRollback(name)
+    │                   RecordsRemoved(offsets)
     └─ JobError         UnsupportedSpecVersion · InvalidJob · JobNotFound · JobBusy(job, run) · JobFailed(report)
                         TooManyFailures(share) · SourceInvalid(path) · VerificationFailed(report)
                         ProgressLost(group, topic, partition, offset)
@@ -38,7 +39,7 @@ Spark and multiprocessing carry errors between processes. ``retryable`` says whe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 
@@ -520,6 +521,12 @@ class NotEnoughData(TrainingError):
     """The slice of the topic holds too few usable records."""
 
     rows: int
+
+
+class RecordsRemoved(TrainingError):
+    """Records of a dataset are neither in their topic nor kept; ``offsets`` has their ranges by partition."""
+
+    offsets: Mapping[str, tuple[int, ...]]
 
 
 class GateFailed(TrainingError):

@@ -161,12 +161,11 @@ class TrainSpec:
     order of the model's columns. ``units`` are the units of fields, such as ``km``, for documentation. ``where`` is a
     SQL condition over the fields that selects usable records. The records are those since ``since_ms`` (Unix time) up
     to now, exactly ``offsets``: ``{partition: (from, to)}``, half open, or those of ``slice`` and the slices before it.
-    ``modules`` are the digests of the modules that wrote them, for documentation.
 
     With a ``slice``, one candidate is trained on each of ``windows``: ``all`` recorded slices, or the ``last N``. With
     fewer than ``min_new_rows`` usable rows in the new slice, nothing is recorded or trained. ``keep_rows``: the records
-    of the slice are kept beside the model. ``transform_versions`` whose records may be trained on: ``any``, the
-    ``newest``, or each ``name@version``.
+    of the slice are kept beside the model. ``transform_versions`` whose records may be trained on, by their provenance:
+    ``any``, the ``newest`` of each transform, or each ``name@version``.
 
     A challenger is promoted if the interval, at ``confidence``, of its RMSE divided by the champion's ends below
     ``1 - margin``, and that of no segment, a value of a field of ``segments``, lies above 1; see the gate.
@@ -184,7 +183,6 @@ class TrainSpec:
     where: str = "true"
     since_ms: int = 0
     offsets: OffsetRanges | None = None
-    modules: tuple[str, ...] = ()
     seed: int = 7
     holdout_share: float = 0.2
     min_rows: int = 500

@@ -22,6 +22,11 @@ def ranges_of(offsets: OffsetRanges) -> Iterator[tuple[int, int, int]]:
             yield int(partition), start, end
 
 
+def count_offsets(offsets: OffsetRanges) -> int:
+    """Return the number of offsets in the ranges."""
+    return sum(end - start for _, start, end in ranges_of(offsets))
+
+
 def require_ranges(offsets: OffsetRanges) -> None:
     """Raise ValueError unless these are ranges: of a partition, one, or several that do not touch and are not empty."""
     for partition, boundaries in offsets.items():
@@ -48,6 +53,30 @@ def union_of(parts: Iterable[OffsetRanges]) -> OffsetRanges:
         else:
             boundaries += start, end
     return {str(partition): tuple(boundaries) for partition, boundaries in merged.items()}
+
+
+def intersection_of(one: OffsetRanges, other: OffsetRanges) -> OffsetRanges:
+    """Return the offsets that are in both."""
+    return union_of(_common(partition, one[partition], other.get(partition, ())) for partition in one)
+
+
+def difference_of(one: OffsetRanges, other: OffsetRanges) -> OffsetRanges:
+    """Return the offsets of ``one`` that are not in ``other``."""
+    return intersection_of(one, {partition: (0, *other.get(partition, ()), MAX_OFFSET) for partition in one})
+
+
+def _common(partition: str, one: tuple[int, ...], other: tuple[int, ...]) -> OffsetRanges:
+    found: list[int] = []
+    mine, theirs = 0, 0
+    while mine < len(one) and theirs < len(other):
+        start, end = max(one[mine], other[theirs]), min(one[mine + 1], other[theirs + 1])
+        if start < end:
+            found += start, end
+        if one[mine + 1] < other[theirs + 1]:
+            mine += 2
+        else:
+            theirs += 2
+    return {partition: tuple(found)}
 
 
 def ranges_text(offsets: OffsetRanges) -> str:

@@ -38,6 +38,9 @@ _VALUE = re.compile(
     rf"(?P<model_digest>{_DIGEST}) (?P<dataset>{_DIGEST}))?"
 )
 
+PATTERN = re.sub(r"\?P<\w+>", "", _VALUE.pattern)
+"""A regular expression for the value, without names of groups, which each language writes in its own way."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShortModelReference:

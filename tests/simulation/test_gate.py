@@ -10,7 +10,7 @@ import pytest
 from support.nightly_training import POLICY, day_ends, deliveries, error, nights, train
 from wasmline.training.champion_comparison import compare_with_champion
 from wasmline.training.gate import GatePolicy
-from wasmline.training.held_out_rows import HELD_OUT
+from wasmline.training.prepare import HELD_OUT
 
 START_ROWS, NIGHT_ROWS, NIGHTS = 30_000, 500, 20
 MOST_PROMOTIONS = 1

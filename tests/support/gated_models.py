@@ -11,9 +11,9 @@ import pyarrow as pa
 from support.eta_model import eta_model, eta_record, eta_rows, held_out
 from wasmline.training import Metrics, ModelRecord, ModelRegistry, TreeParameters
 from wasmline.training.evaluate import holdout_digest
-from wasmline.training.held_out_rows import HELD_OUT, STAND_IN
+from wasmline.training.held_out_rows import STAND_IN
 from wasmline.training.model_registry import GATE_SPEC_VERSION
-from wasmline.training.prepare import OFFSET, PARTITION
+from wasmline.training.prepare import HELD_OUT, OFFSET, PARTITION
 
 ROWS = eta_rows()
 METRICS = Metrics(

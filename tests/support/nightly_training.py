@@ -22,8 +22,7 @@ from wasmline.training.dataset_slice import of_slice
 from wasmline.training.evaluate import rmse
 from wasmline.training.feature_encoding import numbers
 from wasmline.training.fitted_model import FittedModel
-from wasmline.training.held_out_rows import HELD_OUT
-from wasmline.training.prepare import OFFSET, PARTITION, TIMESTAMP
+from wasmline.training.prepare import HELD_OUT, OFFSET, PARTITION, TIMESTAMP
 
 SPEC = train_spec(topic="features", models="")
 POLICY = GatePolicy.of(SPEC)

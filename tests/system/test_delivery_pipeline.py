@@ -39,7 +39,10 @@ def test_the_model_beats_the_mean_and_names_the_exact_records_it_saw(report: Dem
     training = report.training
     assert training.metrics.rmse < training.metrics.mean_rmse
     assert training.dataset.offset_count == report.accounting.features
-    assert training.dataset.modules == (report.module.digest,)
+    module = report.module
+    written = f"{module.name}@{module.version} {module.digest.removeprefix('sha256:')[:12]}"
+    assert training.dataset.modules == (written,)
+    assert training.rows.transforms == {written: report.accounting.features - training.rows.excluded}
 
 
 def test_each_feature_has_one_prediction_of_the_champion_which_is_xgboosts_to_the_bit(report: DemoReport) -> None:

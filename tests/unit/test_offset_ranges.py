@@ -1,6 +1,16 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from wasmline.offset_ranges import OffsetRanges, ranges_of, ranges_text, require_ranges, union_of
+from wasmline.offset_ranges import (
+    OffsetRanges,
+    difference_of,
+    intersection_of,
+    ranges_of,
+    ranges_text,
+    require_ranges,
+    union_of,
+)
 
 
 def test_a_partition_has_one_range_or_several() -> None:
@@ -12,6 +22,29 @@ def test_ranges_that_touch_or_overlap_are_one() -> None:
     parts: list[OffsetRanges] = [{"10": (5, 9), "2": (0, 2)}, {"10": (0, 5)}, {"2": (4, 6)}, {"2": (5, 8), "3": (7, 7)}]
     assert union_of(parts) == {"2": (0, 2, 4, 8), "10": (0, 9)}
     assert list(union_of(parts)) == ["2", "10"]
+
+
+RANGES = st.lists(
+    st.tuples(st.sampled_from("012"), st.integers(0, 20), st.integers(0, 9)).map(
+        lambda range_: {range_[0]: (range_[1], range_[1] + range_[2])}
+    ),
+    max_size=8,
+).map(union_of)
+
+
+def offsets_of(ranges: OffsetRanges) -> set[tuple[int, int]]:
+    return {(partition, offset) for partition, start, end in ranges_of(ranges) for offset in range(start, end)}
+
+
+@given(RANGES, RANGES)
+def test_ranges_are_combined_as_sets_of_offsets_are(one: OffsetRanges, other: OffsetRanges) -> None:
+    for combined, expected in (
+        (intersection_of(one, other), offsets_of(one) & offsets_of(other)),
+        (difference_of(one, other), offsets_of(one) - offsets_of(other)),
+    ):
+        assert offsets_of(combined) == expected
+        assert combined == union_of([combined])
+        require_ranges(combined)
 
 
 @pytest.mark.parametrize("offsets", [{}, {"0": (0, 0)}, {"0": (5, 5)}, {"0": (0, 1, 2, 3)}, {"10": (0, 2**63 - 1)}])

@@ -20,10 +20,15 @@ from wasmline.training.model_publisher import PublishedModel, compile_proven, mo
 from wasmline.training.model_registry import ModelRecord, ModelRegistry, ModelVersion
 from wasmline.training.model_rollback import RollbackPlan, RollbackResult, plan_rollback, roll_back
 from wasmline.training.model_serving import ModelServing, model_serving, published_module, require_serving
+from wasmline.training.new_slice import SkippedTraining, slice_of_run, topic_offsets
 from wasmline.training.paired_bootstrap import Interval
-from wasmline.training.prepare import Prepared, prepare, read_slice
+from wasmline.training.prepare import Prepared, prepare, prepare_rows, read_slice, rows_of, usable_rows
 from wasmline.training.promotion_log import PromotionLog
 from wasmline.training.promotion_record import Promotion
+from wasmline.training.recorded_slice import RecordedSlice
+from wasmline.training.slice_decision import NewSlice, TopicOffsets, decide_slice
+from wasmline.training.slice_log import SliceLog
+from wasmline.training.slice_windows import slice_windows
 from wasmline.training.window_choice import Candidate, Window
 from wasmline.wasm.model_section import ModelProof
 
@@ -44,13 +49,18 @@ __all__ = [
     "ModelRegistry",
     "ModelServing",
     "ModelVersion",
+    "NewSlice",
     "Prepared",
     "Promotion",
     "PromotionLog",
     "PublishedModel",
+    "RecordedSlice",
     "RollbackPlan",
     "RollbackResult",
     "RowCounts",
+    "SkippedTraining",
+    "SliceLog",
+    "TopicOffsets",
     "TrainResult",
     "TreeParameters",
     "Window",
@@ -59,11 +69,13 @@ __all__ = [
     "compile_proven",
     "correlate",
     "decide",
+    "decide_slice",
     "deploy_champion",
     "model_reference",
     "model_serving",
     "plan_rollback",
     "prepare",
+    "prepare_rows",
     "promote",
     "prove",
     "publish_model",
@@ -72,6 +84,11 @@ __all__ = [
     "require_serving",
     "resolve",
     "roll_back",
+    "rows_of",
     "run_training",
+    "slice_of_run",
+    "slice_windows",
+    "topic_offsets",
     "train_on",
+    "usable_rows",
 ]

@@ -38,8 +38,8 @@ def train_challenger(windows: Sequence[Window], newest: Dataset | None, rows: Ro
     if prepared.training.num_rows < spec.min_rows:
         raise NotEnoughData(
             f"{spec.topic} gives {prepared.training.num_rows} usable training rows ({prepared.excluded} records do not "
-            f"meet the condition {spec.where!r} or are malformed), but min_rows is {spec.min_rows}: train on a longer "
-            "slice",
+            f"meet the condition {spec.where!r} or transform_versions {spec.transform_versions!r}, or are malformed), "
+            f"but min_rows is {spec.min_rows}: train on a longer slice",
             rows=prepared.training.num_rows,
         )
     model = fit_model(prepared.training, dataset, spec)

@@ -15,8 +15,8 @@ from wasmline.training.evaluate import Baselines, Metrics, holdout_digest, measu
 from wasmline.training.feature_encoding import numbers
 from wasmline.training.fitted_model import FittedModel
 from wasmline.training.gate import ChampionErrors, Decision, GatePolicy, Mask, PairedErrors, decide
-from wasmline.training.held_out_rows import HELD_OUT, STAND_IN
-from wasmline.training.prepare import OFFSET, PARTITION
+from wasmline.training.held_out_rows import STAND_IN
+from wasmline.training.prepare import HELD_OUT, OFFSET, PARTITION
 
 log = logging.getLogger(__name__)
 

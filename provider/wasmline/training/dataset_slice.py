@@ -10,7 +10,7 @@ from wasmline.digests import digest_of
 from wasmline.documents import encode
 from wasmline.errors import InvalidTrainSpec, NotEnoughData
 from wasmline.job_specs import FieldType, TrainSpec
-from wasmline.offset_ranges import OffsetRanges, ranges_of, require_ranges
+from wasmline.offset_ranges import OffsetRanges, count_offsets, ranges_of, require_ranges
 
 if TYPE_CHECKING:
     from wasmline.kafka import Topics
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 class Dataset:
     """Offsets of one topic and their conversion to rows. Two datasets with the same ``digest`` have the same rows.
 
-    ``topic_id`` distinguishes a topic from one recreated with its name; it is empty if the cluster has none. Raises
-    ValueError for offsets that are not ranges.
+    ``topic_id`` distinguishes a topic from one recreated with its name; it is empty if the cluster has none.
+    ``modules`` names the transforms of its records by their provenance, ``name@version digest``, or "" for records
+    without it: records of others are not part of it. If it is empty, no record has provenance. Raises ValueError for
+    offsets that are not ranges.
     """
 
     topic: str
@@ -39,6 +41,11 @@ class Dataset:
         require_ranges(self.offsets)
 
     @property
+    def transforms(self) -> tuple[str, ...]:
+        """The transforms whose records are part of it; empty for all. Earlier releases named digests, for display."""
+        return tuple(each for each in self.modules if not each.startswith("sha256:"))
+
+    @property
     def digest(self) -> str:
         """The identity of the dataset: ``sha256:`` of its manifest, which is this document's JSON."""
         return digest_of(encode(self))
@@ -46,7 +53,7 @@ class Dataset:
     @property
     def offset_count(self) -> int:
         """The number of offsets in the ranges; in a compacted or transactional topic some have no record."""
-        return sum(end - start for _, start, end in self.ranges)
+        return count_offsets(self.offsets)
 
     @property
     def ranges(self) -> tuple[tuple[int, int, int], ...]:
@@ -66,7 +73,6 @@ def of_slice(spec: TrainSpec, *, topic_id: str, offsets: OffsetRanges) -> Datase
         identity=spec.identity,
         seed=spec.seed,
         holdout_share=spec.holdout_share,
-        modules=tuple(sorted(spec.modules)),
     )
 
 

@@ -14,15 +14,15 @@ from wasmline.printable import bounded_line
 from wasmline.registry.oci_manifest import MAX_LAYER_BYTES
 from wasmline.training.dataset_slice import Dataset
 from wasmline.training.feature_encoding import FeatureLayout
-from wasmline.training.prepare import OFFSET, PARTITION
+from wasmline.training.prepare import HELD_OUT, OFFSET, PARTITION
 
 ROWS_TYPE = "application/vnd.apache.parquet"
 MAX_ROWS = 1_000_000
 MAX_DECODED_BYTES = 1 << 30
 BATCH_ROWS = 16_384
 
-HELD_OUT, STAND_IN = "_held_out", "_stand_in"
-"""Columns of forward rows: whether they are held out, and the prediction of the chosen window's stand-in."""
+STAND_IN = "_stand_in"
+"""A column of forward rows: the prediction of the chosen window's stand-in."""
 
 ARROW_TYPES: dict[FieldType, pa.DataType] = {"double": pa.float64(), "bigint": pa.int64(), "string": pa.string()}
 
@@ -60,16 +60,18 @@ def encode_rows(rows: pa.Table, schema: pa.Schema, *, seed: int) -> tuple[bytes,
         size = chosen.num_rows // 2
 
 
-def decode_rows(data: bytes, count: int, schema: pa.Schema) -> pa.Table:
-    """Return the ``count`` rows of ``encode_rows``. Raises ValueError for anything else."""
+def decode_rows(
+    data: bytes, count: int, schema: pa.Schema, *, max_rows: int = MAX_ROWS, max_bytes: int = MAX_DECODED_BYTES
+) -> pa.Table:
+    """Return the ``count`` rows in Parquet. Raises ValueError for other columns, for anything else, and for more."""
     import pyarrow.parquet as pq
 
-    texts = [field.name for field in schema if field.type == pa.string()]
+    texts = [field.name for field in schema if field.type in (pa.string(), pa.binary())]
     try:
-        _check_footer(pq.read_metadata(io.BytesIO(data)), count, schema)
+        _check_footer(pq.read_metadata(io.BytesIO(data)), count, schema, max_rows)
         # A text may be in many rows and once in the file: as a dictionary, it takes no more memory than there.
         file = pq.ParquetFile(io.BytesIO(data), read_dictionary=texts)
-        rows = pa.Table.from_batches(_batches(file, schema), schema)
+        rows = pa.Table.from_batches(_batches(file, schema, max_bytes), schema)
     except (pa.ArrowException, OSError) as error:
         raise ValueError(bounded_line(error)) from error
     if rows.num_rows != count:
@@ -77,20 +79,20 @@ def decode_rows(data: bytes, count: int, schema: pa.Schema) -> pa.Table:
     return rows
 
 
-def _check_footer(found: pa.parquet.FileMetaData, count: int, schema: pa.Schema) -> None:
+def _check_footer(found: pa.parquet.FileMetaData, count: int, schema: pa.Schema, max_rows: int) -> None:
     if found.schema.to_arrow_schema().remove_metadata() != schema:
         raise ValueError(f"expected the columns {schema.names}, found {found.schema.names[:20]} or other types")
-    if not found.num_rows == count <= MAX_ROWS:
-        raise ValueError(f"expected {count} rows of at most {MAX_ROWS}, found {found.num_rows}")
+    if not found.num_rows == count <= max_rows:
+        raise ValueError(f"expected {count} rows of at most {max_rows}, found {found.num_rows}")
 
 
-def _batches(file: pa.parquet.ParquetFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _batches(file: pa.parquet.ParquetFile, schema: pa.Schema, max_bytes: int) -> Iterator[pa.RecordBatch]:
     """Yield the rows with plain texts."""
     size = 0
     for batch in file.iter_batches(BATCH_ROWS):
         size += batch.nbytes + sum(_text_bytes(column) for column in batch.columns)
-        if size > MAX_DECODED_BYTES:
-            raise ValueError(f"they take more than {MAX_DECODED_BYTES} bytes")
+        if size > max_bytes:
+            raise ValueError(f"they take more than {max_bytes} bytes")
         plain = batch.cast(schema)
         plain.validate(full=True)  # texts need not be UTF-8 in the file
         yield plain

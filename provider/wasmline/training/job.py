@@ -6,7 +6,8 @@ import logging
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
@@ -23,8 +24,9 @@ from wasmline.training.fitted_model import tree_parameters
 from wasmline.training.gate import Decision, GatePolicy
 from wasmline.training.model_decision import decide_on
 from wasmline.training.model_registry import GATE_SPEC_VERSION, ModelRecord, ModelRegistry
-from wasmline.training.prepare import Prepared, prepare, read_slice
-from wasmline.training.window_choice import Candidate, RowSource, Window
+from wasmline.training.prepare import Prepared, prepare_rows, read_slice, usable_rows
+from wasmline.training.transform_versions import count_transforms, select_transforms, with_modules
+from wasmline.training.window_choice import Candidate, Window
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,13 +41,19 @@ PLOT_ROWS = 1_500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowCounts:
-    """Counts of the slice: ``offsets`` = excluded + duplicates + training + holdout."""
+    """Counts of the dataset: ``offsets`` = excluded + duplicates + training + holdout.
+
+    ``transforms`` counts the usable records by the transform that wrote them, ``name@version digest``, and
+    ``excluded_transforms`` those that were excluded because of it; "" has records without provenance.
+    """
 
     offsets: int
     excluded: int
     duplicates: int
     training: int
     holdout: int
+    transforms: dict[str, int] = field(default_factory=dict)
+    excluded_transforms: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,9 +117,10 @@ def train_on(
     clock = _Clock()
     policy = GatePolicy.of(spec)
     with clock.step("train"):
-        rows = _row_source(records)
-        candidates = windows or [Window(name="all", dataset=dataset)]
-        challenger = train_challenger(candidates, newest, rows, spec)
+        usable, others = select_transforms(usable_rows(records, dataset), spec.transform_versions)
+        windows = windows or [Window(name="all", dataset=dataset)]
+        candidates = [replace(each, dataset=with_modules(each.dataset, usable)) for each in windows]
+        challenger = train_challenger(candidates, newest, partial(prepare_rows, usable), spec)
     model, metrics, prepared = challenger.measured.model, challenger.measured.metrics, challenger.prepared
     with clock.step("publish"):
         record = ModelRecord(
@@ -145,7 +154,7 @@ def train_on(
         size=version.size,
         dataset=model.dataset,
         dataset_digest=model.dataset.digest,
-        rows=_counts(prepared, model.dataset),
+        rows=_counts(prepared, model.dataset, usable, others),
         target=spec.target,
         columns=model.layout.columns,
         metrics=metrics,
@@ -163,18 +172,6 @@ def train_on(
     )
 
 
-def _row_source(records: DataFrame) -> RowSource:
-    """Return the rows of each dataset, which are prepared once."""
-    prepared: dict[str, Prepared] = {}
-
-    def rows(dataset: Dataset) -> Prepared:
-        if dataset.digest not in prepared:
-            prepared[dataset.digest] = prepare(records, dataset)
-        return prepared[dataset.digest]
-
-    return rows
-
-
 class _Clock:
     """Seconds per step."""
 
@@ -188,13 +185,15 @@ class _Clock:
         self.seconds[name] = round(time.monotonic() - start, 3)
 
 
-def _counts(prepared: Prepared, dataset: Dataset) -> RowCounts:
+def _counts(prepared: Prepared, dataset: Dataset, usable: pa.Table, others: pa.Table) -> RowCounts:
     return RowCounts(
         offsets=dataset.offset_count,
         excluded=prepared.excluded,
         duplicates=prepared.duplicates,
         training=prepared.training.num_rows,
         holdout=prepared.holdout.num_rows,
+        transforms=count_transforms(usable, dataset),
+        excluded_transforms=count_transforms(others, dataset),
     )
 
 

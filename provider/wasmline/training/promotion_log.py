@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 from wasmline.clock import now_ms
-from wasmline.errors import Conflict, InvalidLayout, InvalidReference, VersionNotFound
-from wasmline.printable import bounded_line
-from wasmline.registry.artifact_store import check_name
+from wasmline.errors import Conflict, VersionNotFound
 from wasmline.registry.storage import open_storage
 from wasmline.training.evaluate import Metrics
 from wasmline.training.gate import Decision
 from wasmline.training.model_registry import ModelRegistry
+from wasmline.training.numbered_log import NumberedLog
 from wasmline.training.promotion_record import (
     MAX_BYTES,
     ROLLBACK_SPEC_VERSION,
@@ -22,8 +20,6 @@ from wasmline.training.promotion_record import (
 )
 
 FOLDER = "promotions"
-_FILE = "promotion.json"
-_NUMBER = re.compile(r"[0-9]{6}|[1-9][0-9]{6,8}")
 
 
 class PromotionLog:
@@ -31,16 +27,23 @@ class PromotionLog:
 
     def __init__(self, url: str) -> None:
         self._models = ModelRegistry(url)
-        self._storage = open_storage(url)
+        self._log = NumberedLog(
+            storage=open_storage(url),
+            folder=FOLDER,
+            file="promotion.json",
+            noun="decision",
+            parse=parse_promotion,
+            max_bytes=MAX_BYTES,
+        )
 
     def champion(self, name: str) -> str | None:
         """Return the live version of a model, or None. Raises VersionNotFound if the registry lacks it."""
-        history = self._numbers(name)
-        live = self._read(name, history[-1]).live if history else None
+        history = self._log.numbers(name)
+        live = self._log.read(name, history[-1]).live if history else None
         if live is not None and live not in self._models.versions(name):
             raise VersionNotFound(
-                f"no {name}@{live} in {self._storage.url}, which is live by {_folder(name, history[-1])}: restore "
-                "it, or promote another version",
+                f"no {name}@{live} in {self._models.url}, which is live by {self._log.path(name, history[-1])}: "
+                "restore it, or promote another version",
                 name=name,
                 version=live,
             )
@@ -48,7 +51,7 @@ class PromotionLog:
 
     def history(self, name: str) -> list[Promotion]:
         """Return all decisions on a model, the oldest first."""
-        return [self._read(name, number) for number in self._numbers(name)]
+        return self._log.read_all(name)
 
     def append(
         self,
@@ -130,47 +133,15 @@ class PromotionLog:
         if live != decided.champion:
             raise _conflict(name, f"{live or 'nothing'} is live, not {decided.champion or 'nothing'}")
         promotion = replace(decided, number=last.number + 1 if last else 1)
-        if not self._storage.create(_folder(name, promotion.number), [(_FILE, promotion_document(promotion))]):
-            self._read(name, promotion.number)
+        if not self._log.create(name, promotion.number, promotion_document(promotion)):
+            self._log.read(name, promotion.number)
             raise _conflict(name, f"decision {promotion.number} was taken by another run meanwhile")
-        return promotion
-
-    def _numbers(self, name: str) -> list[int]:
-        check_name(name)
-        folders = self._storage.folders(f"{FOLDER}/{name}", _FILE)
-        numbers = sorted(int(folder) for folder in folders if _NUMBER.fullmatch(folder))
-        for expected, number in enumerate(numbers, start=1):
-            if number != expected:
-                path = _folder(name, number)
-                raise InvalidLayout(
-                    f"{path} in {self._storage.url} does not follow decision {expected - 1}: remove it, or restore "
-                    "those between them",
-                    path=path,
-                )
-        return numbers
-
-    def _read(self, name: str, number: int) -> Promotion:
-        path = f"{_folder(name, number)}/{_FILE}"
-        place = f"{path} in {self._storage.url}"
-        try:
-            promotion = parse_promotion(self._storage.read(path, MAX_BYTES) or b"", place)
-            if (promotion.model, promotion.number) != (name, number):
-                raise ValueError(f"it contains decision {promotion.number} on {promotion.model[:140]!r}")
-        except (ValueError, InvalidReference) as error:
-            raise InvalidLayout(
-                f"{place} is not decision {number} on {name}: {bounded_line(error)}; restore it, or remove it",
-                path=path,
-            ) from error
         return promotion
 
 
 def _identity(promotion: Promotion) -> tuple[str, str, bool]:
     """Return what a decision and its repetition by the same run have in common."""
     return promotion.run, promotion.version, promotion.decision == "rollback"
-
-
-def _folder(name: str, number: int) -> str:
-    return f"{FOLDER}/{name}/{number:06d}"
 
 
 def _conflict(name: str, what: str) -> Conflict:

@@ -18,9 +18,9 @@ from wasmline.training.dataset_slice import Dataset
 from wasmline.training.evaluate import rmse
 from wasmline.training.feature_encoding import Vector, numbers
 from wasmline.training.fitted_model import fit_model
-from wasmline.training.held_out_rows import HELD_OUT, STAND_IN
+from wasmline.training.held_out_rows import STAND_IN
 from wasmline.training.paired_bootstrap import Interval, ratio_interval
-from wasmline.training.prepare import OFFSET, PARTITION, TIMESTAMP, Prepared
+from wasmline.training.prepare import HELD_OUT, OFFSET, PARTITION, TIMESTAMP, Prepared
 
 RowSource = Callable[[Dataset], Prepared]
 """Returns the rows of a dataset, with the coordinates and timestamps of their records."""

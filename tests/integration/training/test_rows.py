@@ -1,7 +1,7 @@
 """Rows made from records by a real Spark, and models trained on them."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from zlib import crc32
@@ -18,6 +18,7 @@ from delivery.training_spec import VEHICLES, train_spec
 from wasmline.documents import decode, encode
 from wasmline.errors import NotEnoughData
 from wasmline.job_specs import TrainSpec
+from wasmline.provenance import parse
 from wasmline.training import (
     Dataset,
     Decision,
@@ -31,7 +32,7 @@ from wasmline.training import (
     train_on,
 )
 from wasmline.training.dataset_slice import of_slice
-from wasmline.training.prepare import OFFSET, PARTITION, PLACE, TIMESTAMP, VALUE
+from wasmline.training.prepare import OFFSET, PARTITION, PLACE, PROVENANCE, TIMESTAMP, TRANSFORM, VALUE, usable_rows
 
 DATA = Path(__file__).parents[4] / "shared" / "data" / "food_delivery.csv"
 
@@ -44,11 +45,16 @@ def row(identity: str | None, km: float | None = 1.0, minutes: float | None = 5.
     return json.dumps({"id": identity, "km": km, "kind": "a", "minutes": minutes, "more": True}).encode()
 
 
-def frame(spark: SparkSession, records: Iterable[Record]) -> DataFrame:
+def frame(spark: SparkSession, records: Iterable[Record], headers: Sequence[bytes | None] = ()) -> DataFrame:
     partitions, offsets, values = zip(*records, strict=True)
-    types = {PARTITION: pa.int32(), OFFSET: pa.int64(), TIMESTAMP: pa.int64(), VALUE: pa.binary()}
-    columns = zip(types.items(), (partitions, offsets, offsets, values), strict=True)
-    return spark.createDataFrame(pa.table({name: pa.array(column, kind) for (name, kind), column in columns}))
+    columns = {
+        PARTITION: pa.array(partitions, pa.int32()),
+        OFFSET: pa.array(offsets, pa.int64()),
+        TIMESTAMP: pa.array(offsets, pa.int64()),
+        VALUE: pa.array(values, pa.binary()),
+        PROVENANCE: pa.array(headers or [None] * len(values), pa.binary()),
+    }
+    return spark.createDataFrame(pa.table(columns))
 
 
 def over(spec: TrainSpec, records: Iterable[Record]) -> Dataset:
@@ -134,6 +140,39 @@ def test_another_seed_holds_out_other_records(spark: SparkSession, spec: TrainSp
     records: list[Record] = [(0, number, row(str(number))) for number in range(500)]
     holdouts = [prepared(spark, replace(spec, seed=seed), records).holdout["id"].to_pylist() for seed in (1, 2)]
     assert holdouts[0] != holdouts[1]
+
+
+NAMED = b"raw 0 42 clean@1.2.0 0123456789ab"
+HEADERS = [
+    NAMED,
+    NAMED + b" eta@1.3.0 c0ffee000000 0ddba11c0de5",
+    b"raw 2147483647 9223372036854775807 clean@1.2.0+b 0123456789ab",
+    b"r" * 249 + b" 0 0 " + b"n" * 128 + b"@" + b"1" * 128 + b" 0123456789ab",
+    b"raw 2147483648 42 clean@1.2.0 0123456789ab",
+    b"raw 0 9223372036854775808 clean@1.2.0 0123456789ab",
+    b"raw 0 042 clean@1.2.0 0123456789ab",
+    b"raw 0 42 clean 0123456789ab",
+    b"raw 0 42 clean@1.2.0 0123456789AB",
+    NAMED + b" eta@1.3.0 c0ffee000000",
+    NAMED + b"\n",
+    NAMED + b"\x00",
+    b" " + NAMED,
+    b"x\n" + NAMED,
+    NAMED.replace(b"c", b"\xff"),
+    NAMED.replace(b"c", "ä".encode()),
+    b"",
+    b"\xff\xfe",
+    b"x" * 1_000_000,
+    None,
+]
+
+
+def test_the_transform_of_a_record_is_what_its_provenance_header_names(spark: SparkSession, spec: TrainSpec) -> None:
+    records: list[Record] = [(0, offset, row(str(offset))) for offset in range(len(HEADERS))]
+    found = usable_rows(frame(spark, records, HEADERS), over(spec, records))[TRANSFORM].to_pylist()
+    parsed = [parse(value) for value in HEADERS]
+    assert found == [f"{each.name}@{each.version} {each.digest}" if each else "" for each in parsed]
+    assert [each for each in found if each][:2] == ["clean@1.2.0 0123456789ab"] * 2
 
 
 def test_too_few_rows_are_refused_saying_why(spark: SparkSession, spec: TrainSpec) -> None:

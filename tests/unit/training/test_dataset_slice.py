@@ -11,11 +11,9 @@ from wasmline.training import Dataset
 from wasmline.training.dataset_slice import of_slice
 
 
-def test_the_order_of_partitions_and_modules_is_no_part_of_the_identity(spec: TrainSpec) -> None:
-    two = replace(spec, modules=("sha256:b", "sha256:a"))
-    other = replace(spec, modules=("sha256:a", "sha256:b"))
-    one = of_slice(two, topic_id="t", offsets={"10": (0, 1), "2": (0, 3)})
-    assert one.digest == of_slice(other, topic_id="t", offsets={"2": (0, 3), "10": (0, 1)}).digest
+def test_the_order_of_partitions_is_no_part_of_the_identity(spec: TrainSpec) -> None:
+    one = of_slice(spec, topic_id="t", offsets={"10": (0, 1), "2": (0, 3)})
+    assert one.digest == of_slice(spec, topic_id="t", offsets={"2": (0, 3), "10": (0, 1)}).digest
     assert list(one.offsets) == ["2", "10"]
 
 

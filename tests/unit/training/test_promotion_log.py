@@ -195,10 +195,10 @@ def test_a_decision_that_was_copied_to_another_number_or_model_is_refused(
     shutil.copytree(promotions / "eta/000001", promotions / "eta/000002")
     shutil.copytree(promotions / "eta/000001", promotions / "other/000001")
     with pytest.raises(
-        InvalidLayout, match=r"promotions/eta/000002/promotion\.json in .* contains decision 1 on 'eta'"
+        InvalidLayout, match=r"promotions/eta/000002/promotion\.json in .* contains decision 1 of 'eta'"
     ):
         log.champion("eta")
-    with pytest.raises(InvalidLayout, match="contains decision 1 on 'eta'"):
+    with pytest.raises(InvalidLayout, match="contains decision 1 of 'eta'"):
         log.champion("other")
 
 
@@ -245,7 +245,7 @@ def test_a_malformed_decision_is_one_error_that_says_what_and_where(
 ) -> None:
     change, complaint = FORGED[case]
     forge(url, plain(log.append("eta", "1.0.0", PROMOTE, champion=None, metrics=metrics)), change)
-    where = r"promotions/eta/000001/promotion\.json in .* is not decision 1 on eta: "
+    where = r"promotions/eta/000001/promotion\.json in .* is not decision 1 of eta: "
     for look in (log.champion, log.history):
         with pytest.raises(InvalidLayout, match=f"{where}.*{complaint}.*; restore it, or remove it") as caught:
             look("eta")

@@ -10,8 +10,8 @@ import pytest
 from wasmline.job_specs import TrainSpec
 from wasmline.training import Dataset, Prepared, Window
 from wasmline.training.dataset_slice import of_slice
-from wasmline.training.held_out_rows import HELD_OUT, STAND_IN
-from wasmline.training.prepare import OFFSET, PARTITION, TIMESTAMP
+from wasmline.training.held_out_rows import STAND_IN
+from wasmline.training.prepare import HELD_OUT, OFFSET, PARTITION, TIMESTAMP
 from wasmline.training.window_choice import RowSource, WindowChoice, choose_window
 
 SLICE = 400
