@@ -115,8 +115,8 @@ def generate(
 ) -> Iterator[Source]:
     """Yield ``rows`` deliveries in time order, about one a minute. The same arguments give the same bytes.
 
-    The first is ordered at ``start_ms``; with ``end_ms``, the last is ordered then instead. With ``late_labels`` each is
-    in two records: without its minutes when it is ordered, and with them when it has arrived.
+    The first is ordered at ``start_ms``; with ``end_ms``, the last is ordered then instead. With ``late_labels`` each
+    is in two records: without its minutes when it is ordered, and with them when it has arrived.
     """
     wanted = defects or Defects()
     random = np.random.Generator(np.random.PCG64(seed))

@@ -26,6 +26,7 @@ from wasmline.training.prepare import Prepared, prepare, prepare_rows, read_slic
 from wasmline.training.promotion_log import PromotionLog
 from wasmline.training.promotion_record import Promotion
 from wasmline.training.recorded_slice import RecordedSlice
+from wasmline.training.retrain_monitor import RetrainDemand, RetrainMonitor
 from wasmline.training.slice_decision import NewSlice, TopicOffsets, decide_slice
 from wasmline.training.slice_log import SliceLog
 from wasmline.training.slice_windows import slice_windows
@@ -55,6 +56,8 @@ __all__ = [
     "PromotionLog",
     "PublishedModel",
     "RecordedSlice",
+    "RetrainDemand",
+    "RetrainMonitor",
     "RollbackPlan",
     "RollbackResult",
     "RowCounts",
