@@ -529,6 +529,12 @@ class RecordsRemoved(TrainingError):
     offsets: Mapping[str, tuple[int, ...]]
 
 
+class TrainingSkipped(TrainingError):
+    """Too few rows are new to the model: nothing was trained, and no slice recorded; ``result`` has the counts."""
+
+    result: dict[str, Any]
+
+
 class GateFailed(TrainingError):
     """The model does not meet its gate; ``report`` holds the comparison."""
 

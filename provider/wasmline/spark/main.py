@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from wasmline.control import JobTopic
 from wasmline.documents import plain
-from wasmline.errors import Fenced, JobError, PrerequisiteMissing, WasmlineError
+from wasmline.errors import Fenced, JobError, PrerequisiteMissing, TrainingSkipped, WasmlineError
 from wasmline.job_specs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import KafkaConfig
 from wasmline.spark.heartbeat import Heartbeat
@@ -62,12 +62,14 @@ def _train(spark: SparkSession, config: KafkaConfig, spec: JobSpec) -> JobReport
         raise JobError(f"job {spec.job} is not a training")
     with Heartbeat(config, spec, on_stop=spark.sparkContext.cancelAllJobs) as heart:
         try:
-            result = run_training(spark, spec.train, config, run=spec.run)
+            result = plain(run_training(spark, spec.train, config, run=spec.run))
+        except TrainingSkipped as skipped:
+            return JobReport.now(spec.job, spec.run, JobState.SUCCEEDED, str(skipped), result=skipped.result)
         except Exception:
             if heart.stopped:
                 return JobReport.now(spec.job, spec.run, JobState.STOPPED, "stopped before the model was fitted")
             raise
-    return JobReport.now(spec.job, spec.run, JobState.SUCCEEDED, result=plain(result))
+    return JobReport.now(spec.job, spec.run, JobState.SUCCEEDED, result=result)
 
 
 def _metrics(config: KafkaConfig, spec: JobSpec) -> AbstractContextManager[object]:

@@ -11,7 +11,7 @@ from wasmline.training.dataset_slice import Dataset, resolve
 from wasmline.training.evaluate import Histogram, Metrics
 from wasmline.training.feature_encoding import FeatureLayout
 from wasmline.training.gate import Decision, ErrorComparison, GatePolicy, decide
-from wasmline.training.job import RowCounts, TrainResult, run_training, train_on
+from wasmline.training.job import RowCounts, TrainResult, train_on
 from wasmline.training.model_comparison import ModelComparison, compare_versions
 from wasmline.training.model_compiler import compile_model
 from wasmline.training.model_decision import promote
@@ -30,6 +30,7 @@ from wasmline.training.retrain_monitor import RetrainDemand, RetrainMonitor
 from wasmline.training.slice_decision import NewSlice, TopicOffsets, decide_slice
 from wasmline.training.slice_log import SliceLog
 from wasmline.training.slice_windows import slice_windows
+from wasmline.training.training_run import run_training
 from wasmline.training.window_choice import Candidate, Window
 from wasmline.wasm.model_section import ModelProof
 

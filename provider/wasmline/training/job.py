@@ -17,21 +17,20 @@ from wasmline.registry import created_now
 from wasmline.training.boosting import library
 from wasmline.training.challenger import train_challenger
 from wasmline.training.correlations import Correlation, correlate
-from wasmline.training.dataset_slice import Dataset, resolve
+from wasmline.training.dataset_slice import Dataset
 from wasmline.training.evaluate import Histogram, Metrics, histogram, sample
 from wasmline.training.feature_encoding import numbers
 from wasmline.training.fitted_model import tree_parameters
 from wasmline.training.gate import Decision, GatePolicy
 from wasmline.training.model_decision import decide_on
 from wasmline.training.model_registry import GATE_SPEC_VERSION, ModelRecord, ModelRegistry
-from wasmline.training.prepare import Prepared, prepare_rows, read_slice, usable_rows
+from wasmline.training.prepare import Prepared, prepare_rows, rows_of, usable_rows
+from wasmline.training.recorded_slice import RecordedSlice
 from wasmline.training.transform_versions import count_transforms, select_transforms, with_modules
 from wasmline.training.window_choice import Candidate, Window
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from wasmline.kafka import KafkaConfig
+    from pyspark.sql import DataFrame
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +61,9 @@ class TrainResult:
 
     ``champion`` is the version that was live, None if none was. ``dataset`` is that of the chosen ``window`` among the
     ``candidates``. ``sample`` has pairs of truth and prediction, ``residuals`` all values of truth minus prediction.
-    Nothing is promoted yet; ``policy`` is to decide anew with, if another champion is live by then.
+    Nothing is promoted yet; ``policy`` is to decide anew with, if another champion is live by then. ``slice`` is that
+    of the run, and has ``new_rows`` usable rows; None for a training on other records. ``warnings`` are about records
+    that are not kept.
     """
 
     model: str
@@ -86,18 +87,10 @@ class TrainResult:
     window: str = ""
     candidates: tuple[Candidate, ...] = ()
     policy: GatePolicy = field(default_factory=GatePolicy)
+    slice: RecordedSlice | None = None
+    new_rows: int | None = None
+    warnings: tuple[str, ...] = ()
     spec_version: Literal[1] = 1
-
-
-def run_training(spark: SparkSession, spec: TrainSpec, kafka: KafkaConfig, *, run: str = "") -> TrainResult:
-    """Train on the topic's current records, store the version, and return it with the gate's decision.
-
-    Raises NotEnoughData, TopicNotFound, BrokerUnavailable, TrainingError, RegistryUnavailable.
-    """
-    from wasmline.kafka import Topics
-
-    dataset = resolve(spec, Topics(kafka))
-    return train_on(read_slice(spark, dataset, kafka), dataset, spec, run=run)
 
 
 def train_on(
@@ -109,7 +102,7 @@ def train_on(
     windows: Sequence[Window] = (),
     newest: Dataset | None = None,
 ) -> TrainResult:
-    """Like ``run_training``, with given records; columns as in ``read_slice``.
+    """Train on given records, columns as in ``read_slice``, store the version and decide on it.
 
     ``windows``, from the longest to the shortest, are the candidates; by default ``dataset`` is the only one.
     ``newest`` is the newest slice.
@@ -169,6 +162,7 @@ def train_on(
         window=challenger.window,
         candidates=challenger.candidates,
         policy=policy,
+        new_rows=None if newest is None else rows_of(usable, newest).num_rows,
     )
 
 

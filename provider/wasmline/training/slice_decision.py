@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import chain
 
 from wasmline.job_specs import SliceRequest
-from wasmline.offset_ranges import OffsetRanges, ranges_of
+from wasmline.offset_ranges import (
+    MAX_OFFSET,
+    OffsetRanges,
+    count_offsets,
+    difference_of,
+    intersection_of,
+    union_of,
+)
 from wasmline.training.recorded_slice import Offsets, RecordedSlice
-
-Range = tuple[int, int]
-"""A half-open range of offsets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,18 +50,20 @@ def decide_slice(request: SliceRequest, recorded: Iterable[RecordedSlice], topic
     """
     slices = slices_of(recorded, topic.topic, topic.topic_id)
     times = {time: {**offsets, **_known(time, slices)} for time, offsets in topic.times.items()}
-    taken = defaultdict[str, list[Range]](list)
-    for number, start, end in sorted(chain.from_iterable(ranges_of(each.offsets) for each in slices)):
-        taken[str(number)].append((start, end))
-    offsets: dict[str, tuple[int, ...]] = {}
-    forgotten = 0
-    for partition in sorted(topic.end, key=int):
-        beginning, until = topic.beginning[partition], _until(request, times, partition, topic.end[partition])
-        since = _since(request, times, partition, until, taken[partition], beginning)
-        forgotten += sum(last - first for first, last in _free(since, min(until, beginning), taken[partition]))
-        if free := tuple(chain.from_iterable(_free(max(since, beginning), until, taken[partition]))):
-            offsets[partition] = free
-    return NewSlice(offsets=offsets, times=times, forgotten=forgotten)
+    asked: dict[str, tuple[int, int]] = {}
+    for partition, end in topic.end.items():
+        until = _until(request, times, partition, end)
+        since = topic.beginning[partition]
+        if isinstance(request.since, int):
+            since = times[str(request.since)][partition]
+        elif request.since == "previous":
+            ends = (offset for each in slices for offset in each.offsets.get(partition, ())[1::2])
+            since = max((offset for offset in ends if offset <= until), default=since)
+        if since < until:
+            asked[partition] = (since, until)
+    new = difference_of(asked, union_of(each.offsets for each in slices))
+    held = {partition: (offset, MAX_OFFSET) for partition, offset in topic.beginning.items()}
+    return NewSlice(offsets=intersection_of(new, held), times=times, forgotten=count_offsets(difference_of(new, held)))
 
 
 def _known(time: str, slices: Iterable[RecordedSlice]) -> Offsets:
@@ -75,29 +79,3 @@ def _until(request: SliceRequest, times: Mapping[str, Offsets], partition: str, 
     if isinstance(request.until, int):
         return min(times[str(request.until)][partition], end)
     return end if request.until == "now" else min(request.until.get(partition, 0), end)
-
-
-def _since(
-    request: SliceRequest,
-    times: Mapping[str, Offsets],
-    partition: str,
-    until: int,
-    taken: Iterable[Range],
-    beginning: int,
-) -> int:
-    """Return where the slice starts in a partition."""
-    if isinstance(request.since, int):
-        return times[str(request.since)][partition]
-    if request.since == "beginning":
-        return beginning
-    return max((end for _, end in taken if end <= until), default=beginning)
-
-
-def _free(start: int, end: int, taken: Iterable[Range]) -> Iterator[Range]:
-    """Yield what lies between two offsets and in none of the ranges, which are in order."""
-    for first, last in taken:
-        if start < min(first, end):
-            yield start, min(first, end)
-        start = max(start, last)
-    if start < end:
-        yield start, end

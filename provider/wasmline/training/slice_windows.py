@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from wasmline.job_specs import TrainSpec
-from wasmline.offset_ranges import OffsetRanges, ranges_of, union_of
+from wasmline.offset_ranges import MAX_OFFSET, OffsetRanges, intersection_of, union_of
 from wasmline.training.dataset_slice import Dataset, of_slice
 from wasmline.training.recorded_slice import RecordedSlice
 from wasmline.training.slice_decision import slices_of
@@ -77,12 +77,6 @@ def _lies_after(later: RecordedSlice, earlier: RecordedSlice) -> bool:
 
 def _held(each: RecordedSlice, own: RecordedSlice, kept: Collection[int]) -> OffsetRanges:
     """Return the offsets of a slice that could be read when ``own`` was decided."""
-    return each.offsets if each.number in kept else union_of(_after(each.offsets, own.beginning))
-
-
-def _after(offsets: OffsetRanges, beginning: dict[str, int]) -> Iterator[OffsetRanges]:
-    """Yield the ranges without what lies before the beginning."""
-    for partition, start, end in ranges_of(offsets):
-        first = beginning.get(str(partition), 0)
-        if end > first:
-            yield {str(partition): (max(start, first), end)}
+    if each.number in kept:
+        return each.offsets
+    return intersection_of(each.offsets, {partition: (first, MAX_OFFSET) for partition, first in own.beginning.items()})

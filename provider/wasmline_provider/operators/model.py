@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowSkipException
 
 from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.operators.job import SparkJobOperator
@@ -36,35 +38,77 @@ class TrainModelOperator(SparkJobOperator):
                 "features": ["distance_km"],
                 "target": "time_min",
                 "identity": "id",
-                "since_ms": "{{ (logical_date - macros.timedelta(days=7)).int_timestamp * 1000 }}",
+                "windows": ["all", "last 7"],
+                "min_new_rows": 500,
             },
+            since="previous",
+            until="{{ data_interval_end }}",
         )
 
     Returns ``model``, ``version``, ``digest``, ``dataset`` with the offsets, ``metrics``, ``champion`` with its metrics
-    on the same holdout, and the gate's ``decision``. Nothing is promoted yet. For the other parameters see
-    SparkJobOperator.
+    on the same holdout, and the gate's ``decision``. Nothing is promoted yet. With fewer than ``min_new_rows`` usable
+    rows in its slice, the task is skipped. For the other parameters see SparkJobOperator.
+
+    A DAG run that is cleared, or a task that is tried again, trains on the slice that the run recorded first.
 
     :param train: the fields of ``wasmline.job_specs.TrainSpec``; numbers may be text, as rendered by templates.
+    :param since: train on a slice that begins at the end of the one before (``previous``), at the ``beginning`` of the
+        topic, or at a time: Unix milliseconds, or a date and time with a UTC offset. None: no slice.
+    :param until: where the slice ends: ``now``, a time, or the end offset of each partition.
+    :param slice_run: the identity of the run that the slice belongs to; by default its DAG's id and its own.
     """
 
-    template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "train")
-    template_fields_renderers = {**SparkJobOperator.template_fields_renderers, "train": "json"}
+    template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "train", "since", "until", "slice_run")
+    template_fields_renderers = {**SparkJobOperator.template_fields_renderers, "train": "json", "until": "json"}
 
-    def __init__(self, *, train: Mapping[str, Any], **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        train: Mapping[str, Any],
+        since: Any = None,
+        until: Any = "now",
+        slice_run: str = "{{ dag_run.dag_id }}/{{ dag_run.run_id }}",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.train = train
+        self.since = since
+        self.until = until
+        self.slice_run = slice_run
 
     def spec(self, context: Context) -> JobSpec:
         import msgspec
 
         from wasmline.job_specs import JobSpec, TrainSpec
 
+        train = dict(self.train)
+        if self.since is not None:
+            train["slice"] = {"run": self.slice_run, "since": _boundary(self.since), "until": _boundary(self.until)}
         return JobSpec(
-            job=self.job, run="", storage=self.storage, train=msgspec.convert(self.train, TrainSpec, strict=False)
+            job=self.job, run="", storage=self.storage, train=msgspec.convert(train, TrainSpec, strict=False)
         )
 
     def result(self, report: JobReport) -> dict[str, Any]:
+        if report.result.get("skipped"):
+            raise AirflowSkipException(report.message)
         return {name: value for name, value in report.result.items() if name not in (*TOO_LARGE, "run")}
+
+
+def _boundary(value: Any) -> Any:
+    """Return a boundary of a slice, a date and time as Unix milliseconds. Raises InvalidTrainSpec without an offset."""
+    from wasmline.errors import InvalidTrainSpec
+
+    moment = value
+    if isinstance(value, str):
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            return value
+    if not isinstance(moment, datetime):
+        return value
+    if moment.tzinfo is None:
+        raise InvalidTrainSpec(f"the slice's time {value} has no UTC offset: add one, such as +00:00", field="slice")
+    return int(moment.timestamp() * 1000)
 
 
 class PromoteModelOperator(BaseOperator):

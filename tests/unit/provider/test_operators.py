@@ -1,18 +1,22 @@
 """What every operator owes Airflow: templates of its own arguments, taken as they are."""
 
 import inspect
+from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from airflow.sdk import DAG, BaseOperator
+from airflow.sdk.exceptions import AirflowSkipException
+from msgspec import ValidationError
 
 from support.eta_model import eta_record
 from support.gated_models import METRICS, publish_gated
 from wasmline.documents import plain
-from wasmline.errors import InvalidJob
-from wasmline.job_specs import FunctionSpec, JobSpec, StreamSpec
+from wasmline.errors import InvalidJob, InvalidTrainSpec
+from wasmline.job_specs import FunctionSpec, JobReport, JobSpec, JobState, SliceRequest, StreamSpec
 from wasmline.registry import ArtifactMetadata, Version
 from wasmline.training import GatePolicy, ModelRegistry, PromotionLog
 from wasmline.wasm import Schema
@@ -193,21 +197,64 @@ def test_what_another_task_returns_is_left_for_the_run() -> None:
     assert made.upstream_task_ids == {"deploy"}
 
 
+TRAIN: dict[str, Any] = {
+    "model": "m",
+    "topic": "t",
+    "models": "folder",
+    "fields": {"x": "double", "y": "double", "id": "string"},
+    "features": ["x"],
+    "target": "y",
+    "identity": "id",
+}
+
+
 def test_a_training_may_have_its_numbers_as_text_as_templates_give_them() -> None:
-    train = {
-        "model": "m",
-        "topic": "t",
-        "models": "folder",
-        "fields": {"x": "double", "y": "double", "id": "string"},
-        "features": ["x"],
-        "target": "y",
-        "identity": "id",
-        "since_ms": "1700000000000",
-        "margin": "0.05",
-    }
+    train = {**TRAIN, "since_ms": "1700000000000", "margin": "0.05"}
     spec = TrainModelOperator(task_id="one", train=train, **{**JOB, "job": "one"}).spec({}).train
     assert spec is not None
     assert (spec.since_ms, spec.margin, spec.features) == (1_700_000_000_000, 0.05, ("x",))
+
+
+def slice_of(**arguments: Any) -> SliceRequest | None:
+    made = TrainModelOperator(task_id="one", train=TRAIN, job="one", storage="s", slice_run="dag/run", **arguments)
+    train = made.spec({}).train
+    assert train
+    return train.slice
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "request_"),
+    [
+        ("previous", "now", SliceRequest(run="dag/run")),
+        ("beginning", {"0": 5}, SliceRequest(run="dag/run", since="beginning", until={"0": 5})),
+        ("1700000000000", 1_700_000_000_001, SliceRequest(run="dag/run", since=1700000000000, until=1700000000001)),
+        (
+            "2026-01-01 00:00:00+00:00",
+            datetime(2026, 1, 2, 5, 30, tzinfo=ZoneInfo("Asia/Kolkata")),
+            SliceRequest(run="dag/run", since=1_767_225_600_000, until=1_767_312_000_000),
+        ),
+    ],
+)
+def test_a_training_asks_for_the_slice_of_its_run(since: Any, until: Any, request_: SliceRequest) -> None:
+    assert slice_of(since=since, until=until) == request_
+
+
+def test_a_training_without_since_asks_for_no_slice() -> None:
+    assert slice_of() is None
+
+
+def test_a_slice_begins_at_no_time_without_an_offset_and_at_no_other_word() -> None:
+    with pytest.raises(InvalidTrainSpec, match=r"2026-01-01 has no UTC offset: add one"):
+        slice_of(since="2026-01-01")
+    with pytest.raises(ValidationError, match="'yesterday'"):
+        slice_of(since="yesterday")
+
+
+def test_a_training_of_too_few_new_rows_is_skipped_with_the_count() -> None:
+    made = TrainModelOperator(task_id="one", train=TRAIN, job="one", storage="s", since="previous")
+    report = JobReport.now("one", "r", JobState.SUCCEEDED, "t has 3 usable rows", result={"skipped": True})
+    with pytest.raises(AirflowSkipException, match="t has 3 usable rows"):
+        made.result(report)
 
 
 def test_a_promotion_keeps_the_user_who_triggered_its_run(tmp_path: Path) -> None:
