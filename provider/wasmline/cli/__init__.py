@@ -28,7 +28,7 @@ COMMANDS = {
     "explain": ("wasmline.cli.explain:explain", "Tell where a record comes from: module, model and sources."),
     "pause": ("wasmline.cli.deploy:pause", "Pause a deployment."),
     "resume": ("wasmline.cli.deploy:resume", "Resume a paused deployment."),
-    "models": ("wasmline.cli.models:models", "List, compare, compile and roll back models."),
+    "models": ("wasmline.cli.models:models", "List, compare, compile, rebuild and roll back models."),
     "local": ("wasmline.cli.local:local", "Start and stop a real Kafka on this machine."),
 }
 """The module and the description of each command: enough for ``--help``."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from wasmline.cli.model_actions import compile_, rollback
+from wasmline.cli.model_rebuild import rebuild
 from wasmline.cli.options import (
     json_option,
     kafka_config,
@@ -30,13 +31,14 @@ check_option = click.option("--check", is_flag=True, help="End with status 3 unl
 
 @click.group()
 def models() -> None:
-    """List, compare, compile and roll back models.
+    """List, compare, compile, rebuild and roll back models.
 
     SERVING says whether a model's champion is what the stream runs: it needs a cluster.
     """
 
 
 models.add_command(compile_)
+models.add_command(rebuild)
 models.add_command(rollback)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
@@ -56,6 +57,17 @@ def session(app_name: str, settings: Mapping[str, str]) -> SparkSession:
             builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("WARN")
+    return spark
+
+
+def local_session(app_name: str, jars: Iterable[Path]) -> SparkSession:
+    """Return a session on all cores of this machine, with jars such as the connector's. It ends with the process."""
+    builder = SparkSession.builder.master("local[*]").appName(app_name)
+    settings = {**SETTINGS, "spark.jars": ",".join(map(str, jars)), "spark.ui.enabled": "false"}
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
     return spark
 
 

@@ -12,11 +12,13 @@ from wasmline.training.evaluate import Histogram, Metrics
 from wasmline.training.feature_encoding import FeatureLayout
 from wasmline.training.gate import Decision, ErrorComparison, GatePolicy, decide
 from wasmline.training.job import RowCounts, TrainResult, train_on
+from wasmline.training.kept_rows import KeptRows, KeptSlice
 from wasmline.training.model_comparison import ModelComparison, compare_versions
 from wasmline.training.model_compiler import compile_model
 from wasmline.training.model_decision import promote
 from wasmline.training.model_proof import prove
 from wasmline.training.model_publisher import PublishedModel, compile_proven, model_reference, publish_model
+from wasmline.training.model_rebuild import RebuiltModel, rebuild_model
 from wasmline.training.model_registry import ModelRecord, ModelRegistry, ModelVersion
 from wasmline.training.model_rollback import RollbackPlan, RollbackResult, plan_rollback, roll_back
 from wasmline.training.model_serving import ModelServing, model_serving, published_module, require_serving
@@ -25,7 +27,9 @@ from wasmline.training.paired_bootstrap import Interval
 from wasmline.training.prepare import Prepared, prepare, prepare_rows, read_slice, rows_of, usable_rows
 from wasmline.training.promotion_log import PromotionLog
 from wasmline.training.promotion_record import Promotion
+from wasmline.training.record_source import read_records
 from wasmline.training.recorded_slice import RecordedSlice
+from wasmline.training.retention import retention_warnings
 from wasmline.training.retrain_monitor import RetrainDemand, RetrainMonitor
 from wasmline.training.slice_decision import NewSlice, TopicOffsets, decide_slice
 from wasmline.training.slice_log import SliceLog
@@ -44,6 +48,8 @@ __all__ = [
     "GatePolicy",
     "Histogram",
     "Interval",
+    "KeptRows",
+    "KeptSlice",
     "Metrics",
     "ModelComparison",
     "ModelProof",
@@ -56,6 +62,7 @@ __all__ = [
     "Promotion",
     "PromotionLog",
     "PublishedModel",
+    "RebuiltModel",
     "RecordedSlice",
     "RetrainDemand",
     "RetrainMonitor",
@@ -84,9 +91,12 @@ __all__ = [
     "prove",
     "publish_model",
     "published_module",
+    "read_records",
     "read_slice",
+    "rebuild_model",
     "require_serving",
     "resolve",
+    "retention_warnings",
     "roll_back",
     "rows_of",
     "run_training",

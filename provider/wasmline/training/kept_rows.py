@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,10 +12,10 @@ from wasmline.digests import digest_of
 from wasmline.errors import InvalidArtifact, InvalidLayout
 from wasmline.offset_ranges import OffsetRanges, require_ranges
 from wasmline.printable import bounded_line
-from wasmline.registry.artifact_store import check_name
 from wasmline.registry.oci_manifest import MAX_DOCUMENT_BYTES, decoded, encoded
 from wasmline.registry.storage import open_storage
 from wasmline.training.held_out_rows import BATCH_ROWS, decode_rows
+from wasmline.training.numbered_log import NumberedLog
 from wasmline.training.prepare import (
     OFFSET,
     PARTITION,
@@ -27,6 +26,7 @@ from wasmline.training.prepare import (
     rows_within,
     sort_rows,
 )
+from wasmline.training.recorded_slice import RecordedSlice
 from wasmline.training.stored_documents import stored_document
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 FOLDER = "slice_rows"
 _ROWS, _FILE = "rows.parquet", "slice_rows.json"
-_NUMBER = re.compile(r"[0-9]{6}|[1-9][0-9]{6,8}")
 
 MAX_RECORDS = 4_000_000
 """Maximum records of a slice that is kept."""
@@ -85,74 +84,66 @@ class KeptRows:
 
     def __init__(self, url: str) -> None:
         self._storage = open_storage(url)
+        self._log = NumberedLog(
+            storage=self._storage,
+            folder=FOLDER,
+            file=_FILE,
+            noun="kept slice",
+            parse=_parse,
+            max_bytes=MAX_DOCUMENT_BYTES,
+        )
 
     def numbers(self, name: str) -> list[int]:
         """Return the numbers of the kept slices of a model, in order."""
-        check_name(name)
-        folders = self._storage.folders(f"{FOLDER}/{name}", _FILE)
-        return sorted(int(folder) for folder in folders if _NUMBER.fullmatch(folder))
+        return self._log.present(name)
 
     def slices(self, name: str) -> list[KeptSlice]:
         """Return the kept slices of a model. Raises UnsupportedSpecVersion if a later release wrote one."""
-        return [self._slice(name, number) for number in self.numbers(name)]
+        return [self._log.read(name, number) for number in self.numbers(name)]
 
-    def keep(
-        self, records: DataFrame, *, model: str, number: int, topic: str, topic_id: str, offsets: OffsetRanges
-    ) -> str:
+    def keep(self, records: DataFrame, recorded: RecordedSlice) -> str:
         """Keep the records of a slice, columns as ``read_slice`` gives them, and return "".
 
         A slice that is kept already stays as it is. One that is too large is not kept, and the text says so.
         """
-        if number in self.numbers(model):
+        name, number = recorded.model, recorded.number
+        if number in self.numbers(name):
             return ""
         if reason := _too_large(records):
             return reason
         data = io.BytesIO()
-        count = _write(rows_within(sort_rows(records.toArrow()), offsets), data)
+        count = _write(rows_within(sort_rows(records.toArrow()), recorded.offsets), data)
         kept = KeptSlice(
-            model=model,
+            model=name,
             number=number,
-            topic=topic,
-            topic_id=topic_id,
-            offsets=offsets,
+            topic=recorded.topic,
+            topic_id=recorded.topic_id,
+            offsets=recorded.offsets,
             records=count,
             digest=digest_of(data.getvalue()),
         )
         try:
             document = encoded(kept, KeptSlice)
         except ValueError as error:
-            raise InvalidArtifact(f"the records of slice {number} of {model} cannot be kept: {error}") from error
-        self._storage.create(_folder(model, number), [(_ROWS, data.getvalue()), (_FILE, document)])
+            raise InvalidArtifact(f"the records of slice {number} of {name} cannot be kept: {error}") from error
+        self._storage.create(self._log.path(name, number), [(_ROWS, data.getvalue()), (_FILE, document)])
         return ""
 
     def read(self, kept: KeptSlice) -> pa.Table:
         """Return the records of a kept slice, in order, columns as ``read_slice`` gives them."""
-        path = f"{_folder(kept.model, kept.number)}/{_ROWS}"
+        path = f"{self._log.path(kept.model, kept.number)}/{_ROWS}"
         try:
             return _records(self._storage.read(path, MAX_DECODED_BYTES) or b"", kept)
         except ValueError as error:
-            raise self._invalid(path, f"the records of slice {kept.number} of {kept.model}", error) from error
-
-    def _slice(self, name: str, number: int) -> KeptSlice:
-        path = f"{_folder(name, number)}/{_FILE}"
-        try:
-            document = decoded(self._storage.read(path, MAX_DOCUMENT_BYTES) or b"", dict[str, Any])
-            kept = stored_document(KeptSlice, document, f"{path} in {self._storage.url}")
-            if (kept.model, kept.number) != (name, number):
-                raise ValueError(f"it is about slice {kept.number} of {kept.model[:140]!r}")
-        except ValueError as error:
-            raise self._invalid(path, f"about slice {number} of {name}", error) from error
-        return kept
-
-    def _invalid(self, path: str, what: str, error: ValueError) -> InvalidLayout:
-        return InvalidLayout(
-            f"{path} in {self._storage.url} is not {what}: {bounded_line(error)}; restore it, or remove its folder",
-            path=path,
-        )
+            raise InvalidLayout(
+                f"{path} in {self._storage.url} has not the records of slice {kept.number} of {kept.model}: "
+                f"{bounded_line(error)}; restore it, or remove its folder",
+                path=path,
+            ) from error
 
 
-def _folder(name: str, number: int) -> str:
-    return f"{FOLDER}/{name}/{number:06d}"
+def _parse(data: bytes, place: str) -> KeptSlice:
+    return stored_document(KeptSlice, decoded(data, dict[str, Any]), place)
 
 
 def _too_large(records: DataFrame) -> str:

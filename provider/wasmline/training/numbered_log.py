@@ -72,9 +72,7 @@ class NumberedLog(Generic[T]):
 
     def numbers(self, name: str) -> list[int]:
         """Return the numbers of a model's documents in order. Raises InvalidLayout for a gap."""
-        check_name(name)
-        folders = self.storage.folders(f"{self.folder}/{name}", self.file)
-        numbers = sorted(int(folder) for folder in folders if _NUMBER.fullmatch(folder))
+        numbers = self.present(name)
         for expected, number in enumerate(numbers, start=1):
             if number != expected:
                 path = self.path(name, number)
@@ -84,3 +82,9 @@ class NumberedLog(Generic[T]):
                     path=path,
                 )
         return numbers
+
+    def present(self, name: str) -> list[int]:
+        """Return the numbers of a model's documents in order, whether or not some are missing."""
+        check_name(name)
+        folders = self.storage.folders(f"{self.folder}/{name}", self.file)
+        return sorted(int(folder) for folder in folders if _NUMBER.fullmatch(folder))

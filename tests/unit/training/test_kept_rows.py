@@ -132,8 +132,8 @@ def test_a_file_above_the_limit_is_not_decoded(url: str, monkeypatch: pytest.Mon
     [
         (b"", ""),
         (b"[]", ""),
-        (encode(kept_slice(b"", number=8)), "it is about slice 8 of 'eta'"),
-        (encode(kept_slice(b"", model="other")), "it is about slice 7 of 'other'"),
+        (encode(kept_slice(b"", number=8)), "it contains kept slice 8 of 'eta'"),
+        (encode(kept_slice(b"", model="other")), "it contains kept slice 7 of 'other'"),
         (encode(kept_slice(b"")).replace(b"[3,6]", b"[6,3]"), "not pairs in ascending order"),
         (encode(kept_slice(b"")).replace(b'"t1"', b"1"), "topic_id"),
     ],
