@@ -201,6 +201,7 @@ with DAG(
         kafka_conn_id=demo_settings.KAFKA,
         spark_conn_id=demo_settings.SPARK,
         train=plain(train_spec(topic=demo_settings.FEATURES, models=demo_settings.MODELS)),
+        since="previous",
         deferrable=True,
     )
     promote = PromoteModelOperator(

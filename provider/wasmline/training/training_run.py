@@ -84,9 +84,7 @@ def _train_on_slices(
 def _keep(spark: SparkSession, dataset: Dataset, kafka: KafkaConfig, own: RecordedSlice, kept: KeptRows) -> str:
     """Keep the records of a slice, or return why not."""
     records = read_records(spark, dataset, kafka, model=own.model, kept=kept)
-    return kept.keep(
-        records, model=own.model, number=own.number, topic=own.topic, topic_id=own.topic_id, offsets=own.offsets
-    )
+    return kept.keep(records, own)
 
 
 def _retention_warnings(
