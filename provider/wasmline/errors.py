@@ -28,7 +28,7 @@
     ├─ LocalError       PrerequisiteMissing(install) · ArtifactUnavailable · PortInUse(port) · ServiceFailed(log)
     ├─ TrainingError    InvalidTrainSpec(field) · NotEnoughData(rows) · GateFailed(report) · InvalidModel
     │                   ModelProofFailed(record, expected, actual, path) · InvalidRollback(name)
-    │                   RecordsRemoved(offsets)
+    │                   RecordsRemoved(offsets) · TrainingSkipped(result)
     └─ JobError         UnsupportedSpecVersion · InvalidJob · JobNotFound · JobBusy(job, run) · JobFailed(report)
                         TooManyFailures(share) · SourceInvalid(path) · VerificationFailed(report)
                         ProgressLost(group, topic, partition, offset)

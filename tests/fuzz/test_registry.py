@@ -19,8 +19,9 @@ from wasmline.cli.runnable import resolve_transform
 from wasmline.control import DeploymentSpec
 from wasmline.documents import decode, encode
 from wasmline.errors import DeployError, RegistryError, UnsupportedSpecVersion
+from wasmline.offset_ranges import count_offsets, require_ranges
 from wasmline.registry import FilesystemRegistry, Semver, digest_of
-from wasmline.training import ModelRecord, ModelRegistry, Promotion, PromotionLog
+from wasmline.training import ModelRecord, ModelRegistry, Promotion, PromotionLog, RecordedSlice, SliceLog
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "100"))
 INDEX = "index.json"
@@ -173,6 +174,7 @@ FOLDERS: dict[str, Callable[[str], Any]] = {
     "modules/a/1.0.0": lambda url: FilesystemRegistry(url).load("a", "1.0.0"),
     "models/eta/1.0.0": lambda url: (ModelRegistry(url).get("eta", "1.0.0"), ModelRegistry(url).read("eta", "1.0.0")),
     "promotions/eta/000001": lambda url: PromotionLog(url).history("eta"),
+    "slices/eta/000001": lambda url: SliceLog(url).history("eta"),
 }
 
 
@@ -186,7 +188,7 @@ def stored(request: pytest.FixtureRequest, url: str) -> Stored:
     return Stored(url, request.param, FOLDERS[request.param])
 
 
-modules, models, decisions = (
+modules, models, decisions, slices = (
     pytest.mark.parametrize("stored", [folder], indirect=True, scope="module") for folder in FOLDERS
 )
 layouts = pytest.mark.parametrize("stored", list(FOLDERS)[:2], indirect=True, scope="module")
@@ -288,6 +290,22 @@ def test_a_forged_decision_is_refused_or_one_on_versions(stored: Stored, dice: r
         assert (decision.model, decision.number) == ("eta", 1)
         assert Semver.parse(decision.live or "1.0.0")
         assert decode(Promotion, encode(decision)) == decision
+
+
+@slices
+@FUZZED
+@given(dice=DICE)
+def test_a_forged_slice_is_refused_or_one_of_ranges(stored: Stored, dice: random.Random) -> None:
+    def change() -> None:
+        ((path, document),) = stored.published.items()
+        forged = json.dumps(mutated(json.loads(document), dice)).encode()
+        stored.write(path, dice.choice([forged, damaged(document, dice)]))
+
+    for each in read(stored, change) or []:
+        assert (each.model, each.number) == ("eta", 1)
+        require_ranges(each.offsets)
+        assert count_offsets(each.offsets) > 0
+        assert decode(RecordedSlice, encode(each)) == each
 
 
 def test_what_is_stored_is_restored_between_examples(stored: Stored) -> None:

@@ -19,7 +19,7 @@ from support.fuzz.stored_registry import PUBLICATIONS, RECORD
 from wasmline.documents import encode
 from wasmline.errors import DigestMismatch, InvalidLayout, RegistryError, VersionExists
 from wasmline.registry import FilesystemRegistry
-from wasmline.training import ModelRegistry, PromotionLog
+from wasmline.training import ModelRegistry, PromotionLog, SliceLog
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "125")) // 5
 INDEX = "index.json"
@@ -30,6 +30,7 @@ READINGS: dict[str, Callable[[str], Any]] = {
     "model": lambda url: ModelRegistry(url).get("eta", "1.0.0"),
     "model's bytes": lambda url: ModelRegistry(url).read("eta", "1.0.0"),
     "decision": lambda url: PromotionLog(url).history("eta")[:1],
+    "slice": lambda url: SliceLog(url).history("eta")[:1],
 }
 LISTINGS: list[Callable[[str], Any]] = [
     lambda url: FilesystemRegistry(url).names(),

@@ -9,6 +9,7 @@ import click
 
 from wasmline.cli.model_actions import compile_, rollback
 from wasmline.cli.model_rebuild import rebuild
+from wasmline.cli.model_slices import slices
 from wasmline.cli.options import (
     json_option,
     kafka_config,
@@ -40,6 +41,7 @@ def models() -> None:
 models.add_command(compile_)
 models.add_command(rebuild)
 models.add_command(rollback)
+models.add_command(slices)
 
 
 @models.command(name="list")

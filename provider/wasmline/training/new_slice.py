@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from wasmline.errors import Conflict, InvalidTrainSpec
 from wasmline.job_specs import SliceRequest, TrainSpec
 from wasmline.offset_ranges import OffsetRanges, count_offsets, ranges_text
+from wasmline.printable import bounded_line
 from wasmline.training.dataset_slice import Dataset, of_slice
 from wasmline.training.recorded_slice import RecordedSlice
 from wasmline.training.slice_decision import NewSlice, TopicOffsets, decide_slice
@@ -104,8 +105,9 @@ def _by_partition(offsets: dict[int, int]) -> dict[str, int]:
 def _require_topic(own: RecordedSlice, topic: TopicOffsets) -> RecordedSlice:
     if (own.topic, own.topic_id) != (topic.topic, topic.topic_id):
         raise InvalidTrainSpec(
-            f"slice {own.number} of {own.model} is that of run {own.request.run}, of the topic {own.topic} with the id "
-            f"{own.topic_id}, and {topic.topic} has the id {topic.topic_id}: start another run",
+            f"slice {own.number} of {own.model}, which run {own.request.run} recorded, is of the topic "
+            f"{bounded_line(own.topic)} with the id {bounded_line(own.topic_id)}, and {topic.topic} has the id "
+            f"{topic.topic_id}: start another run",
             field="slice",
         )
     return own

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -45,7 +45,8 @@ def run_training(spark: SparkSession, spec: TrainSpec, kafka: KafkaConfig, *, ru
     topics = Topics(kafka)
     if spec.slice is None:
         dataset = resolve(spec, topics)
-        return train_on(read_slice(spark, dataset, kafka), dataset, spec, run=run)
+        warnings = _logged(retention_warnings(topics, spec.topic, {"the dataset": dataset.offsets}, now_ms=now_ms()))
+        return replace(train_on(read_slice(spark, dataset, kafka), dataset, spec, run=run), warnings=warnings)
     found = slice_of_run(
         spec,
         spec.slice,
@@ -67,24 +68,30 @@ def _train_on_slices(
 ) -> TrainResult:
     """Train on the windows of the run of a slice, after its records were kept if that is asked for."""
     kept, newest = KeptRows(spec.models), slice_dataset(spec, own)
-    warnings = [_keep(spark, newest, kafka, own, kept)] if spec.keep_rows else []
+    not_kept = _keep(spark, newest, kafka, own, kept) if spec.keep_rows else ""
     kept_slices = [each for each in kept.slices(spec.model) if (each.topic, each.topic_id) == (own.topic, own.topic_id)]
     windows = slice_windows(
         spec, own, SliceLog(spec.models).history(spec.model), kept={each.number for each in kept_slices}
     )
-    warnings += _retention_warnings(topics, spec, windows, kept_slices)
-    for warning in filter(None, warnings):
-        log.warning("%s", warning)
+    warnings = _logged([not_kept, *_retention_warnings(topics, spec, windows, kept_slices)])
     dataset = records_of(spec, own, windows)
     records = read_records(spark, dataset, kafka, model=spec.model, kept=kept)
     result = train_on(records, dataset, spec, run=run, windows=windows, newest=newest)
-    return replace(result, slice=own, warnings=tuple(filter(None, warnings)))
+    return replace(result, slice=own, warnings=warnings)
 
 
 def _keep(spark: SparkSession, dataset: Dataset, kafka: KafkaConfig, own: RecordedSlice, kept: KeptRows) -> str:
     """Keep the records of a slice, or return why not."""
     records = read_records(spark, dataset, kafka, model=own.model, kept=kept)
     return kept.keep(records, own)
+
+
+def _logged(warnings: Iterable[str]) -> tuple[str, ...]:
+    """Log warnings, and return them without empty ones."""
+    told = tuple(filter(None, warnings))
+    for warning in told:
+        log.warning("%s", warning)
+    return told
 
 
 def _retention_warnings(

@@ -7,9 +7,11 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
-from wasmline.errors import TrainingSkipped
+from wasmline.errors import RecordsRemoved, TrainingSkipped
 from wasmline.job_specs import SliceRequest, TrainSpec
 from wasmline.kafka import Topics, produce_all
 from wasmline.offset_ranges import count_offsets, union_of
@@ -84,6 +86,36 @@ def test_a_run_that_is_repeated_trains_on_the_same_dataset_and_the_next_on_what_
     with pytest.raises(TrainingSkipped, match=f"has {DAILY_RECORDS} usable rows that are new"):
         train(spark, few, kafka, "r3")
     assert len(SliceLog(spec.models).history("eta")) == 2
+
+
+def forget(kafka: RunningKafka, topic: str, before: dict[int, int]) -> None:
+    """Remove the records before these offsets, as retention does."""
+    places = [TopicPartition(topic, partition, offset) for partition, offset in before.items()]
+    admin = AdminClient(kafka.config.client())
+    for answer in admin.delete_records(places).values():
+        answer.result(30)
+
+
+def test_a_window_has_what_retention_removed_only_if_it_was_kept(
+    kafka: RunningKafka, spark: SparkSession, spec: TrainSpec
+) -> None:
+    spec = replace(spec, windows=("all",))
+    produce(kafka, spec.topic, *range(3))
+    first = train(spark, replace(spec, keep_rows=True), kafka, "r1")
+    produce(kafka, spec.topic, *range(3, 6))
+    second = train(spark, spec, kafka, "r2")
+    ends = Topics(kafka.config).end_offsets(spec.topic)
+    produce(kafka, spec.topic, *range(6, 8))
+    forget(kafka, spec.topic, ends)
+    third = train(spark, spec, kafka, "r3")
+    assert first.slice
+    assert third.slice
+    assert third.dataset.offsets == union_of([first.slice.offsets, third.slice.offsets])
+    assert third.rows.training + third.rows.holdout == 5 * DAILY_RECORDS
+    assert train(spark, spec, kafka, "r3").dataset_digest == third.dataset_digest
+    with pytest.raises(RecordsRemoved):
+        train(spark, spec, kafka, "r2")
+    assert second.rows.offsets == 6 * DAILY_RECORDS
 
 
 def test_ten_intervals_of_a_topic_in_any_order_give_ten_slices_that_touch(kafka: RunningKafka, spec: TrainSpec) -> None:

@@ -1,10 +1,11 @@
-"""A registry with one module, one model and one decision on it."""
+"""A registry with one module, one model, one decision on it and one slice of it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+from wasmline.job_specs import SliceRequest, TrainSpec
 from wasmline.registry import ArtifactMetadata, FilesystemRegistry, Version
 from wasmline.training import (
     Dataset,
@@ -16,7 +17,11 @@ from wasmline.training import (
     ModelVersion,
     Promotion,
     PromotionLog,
+    RecordedSlice,
+    SkippedTraining,
+    TopicOffsets,
     TreeParameters,
+    slice_of_run,
 )
 
 WASM = b"\0asm\1\0\0\0"
@@ -74,4 +79,20 @@ def publish_decision(url: str) -> Promotion:
     return log.append("eta", "1.0.0", keep, champion=log.champion("eta"), metrics=METRICS, run="r")
 
 
-PUBLICATIONS: list[Callable[[str], Any]] = [publish_module, publish_model, publish_decision]
+def publish_slice(url: str) -> RecordedSlice | SkippedTraining:
+    spec = TrainSpec(
+        model="eta",
+        topic="t",
+        models=url,
+        fields=DATASET.fields,
+        features=("km",),
+        target="minutes",
+        identity="id",
+    )
+    request = SliceRequest(run="dag/run", until=1_767_225_600_000)
+    times = {"1767225600000": {"0": 8}}
+    topic = TopicOffsets(topic="t", topic_id="t1", beginning={"0": 0}, end={"0": 10}, times=times)
+    return slice_of_run(spec, request, lambda: topic, lambda dataset: dataset.offset_count)
+
+
+PUBLICATIONS: list[Callable[[str], Any]] = [publish_module, publish_model, publish_decision, publish_slice]

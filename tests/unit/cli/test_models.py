@@ -14,7 +14,17 @@ from support.gated_models import METRICS, ROWS, forward_rows, publish_gated
 from support.served_model import small_models
 from wasmline.cli import main
 from wasmline.cli.model_texts import moment
-from wasmline.training import Decision, GatePolicy, ModelRegistry, PromotionLog, promote
+from wasmline.job_specs import SliceRequest
+from wasmline.training import (
+    Decision,
+    GatePolicy,
+    ModelRegistry,
+    NewSlice,
+    PromotionLog,
+    SliceLog,
+    TopicOffsets,
+    promote,
+)
 
 ESCAPES = "\x1b]0;owned\x07\x1b[2J\x9b31m\n"
 PROMOTE = Decision(decision="promote", reason="RMSE 7.000")
@@ -221,3 +231,35 @@ def test_a_time_that_no_calendar_has_is_shown_as_its_number() -> None:
     assert moment(1_700_000_000_000) == "2023-11-14T22:13:20Z"
     assert moment(10**30) == f"{10**30} ms"
     assert moment(-(10**30)) == f"{-(10**30)} ms"
+
+
+def test_slices_are_shown_with_what_was_asked_for(wasmline: Callable[..., Result], models: str) -> None:
+    topic = TopicOffsets(topic="features", topic_id="t1", beginning={"0": 0}, end={"0": 2_000}, times={})
+    log = SliceLog(models)
+    for number, (request, ranges) in enumerate(
+        [
+            (SliceRequest(run="nightly/1", since=1_767_225_600_000, until=1_767_312_000_000), (0, 1_500)),
+            (SliceRequest(run=f"nightly/{ESCAPES}", until={"0": 2_000}), (1_600, 1_700, 1_800, 2_000)),
+        ]
+    ):
+        new = NewSlice(offsets={"0": ranges}, times={}, forgotten=number)
+        assert log.append("eta", number, new, request=request, topic=topic)
+    result = wasmline("slices", "eta")
+    head, first, second = result.stdout.splitlines()
+    assert head.split() == ["NUMBER", "TIME", "TOPIC", "SINCE", "UNTIL", "OFFSETS", "FORGOTTEN", "RUN", "RANGES"]
+    assert first.split()[2:8] == ["features", "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z", "1,500", "0", "nightly/1"]
+    assert second.split()[3:8] == ["previous", "0:", "2000", "300", "1"]
+    assert second.endswith("0: [1600, 1700), 0: [1800, 2000)")
+    assert all(line.isprintable() for line in (head, first, second))
+    [_, last] = json.loads(wasmline("slices", "eta", "--json").stdout)
+    assert (last["number"], last["offsets"], last["request"]["until"]) == (
+        2,
+        {"0": [1600, 1700, 1800, 2000]},
+        {"0": 2000},
+    )
+
+
+def test_a_model_without_slices_is_said_to_have_none(wasmline: Callable[..., Result]) -> None:
+    result = wasmline("slices", "eta")
+    assert (result.exit_code, result.stdout.splitlines()[1:]) == (0, [])
+    assert "there are no slices of eta in " in result.stderr
