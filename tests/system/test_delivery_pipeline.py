@@ -166,7 +166,7 @@ def test_a_better_model_is_refused_by_a_user_and_goes_live_when_the_user_thinks_
     *_, promoted = decisions.history("delivery-eta")
     assert (promoted.decision, promoted.version) == ("promote", trained["version"])
     assert promoted.by
-    assert airflow.api.xcom(RETRAIN, run, "check_serving")["champion"] == trained["version"]
+    assert airflow.api.xcom(RETRAIN, run, "check_serving")["champion"] == f"delivery-eta@{trained['version']}"
     assert airflow.api.xcom(RETRAIN, run, "deploy_model")["version"] == trained["version"]
 
 

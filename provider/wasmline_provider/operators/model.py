@@ -147,12 +147,13 @@ class PromoteModelOperator(BaseOperator):
         import msgspec
 
         from wasmline.training import Decision, GatePolicy, Metrics, promote
+        from wasmline.training.promotion_log import USER
         from wasmline_provider.asset_events import record
 
         trained = self.trained
         decision = msgspec.convert(trained["decision"], Decision)
         if self.refused:
-            decision = replace(decision, decision="keep", refusal="user", reason=f"{self.refused}. {decision.reason}")
+            decision = replace(decision, decision="keep", refusal=USER, reason=f"{self.refused}. {decision.reason}")
         promotion = promote(
             self.models,
             trained["model"],
