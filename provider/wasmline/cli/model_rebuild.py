@@ -7,9 +7,11 @@ import json
 import click
 
 from wasmline.cli.options import json_option, kafka_config, kafka_option, models_option
+from wasmline.errors import PrerequisiteMissing
 from wasmline.printable import printable
 
 EXIT_DIFFERS = 1
+INSTALL = "pip install 'wasmline[spark,training]'"
 
 
 @click.command()
@@ -29,10 +31,14 @@ def rebuild(
     """
     from wasmline.documents import plain
     from wasmline.local import connector_jars
-    from wasmline.spark.session import local_session
-    from wasmline.training import rebuild_model
+    from wasmline.training import ModelRegistry, rebuild_model
 
+    try:
+        from wasmline.spark.session import local_session
+    except ImportError as error:
+        raise PrerequisiteMissing(f"a rebuild needs Spark: {INSTALL}", install=INSTALL) from error
     kafka = kafka_config(settings)
+    ModelRegistry(models).get(model, version)  # an unknown version is told before Spark starts
     spark = local_session("wasmline models rebuild", connector_jars())
     found = rebuild_model(spark, kafka, models=models, name=model, version=version, trust_condition=trust_condition)
     if as_json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -62,7 +63,11 @@ def session(app_name: str, settings: Mapping[str, str]) -> SparkSession:
 
 
 def local_session(app_name: str, jars: Iterable[Path]) -> SparkSession:
-    """Return a session on all cores of this machine, with jars such as the connector's. It ends with the process."""
+    """Return a session on all cores of this machine, with jars such as the connector's. It ends with the process.
+
+    It listens on the loopback address only, unless ``SPARK_LOCAL_IP`` is set.
+    """
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.master("local[*]").appName(app_name)
     settings = {**SETTINGS, "spark.jars": ",".join(map(str, jars)), "spark.ui.enabled": "false"}
     for key, value in settings.items():

@@ -86,8 +86,8 @@ def rebuild_model(
 
 
 def _require_usable(dataset: Dataset, place: str, *, trust_condition: bool) -> None:
-    if not 0 < dataset.holdout_share < 1 or abs(dataset.seed) > _MAX_SEED:
-        raise TrainingError(f"the dataset of {place} has a seed or a holdout share that no training has")
+    if not (dataset.offset_count and 0 < dataset.holdout_share < 1 and abs(dataset.seed) <= _MAX_SEED):
+        raise TrainingError(f"the dataset of {place} has offsets, a seed or a holdout share that no training has")
     if not trust_condition and not is_plain_condition(dataset.where, dataset.fields):
         raise TrainingError(
             f"the condition of {place} does more than compare fields: {bounded_line(dataset.where)!r}. Evaluated by "
