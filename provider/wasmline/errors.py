@@ -16,6 +16,7 @@
     ├─ KafkaError       BrokerUnavailable(bootstrap_servers) · InvalidKafkaConfig(key) · ClientClosed
     │                   TopicNotFound(topic) · TopicMisconfigured(topic, setting) · NotAuthorized
     │                   RecordNotFound(topic, partition, offset)
+    │                   CorruptRecord(topic, partition, offset)
     │                   InexactMetadata · GroupInUse(group, members) · ProducerIdExpired
     │                   HangingTransaction(transactional_id, producer_id, partitions)
     │                   HangingTransactionEnded(partitions), a BrokerUnavailable
@@ -287,6 +288,14 @@ class TopicNotFound(KafkaError):
 
 class RecordNotFound(KafkaError):
     """A partition has no committed record at an offset: it was removed, is not there yet, or never will be."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+class CorruptRecord(KafkaError):
+    """A broker returned a batch whose bytes are not those that were written; ``offset`` is that of its first record."""
 
     topic: str
     partition: int

@@ -581,6 +581,25 @@ def test_outputs_are_seen_once_whatever_becomes_of_a_transaction(
     assert len(written) == 50
 
 
+@DELIVERIES
+def test_commits_that_fail_are_counted(memory: Memory, group: str, ledger: Ledger, delivery: str) -> None:
+    topic = memory.topic()
+    memory.write(*numbered(topic, 5))
+    for _ in range(3):
+        memory.cluster.fail_next_commit(BrokerUnavailable("away", bootstrap_servers="memory"))
+    with Running(memory, options(topic, group, delivery=delivery, commit_interval_ms=1), ledger.note) as running:
+        running.until(lambda _: is_committed(memory, group, topic, 5))
+        assert running.consumer.health().counters.failed_commits == 3
+
+
+def test_the_health_tells_of_brokers_that_are_away(memory: Memory, group: str, ledger: Ledger) -> None:
+    with Running(memory, options(memory.topic(), group), ledger.note) as running:
+        running.until(lambda health: health.connected_brokers == 1)
+        with memory.cluster.unavailable():
+            running.until(lambda health: health.connected_brokers == 0)
+        running.until(lambda health: health.connected_brokers == 1)
+
+
 def test_what_coroutines_keep_outlives_a_consumer(memory: Memory, group: str, ledger: Ledger) -> None:
     """A session that a module opens once belongs to the event loop of its first use."""
     topic = memory.topic()

@@ -85,17 +85,24 @@ class Counters:
     """Time within the handler, summed over all calls."""
     unreadable_maps: int = 0
     """Offset maps that could not be read, so that records were processed again."""
+    failed_commits: int = 0
+    """Commits of a partition that failed or were not answered in time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerHealth:
-    """A consumer at one moment. ``waiting``: the keys blocked for the longest time, at most MAX_WAITING_KEYS."""
+    """A consumer at one moment.
+
+    ``waiting``: the keys blocked for the longest time, at most MAX_WAITING_KEYS. ``connected_brokers``: brokers that
+    its client is connected to; None while unknown.
+    """
 
     state: State
     counters: Counters
     partitions: tuple[PartitionHealth, ...] = ()
     waiting: tuple[WaitingKey, ...] = ()
     failure: BaseException | None = None
+    connected_brokers: int | None = None
 
 
 MAX_WAITING_KEYS = 20

@@ -16,7 +16,7 @@ from wasmline.consumer.options import ConsumerOptions
 from wasmline.consumer.runtime.control_loop import ControlLoop
 from wasmline.consumer.runtime.executors import Executor, Mailbox
 from wasmline.consumer.timings import DEFAULT_TIMINGS, Timings
-from wasmline.errors import ConsumerError
+from wasmline.errors import ConsumerError, CorruptRecord
 from wasmline.offset_maps import DEFAULT_LIMITS, OffsetMapLimits
 
 
@@ -121,17 +121,24 @@ class ParallelConsumer:
         self.stuck = executor.close(self._timings.handler_shutdown_s)
 
     def _run_until_stopped(self, loop: ControlLoop) -> None:
-        while not self._stopping:
-            loop.paused = self._paused
-            loop.run_once()
-            self._answer_health_requests(loop)
-        if not self._drain:
-            return
+        try:
+            while not self._stopping:
+                loop.paused = self._paused
+                loop.run_once()
+                self._answer_health_requests(loop)
+        except CorruptRecord:
+            self._drain_loop(loop)  # what is to be skipped then begins at the corrupt batch
+            raise
+        if self._drain:
+            self._drain_loop(loop)
+
+    def _drain_loop(self, loop: ControlLoop) -> None:
+        """Process all records read, until a call of ``stop`` without ``drain``."""
         self._state = State.DRAINING
         loop.paused = False
         loop.drain()
         deadline = self._deadline()
-        while self._drain and not loop.is_idle and time.monotonic() < deadline:
+        while (self._drain or not self._stopping) and not loop.is_idle and time.monotonic() < deadline:
             loop.run_once()
             self._answer_health_requests(loop)
 

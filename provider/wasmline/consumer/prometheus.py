@@ -22,6 +22,10 @@ COUNTERS: dict[str, tuple[str, Callable[[Counters], int]]] = {
     "pc_failed_records": ("Attempts that failed.", lambda it: it.failures),
     "pc_given_up_records": ("Records that were dead-lettered.", lambda it: it.given_up),
     "pc_unreadable_maps": ("Committed offset maps that could not be read.", lambda it: it.unreadable_maps),
+    "pc_failed_commits": (
+        "Commits of a partition that failed or were not answered in time.",
+        lambda it: it.failed_commits,
+    ),
 }
 
 PARTITION: dict[str, tuple[str, Callable[[PartitionHealth], float | None]]] = {
@@ -86,6 +90,9 @@ class ConsumerCollector(Collector):
             count_value=health.counters.batches,
             sum_value=health.counters.handler_seconds,
         )
+        if health.connected_brokers is not None:
+            text = "Brokers that the client is connected to; 0: none answers."
+            yield GaugeMetricFamily("pc_connected_brokers", text, value=health.connected_brokers)
         yield from _of_partitions(health)
         failing = sum(each.failing_keys for each in health.partitions)
         stuck = sum(each.stuck_keys for each in health.partitions)

@@ -57,6 +57,9 @@ class Timings:
     request_timeout_s: float = 10.0
     """Seconds that one request of a source may take, and that a read of offsets waits for open transactions."""
 
+    statistics_interval_s: float = 5.0
+    """Seconds between two reports of a client about its connections."""
+
     transactions_open_timeout_s: float = 30.0
     """Maximum seconds of each step of opening a partition in a delivery with transactions."""
 

@@ -22,7 +22,7 @@ from wasmline.errors import BrokerUnavailable, Conflict, ProducerIdExpired
 from wasmline.kafka.bounded_admin_client import BoundedAdminClient
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.detached_consumer import detached_consumer, unique_group
-from wasmline.kafka.error_mapping import translate_errors
+from wasmline.kafka.error_mapping import message_error, translate_errors
 from wasmline.kafka.hanging_transactions import require_readable
 from wasmline.kafka.list_offsets import list_offsets
 from wasmline.kafka.producer import bounded
@@ -187,7 +187,7 @@ class CompactedTopic:
     def _apply(self, message: Message) -> None:
         error, key, value = message.error(), message.key(), message.value()
         if error is not None and error.code() != KafkaError._PARTITION_EOF:
-            raise KafkaException(error)
+            raise message_error(message, error)
         if error is not None:
             self._end = message.offset() or 0
         elif key is None:

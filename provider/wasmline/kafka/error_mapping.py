@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Message
 
-from wasmline.errors import BrokerUnavailable, InvalidKafkaConfig, NotAuthorized, WasmlineError
+from wasmline.errors import BrokerUnavailable, CorruptRecord, InvalidKafkaConfig, NotAuthorized, WasmlineError
 from wasmline.errors import KafkaError as KafkaFailed
 
 UNREACHABLE_CODES = (
@@ -55,8 +55,23 @@ DENIED_CODES = (
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 )
 
+CORRUPT_CODES = (KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaError.INVALID_MSG)
+"""Error codes of a batch that cannot be read as it was written."""
+
 SETTING = re.compile(r"\b([a-z_]+(?:\.[a-z_]+)+)\b")
 """Finds the setting that librdkafka objects to in its message."""
+
+
+def message_error(message: Message, error: KafkaError) -> CorruptRecord | KafkaException:
+    """Return the exception for an error that a consumer reported in place of a record."""
+    if error.code() not in CORRUPT_CODES:
+        return KafkaException(error)
+    topic, partition, offset = message.topic() or "", message.partition() or 0, message.offset() or 0
+    text = (
+        f"{topic}-{partition}: the batch at offset {offset} is corrupt ({error.str()}): make a replica that has it "
+        "intact the leader, or move the progress past the batch, whose last offset kafka-dump-log shows"
+    )
+    return CorruptRecord(text, topic=topic, partition=partition, offset=offset)
 
 
 @contextmanager

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from wasmline.errors import BrokerUnavailable, OffsetOutOfRange, RecordNotFound
 from wasmline.errors import KafkaError as KafkaFailed
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.detached_consumer import detached_consumer, unique_group
-from wasmline.kafka.error_mapping import translate_errors
+from wasmline.kafka.error_mapping import message_error, translate_errors
 from wasmline.kafka.topics import Topics
 
 IDLE_TIMEOUT_S = 30.0
@@ -125,7 +125,7 @@ def _position(message: Message) -> tuple[int, int]:
         text = f"{where} no longer has offset {offset}: retention removed it"
         raise OffsetOutOfRange(text, topic=message.topic(), partition=partition, offset=offset or 0, start=None)
     if error is not None and error.code() != KafkaError._PARTITION_EOF:
-        raise KafkaException(error)
+        raise message_error(message, error)
     if partition is None or offset is None:
         raise KafkaFailed(f"a message of {message.topic()} has no coordinates")
     return partition, offset

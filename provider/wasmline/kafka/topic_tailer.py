@@ -5,16 +5,22 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterator
 
-from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, Message, TopicPartition
 
+from wasmline import topic_partitions
 from wasmline.errors import BrokerUnavailable
 from wasmline.errors import KafkaError as KafkaFailed
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.detached_consumer import detached_consumer, unique_group
-from wasmline.kafka.error_mapping import translate_errors
+from wasmline.kafka.error_mapping import message_error, translate_errors
+from wasmline.kafka.hanging_transactions import require_readable
+from wasmline.kafka.topics import Topics
 
 FIRST_READ_TIMEOUT_S = 30.0
 """Maximum seconds of the first read."""
+
+HELD_CHECK_INTERVAL_S = 15.0
+"""Seconds between two checks for written records that an open transaction holds back."""
 
 
 class TopicTailer:
@@ -24,6 +30,10 @@ class TopicTailer:
         self._config = config
         self._next = dict.fromkeys(topics, 0)
         self._behind = set(topics)
+        self._topics = Topics(config)
+        self._held: dict[str, int] = {}
+        """The positions of topics that had more records at the last check."""
+        self._checked = time.monotonic()
         with translate_errors(config.bootstrap_servers):
             self._consumer = detached_consumer(
                 config, unique_group("follower"), {"auto.offset.reset": "error", "enable.partition.eof": "true"}
@@ -36,7 +46,10 @@ class TopicTailer:
         return dict(self._next)
 
     def poll(self) -> Iterator[Message]:
-        """Yield new records; the first time, all existing ones. Raises BrokerUnavailable, KafkaError."""
+        """Yield new records; the first time, all existing ones.
+
+        Raises BrokerUnavailable, KafkaError; HangingTransaction for one that holds records back.
+        """
         with translate_errors(self._config.bootstrap_servers):
             deadline = time.monotonic() + FIRST_READ_TIMEOUT_S
             while self._behind and time.monotonic() < deadline:
@@ -48,10 +61,22 @@ class TopicTailer:
                 raise BrokerUnavailable(text, bootstrap_servers=servers)
             while (message := self._consumer.poll(0)) is not None:
                 yield from self._take(message)
+        self._require_none_held()
 
     def close(self) -> None:
         """Close the client."""
         self._consumer.close()
+
+    def _require_none_held(self) -> None:
+        """Raise HangingTransaction if one has held records of a topic back since the last check."""
+        now = time.monotonic()
+        if now < self._checked + HELD_CHECK_INTERVAL_S:
+            return
+        held = {topic: at for topic, at in self._next.items() if at < self._topics.written_offsets(topic)[0]}
+        for topic, position in held.items():
+            if self._held.get(topic) == position:
+                require_readable(self._config, topic_partitions.TopicPartition(topic, 0))
+        self._held, self._checked = held, now
 
     def _take(self, message: Message | None) -> Iterator[Message]:
         if message is None:
@@ -66,4 +91,4 @@ class TopicTailer:
         elif error.code() == KafkaError._AUTO_OFFSET_RESET:
             raise KafkaFailed(f"{topic} was deleted and recreated: the records read before are no longer valid")
         elif not error.retriable():
-            raise KafkaException(error)
+            raise message_error(message, error)

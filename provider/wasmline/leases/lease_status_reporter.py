@@ -147,7 +147,7 @@ class LeaseStatusReporter:
             offset=offset,
             lag=last.lag if health.lag is None else health.lag,
             rate=round(max(0, records_in - last.records_in) * 1_000 / max(1, now - last.updated_ms), 1),
-            since_offset=last.since_offset if last.generation == fresh.generation else offset,
+            since_offset=last.since_offset if last.generation == fresh.generation else self._lease.progress[number],
             updated_ms=now,
             records_in=records_in,
             records_out=base.records_out + counts.outputs - counts.dead_letters.total(),

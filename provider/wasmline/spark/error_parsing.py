@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from wasmline.errors import (
+    CorruptRecord,
     DeploymentNotFound,
     GroupInUse,
     HangingTransaction,
@@ -23,6 +24,7 @@ from wasmline.errors import (
 
 _GUEST_ERRORS: tuple[type[WasmlineError], ...] = (TooManyFailures, *TransformError.__subclasses__())
 _JOB_ERRORS: tuple[type[WasmlineError], ...] = (
+    CorruptRecord,
     DeploymentNotFound,
     GroupInUse,
     HangingTransaction,

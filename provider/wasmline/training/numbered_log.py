@@ -63,8 +63,14 @@ class NumberedLog(Generic[T]):
         return document
 
     def create(self, name: str, number: int, document: bytes) -> bool:
-        """Store the document after the last one; False if there is one of that number."""
-        return self.storage.create(self.path(name, number), [(self.file, document)])
+        """Store the document after the last one; False if there is one of that number.
+
+        Raises InvalidLayout for something else in its place.
+        """
+        if self.storage.create(self.path(name, number), [(self.file, document)]):
+            return True
+        self.read(name, number)
+        return False
 
     def path(self, name: str, number: int) -> str:
         """Return the folder of one document."""

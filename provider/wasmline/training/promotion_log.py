@@ -137,7 +137,6 @@ class PromotionLog:
             raise _conflict(name, f"{live or 'nothing'} is live, not {decided.champion or 'nothing'}")
         promotion = replace(decided, number=last.number + 1 if last else 1)
         if not self._log.create(name, promotion.number, promotion_document(promotion)):
-            self._log.read(name, promotion.number)
             raise _conflict(name, f"decision {promotion.number} was taken by another run meanwhile")
         return promotion
 

@@ -8,7 +8,15 @@ import pytest
 
 from support.lost_markers import last_marker, lose
 from wasmline.errors import HangingTransaction
-from wasmline.kafka import CompactedTopic, KafkaConfig, Topics, TransactionalWriter, compacted_topic
+from wasmline.kafka import (
+    CompactedTopic,
+    KafkaConfig,
+    Topics,
+    TopicTailer,
+    TransactionalWriter,
+    compacted_topic,
+    topic_tailer,
+)
 from wasmline.kafka.transaction_requests import TransactionRequests
 from wasmline.local import LocalKafka
 from wasmline.local.process import wait_until
@@ -25,6 +33,14 @@ def read_table(config: KafkaConfig) -> None:
 
 def set_value(config: KafkaConfig) -> None:
     CompactedTopic(config, TOPIC).compare_and_set("wasmline.order.eta", lambda _: {b"eta": b"2"})
+
+
+def tail(config: KafkaConfig) -> None:
+    tailer = TopicTailer(config, [TOPIC])
+    try:
+        wait_until(lambda: list(tailer.poll()) != [], 20 * WAIT_S)
+    finally:
+        tailer.close()
 
 
 @pytest.fixture(scope="module")
@@ -46,11 +62,12 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaConfig]:
         yield config
 
 
-@pytest.mark.parametrize("read", [read_table, set_value])
+@pytest.mark.parametrize("read", [read_table, set_value, tail])
 def test_a_transaction_that_hangs_on_a_control_topic_is_named(
     config: KafkaConfig, read: Callable[[KafkaConfig], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compacted_topic, "REQUEST_TIMEOUT_S", WAIT_S)
+    monkeypatch.setattr(topic_tailer, "HELD_CHECK_INTERVAL_S", WAIT_S)
     with pytest.raises(HangingTransaction, match=r"kafka-transactions\.sh .* abort --topic _wasmline\.jobs") as caught:
         read(config)
     assert caught.value.transactional_id == NAME

@@ -1,11 +1,12 @@
 """What the owner's thread does in one turn after the other."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from queue import SimpleQueue
 
 import pytest
 
-from wasmline.consumer import BatchResult, ConsumerOptions, Output
+from wasmline.consumer import BatchResult, ConsumedRecord, ConsumerOptions, Delivery, Output, RetryPolicy
 from wasmline.consumer.backends.memory import MemoryBackend, MemoryCluster
 from wasmline.consumer.runtime import control_loop
 from wasmline.consumer.runtime.executors import Mailbox
@@ -13,6 +14,7 @@ from wasmline.consumer.state.work_manager import Batch
 from wasmline.consumer.timings import Timings
 
 RECORDS = 3_000
+HOUR_MS = 3_600_000
 OPTIONS = ConsumerOptions(topics=("in",), group_id="g", max_concurrency=2)
 
 
@@ -60,3 +62,47 @@ def test_it_reads_on_without_a_pause_while_its_keys_are_too_few_for_its_workers(
         ours.run_once()
     read = ours.work.queued + ours.work.in_flight + ours.counters.records
     assert expected <= read < expected + 3 * control_loop.BUSY_POLL_RECORDS
+
+
+def test_a_retry_that_is_due_does_not_keep_it_busy_while_outputs_are_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = replace(
+        OPTIONS,
+        delivery=Delivery.EXACTLY_ONCE,
+        buffer_records=2,
+        commit_interval_ms=HOUR_MS,
+        retry=RetryPolicy(delay_ms=0),
+    )
+    cluster, mailbox = MemoryCluster(), SimpleQueue[Batch | None]()
+    cluster.create("in")
+    for key in (b"bad", b"good"):
+        cluster.write(Output("in", b"", key=key))
+    backend, timings = MemoryBackend(cluster, options), Timings(idle_poll_timeout_s=0.01)
+    waits: list[float] = []
+    answer = backend.source.poll
+
+    def poll(limit: int, timeout: float) -> Sequence[ConsumedRecord]:
+        waits.append(timeout)
+        return answer(limit, timeout)
+
+    monkeypatch.setattr(backend.source, "poll", poll)
+    ours = control_loop.ControlLoop(options, backend, GoodAndBad(mailbox, quick=True), mailbox, timings)
+    backend.source.open(ours)
+    while not ours.counters.records:
+        ours.run_once()
+    failures = ours.counters.failures
+    assert failures
+    waits.clear()
+    for _ in range(5):
+        ours.run_once()
+    assert waits == [timings.idle_poll_timeout_s] * 5
+    assert ours.counters.failures == failures
+
+
+class GoodAndBad(Handlers):
+    """An engine that writes two outputs for a record of one key, and fails with that of another."""
+
+    def submit(self, batches: Sequence[Batch]) -> None:
+        for batch in batches:
+            is_good = batch.records[0].key == b"good"
+            batch.result = BatchResult([Output("out", b"")] * 2) if is_good else OSError("down")
+            self._mailbox.put(batch)

@@ -7,10 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
+from confluent_kafka import Producer
 
 from wasmline.consumer import Output
 from wasmline.consumer.backends.kafka import producer_batch_limiter as topic_limits
-from wasmline.errors import OutputRefused
+from wasmline.errors import BrokerUnavailable, OutputRefused
 from wasmline.kafka import KafkaConfig
 from wasmline.local.process import wait_until
 
@@ -69,3 +70,20 @@ def test_a_transaction_waits_for_the_limits_that_another_one_asks_for(monkeypatc
         wait_until(second.done, 0.2)
         answered.set()
         assert first.result().size == second.result().size == 1_000
+
+
+def test_brokers_that_do_not_answer_are_asked_for_limits_once_and_hold_no_other_output_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = []
+
+    def settings(names: Collection[str]) -> dict[str, dict[str, str]]:
+        asked.append(names)
+        raise BrokerUnavailable("away", bootstrap_servers="nowhere:1")
+
+    monkeypatch.setattr(topic_limits, "Topics", lambda _: SimpleNamespace(settings=settings))
+    limiter = topic_limits.ProducerBatchLimiter(KafkaConfig({"bootstrap.servers": "nowhere:1"}))
+    client = Producer({"bootstrap.servers": "nowhere:1", "log_level": 0})
+    waiting: dict[str, int] = {}
+    assert all(limiter.flush_if_full(client, at(0), waiting) for _ in range(100))
+    assert asked == [["out"]]

@@ -28,8 +28,11 @@ NEW = PartitionHealth(
 )  # fmt: skip
 HEALTH = ConsumerHealth(
     state=State.RUNNING,
-    counters=Counters(records=1_000, failures=7, given_up=2, batches=40, handler_seconds=12.5, unreadable_maps=1),
+    counters=Counters(
+        records=1_000, failures=7, given_up=2, batches=40, handler_seconds=12.5, unreadable_maps=1, failed_commits=6
+    ),
     partitions=(BUSY, NEW),
+    connected_brokers=0,
     waiting=(
         WaitingKey(partition=PARTITION, key=b"k", offset=100, attempt=3, seconds=None, error="ValueError: no"),
         WaitingKey(partition=PARTITION, key=b"l", offset=101, attempt=1, seconds=8.0, error=None),
@@ -64,6 +67,8 @@ def test_a_scrape_shows_the_health() -> None:
         ("pc_failed_records_total", ""): 7,
         ("pc_given_up_records_total", ""): 2,
         ("pc_unreadable_maps_total", ""): 1,
+        ("pc_failed_commits_total", ""): 6,
+        ("pc_connected_brokers", ""): 0,
         ("pc_user_function_processing_time_seconds_count", ""): 40,
         ("pc_user_function_processing_time_seconds_sum", ""): 12.5,
         ("pc_partitions_number", ""): 2,
@@ -91,6 +96,11 @@ def test_a_scrape_shows_the_health() -> None:
         ("pc_partition_stalled_seconds", "orders-3"): 12.5,
         ("pc_partition_last_commit_timestamp_seconds", "orders-3"): 1_700_000_100.25,
     }
+
+
+def test_before_the_first_report_of_a_client_no_brokers_are_counted() -> None:
+    with serve(Consumer(replace(HEALTH, connected_brokers=None)), 0) as port:
+        assert ("pc_connected_brokers", "") not in scraped(port)
 
 
 def test_one_state_is_the_one_that_it_is_in() -> None:

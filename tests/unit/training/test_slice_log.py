@@ -178,6 +178,12 @@ def test_a_slice_that_follows_none_is_named(spec: TrainSpec, log: SliceLog) -> N
         log.history("eta")
 
 
+def test_what_is_no_document_in_the_place_of_the_next_slice_is_named(spec: TrainSpec) -> None:
+    (Path(spec.models) / "slices/eta/000001/slice.json").mkdir(parents=True)
+    with pytest.raises(InvalidLayout, match=r"slices/eta/000001"):
+        found(spec, "dag/1")
+
+
 def test_a_name_that_leads_out_of_the_registry_is_refused(log: SliceLog) -> None:
     with pytest.raises(InvalidReference):
         log.history("../../eta")

@@ -45,6 +45,10 @@ class Source(Protocol):
     def begins_at_end(self) -> bool:
         """Whether a partition without a commit begins at its end: ``auto.offset.reset`` is ``latest``."""
 
+    @property
+    def connected_brokers(self) -> int | None:
+        """The number of brokers that the client was last connected to; None: unknown."""
+
     def open(self, listener: RebalanceListener) -> None:
         """Join. The assignment arrives in ``poll``."""
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
 from wasmline.consumer.backends.base import Sink, Source
+from wasmline.consumer.health import Counters
 from wasmline.consumer.records import ConsumedRecord, Output
 from wasmline.consumer.runtime.committer import Committer, Failures, Origin, committed_offset, no_answer_error
 from wasmline.consumer.runtime.dead_letter_builder import DeadLetterBuilder
@@ -21,8 +22,10 @@ logger = logging.getLogger(__name__)
 class AtLeastOnceCommitter(Committer):
     """Writes outputs as they come. Their records are done when every in-sync replica has all of the outputs."""
 
-    def __init__(self, work: WorkManager, source: Source, sink: Sink, dead_letters: DeadLetterBuilder) -> None:
-        super().__init__(work, dead_letters)
+    def __init__(
+        self, work: WorkManager, source: Source, sink: Sink, dead_letters: DeadLetterBuilder, counters: Counters
+    ) -> None:
+        super().__init__(work, dead_letters, counters)
         self._source = source
         self._sink = sink
         self._unwritten: dict[PartitionWork, WasmlineError] = {}

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from wasmline.background_call import BackgroundCall
+from wasmline.consumer.health import Counters
 from wasmline.consumer.partition_counters import PartitionCounters
 from wasmline.consumer.records import BatchResult, ConsumedRecord, Output
 from wasmline.consumer.runtime.dead_letter_builder import DeadLetterBuilder
@@ -39,8 +40,9 @@ class Origin(NamedTuple):
 class Committer(ABC):
     """Takes finished records and their outputs, and commits: one commit at a time, beside the control loop."""
 
-    def __init__(self, work: WorkManager, dead_letters: DeadLetterBuilder) -> None:
+    def __init__(self, work: WorkManager, dead_letters: DeadLetterBuilder, counters: Counters) -> None:
         self.work = work
+        self._counters = counters
         self.counts: dict[TopicPartition, PartitionCounters] = defaultdict(PartitionCounters)
         self._dead_letters = dead_letters
         self._commits: dict[PartitionWork, Commit] = {}
@@ -88,6 +90,7 @@ class Committer(ABC):
             if running.age < COMMIT_TIMEOUT_S:
                 return {}
             self._running, self._commits = None, {}
+            self._counters.failed_commits += len(commits)
             return self._handle_timeout(commits)
         try:
             if running is None:
@@ -95,12 +98,14 @@ class Committer(ABC):
             answers = running.result()
         except BaseException as error:
             self._running, self._commits = None, {}
+            self._counters.failed_commits += len(commits)
             self._limit_maps(dict.fromkeys(commits, error), commits)
             return self._handle_error(commits, error)
         for work, commit in commits.items():
             if work.partition not in answers:
                 self._mark_committed(work, commit)
         failures = {work: answers[work.partition] for work in commits if work.partition in answers}
+        self._counters.failed_commits += len(failures)
         self._limit_maps(failures, commits)
         try:
             failed = self._handle_failures(failures)

@@ -69,10 +69,15 @@ class ControlLoop:
         self._committer: Committer
         if options.delivery is Delivery.EXACTLY_ONCE:
             self._committer = TransactionalCommitter(
-                self.work, backend.transactions, dead_letters, options.buffer_records, options.buffer_bytes
+                self.work,
+                backend.transactions,
+                dead_letters,
+                self.counters,
+                options.buffer_records,
+                options.buffer_bytes,
             )
         else:
-            self._committer = AtLeastOnceCommitter(self.work, self._source, backend.sink, dead_letters)
+            self._committer = AtLeastOnceCommitter(self.work, self._source, backend.sink, dead_letters, self.counters)
         self._lifecycle = PartitionLifecycle(
             self.work,
             self._source,
@@ -160,6 +165,7 @@ class ControlLoop:
                 for work in self.work
             ),
             waiting=waiting_keys(self.work, now),
+            connected_brokers=self._source.connected_brokers,
         )
 
     # -- the assignment ----------------------------------------------------------------------------------------------

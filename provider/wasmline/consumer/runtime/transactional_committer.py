@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from wasmline.consumer.backends.base import Transactions
+from wasmline.consumer.health import Counters
 from wasmline.consumer.records import ConsumedRecord, Output
 from wasmline.consumer.runtime.committer import Committer, Failures, Origin, committed_offset, no_answer_error
 from wasmline.consumer.runtime.dead_letter_builder import DeadLetterBuilder
@@ -34,10 +35,11 @@ class TransactionalCommitter(Committer):
         work: WorkManager,
         transactions: Transactions,
         dead_letters: DeadLetterBuilder,
+        counters: Counters,
         max_outputs: int,
         max_bytes: int,
     ) -> None:
-        super().__init__(work, dead_letters)
+        super().__init__(work, dead_letters, counters)
         self._transactions = transactions
         self._max_outputs = max_outputs
         self._max_bytes = max_bytes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import logging
 import operator
 import re
@@ -29,10 +30,10 @@ from wasmline.consumer.backends.kafka.stable_fetch_recovery import stable_read
 from wasmline.consumer.options import ConsumerOptions
 from wasmline.consumer.records import ConsumedRecord, Headers
 from wasmline.consumer.timings import DEFAULT_TIMINGS, Timings
-from wasmline.errors import CommitFailed, MetadataTooLarge
+from wasmline.errors import CommitFailed, CorruptRecord, MetadataTooLarge
 from wasmline.kafka import librdkafka_ctypes
 from wasmline.kafka.config import KafkaConfig
-from wasmline.kafka.error_mapping import translate_errors
+from wasmline.kafka.error_mapping import message_error, translate_errors
 from wasmline.kafka.reconnecting_clients import ReconnectingConsumer
 from wasmline.kafka.topics import Topics
 from wasmline.topic_partitions import CommittedOffset, TopicPartition
@@ -100,6 +101,9 @@ HEADERS_OF = operator.methodcaller("headers")
 """Calls ``headers`` by way of C, which checks for an error. A call that Python has specialized does not: the exception
 then came up at the next call."""
 
+BOOTSTRAP_NODE = -1
+"""Node id of a connection to a bootstrap server, which is one of the other brokers."""
+
 TRANSIENT_CODES = (
     KafkaError._MAX_POLL_EXCEEDED,
     KafkaError._ALL_BROKERS_DOWN,
@@ -135,9 +139,13 @@ class GroupSource:
         self._incremental = self._settings.get("group.protocol") == "consumer" or (
             self._settings.get(STRATEGY) == COOPERATIVE
         )
+        self._settings["statistics.interval.ms"] = f"{timings.statistics_interval_s * 1_000:.0f}"
+        self._connected_brokers: int | None = None
         self._opened: Consumer | None = None
         self._joins = self._has_joined = False
         self._listener: RebalanceListener | None = None
+        self._corrupt: CorruptRecord | None = None
+        """A corrupt batch behind the records that the last poll returned: the next one raises it."""
         self._stranded: set[TopicPartition] = set()
         """Partitions that the client no longer fetches, because their logs do not have the next offset."""
 
@@ -146,8 +154,18 @@ class GroupSource:
         """The client, created at the first use."""
         if self._opened is None:
             with translate_errors(self._config.bootstrap_servers):
-                self._opened = ReconnectingConsumer(self._settings)
+                self._opened = ReconnectingConsumer({**self._settings, "stats_cb": self._note_statistics})
         return self._opened
+
+    @property
+    def connected_brokers(self) -> int | None:
+        return self._connected_brokers
+
+    def _note_statistics(self, text: str) -> None:
+        """Take a report of the client, which it makes in a call of ``poll``."""
+        brokers = json.loads(text)["brokers"].values()
+        connected = {each["nodeid"] for each in brokers if each["state"] == "UP"}
+        self._connected_brokers = len(connected - {BOOTSTRAP_NODE}) or len(connected)
 
     @property
     def begins_at_end(self) -> bool:
@@ -174,13 +192,16 @@ class GroupSource:
             self.consumer.subscribe(list(self._topics), on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
 
     def poll(self, limit: int, timeout: float) -> Sequence[ConsumedRecord]:
+        corrupt, self._corrupt = self._corrupt, None
+        if corrupt is not None:
+            raise corrupt
         with translate_errors(self._config.bootstrap_servers):
             # ``consume`` with a time-out would wait until it has the maximum.
             first = self.consumer.poll(timeout) if timeout > 0 else None
             messages = self.consumer.consume(limit - (first is not None), 0)
             # A message without a value is falsy.
             polled = messages if first is None else [first, *messages]
-            return [_record(each) for each in polled if self._is_record(each)]
+            return self._records(polled)
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
         with translate_errors(self._config.bootstrap_servers):
@@ -271,6 +292,18 @@ class GroupSource:
                 [confluent_kafka.TopicPartition(self._topics[0], 0)], max(0.0, deadline - time.monotonic())
             )
 
+    def _records(self, messages: Sequence[Message]) -> list[ConsumedRecord]:
+        records: list[ConsumedRecord] = []
+        try:
+            for message in messages:
+                if self._is_record(message):
+                    records.append(_record(message))
+        except CorruptRecord as error:
+            if not records:
+                raise
+            self._corrupt = error
+        return records
+
     def _is_record(self, message: Message) -> bool:
         """Return whether a message is a record; raise a reported error if it is a reason to end."""
         error = message.error()
@@ -282,7 +315,7 @@ class GroupSource:
             self._out_of_range(self._listener, message, TRUNCATED.search(error.str()))
             return False
         if error.fatal() or error.code() not in TRANSIENT_CODES:
-            raise KafkaException(error)
+            raise message_error(message, error)
         logger.warning("%s", error.str())
         return False
 

@@ -45,6 +45,10 @@ class MemorySource:
     def begins_at_end(self) -> bool:
         return self._reset in LATEST
 
+    @property
+    def connected_brokers(self) -> int | None:
+        return 0 if self._cluster.is_unavailable else 1
+
     def open(self, listener: RebalanceListener) -> None:
         with self._cluster.atomic():
             self._cluster.require_available()
