@@ -158,7 +158,7 @@ def test_a_better_model_is_refused_by_a_user_and_goes_live_when_the_user_thinks_
     report: DemoReport, airflow: Any, kafka: RunningKafka
 ) -> None:
     produce_slower_deliveries(kafka, 4_000, seed=11)
-    run = airflow.api.trigger(RETRAIN, {"approval": True})
+    run = airflow.api.trigger(RETRAIN, {"approval": True, "windows": ["all"]})
     asked = answer(airflow, run, KEEP)
     assert f"beside delivery-eta@{report.training.version}: " in asked["body"]
     for row in ("held-out rows", "vehicle=motorcycle", "newest records"):

@@ -1,4 +1,5 @@
 import hashlib
+import json
 from collections import Counter
 
 import numpy as np
@@ -6,6 +7,7 @@ import pytest
 
 from delivery.contract import COLUMNS, Delivery, Violation, fields, parse, read
 from delivery.generator import DAY_MS, MINUTE_MS, OFFSETS, Defects, Drift, generate
+from delivery.reference_transform import transform
 from delivery.source_records import START_MS, Source
 
 
@@ -144,3 +146,15 @@ def test_late_labels_come_in_a_record_of_their_own_when_the_delivery_has_arrived
         identity, *_, minutes = fields(each.value)
         assert arrived[identity].value == each.value
         assert arrived[identity].timestamp_ms == each.timestamp_ms + int(minutes) * MINUTE_MS
+
+
+def test_late_labels_become_features_without_a_time_and_later_with_it() -> None:
+    defects = Defects(repeated_id=0, flipped_sign=0)
+    seen: dict[str, list[object]] = {}
+    for each in generate(200, defects=defects, late_labels=True):
+        feature = transform(each.value)
+        assert isinstance(feature, bytes)
+        document = json.loads(feature)
+        seen.setdefault(document["id"], []).append(document["time_min"])
+    assert len(seen) == 200
+    assert all(first is None and isinstance(later, float) for first, later in seen.values())
