@@ -74,6 +74,19 @@ with DAG(
         "seed": Param(
             7, type="integer", minimum=0, title="Seed", description="The same seed makes the same deliveries."
         ),
+        "recent": Param(
+            False,
+            type="boolean",
+            title="Recent deliveries",
+            description="The last delivery is ordered now; otherwise the first one is ordered on 2026-01-01.",
+        ),
+        "drift_day": Param(
+            None,
+            type=["null", "integer"],
+            minimum=0,
+            title="Drift from day",
+            description="From this day on deliveries take 4 minutes longer, or 8; empty for never.",
+        ),
         "data": Param(
             None,
             type=["null", "string"],
@@ -133,13 +146,20 @@ with DAG(
     @task(outlets=[raw_topic])
     def produce() -> dict[str, Any]:
         """Write deliveries to the raw topic; the key is the driver, whose deliveries stay in order."""
-        from delivery.generator import generate
+        from delivery.generator import Drift, generate
         from delivery.source_records import read_file
+        from wasmline.clock import now_ms
         from wasmline.kafka import produce_all
 
         params = get_current_context()["params"]
         path = params["data"]
-        records = read_file(Path(path)) if path else generate(params["rows"], seed=params["seed"])
+        made_up = generate(
+            params["rows"],
+            seed=params["seed"],
+            end_ms=now_ms() if params["recent"] else None,
+            drift=None if params["drift_day"] is None else Drift(day=params["drift_day"]),
+        )
+        records = read_file(Path(path)) if path else made_up
         written = produce_all(
             KafkaHook(demo_settings.KAFKA).get_conn(),
             demo_settings.RAW,
@@ -181,6 +201,7 @@ with DAG(
         kafka_conn_id=demo_settings.KAFKA,
         spark_conn_id=demo_settings.SPARK,
         train=plain(train_spec(topic=demo_settings.FEATURES, models=demo_settings.MODELS)),
+        since="previous",
         deferrable=True,
     )
     promote = PromoteModelOperator(

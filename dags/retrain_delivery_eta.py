@@ -1,20 +1,38 @@
 """### Train the delivery-time model again, and let it go live only if it is better
 
-Every night, or from the form: trains on the records of a window, compares the new model with the live one on the same
-held-out deliveries, and promotes it or keeps the live one. The decision is recorded with its reason either way, and the
-path that the run took shows it. A promoted model is compiled to a transform, proven to predict what XGBoost does, and
+Every night, when the data asks for it, or from the form: trains on the records that no run has trained on and on those
+before, compares the new model with the live one on the same deliveries, and promotes it or keeps the live one. The path
+of the run shows the result: **promoted**, **kept**, **skipped** with too few new records, or **refused** by a user, if
+the form asks for an approval. A promoted model is compiled to a transform, proven to predict what XGBoost does, and
 deployed: a stream that runs switches to it at its next batch. The run fails at its end if the champion does not serve.
 
-The timetable is in a named time zone: three in the morning where the drivers are, summer time or not.
+*When*: the timetable is in a time zone with summer time, whose days have 23, 24 or 25 hours. The asset
+`delivery-eta.retrain` is watched: new records, drift, live error or age of the model start a run, and the run's first
+task returns why. A backfill trains once for each day, on the day's records:
+`airflow backfill create --dag-id retrain_delivery_eta --from-date 2026-01-01 --to-date 2026-01-10`.
+
+*On what*: the slice of a run is recorded before the training, and found again when the run is cleared. No record is in
+two slices, and none in no slice, however many events are lost or doubled.
 """
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pendulum
-from airflow.sdk import DAG, Asset, CronTriggerTimetable, Param, TriggerRule, get_current_context, task
+from airflow.providers.standard.operators.hitl import HITLOperator
+from airflow.sdk import (
+    DAG,
+    Asset,
+    AssetOrTimeSchedule,
+    AssetWatcher,
+    CronDataIntervalTimetable,
+    Param,
+    TriggerRule,
+    get_current_context,
+    task,
+)
 
 import demo_settings
 from delivery.training_spec import MODEL, train_spec
@@ -26,36 +44,68 @@ from wasmline_provider.operators.model import (
     PromoteModelOperator,
     TrainModelOperator,
 )
+from wasmline_provider.triggers.retrain import RetrainTrigger
 
-KOLKATA = pendulum.timezone("Asia/Kolkata")
+BERLIN = pendulum.timezone("Europe/Berlin")
 
+conditions = RetrainTrigger(
+    model=MODEL,
+    models=demo_settings.MODELS,
+    topic=demo_settings.FEATURES,
+    min_records=2_000,
+    new_records=20_000,
+    max_psi=0.25,
+    max_error_growth=0.1,
+    max_age_hours=14 * 24,
+    predictions=demo_settings.PREDICTIONS,
+    join_delay_seconds=3_600,
+    kafka_conn_id=demo_settings.KAFKA,
+)
+wanted = Asset(f"{MODEL}.retrain", group="model", watchers=[AssetWatcher("conditions", conditions)])
 champion = Asset(MODEL, group="model")
 
 with DAG(
     "retrain_delivery_eta",
-    description="Train on recent records, compare with the live model, promote and deploy, or keep.",
+    description="Train on new records, compare with the live model, promote and deploy, or keep.",
     doc_md=__doc__,
-    schedule=CronTriggerTimetable("0 3 * * *", timezone=KOLKATA),
+    schedule=AssetOrTimeSchedule(timetable=CronDataIntervalTimetable("0 3 * * *", timezone=BERLIN), assets=[wanted]),
     catchup=False,
     max_active_runs=1,
-    dagrun_timeout=timedelta(hours=1),
+    dagrun_timeout=timedelta(days=1),
     tags=["wasmline", "example"],
     params={
-        "hours": Param(
-            0,
-            type="integer",
-            minimum=0,
-            title="Window in hours",
-            description="Train on the records of the last so many hours. 0 takes all that the topic keeps.",
-            section="Window",
-        ),
         "since": Param(
+            "previous",
+            type="string",
+            enum=["previous", "beginning"],
+            title="Since",
+            description="The new records begin where the ones before ended, or at the topic's beginning.",
+            section="Records",
+        ),
+        "since_time": Param(
             None,
             type=["null", "string"],
             format="date-time",
-            title="Since",
-            description="Train on the records since this moment; wins over the hours.",
-            section="Window",
+            title="Since the time",
+            description="The new records are those since this moment; wins over the field above.",
+            section="Records",
+        ),
+        "windows": Param(
+            ["all", "last 7"],
+            type="array",
+            items={"type": "string"},
+            examples=["all", "last 1", "last 3", "last 7"],
+            title="Windows",
+            description="A model is trained on all records, and on those of the last so many runs; the best is chosen.",
+            section="Records",
+        ),
+        "min_new_rows": Param(
+            500,
+            type="integer",
+            minimum=0,
+            title="Least new deliveries",
+            description="With fewer usable ones since the last run, this one is skipped.",
+            section="Records",
         ),
         "margin": Param(
             0.0,
@@ -67,21 +117,34 @@ with DAG(
             "much worse.",
             section="Gate",
         ),
+        "approval": Param(
+            False,
+            type="boolean",
+            title="Ask before promoting",
+            description="A better model waits for an answer under Required Actions; after 12 hours it is refused.",
+            section="Gate",
+        ),
     },
 ) as dag:
 
-    @task
-    def window() -> int:
-        """Return the start of the window, in Unix milliseconds; 0 is the beginning of the topic."""
-        context = get_current_context()
-        params, run = context["params"], context["dag_run"]
-        if params["since"]:
-            return int(datetime.fromisoformat(params["since"]).astimezone(KOLKATA).timestamp() * 1000)
-        if params["hours"]:
-            return int((run.run_after - timedelta(hours=params["hours"])).timestamp() * 1000)
-        return 0
+    @task(multiple_outputs=True)
+    def request() -> dict[str, Any]:
+        """Return which records are new, and why the run was started."""
+        from delivery.retrain_request import retrain_request
 
-    since = window()
+        context = get_current_context()
+        events = context["triggering_asset_events"]
+        run = context["dag_run"]
+        made = retrain_request(
+            str(run.run_type),
+            start=run.data_interval_start and run.data_interval_start.astimezone(BERLIN),
+            end=run.data_interval_end and run.data_interval_end.astimezone(BERLIN),
+            payloads=[event.extra["payload"] for each in events.values() for event in each],
+            params=context["params"],
+        )
+        return {**plain(made), "windows": list(context["params"]["windows"])}
+
+    asked: Any = request()
     train = TrainModelOperator(
         task_id="train",
         job=f"{MODEL}-retrain",
@@ -90,17 +153,57 @@ with DAG(
         spark_conn_id=demo_settings.SPARK,
         train={
             **plain(train_spec(topic=demo_settings.FEATURES, models=demo_settings.MODELS)),
-            "since_ms": "{{ ti.xcom_pull('window') }}",
+            "windows": asked["windows"],
+            "min_new_rows": "{{ params.min_new_rows }}",
             "margin": "{{ params.margin }}",
         },
+        since=asked["since"],
+        until=asked["until"],
         deferrable=True,
     )
-    promote = PromoteModelOperator(task_id="promote", trained=train.output, models=demo_settings.MODELS)
 
     @task.branch
-    def decided(promotion: Any) -> str:
+    def needs_approval(trained: Any, why: str) -> str:
+        """Select whether a user decides on a better model."""
+        from delivery.approval import approval_text
+
+        context = get_current_context()
+        context["ti"].xcom_push("text", approval_text(trained, why))
+        asks = context["params"]["approval"] and trained["decision"]["decision"] == "promote"
+        return "approve" if asks else "answer"
+
+    approve = HITLOperator(
+        task_id="approve",
+        subject=f"Promote the new version of {MODEL}?",
+        body="{{ ti.xcom_pull('needs_approval', key='text') }}",
+        options=["Promote", "Keep the live model"],
+        defaults="Keep the live model",
+        response_timeout=timedelta(hours=12),
+    )
+
+    @task(multiple_outputs=True, trigger_rule=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS)
+    def answer() -> dict[str, str]:
+        """Return the user who answered, and why the model is refused, if it is."""
+        from delivery.approval import approver, refusal
+
+        given = get_current_context()["ti"].xcom_pull("approve")
+        return {"by": approver(given), "refused": refusal(given)}
+
+    answered: Any = answer()
+    promote = PromoteModelOperator(
+        task_id="promote",
+        trained=train.output,
+        models=demo_settings.MODELS,
+        refused=answered["refused"],
+        by=answered["by"],
+    )
+
+    @task.branch
+    def decided(promotion: Any, refused: str) -> str:
         """Select the branch of the decision."""
-        return "compile_model" if promotion["decision"] == "promote" else "kept"
+        if promotion["decision"] == "promote":
+            return "compile_model"
+        return "refused" if refused else "kept"
 
     compile_model = CompileModelOperator(
         task_id="compile_model",
@@ -132,6 +235,16 @@ with DAG(
         """Return why the live model stays."""
         return f"{promotion['live']} stays live: {promotion['reason']}"
 
+    @task
+    def refused(promotion: Any) -> str:
+        """Return who kept the live model."""
+        return f"{promotion['live']} stays live, and {promotion['version']} does not: {promotion['reason']}"
+
+    @task(trigger_rule=TriggerRule.ALL_SKIPPED)
+    def skipped() -> str:
+        """Return that nothing was trained; the log of the training has the count."""
+        return "too few deliveries are new: the live model stays, and the next run takes them too"
+
     check_serving = CheckModelServingOperator(
         task_id="check_serving",
         model=MODEL,
@@ -141,7 +254,13 @@ with DAG(
         trigger_rule=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS,
     )
 
-    since >> train
-    decided(promote.output) >> [compile_model, stays := kept(promote.output)]
+    train >> (nothing := skipped())
+    needs_approval(train.output, asked["why"]) >> [approve, answered]
+    approve >> answered
+    decided(promote.output, answered["refused"]) >> [
+        compile_model,
+        stays := kept(promote.output),
+        denied := refused(promote.output),
+    ]
     compile_model >> deploy_model >> (goes_live := promoted(promote.output))
-    [goes_live, stays] >> check_serving
+    [goes_live, stays, denied, nothing] >> check_serving

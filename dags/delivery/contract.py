@@ -1,8 +1,9 @@
 """The contract of a delivery record, implemented independently of the guest that enforces it.
 
 A record is one CSV line, its columns in the order of ``COLUMNS``. The transform turns it into one JSON
-object with the fields of ``FEATURES``; a line that violates the contract is dead-lettered instead. This implementation
-shares no code with the guest: if the two differ, a verification fails.
+object with the fields of ``FEATURES``; a line that violates the contract is dead-lettered instead. The time of a
+delivery that is under way is empty. This implementation shares no code with the guest: if the two differ, a
+verification fails.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ COLUMNS = (
     "Time_taken(min)",
 )
 NUMBERS = (2, 3, 4, 5, 6, 7, 10)
+TIME_TAKEN = 10
 
 FEATURES = ("id", "driver", "age", "rating", "distance_km", "order_type", "vehicle", "time_min")
 
@@ -39,7 +41,10 @@ _NOT_UTF8 = re.compile("[\udc80-\udcff]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """One line that meets the contract; coordinates in degrees, text without surrounding blanks."""
+    """One line that meets the contract; coordinates in degrees, text without surrounding blanks.
+
+    ``time_min`` is None while the delivery is under way.
+    """
 
     id: str
     driver: str
@@ -49,7 +54,7 @@ class Delivery:
     destination: tuple[float, float]
     order_type: str
     vehicle: str
-    time_min: float
+    time_min: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +98,8 @@ def parse(value: bytes | None) -> Delivery | Violation:
     if len(cells) != len(COLUMNS):
         return Violation(f"{len(cells)} columns instead of {len(COLUMNS)}")
     numbers: dict[int, float] = {}
-    for column in NUMBERS:
+    under_way = not cells[TIME_TAKEN]
+    for column in NUMBERS[:-1] if under_way else NUMBERS:
         parsed = number(cells[column])
         if parsed is None:
             return Violation(f"{COLUMNS[column]} is not a finite number")
@@ -107,7 +113,7 @@ def parse(value: bytes | None) -> Delivery | Violation:
         destination=(numbers[6], numbers[7]),
         order_type=cells[8],
         vehicle=cells[9],
-        time_min=numbers[10],
+        time_min=None if under_way else numbers[TIME_TAKEN],
     )
 
 

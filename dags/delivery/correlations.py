@@ -32,8 +32,9 @@ class Signals:
 
 
 def signals(values: Iterable[bytes | None], *, points: int = 2_000, seed: int = 7) -> Signals:
-    """Return the signals of raw records; lines that are not a delivery are skipped."""
-    deliveries = [read for read in map(parse, values) if not isinstance(read, Violation)]
+    """Return the signals of raw records; lines that are no delivery, or of one under way, are skipped."""
+    parsed = [each for each in map(parse, values) if not isinstance(each, Violation)]
+    deliveries = [each for each in parsed if each.time_min is not None]
     table = _table(deliveries)
     kept = np.array([min(*one.restaurant, *one.destination) >= 0 for one in deliveries], dtype=bool)
     random = np.random.default_rng(seed)

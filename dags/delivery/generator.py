@@ -60,7 +60,10 @@ ORDERS = ("Snack", "Meal", "Drinks", "Buffet")
 VEHICLES = ("motorcycle", "scooter", "electric_scooter", "bicycle")
 
 SHORTEST_MIN, LONGEST_MIN = 10, 54
-"""The range of the delivery times, in minutes."""
+"""The range of the delivery times without drift, in minutes."""
+
+MINUTE_MS = 60_000
+DAY_MS = 86_400_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +76,19 @@ class Defects:
     too_young: float = 0.0008
     repeated_id: float = 0.0031
     no_break_space: float = 0.0023
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drift:
+    """From day ``day`` on, counted from the first delivery, each takes longer: roadworks, in whole minutes."""
+
+    day: int
+    low_rating_min: int = 8
+    other_min: int = 4
+
+    def __post_init__(self) -> None:
+        if self.day < 0:
+            raise ValueError(f"day must be at least 0, got {self.day}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,26 +104,56 @@ class _Deliveries:
 
 
 def generate(
-    rows: int = ROWS, *, seed: int = 7, defects: Defects | None = None, start_ms: int = START_MS
+    rows: int = ROWS,
+    *,
+    seed: int = 7,
+    defects: Defects | None = None,
+    start_ms: int = START_MS,
+    end_ms: int | None = None,
+    drift: Drift | None = None,
+    late_labels: bool = False,
 ) -> Iterator[Source]:
-    """Yield ``rows`` deliveries in time order. The same arguments give the same bytes."""
+    """Yield ``rows`` deliveries in time order, about one a minute. The same arguments give the same bytes.
+
+    The first is ordered at ``start_ms``; with ``end_ms``, the last is ordered then instead. With ``late_labels`` each
+    is in two records: without its minutes when it is ordered, and with them when it has arrived.
+    """
     wanted = defects or Defects()
     random = np.random.Generator(np.random.PCG64(seed))
     made = _deliveries(random, rows, wanted)
     ids = _ids(random, rows, wanted)
     gaps = random.integers(20_000, 100_000, rows)
-    times = start_ms + np.cumsum(gaps) - gaps[:1]
-    for row in range(rows):
+    since_first = np.cumsum(gaps) - gaps[:1]
+    times = since_first + (start_ms if end_ms is None else end_ms - since_first[-1])
+    minutes = _delayed(made.minutes, made.rating, since_first, drift)
+    for time_ms, row, arrived in _moments(times, minutes, late_labels=late_labels):
         city, number = divmod(int(made.driver[row]), DRIVERS_PER_CITY)
         driver = f"{CITIES[city][0]}-{number + 1:02d}"
-        yield Source(driver.encode(), _line(made, row, ids[row], driver).encode(), int(times[row]))
+        line = _line(made, row, ids[row], driver, str(minutes[row]) if arrived else "")
+        yield Source(driver.encode(), line.encode(), time_ms)
 
 
-def _line(made: _Deliveries, row: int, identity: str, driver: str) -> str:
+def _delayed(minutes: Numbers, rating: Numbers, since_first: Numbers, drift: Drift | None) -> Numbers:
+    """Return the minutes with those that the drift adds, also above the longest."""
+    if drift is None:
+        return minutes
+    added = np.where(rating < 45, drift.low_rating_min, drift.other_min)
+    return np.asarray(minutes + np.where(since_first >= drift.day * DAY_MS, added, 0))
+
+
+def _moments(times: Numbers, minutes: Numbers, *, late_labels: bool) -> list[tuple[int, int, bool]]:
+    """Return when a record of which row is written, in time order, and whether the delivery has arrived."""
+    if not late_labels:
+        return [(int(ordered), row, True) for row, ordered in enumerate(times)]
+    ordered = [(int(time), row, False) for row, time in enumerate(times)]
+    return sorted(ordered + [(time + int(minutes[row]) * MINUTE_MS, row, True) for time, row, _ in ordered])
+
+
+def _line(made: _Deliveries, row: int, identity: str, driver: str, minutes: str) -> str:
     rating = f"{made.rating[row] / 10:g}"
     points = ",".join(f"{degrees:.6f}" for degrees in (*made.restaurant[row], *made.destination[row]))
     kinds = f"{ORDERS[made.order[row]]} ,{VEHICLES[made.vehicle[row]]} "
-    return f"{identity},{driver},{made.age[row]},{rating},{points},{kinds},{made.minutes[row]}"
+    return f"{identity},{driver},{made.age[row]},{rating},{points},{kinds},{minutes}"
 
 
 def _ids(random: np.random.Generator, rows: int, defects: Defects) -> list[str]:

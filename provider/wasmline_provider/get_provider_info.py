@@ -31,5 +31,14 @@ def get_provider_info() -> dict[str, Any]:
                 "python-modules": ["wasmline_provider.hooks.kafka", "wasmline_provider.hooks.spark"],
             }
         ],
-        "triggers": [{"integration-name": name, "python-modules": ["wasmline_provider.triggers.job"]}],
+        "triggers": [
+            {
+                "integration-name": name,
+                "python-modules": [
+                    "wasmline_provider.triggers.job",
+                    "wasmline_provider.triggers.retrain",
+                    "wasmline_provider.triggers.topic_progress",
+                ],
+            }
+        ],
     }

@@ -35,7 +35,7 @@ class RunningAirflow:
 
 @pytest.fixture(scope="module")
 def airflow(kafka: RunningKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningAirflow]:
-    """The DAGs of this repository on a real scheduler, executor and triggerer, over the run's broker."""
+    """The DAGs of this repository and of these tests, on a real scheduler, executor and triggerer."""
     home = tmp_path_factory.mktemp("demo")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WASMLINE_HOME", str(home))
@@ -43,5 +43,9 @@ def airflow(kafka: RunningKafka, tmp_path_factory: pytest.TempPathFactory) -> It
             "kafka_default": {"conn_type": "kafka", "extra": {"bootstrap.servers": kafka.bootstrap_servers}},
             "spark_default": {"conn_type": "spark", "host": "local[2]"},
         }
-        with LocalAirflow(home / "airflow", REPOSITORY / "dags", connections=connections) as local:
+        dags = home / "dags"
+        dags.mkdir()
+        for path in (*(REPOSITORY / "dags").iterdir(), *(REPOSITORY / "tests" / "system" / "dags").glob("*.py")):
+            (dags / path.name).symlink_to(path)
+        with LocalAirflow(home / "airflow", dags, connections=connections) as local:
             yield RunningAirflow(local=local, api=local.api, home=home)

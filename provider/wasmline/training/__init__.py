@@ -30,6 +30,7 @@ from wasmline.training.promotion_record import Promotion
 from wasmline.training.record_source import read_records
 from wasmline.training.recorded_slice import RecordedSlice
 from wasmline.training.retention import retention_warnings
+from wasmline.training.retrain_monitor import RetrainDemand, RetrainMonitor
 from wasmline.training.slice_decision import NewSlice, TopicOffsets, decide_slice
 from wasmline.training.slice_log import SliceLog
 from wasmline.training.slice_windows import slice_windows
@@ -63,6 +64,8 @@ __all__ = [
     "PublishedModel",
     "RebuiltModel",
     "RecordedSlice",
+    "RetrainDemand",
+    "RetrainMonitor",
     "RollbackPlan",
     "RollbackResult",
     "RowCounts",

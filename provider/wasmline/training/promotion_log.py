@@ -21,6 +21,9 @@ from wasmline.training.promotion_record import (
 
 FOLDER = "promotions"
 
+USER = "user"
+"""The refusal of a model that a user did not approve."""
+
 
 class PromotionLog:
     """The decisions on the models of one registry, one file each, numbered from 1 without gaps."""
@@ -138,9 +141,9 @@ class PromotionLog:
         return promotion
 
 
-def _identity(promotion: Promotion) -> tuple[str, str, bool]:
-    """Return what a decision and its repetition by the same run have in common."""
-    return promotion.run, promotion.version, promotion.decision == "rollback"
+def _identity(promotion: Promotion) -> tuple[str, str, bool, bool]:
+    """Return what a decision and its repetition by the same run have in common; a user may think again."""
+    return promotion.run, promotion.version, promotion.decision == "rollback", promotion.refusal == USER
 
 
 def _conflict(name: str, what: str) -> Conflict:

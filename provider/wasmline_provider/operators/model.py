@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -125,35 +126,45 @@ class PromoteModelOperator(BaseOperator):
 
     :param trained: the result of TrainModelOperator.
     :param models: the folder or fsspec URL of the model registry.
+    :param refused: why the model is not promoted, such as a user's answer; None or empty for the gate's decision.
+    :param by: the user who decides; None or empty for the one who triggered the run.
     """
 
-    template_fields: Sequence[str] = ("trained", "models")
+    template_fields: Sequence[str] = ("trained", "models", "refused", "by")
     template_fields_renderers = {"trained": "json"}
     ui_color = "#e4f7ea"
 
-    def __init__(self, *, trained: Any, models: str, **kwargs: Any) -> None:
+    def __init__(
+        self, *, trained: Any, models: str, refused: str | None = None, by: str | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.trained = trained
         self.models = models
+        self.refused = refused
+        self.by = by
 
     def execute(self, context: Context) -> dict[str, Any]:
         import msgspec
 
         from wasmline.training import Decision, GatePolicy, Metrics, promote
+        from wasmline.training.promotion_log import USER
         from wasmline_provider.asset_events import record
 
         trained = self.trained
+        decision = msgspec.convert(trained["decision"], Decision)
+        if self.refused:
+            decision = replace(decision, decision="keep", refusal=USER, reason=f"{self.refused}. {decision.reason}")
         promotion = promote(
             self.models,
             trained["model"],
             trained["version"],
-            msgspec.convert(trained["decision"], Decision),
+            decision,
             champion=trained["champion"],
             metrics=msgspec.convert(trained["metrics"], Metrics),
             champion_metrics=msgspec.convert(trained["champion_metrics"], Metrics | None),
-            policy=msgspec.convert(trained.get("policy"), GatePolicy | None),
+            policy=None if self.refused else msgspec.convert(trained.get("policy"), GatePolicy | None),
             run=trained["run"],
-            by=context["dag_run"].triggering_user_name or "",
+            by=self.by or context["dag_run"].triggering_user_name or "",
         )
         self.log.info("%s@%s: %s. %s", promotion.model, promotion.version, promotion.decision, promotion.reason)
         result = {

@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from delivery.reference_transform import transform
 from wasmline.build import TransformProject, build, load_project, run_samples
 from wasmline.record_batches import RECORD_SCHEMA
 from wasmline.wasm import TransformInstance, TransformRuntime
@@ -101,6 +102,19 @@ def test_defects_that_training_cleans_are_not_rejected(instance: TransformInstan
         )
     )
     assert result.outputs.column("output").to_pylist() == [0, 0]
+
+
+@pytest.mark.parametrize("time", [b"", b"  ", b"\xa0", b'""'])
+def test_a_delivery_that_is_under_way_has_features_without_a_time(instance: TransformInstance, time: bytes) -> None:
+    line = b"i,d,30,4.5,12.9,77.6,13.0,77.7,Snack,scooter," + time
+    (output,) = instance.transform(batch(line)).outputs.to_pylist()
+    assert output["output"] == 0
+    expected = transform(line)
+    assert isinstance(expected, bytes)
+    made, document = json.loads(output["value"]), json.loads(expected)
+    assert made["time_min"] is None
+    assert made.pop("distance_km") == pytest.approx(document.pop("distance_km"))
+    assert made == document
 
 
 def test_text_is_trimmed_and_escaped(instance: TransformInstance) -> None:

@@ -1,21 +1,28 @@
 """The product's own DAGs: they load, they say what they are, and the steps that need no Spark run."""
 
 import importlib.util
+import itertools
 import json
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
+from airflow._shared.timezones import timezone
 from airflow.sdk.exceptions import ParamValidationError
 from airflow.sdk.execution_time.context import ConnectionAccessor
+from airflow.serialization.serialized_objects import DagSerialization
 
 import wasmline
+from delivery.approval import KEEP, PROMOTE
 from enriching.benchmark import ConsumerComparison
 from enriching.service import SlowService
 from support.eta_model import eta_record, eta_rows
@@ -136,11 +143,39 @@ def test_a_rollback_from_the_form_is_in_the_stream_and_in_the_history(
         dag.get_task("check").execute({})
 
 
-def test_the_retraining_keeps_the_hours_of_the_drivers(load: Callable[[str], ModuleType]) -> None:
+def intervals(dag: Any, since: datetime, until: datetime) -> list[tuple[datetime, datetime]]:
+    """The intervals that the scheduler, or a backfill, makes of a DAG's timetable."""
+    stored = DagSerialization.from_dict(DagSerialization.to_dict(dag))
+    found = stored.iter_dagrun_infos_between(timezone.coerce_datetime(since), timezone.coerce_datetime(until))
+    return [(one.data_interval.start, one.data_interval.end) for one in found if one.data_interval]
+
+
+def test_the_retraining_is_nightly_in_summer_time_too_and_a_backfill_of_ten_days_has_ten_intervals_that_touch(
+    load: Callable[[str], ModuleType],
+) -> None:
     dag = load("retrain_delivery_eta").dag
-    assert dag.timetable.timezone.name == "Asia/Kolkata"
-    assert dag.timetable.expression == "0 3 * * *"
     assert not dag.catchup
+    berlin = ZoneInfo("Europe/Berlin")
+    for first, hours in ((datetime(2026, 3, 24, 3, tzinfo=berlin), 23), (datetime(2026, 10, 20, 3, tzinfo=berlin), 25)):
+        days = intervals(dag, first, first + timedelta(days=9))
+        assert len(days) == 10
+        assert all(end == start for (_, end), (start, _) in itertools.pairwise(days))
+        assert {moment.astimezone(berlin).hour for day in days for moment in day} == {3}
+        lengths = Counter((end - start).total_seconds() / 3600 for start, end in days)
+        assert lengths == {24: 9, hours: 1}
+
+
+def test_the_retraining_ends_in_one_of_four_ways_each_of_which_is_checked(load: Callable[[str], ModuleType]) -> None:
+    dag = load("retrain_delivery_eta").dag
+    assert dag.get_task("check_serving").upstream_task_ids == {"promoted", "kept", "refused", "skipped"}
+    assert dag.get_task("decided").downstream_task_ids == {"compile_model", "kept", "refused"}
+    assert dag.get_task("needs_approval").downstream_task_ids == {"approve", "answer"}
+    approve = dag.get_task("approve")
+    assert (approve.options, approve.defaults) == ([PROMOTE, KEEP], [KEEP])
+    (wanted,) = dag.timetable.asset_condition.objects
+    (watcher,) = wanted.watchers
+    path, arguments = watcher.trigger.serialize()
+    assert (path, arguments["model"]) == ("wasmline_provider.triggers.retrain.RetrainTrigger", "delivery-eta")
 
 
 def test_the_enrichment_is_ordered_as_its_form_says_with_the_address_of_its_connection(

@@ -28,7 +28,15 @@ def test_a_line_that_keeps_the_contract_is_read_without_its_blanks() -> None:
 @pytest.mark.parametrize("column", [2, 3, 4, 5, 6, 7, 10])
 @pytest.mark.parametrize("text", [b"", b"x", b"1_0", b"0x1F", b"NaN", b"inf", b"-Infinity", b"1e999", b"1e-999", b"+5"])
 def test_a_number_that_is_none_breaks_the_contract(column: int, text: bytes) -> None:
-    assert isinstance(read(changed(column, text)), Violation)
+    under_way = column == 10 and not text
+    assert isinstance(read(changed(column, text)), Delivery if under_way else Violation)
+
+
+@pytest.mark.parametrize("time", [b"", b" ", b"\xc2\xa0"])
+def test_a_delivery_that_is_under_way_has_no_time_yet(time: bytes) -> None:
+    delivery = read(changed(10, time))
+    assert isinstance(delivery, Delivery)
+    assert delivery.time_min is None
 
 
 @pytest.mark.parametrize("column", [4, 5, 6, 7])

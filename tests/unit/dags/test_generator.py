@@ -1,10 +1,13 @@
+import hashlib
+import json
 from collections import Counter
 
 import numpy as np
 import pytest
 
 from delivery.contract import COLUMNS, Delivery, Violation, fields, parse, read
-from delivery.generator import OFFSETS, Defects, generate
+from delivery.generator import DAY_MS, MINUTE_MS, OFFSETS, Defects, Drift, generate
+from delivery.reference_transform import transform
 from delivery.source_records import START_MS, Source
 
 
@@ -93,3 +96,65 @@ def test_without_defects_every_row_keeps_the_contract_and_has_an_id_of_its_own()
     values = [record.value for record in generate(2_000, defects=none)]
     assert not any(isinstance(read(value), Violation) for value in values)
     assert len({fields(value)[0] for value in values}) == 2_000
+
+
+def test_the_default_run_is_the_same_in_every_release(made: list[Source]) -> None:
+    digest = hashlib.sha256(b"\n".join(b"%s %s %d" % (each.key, each.value, each.timestamp_ms) for each in made))
+    assert digest.hexdigest() == "62500d9be343a9c907df65c086d96c703f0690418f398cd7a7020dde9112642c"
+
+
+def test_the_last_delivery_can_be_ordered_at_a_given_moment_and_nothing_else_changes() -> None:
+    end_ms = 1_800_000_000_000
+    usual, recent = list(generate(500)), list(generate(500, end_ms=end_ms))
+    assert [(each.key, each.value) for each in recent] == [(each.key, each.value) for each in usual]
+    assert recent[-1].timestamp_ms == end_ms
+    assert {new.timestamp_ms - old.timestamp_ms for new, old in zip(recent, usual, strict=True)} == {
+        end_ms - usual[-1].timestamp_ms
+    }
+
+
+def test_from_a_day_on_deliveries_take_longer_most_of_all_those_of_low_rated_drivers() -> None:
+    usual, drifted = (list(generate(6_000, drift=drift)) for drift in (None, Drift(day=2)))
+    added: dict[tuple[bool, bool], set[float]] = {}
+    for before, after in zip(usual, drifted, strict=True):
+        (*others, old), (*same, new) = fields(before.value), fields(after.value)
+        assert others == same
+        late = before.timestamp_ms - START_MS >= 2 * DAY_MS
+        added.setdefault((late, float(others[3]) < 4.5), set()).add(float(new) - float(old))
+    assert added == {(False, False): {0}, (False, True): {0}, (True, False): {4}, (True, True): {8}}
+
+
+def test_a_drift_from_the_first_day_on_holds_for_all_and_days_before_it_are_rejected() -> None:
+    usual, drifted = (list(generate(100, drift=drift)) for drift in (None, Drift(day=0)))
+    assert all(old.value != new.value for old, new in zip(usual, drifted, strict=True))
+    with pytest.raises(ValueError, match="day must be at least 0, got -1"):
+        Drift(day=-1)
+
+
+def test_late_labels_come_in_a_record_of_their_own_when_the_delivery_has_arrived() -> None:
+    none = Defects(repeated_id=0)
+    usual, late = (list(generate(500, defects=none, late_labels=labels)) for labels in (False, True))
+    times = [each.timestamp_ms for each in late]
+    assert times == sorted(times)
+    ordered = [each for each in late if each.value.endswith(b",")]
+    assert [(each.key, each.value, each.timestamp_ms) for each in ordered] == [
+        (each.key, each.value.rpartition(b",")[0] + b",", each.timestamp_ms) for each in usual
+    ]
+    arrived = {fields(each.value)[0]: each for each in late if not each.value.endswith(b",")}
+    assert len(arrived) == len(usual)
+    for each in usual:
+        identity, *_, minutes = fields(each.value)
+        assert arrived[identity].value == each.value
+        assert arrived[identity].timestamp_ms == each.timestamp_ms + int(minutes) * MINUTE_MS
+
+
+def test_late_labels_become_features_without_a_time_and_later_with_it() -> None:
+    defects = Defects(repeated_id=0, flipped_sign=0)
+    seen: dict[str, list[object]] = {}
+    for each in generate(200, defects=defects, late_labels=True):
+        feature = transform(each.value)
+        assert isinstance(feature, bytes)
+        document = json.loads(feature)
+        seen.setdefault(document["id"], []).append(document["time_min"])
+    assert len(seen) == 200
+    assert all(first is None and isinstance(later, float) for first, later in seen.values())

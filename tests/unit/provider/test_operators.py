@@ -281,6 +281,31 @@ def test_a_promotion_keeps_the_user_who_triggered_its_run(tmp_path: Path) -> Non
     assert PromotionLog(models).history("eta")[1].by == ""
 
 
+def test_a_better_model_that_a_user_refuses_is_kept_with_the_user_and_the_reason(tmp_path: Path) -> None:
+    models = str(tmp_path)
+    (version,) = publish_gated(models, 12)
+    trained = {
+        "model": "eta",
+        "version": version,
+        "decision": {"decision": "promote", "reason": "better"},
+        "champion": None,
+        "champion_metrics": None,
+        "metrics": plain(METRICS),
+        "policy": plain(GatePolicy()),
+        "run": "run-1",
+    }
+    context: Any = {"dag_run": SimpleNamespace(triggering_user_name="ada")}
+    results = [
+        PromoteModelOperator(task_id="one", trained=trained, models=models, **answer).execute(context)
+        for answer in ({"refused": "not approved by bob", "by": "bob"}, {"refused": "", "by": "eve"})
+    ]
+    assert [each["live"] for each in results] == [None, version]
+    denied, approved = PromotionLog(models).history("eta")
+    assert (denied.decision, denied.refusal, denied.by) == ("keep", "user", "bob")
+    assert denied.reason == "not approved by bob. better"
+    assert (approved.decision, approved.refusal, approved.by) == ("promote", "", "eve")
+
+
 def test_a_promotion_is_decided_anew_if_another_model_was_promoted_meanwhile(tmp_path: Path) -> None:
     models = str(tmp_path)
     versions = publish_gated(models, 12, 3)

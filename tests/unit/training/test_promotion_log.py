@@ -141,6 +141,17 @@ def test_a_repeated_task_records_its_decision_once(url: str, metrics: Metrics) -
     assert PromotionLog(url).history("eta") == [first]
 
 
+def test_a_run_whose_model_a_user_refused_may_promote_it_when_the_user_thinks_again(
+    improved: PromotionLog, metrics: Metrics
+) -> None:
+    denied = replace(KEEP, refusal="user")
+    for decision in (denied, denied, PROMOTE, PROMOTE):
+        improved.append("eta", "1.2.0", decision, champion="1.1.0", metrics=metrics, run="r")
+    assert [each.live for each in improved.history("eta")] == ["1.0.0", "1.1.0", "1.1.0", "1.2.0"]
+    with pytest.raises(Conflict, match="decision 4 followed decision 3 of this run"):
+        improved.append("eta", "1.2.0", denied, champion="1.2.0", metrics=metrics, run="r")
+
+
 def test_a_version_that_does_not_exist_cannot_be_promoted(log: PromotionLog, metrics: Metrics) -> None:
     with pytest.raises(VersionNotFound):
         log.append("eta", "7.0.0", PROMOTE, champion=None, metrics=metrics)

@@ -1,9 +1,11 @@
-// A delivery as it is recorded: one CSV line of eleven columns. What breaks that contract is named in a sentence.
+// A delivery as it is recorded: one CSV line of eleven columns. What breaks that contract is named in a sentence. The time
+// of a delivery that is under way is empty, and NaN here.
 #pragma once
 
 #include <array>
 #include <cmath>
 #include <expected>
+#include <limits>
 #include <string>
 #include <string_view>
 
@@ -31,6 +33,10 @@ class DeliveryReader {
     Delivery delivery{.id = fields_[0], .driver = fields_[1], .order_type = fields_[8], .vehicle = fields_[9]};
     for (const Column& column : numbers) {
       const std::string_view text = fields_[column.index];
+      if (column.optional && text.empty()) {
+        delivery.*column.member = std::numeric_limits<double>::quiet_NaN();
+        continue;
+      }
       const auto number = wasmline::parse<double>(text);
       if (!number) return unexpected("not a number", column, quoted(text));
       if (!std::isfinite(*number)) return unexpected("not finite", column, text);
@@ -46,17 +52,18 @@ class DeliveryReader {
     std::string_view name;
     double Delivery::* member;
     bool coordinate;
+    bool optional;
   };
 
   static constexpr std::size_t columns = 11;
   static constexpr std::array<Column, 7> numbers{{
-      {2, "delivery_person_age", &Delivery::age, false},
-      {3, "delivery_person_ratings", &Delivery::rating, false},
-      {4, "restaurant_latitude", &Delivery::restaurant_latitude, true},
-      {5, "restaurant_longitude", &Delivery::restaurant_longitude, true},
-      {6, "delivery_location_latitude", &Delivery::destination_latitude, true},
-      {7, "delivery_location_longitude", &Delivery::destination_longitude, true},
-      {10, "time_taken(min)", &Delivery::time_min, false},
+      {2, "delivery_person_age", &Delivery::age, false, false},
+      {3, "delivery_person_ratings", &Delivery::rating, false, false},
+      {4, "restaurant_latitude", &Delivery::restaurant_latitude, true, false},
+      {5, "restaurant_longitude", &Delivery::restaurant_longitude, true, false},
+      {6, "delivery_location_latitude", &Delivery::destination_latitude, true, false},
+      {7, "delivery_location_longitude", &Delivery::destination_longitude, true, false},
+      {10, "time_taken(min)", &Delivery::time_min, false, true},
   }};
 
   // Fills the fields and returns how many the line has, which may be more than are kept.

@@ -1,0 +1,110 @@
+"""Fires while a topic grows, with the offsets that were written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from wasmline.errors import InvalidJob
+from wasmline_provider.hooks.kafka import KafkaHook
+from wasmline_provider.triggers.polling import Poll, PollingEventTrigger
+
+if TYPE_CHECKING:
+    from wasmline.kafka import KafkaConfig
+    from wasmline.kafka.topic_progress import TopicEnds
+
+POLL_INTERVAL_S = 5.0
+
+STATE_KEY = "wasmline_topic_ends"
+
+
+class TopicProgressTrigger(PollingEventTrigger):
+    """Fires when committed records were written to a topic, such as the output of a stream that never ends.
+
+    A deferred task cannot emit events: Airflow resumes it at its trigger's first event. So the stream's output topic is
+    an asset that is watched::
+
+        progress = TopicProgressTrigger(topic="deliveries.features", every_records=20_000)
+        features = Asset("deliveries.features", watchers=[AssetWatcher("progress", progress)])
+
+    Airflow runs the watchers of assets that an active DAG is scheduled on. The payload is ``topic``, ``topic_id``,
+    ``records``, the new ``offsets`` as half-open ranges by partition, and the topic's ends, ``until``. The first event
+    is about records that are written after the first poll. The ends are kept in the asset's state, so that a triggerer
+    which restarts continues there. An event may be lost or repeated: its offsets tell.
+
+    :param topic: the topic.
+    :param every_records: fire after so many records.
+    :param every_seconds: fire so many seconds after the last event, if records were written.
+    :param kafka_conn_id: the connection of the cluster.
+    :param poll_seconds: the time between two polls.
+    """
+
+    def __init__(
+        self,
+        *,
+        topic: str,
+        every_records: int | None = None,
+        every_seconds: float | None = None,
+        kafka_conn_id: str = KafkaHook.default_conn_name,
+        poll_seconds: float = POLL_INTERVAL_S,
+    ) -> None:
+        super().__init__(kafka_conn_id=kafka_conn_id, poll_seconds=poll_seconds)
+        if not (every_records or every_seconds):
+            raise InvalidJob(f"the progress of {topic} has no measure: set every_records or every_seconds")
+        self.topic = topic
+        self.every_records = every_records
+        self.every_seconds = every_seconds
+        self._last: TopicEnds | None = None
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        return (
+            "wasmline_provider.triggers.topic_progress.TopicProgressTrigger",
+            {
+                "topic": self.topic,
+                "every_records": self.every_records,
+                "every_seconds": self.every_seconds,
+                "kafka_conn_id": self.kafka_conn_id,
+                "poll_seconds": self.poll_seconds,
+            },
+        )
+
+    def poller(self, config: KafkaConfig) -> Poll:
+        from wasmline.clock import now_ms
+        from wasmline.kafka import Topics
+        from wasmline.kafka.topic_progress import ProgressPlan, TopicEnds, new_offsets
+
+        topics = Topics(config)
+        plan = ProgressPlan(every_records=self.every_records, every_seconds=self.every_seconds)
+
+        def poll() -> dict[str, Any] | None:
+            topic_id = topics.describe(self.topic).id
+            ends = {str(partition): end for partition, end in sorted(topics.end_offsets(self.topic).items())}
+            now = TopicEnds(topic_id=topic_id, ends=ends, at_ms=now_ms())
+            last = self._last = self._last or now
+            if not plan.is_due(last, now):
+                return None
+            self._last = now
+            offsets = {partition: list(bounds) for partition, bounds in new_offsets(last, now).items()}
+            return {
+                "topic": self.topic,
+                "topic_id": topic_id,
+                "records": sum(end - start for start, end in offsets.values()),
+                "offsets": offsets,
+                "until": ends,
+            }
+
+        return poll
+
+    async def restore(self) -> None:
+        import msgspec
+
+        from wasmline.kafka.topic_progress import TopicEnds
+
+        stored = await self.asset_state_store.aget(STATE_KEY) if self.asset_state_store else None
+        if stored is not None:
+            self._last = msgspec.convert(stored, TopicEnds)
+
+    async def store(self) -> None:
+        from wasmline.documents import plain
+
+        if self.asset_state_store:
+            await self.asset_state_store.aset(STATE_KEY, plain(self._last))

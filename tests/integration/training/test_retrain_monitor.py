@@ -1,0 +1,181 @@
+"""When a model is trained again, on a real broker and a registry on disk."""
+
+import json
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from support.eta_model import VEHICLES, eta_model, held_out
+from support.gated_models import METRICS as FIRST_ROWS
+from support.gated_models import ROWS, gated_record
+from wasmline import provenance
+from wasmline.errors import TopicNotFound
+from wasmline.job_specs import SliceRequest
+from wasmline.kafka import Topics, produce_all
+from wasmline.retrain_spec import RetrainSpec
+from wasmline.testing.kafka import RunningKafka
+from wasmline.training import Decision, ModelRegistry, RetrainMonitor, promote
+from wasmline.training.new_slice import topic_offsets
+from wasmline.training.slice_decision import decide_slice
+from wasmline.training.slice_log import SliceLog
+
+METRICS = replace(FIRST_ROWS, rows=len(ROWS))
+
+Rows = list[dict[str, Any]]
+
+
+class Watched:
+    """A model with a champion, its topic and a monitor."""
+
+    def __init__(self, kafka: RunningKafka, models: Path) -> None:
+        self.kafka = kafka
+        self.models = str(models)
+        self.spec = RetrainSpec(model="eta", models=self.models, topic=kafka.topic(2), new_records=100, quiet_seconds=0)
+
+    def promote(self) -> str:
+        record = replace(gated_record(5), metrics=METRICS)
+        version = ModelRegistry(self.models).publish(record, eta_model(ROWS, record), held_out=held_out(ROWS)).version
+        promote(
+            self.models, "eta", version, Decision(decision="promote", reason="first"), champion=None, metrics=METRICS
+        )
+        return version
+
+    def produce(self, rows: Iterable[dict[str, Any]], topic: str = "", model: str = "") -> None:
+        header = f"features 0 1 eta@1.0.0 {'0' * 12} {model} {'0' * 12} {'0' * 12}".encode()
+        headers = [(provenance.NAME, header)] if model else None
+        records = ((row["id"].encode(), json.dumps(row).encode(), headers, None) for row in rows)
+        produce_all(self.kafka.config, topic or self.spec.topic, records)
+
+    def monitor(self, **changes: Any) -> RetrainMonitor:
+        return RetrainMonitor(self.kafka.config, replace(self.spec, **changes))
+
+    def record_slice(self, run: str) -> None:
+        log, request = SliceLog(self.models), SliceRequest(run=run)
+        history = log.history("eta")
+        topic = topic_offsets(Topics(self.kafka.config), self.spec.topic, request)
+        new = decide_slice(request, history, topic)
+        assert log.append("eta", len(history), new, request=request, topic=topic)
+
+
+@pytest.fixture
+def watched(kafka: RunningKafka, tmp_path: Path) -> Watched:
+    return Watched(kafka, tmp_path)
+
+
+def features(count: int, *, farther_km: float = 0.0, seed: int = 5, first: int = 0) -> Rows:
+    """Rows of the distribution that the model's held-out rows have, or of one farther away."""
+    generator = np.random.default_rng(seed)
+    return [
+        {
+            "id": f"d{first + place}",
+            "km": None if generator.random() < 0.1 else float(generator.normal(8 + farther_km, 5)),
+            "age": None if generator.random() < 0.1 else int(generator.integers(18, 60)),
+            "vehicle": None if generator.random() < 0.1 else VEHICLES[generator.integers(3)],
+        }
+        for place in range(count)
+    ]
+
+
+def test_new_records_are_those_that_no_slice_has_whichever_monitor_looks(watched: Watched) -> None:
+    monitor = watched.monitor()
+    watched.produce(features(99))
+    assert monitor.poll() is None
+    watched.produce(features(1))
+    demand = monitor.poll()
+    assert demand is not None
+    assert (demand.why, demand.slice, demand.champion) == ("100 new records, at least 100", 0, None)
+    assert demand.until == {str(p): end for p, end in Topics(watched.kafka.config).end_offsets(demand.topic).items()}
+    assert watched.monitor().poll() is not None
+    watched.record_slice("first")
+    assert monitor.poll() is None
+    watched.produce(features(100))
+    for each in (monitor, watched.monitor()):
+        later = each.poll()
+        assert later is not None
+        assert (later.slice, later.reasons[0].figures) == (1, {"records": 100})
+
+
+def test_a_demand_is_not_repeated_for_some_time_after_it_or_after_a_slice(watched: Watched) -> None:
+    monitor = watched.monitor(quiet_seconds=3_600)
+    watched.produce(features(100))
+    assert monitor.poll() is not None
+    assert monitor.poll() is None
+    watched.record_slice("first")
+    watched.produce(features(100))
+    assert monitor.poll() is None
+    assert watched.monitor(quiet_seconds=3_600).poll() is None
+
+
+def test_features_that_drift_are_named_beside_the_champions_held_out_rows(watched: Watched) -> None:
+    monitor = watched.monitor(new_records=None, max_psi=0.25)
+    version = watched.promote()
+    watched.produce(features(1_500))
+    assert monitor.poll() is None
+    watched.record_slice("first")
+    watched.produce(features(1_500, farther_km=6.0))
+    demand = monitor.poll()
+    assert demand is not None
+    (reason,) = demand.reasons
+    assert (reason.condition, demand.champion) == ("drift", version)
+    assert reason.text.startswith("km drifted: its PSI is ")
+    assert reason.figures["rows"] == 1_500
+    assert float(reason.figures["km"]) > 0.25 > 0.1 > max(float(reason.figures[name]) for name in ("age", "vehicle"))
+
+
+def test_the_live_error_is_that_of_the_champions_predictions_once_labels_are_there(watched: Watched) -> None:
+    version = watched.promote()
+    predictions, labels = watched.kafka.topic(2), watched.kafka.topic()
+    changes = {"new_records": None, "max_error_growth": 0.5, "predictions": predictions, "labels": labels}
+    monitor = watched.monitor(**changes)
+    rows = features(600)
+    watched.produce(rows)
+    own, foreign = f"eta@{version}", "eta@0.9.0"
+    watched.produce(({"id": row["id"], "prediction": 20.0} for row in rows), predictions, own)
+    watched.produce(({"id": f"x{row['id']}", "prediction": 500.0} for row in rows), predictions, foreign)
+    assert monitor.poll() is None, "no label has arrived"
+    watched.produce(({"id": f"x{row['id']}", "minutes": 1.0} for row in rows), labels)
+    assert monitor.poll() is None, "those are another model's predictions"
+    limit = METRICS.rmse * 1.5
+    watched.produce(({"id": row["id"], "minutes": 20.5 + limit} for row in rows[:550]), labels)
+    assert watched.monitor(**changes, join_delay_seconds=3_600).poll() is None, "the predictions are too young"
+    demand = monitor.poll()
+    assert demand is not None
+    (reason,) = demand.reasons
+    assert reason.condition == "live error"
+    assert reason.figures == {"rmse": limit + 0.5, "trained_rmse": METRICS.rmse, "rows": 550, "unlabelled": 50}
+
+
+def test_labels_may_be_in_the_topic_of_the_features_the_first_of_an_identity_counts(watched: Watched) -> None:
+    watched.promote()
+    predictions = watched.kafka.topic()
+    rows = features(600)
+    watched.produce(rows)
+    watched.produce(({"id": row["id"], "prediction": 20.0} for row in rows), predictions)
+    watched.produce({**row, "minutes": 30.0} for row in rows)
+    watched.produce({**row, "minutes": 20.0} for row in rows)
+    demand = watched.monitor(new_records=None, max_error_growth=0.5, predictions=predictions).poll()
+    assert demand is not None
+    assert demand.reasons[0].figures["rmse"] == 10.0
+
+
+def test_an_old_model_is_trained_again_if_there_is_anything_to_train_on(watched: Watched) -> None:
+    monitor = watched.monitor(new_records=None, max_age_hours=24)
+    watched.promote()
+    assert monitor.poll() is None
+    watched.produce(features(1))
+    demand = monitor.poll()
+    assert demand is not None
+    created = 1_767_225_600  # of eta_record
+    age_s = int(demand.reasons[0].figures["age_s"])
+    assert abs(demand.observed_ms / 1000 - created - age_s) < 5
+    assert watched.monitor(new_records=None, max_age_hours=(time.time() - created) / 3600 + 1).poll() is None
+
+
+def test_a_topic_that_does_not_exist_is_named(watched: Watched) -> None:
+    with pytest.raises(TopicNotFound, match="no-such-topic"):
+        watched.monitor(topic="no-such-topic").poll()
