@@ -52,23 +52,25 @@ conditions = RetrainTrigger(
     model=MODEL,
     models=demo_settings.MODELS,
     topic=demo_settings.FEATURES,
-    min_records=2_000,
+    min_new_records=2_000,
     new_records=20_000,
     max_psi=0.25,
     max_error_growth=0.1,
     max_age_hours=14 * 24,
     predictions=demo_settings.PREDICTIONS,
-    join_delay_seconds=3_600,
+    label_delay_seconds=3_600,
     kafka_conn_id=demo_settings.KAFKA,
 )
-wanted = Asset(f"{MODEL}.retrain", group="model", watchers=[AssetWatcher("conditions", conditions)])
+retrain_asset = Asset(f"{MODEL}.retrain", group="model", watchers=[AssetWatcher("conditions", conditions)])
 champion = Asset(MODEL, group="model")
 
 with DAG(
     "retrain_delivery_eta",
     description="Train on new records, compare with the live model, promote and deploy, or keep.",
     doc_md=__doc__,
-    schedule=AssetOrTimeSchedule(timetable=CronDataIntervalTimetable("0 3 * * *", timezone=BERLIN), assets=[wanted]),
+    schedule=AssetOrTimeSchedule(
+        timetable=CronDataIntervalTimetable("0 3 * * *", timezone=BERLIN), assets=[retrain_asset]
+    ),
     catchup=False,
     max_active_runs=1,
     dagrun_timeout=timedelta(days=1),
@@ -128,7 +130,7 @@ with DAG(
 ) as dag:
 
     @task(multiple_outputs=True)
-    def request() -> dict[str, Any]:
+    def select_slice() -> dict[str, Any]:
         """Return which records are new, and why the run was started."""
         from delivery.retrain_request import retrain_request
 
@@ -144,7 +146,7 @@ with DAG(
         )
         return {**plain(made), "windows": list(context["params"]["windows"])}
 
-    asked: Any = request()
+    selected: Any = select_slice()
     train = TrainModelOperator(
         task_id="train",
         job=f"{MODEL}-retrain",
@@ -153,12 +155,12 @@ with DAG(
         spark_conn_id=demo_settings.SPARK,
         train={
             **plain(train_spec(topic=demo_settings.FEATURES, models=demo_settings.MODELS)),
-            "windows": asked["windows"],
+            "windows": selected["windows"],
             "min_new_rows": "{{ params.min_new_rows }}",
             "margin": "{{ params.margin }}",
         },
-        since=asked["since"],
-        until=asked["until"],
+        since=selected["since"],
+        until=selected["until"],
         deferrable=True,
     )
 
@@ -170,7 +172,7 @@ with DAG(
         context = get_current_context()
         context["ti"].xcom_push("text", approval_text(trained, why))
         asks = context["params"]["approval"] and trained["decision"]["decision"] == "promote"
-        return "approve" if asks else "answer"
+        return "approve" if asks else "read_approval"
 
     approve = HITLOperator(
         task_id="approve",
@@ -182,28 +184,28 @@ with DAG(
     )
 
     @task(multiple_outputs=True, trigger_rule=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS)
-    def answer() -> dict[str, str]:
-        """Return the user who answered, and why the model is refused, if it is."""
+    def read_approval() -> dict[str, str]:
+        """Return the user who approval, and why the model is refused, if it is."""
         from delivery.approval import approver, refusal
 
         given = get_current_context()["ti"].xcom_pull("approve")
-        return {"by": approver(given), "refused": refusal(given)}
+        return {"by": approver(given), "rejection_reason": refusal(given)}
 
-    answered: Any = answer()
+    approval: Any = read_approval()
     promote = PromoteModelOperator(
         task_id="promote",
         trained=train.output,
         models=demo_settings.MODELS,
-        refused=answered["refused"],
-        by=answered["by"],
+        rejection_reason=approval["rejection_reason"],
+        by=approval["by"],
     )
 
     @task.branch
-    def decided(promotion: Any, refused: str) -> str:
+    def branch_on_decision(promotion: Any, rejection_reason: str) -> str:
         """Select the branch of the decision."""
         if promotion["decision"] == "promote":
             return "compile_model"
-        return "refused" if refused else "kept"
+        return "refused" if rejection_reason else "kept"
 
     compile_model = CompileModelOperator(
         task_id="compile_model",
@@ -255,9 +257,9 @@ with DAG(
     )
 
     train >> (nothing := skipped())
-    needs_approval(train.output, asked["why"]) >> [approve, answered]
-    approve >> answered
-    decided(promote.output, answered["refused"]) >> [
+    needs_approval(train.output, selected["why"]) >> [approve, approval]
+    approve >> approval
+    branch_on_decision(promote.output, approval["rejection_reason"]) >> [
         compile_model,
         stays := kept(promote.output),
         denied := refused(promote.output),

@@ -37,7 +37,7 @@ def get_provider_info() -> dict[str, Any]:
                 "python-modules": [
                     "wasmline_provider.triggers.job",
                     "wasmline_provider.triggers.retrain",
-                    "wasmline_provider.triggers.topic_progress",
+                    "wasmline_provider.triggers.new_records",
                 ],
             }
         ],

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from wasmline.job_specs import SliceRequest, TrainSpec
 from wasmline.offset_ranges import ranges_of, union_of
-from wasmline.training.new_slice import SkippedTraining, slice_of_run
+from wasmline.training.run_slice import SkipResult, slice_of_run
 from wasmline.training.slice_decision import TopicOffsets
 from wasmline.training.slice_log import SliceLog
 
@@ -53,7 +53,7 @@ class Nights:
             times={},
         )
         found = slice_of_run(self.spec, request, lambda: topic, lambda _: 0)
-        self.skipped += isinstance(found, SkippedTraining)
+        self.skipped += isinstance(found, SkipResult)
 
     def next_request(self, until: Ends | None) -> SliceRequest:
         return SliceRequest(run=f"retrain/{len(self.runs)}", until="now" if until is None else until)

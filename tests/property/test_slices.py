@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from wasmline.job_specs import SliceRequest, TrainSpec
 from wasmline.offset_ranges import OffsetRanges, ranges_of
-from wasmline.training.new_slice import SkippedTraining, slice_of_run
 from wasmline.training.recorded_slice import RecordedSlice
+from wasmline.training.run_slice import SkipResult, slice_of_run
 from wasmline.training.slice_decision import TopicOffsets
 from wasmline.training.slice_log import SliceLog
 from wasmline.training.slice_windows import slice_windows
@@ -113,7 +113,7 @@ class World:
             return seen
 
         found = slice_of_run(self.spec, run.request, topic_now, usable_rows=lambda dataset: dataset.offset_count)
-        if isinstance(found, SkippedTraining):
+        if isinstance(found, SkipResult):
             assert found.new_offsets == 0
             return
         if run.request.run not in self.slices:

@@ -22,7 +22,6 @@ from wasmline.training.model_rebuild import RebuiltModel, rebuild_model
 from wasmline.training.model_registry import ModelRecord, ModelRegistry, ModelVersion
 from wasmline.training.model_rollback import RollbackPlan, RollbackResult, plan_rollback, roll_back
 from wasmline.training.model_serving import ModelServing, model_serving, published_module, require_serving
-from wasmline.training.new_slice import SkippedTraining, slice_of_run, topic_offsets
 from wasmline.training.paired_bootstrap import Interval
 from wasmline.training.prepare import Prepared, prepare, prepare_rows, read_slice, rows_of, usable_rows
 from wasmline.training.promotion_log import PromotionLog
@@ -30,7 +29,8 @@ from wasmline.training.promotion_record import Promotion
 from wasmline.training.record_source import read_records
 from wasmline.training.recorded_slice import RecordedSlice
 from wasmline.training.retention import retention_warnings
-from wasmline.training.retrain_monitor import RetrainDemand, RetrainMonitor
+from wasmline.training.retrain_monitor import RetrainEvent, RetrainMonitor
+from wasmline.training.run_slice import SkipResult, slice_of_run, topic_offsets
 from wasmline.training.slice_decision import NewSlice, TopicOffsets, decide_slice
 from wasmline.training.slice_log import SliceLog
 from wasmline.training.slice_windows import slice_windows
@@ -64,12 +64,12 @@ __all__ = [
     "PublishedModel",
     "RebuiltModel",
     "RecordedSlice",
-    "RetrainDemand",
+    "RetrainEvent",
     "RetrainMonitor",
     "RollbackPlan",
     "RollbackResult",
     "RowCounts",
-    "SkippedTraining",
+    "SkipResult",
     "SliceLog",
     "TopicOffsets",
     "TrainResult",

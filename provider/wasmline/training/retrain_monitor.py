@@ -13,20 +13,20 @@ from wasmline import provenance
 from wasmline.clock import now_ms
 from wasmline.job_specs import SliceRequest
 from wasmline.offset_ranges import OffsetRanges, count_offsets, ranges_of
-from wasmline.retrain_spec import RetrainSpec
+from wasmline.retrain_conditions import RetrainConditions
 from wasmline.training.feature_drift import feature_drift
 from wasmline.training.json_rows import json_objects, number, rows_from_json
 from wasmline.training.live_error import LiveError, live_error
 from wasmline.training.model_registry import ModelRecord, ModelRegistry
-from wasmline.training.new_slice import topic_offsets
 from wasmline.training.promotion_log import PromotionLog
 from wasmline.training.recorded_slice import RecordedSlice
-from wasmline.training.retrain_conditions import (
+from wasmline.training.retrain_reasons import (
     ChampionFacts,
     FeatureDrift,
     RetrainReason,
     retrain_reasons,
 )
+from wasmline.training.run_slice import topic_offsets
 from wasmline.training.slice_decision import decide_slice
 from wasmline.training.slice_log import SliceLog
 
@@ -43,7 +43,7 @@ Range = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RetrainDemand:
+class RetrainEvent:
     """Why to train a model again, and up to which offsets of its topic records were seen then.
 
     ``slice`` is the number of the newest recorded slice, 0 for none.
@@ -71,38 +71,38 @@ class RetrainMonitor:
     For one thread.
     """
 
-    def __init__(self, config: KafkaConfig, spec: RetrainSpec) -> None:
+    def __init__(self, config: KafkaConfig, conditions: RetrainConditions) -> None:
         from wasmline.kafka import Topics
 
         self._config = config
-        self._spec = spec
+        self._conditions = conditions
         self._topics = Topics(config)
-        self._slices = SliceLog(spec.models)
-        self._promotions = PromotionLog(spec.models)
-        self._registry = ModelRegistry(spec.models)
-        self._demanded: tuple[int, int] | None = None
+        self._slices = SliceLog(conditions.models)
+        self._promotions = PromotionLog(conditions.models)
+        self._registry = ModelRegistry(conditions.models)
+        self._reported: tuple[int, int] | None = None
         self._reference: tuple[str, ModelRecord, pa.Table | None] | None = None
 
-    def poll(self) -> RetrainDemand | None:
+    def poll(self) -> RetrainEvent | None:
         """Return why to train now, None if there is no reason or one was given a moment ago.
 
         Raises BrokerUnavailable, TopicNotFound, RegistryUnavailable and other errors of the topic and the registry.
         """
         request = SliceRequest(run="retrain monitor")
-        history = self._slices.history(self._spec.model)
+        history = self._slices.history(self._conditions.model)
         now = now_ms()
         if self._is_quiet(history, now):
             return None
-        topic = topic_offsets(self._topics, self._spec.topic, request)
+        topic = topic_offsets(self._topics, self._conditions.topic, request)
         new = decide_slice(request, history, topic).offsets
         count = count_offsets(new)
-        champion = self._champion(new, now) if count >= self._spec.min_records else None
-        reasons = retrain_reasons(self._spec, count, champion)
+        champion = self._champion(new, now) if count >= self._conditions.min_new_records else None
+        reasons = retrain_reasons(self._conditions, count, champion)
         if not reasons:
             return None
-        self._demanded = len(history), now
-        return RetrainDemand(
-            model=self._spec.model,
+        self._reported = len(history), now
+        return RetrainEvent(
+            model=self._conditions.model,
             champion=champion.version if champion else None,
             topic=topic.topic,
             topic_id=topic.topic_id,
@@ -113,14 +113,14 @@ class RetrainMonitor:
         )
 
     def _is_quiet(self, history: Sequence[RecordedSlice], now: int) -> bool:
-        """Whether a slice was recorded, or a demand was made on these slices, a moment ago."""
+        """Whether a slice was recorded, or an event was given on these slices, a moment ago."""
         moments = [history[-1].decided_ms] if history else []
-        if self._demanded and self._demanded[0] == len(history):
-            moments.append(self._demanded[1])
-        return any(now - each < self._spec.quiet_seconds * 1000 for each in moments)
+        if self._reported and self._reported[0] == len(history):
+            moments.append(self._reported[1])
+        return any(now - each < self._conditions.cooldown_seconds * 1000 for each in moments)
 
     def _champion(self, new: OffsetRanges, now: int) -> ChampionFacts | None:
-        version = self._promotions.champion(self._spec.model)
+        version = self._promotions.champion(self._conditions.model)
         if version is None:
             return None
         record, held_out = self._stored(version)
@@ -136,15 +136,15 @@ class RetrainMonitor:
     def _stored(self, version: str) -> tuple[ModelRecord, pa.Table | None]:
         """Return a version's record and its held-out rows, which never change."""
         if self._reference is None or self._reference[0] != version:
-            record = self._registry.get(self._spec.model, version).record
-            held_out = self._registry.held_out(self._spec.model, version) if record.held_out_rows else None
+            record = self._registry.get(self._conditions.model, version).record
+            held_out = self._registry.held_out(self._conditions.model, version) if record.held_out_rows else None
             self._reference = version, record, held_out
         return self._reference[1:]
 
     def _drift(self, record: ModelRecord, held_out: pa.Table | None, new: OffsetRanges) -> FeatureDrift | None:
-        if self._spec.max_psi is None or held_out is None:
+        if self._conditions.max_psi is None or held_out is None:
             return None
-        newest = self._read(self._spec.topic, _newest(new, SAMPLE_ROWS))
+        newest = self._read(self._conditions.topic, _newest(new, SAMPLE_ROWS))
         fields = {name: record.dataset.fields[name] for name in record.layout.features}
         rows = rows_from_json((value for value, _ in newest), fields)
         return FeatureDrift(
@@ -152,15 +152,15 @@ class RetrainMonitor:
         )
 
     def _live(self, record: ModelRecord, version: str) -> LiveError | None:
-        spec, identity = self._spec, record.dataset.identity
-        if spec.max_error_growth is None or spec.predictions is None:
+        conditions, identity = self._conditions, record.dataset.identity
+        if conditions.max_error_growth is None or conditions.predictions is None:
             return None
-        until_ms = now_ms() - int(spec.join_delay_seconds * 1000)
-        ends = self._topics.offsets_for_time(spec.predictions, until_ms)
-        predicted = self._read(spec.predictions, self._newest_below(spec.predictions, ends, SAMPLE_ROWS))
-        own = (value for value, model in predicted if model in (None, f"{spec.model}@{version}"))
+        until_ms = now_ms() - int(conditions.label_delay_seconds * 1000)
+        ends = self._topics.offsets_for_time(conditions.predictions, until_ms)
+        predicted = self._read(conditions.predictions, self._newest_below(conditions.predictions, ends, SAMPLE_ROWS))
+        own = (value for value, model in predicted if model in (None, f"{conditions.model}@{version}"))
         predictions = _first(json_objects(own), identity, "prediction")
-        labels_topic = spec.labels or spec.topic
+        labels_topic = conditions.labels or conditions.topic
         ends = self._topics.end_offsets(labels_topic)
         labelled = self._read(labels_topic, self._newest_below(labels_topic, ends, LABEL_ROWS))
         labels = _first(json_objects(value for value, _ in labelled), identity, record.target)

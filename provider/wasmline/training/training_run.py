@@ -16,11 +16,11 @@ from wasmline.offset_ranges import difference_of, union_of
 from wasmline.training.dataset_slice import Dataset, resolve
 from wasmline.training.job import TrainResult, train_on
 from wasmline.training.kept_rows import KeptRows, KeptSlice
-from wasmline.training.new_slice import SkippedTraining, slice_of_run, topic_offsets
 from wasmline.training.prepare import read_slice, rows_of, usable_rows
 from wasmline.training.record_source import read_records
 from wasmline.training.recorded_slice import RecordedSlice
 from wasmline.training.retention import retention_warnings
+from wasmline.training.run_slice import SkipResult, slice_of_run, topic_offsets
 from wasmline.training.slice_log import SliceLog
 from wasmline.training.slice_windows import records_of, slice_dataset, slice_windows
 from wasmline.training.transform_versions import select_transforms
@@ -53,7 +53,7 @@ def run_training(spark: SparkSession, spec: TrainSpec, kafka: KafkaConfig, *, ru
         topic_now=partial(topic_offsets, topics, spec.topic, spec.slice),
         usable_rows=partial(_count_rows, spark, spec, kafka),
     )
-    if isinstance(found, SkippedTraining):
+    if isinstance(found, SkipResult):
         raise TrainingSkipped(found.reason, result=plain(replace(found, run=run)))
     return _train_on_slices(spark, spec, kafka, found, topics, run=run)
 

@@ -56,10 +56,10 @@ class TrainModelOperator(SparkJobOperator):
     :param since: train on a slice that begins at the end of the one before (``previous``), at the ``beginning`` of the
         topic, or at a time: Unix milliseconds, or a date and time with a UTC offset. None: no slice.
     :param until: where the slice ends: ``now``, a time, or the end offset of each partition.
-    :param slice_run: the identity of the run that the slice belongs to; by default its DAG's id and its own.
+    :param slice_key: the identity of the run that the slice belongs to; by default its DAG's id and its own.
     """
 
-    template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "train", "since", "until", "slice_run")
+    template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "train", "since", "until", "slice_key")
     template_fields_renderers = {**SparkJobOperator.template_fields_renderers, "train": "json", "until": "json"}
 
     def __init__(
@@ -68,14 +68,14 @@ class TrainModelOperator(SparkJobOperator):
         train: Mapping[str, Any],
         since: Any = None,
         until: Any = "now",
-        slice_run: str = "{{ dag_run.dag_id }}/{{ dag_run.run_id }}",
+        slice_key: str = "{{ dag_run.dag_id }}/{{ dag_run.run_id }}",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.train = train
         self.since = since
         self.until = until
-        self.slice_run = slice_run
+        self.slice_key = slice_key
 
     def spec(self, context: Context) -> JobSpec:
         import msgspec
@@ -84,7 +84,7 @@ class TrainModelOperator(SparkJobOperator):
 
         train = dict(self.train)
         if self.since is not None:
-            train["slice"] = {"run": self.slice_run, "since": _boundary(self.since), "until": _boundary(self.until)}
+            train["slice"] = {"run": self.slice_key, "since": _boundary(self.since), "until": _boundary(self.until)}
         return JobSpec(
             job=self.job, run="", storage=self.storage, train=msgspec.convert(train, TrainSpec, strict=False)
         )
@@ -126,21 +126,22 @@ class PromoteModelOperator(BaseOperator):
 
     :param trained: the result of TrainModelOperator.
     :param models: the folder or fsspec URL of the model registry.
-    :param refused: why the model is not promoted, such as a user's answer; None or empty for the gate's decision.
+    :param rejection_reason: why the model is not promoted, such as a user's answer; None or empty for the gate's
+        decision.
     :param by: the user who decides; None or empty for the one who triggered the run.
     """
 
-    template_fields: Sequence[str] = ("trained", "models", "refused", "by")
+    template_fields: Sequence[str] = ("trained", "models", "rejection_reason", "by")
     template_fields_renderers = {"trained": "json"}
     ui_color = "#e4f7ea"
 
     def __init__(
-        self, *, trained: Any, models: str, refused: str | None = None, by: str | None = None, **kwargs: Any
+        self, *, trained: Any, models: str, rejection_reason: str | None = None, by: str | None = None, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
         self.trained = trained
         self.models = models
-        self.refused = refused
+        self.rejection_reason = rejection_reason
         self.by = by
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -152,8 +153,10 @@ class PromoteModelOperator(BaseOperator):
 
         trained = self.trained
         decision = msgspec.convert(trained["decision"], Decision)
-        if self.refused:
-            decision = replace(decision, decision="keep", refusal=USER, reason=f"{self.refused}. {decision.reason}")
+        if self.rejection_reason:
+            decision = replace(
+                decision, decision="keep", refusal=USER, reason=f"{self.rejection_reason}. {decision.reason}"
+            )
         promotion = promote(
             self.models,
             trained["model"],
@@ -162,7 +165,7 @@ class PromoteModelOperator(BaseOperator):
             champion=trained["champion"],
             metrics=msgspec.convert(trained["metrics"], Metrics),
             champion_metrics=msgspec.convert(trained["champion_metrics"], Metrics | None),
-            policy=None if self.refused else msgspec.convert(trained.get("policy"), GatePolicy | None),
+            policy=None if self.rejection_reason else msgspec.convert(trained.get("policy"), GatePolicy | None),
             run=trained["run"],
             by=self.by or context["dag_run"].triggering_user_name or "",
         )

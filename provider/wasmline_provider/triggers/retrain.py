@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from wasmline.retrain_spec import RetrainSpec
+from wasmline.retrain_conditions import RetrainConditions
 from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.triggers.polling import Poll, PollingEventTrigger
 
@@ -45,7 +45,7 @@ class RetrainTrigger(PollingEventTrigger):
     :param model: the model's name.
     :param models: the folder or fsspec URL of the model registry, with the recorded slices.
     :param topic: the topic that the model is trained on.
-    :param min_records: fire for nothing with fewer records since the newest slice.
+    :param min_new_records: fire for nothing with fewer records since the newest slice.
     :param new_records: fire with so many records since the newest slice.
     :param max_psi: fire if the population stability index of a feature, of the newest records beside the champion's
         held-out rows, is above it; 0.25 is a large shift.
@@ -54,8 +54,8 @@ class RetrainTrigger(PollingEventTrigger):
     :param max_age_hours: fire if the champion was trained longer ago.
     :param predictions: the topic of predictions, for the live error.
     :param labels: the topic of labels; by default the one that the model is trained on.
-    :param join_delay_seconds: how long a label may take: only predictions that are as old are measured.
-    :param quiet_seconds: the least time from a recorded slice, or an event without one, to the next event.
+    :param label_delay_seconds: how long a label may take: only predictions that are as old are measured.
+    :param cooldown_seconds: the least time from a recorded slice, or an event without one, to the next event.
     :param kafka_conn_id: the connection of the cluster.
     :param poll_seconds: the time between two polls.
     """
@@ -66,48 +66,48 @@ class RetrainTrigger(PollingEventTrigger):
         model: str,
         models: str,
         topic: str,
-        min_records: int = 1,
+        min_new_records: int = 1,
         new_records: int | None = None,
         max_psi: float | None = None,
         max_error_growth: float | None = None,
         max_age_hours: float | None = None,
         predictions: str | None = None,
         labels: str | None = None,
-        join_delay_seconds: float = 0.0,
-        quiet_seconds: float = 600.0,
+        label_delay_seconds: float = 0.0,
+        cooldown_seconds: float = 600.0,
         kafka_conn_id: str = KafkaHook.default_conn_name,
         poll_seconds: float = POLL_INTERVAL_S,
     ) -> None:
         super().__init__(kafka_conn_id=kafka_conn_id, poll_seconds=poll_seconds)
-        self.spec = RetrainSpec(
+        self.conditions = RetrainConditions(
             model=model,
             models=models,
             topic=topic,
-            min_records=min_records,
+            min_new_records=min_new_records,
             new_records=new_records,
             max_psi=max_psi,
             max_error_growth=max_error_growth,
             max_age_hours=max_age_hours,
             predictions=predictions,
             labels=labels,
-            join_delay_seconds=join_delay_seconds,
-            quiet_seconds=quiet_seconds,
+            label_delay_seconds=label_delay_seconds,
+            cooldown_seconds=cooldown_seconds,
         )
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         return (
             "wasmline_provider.triggers.retrain.RetrainTrigger",
-            {**asdict(self.spec), "kafka_conn_id": self.kafka_conn_id, "poll_seconds": self.poll_seconds},
+            {**asdict(self.conditions), "kafka_conn_id": self.kafka_conn_id, "poll_seconds": self.poll_seconds},
         )
 
     def poller(self, config: KafkaConfig) -> Poll:
         from wasmline.documents import plain
         from wasmline.training import RetrainMonitor
 
-        monitor = RetrainMonitor(config, self.spec)
+        monitor = RetrainMonitor(config, self.conditions)
 
         def poll() -> dict[str, Any] | None:
-            demand = monitor.poll()
-            return None if demand is None else {"why": demand.why, **plain(demand)}
+            event = monitor.poll()
+            return None if event is None else {"why": event.why, **plain(event)}
 
         return poll

@@ -168,8 +168,8 @@ def test_the_retraining_is_nightly_in_summer_time_too_and_a_backfill_of_ten_days
 def test_the_retraining_ends_in_one_of_four_ways_each_of_which_is_checked(load: Callable[[str], ModuleType]) -> None:
     dag = load("retrain_delivery_eta").dag
     assert dag.get_task("check_serving").upstream_task_ids == {"promoted", "kept", "refused", "skipped"}
-    assert dag.get_task("decided").downstream_task_ids == {"compile_model", "kept", "refused"}
-    assert dag.get_task("needs_approval").downstream_task_ids == {"approve", "answer"}
+    assert dag.get_task("branch_on_decision").downstream_task_ids == {"compile_model", "kept", "refused"}
+    assert dag.get_task("needs_approval").downstream_task_ids == {"approve", "read_approval"}
     approve = dag.get_task("approve")
     assert (approve.options, approve.defaults) == ([PROMOTE, KEEP], [KEEP])
     (wanted,) = dag.timetable.asset_condition.objects

@@ -19,12 +19,12 @@ from wasmline.job_specs import SliceRequest
 from wasmline.kafka import Topics, produce_all
 from wasmline.offset_ranges import ranges_of, union_of
 from wasmline.testing.kafka import RunningKafka
-from wasmline.training.new_slice import topic_offsets
+from wasmline.training.run_slice import topic_offsets
 from wasmline.training.slice_decision import decide_slice
 from wasmline.training.slice_log import SliceLog
 from wasmline_provider.triggers.daemon_thread import call_in_thread
+from wasmline_provider.triggers.new_records import STATE_KEY, NewRecordsTrigger
 from wasmline_provider.triggers.retrain import RetrainTrigger
-from wasmline_provider.triggers.topic_progress import STATE_KEY, TopicProgressTrigger
 
 CONNECTION = "kafka_events"
 
@@ -61,12 +61,12 @@ def restarted(trigger: BaseEventTrigger) -> Any:
     return again
 
 
-def progress(topic: str, **options: Any) -> TopicProgressTrigger:
-    return TopicProgressTrigger(topic=topic, kafka_conn_id=CONNECTION, poll_seconds=0.05, **options)
+def progress(topic: str, **options: Any) -> NewRecordsTrigger:
+    return NewRecordsTrigger(topic=topic, kafka_conn_id=CONNECTION, poll_seconds=0.05, **options)
 
 
 def retrain(topic: str, models: Path, **options: Any) -> RetrainTrigger:
-    conditions = {"new_records": 10, "quiet_seconds": 0, **options}
+    conditions = {"new_records": 10, "cooldown_seconds": 0, **options}
     return RetrainTrigger(
         model="eta", models=str(models), topic=topic, kafka_conn_id=CONNECTION, poll_seconds=0.05, **conditions
     )
@@ -85,7 +85,7 @@ def ends(kafka: RunningKafka, topic: str) -> dict[str, int]:
     return {str(partition): end for partition, end in sorted(Topics(kafka.config).end_offsets(topic).items())}
 
 
-async def until_polled(trigger: TopicProgressTrigger) -> None:
+async def until_polled(trigger: NewRecordsTrigger) -> None:
     while trigger._last is None:
         await asyncio.sleep(0.02)
 

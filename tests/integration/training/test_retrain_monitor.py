@@ -17,10 +17,10 @@ from wasmline import provenance
 from wasmline.errors import TopicNotFound
 from wasmline.job_specs import SliceRequest
 from wasmline.kafka import Topics, produce_all
-from wasmline.retrain_spec import RetrainSpec
+from wasmline.retrain_conditions import RetrainConditions
 from wasmline.testing.kafka import RunningKafka
 from wasmline.training import Decision, ModelRegistry, RetrainMonitor, promote
-from wasmline.training.new_slice import topic_offsets
+from wasmline.training.run_slice import topic_offsets
 from wasmline.training.slice_decision import decide_slice
 from wasmline.training.slice_log import SliceLog
 
@@ -35,7 +35,9 @@ class Watched:
     def __init__(self, kafka: RunningKafka, models: Path) -> None:
         self.kafka = kafka
         self.models = str(models)
-        self.spec = RetrainSpec(model="eta", models=self.models, topic=kafka.topic(2), new_records=100, quiet_seconds=0)
+        self.spec = RetrainConditions(
+            model="eta", models=self.models, topic=kafka.topic(2), new_records=100, cooldown_seconds=0
+        )
 
     def promote(self) -> str:
         record = replace(gated_record(5), metrics=METRICS)
@@ -86,10 +88,10 @@ def test_new_records_are_those_that_no_slice_has_whichever_monitor_looks(watched
     watched.produce(features(99))
     assert monitor.poll() is None
     watched.produce(features(1))
-    demand = monitor.poll()
-    assert demand is not None
-    assert (demand.why, demand.slice, demand.champion) == ("100 new records, at least 100", 0, None)
-    assert demand.until == {str(p): end for p, end in Topics(watched.kafka.config).end_offsets(demand.topic).items()}
+    event = monitor.poll()
+    assert event is not None
+    assert (event.why, event.slice, event.champion) == ("100 new records, at least 100", 0, None)
+    assert event.until == {str(p): end for p, end in Topics(watched.kafka.config).end_offsets(event.topic).items()}
     assert watched.monitor().poll() is not None
     watched.record_slice("first")
     assert monitor.poll() is None
@@ -101,14 +103,14 @@ def test_new_records_are_those_that_no_slice_has_whichever_monitor_looks(watched
 
 
 def test_a_demand_is_not_repeated_for_some_time_after_it_or_after_a_slice(watched: Watched) -> None:
-    monitor = watched.monitor(quiet_seconds=3_600)
+    monitor = watched.monitor(cooldown_seconds=3_600)
     watched.produce(features(100))
     assert monitor.poll() is not None
     assert monitor.poll() is None
     watched.record_slice("first")
     watched.produce(features(100))
     assert monitor.poll() is None
-    assert watched.monitor(quiet_seconds=3_600).poll() is None
+    assert watched.monitor(cooldown_seconds=3_600).poll() is None
 
 
 def test_features_that_drift_are_named_beside_the_champions_held_out_rows(watched: Watched) -> None:
@@ -118,10 +120,10 @@ def test_features_that_drift_are_named_beside_the_champions_held_out_rows(watche
     assert monitor.poll() is None
     watched.record_slice("first")
     watched.produce(features(1_500, farther_km=6.0))
-    demand = monitor.poll()
-    assert demand is not None
-    (reason,) = demand.reasons
-    assert (reason.condition, demand.champion) == ("drift", version)
+    event = monitor.poll()
+    assert event is not None
+    (reason,) = event.reasons
+    assert (reason.condition, event.champion) == ("drift", version)
     assert reason.text.startswith("km drifted: its PSI is ")
     assert reason.figures["rows"] == 1_500
     assert float(reason.figures["km"]) > 0.25 > 0.1 > max(float(reason.figures[name]) for name in ("age", "vehicle"))
@@ -142,10 +144,10 @@ def test_the_live_error_is_that_of_the_champions_predictions_once_labels_are_the
     assert monitor.poll() is None, "those are another model's predictions"
     limit = METRICS.rmse * 1.5
     watched.produce(({"id": row["id"], "minutes": 20.5 + limit} for row in rows[:550]), labels)
-    assert watched.monitor(**changes, join_delay_seconds=3_600).poll() is None, "the predictions are too young"
-    demand = monitor.poll()
-    assert demand is not None
-    (reason,) = demand.reasons
+    assert watched.monitor(**changes, label_delay_seconds=3_600).poll() is None, "the predictions are too young"
+    event = monitor.poll()
+    assert event is not None
+    (reason,) = event.reasons
     assert reason.condition == "live error"
     assert reason.figures == {"rmse": limit + 0.5, "trained_rmse": METRICS.rmse, "rows": 550, "unlabelled": 50}
 
@@ -158,9 +160,9 @@ def test_labels_may_be_in_the_topic_of_the_features_the_first_of_an_identity_cou
     watched.produce(({"id": row["id"], "prediction": 20.0} for row in rows), predictions)
     watched.produce({**row, "minutes": 30.0} for row in rows)
     watched.produce({**row, "minutes": 20.0} for row in rows)
-    demand = watched.monitor(new_records=None, max_error_growth=0.5, predictions=predictions).poll()
-    assert demand is not None
-    assert demand.reasons[0].figures["rmse"] == 10.0
+    event = watched.monitor(new_records=None, max_error_growth=0.5, predictions=predictions).poll()
+    assert event is not None
+    assert event.reasons[0].figures["rmse"] == 10.0
 
 
 def test_an_old_model_is_trained_again_if_there_is_anything_to_train_on(watched: Watched) -> None:
@@ -168,11 +170,11 @@ def test_an_old_model_is_trained_again_if_there_is_anything_to_train_on(watched:
     watched.promote()
     assert monitor.poll() is None
     watched.produce(features(1))
-    demand = monitor.poll()
-    assert demand is not None
+    event = monitor.poll()
+    assert event is not None
     created = 1_767_225_600  # of eta_record
-    age_s = int(demand.reasons[0].figures["age_s"])
-    assert abs(demand.observed_ms / 1000 - created - age_s) < 5
+    age_s = int(event.reasons[0].figures["age_s"])
+    assert abs(event.observed_ms / 1000 - created - age_s) < 5
     assert watched.monitor(new_records=None, max_age_hours=(time.time() - created) / 3600 + 1).poll() is None
 
 

@@ -18,7 +18,7 @@ from wasmline.training import (
     Promotion,
     PromotionLog,
     RecordedSlice,
-    SkippedTraining,
+    SkipResult,
     TopicOffsets,
     TreeParameters,
     slice_of_run,
@@ -79,7 +79,7 @@ def publish_decision(url: str) -> Promotion:
     return log.append("eta", "1.0.0", keep, champion=log.champion("eta"), metrics=METRICS, run="r")
 
 
-def publish_slice(url: str) -> RecordedSlice | SkippedTraining:
+def publish_slice(url: str) -> RecordedSlice | SkipResult:
     spec = TrainSpec(
         model="eta",
         topic="t",

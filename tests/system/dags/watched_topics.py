@@ -7,18 +7,18 @@ from typing import Any
 from airflow.sdk import DAG, Asset, AssetWatcher, get_current_context, task
 
 import demo_settings
+from wasmline_provider.triggers.new_records import NewRecordsTrigger
 from wasmline_provider.triggers.retrain import RetrainTrigger
-from wasmline_provider.triggers.topic_progress import TopicProgressTrigger
 
 TOPIC = "system.progress"
 
-progress = TopicProgressTrigger(topic=TOPIC, every_records=10, poll_seconds=0.5)
+progress = NewRecordsTrigger(topic=TOPIC, every_records=10, poll_seconds=0.5)
 conditions = RetrainTrigger(
     model="delivery-eta",
     models=demo_settings.MODELS,
     topic=demo_settings.FEATURES,
     new_records=1_000,
-    quiet_seconds=20,
+    cooldown_seconds=20,
     poll_seconds=1,
 )
 

@@ -216,7 +216,7 @@ def test_a_training_may_have_its_numbers_as_text_as_templates_give_them() -> Non
 
 
 def slice_of(**arguments: Any) -> SliceRequest | None:
-    made = TrainModelOperator(task_id="one", train=TRAIN, job="one", storage="s", slice_run="dag/run", **arguments)
+    made = TrainModelOperator(task_id="one", train=TRAIN, job="one", storage="s", slice_key="dag/run", **arguments)
     train = made.spec({}).train
     assert train
     return train.slice
@@ -297,7 +297,7 @@ def test_a_better_model_that_a_user_refuses_is_kept_with_the_user_and_the_reason
     context: Any = {"dag_run": SimpleNamespace(triggering_user_name="ada")}
     results = [
         PromoteModelOperator(task_id="one", trained=trained, models=models, **answer).execute(context)
-        for answer in ({"refused": "not approved by bob", "by": "bob"}, {"refused": "", "by": "eve"})
+        for answer in ({"rejection_reason": "not approved by bob", "by": "bob"}, {"rejection_reason": "", "by": "eve"})
     ]
     assert [each["live"] for each in results] == [None, version]
     denied, approved = PromotionLog(models).history("eta")

@@ -11,8 +11,8 @@ from wasmline.documents import plain
 from wasmline.errors import InvalidArtifact, InvalidLayout, InvalidReference, InvalidTrainSpec, UnsupportedSpecVersion
 from wasmline.job_specs import SliceRequest, TrainSpec
 from wasmline.offset_ranges import count_offsets
-from wasmline.training.new_slice import SkippedTraining, slice_of_run
 from wasmline.training.recorded_slice import MAX_BYTES, RecordedSlice
+from wasmline.training.run_slice import SkipResult, slice_of_run
 from wasmline.training.slice_decision import NewSlice, TopicOffsets
 from wasmline.training.slice_log import SliceLog
 
@@ -26,7 +26,7 @@ def log(spec: TrainSpec) -> SliceLog:
     return SliceLog(spec.models)
 
 
-def found(spec: TrainSpec, run: str, topic: TopicOffsets = TOPIC, rows: int = 10**9) -> RecordedSlice | SkippedTraining:
+def found(spec: TrainSpec, run: str, topic: TopicOffsets = TOPIC, rows: int = 10**9) -> RecordedSlice | SkipResult:
     return slice_of_run(spec, replace(REQUEST, run=run), lambda: topic, lambda dataset: rows)
 
 
@@ -68,7 +68,7 @@ def test_a_run_whose_topic_was_recreated_says_so(spec: TrainSpec) -> None:
 
 def test_too_few_new_rows_are_skipped_and_not_recorded(spec: TrainSpec, log: SliceLog) -> None:
     skipped = found(replace(spec, slice=REQUEST, min_new_rows=50), "dag/1", rows=49)
-    assert isinstance(skipped, SkippedTraining)
+    assert isinstance(skipped, SkipResult)
     assert (skipped.new_rows, skipped.new_offsets) == (49, 145)
     assert skipped.reason == "features has 49 usable rows that are new to eta, and min_new_rows is 50"
     assert log.history("eta") == []
@@ -78,7 +78,7 @@ def test_rows_are_not_counted_where_there_are_fewer_offsets(spec: TrainSpec, log
     recorded(spec)
     for least, run in ((0, "dag/2"), (500, "dag/3")):
         skipped = found(replace(spec, slice=REQUEST, min_new_rows=least), run)
-        assert isinstance(skipped, SkippedTraining)
+        assert isinstance(skipped, SkipResult)
         assert (skipped.new_rows, skipped.new_offsets) == (None, 0)
         assert "has 0 offsets that are new" in skipped.reason
     assert len(log.history("eta")) == 1

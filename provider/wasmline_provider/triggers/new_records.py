@@ -10,20 +10,20 @@ from wasmline_provider.triggers.polling import Poll, PollingEventTrigger
 
 if TYPE_CHECKING:
     from wasmline.kafka import KafkaConfig
-    from wasmline.kafka.topic_progress import TopicEnds
+    from wasmline.kafka.new_records import TopicEnds
 
 POLL_INTERVAL_S = 5.0
 
 STATE_KEY = "wasmline_topic_ends"
 
 
-class TopicProgressTrigger(PollingEventTrigger):
+class NewRecordsTrigger(PollingEventTrigger):
     """Fires when committed records were written to a topic, such as the output of a stream that never ends.
 
     A deferred task cannot emit events: Airflow resumes it at its trigger's first event. So the stream's output topic is
     an asset that is watched::
 
-        progress = TopicProgressTrigger(topic="deliveries.features", every_records=20_000)
+        progress = NewRecordsTrigger(topic="deliveries.features", every_records=20_000)
         features = Asset("deliveries.features", watchers=[AssetWatcher("progress", progress)])
 
     Airflow runs the watchers of assets that an active DAG is scheduled on. The payload is ``topic``, ``topic_id``,
@@ -57,7 +57,7 @@ class TopicProgressTrigger(PollingEventTrigger):
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         return (
-            "wasmline_provider.triggers.topic_progress.TopicProgressTrigger",
+            "wasmline_provider.triggers.new_records.NewRecordsTrigger",
             {
                 "topic": self.topic,
                 "every_records": self.every_records,
@@ -70,10 +70,10 @@ class TopicProgressTrigger(PollingEventTrigger):
     def poller(self, config: KafkaConfig) -> Poll:
         from wasmline.clock import now_ms
         from wasmline.kafka import Topics
-        from wasmline.kafka.topic_progress import ProgressPlan, TopicEnds, new_offsets
+        from wasmline.kafka.new_records import EventThresholds, TopicEnds, new_offsets
 
         topics = Topics(config)
-        plan = ProgressPlan(every_records=self.every_records, every_seconds=self.every_seconds)
+        plan = EventThresholds(every_records=self.every_records, every_seconds=self.every_seconds)
 
         def poll() -> dict[str, Any] | None:
             topic_id = topics.describe(self.topic).id
@@ -97,7 +97,7 @@ class TopicProgressTrigger(PollingEventTrigger):
     async def restore(self) -> None:
         import msgspec
 
-        from wasmline.kafka.topic_progress import TopicEnds
+        from wasmline.kafka.new_records import TopicEnds
 
         stored = await self.asset_state_store.aget(STATE_KEY) if self.asset_state_store else None
         if stored is not None:

@@ -1,4 +1,4 @@
-"""Specifies when a model is trained again."""
+"""The conditions for training a model again."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ LIMITS = ("new_records", "max_psi", "max_error_growth", "max_age_hours")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RetrainSpec:
+class RetrainConditions:
     """The conditions for training ``model`` again on ``topic``; one that is None is not tested, and any one suffices.
 
     models: the URL of the registry of models, with the recorded slices.
-    min_records: fewer records since the newest slice are not trained on, whatever else holds.
+    min_new_records: fewer records since the newest slice are not trained on, whatever else holds.
     new_records: at least as many records since the newest slice.
     max_psi: the population stability index of a feature, of new records beside the champion's held-out rows, is above.
     max_error_growth: the RMSE of labelled predictions is above that of the champion's training by more than this share.
         Predictions are records of ``predictions``, labels those of ``labels``, by default of ``topic``. Of an identity,
-        the first of each counts. Predictions younger than ``join_delay_seconds``, as a label may take, do not.
+        the first of each counts. Predictions younger than ``label_delay_seconds``, as a label may take, do not.
     max_age_hours: the champion was trained longer ago.
-    quiet_seconds: the least time from a recorded slice, or a demand without one, to the next demand.
+    cooldown_seconds: the least time from a recorded slice, or an event without one, to the next event.
     """
 
     model: str
     models: str
     topic: str
-    min_records: int = 1
+    min_new_records: int = 1
     new_records: int | None = None
     max_psi: float | None = None
     max_error_growth: float | None = None
     max_age_hours: float | None = None
     predictions: str | None = None
     labels: str | None = None
-    join_delay_seconds: float = 0.0
-    quiet_seconds: float = 600.0
+    label_delay_seconds: float = 0.0
+    cooldown_seconds: float = 600.0
 
     def __post_init__(self) -> None:
-        for name in (*LIMITS, "min_records", "join_delay_seconds", "quiet_seconds"):
+        for name in (*LIMITS, "min_new_records", "label_delay_seconds", "cooldown_seconds"):
             limit = getattr(self, name)
             if limit is not None and not limit >= 0:  # nor is NaN
                 raise _invalid(name, f"must be at least 0, got {limit}")

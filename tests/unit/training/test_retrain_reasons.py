@@ -1,26 +1,26 @@
 from dataclasses import replace
 
-from wasmline.retrain_spec import RetrainSpec
+from wasmline.retrain_conditions import RetrainConditions
 from wasmline.training.live_error import LiveError
-from wasmline.training.retrain_conditions import (
+from wasmline.training.retrain_reasons import (
     MIN_ROWS,
     ChampionFacts,
     FeatureDrift,
     retrain_reasons,
 )
 
-ALL = RetrainSpec(
+ALL = RetrainConditions(
     model="eta",
     models="models",
     topic="features",
-    min_records=10,
+    min_new_records=10,
     new_records=1_000,
     max_psi=0.2,
     max_error_growth=0.1,
     max_age_hours=2,
     predictions="predictions",
 )
-NONE = replace(ALL, min_records=0, new_records=None, max_psi=None, max_error_growth=None)
+NONE = replace(ALL, min_new_records=0, new_records=None, max_psi=None, max_error_growth=None)
 DRIFT = FeatureDrift(psi={"age": 0.01, "km": 0.3}, rows=MIN_ROWS, reference_rows=MIN_ROWS)
 LIVE = LiveError(rows=MIN_ROWS, rmse=8.9, unlabelled=3)
 FINE = ChampionFacts(
@@ -32,7 +32,7 @@ FINE = ChampionFacts(
 )
 
 
-def conditions(new: int, champion: ChampionFacts | None, spec: RetrainSpec = ALL) -> list[str]:
+def conditions(new: int, champion: ChampionFacts | None, spec: RetrainConditions = ALL) -> list[str]:
     return [each.condition for each in retrain_reasons(spec, new, champion)]
 
 

@@ -26,7 +26,7 @@ MAX_TRIES = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SkippedTraining:
+class SkipResult:
     """The result of a training that was not done: too few rows are new. Nothing was recorded.
 
     ``new_rows`` is None if they were not counted, because there are not even so many offsets.
@@ -54,7 +54,7 @@ def slice_of_run(
     request: SliceRequest,
     topic_now: Callable[[], TopicOffsets],
     usable_rows: Callable[[Dataset], int],
-) -> RecordedSlice | SkippedTraining:
+) -> RecordedSlice | SkipResult:
     """Return the recorded slice of the request's run; the first time, decide and record it.
 
     ``topic_now`` reads the topic as it is, and ``usable_rows`` counts those of a dataset. Raises InvalidTrainSpec if
@@ -115,7 +115,7 @@ def _require_topic(own: RecordedSlice, topic: TopicOffsets) -> RecordedSlice:
 
 def _skipped(
     spec: TrainSpec, new: NewSlice, topic: TopicOffsets, usable_rows: Callable[[Dataset], int]
-) -> SkippedTraining | None:
+) -> SkipResult | None:
     """Return the result for a slice with fewer rows than asked for; rows are counted only where they can be enough."""
     offsets, rows = count_offsets(new.offsets), None
     if offsets >= max(spec.min_new_rows, 1):
@@ -124,7 +124,7 @@ def _skipped(
         rows = usable_rows(of_slice(spec, topic_id=topic.topic_id, offsets=new.offsets))
         if rows >= spec.min_new_rows:
             return None
-    return SkippedTraining(
+    return SkipResult(
         model=spec.model,
         topic=spec.topic,
         offsets=new.offsets,

@@ -1,4 +1,4 @@
-"""Decides when a growing topic is worth an event, with the offsets that were written since the last one."""
+"""Says when a growing topic is worth an event, with the offsets that were written since the last one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class TopicEnds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProgressPlan:
+class EventThresholds:
     """An event is due after ``every_records`` records, or ``every_seconds`` after the last one if any was written."""
 
     every_records: int | None = None

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from wasmline.retrain_spec import RetrainSpec
+from wasmline.retrain_conditions import RetrainConditions
 from wasmline.training.live_error import LiveError
 
 MIN_ROWS = 500
@@ -42,29 +42,31 @@ class RetrainReason:
     figures: dict[str, float | int | str]
 
 
-def retrain_reasons(spec: RetrainSpec, new: int, champion: ChampionFacts | None) -> tuple[RetrainReason, ...]:
+def retrain_reasons(
+    conditions: RetrainConditions, new: int, champion: ChampionFacts | None
+) -> tuple[RetrainReason, ...]:
     """Return each condition that ``new`` records and the live model meet; pure. Without a model, only the first."""
-    if new < max(spec.min_records, 1):
+    if new < max(conditions.min_new_records, 1):
         return ()
-    found = [] if champion is None else list(_reasons_of(spec, champion))
-    if spec.new_records is not None and new >= spec.new_records:
-        text = f"{new:,} new records, at least {spec.new_records:,}"
+    found = [] if champion is None else list(_reasons_of(conditions, champion))
+    if conditions.new_records is not None and new >= conditions.new_records:
+        text = f"{new:,} new records, at least {conditions.new_records:,}"
         found.insert(0, RetrainReason(condition="new records", text=text, figures={"records": new}))
     return tuple(found)
 
 
-def _reasons_of(spec: RetrainSpec, champion: ChampionFacts) -> Iterator[RetrainReason]:
+def _reasons_of(conditions: RetrainConditions, champion: ChampionFacts) -> Iterator[RetrainReason]:
     drift, live = champion.drift, champion.live
-    if spec.max_psi is not None and drift and min(drift.rows, drift.reference_rows) >= MIN_ROWS:
+    if conditions.max_psi is not None and drift and min(drift.rows, drift.reference_rows) >= MIN_ROWS:
         feature, psi = max(drift.psi.items(), key=lambda each: each[1])
-        if psi > spec.max_psi:
+        if psi > conditions.max_psi:
             yield RetrainReason(
                 condition="drift",
-                text=f"{feature} drifted: its PSI is {psi:.3f}, above {spec.max_psi:g}",
+                text=f"{feature} drifted: its PSI is {psi:.3f}, above {conditions.max_psi:g}",
                 figures={"rows": drift.rows, **{name: round(value, 4) for name, value in drift.psi.items()}},
             )
-    if spec.max_error_growth is not None and live and live.rows >= MIN_ROWS:
-        limit = champion.rmse * (1 + spec.max_error_growth)
+    if conditions.max_error_growth is not None and live and live.rows >= MIN_ROWS:
+        limit = champion.rmse * (1 + conditions.max_error_growth)
         if live.rmse > limit:
             yield RetrainReason(
                 condition="live error",
@@ -77,9 +79,10 @@ def _reasons_of(spec: RetrainSpec, champion: ChampionFacts) -> Iterator[RetrainR
                     "unlabelled": live.unlabelled,
                 },
             )
-    if spec.max_age_hours is not None and champion.age_s > spec.max_age_hours * 3600:
+    if conditions.max_age_hours is not None and champion.age_s > conditions.max_age_hours * 3600:
         yield RetrainReason(
             condition="age",
-            text=f"{champion.version} is {champion.age_s / 3600:,.1f} hours old, more than {spec.max_age_hours:g}",
+            text=f"{champion.version} is {champion.age_s / 3600:,.1f} hours old, "
+            f"more than {conditions.max_age_hours:g}",
             figures={"age_s": round(champion.age_s)},
         )

@@ -1,6 +1,6 @@
 import pytest
 
-from wasmline.kafka.topic_progress import ProgressPlan, TopicEnds, new_offsets
+from wasmline.kafka.new_records import EventThresholds, TopicEnds, new_offsets
 
 LAST = TopicEnds(topic_id="t1", ends={"0": 10, "1": 5}, at_ms=1_000)
 
@@ -19,13 +19,13 @@ def test_a_recreated_topic_is_new_from_its_beginning() -> None:
 
 
 def test_an_event_is_due_after_so_many_records_of_all_partitions() -> None:
-    plan = ProgressPlan(every_records=5)
+    plan = EventThresholds(every_records=5)
     assert not plan.is_due(LAST, now(12, 7, at_ms=10**9))
     assert plan.is_due(LAST, now(12, 8))
 
 
 def test_an_event_is_due_after_some_seconds_if_a_record_was_written() -> None:
-    plan = ProgressPlan(every_seconds=2.5)
+    plan = EventThresholds(every_seconds=2.5)
     assert not plan.is_due(LAST, now(11, 5, at_ms=3_499))
     assert plan.is_due(LAST, now(11, 5, at_ms=3_500))
     assert not plan.is_due(LAST, now(10, 5, at_ms=10**9))
@@ -34,4 +34,4 @@ def test_an_event_is_due_after_some_seconds_if_a_record_was_written() -> None:
 @pytest.mark.parametrize(("records", "seconds"), [(None, None), (0, None), (5, -1.0), (None, float("nan"))])
 def test_a_plan_that_would_fire_never_or_always_is_rejected(records: int | None, seconds: float | None) -> None:
     with pytest.raises(ValueError, match="must be set, and above 0"):
-        ProgressPlan(every_records=records, every_seconds=seconds)
+        EventThresholds(every_records=records, every_seconds=seconds)
