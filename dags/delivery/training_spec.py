@@ -11,8 +11,8 @@ FEATURES = ("distance_km", "age", "rating", "vehicle")
 
 VEHICLES = ("motorcycle", "scooter", "electric_scooter", "bicycle")
 
-PLAUSIBLE = "rating BETWEEN 1 AND 5 AND age BETWEEN 18 AND 49 AND time_min > 0"
-"""Excludes the placeholders, ages of 15 and 50 with ratings of 1 and 6.
+PLAUSIBLE = "rating BETWEEN 1 AND 5 AND age BETWEEN 18 AND 49 AND time_min > 0 AND time_min <= 180"
+"""Excludes the placeholders, ages of 15 and 50 with ratings of 1 and 6, and times of which one could change a model.
 
 Coordinates near zero stay: the restaurant is in the sea, but the distance to the destination is still correct, and the
 model is as good with them as without.

@@ -16,7 +16,8 @@ class Correlation:
     """The correlation of one feature with the target, over the ``rows`` that have both.
 
     A number has Pearson's ``pearson``; a text has ``eta_squared``, the share of the target's variance between its
-    values, and per value the ``means`` and ``counts``. None if undefined: too few rows, or no variance.
+    categories, and per category the ``means`` and ``counts``. Other values are one group of ``eta_squared``, and not
+    among these: texts of records have no bound. None if undefined: too few rows, or no variance.
     """
 
     feature: str
@@ -33,7 +34,7 @@ def correlate(
     """Return each feature's correlation with ``target``; those in ``categories`` are texts, all others numbers."""
     truth = numbers(table[target])
     return tuple(
-        of_text(name, texts(table[name]).tolist(), truth)
+        of_text(name, texts(table[name]).tolist(), truth, categories[name])
         if name in categories
         else of_number(name, numbers(table[name]), truth)
         for name in features
@@ -49,12 +50,13 @@ def of_number(feature: str, values: Vector, truth: Vector) -> Correlation:
     return Correlation(feature=feature, rows=len(x), pearson=float(np.corrcoef(x, y)[0, 1]))
 
 
-def of_text(feature: str, values: Sequence[str | None], truth: Vector) -> Correlation:
+def of_text(feature: str, values: Sequence[str | None], truth: Vector, categories: Sequence[str]) -> Correlation:
     """Return the correlation of a text with the target, None meaning missing."""
-    groups: dict[str, list[float]] = {}
+    known = frozenset(categories)
+    groups: dict[str | None, list[float]] = {}
     for value, y in zip(values, truth.tolist(), strict=True):
         if value is not None and np.isfinite(y):
-            groups.setdefault(value, []).append(y)
+            groups.setdefault(value if value in known else None, []).append(y)
     rows = sum(map(len, groups.values()))
     if rows == 0:
         return Correlation(feature=feature, rows=0)
@@ -65,6 +67,6 @@ def of_text(feature: str, values: Sequence[str | None], truth: Vector) -> Correl
         feature=feature,
         rows=rows,
         eta_squared=between / total if total else None,
-        means={value: float(np.mean(groups[value])) for value in sorted(groups)},
-        counts={value: len(groups[value]) for value in sorted(groups)},
+        means={value: float(np.mean(groups[value])) for value in sorted(known & groups.keys())},
+        counts={value: len(groups[value]) for value in sorted(known & groups.keys())},
     )

@@ -13,6 +13,14 @@ def test_a_number_has_pearson_and_a_text_the_share_of_variance_between_its_value
     assert (kind.means, kind.counts) == ({"a": 3.0, "b": 6.0}, {"a": 2, "b": 1})
 
 
+def test_values_that_are_no_category_are_one_group_without_a_mean_of_its_own() -> None:
+    kinds = ["a", "a", "x" * 1_000_000, *map(str, range(997))]
+    table = pa.table({"kind": kinds, "min": [2.0, 4.0, *[9.0] * 998]})
+    (kind,) = correlate(table, ("kind",), "min", {"kind": ("a", "b")})
+    assert (kind.rows, kind.means, kind.counts) == (1_000, {"a": 3.0}, {"a": 2})
+    assert kind.eta_squared == pytest.approx(1 - 2 / (2 + 2 * 998 * 36 / 1_000))
+
+
 def test_what_is_not_defined_is_none() -> None:
     table = pa.table({"km": [1.0, 1.0], "kind": ["a", "b"], "min": [5.0, 5.0]})
     km, kind = correlate(table, ("km", "kind"), "min", {"kind": ()})
