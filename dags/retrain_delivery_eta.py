@@ -12,8 +12,8 @@ task returns why. A backfill trains once for each day, from 03:00 to 03:00, on t
 `airflow backfill create --dag-id retrain_delivery_eta --from-date 2026-01-01 --to-date 2026-01-11 --max-active-runs 1`.
 
 *On what*: the slice of a run is recorded before the training, and found again when the run is cleared. No record is in
-two slices. Runs of the timetable and of the asset leave none out, however many events are lost or doubled; those of a
-backfill, and of the form since a time, leave out what is before theirs.
+two slices, and however many events are lost or doubled, none is in no slice if each run is since `previous`. A day of a
+backfill that is skipped, and what is before its first day, are in none: a run since the topic's beginning takes them.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from delivery.approval import KEEP, PROMOTE, markdown
+from delivery.approval import KEEP, PROMOTE
 from delivery.generator import Drift, generate
 from delivery.reference_transform import transform
 from delivery.report import DemoReport
@@ -162,7 +162,7 @@ def test_a_better_model_is_refused_by_a_user_and_goes_live_when_the_user_thinks_
     asked = answer(airflow, run, KEEP)
     assert f"beside delivery-eta@{report.training.version}: " in asked["body"]
     for row in ("held-out rows", "vehicle=motorcycle", "newest records"):
-        assert f"| {markdown(row)} | " in asked["body"]
+        assert f"| {row} | " in asked["body"]
     assert ends(airflow, run) == {"refused"}
     decisions = PromotionLog(str(airflow.home / "models"))
     *_, refused = decisions.history("delivery-eta")

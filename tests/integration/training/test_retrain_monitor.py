@@ -2,6 +2,7 @@
 
 import json
 import logging
+import shutil
 import time
 from collections.abc import Iterable
 from dataclasses import replace
@@ -208,8 +209,9 @@ def test_what_cannot_be_measured_is_logged_once_and_holds_up_no_other_condition(
     assert "no-such-topic" in told
 
 
-def test_a_champion_whose_record_is_damaged_holds_up_no_training_on_new_records(watched: Watched) -> None:
-    watched.promote(created="yesterday")
+def test_a_champion_that_the_registry_has_lost_holds_up_no_training_on_new_records(watched: Watched) -> None:
+    watched.promote()
+    shutil.rmtree(Path(watched.models, "models"))
     watched.produce(features(100))
     event = watched.monitor(max_age_hours=1).poll()
     assert event is not None

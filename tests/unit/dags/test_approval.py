@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from delivery.approval import KEEP, PROMOTE, approval_text, approver, markdown, refusal
+from delivery.approval import KEEP, PROMOTE, approval_text, approver, refusal
 from wasmline.documents import plain
 from wasmline.training import Decision, ErrorComparison, Interval, Metrics
 
@@ -22,7 +22,7 @@ DECISION = Decision(
     decision="promote",
     reason="better beyond noise",
     held_out=BETTER,
-    segments={"vehicle=a\\| 4.1 min |": ErrorComparison(rows=12, rmse=6.0, champion_rmse=6.1, ratio=None)},
+    segments={"vehicle=a|b": ErrorComparison(rows=12, rmse=6.0, champion_rmse=6.1, ratio=None)},
     forward=BETTER,
 )
 
@@ -40,16 +40,10 @@ def test_the_approver_sees_both_errors_on_all_rows_each_segment_and_the_newest_r
     assert text.splitlines()[-5:] == [
         "| on | new model | live model | ratio | rows |",
         "| --- | --- | --- | --- | --- |",
-        r"| held\-out rows | 7\.100 min | 7\.800 min | 0\.880 to 0\.940 | 900 |",
-        r"| vehicle\=a\\\| 4\.1 min \| | 6\.000 min | 6\.100 min | not tested | 12 |",
-        r"| newest records | 7\.100 min | 7\.800 min | 0\.880 to 0\.940 | 900 |",
+        "| held-out rows | 7.100 min | 7.800 min | 0.880 to 0.940 | 900 |",
+        "| vehicle=a\\|b | 6.000 min | 6.100 min | not tested | 12 |",
+        "| newest records | 7.100 min | 7.800 min | 0.880 to 0.940 | 900 |",
     ]
-
-
-def test_a_value_of_a_record_is_no_markup() -> None:
-    assert markdown("![](https://a.b/c) **ok** `x` <i> a@b.c ä") == (
-        r"\!\[\]\(https\:\/\/a\.b\/c\) \*\*ok\*\* \`x\` \<i\> a\@b\.c ä"
-    )
 
 
 def test_a_first_model_has_none_beside_it() -> None:
