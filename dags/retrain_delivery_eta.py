@@ -150,7 +150,7 @@ with DAG(
         events = context["triggering_asset_events"]
         run = context["dag_run"]
         made = retrain_request(
-            str(run.run_type),
+            run.run_type.value,
             start=run.data_interval_start and run.data_interval_start.astimezone(BERLIN),
             end=run.data_interval_end and run.data_interval_end.astimezone(BERLIN),
             payloads=[event.extra.get("payload") for each in events.values() for event in each],

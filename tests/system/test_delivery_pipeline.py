@@ -149,6 +149,9 @@ def test_the_timetable_starts_a_run_which_skips_what_a_run_has_trained_on(report
     (run,) = scheduled()
     assert airflow.api.wait(RETRAIN, run["dag_run_id"], timeout=240) == "success"
     assert ends(airflow, run["dag_run_id"]) == {"skipped"}
+    assert airflow.api.xcom(RETRAIN, run["dag_run_id"], "select_slice")["why"].startswith("scheduled: ")
+    told = airflow.api.xcom(RETRAIN, run["dag_run_id"], "skipped")
+    assert "0 offsets that are new to delivery-eta" in told
     (sliced,) = SliceLog(str(airflow.home / "models")).history("delivery-eta")
     assert sliced.offsets == report.training.dataset.offsets
 

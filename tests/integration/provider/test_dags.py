@@ -11,13 +11,14 @@ from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
 from airflow._shared.timezones import timezone
 from airflow.sdk import RetryAction
+from airflow.sdk.api.datamodels._generated import DagRun, DagRunType
 from airflow.sdk.exceptions import ParamValidationError
 from airflow.sdk.execution_time.context import ConnectionAccessor
 from airflow.serialization.serialized_objects import DagSerialization
@@ -167,6 +168,35 @@ def test_the_retraining_is_nightly_in_summer_time_too_and_a_backfill_of_ten_days
     command = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 11, tzinfo=UTC)  # of the docstring: midnight in UTC
     assert "--from-date 2026-01-01 --to-date 2026-01-11 --max-active-runs 1" in dag.doc_md
     assert len(intervals(dag, *command)) == 10
+
+
+@pytest.mark.parametrize(
+    ("kind", "payload", "asked"),
+    [
+        (DagRunType.SCHEDULED, None, ("previous", "2026-01-02T03:00:00+01:00", "scheduled: 2026-01-01")),
+        (DagRunType.BACKFILL, None, ("2026-01-01T03:00:00+01:00", "2026-01-02T03:00:00+01:00", "backfill: 2026-01-01")),
+        (DagRunType.ASSET_TRIGGERED, None, ("previous", "now", "an asset event without reasons")),
+        (DagRunType.ASSET_TRIGGERED, {"until": {"0": 5}, "why": "age drifted"}, ("previous", {"0": 5}, "age drifted")),
+        (DagRunType.MANUAL, None, ("previous", "now", "asked for in the form")),
+    ],
+)
+def test_a_run_of_each_kind_takes_its_slice(
+    load: Callable[[str], ModuleType],
+    monkeypatch: pytest.MonkeyPatch,
+    kind: DagRunType,
+    payload: dict[str, Any] | None,
+    asked: tuple[Any, Any, str],
+) -> None:
+    module = load("retrain_delivery_eta")
+    start = datetime(2026, 1, 1, 2, tzinfo=UTC)
+    run = DagRun.model_construct(run_type=kind, data_interval_start=start, data_interval_end=start + timedelta(days=1))
+    extra = {"payload": {"reasons": [], "observed_ms": 1, **payload}} if payload else {"from_rest_api": True}
+    events = {"retrain": [SimpleNamespace(extra=extra)]} if kind is DagRunType.ASSET_TRIGGERED else {}
+    params = {"since": "previous", "since_time": None, "windows": ["all"]}
+    context = {"dag_run": run, "triggering_asset_events": events, "params": params}
+    monkeypatch.setattr(module, "get_current_context", lambda: context)
+    found = module.dag.get_task("select_slice").python_callable()
+    assert (found["since"], found["until"], found["why"][: len(asked[2])]) == asked
 
 
 def test_a_run_of_the_retraining_waits_for_another_ones_training_and_retries_nothing_else(
