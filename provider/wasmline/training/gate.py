@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Literal
 
@@ -86,6 +86,10 @@ class Decision:
     @property
     def promote(self) -> bool:
         return self.decision == "promote"
+
+    def rejected(self, refusal: str, reason: str) -> Decision:
+        """Return the decision to keep the champion, for a reason in front of this one's."""
+        return replace(self, decision="keep", refusal=refusal, reason=f"{reason}. {self.reason}")
 
 
 def decide(challenger: Metrics, policy: GatePolicy, errors: ChampionErrors | None) -> Decision:
