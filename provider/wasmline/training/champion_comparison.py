@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from wasmline.printable import printable
+from wasmline.offset_ranges import OffsetRanges, offsets_beyond, ranges_text
+from wasmline.printable import bounded_line, printable
 from wasmline.training.dataset_slice import Dataset
 from wasmline.training.evaluate import Baselines, Metrics, holdout_digest, measure
 from wasmline.training.feature_encoding import numbers
@@ -42,7 +43,8 @@ def compare_with_champion(
 ) -> tuple[Metrics | None, Decision]:
     """Return the champion's metrics on the challenger's held-out rows, and the gate's decision.
 
-    The same models and rows give the same decision. Raises TrainingError if the rows lack a feature of the champion.
+    A model does not replace one that was trained on later records of its topic. The same models and rows give the same
+    decision. Raises TrainingError if the rows lack a feature of the champion.
     """
     if champion is None:
         return None, decide(challenger.metrics, policy, None)
@@ -64,7 +66,20 @@ def compare_with_champion(
         segments=segment_masks(challenger.held_out, policy.segments),
         forward=_forward_errors(challenger, champion),
     )
-    return metrics, decide(own, policy, errors)
+    decision = decide(own, policy, errors)
+    if decision.promote and (later := _later_offsets(champion.dataset, challenger.model.dataset)):
+        reached = bounded_line(f"{champion.dataset.topic} {ranges_text(later)}")
+        decision = decision.rejected(
+            "older", f"the champion was trained on later records, {reached}: to make this model live, roll back to it"
+        )
+    return metrics, decision
+
+
+def _later_offsets(champion: Dataset, challenger: Dataset) -> OffsetRanges:
+    """Return the champion's offsets after the challenger's; none if the challenger has some after the champion's."""
+    if not _is_of_topic(champion, challenger) or offsets_beyond(challenger.offsets, champion.offsets):
+        return {}
+    return offsets_beyond(champion.offsets, challenger.offsets)
 
 
 def segment_masks(rows: pa.Table, fields: tuple[str, ...]) -> dict[str, Mask]:
@@ -101,13 +116,17 @@ def _forward_errors(challenger: MeasuredModel, champion: FittedModel) -> PairedE
 
 def _is_any_within(rows: pa.Table, of: Dataset, dataset: Dataset) -> bool:
     """Return whether a row, of the topic of one dataset, is a record of the other. The rows need not be in order."""
-    if (of.topic, of.topic_id) != (dataset.topic, dataset.topic_id):
+    if not _is_of_topic(of, dataset):
         return False
     partitions, offsets = rows[PARTITION].to_numpy(), rows[OFFSET].to_numpy()
     return any(
         np.any((partitions == partition) & (offsets >= start) & (offsets < end))
         for partition, start, end in dataset.ranges
     )
+
+
+def _is_of_topic(one: Dataset, other: Dataset) -> bool:
+    return (one.topic, one.topic_id) == (other.topic, other.topic_id)
 
 
 def _kept_from(dataset: Dataset, trained: Dataset) -> bool:

@@ -72,7 +72,8 @@ class Decision:
     """The decision on a challenger, with its reason in one sentence and its figures.
 
     ``refusal`` is the check that the challenger did not pass: ``mean``, ``linear``, ``equal``, ``noise``,
-    ``segment FIELD=VALUE``, ``forward``, ``rolled back`` or ``user``, who did not approve it; empty if it passed all.
+    ``segment FIELD=VALUE``, ``forward``, ``older``, ``rolled back`` or ``user``, who did not approve it; empty if it
+    passed all.
     ``held_out``, ``segments`` and ``forward`` are None or empty without a champion.
     """
 

@@ -7,6 +7,7 @@ import pytest
 from support.eta_model import eta_model, held_out
 from support.gated_models import METRICS, ROWS, forward_rows, gated_record
 from wasmline.errors import TrainingError
+from wasmline.offset_ranges import OffsetRanges
 from wasmline.training import GatePolicy
 from wasmline.training.champion_comparison import (
     MAX_SEGMENTS,
@@ -78,6 +79,47 @@ def test_a_champion_of_another_topic_has_not_seen_the_newest_slice() -> None:
     challenger = measured(12, forward_rows(ROWS[300:600], first_offset=0))
     found = [compare_with_champion(challenger, each, GatePolicy())[1].forward for each in (champion, elsewhere)]
     assert [each.rows for each in found if each] == [60, 300]
+
+
+@pytest.mark.parametrize(
+    ("champion", "challenger", "refusal"),
+    [
+        ({"0": (0, 500)}, {"0": (0, 400)}, "older"),
+        ({"0": (0, 500)}, {"0": (0, 500)}, ""),
+        ({"0": (0, 500)}, {"0": (400, 500)}, ""),
+        ({"0": (0, 500)}, {"0": (0, 501)}, ""),
+        ({"0": (0, 500)}, {"0": (0, 100, 300, 400)}, "older"),
+        ({"0": (0, 500), "1": (0, 500)}, {"0": (0, 400), "1": (0, 501)}, ""),
+        ({"0": (0, 500)}, {"0": (0, 500), "1": (0, 9)}, ""),
+        ({"0": (0, 500)}, {"0": (0, 400), "1": (0, 9)}, ""),
+        ({"0": (0, 500), "1": (0, 9)}, {"0": (0, 500)}, "older"),
+        ({"0": (0, 500), "1": (9, 9)}, {"0": (0, 500)}, ""),
+        ({"0": (0, 500), "1": (0, 9)}, {"0": (0, 500), "1": (9, 9)}, ""),
+    ],
+)
+def test_a_model_of_earlier_records_does_not_replace_one_of_later_records_however_much_better_it_is(
+    champion: OffsetRanges, challenger: OffsetRanges, refusal: str
+) -> None:
+    live, better = model(3), measured(12)
+    live = replace(live, dataset=replace(live.dataset, offsets=champion))
+    dataset = replace(better.model.dataset, offsets=challenger)
+    _, decision = compare_with_champion(
+        replace(better, model=replace(better.model, dataset=dataset)), live, GatePolicy()
+    )
+    assert (decision.refusal, decision.promote) == (refusal, not refusal)
+    assert decision.held_out is not None
+    elsewhere = replace(better.model, dataset=replace(dataset, topic_id="recreated"))
+    assert compare_with_champion(replace(better, model=elsewhere), live, GatePolicy())[1].promote
+
+
+def test_a_model_of_earlier_records_is_refused_with_the_later_ones() -> None:
+    live = model(3)
+    offsets = {str(partition): (0, len(ROWS) + 10) for partition in range(5_000)}
+    live = replace(live, dataset=replace(live.dataset, offsets=offsets))
+    _, decision = compare_with_champion(measured(12), live, GatePolicy())
+    assert f"trained on later records, features 0: [{len(ROWS)}, {len(ROWS) + 10}), 1: [0, " in decision.reason
+    assert "better beyond noise" in decision.reason
+    assert len(decision.reason) < 2_000
 
 
 def test_a_champion_with_an_input_that_the_rows_lack_is_named() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support.eta_model import held_out
+from support.eta_model import eta_model, held_out
 from support.gated_models import METRICS, ROWS, forward_rows, gated_record, publish_gated
 from wasmline.errors import Conflict
 from wasmline.training import Decision, GatePolicy, ModelRegistry, Promotion, PromotionLog, model_decision, promote
@@ -83,6 +83,17 @@ def test_of_retrains_that_promote_at_once_the_best_is_the_champion(models: str, 
     assert sorted(each.number for each in made) == [1, 2, 3]
     history = log.history("eta")
     assert [each.champion for each in history[1:]] == [each.live for each in history[:-1]]
+
+
+def test_of_two_retrains_at_once_a_better_one_of_earlier_records_comes_too_late(models: str) -> None:
+    later, earlier = (
+        ModelRegistry(models).publish(record, eta_model(ROWS, record), held_out=held_out(ROWS[:300])).version
+        for record in (gated_record(3, end=len(ROWS) + 1), gated_record(12))
+    )
+    decide_first(models, later, "r1")
+    made = decide_first(models, earlier, "r2")
+    assert (made.refusal, made.live) == ("older", later)
+    assert "better beyond noise" in made.reason
 
 
 def test_a_decision_anew_is_recorded_once_for_a_run(models: str) -> None:
