@@ -6,6 +6,7 @@ import logging
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -83,16 +84,28 @@ def _later_offsets(champion: Dataset, challenger: Dataset) -> OffsetRanges:
 
 
 def segment_masks(rows: pa.Table, fields: tuple[str, ...]) -> dict[str, Mask]:
-    """Return the rows with each value of each field, as ``FIELD=VALUE``, the most rows first."""
-    masks: dict[str, Mask] = {}
+    """Return the rows with each value of each field, as ``FIELD=VALUE``, the most rows first; of MAX_SEGMENTS.
+
+    Values are counted before rows are selected: a mask of each takes the memory of rows times values.
+    """
+    segments: list[tuple[int, str, npt.NDArray[np.int32], list[int]]] = []
     for name in fields:
-        codes = pc.dictionary_encode(rows[name], null_encoding="encode").combine_chunks()
-        indices = np.asarray(codes.indices)
-        for code, value in enumerate(codes.dictionary.to_pylist()):
-            label = printable(f"{name}={value}"[:MAX_LABEL_LETTERS])
-            masks[label] = (indices == code) | masks.get(label, False)
-    ordered = sorted(masks.items(), key=lambda each: (-int(each[1].sum()), each[0]))
-    return dict(ordered[:MAX_SEGMENTS])
+        found = pc.dictionary_encode(rows[name], null_encoding="encode").combine_chunks()
+        indices = np.asarray(found.indices)
+        counts = np.bincount(indices, minlength=len(found.dictionary))
+        codes: dict[str, list[int]] = {}
+        for code, value in enumerate(found.dictionary.to_pylist()):
+            codes.setdefault(_label(name, value), []).append(code)
+        segments += ((int(counts[its].sum()), label, indices, its) for label, its in codes.items())
+    largest = sorted(segments, key=lambda each: (-each[0], each[1]))[:MAX_SEGMENTS]
+    return {label: np.isin(indices, its) for _, label, indices, its in largest}
+
+
+def _label(field: str, value: object) -> str:
+    """Return the name of a segment, printable and bounded; a missing value is no text."""
+    if value is None:
+        return f"{field} is null"
+    return printable(f"{field}={value}"[:MAX_LABEL_LETTERS])[:MAX_LABEL_LETTERS]
 
 
 def _forward_errors(challenger: MeasuredModel, champion: FittedModel) -> PairedErrors | None:

@@ -1,3 +1,4 @@
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -35,7 +36,7 @@ def test_every_value_of_a_segments_field_is_a_segment_the_largest_first() -> Non
         "kind=b": [1, 2, 4],
         "kind=a": [0, 5],
         "age=2": [5],
-        "kind=None": [3],
+        "kind is null": [3],
     }
     assert [int(mask.sum()) for mask in masks.values()] == [5, 3, 2, 1, 1]
 
@@ -46,11 +47,24 @@ def test_of_many_values_those_with_the_most_rows_are_segments() -> None:
     assert (len(masks), next(iter(masks))) == (MAX_SEGMENTS, "kind=99")
 
 
+def test_distinct_values_take_no_memory_beyond_their_own() -> None:
+    rows = pa.table({"kind": [f"{place:05}" for place in range(30_000)] + ["None", None]})
+    tracemalloc.start()
+    masks = segment_masks(rows, ("kind",))
+    assert tracemalloc.get_traced_memory()[1] < 60_000_000, "a mask of each value takes 900 MB"
+    tracemalloc.stop()
+    assert len(masks) == MAX_SEGMENTS
+
+
 def test_a_value_is_printable_and_bounded_as_a_segments_name() -> None:
-    rows = pa.table({"kind": ["x" * 1_000 + "1", "x" * 1_000 + "2", "\x1b[2J"]})
-    [long, escaped] = segment_masks(rows, ("kind",)).items()
-    assert (len(long[0]), long[1].tolist()) == (80, [True, True, False])
-    assert escaped[0] == "kind=\\u001b[2J"
+    rows = pa.table({"kind": ["x" * 1_000 + "1", "x" * 1_000 + "2", "\x1b[2J", "None", None, "\U000e0001" * 90]})
+    masks = segment_masks(rows, ("kind",))
+    assert [mask.tolist().index(True) for mask in masks.values()] == [0, 4, 3, 2, 5]
+    long, missing, _, escaped, tags = masks
+    assert (len(long), int(masks[long].sum())) == (80, 2)
+    assert escaped == "kind=\\u001b[2J"
+    assert (len(tags), tags[:17]) == (80, "kind=\\udb40\\udc01")
+    assert missing == "kind is null"
 
 
 def test_without_a_champion_only_the_baselines_count() -> None:

@@ -51,7 +51,7 @@ def test_a_better_model_than_the_one_promoted_meanwhile_replaces_it(models: str)
     assert made.held_out.ratio is not None
     assert made.held_out.ratio.high < 1
     assert sum(each.rows for each in made.segments.values()) == made.held_out.rows == 300
-    assert {"vehicle=scooter", "vehicle=bicycle", "vehicle=None"} < set(made.segments)
+    assert {"vehicle=scooter", "vehicle=bicycle", "vehicle is null"} < set(made.segments)
 
 
 def test_a_worse_model_than_the_one_promoted_meanwhile_is_kept_back(models: str) -> None:
