@@ -78,7 +78,7 @@ def compare_with_champion(
 
 def _later_offsets(champion: Dataset, challenger: Dataset) -> OffsetRanges:
     """Return the champion's offsets after the challenger's; none if the challenger has some after the champion's."""
-    if not _is_of_topic(champion, challenger) or offsets_beyond(challenger.offsets, champion.offsets):
+    if not _same_topic(champion, challenger) or offsets_beyond(challenger.offsets, champion.offsets):
         return {}
     return offsets_beyond(champion.offsets, challenger.offsets)
 
@@ -129,7 +129,7 @@ def _forward_errors(challenger: MeasuredModel, champion: FittedModel) -> PairedE
 
 def _is_any_within(rows: pa.Table, of: Dataset, dataset: Dataset) -> bool:
     """Return whether a row, of the topic of one dataset, is a record of the other. The rows need not be in order."""
-    if not _is_of_topic(of, dataset):
+    if not _same_topic(of, dataset):
         return False
     partitions, offsets = rows[PARTITION].to_numpy(), rows[OFFSET].to_numpy()
     return any(
@@ -138,7 +138,7 @@ def _is_any_within(rows: pa.Table, of: Dataset, dataset: Dataset) -> bool:
     )
 
 
-def _is_of_topic(one: Dataset, other: Dataset) -> bool:
+def _same_topic(one: Dataset, other: Dataset) -> bool:
     return (one.topic, one.topic_id) == (other.topic, other.topic_id)
 
 
