@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -115,8 +114,9 @@ def _boundary(value: Any) -> Any:
 class PromoteModelOperator(BaseOperator):
     """Promotes a trained model to champion, or keeps the live one: the decision is recorded with its reason.
 
-    The training measured both on the same held-out rows. If another model was promoted since then, the new one is
-    compared with that one by the same rules, and decided on anew. The task fails with Conflict after a rollback.
+    The training measured both on the same held-out rows. If another model was promoted since then, one that was to be
+    promoted is compared with that one by the same rules, and decided on anew. The task fails with Conflict after a
+    rollback, and if a user decided to promote: the user has not seen the other model, and has to be asked again.
 
     Example::
 
@@ -128,7 +128,8 @@ class PromoteModelOperator(BaseOperator):
     :param models: the folder or fsspec URL of the model registry.
     :param rejection_reason: why the model is not promoted, such as a user's answer; None or empty for the gate's
         decision.
-    :param by: the user who decides; None or empty for the one who triggered the run.
+    :param by: the user who decided on the result of the training; None or empty if no user did. A promotion is then
+        that of the user who triggered the run, if there is one.
     """
 
     template_fields: Sequence[str] = ("trained", "models", "rejection_reason", "by")
@@ -148,15 +149,14 @@ class PromoteModelOperator(BaseOperator):
         import msgspec
 
         from wasmline.training import Decision, GatePolicy, Metrics, promote
-        from wasmline.training.promotion_log import USER
+        from wasmline.training.decision_record import USER
         from wasmline_provider.asset_events import record
 
         trained = self.trained
         decision = msgspec.convert(trained["decision"], Decision)
+        by = self.by or context["dag_run"].triggering_user_name
         if self.rejection_reason:
-            decision = replace(
-                decision, decision="keep", refusal=USER, reason=f"{self.rejection_reason}. {decision.reason}"
-            )
+            decision, by = decision.rejected(USER, self.rejection_reason), self.by
         promotion = promote(
             self.models,
             trained["model"],
@@ -165,9 +165,9 @@ class PromoteModelOperator(BaseOperator):
             champion=trained["champion"],
             metrics=msgspec.convert(trained["metrics"], Metrics),
             champion_metrics=msgspec.convert(trained["champion_metrics"], Metrics | None),
-            policy=None if self.rejection_reason else msgspec.convert(trained.get("policy"), GatePolicy | None),
+            policy=None if self.by else msgspec.convert(trained.get("policy"), GatePolicy | None),
             run=trained["run"],
-            by=self.by or context["dag_run"].triggering_user_name or "",
+            by=by or "",
         )
         self.log.info("%s@%s: %s. %s", promotion.model, promotion.version, promotion.decision, promotion.reason)
         result = {

@@ -131,7 +131,7 @@ def test_the_figures_of_the_gate_are_shown_with_the_version(wasmline: Callable[.
     names = [line.split(":")[0].strip() for line in lines[gate + 1 : gate + 7]]
     assert names == [
         "held out",
-        "vehicle=None",
+        "vehicle is null",
         'vehicle=a "quoted" ä',
         "vehicle=bicycle",
         "vehicle=scooter",
@@ -202,7 +202,6 @@ def test_what_a_record_says_obeys_nothing_at_a_terminal(wasmline: Callable[..., 
         record,
         dataset=dataset,
         run=ESCAPES,
-        created=ESCAPES,
         target=ESCAPES,
         libraries={ESCAPES: ESCAPES},
         held_out_rows=0,

@@ -15,7 +15,7 @@ from msgspec import ValidationError
 from support.eta_model import eta_record
 from support.gated_models import METRICS, publish_gated
 from wasmline.documents import plain
-from wasmline.errors import InvalidJob, InvalidTrainSpec
+from wasmline.errors import Conflict, InvalidJob, InvalidTrainSpec
 from wasmline.job_specs import FunctionSpec, JobReport, JobSpec, JobState, SliceRequest, StreamSpec
 from wasmline.registry import ArtifactMetadata, Version
 from wasmline.training import GatePolicy, ModelRegistry, PromotionLog
@@ -270,15 +270,15 @@ def test_a_promotion_keeps_the_user_who_triggered_its_run(tmp_path: Path) -> Non
         "metrics": plain(record.metrics),
         "run": "run-1",
     }
-    operator = PromoteModelOperator(task_id="one", trained=trained, models=models)
     context: Any = {"dag_run": SimpleNamespace(triggering_user_name="ada")}
-    operator.execute(context)
-    [decision] = PromotionLog(models).history("eta")
-    assert (decision.by, decision.run, decision.spec_version) == ("ada", "run-1", 1)
+    for settings in ({"rejection_reason": "not approved in time"}, {}):
+        PromoteModelOperator(task_id="one", trained=trained, models=models, **settings).execute(context)
     context["dag_run"].triggering_user_name = None  # a scheduled run
     trained |= {"champion": "1.0.0", "run": "run-2"}
-    operator.execute(context)
-    assert PromotionLog(models).history("eta")[1].by == ""
+    PromoteModelOperator(task_id="one", trained=trained, models=models).execute(context)
+    history = PromotionLog(models).history("eta")
+    assert [each.by for each in history] == ["", "ada", ""], "nobody answered in time"
+    assert [(each.run, each.spec_version) for each in history] == [("run-1", 1), ("run-1", 1), ("run-2", 1)]
 
 
 def test_a_better_model_that_a_user_refuses_is_kept_with_the_user_and_the_reason(tmp_path: Path) -> None:
@@ -304,6 +304,32 @@ def test_a_better_model_that_a_user_refuses_is_kept_with_the_user_and_the_reason
     assert (denied.decision, denied.refusal, denied.by) == ("keep", "user", "bob")
     assert denied.reason == "not approved by bob. better"
     assert (approved.decision, approved.refusal, approved.by) == ("promote", "", "eve")
+
+
+def test_an_approval_promotes_over_no_champion_that_the_user_has_not_seen(tmp_path: Path) -> None:
+    models = str(tmp_path)
+    worse, better = publish_gated(models, 3, 12)
+    trained = {
+        "model": "eta",
+        "decision": {"decision": "promote", "reason": "no champion yet"},
+        "champion": None,
+        "champion_metrics": None,
+        "metrics": plain(METRICS),
+        "policy": plain(GatePolicy()),
+    }
+    context: Any = {"dag_run": SimpleNamespace(triggering_user_name=None)}
+
+    def promote(version: str, **answer: str) -> None:
+        operator = PromoteModelOperator(
+            task_id="one", trained={**trained, "version": version, "run": version}, models=models, **answer
+        )
+        operator.execute(context)
+
+    promote(worse)
+    with pytest.raises(Conflict, match=r"1\.0\.0 is live, not nothing.* ask again"):
+        promote(better, by="bob")
+    promote(better, rejection_reason="not approved by bob", by="bob")
+    assert [each.live for each in PromotionLog(models).history("eta")] == [worse, worse]
 
 
 def test_a_promotion_is_decided_anew_if_another_model_was_promoted_meanwhile(tmp_path: Path) -> None:
