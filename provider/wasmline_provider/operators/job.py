@@ -89,7 +89,7 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         """Return the order with an empty ``run``."""
 
     @abstractmethod
-    def result(self, report: JobReport) -> dict[str, Any]:
+    def result(self, report: JobReport, context: Context) -> dict[str, Any]:
         """Return the result of a successful run, small enough for XCom."""
 
     @property
@@ -191,7 +191,7 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         good = report.state is JobState.SUCCEEDED or (report.state is JobState.STOPPED and self.may_be_stopped)
         if not good:
             raise _failure(report, external_id["log"])
-        result = {"job": report.job, "run": report.run, "state": report.state.value, **self.result(report)}
+        result = {"job": report.job, "run": report.run, "state": report.state.value, **self.result(report, context)}
         record(context, self.outlets, result)
         return result
 
