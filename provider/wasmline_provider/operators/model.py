@@ -107,6 +107,9 @@ class TrainModelOperator(SparkJobOperator):
             ) from error
         return JobSpec(job=self.job, run="", storage=self.storage, train=training)
 
+    def is_reusable(self, report: JobReport) -> bool:
+        return not report.result.get("skipped")  # more may be new by now
+
     def result(self, report: JobReport, context: Context) -> dict[str, Any]:
         if report.result.get("skipped"):
             context["ti"].xcom_push("skipped", {"reason": report.message, **report.result})
