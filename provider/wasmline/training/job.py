@@ -63,7 +63,7 @@ class TrainResult:
     ``candidates``. ``sample`` has pairs of truth and prediction, ``residuals`` all values of truth minus prediction.
     Nothing is promoted yet; ``policy`` is to decide anew with, if another champion is live by then. ``slice`` is that
     of the run, and has ``new_rows`` usable rows; None for a training on other records. ``warnings`` are about records
-    that are not kept.
+    that are in no slice, or not kept.
     """
 
     model: str
