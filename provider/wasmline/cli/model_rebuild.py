@@ -26,7 +26,7 @@ def rebuild(
 ) -> None:
     """Train a version of a model again from the records of its dataset, and compare the bytes.
 
-    The records are read from the topic, or where it has forgotten them from the rows that were kept beside the model.
+    The records are read from the rows that were kept beside the model, and the others from the topic.
     Nothing is stored. Needs Spark and a Java runtime; ends with status 1 if the bytes are not the same.
     """
     from wasmline.documents import plain

@@ -81,7 +81,9 @@ def _train_on_slices(
 
 
 def _keep(spark: SparkSession, dataset: Dataset, kafka: KafkaConfig, own: RecordedSlice, kept: KeptRows) -> str:
-    """Keep the records of a slice, or return why not."""
+    """Keep the records of a slice, or return why not. One that is kept already stays as it is."""
+    if own.number in kept.numbers(own.model):
+        return ""
     records = read_records(spark, dataset, kafka, model=own.model, kept=kept)
     return kept.keep(records, own)
 
