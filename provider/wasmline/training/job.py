@@ -112,7 +112,9 @@ def train_on(
     with clock.step("train"):
         usable, others = select_transforms(usable_rows(records, dataset), spec.transform_versions)
         windows = windows or [Window(name="all", dataset=dataset)]
-        candidates = [replace(each, dataset=with_modules(each.dataset, usable)) for each in windows]
+        candidates = [
+            replace(each, dataset=with_modules(each.dataset, usable, spec.transform_versions)) for each in windows
+        ]
         challenger = train_challenger(candidates, newest, partial(prepare_rows, usable), spec)
     model, metrics, prepared = challenger.measured.model, challenger.measured.metrics, challenger.prepared
     with clock.step("publish"):
