@@ -34,8 +34,8 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
     """Runs one job on Spark: orders it, starts its driver, waits for its last report and returns its result.
 
     The driver belongs to the job, not to the task: it survives the death of a worker or triggerer, and a restarted task
-    waits for the run it finds. A user's kill (mark failed, clear) stops the run at its next safe point; the driver is
-    never killed.
+    waits for the run it finds. A cleared task takes the result of its run that succeeded, unless its specification has
+    changed. A user's kill (mark failed, clear) stops the run at its next safe point; the driver is never killed.
 
     :param job: the job's name. Its checkpoint and its consumer group belong to it.
     :param storage: the folder or object-store URL for the job's data, such as checkpoints.
