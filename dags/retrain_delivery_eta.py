@@ -12,7 +12,8 @@ task returns why. A backfill trains once for each day, on the day's records:
 `airflow backfill create --dag-id retrain_delivery_eta --from-date 2026-01-01 --to-date 2026-01-10`.
 
 *On what*: the slice of a run is recorded before the training, and found again when the run is cleared. No record is in
-two slices, and none in no slice, however many events are lost or doubled.
+two slices, and however many events are lost or doubled, none is in no slice if each run is since `previous`. A day of a
+backfill that is skipped, and what is before its first day, are in none: a run since the topic's beginning takes them.
 """
 
 from __future__ import annotations
