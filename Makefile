@@ -36,7 +36,7 @@ down: $(INSTALLED) ## stop what `make up` started
 	@PYTHONPATH=dags $(BIN)/python -P -m demo_stack.down
 
 ##@ Development
-.PHONY: install lint format lock fuzz chaos soak simulate simulate-gate clean
+.PHONY: install lint format lock fuzz chaos soak simulate simulate-gate backfill clean
 install: $(INSTALLED) ## install everything into .venv
 
 lint: $(INSTALLED) ## formatting, ruff, mypy --strict and the import contracts
@@ -71,6 +71,9 @@ simulate: $(INSTALLED) ## histories of whole jobs on a cluster in memory (MINUTE
 
 simulate-gate: $(INSTALLED) ## ten times twenty nights of training on data that does not change, and on data that does (about 3 minutes)
 	@WASMLINE_LONG=1 $(BIN)/python -m pytest --timeout=0 tests/simulation/test_gate.py
+
+backfill: $(INSTALLED) ## a backfill of ten days on a real Airflow: a slice for each day, and these touch (about a quarter of an hour)
+	@WASMLINE_LONG=1 $(BIN)/python -m pytest --timeout=0 tests/system/test_backfill.py
 
 clean: ## remove the environment and what the demo left
 	@rm -rf $(VENV) build

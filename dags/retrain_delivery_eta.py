@@ -8,8 +8,8 @@ deployed: a stream that runs switches to it at its next batch. The run fails at 
 
 *When*: the timetable is in a time zone with summer time, whose days have 23, 24 or 25 hours. The asset
 `delivery-eta.retrain` is watched: new records, drift, live error or age of the model start a run, and the run's first
-task returns why. A backfill trains once for each day, on the day's records:
-`airflow backfill create --dag-id retrain_delivery_eta --from-date 2026-01-01 --to-date 2026-01-10`.
+task returns why. A backfill trains once for each day, from 03:00 to 03:00, on the day's records that no run had:
+`airflow backfill create --dag-id retrain_delivery_eta --from-date 2026-01-01 --to-date 2026-01-11 --max-active-runs 1`.
 
 *On what*: the slice of a run is recorded before the training, and found again when the run is cleared. No record is in
 two slices, and however many events are lost or doubled, none is in no slice if each run is since `previous`. A day of a
@@ -29,7 +29,10 @@ from airflow.sdk import (
     AssetOrTimeSchedule,
     AssetWatcher,
     CronDataIntervalTimetable,
+    ExceptionRetryPolicy,
     Param,
+    RetryAction,
+    RetryRule,
     TriggerRule,
     get_current_context,
     task,
@@ -38,6 +41,7 @@ from airflow.sdk import (
 import demo_settings
 from delivery.training_spec import MODEL, train_spec
 from wasmline.documents import plain
+from wasmline.errors import JobBusy
 from wasmline_provider.operators.deploy import WasmDeployOperator
 from wasmline_provider.operators.model import (
     CheckModelServingOperator,
@@ -60,8 +64,15 @@ conditions = RetrainTrigger(
     max_age_hours=14 * 24,
     predictions=demo_settings.PREDICTIONS,
     label_delay_seconds=3_600,
+    cooldown_seconds=6 * 3_600,
     kafka_conn_id=demo_settings.KAFKA,
 )
+WAIT_FOR_OTHERS = ExceptionRetryPolicy(
+    rules=[RetryRule(exception=JobBusy, retry_delay=timedelta(minutes=5), reason="another run trains")],
+    default=RetryAction.FAIL,
+)
+"""A run waits while another one trains, for two hours at most: beside a backfill, a night does."""
+
 retrain_asset = Asset(f"{MODEL}.retrain", group="model", watchers=[AssetWatcher("conditions", conditions)])
 champion = Asset(MODEL, group="model")
 
@@ -142,7 +153,7 @@ with DAG(
             str(run.run_type),
             start=run.data_interval_start and run.data_interval_start.astimezone(BERLIN),
             end=run.data_interval_end and run.data_interval_end.astimezone(BERLIN),
-            payloads=[event.extra["payload"] for each in events.values() for event in each],
+            payloads=[event.extra.get("payload") for each in events.values() for event in each],
             params=context["params"],
         )
         return {**plain(made), "windows": list(context["params"]["windows"])}
@@ -163,6 +174,8 @@ with DAG(
         since=selected["since"],
         until=selected["until"],
         deferrable=True,
+        retries=24,
+        retry_policy=WAIT_FOR_OTHERS,
     )
 
     @task.branch
@@ -186,7 +199,7 @@ with DAG(
 
     @task(multiple_outputs=True, trigger_rule=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS)
     def read_approval() -> dict[str, str]:
-        """Return the user who approval, and why the model is refused, if it is."""
+        """Return the user who answered, and why the model is rejected, if it is."""
         from delivery.approval import approver, refusal
 
         given = get_current_context()["ti"].xcom_pull("approve")
@@ -245,8 +258,11 @@ with DAG(
 
     @task(trigger_rule=TriggerRule.ALL_SKIPPED)
     def skipped() -> str:
-        """Return that nothing was trained; the log of the training has the count."""
-        return "too few deliveries are new: the live model stays, and the next run takes them too"
+        """Return why nothing was trained, with the count."""
+        from delivery.retrain_request import skip_text
+
+        ti = get_current_context()["ti"]
+        return skip_text(ti.xcom_pull("train", key="skipped"), ti.xcom_pull("select_slice", key="since"))
 
     check_serving = CheckModelServingOperator(
         task_id="check_serving",

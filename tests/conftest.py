@@ -32,7 +32,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "WASMLINE_LONG" not in os.environ and item.get_closest_marker("long"):
             item.add_marker(
-                pytest.mark.skip(reason="a test of the long form: make chaos, make soak, make simulate-gate")
+                pytest.mark.skip(
+                    reason="a test of the long form: make chaos, make soak, make simulate-gate, make backfill"
+                )
             )
         if isinstance(item, pytest.Function):
             callspec = getattr(item, "callspec", None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 from wasmline.errors import InvalidTrainSpec
 
@@ -18,11 +19,13 @@ class RetrainConditions:
     min_new_records: fewer records since the newest slice are not trained on, whatever else holds.
     new_records: at least as many records since the newest slice.
     max_psi: the population stability index of a feature, of new records beside the champion's held-out rows, is above.
-    max_error_growth: the RMSE of labelled predictions is above that of the champion's training by more than this share.
+    max_error_growth: the RMSE of labelled predictions is above the champion's forward error by more than this share;
+        above that on its held-out rows if it has no forward error.
         Predictions are records of ``predictions``, labels those of ``labels``, by default of ``topic``. Of an identity,
         the first of each counts. Predictions younger than ``label_delay_seconds``, as a label may take, do not.
-    max_age_hours: the champion was trained longer ago.
-    cooldown_seconds: the least time from a recorded slice, or an event without one, to the next event.
+    max_age_hours: the champion was trained, and the newest slice recorded, longer ago.
+    cooldown_seconds: the least time from a recorded slice or an event to the next event. A condition that stays met,
+        because no slice is recorded for it or the champion is kept, waits twice as long after each event, up to a day.
     """
 
     model: str
@@ -41,8 +44,8 @@ class RetrainConditions:
     def __post_init__(self) -> None:
         for name in (*LIMITS, "min_new_records", "label_delay_seconds", "cooldown_seconds"):
             limit = getattr(self, name)
-            if limit is not None and not limit >= 0:  # nor is NaN
-                raise _invalid(name, f"must be at least 0, got {limit}")
+            if limit is not None and not 0 <= limit < inf:  # nor is NaN
+                raise _invalid(name, f"must be at least 0 and finite, got {limit}")
         if all(getattr(self, name) is None for name in LIMITS):
             raise _invalid("new_records", f"and all other conditions are missing: set one of {', '.join(LIMITS)}")
         if self.max_error_growth is not None and self.predictions is None:

@@ -24,6 +24,9 @@ PRODUCE, FETCH = 0, 1
 
 SILENT_MS = 600_000
 
+VALUE_TOPIC, VALUE_VALUE, VALUE_FLAGS, VALUE_HEADER, COPY = 1, 4, 7, 9, 2
+"""Kinds of the arguments of ``rd_kafka_producev``, and the flag that librdkafka copies the value."""
+
 LOG = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p)
 
 
@@ -49,6 +52,20 @@ class MockCluster:
         """Let the broker not answer the next request of this kind, and stay connected."""
         errors_and_delays = (ctypes.c_int(0), ctypes.c_int(SILENT_MS))
         self._call("broker_push_request_error_rtts", 1, ctypes.c_int16(api_key), ctypes.c_size_t(1), *errors_and_delays)
+
+    def produce(self, value: bytes, header: bytes) -> None:
+        """Write a record with a header of this name, which confluent-kafka takes as text only."""
+        producer = Producer(self.config.client())
+        number, size = ctypes.c_int, ctypes.c_size_t
+        arguments = (
+            *(number(VALUE_TOPIC), ctypes.c_char_p(TOPIC.encode())),
+            *(number(VALUE_VALUE), ctypes.c_char_p(value), size(len(value))),
+            *(number(VALUE_FLAGS), number(COPY)),
+            *(number(VALUE_HEADER), ctypes.c_char_p(header), ctypes.c_char_p(b"x"), size(1)),
+        )
+        handle = ctypes.c_void_p(Librdkafka().handle(producer))
+        assert self._library.rd_kafka_producev(handle, *arguments, number(0)) == 0
+        assert producer.flush(TIMEOUT_S) == 0
 
     @contextmanager
     def logging_to(self, client: Any, log: Callable[[str], None]) -> Iterator[None]:

@@ -23,14 +23,18 @@ class RunningAirflow:
     home: Path
 
     def run(self, dag: str, **conf: object) -> str:
-        """Run a DAG to its success and return the run's id; a failure shows the end of its tasks' logs."""
+        """Run a DAG to its success and return the run's id."""
         self.api.unpause(dag)
         run = self.api.trigger(dag, conf)
-        state = self.api.wait(dag, run, timeout=540)
+        self.wait(dag, run, timeout=540)
+        return run
+
+    def wait(self, dag: str, run: str, *, timeout: float) -> None:
+        """Wait for a run's success; a failure shows the end of its tasks' logs."""
+        state = self.api.wait(dag, run, timeout=timeout)
         failed = [task for task in self.api.tasks(dag, run) if task.state == "failed"]
         logs = {task.task: "\n".join(self.api.log(dag, run, task)[-30:]) for task in failed}
         assert state == "success", "\n".join(f"{task}:\n{log}" for task, log in logs.items())
-        return run
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,10 @@ from wasmline.retrain_conditions import RetrainConditions
     [
         ({}, "set one of new_records, max_psi, max_error_growth, max_age_hours"),
         ({"min_new_records": 5}, "set one of"),
-        ({"max_psi": -0.1}, "max_psi must be at least 0, got -0.1"),
+        ({"max_psi": -0.1}, "max_psi must be at least 0 and finite, got -0.1"),
         ({"max_age_hours": float("nan")}, "max_age_hours must be at least 0"),
         ({"new_records": 5, "cooldown_seconds": -1}, "cooldown_seconds must be at least 0"),
+        ({"new_records": 5, "cooldown_seconds": float("inf")}, "cooldown_seconds must be at least 0 and finite"),
         ({"max_error_growth": 0.1}, "predictions is missing"),
     ],
 )

@@ -7,10 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+CLIPPED_SHARE = 0.01
+"""The share of the largest errors that count as the next smaller one, so that few wrong labels do not dominate."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveError:
-    """The RMSE of ``rows`` predictions whose label is known, in the target's unit; ``unlabelled`` have none yet."""
+    """The RMSE of ``rows`` predictions whose label is known, in the target's unit; ``unlabelled`` have none yet.
+
+    The largest hundredth of the errors is clipped.
+    """
 
     rows: int
     rmse: float
@@ -22,7 +28,6 @@ def live_error(predictions: Mapping[str, float], labels: Mapping[str, float]) ->
     joined = [(prediction, labels[name]) for name, prediction in predictions.items() if name in labels]
     if not joined:
         return None
-    errors = np.array(joined) @ [1.0, -1.0]
-    return LiveError(
-        rows=len(joined), rmse=float(np.sqrt(np.mean(errors**2))), unlabelled=len(predictions) - len(joined)
-    )
+    squares = (np.array(joined) @ [1.0, -1.0]) ** 2
+    clipped = np.minimum(squares, np.quantile(squares, 1 - CLIPPED_SHARE, method="higher"))
+    return LiveError(rows=len(joined), rmse=float(np.sqrt(clipped.mean())), unlabelled=len(predictions) - len(joined))

@@ -12,6 +12,8 @@ from wasmline.training.live_error import LiveError
 MIN_ROWS = 500
 """Fewer rows are no evidence: the PSI of two samples of one distribution is about 0.05 with as many in each."""
 
+Condition = Literal["new records", "drift", "live error", "age"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureDrift:
@@ -24,10 +26,13 @@ class FeatureDrift:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChampionFacts:
-    """What is known of a live model: its RMSE on held-out rows, its age, its features' drift and its live error."""
+    """What is known of a live model: the RMSE that its training expected, its features' drift and its live error.
+
+    ``age_s`` are the seconds since it, or another model of its name, was trained last. None: not measured.
+    """
 
     version: str
-    rmse: float
+    expected_rmse: float
     age_s: float
     drift: FeatureDrift | None = None
     live: LiveError | None = None
@@ -35,54 +40,86 @@ class ChampionFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetrainReason:
-    """A condition that is met, in one sentence, with its figures."""
+    """A condition in one sentence, with its figures."""
 
-    condition: Literal["new records", "drift", "live error", "age"]
+    condition: Condition
     text: str
     figures: dict[str, float | int | str]
 
 
-def retrain_reasons(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConditionCheck:
+    """Whether a condition is met, and by what; None if there is too little to measure."""
+
+    is_met: bool | None
+    reason: RetrainReason
+
+
+def check_conditions(
     conditions: RetrainConditions, new: int, champion: ChampionFacts | None
-) -> tuple[RetrainReason, ...]:
-    """Return each condition that ``new`` records and the live model meet; pure. Without a model, only the first."""
-    if new < max(conditions.min_new_records, 1):
-        return ()
-    found = [] if champion is None else list(_reasons_of(conditions, champion))
-    if conditions.new_records is not None and new >= conditions.new_records:
-        text = f"{new:,} new records, at least {conditions.new_records:,}"
-        found.insert(0, RetrainReason(condition="new records", text=text, figures={"records": new}))
+) -> tuple[ConditionCheck, ...]:
+    """Return each condition that is set, as ``new`` records and the live model meet it; pure.
+
+    Without enough new records to train on, and without a live model, that is the first only.
+    """
+    least = max(conditions.min_new_records, 1)
+    if new < least:
+        return (_check("new records", False, f"{new:,} new records, fewer than {least:,}", records=new),)
+    found = [] if champion is None else list(_checks_of(conditions, champion))
+    if conditions.new_records is not None:
+        is_met = new >= conditions.new_records
+        text = f"{new:,} new records, {'at least' if is_met else 'fewer than'} {conditions.new_records:,}"
+        found.insert(0, _check("new records", is_met, text, records=new))
     return tuple(found)
 
 
-def _reasons_of(conditions: RetrainConditions, champion: ChampionFacts) -> Iterator[RetrainReason]:
-    drift, live = champion.drift, champion.live
-    if conditions.max_psi is not None and drift and min(drift.rows, drift.reference_rows) >= MIN_ROWS:
-        feature, psi = max(drift.psi.items(), key=lambda each: each[1])
-        if psi > conditions.max_psi:
-            yield RetrainReason(
-                condition="drift",
-                text=f"{feature} drifted: its PSI is {psi:.3f}, above {conditions.max_psi:g}",
-                figures={"rows": drift.rows, **{name: round(value, 4) for name, value in drift.psi.items()}},
-            )
-    if conditions.max_error_growth is not None and live and live.rows >= MIN_ROWS:
-        limit = champion.rmse * (1 + conditions.max_error_growth)
-        if live.rmse > limit:
-            yield RetrainReason(
-                condition="live error",
-                text=f"the live RMSE of {champion.version} is {live.rmse:.3f}, above {limit:.3f}; "
-                f"it was {champion.rmse:.3f} when it was trained",
-                figures={
-                    "rmse": round(live.rmse, 4),
-                    "trained_rmse": round(champion.rmse, 4),
-                    "rows": live.rows,
-                    "unlabelled": live.unlabelled,
-                },
-            )
-    if conditions.max_age_hours is not None and champion.age_s > conditions.max_age_hours * 3600:
-        yield RetrainReason(
-            condition="age",
-            text=f"{champion.version} is {champion.age_s / 3600:,.1f} hours old, "
-            f"more than {conditions.max_age_hours:g}",
-            figures={"age_s": round(champion.age_s)},
-        )
+def _checks_of(conditions: RetrainConditions, champion: ChampionFacts) -> Iterator[ConditionCheck]:
+    if conditions.max_psi is not None:
+        yield _drift_check(champion.drift, conditions.max_psi)
+    if conditions.max_error_growth is not None:
+        yield _live_check(champion, conditions.max_error_growth)
+    if conditions.max_age_hours is not None:
+        hours = champion.age_s / 3600
+        is_met = hours > conditions.max_age_hours
+        text = f"the last training was {hours:,.1f} hours ago, {_side(is_met)} {conditions.max_age_hours:g}"
+        yield _check("age", is_met, text, age_s=round(champion.age_s))
+
+
+def _drift_check(drift: FeatureDrift | None, limit: float) -> ConditionCheck:
+    if drift is None:
+        return _check("drift", None, "drift is not measured")
+    if min(drift.rows, drift.reference_rows) < MIN_ROWS:
+        text = f"drift needs {MIN_ROWS} rows: {drift.rows:,} are new, {drift.reference_rows:,} were held out"
+        return _check("drift", None, text, rows=drift.rows)
+    feature, psi = max(drift.psi.items(), key=lambda each: each[1])
+    is_met = psi > limit
+    text = f"the PSI of {feature} is {psi:.3f}, {_side(is_met)} {limit:g}"
+    figures = {name: round(value, 4) for name, value in drift.psi.items()}
+    return _check("drift", is_met, text, rows=drift.rows, **figures)
+
+
+def _live_check(champion: ChampionFacts, growth: float) -> ConditionCheck:
+    live = champion.live
+    if live is None or live.rows < MIN_ROWS:
+        rows = live.rows if live else 0
+        return _check("live error", None, f"the live error needs {MIN_ROWS} labelled predictions: {rows} are there")
+    limit = champion.expected_rmse * (1 + growth)
+    is_met = live.rmse > limit
+    return _check(
+        "live error",
+        is_met,
+        f"the live RMSE of {champion.version} is {live.rmse:.3f}, {_side(is_met)} {limit:.3f}; "
+        f"its training expected {champion.expected_rmse:.3f}",
+        rmse=round(live.rmse, 4),
+        expected_rmse=round(champion.expected_rmse, 4),
+        rows=live.rows,
+        unlabelled=live.unlabelled,
+    )
+
+
+def _side(is_met: bool) -> str:
+    return "above" if is_met else "not above"
+
+
+def _check(condition: Condition, is_met: bool | None, text: str, **figures: float) -> ConditionCheck:
+    return ConditionCheck(is_met=is_met, reason=RetrainReason(condition=condition, text=text, figures={**figures}))

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from wasmline.errors import JobError
+from wasmline.errors import JobError, JobFailed
+from wasmline.printable import bounded_line
 from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.job_client import HEARTBEAT_TIMEOUT_S, POLL_INTERVAL_S, JobClient, JobRun, RunMonitor
+from wasmline_provider.triggers.daemon_thread import call_in_thread
 
 if TYPE_CHECKING:
     from wasmline.control import JobTopic
+    from wasmline.kafka import KafkaConfig
 
 
 class JobTrigger(BaseTrigger):
     """Fires once, when the run has ended, is lost, or was replaced; a user's kill stops the run at its next safe point.
 
     The event is ``{"job": …, "run": …, "log": …, "state": …, "message": …}``; other facts are in the job's
-    report. The trigger holds no secret: the connection is read in the triggerer.
+    report. The trigger holds no secret: the connection is read in the triggerer. A cluster that cannot be reached, even
+    at first, counts as a missing heartbeat.
 
     :param job: the job's name.
     :param run: the run to wait for.
@@ -60,32 +65,56 @@ class JobTrigger(BaseTrigger):
         )
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        jobs = await self._jobs()
+        jobs: JobTopic | None = None
         try:
+            jobs = await self._connect()
             watch = RunMonitor(jobs, self.run_of, self.log.info, heartbeat=self.heartbeat_seconds)
-            while (report := await asyncio.to_thread(watch.poll)) is None:
+            while (report := await call_in_thread(watch.poll)) is None:
                 await asyncio.sleep(self.poll_seconds)
             yield self._event(report.state.value, report.message)
         except JobError as error:
             yield self._event("lost", str(error))
         finally:
-            jobs.close()
+            if jobs is not None:
+                jobs.close()
 
     async def on_kill(self) -> None:
         jobs = await self._jobs()
         try:
-            report = await asyncio.to_thread(JobClient(jobs).stop, self.run_of)
+            report = await call_in_thread(lambda: JobClient(jobs).stop(self.run_of))
         finally:
             jobs.close()
         ended = report.state.value if report else "stop requested; still running"
         self.log.info("job %s, run %s: %s", self.run_of.job, self.run_of.run, ended)
 
-    async def _jobs(self) -> JobTopic:
-        from wasmline.control import JobTopic
+    async def _connect(self) -> JobTopic:
+        """Return the jobs' reports, however often it takes. Raises JobFailed after the time of a missing heartbeat."""
+        deadline, told = time.monotonic() + self.heartbeat_seconds, ""
+        while True:
+            try:
+                return await self._jobs()
+            except Exception as error:
+                problem = f"{type(error).__name__}: {bounded_line(error)}"
+                if time.monotonic() > deadline:
+                    raise JobFailed(
+                        f"the reports of job {self.run_of.job} could not be read for {self.heartbeat_seconds:.0f} s "
+                        f"(run {self.run_of.run}): {problem}. Its driver's output is in {self.run_of.log}",
+                        report={"job": self.run_of.job, "run": self.run_of.run, "state": "lost"},
+                    ) from error
+                if told != (told := problem):
+                    self.log.warning("cannot connect, and tries again: %s", problem)
+            await asyncio.sleep(self.poll_seconds)
 
+    async def _jobs(self) -> JobTopic:
         config = await KafkaHook(self.kafka_conn_id).aget_conn()
-        return await asyncio.to_thread(JobTopic, config)
+        return await call_in_thread(lambda: _job_topic(config))
 
     def _event(self, state: str, message: str) -> TriggerEvent:
         run = {"job": self.run_of.job, "run": self.run_of.run, "log": self.run_of.log}
         return TriggerEvent({**run, "state": state, "message": message})  # type: ignore[no-untyped-call]
+
+
+def _job_topic(config: KafkaConfig) -> JobTopic:
+    from wasmline.control import JobTopic  # in the thread of the call: the loop is every trigger's
+
+    return JobTopic(config)

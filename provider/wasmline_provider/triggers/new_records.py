@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from wasmline.errors import InvalidJob
+from wasmline.new_records import EventThresholds, TopicEnds, new_offsets
 from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.triggers.polling import Poll, PollingEventTrigger
 
 if TYPE_CHECKING:
     from wasmline.kafka import KafkaConfig
-    from wasmline.kafka.new_records import TopicEnds
 
 POLL_INTERVAL_S = 5.0
 
@@ -28,8 +28,9 @@ class NewRecordsTrigger(PollingEventTrigger):
 
     Airflow runs the watchers of assets that an active DAG is scheduled on. The payload is ``topic``, ``topic_id``,
     ``records``, the new ``offsets`` as half-open ranges by partition, and the topic's ends, ``until``. The first event
-    is about records that are written after the first poll. The ends are kept in the asset's state, so that a triggerer
-    which restarts continues there. An event may be lost or repeated: its offsets tell.
+    is about records that are written after the first poll. The ends of the last event, before it those of the first
+    poll, are kept in the asset's state, so that a triggerer which restarts continues there. Two assets with equal
+    triggers share one, which has no state to keep. An event may be lost or repeated: its offsets tell.
 
     :param topic: the topic.
     :param every_records: fire after so many records.
@@ -48,20 +49,17 @@ class NewRecordsTrigger(PollingEventTrigger):
         poll_seconds: float = POLL_INTERVAL_S,
     ) -> None:
         super().__init__(kafka_conn_id=kafka_conn_id, poll_seconds=poll_seconds)
-        if not (every_records or every_seconds):
-            raise InvalidJob(f"the progress of {topic} has no measure: set every_records or every_seconds")
         self.topic = topic
-        self.every_records = every_records
-        self.every_seconds = every_seconds
+        self.thresholds = EventThresholds(every_records=every_records, every_seconds=every_seconds)
         self._last: TopicEnds | None = None
+        self._stored: TopicEnds | None = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         return (
             "wasmline_provider.triggers.new_records.NewRecordsTrigger",
             {
                 "topic": self.topic,
-                "every_records": self.every_records,
-                "every_seconds": self.every_seconds,
+                **asdict(self.thresholds),
                 "kafka_conn_id": self.kafka_conn_id,
                 "poll_seconds": self.poll_seconds,
             },
@@ -70,17 +68,15 @@ class NewRecordsTrigger(PollingEventTrigger):
     def poller(self, config: KafkaConfig) -> Poll:
         from wasmline.clock import now_ms
         from wasmline.kafka import Topics
-        from wasmline.kafka.new_records import EventThresholds, TopicEnds, new_offsets
 
         topics = Topics(config)
-        plan = EventThresholds(every_records=self.every_records, every_seconds=self.every_seconds)
 
         def poll() -> dict[str, Any] | None:
             topic_id = topics.describe(self.topic).id
             ends = {str(partition): end for partition, end in sorted(topics.end_offsets(self.topic).items())}
             now = TopicEnds(topic_id=topic_id, ends=ends, at_ms=now_ms())
             last = self._last = self._last or now
-            if not plan.is_due(last, now):
+            if not self.thresholds.is_due(last, now):
                 return None
             self._last = now
             offsets = {partition: list(bounds) for partition, bounds in new_offsets(last, now).items()}
@@ -97,14 +93,14 @@ class NewRecordsTrigger(PollingEventTrigger):
     async def restore(self) -> None:
         import msgspec
 
-        from wasmline.kafka.new_records import TopicEnds
-
         stored = await self.asset_state_store.aget(STATE_KEY) if self.asset_state_store else None
         if stored is not None:
-            self._last = msgspec.convert(stored, TopicEnds)
+            self._last = self._stored = msgspec.convert(stored, TopicEnds)
 
     async def store(self) -> None:
         from wasmline.documents import plain
 
-        if self.asset_state_store:
-            await self.asset_state_store.aset(STATE_KEY, plain(self._last))
+        last = self._last
+        if self.asset_state_store and last is not self._stored:
+            await self.asset_state_store.aset(STATE_KEY, plain(last))
+            self._stored = last

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
+from wasmline.errors import InvalidJob
+from wasmline.printable import bounded_line
 from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.triggers.daemon_thread import call_in_thread
 
 if TYPE_CHECKING:
     from wasmline.kafka import KafkaConfig
+
+T = TypeVar("T")
 
 Poll = Callable[[], dict[str, Any] | None]
 """Returns the payload of an event, or None."""
@@ -31,8 +35,11 @@ class PollingEventTrigger(BaseEventTrigger):
 
     def __init__(self, *, kafka_conn_id: str, poll_seconds: float) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        if not poll_seconds > 0:  # nor is NaN
+            raise InvalidJob(f"poll_seconds must be above 0, got {poll_seconds}")
         self.kafka_conn_id = kafka_conn_id
         self.poll_seconds = poll_seconds
+        self._problems: dict[str, str] = {}
 
     @abstractmethod
     def poller(self, config: KafkaConfig) -> Poll:
@@ -42,25 +49,18 @@ class PollingEventTrigger(BaseEventTrigger):
         """Read what an earlier triggerer stored; before the first poll."""
 
     async def store(self) -> None:
-        """Store what the next triggerer needs; after an event."""
+        """Store what the next triggerer needs, if it has changed; after each poll and its event."""
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         poll: Poll | None = None
-        told = ""
         while True:
-            payload = None
-            try:
-                if poll is None:
-                    await self.restore()
-                    poll = await self._connect()
-                payload = await call_in_thread(poll)
-                told = ""
-            except Exception as error:
-                if told != (told := f"{type(error).__name__}: {error}"):
-                    self.log.warning("cannot poll, and tries again: %s", told)
-            if payload is not None:
-                yield TriggerEvent(payload)  # type: ignore[no-untyped-call]
-                await self._store()
+            if poll is None and (poll := await self._attempt("connect", self._connect())):
+                await self._attempt("read its state", self.restore())
+            if poll is not None:
+                payload = await self._attempt("poll", call_in_thread(poll))
+                if payload is not None:
+                    yield TriggerEvent(payload)  # type: ignore[no-untyped-call]
+                await self._attempt("store its state", self.store())
             await asyncio.sleep(self.poll_seconds)
 
     async def _connect(self) -> Poll:
@@ -68,11 +68,18 @@ class PollingEventTrigger(BaseEventTrigger):
         config = await KafkaHook(self.kafka_conn_id).aget_conn()
         return await call_in_thread(lambda: self.poller(config))
 
-    async def _store(self) -> None:
+    async def _attempt(self, what: str, call: Awaitable[T]) -> T | None:
+        """Return the result of ``call``, None if it fails; a failure is logged once for as long as it is the same."""
         try:
-            await self.store()
+            result = await call
         except Exception as error:
-            self.log.warning("cannot store its state, and goes on: %s: %s", type(error).__name__, error)
+            problem = f"{type(error).__name__}: {bounded_line(error)}"
+            if self._problems.get(what) != problem:
+                self.log.warning("cannot %s, and goes on: %s", what, problem)
+            self._problems[what] = problem
+            return None
+        self._problems.pop(what, None)
+        return result
 
 
 def _import_engine() -> None:

@@ -20,7 +20,8 @@ class RetrainTrigger(PollingEventTrigger):
 
     Its state of record are the recorded slices and the topic's offsets: it keeps no counter, so that a triggerer may be
     killed at any time. It may fire twice, or for records that a run has trained on meanwhile: such a run has no slice
-    and is skipped. For a DAG that is scheduled on an asset::
+    and is skipped. Why it does not fire is in the triggerer's log, once for each change. For a DAG that is scheduled on
+    an asset::
 
         retrain = Asset(
             "delivery-eta.retrain",
@@ -49,13 +50,14 @@ class RetrainTrigger(PollingEventTrigger):
     :param new_records: fire with so many records since the newest slice.
     :param max_psi: fire if the population stability index of a feature, of the newest records beside the champion's
         held-out rows, is above it; 0.25 is a large shift.
-    :param max_error_growth: fire if the RMSE of labelled predictions exceeds that of the champion's training by more
-        than this share.
-    :param max_age_hours: fire if the champion was trained longer ago.
+    :param max_error_growth: fire if the RMSE of labelled predictions exceeds the champion's forward error, or that on
+        its held-out rows if it has none, by more than this share.
+    :param max_age_hours: fire if the champion was trained, and the newest slice recorded, longer ago.
     :param predictions: the topic of predictions, for the live error.
     :param labels: the topic of labels; by default the one that the model is trained on.
     :param label_delay_seconds: how long a label may take: only predictions that are as old are measured.
-    :param cooldown_seconds: the least time from a recorded slice, or an event without one, to the next event.
+    :param cooldown_seconds: the least time from a recorded slice or an event to the next event. A condition that stays
+        met, because the run is skipped or the champion is kept, waits twice as long after each event, up to a day.
     :param kafka_conn_id: the connection of the cluster.
     :param poll_seconds: the time between two polls.
     """

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,6 +17,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from airflow._shared.timezones import timezone
+from airflow.sdk import RetryAction
 from airflow.sdk.exceptions import ParamValidationError
 from airflow.sdk.execution_time.context import ConnectionAccessor
 from airflow.serialization.serialized_objects import DagSerialization
@@ -28,7 +29,7 @@ from enriching.service import SlowService
 from support.eta_model import eta_record, eta_rows
 from support.served_model import ServedModel, small_models
 from wasmline.control import DeploymentTopic, JobStatusReader, PartitionTotals
-from wasmline.errors import Conflict, ModelNotServing
+from wasmline.errors import Conflict, JobBusy, JobFailed, ModelNotServing
 from wasmline.job_specs import FunctionSpec
 from wasmline.kafka import Topics, read_to_end
 from wasmline.local.ports import HOST
@@ -163,6 +164,20 @@ def test_the_retraining_is_nightly_in_summer_time_too_and_a_backfill_of_ten_days
         assert {moment.astimezone(berlin).hour for day in days for moment in day} == {3}
         lengths = Counter((end - start).total_seconds() / 3600 for start, end in days)
         assert lengths == {24: 9, hours: 1}
+    command = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 11, tzinfo=UTC)  # of the docstring: midnight in UTC
+    assert "--from-date 2026-01-01 --to-date 2026-01-11 --max-active-runs 1" in dag.doc_md
+    assert len(intervals(dag, *command)) == 10
+
+
+def test_a_run_of_the_retraining_waits_for_another_ones_training_and_retries_nothing_else(
+    load: Callable[[str], ModuleType],
+) -> None:
+    train = load("retrain_delivery_eta").dag.get_task("train")
+    busy = JobBusy("it runs already", job="delivery-eta-retrain", run="other")
+    found = train.retry_policy.evaluate(busy, try_number=1, max_tries=train.retries)
+    assert (found.action, found.retry_delay) == (RetryAction.RETRY, timedelta(minutes=5))
+    failed = JobFailed("no trees", report={})
+    assert train.retry_policy.evaluate(failed, try_number=1, max_tries=train.retries).action is RetryAction.FAIL
 
 
 def test_the_retraining_ends_in_one_of_four_ways_each_of_which_is_checked(load: Callable[[str], ModuleType]) -> None:

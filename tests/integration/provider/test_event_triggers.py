@@ -240,7 +240,10 @@ def test_a_call_that_blocks_holds_up_neither_the_loop_nor_its_end() -> None:
 def test_a_trigger_keeps_no_secret_and_rejects_what_could_never_fire(tmp_path: Path) -> None:
     for trigger in (progress("features", every_records=1), retrain("features", tmp_path)):
         assert "bootstrap" not in str(trigger.serialize())
-    with pytest.raises(InvalidJob, match="set every_records or every_seconds"):
-        progress("features")
+    for limits in ({}, {"every_records": -5}, {"every_seconds": float("nan")}):
+        with pytest.raises(InvalidJob, match="every_records or every_seconds must be set, and above 0"):
+            progress("features", **limits)
+    with pytest.raises(InvalidJob, match="poll_seconds must be above 0, got -1"):
+        NewRecordsTrigger(topic="features", every_records=1, poll_seconds=-1)
     with pytest.raises(InvalidTrainSpec):
         retrain("features", tmp_path, new_records=None)

@@ -292,6 +292,28 @@ def test_a_trigger_fires_when_the_run_ends(desk: Desk, connection: str) -> None:
     assert asyncio.run(scene()).payload == {**names, "state": "succeeded", "message": ""}
 
 
+def test_a_trigger_waits_for_its_connection(desk: Desk, kafka: RunningKafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = desk.order()
+    desk.tell(run, JobState.SUCCEEDED)
+    extra = {"bootstrap.servers": kafka.bootstrap_servers}
+
+    async def scene() -> TriggerEvent:
+        event = asyncio.ensure_future(fired(trigger(run, "kafka_later")))
+        await asyncio.sleep(0.2)
+        monkeypatch.setenv("AIRFLOW_CONN_KAFKA_LATER", json.dumps({"conn_type": "kafka", "extra": extra}))
+        return await event
+
+    assert asyncio.run(scene()).payload["state"] == "succeeded"
+
+
+def test_a_trigger_that_never_connects_says_after_the_heartbeats_time_that_the_run_is_lost() -> None:
+    run = JobRun(job="job", run="run", log="driver.log")
+    event = asyncio.run(fired(trigger(run, "no_such_connection", heartbeat_seconds=0.1)))
+    assert event.payload["state"] == "lost"
+    assert "the reports of job job could not be read for 0 s (run run)" in event.payload["message"]
+    assert "no_such_connection" in event.payload["message"]
+
+
 def test_a_trigger_fires_when_the_run_is_lost(desk: Desk, connection: str) -> None:
     event = asyncio.run(fired(trigger(desk.order(), connection, heartbeat_seconds=0.2)))
     assert event.payload["state"] == "lost"

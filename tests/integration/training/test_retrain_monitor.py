@@ -1,6 +1,8 @@
 """When a model is trained again, on a real broker and a registry on disk."""
 
 import json
+import logging
+import shutil
 import time
 from collections.abc import Iterable
 from dataclasses import replace
@@ -14,12 +16,13 @@ from support.eta_model import VEHICLES, eta_model, held_out
 from support.gated_models import METRICS as FIRST_ROWS
 from support.gated_models import ROWS, gated_record
 from wasmline import provenance
+from wasmline.clock import now_ms
 from wasmline.errors import TopicNotFound
 from wasmline.job_specs import SliceRequest
 from wasmline.kafka import Topics, produce_all
 from wasmline.retrain_conditions import RetrainConditions
 from wasmline.testing.kafka import RunningKafka
-from wasmline.training import Decision, ModelRegistry, RetrainMonitor, promote
+from wasmline.training import Decision, ModelRegistry, RetrainMonitor, promote, slice_log
 from wasmline.training.run_slice import topic_offsets
 from wasmline.training.slice_decision import decide_slice
 from wasmline.training.slice_log import SliceLog
@@ -39,8 +42,8 @@ class Watched:
             model="eta", models=self.models, topic=kafka.topic(2), new_records=100, cooldown_seconds=0
         )
 
-    def promote(self) -> str:
-        record = replace(gated_record(5), metrics=METRICS)
+    def promote(self, **changes: Any) -> str:
+        record = replace(gated_record(5), **{"metrics": METRICS, **changes})
         version = ModelRegistry(self.models).publish(record, eta_model(ROWS, record), held_out=held_out(ROWS)).version
         promote(
             self.models, "eta", version, Decision(decision="promote", reason="first"), champion=None, metrics=METRICS
@@ -57,6 +60,7 @@ class Watched:
         return RetrainMonitor(self.kafka.config, replace(self.spec, **changes))
 
     def record_slice(self, run: str) -> None:
+        """Record what is new."""
         log, request = SliceLog(self.models), SliceRequest(run=run)
         history = log.history("eta")
         topic = topic_offsets(Topics(self.kafka.config), self.spec.topic, request)
@@ -124,13 +128,13 @@ def test_features_that_drift_are_named_beside_the_champions_held_out_rows(watche
     assert event is not None
     (reason,) = event.reasons
     assert (reason.condition, event.champion) == ("drift", version)
-    assert reason.text.startswith("km drifted: its PSI is ")
+    assert reason.text.startswith("the PSI of km is ")
     assert reason.figures["rows"] == 1_500
     assert float(reason.figures["km"]) > 0.25 > 0.1 > max(float(reason.figures[name]) for name in ("age", "vehicle"))
 
 
 def test_the_live_error_is_that_of_the_champions_predictions_once_labels_are_there(watched: Watched) -> None:
-    version = watched.promote()
+    version = watched.promote(metrics=replace(METRICS, forward_rmse=5.0))
     predictions, labels = watched.kafka.topic(2), watched.kafka.topic()
     changes = {"new_records": None, "max_error_growth": 0.5, "predictions": predictions, "labels": labels}
     monitor = watched.monitor(**changes)
@@ -142,14 +146,14 @@ def test_the_live_error_is_that_of_the_champions_predictions_once_labels_are_the
     assert monitor.poll() is None, "no label has arrived"
     watched.produce(({"id": f"x{row['id']}", "minutes": 1.0} for row in rows), labels)
     assert monitor.poll() is None, "those are another model's predictions"
-    limit = METRICS.rmse * 1.5
+    limit = 5.0 * 1.5
     watched.produce(({"id": row["id"], "minutes": 20.5 + limit} for row in rows[:550]), labels)
     assert watched.monitor(**changes, label_delay_seconds=3_600).poll() is None, "the predictions are too young"
     event = monitor.poll()
     assert event is not None
     (reason,) = event.reasons
     assert reason.condition == "live error"
-    assert reason.figures == {"rmse": limit + 0.5, "trained_rmse": METRICS.rmse, "rows": 550, "unlabelled": 50}
+    assert reason.figures == {"rmse": limit + 0.5, "expected_rmse": 5.0, "rows": 550, "unlabelled": 50}
 
 
 def test_labels_may_be_in_the_topic_of_the_features_the_first_of_an_identity_counts(watched: Watched) -> None:
@@ -165,7 +169,7 @@ def test_labels_may_be_in_the_topic_of_the_features_the_first_of_an_identity_cou
     assert event.reasons[0].figures["rmse"] == 10.0
 
 
-def test_an_old_model_is_trained_again_if_there_is_anything_to_train_on(watched: Watched) -> None:
+def test_a_model_is_trained_again_if_the_last_training_is_long_ago_and_records_are_new(watched: Watched) -> None:
     monitor = watched.monitor(new_records=None, max_age_hours=24)
     watched.promote()
     assert monitor.poll() is None
@@ -176,6 +180,67 @@ def test_an_old_model_is_trained_again_if_there_is_anything_to_train_on(watched:
     age_s = int(event.reasons[0].figures["age_s"])
     assert abs(event.observed_ms / 1000 - created - age_s) < 5
     assert watched.monitor(new_records=None, max_age_hours=(time.time() - created) / 3600 + 1).poll() is None
+    watched.record_slice("its model is kept")
+    watched.produce(features(1))
+    assert monitor.poll() is None
+
+
+def test_a_slice_of_a_clock_that_is_ahead_silences_nothing(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    watched.produce(features(100))
+    with monkeypatch.context() as patch:
+        patch.setattr(slice_log, "now_ms", lambda: now_ms() + 30 * 86_400_000)
+        watched.record_slice("ahead")
+    watched.produce(features(100))
+    assert watched.monitor(cooldown_seconds=3_600).poll() is not None
+
+
+def test_what_cannot_be_measured_is_logged_once_and_holds_up_no_other_condition(
+    watched: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
+    watched.promote()
+    watched.produce(features(100))
+    monitor = watched.monitor(max_age_hours=1, max_error_growth=0.1, predictions="no-such-topic")
+    for _ in range(2):
+        event = monitor.poll()
+        assert event is not None
+        assert [each.condition for each in event.reasons] == ["new records", "age"]
+    (told,) = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert told.startswith("eta: the live error cannot be measured: TopicNotFound: ")
+    assert "no-such-topic" in told
+
+
+def test_a_champion_that_the_registry_has_lost_holds_up_no_training_on_new_records(watched: Watched) -> None:
+    watched.promote()
+    shutil.rmtree(Path(watched.models, "models"))
+    watched.produce(features(100))
+    event = watched.monitor(max_age_hours=1).poll()
+    assert event is not None
+    assert (event.why, event.champion) == ("100 new records, at least 100", None)
+
+
+def test_why_a_model_is_not_trained_again_is_logged_once_for_each_change(
+    watched: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
+    monitor = watched.monitor(min_new_records=10, new_records=1_000, max_psi=0.25, max_age_hours=24 * 36_500)
+    watched.promote()
+
+    def told() -> list[str]:
+        with caplog.at_level(logging.INFO):
+            for _ in range(2):
+                assert monitor.poll() is None
+        found = [each.getMessage() for each in caplog.records if "is not trained again" in each.getMessage()]
+        caplog.clear()
+        return found
+
+    assert told() == ["eta is not trained again: 0 new records, fewer than 10"]
+    watched.produce(features(20))
+    (line,) = told()
+    assert "20 new records, fewer than 1,000; drift needs 500 rows: 20 are new, 1,500 were held out; the last " in line
+    watched.produce(features(580))
+    (line,) = told()
+    assert "600 new records, fewer than 1,000; the PSI of " in line
+    watched.produce(features(10))
+    assert told() == []
 
 
 def test_a_topic_that_does_not_exist_is_named(watched: Watched) -> None:

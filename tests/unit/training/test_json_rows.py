@@ -1,7 +1,7 @@
 import pyarrow as pa
 import pytest
 
-from wasmline.training.json_rows import number, rows_from_json
+from wasmline.training.json_rows import MAX_MEMBER_BYTES, MAX_NUMBER, json_objects, number, rows_from_json
 
 
 def test_members_become_columns_and_those_of_another_type_are_missing() -> None:
@@ -22,6 +22,15 @@ def test_a_value_that_is_no_object_is_no_row(value: bytes | None) -> None:
     assert rows_from_json([value, b'{"km": 2}'], {"km": "double"})["km"].to_pylist() == [2.0]
 
 
-@pytest.mark.parametrize("value", [None, True, "1", 10**400, float("inf"), [1]])
+def test_only_the_members_that_are_asked_for_are_decoded_and_of_these_none_that_is_large() -> None:
+    tree = b"[" + b"{}," * 300_000 + b"{}]"
+    (found,) = json_objects([b'{"id": "d1", "other": %b, "km": %b, "age": 30}' % (tree, tree)], ("id", "km", "age"))
+    assert found == {"id": "d1", "age": 30}
+    longest = "x" * (MAX_MEMBER_BYTES - 2)
+    values = [b'{"vehicle": "%b"}' % text.encode() for text in (longest, longest + "x")]
+    assert rows_from_json(values, {"vehicle": "string"})["vehicle"].to_pylist() == [longest, None]
+
+
+@pytest.mark.parametrize("value", [None, True, "1", 10**400, float("inf"), float("nan"), 2 * MAX_NUMBER, [1]])
 def test_what_is_no_finite_number_is_none(value: object) -> None:
     assert number(value) is None

@@ -1,6 +1,7 @@
 import pytest
 
-from wasmline.kafka.new_records import EventThresholds, TopicEnds, new_offsets
+from wasmline.errors import InvalidJob
+from wasmline.new_records import EventThresholds, TopicEnds, new_offsets
 
 LAST = TopicEnds(topic_id="t1", ends={"0": 10, "1": 5}, at_ms=1_000)
 
@@ -33,5 +34,5 @@ def test_an_event_is_due_after_some_seconds_if_a_record_was_written() -> None:
 
 @pytest.mark.parametrize(("records", "seconds"), [(None, None), (0, None), (5, -1.0), (None, float("nan"))])
 def test_a_plan_that_would_fire_never_or_always_is_rejected(records: int | None, seconds: float | None) -> None:
-    with pytest.raises(ValueError, match="must be set, and above 0"):
+    with pytest.raises(InvalidJob, match="must be set, and above 0"):
         EventThresholds(every_records=records, every_seconds=seconds)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from wasmline.errors import InvalidJob
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicEnds:
@@ -25,7 +27,7 @@ class EventThresholds:
     def __post_init__(self) -> None:
         limits = [each for each in (self.every_records, self.every_seconds) if each is not None]
         if not limits or not all(limit > 0 for limit in limits):
-            raise ValueError(
+            raise InvalidJob(
                 "every_records or every_seconds must be set, and above 0: "
                 f"got {self.every_records} and {self.every_seconds}"
             )

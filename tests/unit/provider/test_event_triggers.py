@@ -1,0 +1,87 @@
+"""Event triggers whose state cannot be read or written, or is that of another triggerer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from airflow.sdk import Asset
+from airflow.sdk.execution_time.context import AssetStateStoreAccessors
+from airflow.triggers.base import BaseEventTrigger
+
+from wasmline.kafka import KafkaConfig
+from wasmline.new_records import TopicEnds
+from wasmline_provider.triggers.new_records import STATE_KEY, NewRecordsTrigger
+from wasmline_provider.triggers.polling import Poll
+
+
+class Growing(NewRecordsTrigger):
+    """Polls a topic in memory that grows by ten records between two polls, and fires at every fifth poll."""
+
+    def poller(self, config: KafkaConfig) -> Poll:
+        def poll() -> dict[str, Any] | None:
+            last = self._last.ends["0"] if self._last else 0
+            now = TopicEnds(topic_id="t1", ends={"0": last + 10}, at_ms=1)
+            self._last = now
+            return {"until": now.ends} if now.ends["0"] % 50 == 0 else None
+
+        return poll
+
+
+class AssetState:
+    """What Airflow keeps for an asset, in memory; ``failures`` are raised first."""
+
+    def __init__(self, stored: Any = None, *, failures: int = 0) -> None:
+        self.written: list[Any] = []
+        self.stored = stored
+        self.failures = failures
+
+    async def aget(self, key: str) -> Any:
+        assert key == STATE_KEY
+        if self.failures:
+            self.failures -= 1
+            raise RuntimeError("the API server restarts")
+        return self.stored
+
+    async def aset(self, key: str, value: Any) -> None:
+        self.written.append(json.loads(json.dumps(value)))
+
+
+@pytest.fixture(autouse=True)
+def connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps({"conn_type": "kafka", "extra": {"bootstrap.servers": "b:1"}})
+    )
+
+
+def first_event(state: Any) -> Any:
+    trigger = Growing(topic="features", every_records=1, poll_seconds=0.001)
+    trigger.asset_state_store = state
+
+    async def scene() -> Any:
+        return (await asyncio.wait_for(anext(aiter(trigger.run())), 60)).payload
+
+    return asyncio.run(scene())
+
+
+def test_equal_triggers_of_two_assets_are_one_to_airflow_and_fire_without_a_state(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    one, other = (NewRecordsTrigger(topic="features", every_records=1) for _ in range(2))
+    assert BaseEventTrigger.hash(*one.serialize()) == BaseEventTrigger.hash(*other.serialize())
+    assert first_event(AssetStateStoreAccessors([Asset("features"), Asset("predictions")])) == {"until": {"0": 50}}
+    told = capsys.readouterr().out
+    assert [told.count(f"cannot {what} its state, and goes on") for what in ("read", "store")] == [1, 1]
+
+
+@pytest.mark.parametrize("state", [AssetState(failures=1), AssetState("no ends"), AssetState({"ends": 7})])
+def test_a_state_that_cannot_be_read_is_begun_anew(state: AssetState) -> None:
+    assert first_event(state) == {"until": {"0": 50}}
+
+
+def test_the_ends_of_the_first_poll_are_stored_so_that_a_restart_before_the_first_event_loses_nothing() -> None:
+    state = AssetState({"topic_id": "t1", "ends": {"0": 20}, "at_ms": 1})
+    assert first_event(state) == {"until": {"0": 50}}
+    assert [each["ends"]["0"] for each in state.written] == [30, 40]
