@@ -28,6 +28,9 @@ WINDOW = re.compile(r"all|last [1-9][0-9]{0,5}")
 
 TRANSFORM_VERSION = re.compile(r"[^@\s]+@[^@\s]+")
 
+ROW_COLUMNS = frozenset({"_partition", "_offset", "_timestamp", "_transform", "_held_out", "_stand_in"})
+"""Columns that rows of a training have beside its fields."""
+
 HEARTBEAT_INTERVAL_S = 5.0
 """Seconds between two reports of a running job: heartbeats of its driver. Time-outs for them are multiples of it."""
 
@@ -202,6 +205,10 @@ class TrainSpec:
         named = (self.target, self.identity, *self.features, *self.categories, *self.units, *self.segments)
         unknown = set(named) - self.fields.keys()
         _require(not unknown, "fields", f"lacks the type of {', '.join(sorted(unknown))}")
+        folded = [name.casefold() for name in self.fields]
+        taken = sorted(ROW_COLUMNS.intersection(folded))
+        _require(not taken, "fields", f"has {', '.join(taken)}: rows have a column of that name for their record")
+        _require(len(set(folded)) == len(folded), "fields", "has names that differ in case only: to Spark they are one")
         _require(bool(self.features), "features", "is empty")
         _require(len(set(self.features)) == len(self.features), "features", "names a field twice")
         _require(self.target not in self.features, "features", f"contains the target {self.target}")
@@ -230,7 +237,8 @@ class TrainSpec:
         _require(self.slice is None or not elsewhere, "slice", "excludes offsets and since_ms: set since and until")
         _require(bool(self.windows), "windows", "is empty: name 'all' or 'last N'")
         for window in self.windows:
-            _require(bool(WINDOW.fullmatch(window)), "windows", f"has {window[:40]!r}: write 'all' or 'last N'")
+            fault = f"has {window[:40]!r}: write 'all' or 'last N', of N slices, not days"
+            _require(bool(WINDOW.fullmatch(window)), "windows", fault)
         _require(len(set(self.windows)) == len(self.windows), "windows", "names a window twice")
         _require(self.min_new_rows >= 0, "min_new_rows", f"must be at least 0, got {self.min_new_rows}")
         for name, asked in {
@@ -238,7 +246,8 @@ class TrainSpec:
             "min_new_rows": self.min_new_rows > 0,
             "keep_rows": self.keep_rows,
         }.items():
-            _require(self.slice is not None or not asked, name, "needs a slice")
+            fault = "needs a slice: set since='previous' in TrainModelOperator, or TrainSpec.slice"
+            _require(self.slice is not None or not asked, name, fault)
         if not isinstance(self.transform_versions, str):
             _require(bool(self.transform_versions), "transform_versions", "is empty: no record could be trained on")
             for version in self.transform_versions:

@@ -65,6 +65,11 @@ def difference_of(one: OffsetRanges, other: OffsetRanges) -> OffsetRanges:
     return intersection_of(one, {partition: (0, *other.get(partition, ()), MAX_OFFSET) for partition in one})
 
 
+def offsets_beyond(one: OffsetRanges, other: OffsetRanges) -> OffsetRanges:
+    """Return the offsets of ``one`` that come after the end of ``other``, by partition; all where it has no end."""
+    return intersection_of(one, {partition: ((0, *other.get(partition, ()))[-1], MAX_OFFSET) for partition in one})
+
+
 def _common(partition: str, one: tuple[int, ...], other: tuple[int, ...]) -> OffsetRanges:
     found: list[int] = []
     mine, theirs = 0, 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections import defaultdict
 from pathlib import Path
 
@@ -118,6 +119,19 @@ def test_what_hung_may_be_uncommitted_for_long_and_nothing_beside_it(tmp_path: P
     ledger.ended(1, NOTHING, hanging=0)
     (wrong,) = ledger.wrong
     assert wrong.startswith("1@0 was done")
+
+
+def test_what_is_done_while_brokers_are_away_may_be_uncommitted_for_long(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "journal", window=0)
+    ledger.cut_off()
+    since = time.monotonic()
+    with (tmp_path / "journal").open("a") as file:
+        for partition, done in ((0, since - 1), (1, since)):
+            ledger.expect(partition, 0, b"key")
+            file.write(f"S 1 {partition} 0 {done} 00\nE 1 {partition} 0 {done} 00\n")
+    ledger.ended(1, NOTHING)
+    (wrong,) = ledger.wrong
+    assert wrong.startswith("0@0 was done")
 
 
 def test_leaving_with_a_record_in_hand_is_wrong(book: Book) -> None:

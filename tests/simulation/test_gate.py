@@ -56,6 +56,10 @@ def test_after_a_shift_the_forward_error_is_that_of_the_next_day_and_a_short_win
             reported = night.challenger.measured.metrics.forward_rmse
             assert reported == pytest.approx(error(night.challenger.measured.model, next_day), rel=0.07)
     assert [night.decision.promote for night in found] == [False, False, True, *[False] * (len(found) - 3)]
+    before_the_shift = train(table, ends[:12], [2])  # its run is cleared, or comes late in a backfill
+    _, decision = compare_with_champion(before_the_shift.measured, found[-1].champion, POLICY)
+    assert "better beyond noise" in decision.reason
+    assert decision.refusal == "older"
 
 
 def late_motorcycles(row: dict[str, Any], _day: int) -> None:

@@ -41,10 +41,14 @@ def forward_rows(rows: Sequence[dict[str, Any]], first_offset: int, stand_in: fl
     return table
 
 
-def gated_record(trees: int) -> ModelRecord:
-    """Return the record of a model whose rows are stored beside it."""
+def gated_record(trees: int, *, end: int = len(ROWS)) -> ModelRecord:
+    """Return the record of a model of the offsets up to ``end``, whose rows are stored beside it."""
+    record = eta_record()
+    dataset = replace(record.dataset, offsets={"0": (0, end)})
     return replace(
-        eta_record(),
+        record,
+        dataset=dataset,
+        dataset_digest=dataset.digest,
         parameters=TreeParameters(trees=trees, depth=4, learning_rate=0.3, seed=7),
         metrics=METRICS,
         spec_version=GATE_SPEC_VERSION,

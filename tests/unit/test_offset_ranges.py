@@ -6,6 +6,7 @@ from wasmline.offset_ranges import (
     OffsetRanges,
     difference_of,
     intersection_of,
+    offsets_beyond,
     ranges_of,
     ranges_text,
     require_ranges,
@@ -77,3 +78,9 @@ def test_what_is_no_range_is_named(offsets: OffsetRanges, fault: str) -> None:
     with pytest.raises(ValueError, match=fault) as caught:
         require_ranges(offsets)
     assert len(str(caught.value)) < 200
+
+
+def test_the_offsets_beyond_others_come_after_their_end_in_each_partition() -> None:
+    one: OffsetRanges = {"0": (0, 5, 8, 20), "1": (0, 5), "2": (3, 4), "3": (7, 7)}
+    assert offsets_beyond(one, {"0": (2, 4, 6, 10), "1": (5, 5)}) == {"0": (10, 20), "2": (3, 4)}
+    assert offsets_beyond(one, one) == {}

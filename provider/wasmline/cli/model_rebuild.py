@@ -15,24 +15,36 @@ INSTALL = "pip install 'wasmline[spark,training]'"
 
 
 @click.command()
-@click.argument("model")
-@click.argument("version")
+@click.argument("reference", metavar="MODEL[@VERSION]")
+@click.argument("version", required=False)
 @models_option
 @kafka_option
 @click.option("--trust-condition", is_flag=True, help="Evaluate a recorded SQL condition that calls functions.")
 @json_option
 def rebuild(
-    model: str, version: str, models: str, settings: tuple[tuple[str, str], ...], trust_condition: bool, as_json: bool
+    reference: str,
+    version: str | None,
+    models: str,
+    settings: tuple[tuple[str, str], ...],
+    trust_condition: bool,
+    as_json: bool,
 ) -> None:
     """Train a version of a model again from the records of its dataset, and compare the bytes.
 
-    The records are read from the topic, or where it has forgotten them from the rows that were kept beside the model.
+    The version is given as MODEL@VERSION or as MODEL VERSION.
+
+    The records are read from the rows that were kept beside the model, and the others from the topic.
     Nothing is stored. Needs Spark and a Java runtime; ends with status 1 if the bytes are not the same.
     """
     from wasmline.documents import plain
     from wasmline.local import connector_jars
+    from wasmline.registry import parse_reference
     from wasmline.training import ModelRegistry, rebuild_model
 
+    model, named = parse_reference(reference)
+    if bool(named) == bool(version):
+        raise click.UsageError("name the version once: MODEL@VERSION, or MODEL VERSION")
+    version = version or str(named)
     try:
         from wasmline.spark.session import local_session
     except ImportError as error:

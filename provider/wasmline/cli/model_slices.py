@@ -22,15 +22,19 @@ if TYPE_CHECKING:
 def slices(model: str, models: str, as_json: bool) -> None:
     """Show every slice that was new to a model in one run, the oldest first.
 
-    FORGOTTEN counts the offsets that were asked for and that retention had removed.
+    FORGOTTEN counts the offsets that were asked for and that retention had removed, DAG RUN is the slice_key of the
+    run. How many offsets below the end of the slices are in none is told below the table.
     """
     from wasmline.documents import plain
-    from wasmline.training import SliceLog
+    from wasmline.training import ModelRegistry, SliceLog, passed_text
 
     history = SliceLog(models).history(model)
-    click.echo(json.dumps(plain(history), indent=2) if as_json else slices_text(history))
     if not history:
-        click.echo(f"there are no slices of {printable(model)} in {printable(models)}", err=True)
+        ModelRegistry(models).get(model)  # an unknown model is an error
+    click.echo(json.dumps(plain(history), indent=2) if as_json else slices_text(history))
+    told = passed_text(history) if history else f"there are no slices of {printable(model)} in {printable(models)}"
+    if told:
+        click.echo(told, err=True)
 
 
 def slices_text(history: Sequence[RecordedSlice]) -> str:
@@ -44,7 +48,7 @@ def slices_text(history: Sequence[RecordedSlice]) -> str:
             return ", ".join(f"{partition}: {offset}" for partition, offset in value.items())
         return moment(value) if isinstance(value, int) else value
 
-    rows = [["NUMBER", "TIME", "TOPIC", "SINCE", "UNTIL", "OFFSETS", "FORGOTTEN", "RUN", "RANGES"]]
+    rows = [["NUMBER", "TIME", "TOPIC", "SINCE", "UNTIL", "OFFSETS", "FORGOTTEN", "DAG RUN", "RANGES"]]
     for each in history:
         rows.append(
             [

@@ -43,7 +43,7 @@ def _lines(stored: ModelVersion, shown: dict[str, Any], decisions: Sequence[Prom
     role = "the champion" if champion == stored.version else f"the champion is {champion or 'none'}"
     yield "model", f"{stored.name}@{stored.version}, {role}"
     yield "digest", f"{stored.digest}, {stored.size:,} bytes"
-    yield "created", f"{record.created}, run {record.run or '-'}"
+    yield "created", f"{record.created}, job run {record.run or '-'}"
     yield "topic", f"{dataset.topic}, {dataset.offset_count:,} offsets: {ranges_text(dataset.offsets)}"
     yield "dataset", f"{record.dataset_digest}, where {dataset.where}"
     yield "rows", f"{record.training_rows:,} trained on, {record.metrics.rows:,} held out"
@@ -114,7 +114,7 @@ def _number(value: float | None) -> str:
 def history_text(decisions: Sequence[Promotion]) -> str:
     """Return decisions as a table."""
     heads = ["NUMBER", "TIME", "DECISION", "VERSION", "BEFORE", "RMSE", "RMSE BEFORE", "RATIO", "LINEAR", "FORWARD"]
-    rows = [[*heads, "REFUSAL", "BY", "RUN", "REASON"]]
+    rows = [[*heads, "REFUSAL", "BY", "JOB RUN", "REASON"]]
     for each in decisions:
         before = each.champion_metrics
         rows.append(

@@ -115,6 +115,7 @@ def history(model: str, models: str, as_json: bool) -> None:
     """Show every decision on a model, the oldest first.
 
     BEFORE is the champion before the decision. The RMSE of both are those on the same rows, except for a rollback.
+    JOB RUN is the run of the training; `models slices` has the DAG runs.
     """
     from wasmline.cli.model_texts import history_text
     from wasmline.documents import plain

@@ -31,7 +31,7 @@ from wasmline.training.recorded_slice import RecordedSlice
 from wasmline.training.retention import retention_warnings
 from wasmline.training.retrain_monitor import RetrainEvent, RetrainMonitor
 from wasmline.training.run_slice import SkipResult, slice_of_run, topic_offsets
-from wasmline.training.slice_decision import NewSlice, TopicOffsets, decide_slice
+from wasmline.training.slice_decision import NewSlice, TopicOffsets, decide_slice, passed_text
 from wasmline.training.slice_log import SliceLog
 from wasmline.training.slice_windows import slice_windows
 from wasmline.training.training_run import run_training
@@ -84,6 +84,7 @@ __all__ = [
     "deploy_champion",
     "model_reference",
     "model_serving",
+    "passed_text",
     "plan_rollback",
     "prepare",
     "prepare_rows",

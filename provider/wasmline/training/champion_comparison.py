@@ -6,10 +6,12 @@ import logging
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from wasmline.printable import printable
+from wasmline.offset_ranges import OffsetRanges, offsets_beyond, ranges_text
+from wasmline.printable import bounded_line, printable
 from wasmline.training.dataset_slice import Dataset
 from wasmline.training.evaluate import Baselines, Metrics, holdout_digest, measure
 from wasmline.training.feature_encoding import numbers
@@ -42,7 +44,8 @@ def compare_with_champion(
 ) -> tuple[Metrics | None, Decision]:
     """Return the champion's metrics on the challenger's held-out rows, and the gate's decision.
 
-    The same models and rows give the same decision. Raises TrainingError if the rows lack a feature of the champion.
+    A model does not replace one that was trained on later records of its topic. The same models and rows give the same
+    decision. Raises TrainingError if the rows lack a feature of the champion.
     """
     if champion is None:
         return None, decide(challenger.metrics, policy, None)
@@ -64,20 +67,45 @@ def compare_with_champion(
         segments=segment_masks(challenger.held_out, policy.segments),
         forward=_forward_errors(challenger, champion),
     )
-    return metrics, decide(own, policy, errors)
+    decision = decide(own, policy, errors)
+    if decision.promote and (later := _later_offsets(champion.dataset, challenger.model.dataset)):
+        reached = bounded_line(f"{champion.dataset.topic} {ranges_text(later)}")
+        decision = decision.rejected(
+            "older", f"the champion was trained on later records, {reached}: to make this model live, roll back to it"
+        )
+    return metrics, decision
+
+
+def _later_offsets(champion: Dataset, challenger: Dataset) -> OffsetRanges:
+    """Return the champion's offsets after the challenger's; none if the challenger has some after the champion's."""
+    if not _same_topic(champion, challenger) or offsets_beyond(challenger.offsets, champion.offsets):
+        return {}
+    return offsets_beyond(champion.offsets, challenger.offsets)
 
 
 def segment_masks(rows: pa.Table, fields: tuple[str, ...]) -> dict[str, Mask]:
-    """Return the rows with each value of each field, as ``FIELD=VALUE``, the most rows first."""
-    masks: dict[str, Mask] = {}
+    """Return the rows with each value of each field, as ``FIELD=VALUE``, the most rows first; of MAX_SEGMENTS.
+
+    Values are counted before rows are selected: a mask of each takes the memory of rows times values.
+    """
+    segments: list[tuple[int, str, npt.NDArray[np.int32], list[int]]] = []
     for name in fields:
-        codes = pc.dictionary_encode(rows[name], null_encoding="encode").combine_chunks()
-        indices = np.asarray(codes.indices)
-        for code, value in enumerate(codes.dictionary.to_pylist()):
-            label = printable(f"{name}={value}"[:MAX_LABEL_LETTERS])
-            masks[label] = (indices == code) | masks.get(label, False)
-    ordered = sorted(masks.items(), key=lambda each: (-int(each[1].sum()), each[0]))
-    return dict(ordered[:MAX_SEGMENTS])
+        found = pc.dictionary_encode(rows[name], null_encoding="encode").combine_chunks()
+        indices = np.asarray(found.indices)
+        counts = np.bincount(indices, minlength=len(found.dictionary))
+        codes: dict[str, list[int]] = {}
+        for code, value in enumerate(found.dictionary.to_pylist()):
+            codes.setdefault(_label(name, value), []).append(code)
+        segments += ((int(counts[its].sum()), label, indices, its) for label, its in codes.items())
+    largest = sorted(segments, key=lambda each: (-each[0], each[1]))[:MAX_SEGMENTS]
+    return {label: np.isin(indices, its) for _, label, indices, its in largest}
+
+
+def _label(field: str, value: object) -> str:
+    """Return the name of a segment, printable and bounded; a missing value is no text."""
+    if value is None:
+        return f"{field} is null"
+    return printable(f"{field}={value}"[:MAX_LABEL_LETTERS])[:MAX_LABEL_LETTERS]
 
 
 def _forward_errors(challenger: MeasuredModel, champion: FittedModel) -> PairedErrors | None:
@@ -101,13 +129,17 @@ def _forward_errors(challenger: MeasuredModel, champion: FittedModel) -> PairedE
 
 def _is_any_within(rows: pa.Table, of: Dataset, dataset: Dataset) -> bool:
     """Return whether a row, of the topic of one dataset, is a record of the other. The rows need not be in order."""
-    if (of.topic, of.topic_id) != (dataset.topic, dataset.topic_id):
+    if not _same_topic(of, dataset):
         return False
     partitions, offsets = rows[PARTITION].to_numpy(), rows[OFFSET].to_numpy()
     return any(
         np.any((partitions == partition) & (offsets >= start) & (offsets < end))
         for partition, start, end in dataset.ranges
     )
+
+
+def _same_topic(one: Dataset, other: Dataset) -> bool:
+    return (one.topic, one.topic_id) == (other.topic, other.topic_id)
 
 
 def _kept_from(dataset: Dataset, trained: Dataset) -> bool:

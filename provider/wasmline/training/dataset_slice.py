@@ -22,8 +22,8 @@ class Dataset:
 
     ``topic_id`` distinguishes a topic from one recreated with its name; it is empty if the cluster has none.
     ``modules`` names the transforms of its records by their provenance, ``name@version digest``, or "" for records
-    without it: records of others are not part of it. If it is empty, no record has provenance. Raises ValueError for
-    offsets that are not ranges.
+    without it: records of others are not part of it. If it is empty, those of all are: no record has provenance, or too
+    many transforms are named to list them. Raises ValueError for offsets that are not ranges.
     """
 
     topic: str

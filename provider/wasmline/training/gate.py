@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Literal
 
@@ -18,11 +18,14 @@ from wasmline.training.paired_bootstrap import Interval, ratio_interval
 Mask = npt.NDArray[np.bool_]
 
 MIN_ROWS = 50
-"""Fewer held-out rows of a segment, or fewer forward rows, are reported and not tested.
+"""Fewer held-out rows, in all or of a segment, or fewer forward rows, are reported and not tested.
 
 Of two equally good models, an interval at 99 % calls one worse in 0.7 % of cases on 50 rows, in 2.3 % on 12 rows; it
 should in 0.5 %.
 """
+
+TYPICAL_QUANTILE = 0.95
+"""Squared errors above this quantile of the champion's count as that much where outliers must not decide."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,8 +75,8 @@ class Decision:
     """The decision on a challenger, with its reason in one sentence and its figures.
 
     ``refusal`` is the check that the challenger did not pass: ``mean``, ``linear``, ``equal``, ``noise``,
-    ``segment FIELD=VALUE``, ``forward``, ``rolled back`` or ``user``, who did not approve it; empty if it passed all.
-    ``held_out``, ``segments`` and ``forward`` are None or empty without a champion.
+    ``segment FIELD=VALUE``, ``forward``, ``outliers``, ``older``, ``rolled back`` or ``user``, who did not approve it;
+    empty if it passed all. ``held_out``, ``segments`` and ``forward`` are None or empty without a champion.
     """
 
     decision: Literal["promote", "keep"]
@@ -87,6 +90,10 @@ class Decision:
     def promote(self) -> bool:
         return self.decision == "promote"
 
+    def rejected(self, refusal: str, reason: str) -> Decision:
+        """Return the decision to keep the champion, for a reason in front of this one's."""
+        return replace(self, decision="keep", refusal=refusal, reason=f"{reason}. {self.reason}")
+
 
 def decide(challenger: Metrics, policy: GatePolicy, errors: ChampionErrors | None) -> Decision:
     """Return the decision on a challenger; pure. ``errors`` are None without a champion.
@@ -94,18 +101,20 @@ def decide(challenger: Metrics, policy: GatePolicy, errors: ChampionErrors | Non
     The challenger must beat the mean of the training rows and a linear model of them. The interval of its RMSE divided
     by the champion's must end below ``1 - margin``: a positive margin requires an improvement, a negative one accepts a
     slightly worse model with newer data. No segment's interval, at a confidence that all segments share, and not that
-    of the forward errors may lie above 1. A model with the same errors is not promoted.
+    of the forward errors may lie above 1, and neither may that of the errors without their outliers, which a negative
+    margin permits to that extent. A model with the same errors is not promoted.
     """
-    held_out = _compare(errors.held_out, policy.confidence, policy.seed, min_rows=1) if errors else None
+    held_out = _compare(errors.held_out, policy.confidence, policy.seed) if errors else None
     forward = _compare(errors.forward, policy.confidence, policy.seed) if errors and errors.forward else None
     segments = _compare_segments(errors, policy) if errors else {}
     refusals = _refusals_by_baselines(challenger)
     reason = f"RMSE {challenger.rmse:.3f} against {challenger.mean_rmse:.3f} of the mean; no champion yet"
     if errors and held_out:
         reason = f"{_figures(held_out)}: better beyond noise"
-        is_equal = np.array_equal(errors.held_out.challenger, errors.held_out.champion)
-        refusals = chain(refusals, _refusals(held_out, segments, forward, 1 - policy.margin, is_equal=is_equal))
+        refusals = chain(refusals, _refusals(errors, held_out, segments, forward, policy))
     refusal, reason = next(refusals, ("", reason))
+    if errors and (share := _largest_share(errors.held_out.challenger)) > 0.5:
+        reason += f"; one row has {100 * share:.0f} % of the squared error: bound the target in the condition"
     return Decision(
         decision="keep" if refusal else "promote",
         reason=reason,
@@ -124,27 +133,43 @@ def _refusals_by_baselines(challenger: Metrics) -> Iterator[tuple[str, str]]:
 
 
 def _refusals(
+    errors: ChampionErrors,
     held_out: ErrorComparison,
     segments: Mapping[str, ErrorComparison],
     forward: ErrorComparison | None,
-    limit: float,
-    *,
-    is_equal: bool,
+    policy: GatePolicy,
 ) -> Iterator[tuple[str, str]]:
     """Yield the checks beside the champion that the challenger does not pass, each with the words for it."""
-    if is_equal:
+    limit = 1 - policy.margin
+    if np.array_equal(errors.held_out.challenger, errors.held_out.champion):
         yield "equal", f"{_figures(held_out)}: equal on each row"
-    if not (held_out.ratio and held_out.ratio.high < limit):
+    if held_out.ratio is None:
+        yield "noise", f"{_figures(held_out)}: {MIN_ROWS} rows are needed to tell it from noise"
+    elif not held_out.ratio.high < limit:
         yield "noise", f"{_figures(held_out)}: not below {limit:.4f} beyond noise"
     for name, each in segments.items():
         if _is_worse(each):
             yield f"segment {name}", f"worse on {name} beyond noise: {_figures(each)}"
     if forward and _is_worse(forward):
         yield "forward", f"worse on the newest records beyond noise: {_figures(forward)}"
+    typical = _compare(_without_outliers(errors.held_out), policy.confidence, policy.seed)
+    if _is_worse(typical, max(limit, 1)):
+        yield "outliers", f"worse but for the largest errors, beyond noise: {_figures(typical)}"
 
 
-def _is_worse(comparison: ErrorComparison) -> bool:
-    return comparison.ratio is not None and comparison.ratio.low > 1
+def _is_worse(comparison: ErrorComparison, limit: float = 1) -> bool:
+    return comparison.ratio is not None and comparison.ratio.low > limit
+
+
+def _without_outliers(errors: PairedErrors) -> PairedErrors:
+    most = np.quantile(errors.champion, TYPICAL_QUANTILE)
+    return PairedErrors(challenger=np.minimum(errors.challenger, most), champion=np.minimum(errors.champion, most))
+
+
+def _largest_share(errors: Vector) -> float:
+    """Return the share of one row, at most, of the sum of squared errors."""
+    total = float(errors.sum())
+    return float(errors.max()) / total if total else 0.0
 
 
 def _compare_segments(errors: ChampionErrors, policy: GatePolicy) -> dict[str, ErrorComparison]:
@@ -157,10 +182,10 @@ def _compare_segments(errors: ChampionErrors, policy: GatePolicy) -> dict[str, E
     return found
 
 
-def _compare(errors: PairedErrors, confidence: float, seed: int, *, min_rows: int = MIN_ROWS) -> ErrorComparison:
+def _compare(errors: PairedErrors, confidence: float, seed: int) -> ErrorComparison:
     """Return the figures of at least one row."""
     rows = len(errors.challenger)
-    enough = rows >= min_rows
+    enough = rows >= MIN_ROWS
     return ErrorComparison(
         rows=rows,
         rmse=float(np.mean(errors.challenger)) ** 0.5,

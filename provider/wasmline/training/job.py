@@ -63,7 +63,7 @@ class TrainResult:
     ``candidates``. ``sample`` has pairs of truth and prediction, ``residuals`` all values of truth minus prediction.
     Nothing is promoted yet; ``policy`` is to decide anew with, if another champion is live by then. ``slice`` is that
     of the run, and has ``new_rows`` usable rows; None for a training on other records. ``warnings`` are about records
-    that are not kept.
+    that are in no slice, or not kept.
     """
 
     model: str
@@ -112,7 +112,9 @@ def train_on(
     with clock.step("train"):
         usable, others = select_transforms(usable_rows(records, dataset), spec.transform_versions)
         windows = windows or [Window(name="all", dataset=dataset)]
-        candidates = [replace(each, dataset=with_modules(each.dataset, usable)) for each in windows]
+        candidates = [
+            replace(each, dataset=with_modules(each.dataset, usable, spec.transform_versions)) for each in windows
+        ]
         challenger = train_challenger(candidates, newest, partial(prepare_rows, usable), spec)
     model, metrics, prepared = challenger.measured.model, challenger.measured.metrics, challenger.prepared
     with clock.step("publish"):

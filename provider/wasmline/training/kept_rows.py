@@ -104,11 +104,9 @@ class KeptRows:
     def keep(self, records: DataFrame, recorded: RecordedSlice) -> str:
         """Keep the records of a slice, columns as ``read_slice`` gives them, and return "".
 
-        A slice that is kept already stays as it is. One that is too large is not kept, and the text says so.
+        A slice that is too large is not kept, and the text says so. One that was kept meanwhile stays as it is.
         """
         name, number = recorded.model, recorded.number
-        if number in self.numbers(name):
-            return ""
         if reason := _too_large(records):
             return reason
         data = io.BytesIO()

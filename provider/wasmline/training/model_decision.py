@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from wasmline.errors import Conflict
@@ -15,7 +15,6 @@ from wasmline.training.gate import Decision, GatePolicy
 from wasmline.training.model_registry import GATE_SPEC_VERSION, ModelRegistry
 from wasmline.training.promotion_log import PromotionLog
 from wasmline.training.promotion_record import Promotion
-from wasmline.training.rollback_target import rolled_back
 
 log = logging.getLogger(__name__)
 
@@ -37,20 +36,14 @@ def decide_on(
 ) -> VersionDecision:
     """Return the decision on a challenger, which is stored as ``version``, beside the current champion.
 
-    A version that was rolled back is not promoted again. Raises the errors of PromotionLog and ModelRegistry, and
+    A model that was rolled back is not promoted again. Raises the errors of PromotionLog and ModelRegistry, and
     TrainingError if the challenger's rows lack a feature of the champion.
     """
     registry, history = ModelRegistry(models), PromotionLog(models)
     champion = history.champion(name)
     metrics, decision = compare_with_champion(challenger, _fitted(registry, name, champion), policy)
-    if decision.promote and (rollback := rolled_back(history.history(name), version)):
-        decision = replace(
-            decision,
-            decision="keep",
-            refusal="rolled back",
-            reason=f"{version} is a version that decision {rollback.number} rolled back: roll back to it by name, or "
-            f"train on other records. {decision.reason}",
-        )
+    if decision.promote and (why := history.rolled_back(name, version)):
+        decision = decision.rejected("rolled back", why)
     return VersionDecision(champion=champion, champion_metrics=metrics, decision=decision)
 
 
@@ -69,9 +62,10 @@ def promote(
 ) -> Promotion:
     """Record a decision in the log of the registry at ``models``: see ``PromotionLog.append``.
 
-    If another model was promoted since the decision, the version is compared with that one, by ``policy`` and on the
-    rows that are stored beside it, and decided on anew, up to MAX_DECISIONS times. Raises Conflict after those, without
-    a ``policy``, for a version that was stored without its rows, after a rollback, and if the run decided before.
+    If another model was promoted since the decision to promote, the version is compared with that one, by ``policy``
+    and on the rows that are stored beside it, and decided on anew, up to MAX_DECISIONS times. A keep stays one. Raises
+    Conflict after those, without a ``policy``, for a version that was stored without its rows, after a rollback since
+    the decision, and if the run decided before.
     """
     history = PromotionLog(models)
     record = partial(history.append, name, version, metrics=metrics, run=run, by=by)
@@ -80,7 +74,9 @@ def promote(
         try:
             return record(decided.decision, champion=decided.champion, champion_metrics=decided.champion_metrics)
         except Conflict as conflict:
-            if policy is None or not _may_decide_anew(history.history(name), run, version):
+            if policy is None or not decided.decision.promote:
+                raise
+            if not _may_decide_anew(history.history(name), decided.champion, run, version):
                 raise
             challenger = _measured(ModelRegistry(models), name, version)
             if challenger is None:
@@ -90,10 +86,11 @@ def promote(
     return record(decided.decision, champion=decided.champion, champion_metrics=decided.champion_metrics)
 
 
-def _may_decide_anew(history: Sequence[Promotion], run: str, version: str) -> bool:
-    """Return whether the last decision is no rollback, and none is that of the run on the version."""
+def _may_decide_anew(history: Sequence[Promotion], champion: str | None, run: str, version: str) -> bool:
+    """Return whether no rollback came since ``champion`` was live, and the run has not decided on the version."""
     has_decided = any(run and (each.run, each.version) == (run, version) for each in history)
-    return bool(history) and history[-1].decision != "rollback" and not has_decided
+    since = max((each.number for each in history if each.live == champion), default=0)
+    return not has_decided and all(each.decision != "rollback" for each in history[since:])
 
 
 def _fitted(registry: ModelRegistry, name: str, version: str | None) -> FittedModel | None:

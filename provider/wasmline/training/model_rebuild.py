@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 _MAX_SEED = 2**63 - 1
 
+MAX_RANGES = 1_000
+"""Maximum ranges of a partition: Spark reads each by itself."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuiltModel:
@@ -88,10 +91,13 @@ def rebuild_model(
 def _require_usable(dataset: Dataset, place: str, *, trust_condition: bool) -> None:
     if not (dataset.offset_count and 0 < dataset.holdout_share < 1 and abs(dataset.seed) <= _MAX_SEED):
         raise TrainingError(f"the dataset of {place} has offsets, a seed or a holdout share that no training has")
+    if (most := max(len(each) // 2 for each in dataset.offsets.values())) > MAX_RANGES:
+        raise TrainingError(f"the dataset of {place} has {most:,} ranges of a partition, more than {MAX_RANGES:,}")
     if not trust_condition and not is_plain_condition(dataset.where, dataset.fields):
         raise TrainingError(
             f"the condition of {place} does more than compare fields: {bounded_line(dataset.where)!r}. Evaluated by "
-            "Spark, it could run any code of its author on this machine: trust the condition if you trust the registry"
+            "Spark, it could run any code of its author on this machine: if you trust the registry, pass "
+            "--trust-condition (trust_condition=True)"
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Literal
 
 import pyarrow as pa
@@ -240,12 +241,14 @@ def _check_types(artifact: Artifact, layers: int) -> None:
 
 
 def _check_record(record: ModelRecord, name: str) -> None:
-    """Raise ValueError for another model's record, and for columns or fields that do not match its layout.
+    """Raise ValueError for another model's record or no time, and for columns or fields that do not match its layout.
 
     Columns are counted before they are generated: a few megabytes of features and categories give billions of them.
     """
     if record.model != name:
         raise ValueError(f"it is the record of the model {record.model[:140]!r}")
+    if datetime.fromisoformat(record.created).tzinfo is None:
+        raise ValueError(f"it was created at {record.created}, without a UTC offset")
     layout = record.layout
     count = sum(len(layout.categories.get(feature, ("",))) for feature in layout.features)
     if count != len(record.columns) or layout.columns != record.columns:

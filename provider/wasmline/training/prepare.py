@@ -35,6 +35,9 @@ VALUE, PROVENANCE = "_value", "_provenance"
 TRANSFORM, HELD_OUT = "_transform", "_held_out"
 """Columns of ``usable_rows`` beside PLACE: the record's transform, ``name@version digest`` or "", and the split."""
 
+MAX_NUMBER = 1e38
+"""Largest number of a row. Single precision, in which trees are trained, ends at 3.4e38, and their sums need room."""
+
 _SHARES = 1_000_000
 """The resolution of the holdout share."""
 
@@ -43,9 +46,9 @@ _SHARES = 1_000_000
 class Prepared:
     """The rows of a dataset in the order of their records; the columns are the dataset's fields, and those of PLACE.
 
-    ``excluded`` counts records that are not a JSON object, lack a finite target or an identity, do not meet the
-    condition or are of other transforms than the dataset's (and offsets without a record); ``duplicates`` usable
-    records that repeat an identity.
+    ``excluded`` counts records that are not a JSON object, lack a target or an identity, have a number beyond
+    MAX_NUMBER, do not meet the condition or are of other transforms than the dataset's (and offsets without a record);
+    ``duplicates`` usable records that repeat an identity.
     """
 
     training: pa.Table
@@ -118,8 +121,9 @@ def usable_rows(records: DataFrame, dataset: Dataset) -> pa.Table:
     document = f.from_json(f.col(VALUE).cast("string"), schema, {"allowNonNumericNumbers": "false"})
     transform = _transform(f.col(PROVENANCE)).alias(TRANSFORM)
     rows = records.select(*PLACE, transform, document.alias("_document")).select(*PLACE, TRANSFORM, "_document.*")
-    finite = f.abs(f.col(_quoted(dataset.target)).cast("double")) < float("inf")  # also false for null and NaN
-    whole = finite & f.col(_quoted(dataset.identity)).isNotNull()
+    whole = f.col(_quoted(dataset.target)).isNotNull() & f.col(_quoted(dataset.identity)).isNotNull()
+    for column in (f.col(_quoted(name)) for name, kind in dataset.fields.items() if kind == "double"):
+        whole &= column.isNull() | (f.abs(column) <= MAX_NUMBER)  # false for NaN
     fields = (f.col(_quoted(name)) for name in dataset.fields)
     usable = rows.where(whole).where(f.expr(dataset.where))
     usable = usable.select(*PLACE, TRANSFORM, _held_out(dataset).alias(HELD_OUT), *fields)

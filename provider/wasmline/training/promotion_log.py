@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
 
 from wasmline.clock import now_ms
-from wasmline.errors import Conflict, VersionNotFound
+from wasmline.errors import VersionNotFound
 from wasmline.registry.storage import open_storage
+from wasmline.training.decision_record import conflict, next_decision, own_decision
 from wasmline.training.evaluate import Metrics
 from wasmline.training.gate import Decision
-from wasmline.training.model_registry import ModelRegistry
+from wasmline.training.model_registry import ModelRegistry, ModelVersion
 from wasmline.training.numbered_log import NumberedLog
 from wasmline.training.promotion_record import (
     MAX_BYTES,
@@ -18,11 +19,12 @@ from wasmline.training.promotion_record import (
     parse_promotion,
     promotion_document,
 )
+from wasmline.training.rollback_target import rolled_back
 
 FOLDER = "promotions"
 
-USER = "user"
-"""The refusal of a model that a user did not approve."""
+MAX_TRIES = 100
+"""Each try after the first follows another run's decision."""
 
 
 class PromotionLog:
@@ -68,12 +70,13 @@ class PromotionLog:
         run: str = "",
         by: str = "",
     ) -> Promotion:
-        """Record a decision that was made while ``champion`` was live, and return it.
+        """Record a decision that was made beside ``champion``, and return it.
 
-        The last decision is returned unchanged if the same run recorded it. Raises Conflict if another champion is live
-        now, or another decision followed that of the same run: the models must be compared again; VersionNotFound for
-        a version that does not exist; InvalidArtifact for a decision that could not be read back, such as metrics that
-        are not numbers.
+        A keep is recorded beside whichever champion is live, without figures beside another. A decision that the same
+        run recorded is returned unchanged; a user may think again. Raises Conflict for a promotion if another champion
+        is live, if its model was rolled back, or if another champion followed the same run's promotion, and for a
+        user's refusal of the live version; VersionNotFound for a version that does not exist; InvalidArtifact for a
+        decision that could not be read back, such as metrics that are not numbers.
         """
         return self._record(
             Promotion(
@@ -100,8 +103,9 @@ class PromotionLog:
     ) -> Promotion:
         """Record that ``version`` replaces ``champion``, which is live, and return the decision.
 
-        The metrics are each model's own; None for a champion that the registry has lost. Raises the errors of
-        ``append``, and ValueError as Promotion does.
+        The metrics are each model's own; None for a champion that the registry has lost. Raises Conflict if another
+        champion is live, or followed the same run's rollback; the other errors of ``append``; ValueError as Promotion
+        does.
         """
         known = champion in self._models.versions(name)
         return self._record(
@@ -121,30 +125,32 @@ class PromotionLog:
             )
         )
 
+    def rolled_back(self, name: str, version: str) -> str:
+        """Return why the gate does not promote a version: its model, by its bytes, was rolled back. Empty if not."""
+        return self._rolled_back(self.history(name), self._models.get(name, version))
+
+    def _rolled_back(self, history: Sequence[Promotion], version: ModelVersion) -> str:
+        left = {each.champion for each in history if each.decision == "rollback" and each.champion}
+        known = left.intersection(self._models.versions(version.name))
+        same = {each for each in known if self._models.get(version.name, each).digest == version.digest}
+        rollback = rolled_back(history, {version.version, *same})
+        if rollback is None:
+            return ""
+        return (
+            f"{version.version} is the model that decision {rollback.number} rolled back: roll back to it by name, or "
+            "train on other records"
+        )
+
     def _record(self, decided: Promotion) -> Promotion:
         """Store a decision under the next number, and return it: see ``append``."""
-        name = decided.model
-        self._models.get(name, decided.version)
-        history = self.history(name)
-        last = history[-1] if history else None
-        own = next((each for each in history if each.run and _identity(each) == _identity(decided)), None)
-        if own and own is not last:
-            raise _conflict(name, f"decision {own.number + 1} followed decision {own.number} of this run")
-        if own:
-            return own
-        live = last.live if last else None
-        if live != decided.champion:
-            raise _conflict(name, f"{live or 'nothing'} is live, not {decided.champion or 'nothing'}")
-        promotion = replace(decided, number=last.number + 1 if last else 1)
-        if not self._log.create(name, promotion.number, promotion_document(promotion)):
-            raise _conflict(name, f"decision {promotion.number} was taken by another run meanwhile")
-        return promotion
-
-
-def _identity(promotion: Promotion) -> tuple[str, str, bool, bool]:
-    """Return what a decision and its repetition by the same run have in common; a user may think again."""
-    return promotion.run, promotion.version, promotion.decision == "rollback", promotion.refusal == USER
-
-
-def _conflict(name: str, what: str) -> Conflict:
-    return Conflict(f"model {name}: {what}. Compare the models again and retry", name=name, generation=None)
+        version = self._models.get(decided.model, decided.version)
+        for _ in range(MAX_TRIES):
+            history = self.history(decided.model)
+            if own := own_decision(history, decided):
+                return own
+            promotion = next_decision(history, decided)
+            if promotion.decision == "promote" and (why := self._rolled_back(history, version)):
+                raise conflict(promotion, why)
+            if self._log.create(promotion.model, promotion.number, promotion_document(promotion)):
+                return promotion
+        raise conflict(decided, f"other runs recorded {MAX_TRIES} decisions meanwhile; retry")

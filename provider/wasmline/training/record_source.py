@@ -1,4 +1,4 @@
-"""Reads the records of a dataset: from the topic, and from the kept rows of slices that the topic has forgotten."""
+"""Reads the records of a dataset: from the kept rows of slices, and the others from the topic."""
 
 from __future__ import annotations
 
@@ -24,24 +24,26 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordSources:
-    """Where each record of a dataset is read: in the topic, in a kept slice, or nowhere."""
+    """Where each record of a dataset is read: in a kept slice, in the topic, or nowhere."""
 
-    topic: OffsetRanges
     kept: tuple[tuple[KeptSlice, OffsetRanges], ...]
+    topic: OffsetRanges
     missing: OffsetRanges
 
 
 def sources_of(dataset: Dataset, held: OffsetRanges, kept: Iterable[KeptSlice]) -> RecordSources:
-    """Return the sources of a dataset, of which the topic has the offsets ``held``; pure."""
-    in_topic = intersection_of(dataset.offsets, held)
-    missing = difference_of(dataset.offsets, held)
+    """Return the sources of a dataset, of which the topic has the offsets ``held``; pure.
+
+    Kept slices come first: compaction may have removed any record between the topic's beginning and its end.
+    """
+    rest = dataset.offsets
     parts = []
     for each in kept:
         if (each.topic, each.topic_id) == (dataset.topic, dataset.topic_id):
-            if found := intersection_of(missing, each.offsets):
+            if found := intersection_of(rest, each.offsets):
                 parts.append((each, found))
-            missing = difference_of(missing, each.offsets)
-    return RecordSources(topic=in_topic, kept=tuple(parts), missing=missing)
+            rest = difference_of(rest, each.offsets)
+    return RecordSources(kept=tuple(parts), topic=intersection_of(rest, held), missing=difference_of(rest, held))
 
 
 def read_records(spark: SparkSession, dataset: Dataset, kafka: KafkaConfig, *, model: str, kept: KeptRows) -> DataFrame:

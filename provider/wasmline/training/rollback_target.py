@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from wasmline.errors import Conflict, InvalidRollback
 from wasmline.training.promotion_record import Promotion
@@ -32,14 +32,14 @@ def recorded_rollback(
     return last if wanted else None
 
 
-def rolled_back(history: Sequence[Promotion], version: str) -> Promotion | None:
-    """Return the rollback that left ``version``, unless a later decision returned to it; pure."""
+def rolled_back(history: Sequence[Promotion], versions: Collection[str]) -> Promotion | None:
+    """Return the rollback that left one of the ``versions`` of a model, unless a later decision returned to one."""
     left = None
     for each in history:
-        if each.decision == "rollback" and each.champion == version:
-            left = each
-        elif each.decision != "keep" and each.version == version:
+        if each.decision != "keep" and each.version in versions:
             left = None
+        elif each.decision == "rollback" and each.champion in versions:
+            left = each
     return left
 
 

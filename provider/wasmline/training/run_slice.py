@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from wasmline.errors import Conflict, InvalidTrainSpec
 from wasmline.job_specs import SliceRequest, TrainSpec
-from wasmline.offset_ranges import OffsetRanges, count_offsets, ranges_text
+from wasmline.offset_ranges import OffsetRanges, count_offsets, ranges_text, union_of
 from wasmline.printable import bounded_line
 from wasmline.training.dataset_slice import Dataset, of_slice
 from wasmline.training.recorded_slice import RecordedSlice
-from wasmline.training.slice_decision import NewSlice, TopicOffsets, decide_slice
+from wasmline.training.slice_decision import NewSlice, TopicOffsets, decide_slice, slices_of
 from wasmline.training.slice_log import SliceLog
 
 if TYPE_CHECKING:
@@ -29,7 +29,8 @@ MAX_TRIES = 100
 class SkipResult:
     """The result of a training that was not done: too few rows are new. Nothing was recorded.
 
-    ``new_rows`` is None if they were not counted, because there are not even so many offsets.
+    ``new_rows`` is None if they were not counted, because there are not even so many offsets. ``later_offsets`` are in
+    no slice either, and lie at or after ``until``.
     """
 
     model: str
@@ -38,6 +39,7 @@ class SkipResult:
     new_offsets: int
     new_rows: int | None
     min_new_rows: int
+    later_offsets: int = 0
     run: str = ""
     skipped: Literal[True] = True
     spec_version: Literal[1] = 1
@@ -46,7 +48,8 @@ class SkipResult:
     def reason(self) -> str:
         """What was found, and what was asked for."""
         found = f"{self.new_offsets} offsets" if self.new_rows is None else f"{self.new_rows} usable rows"
-        return f"{self.topic} has {found} that are new to {self.model}, and min_new_rows is {self.min_new_rows}"
+        later = f"; {self.later_offsets} offsets lie at or after until" if self.later_offsets else ""
+        return f"{self.topic} has {found} that are new to {self.model}, and min_new_rows is {self.min_new_rows}{later}"
 
 
 def slice_of_run(
@@ -57,18 +60,28 @@ def slice_of_run(
 ) -> RecordedSlice | SkipResult:
     """Return the recorded slice of the request's run; the first time, decide and record it.
 
-    ``topic_now`` reads the topic as it is, and ``usable_rows`` counts those of a dataset. Raises InvalidTrainSpec if
-    the topic was recreated since the slice was recorded, Conflict if other runs record slices all the time, and the
-    errors of ``SliceLog``.
+    A run has one slice of a topic, and one more if the topic was created again. ``topic_now`` reads the topic as it is,
+    and ``usable_rows`` counts those of a dataset. Raises InvalidTrainSpec if the slice of the run is of another
+    interval, or if a topic without an id was created again; Conflict if other runs record slices all the time; and
+    the errors of ``SliceLog``.
     """
     slices = SliceLog(spec.models)
     for _ in range(MAX_TRIES):
         history = slices.history(spec.model)
         topic = topic_now()
-        if own := next((each for each in history if each.request.run == request.run), None):
-            return _require_topic(own, topic)
+        known = slices_of(history, topic.topic, topic.topic_id)
+        _require_same_topic(known, topic)
+        if own := next((each for each in known if each.request.run == request.run), None):
+            _require_same_interval(own, request)
+            return own
         new = decide_slice(request, history, topic)
         if skipped := _skipped(spec, new, topic, usable_rows):
+            if isinstance(request.until, int) and skipped.later_offsets and not skipped.new_offsets:
+                log.warning(
+                    "%s: a slice ends at the first record of %s or later. If records after it are older, its timestamp "
+                    "is wrong, and they wait for a run until now",
+                    *(spec.topic, request.until),
+                )
             return skipped
         if recorded := slices.append(spec.model, len(history), new, request=request, topic=topic):
             log.info("%s: slice %d is %s", spec.model, recorded.number, ranges_text(recorded.offsets))
@@ -102,15 +115,37 @@ def _by_partition(offsets: dict[int, int]) -> dict[str, int]:
     return {str(partition): offsets[partition] for partition in sorted(offsets)}
 
 
-def _require_topic(own: RecordedSlice, topic: TopicOffsets) -> RecordedSlice:
-    if (own.topic, own.topic_id) != (topic.topic, topic.topic_id):
+def _require_same_topic(slices: Sequence[RecordedSlice], topic: TopicOffsets) -> None:
+    """Raise InvalidTrainSpec if a topic without an id ends before its slices do: then it is another one."""
+    ends = {} if topic.topic_id else union_of(each.offsets for each in slices)
+    for partition, boundaries in ends.items():
+        if boundaries[-1] > (end := topic.end.get(partition, 0)):
+            raise InvalidTrainSpec(
+                f"partition {partition} of {topic.topic} ends at {end}, and slices of {slices[0].model} have its "
+                f"offsets up to {boundaries[-1]}: the topic was created again. This cluster gives topics no ids, so "
+                "train under another name of the model or of the topic",
+                field="slice",
+            )
+
+
+def _require_same_interval(own: RecordedSlice, request: SliceRequest) -> None:
+    """Raise InvalidTrainSpec if the slice of a run begins at another time than is asked for.
+
+    Other bounds may differ when a run is repeated, such as ``until`` a task's own start; the slice stays the same.
+    """
+    recorded = own.request.since
+    if isinstance(recorded, int) and isinstance(request.since, int) and recorded != request.since:
         raise InvalidTrainSpec(
-            f"slice {own.number} of {own.model}, which run {own.request.run} recorded, is of the topic "
-            f"{bounded_line(own.topic)} with the id {bounded_line(own.topic_id)}, and {topic.topic} has the id "
-            f"{topic.topic_id}: start another run",
+            f"slice {own.number} of {own.model} is since {recorded}, and run {bounded_line(own.request.run)}, which "
+            f"recorded it, asks for one since {request.since}: start another run, or set another slice_key",
             field="slice",
         )
-    return own
+    if own.request != request:
+        log.warning(
+            "%s: run %s asks for since=%s, until=%s, and keeps slice %d, which it recorded with since=%s, until=%s",
+            *(own.model, bounded_line(request.run), request.since, request.until, own.number),
+            *(recorded, own.request.until),
+        )
 
 
 def _skipped(
@@ -131,4 +166,5 @@ def _skipped(
         new_offsets=offsets,
         new_rows=rows,
         min_new_rows=spec.min_new_rows,
+        later_offsets=new.later,
     )

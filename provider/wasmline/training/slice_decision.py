@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from wasmline.job_specs import SliceRequest
@@ -14,6 +14,7 @@ from wasmline.offset_ranges import (
     intersection_of,
     union_of,
 )
+from wasmline.printable import bounded_line
 from wasmline.training.recorded_slice import Offsets, RecordedSlice
 
 
@@ -30,11 +31,15 @@ class TopicOffsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewSlice:
-    """What is new by a request. ``times`` and ``forgotten`` are those of RecordedSlice."""
+    """What is new by a request. ``times`` and ``forgotten`` are those of RecordedSlice.
+
+    ``later`` counts the offsets of the topic that lie at or after ``until`` and are in no slice.
+    """
 
     offsets: OffsetRanges
     times: dict[str, Offsets]
     forgotten: int
+    later: int = 0
 
 
 def slices_of(recorded: Iterable[RecordedSlice], topic: str, topic_id: str) -> list[RecordedSlice]:
@@ -51,6 +56,7 @@ def decide_slice(request: SliceRequest, recorded: Iterable[RecordedSlice], topic
     slices = slices_of(recorded, topic.topic, topic.topic_id)
     times = {time: {**offsets, **_known(time, slices)} for time, offsets in topic.times.items()}
     asked: dict[str, tuple[int, int]] = {}
+    rest: dict[str, tuple[int, int]] = {}
     for partition, end in topic.end.items():
         until = _until(request, times, partition, end)
         since = topic.beginning[partition]
@@ -61,9 +67,35 @@ def decide_slice(request: SliceRequest, recorded: Iterable[RecordedSlice], topic
             since = max((offset for offset in ends if offset <= until), default=since)
         if since < until:
             asked[partition] = (since, until)
-    new = difference_of(asked, union_of(each.offsets for each in slices))
+        rest[partition] = (max(until, topic.beginning[partition]), end)
+    taken = union_of(each.offsets for each in slices)
+    new = difference_of(asked, taken)
     held = {partition: (offset, MAX_OFFSET) for partition, offset in topic.beginning.items()}
-    return NewSlice(offsets=intersection_of(new, held), times=times, forgotten=count_offsets(difference_of(new, held)))
+    return NewSlice(
+        offsets=intersection_of(new, held),
+        times=times,
+        forgotten=count_offsets(difference_of(new, held)),
+        later=count_offsets(difference_of(rest, taken)),
+    )
+
+
+def passed_text(recorded: Sequence[RecordedSlice]) -> str:
+    """Return what the topic of the newest slice held below the end of its slices, and none of them has; "" for nothing.
+
+    Of each partition, that is since the beginning offset when the newest one was decided.
+    """
+    if not recorded:
+        return ""
+    newest = recorded[-1]
+    taken = union_of(each.offsets for each in slices_of(recorded, newest.topic, newest.topic_id))
+    held = {partition: (first, MAX_OFFSET) for partition, first in newest.beginning.items()}
+    below = intersection_of({partition: (0, boundaries[-1]) for partition, boundaries in taken.items()}, held)
+    if not (passed := count_offsets(difference_of(below, taken))):
+        return ""
+    return (
+        f"{bounded_line(newest.topic)}: {passed:,} offsets below the end of the slices are in none: a run since the "
+        "beginning takes them, and one since previous does not"
+    )
 
 
 def _known(time: str, slices: Iterable[RecordedSlice]) -> Offsets:

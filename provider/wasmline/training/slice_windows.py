@@ -22,14 +22,14 @@ def slice_windows(
 ) -> list[Window]:
     """Return the windows of the run of a slice, from the longest to the shortest; of equal ones, the first.
 
-    They have the slices that were recorded up to this one and do not lie after it, in the order of their offsets: so a
-    repetition of the run has the same windows, and a run of an earlier interval none of what came after. Offsets that
-    retention had removed when the slice was decided are left out, unless the rows of their slice are ``kept``, which
-    has the numbers of these.
+    They have the slices that were recorded before this one and do not lie after it, in the order of the times at which
+    they end: so a repetition of the run has the same windows, and a run of an earlier interval none of what came after.
+    Offsets that retention had removed when the slice was decided are left out, unless the rows of their slice are
+    ``kept``, which has the numbers of these.
     """
-    known = [each for each in slices_of(history, own.topic, own.topic_id) if each.number <= own.number]
-    ordered = _in_order(known)
-    before = [_held(each, own, kept) for each in ordered[: ordered.index(own)]]
+    recorded = (each for each in slices_of(history, own.topic, own.topic_id) if each.number < own.number)
+    earlier_slices = sorted((each for each in recorded if not _lies_after(each, own)), key=_end_ms)
+    before = [_held(each, own, kept) for each in earlier_slices]
     windows: dict[int, Window] = {}
     for name in sorted(spec.windows, key=_length, reverse=True):
         length = min(_length(name), len(before) + 1)
@@ -60,19 +60,18 @@ def _length(window: str) -> int:
     return 10**6 if window == "all" else int(window.removeprefix("last "))
 
 
-def _in_order(slices: Iterable[RecordedSlice]) -> list[RecordedSlice]:
-    """Return slices by their offsets; those that neither lies after the other, in the order given."""
-    ordered: list[RecordedSlice] = []
-    for each in slices:
-        place = next((place for place, other in enumerate(ordered) if _lies_after(other, each)), len(ordered))
-        ordered.insert(place, each)
-    return ordered
-
-
 def _lies_after(later: RecordedSlice, earlier: RecordedSlice) -> bool:
-    """Whether a slice begins in some partition at or after the end of the other."""
+    """Whether a slice begins in some partition at or after the end of the other; by their times, if they share none."""
     common = later.offsets.keys() & earlier.offsets.keys()
+    if not common:
+        return _end_ms(later) > _end_ms(earlier)
     return any(later.offsets[each][0] >= earlier.offsets[each][-1] for each in common)
+
+
+def _end_ms(each: RecordedSlice) -> int:
+    """Return the time at which a slice ends: that of its ``until``, or when it was decided, if that was earlier."""
+    until = each.request.until
+    return min(until, each.decided_ms) if isinstance(until, int) else each.decided_ms
 
 
 def _held(each: RecordedSlice, own: RecordedSlice, kept: Collection[int]) -> OffsetRanges:

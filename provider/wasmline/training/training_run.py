@@ -21,6 +21,7 @@ from wasmline.training.record_source import read_records
 from wasmline.training.recorded_slice import RecordedSlice
 from wasmline.training.retention import retention_warnings
 from wasmline.training.run_slice import SkipResult, slice_of_run, topic_offsets
+from wasmline.training.slice_decision import passed_text
 from wasmline.training.slice_log import SliceLog
 from wasmline.training.slice_windows import records_of, slice_dataset, slice_windows
 from wasmline.training.transform_versions import select_transforms
@@ -70,10 +71,9 @@ def _train_on_slices(
     kept, newest = KeptRows(spec.models), slice_dataset(spec, own)
     not_kept = _keep(spark, newest, kafka, own, kept) if spec.keep_rows else ""
     kept_slices = [each for each in kept.slices(spec.model) if (each.topic, each.topic_id) == (own.topic, own.topic_id)]
-    windows = slice_windows(
-        spec, own, SliceLog(spec.models).history(spec.model), kept={each.number for each in kept_slices}
-    )
-    warnings = _logged([not_kept, *_retention_warnings(topics, spec, windows, kept_slices)])
+    history = SliceLog(spec.models).history(spec.model)[: own.number]
+    windows = slice_windows(spec, own, history, kept={each.number for each in kept_slices})
+    warnings = _logged([passed_text(history), not_kept, *_retention_warnings(topics, spec, windows, kept_slices)])
     dataset = records_of(spec, own, windows)
     records = read_records(spark, dataset, kafka, model=spec.model, kept=kept)
     result = train_on(records, dataset, spec, run=run, windows=windows, newest=newest)
@@ -81,7 +81,9 @@ def _train_on_slices(
 
 
 def _keep(spark: SparkSession, dataset: Dataset, kafka: KafkaConfig, own: RecordedSlice, kept: KeptRows) -> str:
-    """Keep the records of a slice, or return why not."""
+    """Keep the records of a slice, or return why not. One that is kept already stays as it is."""
+    if own.number in kept.numbers(own.model):
+        return ""
     records = read_records(spark, dataset, kafka, model=own.model, kept=kept)
     return kept.keep(records, own)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
@@ -14,6 +15,8 @@ from wasmline.errors import TrainingError
 from wasmline.registry.semver import newest
 from wasmline.training.dataset_slice import Dataset
 from wasmline.training.prepare import TRANSFORM, are_of, rows_within
+
+log = logging.getLogger(__name__)
 
 Rule = Literal["any", "newest"] | tuple[str, ...]
 """Whose records may be trained on: ``transform_versions`` of a TrainSpec."""
@@ -32,23 +35,31 @@ def select_transforms(usable: pa.Table, rule: Rule) -> tuple[pa.Table, pa.Table]
     """Return the rows of ``usable_rows`` that may be trained on, and the others.
 
     ``newest`` is the highest version of each transform, by semantic versioning; it and a list of ``name@version`` admit
-    no record without provenance.
+    no record without provenance. A rule that admits less than half of the rows is warned of: a writer of the topic may
+    name any version.
     """
     if rule == "any":
         return usable, usable.slice(0, 0)
     found = [each for each in usable[TRANSFORM].unique().to_pylist() if each]
     wanted = set(_newest(found) if rule == "newest" else rule)
     mask = are_of(usable[TRANSFORM], [each for each in found if _version(each) in wanted])
-    return usable.filter(mask), usable.filter(pc.invert(mask))
+    admitted, others = usable.filter(mask), usable.filter(pc.invert(mask))
+    if others.num_rows > admitted.num_rows:
+        log.warning("transform_versions %s excludes %d of %d usable records", rule, others.num_rows, usable.num_rows)
+    return admitted, others
 
 
-def with_modules(dataset: Dataset, usable: pa.Table) -> Dataset:
+def with_modules(dataset: Dataset, usable: pa.Table, rule: Rule) -> Dataset:
     """Return a dataset that names the transforms of its rows, ``name@version digest``, or "" for rows without one.
 
-    If no row has one, nothing is named. Raises TrainingError for more than MAX_MODULES.
+    If no row has one, nothing is named, nor are more than MAX_MODULES of ``any``: all rows are part of it then, too.
+    Raises TrainingError for more of another rule.
     """
     modules = sorted(rows_within(usable, dataset.offsets)[TRANSFORM].unique().to_pylist())
     if len(modules) > MAX_MODULES:
+        if rule == "any":
+            log.warning("%s: %d transforms are more than a dataset names: it names none", dataset.topic, len(modules))
+            return dataset
         raise TrainingError(
             f"the provenance of records of {dataset.topic} names {len(modules):,} transforms, more than the "
             f"{MAX_MODULES:,} of a dataset: name those to train on in transform_versions"

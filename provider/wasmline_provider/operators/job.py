@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from wasmline.job_specs import JobReport, JobSpec
     from wasmline_provider.job_client import JobClient, JobRun
 
+OUTDATED = "outdated"
+"""The status of a run whose result the task does not take: it runs another."""
+
 DEFERRABLE = airflow_conf.getboolean("operators", "default_deferrable", fallback=False)
 
 
@@ -31,8 +34,8 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
     """Runs one job on Spark: orders it, starts its driver, waits for its last report and returns its result.
 
     The driver belongs to the job, not to the task: it survives the death of a worker or triggerer, and a restarted task
-    waits for the run it finds. A user's kill (mark failed, clear) stops the run at its next safe point; the driver is
-    never killed.
+    waits for the run it finds. A cleared task takes the result of its run that succeeded, unless its specification has
+    changed. A user's kill (mark failed, clear) stops the run at its next safe point; the driver is never killed.
 
     :param job: the job's name. Its checkpoint and its consumer group belong to it.
     :param storage: the folder or object-store URL for the job's data, such as checkpoints.
@@ -89,8 +92,12 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         """Return the order with an empty ``run``."""
 
     @abstractmethod
-    def result(self, report: JobReport) -> dict[str, Any]:
+    def result(self, report: JobReport, context: Context) -> dict[str, Any]:
         """Return the result of a successful run, small enough for XCom."""
+
+    def is_reusable(self, report: JobReport) -> bool:
+        """Return whether a later try of the task takes the result of this successful run."""
+        return True
 
     @property
     def may_be_stopped(self) -> bool:
@@ -137,7 +144,8 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         self.log.info("job %s, run %s: %s", self.job, self._running["run"], ended)
 
     def submit_job(self, context: Context) -> Any:
-        from wasmline.documents import plain
+        from wasmline.digests import digest_of
+        from wasmline.documents import encode, plain
         from wasmline_provider.hooks.spark import SparkJobHook
         from wasmline_provider.job_client import task_instance_key
 
@@ -146,20 +154,32 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
             self.spark_conn_id, name=f"wasmline {self.job}", conf=self.conf, jars=self.jars, options=self.spark_options
         )
         kafka = KafkaHook(self.kafka_conn_id).get_conn()
+        spec = self.spec(context)
         with self._client() as client:
             run = client.submit_or_attach(
-                self.spec(context),
+                spec,
                 task_instance_key(ti.dag_id, ti.run_id, ti.task_id, ti.map_index),
                 Path(airflow_conf.get("logging", "base_log_folder")) / "wasmline",
                 launch=lambda run: spark.launch(run.job, run.run, kafka, Path(run.log)),
             )
         self.log.info("job %s, run %s on %s; its driver's output is in %s", run.job, run.run, spark.master, run.log)
         self._running = plain(run)
-        return plain(run)
+        return {**plain(run), "spec": digest_of(encode(spec))}
 
     def get_job_status(self, external_id: Any, context: Context) -> str:
+        """Return the state of a run; OUTDATED if the task has another specification by now, or cannot reuse it."""
+        from wasmline.digests import digest_of
+        from wasmline.documents import encode
+        from wasmline.job_specs import JobState
+
+        if external_id.get("spec") != digest_of(encode(self.spec(context))):
+            return OUTDATED
+        run = _run(external_id)
         with self._client() as client:
-            return str(client.state(_run(external_id)))
+            state = client.state(run)
+            if state is JobState.SUCCEEDED and not self.is_reusable(client.report(run)):
+                return OUTDATED
+        return str(state)
 
     def is_job_active(self, status: str) -> bool:
         return status in ("starting", "running")
@@ -191,7 +211,7 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         good = report.state is JobState.SUCCEEDED or (report.state is JobState.STOPPED and self.may_be_stopped)
         if not good:
             raise _failure(report, external_id["log"])
-        result = {"job": report.job, "run": report.run, "state": report.state.value, **self.result(report)}
+        result = {"job": report.job, "run": report.run, "state": report.state.value, **self.result(report, context)}
         record(context, self.outlets, result)
         return result
 
@@ -210,7 +230,7 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
 def _run(external_id: Mapping[str, str]) -> JobRun:
     from wasmline_provider.job_client import JobRun
 
-    return JobRun(**external_id)
+    return JobRun(job=external_id["job"], run=external_id["run"], log=external_id["log"])
 
 
 def _failure(report: JobReport, log: str) -> JobFailed:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from datetime import datetime
+from dataclasses import fields
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
+from wasmline.errors import InvalidTrainSpec
 from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.operators.job import SparkJobOperator
+from wasmline_provider.operators.slice_bounds import slice_since, slice_until
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -20,6 +22,11 @@ if TYPE_CHECKING:
 
 TOO_LARGE = ("sample", "residuals", "correlations")
 """Data for plots: in the job's report, not in XCom."""
+
+SLICE_KEY = (
+    "{{ dag_run.dag_id }}/{{ dag_run.run_id }}{% if ti.map_index >= 0 %}/{{ ti.task_id }}/{{ ti.map_index }}{% endif %}"
+)
+"""The default ``slice_key``: each task instance of a mapped task has a slice of its own."""
 
 
 class TrainModelOperator(SparkJobOperator):
@@ -52,11 +59,14 @@ class TrainModelOperator(SparkJobOperator):
 
     A DAG run that is cleared, or a task that is tried again, trains on the slice that the run recorded first.
 
+    A skipped task pushes the XCom ``skipped``: the ``reason``, and the counts of ``SkipResult``.
+
     :param train: the fields of ``wasmline.job_specs.TrainSpec``; numbers may be text, as rendered by templates.
     :param since: train on a slice that begins at the end of the one before (``previous``), at the ``beginning`` of the
         topic, or at a time: Unix milliseconds, or a date and time with a UTC offset. None: no slice.
     :param until: where the slice ends: ``now``, a time, or the end offset of each partition.
-    :param slice_key: the identity of the run that the slice belongs to; by default its DAG's id and its own.
+    :param slice_key: the identity of the run that the slice belongs to; by default its DAG's id and its own, and of a
+        mapped task, its task's id and index. Tasks with one key share a slice of a model.
     """
 
     template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "train", "since", "until", "slice_key")
@@ -68,7 +78,7 @@ class TrainModelOperator(SparkJobOperator):
         train: Mapping[str, Any],
         since: Any = None,
         until: Any = "now",
-        slice_key: str = "{{ dag_run.dag_id }}/{{ dag_run.run_id }}",
+        slice_key: str = SLICE_KEY,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -83,40 +93,47 @@ class TrainModelOperator(SparkJobOperator):
         from wasmline.job_specs import JobSpec, TrainSpec
 
         train = dict(self.train)
+        _require_known(train)
         if self.since is not None:
-            train["slice"] = {"run": self.slice_key, "since": _boundary(self.since), "until": _boundary(self.until)}
-        return JobSpec(
-            job=self.job, run="", storage=self.storage, train=msgspec.convert(train, TrainSpec, strict=False)
-        )
+            since, until = slice_since(self.since), slice_until(self.until)
+            train["slice"] = {"run": self.slice_key, "since": since, "until": until}
+        elif self.until != "now":
+            raise InvalidTrainSpec("until needs since: set since, such as since='previous'", field="slice")
+        try:
+            training = msgspec.convert(train, TrainSpec, strict=False)
+        except msgspec.ValidationError as error:
+            raise InvalidTrainSpec(
+                f"the training of job {self.job} cannot be ordered: {error}", field="train"
+            ) from error
+        return JobSpec(job=self.job, run="", storage=self.storage, train=training)
 
-    def result(self, report: JobReport) -> dict[str, Any]:
+    def is_reusable(self, report: JobReport) -> bool:
+        return not report.result.get("skipped")  # more may be new by now
+
+    def result(self, report: JobReport, context: Context) -> dict[str, Any]:
         if report.result.get("skipped"):
+            context["ti"].xcom_push("skipped", {"reason": report.message, **report.result})
             raise AirflowSkipException(report.message)
         return {name: value for name, value in report.result.items() if name not in (*TOO_LARGE, "run")}
 
 
-def _boundary(value: Any) -> Any:
-    """Return a boundary of a slice, a date and time as Unix milliseconds. Raises InvalidTrainSpec without an offset."""
-    from wasmline.errors import InvalidTrainSpec
+def _require_known(train: Mapping[str, Any]) -> None:
+    """Raise InvalidTrainSpec for a key that TrainSpec does not have."""
+    from wasmline.job_specs import TrainSpec
 
-    moment = value
-    if isinstance(value, str):
-        try:
-            moment = datetime.fromisoformat(value)
-        except ValueError:
-            return value
-    if not isinstance(moment, datetime):
-        return value
-    if moment.tzinfo is None:
-        raise InvalidTrainSpec(f"the slice's time {value} has no UTC offset: add one, such as +00:00", field="slice")
-    return int(moment.timestamp() * 1000)
+    known = [each.name for each in fields(TrainSpec)]
+    for unknown in train.keys() - set(known):
+        close = get_close_matches(unknown, known, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}"
+        raise InvalidTrainSpec(f"train has {unknown!r}, which is no field of TrainSpec; {hint}", field=unknown)
 
 
 class PromoteModelOperator(BaseOperator):
     """Promotes a trained model to champion, or keeps the live one: the decision is recorded with its reason.
 
-    The training measured both on the same held-out rows. If another model was promoted since then, the new one is
-    compared with that one by the same rules, and decided on anew. The task fails with Conflict after a rollback.
+    The training measured both on the same held-out rows. If another model was promoted since then, one that was to be
+    promoted is compared with that one by the same rules, and decided on anew. The task fails with Conflict after a
+    rollback, and if a user decided to promote: the user has not seen the other model, and has to be asked again.
 
     Example::
 
@@ -128,7 +145,8 @@ class PromoteModelOperator(BaseOperator):
     :param models: the folder or fsspec URL of the model registry.
     :param rejection_reason: why the model is not promoted, such as a user's answer; None or empty for the gate's
         decision.
-    :param by: the user who decides; None or empty for the one who triggered the run.
+    :param by: the user who decided on the result of the training; None or empty if no user did. A promotion is then
+        that of the user who triggered the run, if there is one.
     """
 
     template_fields: Sequence[str] = ("trained", "models", "rejection_reason", "by")
@@ -148,15 +166,14 @@ class PromoteModelOperator(BaseOperator):
         import msgspec
 
         from wasmline.training import Decision, GatePolicy, Metrics, promote
-        from wasmline.training.promotion_log import USER
+        from wasmline.training.decision_record import USER
         from wasmline_provider.asset_events import record
 
         trained = self.trained
         decision = msgspec.convert(trained["decision"], Decision)
+        by = self.by or context["dag_run"].triggering_user_name
         if self.rejection_reason:
-            decision = replace(
-                decision, decision="keep", refusal=USER, reason=f"{self.rejection_reason}. {decision.reason}"
-            )
+            decision, by = decision.rejected(USER, self.rejection_reason), self.by
         promotion = promote(
             self.models,
             trained["model"],
@@ -165,9 +182,9 @@ class PromoteModelOperator(BaseOperator):
             champion=trained["champion"],
             metrics=msgspec.convert(trained["metrics"], Metrics),
             champion_metrics=msgspec.convert(trained["champion_metrics"], Metrics | None),
-            policy=None if self.rejection_reason else msgspec.convert(trained.get("policy"), GatePolicy | None),
+            policy=None if self.by else msgspec.convert(trained.get("policy"), GatePolicy | None),
             run=trained["run"],
-            by=self.by or context["dag_run"].triggering_user_name or "",
+            by=by or "",
         )
         self.log.info("%s@%s: %s. %s", promotion.model, promotion.version, promotion.decision, promotion.reason)
         result = {

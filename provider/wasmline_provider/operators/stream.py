@@ -163,7 +163,7 @@ class SparkStreamOperator(SparkJobOperator):
     def spec(self, context: Context) -> JobSpec:
         return self._spec()
 
-    def result(self, report: JobReport) -> dict[str, Any]:
+    def result(self, report: JobReport, context: Context) -> dict[str, Any]:
         # A stopped run may have no batch, and its report then has no totals.
         return {**report.result, "batches": len(report.result.get("batches", []))}
 

@@ -14,11 +14,15 @@ from airflow.triggers.base import TriggerEvent
 from demo_stack.job_messages import JobMessages
 from demo_stack.stack import close_orphans
 from wasmline.control import JobTopic
+from wasmline.digests import digest_of
+from wasmline.documents import encode, plain
 from wasmline.errors import BrokerUnavailable, Fenced, JobBusy, JobFailed
 from wasmline.job_specs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.testing.kafka import RunningKafka
 from wasmline_provider.job_client import JobClient, JobRun, RunMonitor, format_report, task_instance_key
 from wasmline_provider.local import TaskState
+from wasmline_provider.operators.job import OUTDATED
+from wasmline_provider.operators.model import TrainModelOperator
 from wasmline_provider.triggers.job import JobTrigger
 
 OWNER, STRANGER = "owner", "stranger"
@@ -207,6 +211,32 @@ def test_an_unreachable_broker_is_no_sign_of_life_but_no_end_either() -> None:
     now = 11
     with pytest.raises(JobFailed, match="no broker answered"):
         watch.poll()
+
+
+def test_a_task_takes_the_run_of_an_earlier_try_only_if_its_specification_is_the_same_and_it_was_not_skipped(
+    desk: Desk, connection: str
+) -> None:
+    fields = {"id": "string", "km": "double", "minutes": "double"}
+    train = {"model": "eta", "topic": "t", "models": "m", "fields": fields, "features": ["km"], "target": "minutes"}
+
+    def operator(**more: int) -> TrainModelOperator:
+        return TrainModelOperator(
+            task_id="train",
+            job=desk.spec.job,
+            storage="s",
+            train={**train, "identity": "id", **more},
+            kafka_conn_id=connection,
+        )
+
+    spec = operator().spec({})
+    run = desk.order(spec=spec)
+    desk.tell(run, JobState.SUCCEEDED)
+    earlier = {**plain(run), "spec": digest_of(encode(spec))}
+    assert operator().get_job_status(earlier, {}) == "succeeded"
+    assert operator(trees=99).get_job_status(earlier, {}) == OUTDATED
+    assert operator().get_job_status(plain(run), {}) == OUTDATED, "of an earlier release"
+    desk.tell(run, JobState.SUCCEEDED, skipped=True)
+    assert operator().get_job_status(earlier, {}) == OUTDATED
 
 
 def test_an_owner_is_the_same_for_every_try_and_for_no_other_task() -> None:

@@ -88,7 +88,7 @@ def test_rows_are_counted_and_selected_by_the_version_that_wrote_them(
     assert newest.dataset.modules == (new,)
     assert (newest.rows.transforms, newest.rows.excluded_transforms) == ({new: 270}, {"": 60, old: 270})
     assert newest.rows.excluded == 330
-    same = wasmline("eta", newest.version)
+    same = wasmline(f"eta@{newest.version}")
     told = f"eta@{newest.version}  {newest.digest}  the same bytes again, from {newest.rows.training:,} rows\n"
     assert (same.exit_code, same.stdout) == (0, told)
 

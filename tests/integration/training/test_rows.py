@@ -87,6 +87,9 @@ def test_only_whole_and_clean_records_become_rows_and_the_others_are_counted(
         b'{"id": "x", "km": 1, "minutes": NaN}',
         b'{"id": "x", "km": 1, "minutes": 1e999}',
         b'{"id": "x", "km": 1, "minutes": "soon"}',
+        row("x", minutes=-2e38),
+        row("x", km=-1e39),
+        b'{"id": "x", "km": -1e999, "minutes": 5}',
     ]
     good = [row("1"), row("2", km=None), b'{"id": "3", "km": 1, "minutes": 4}']
     records: list[Record] = [(0, offset, value) for offset, value in enumerate([*bad, *good])]

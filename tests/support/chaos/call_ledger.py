@@ -103,10 +103,11 @@ class Ledger:
         """A process is dead, or frozen and ``comes_back``, and ``left`` is what the broker had after that.
 
         None: it left in order, and everything that it finished is committed. Of the ``hanging`` partition nothing could
-        be committed for as long as its transaction hung.
+        be committed for as long as its transaction hung, nor of any since the brokers were ``cut_off``.
         """
         self.read()
         now = time.monotonic()
+        since = now - self._window if self._cut_off is None else self._cut_off
         for held in self._open.values():
             if held.pop(pid, None) is not None and left is None:
                 self.wrong.append(f"{pid} left while it had a record")
@@ -114,7 +115,7 @@ class Ledger:
             if left is None or (partition in left and left[partition].has(offset)):
                 continue
             self._excused.add((partition, offset))
-            if now - when > self._window and partition != hanging:
+            if when < since and partition != hanging:
                 self.wrong.append(f"{partition}@{offset} was done {now - when:.1f} s before {pid} ended, not committed")
         if comes_back:
             self._ghosts.add(pid)

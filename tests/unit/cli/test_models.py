@@ -131,7 +131,7 @@ def test_the_figures_of_the_gate_are_shown_with_the_version(wasmline: Callable[.
     names = [line.split(":")[0].strip() for line in lines[gate + 1 : gate + 7]]
     assert names == [
         "held out",
-        "vehicle=None",
+        "vehicle is null",
         'vehicle=a "quoted" ä',
         "vehicle=bicycle",
         "vehicle=scooter",
@@ -167,6 +167,7 @@ def test_metrics_of_different_rows_are_said_to_be_no_comparison(wasmline: Callab
     [
         ("show", "etta"),
         ("history", "etta"),
+        ("slices", "etta"),
         ("compile", "etta"),
         ("show", "eta@9.0.0"),
         ("compare", "eta", "1.0.0", "x"),
@@ -202,7 +203,6 @@ def test_what_a_record_says_obeys_nothing_at_a_terminal(wasmline: Callable[..., 
         record,
         dataset=dataset,
         run=ESCAPES,
-        created=ESCAPES,
         target=ESCAPES,
         libraries={ESCAPES: ESCAPES},
         held_out_rows=0,
@@ -246,10 +246,12 @@ def test_slices_are_shown_with_what_was_asked_for(wasmline: Callable[..., Result
         assert log.append("eta", number, new, request=request, topic=topic)
     result = wasmline("slices", "eta")
     head, first, second = result.stdout.splitlines()
-    assert head.split() == ["NUMBER", "TIME", "TOPIC", "SINCE", "UNTIL", "OFFSETS", "FORGOTTEN", "RUN", "RANGES"]
+    heads = ["NUMBER", "TIME", "TOPIC", "SINCE", "UNTIL", "OFFSETS", "FORGOTTEN", "DAG", "RUN", "RANGES"]
+    assert head.split() == heads
     assert first.split()[2:8] == ["features", "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z", "1,500", "0", "nightly/1"]
     assert second.split()[3:8] == ["previous", "0:", "2000", "300", "1"]
     assert second.endswith("0: [1600, 1700), 0: [1800, 2000)")
+    assert result.stderr.startswith("features: 200 offsets below the end of the slices are in none")
     assert all(line.isprintable() for line in (head, first, second))
     [_, last] = json.loads(wasmline("slices", "eta", "--json").stdout)
     assert (last["number"], last["offsets"], last["request"]["until"]) == (
@@ -263,3 +265,18 @@ def test_a_model_without_slices_is_said_to_have_none(wasmline: Callable[..., Res
     result = wasmline("slices", "eta")
     assert (result.exit_code, result.stdout.splitlines()[1:]) == (0, [])
     assert "there are no slices of eta in " in result.stderr
+
+
+@pytest.mark.parametrize("arguments", [("eta",), ("eta@1.0.0", "1.0.0")])
+def test_a_rebuild_needs_its_version_once(wasmline: Callable[..., Result], arguments: tuple[str, ...]) -> None:
+    result = wasmline("rebuild", *arguments)
+    assert result.exit_code == 2
+    assert "name the version once: MODEL@VERSION, or MODEL VERSION" in result.stderr
+
+
+@pytest.mark.parametrize("arguments", [("eta@9.0.0",), ("eta", "9.0.0")])
+def test_a_rebuild_takes_its_version_with_the_model_or_after_it(
+    wasmline: Callable[..., Result], arguments: tuple[str, ...]
+) -> None:
+    result = wasmline("rebuild", *arguments, "-X", "bootstrap.servers=localhost:1")
+    assert "no eta@9.0.0 among the models" in result.stderr

@@ -46,6 +46,17 @@ def test_the_approver_sees_both_errors_on_all_rows_each_segment_and_the_newest_r
     ]
 
 
+def test_what_a_record_says_is_no_markup_of_the_question() -> None:
+    hostile = r"a=s\| 4 \| ![](https://x.y) <b> **ok** `c` www.x.y a@x.y &lt;"
+    figures = ErrorComparison(rows=99, rmse=6.0, champion_rmse=6.1, ratio=None)
+    decision = Decision(decision="promote", reason=hostile, segments={hostile: figures})
+    text = approval_text(trained(decision, "1.0.0"), hostile)
+    shown = r"a=s\\\| 4 \\\| \!\[\](https\://x\.y) \<b\> \*\*ok\*\* \`c\` www\.x\.y a\@x\.y \&lt;"
+    assert text.splitlines()[-1] == f"| {shown} | 6.000 min | 6.100 min | not tested | 99 |"
+    assert f": {shown}.\n" in text
+    assert f"Trained because: {shown}.\n" in text
+
+
 def test_a_first_model_has_none_beside_it() -> None:
     text = approval_text(trained(Decision(decision="promote", reason="better than the mean"), None), "by hand")
     assert "beside no live model" in text

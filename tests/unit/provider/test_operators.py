@@ -10,12 +10,11 @@ from zoneinfo import ZoneInfo
 import pytest
 from airflow.sdk import DAG, BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
-from msgspec import ValidationError
 
 from support.eta_model import eta_record
 from support.gated_models import METRICS, publish_gated
 from wasmline.documents import plain
-from wasmline.errors import InvalidJob, InvalidTrainSpec
+from wasmline.errors import Conflict, InvalidJob, InvalidTrainSpec
 from wasmline.job_specs import FunctionSpec, JobReport, JobSpec, JobState, SliceRequest, StreamSpec
 from wasmline.registry import ArtifactMetadata, Version
 from wasmline.training import GatePolicy, ModelRegistry, PromotionLog
@@ -243,18 +242,64 @@ def test_a_training_without_since_asks_for_no_slice() -> None:
     assert slice_of() is None
 
 
-def test_a_slice_begins_at_no_time_without_an_offset_and_at_no_other_word() -> None:
-    with pytest.raises(InvalidTrainSpec, match=r"2026-01-01 has no UTC offset: add one"):
-        slice_of(since="2026-01-01")
-    with pytest.raises(ValidationError, match="'yesterday'"):
-        slice_of(since="yesterday")
+@pytest.mark.parametrize("value", ["2026-01-01", "2026-01-01+00:00", "yesterday", "", "None", None, "1767225600", True])
+def test_a_bound_of_a_slice_that_is_none_is_refused_with_what_it_may_be(value: Any) -> None:
+    with pytest.raises(InvalidTrainSpec) as caught:
+        slice_of(since="previous", until=value)
+    told = (
+        f"until is {str(value)!r}; it may be now, the end offset of each partition, a date and time with a UTC offset"
+    )
+    assert str(caught.value).startswith(told)
+    with pytest.raises(InvalidTrainSpec, match=r"since is .*; it may be previous, beginning, a date"):
+        slice_of(since=str(value))
+
+
+def test_digits_are_unix_milliseconds_though_they_could_be_a_date() -> None:
+    found = slice_of(since="1767010100000", until="1795011512000")
+    assert found
+    assert (found.since, found.until) == (1_767_010_100_000, 1_795_011_512_000)
+
+
+def test_end_offsets_may_have_numbers_of_partitions_and_nothing_else() -> None:
+    found = slice_of(since="previous", until={0: "5", "1": 6})
+    assert found
+    assert found.until == {"0": 5, "1": 6}
+    with pytest.raises(InvalidTrainSpec, match="the training of job one cannot be ordered: Expected `int`"):
+        slice_of(since="previous", until={"0": "end"})
+
+
+def test_what_a_training_does_not_know_is_refused() -> None:
+    with pytest.raises(InvalidTrainSpec, match=r"'segment', which is no field of TrainSpec; did you mean segments\?"):
+        trained_with(segment=["x"])
+    with pytest.raises(InvalidTrainSpec, match="'colour', which is no field of TrainSpec; known are model, topic, "):
+        trained_with(colour="red")
+    with pytest.raises(InvalidTrainSpec, match="until needs since: set since, such as since='previous'"):
+        slice_of(until="2026-01-01T00:00+00:00")
+
+
+def trained_with(**more: Any) -> JobSpec:
+    return TrainModelOperator(task_id="one", train={**TRAIN, **more}, job="one", storage="s").spec({})
+
+
+def test_each_instance_of_a_mapped_task_has_a_slice_of_its_own_and_any_other_task_that_of_its_run() -> None:
+    run = SimpleNamespace(dag_id="nightly", run_id="manual__1")
+    made = TrainModelOperator(task_id="train", train=TRAIN, job="one", storage="s", since="previous")
+    keys = []
+    for index in (-1, 0, 1):
+        ti = SimpleNamespace(task_id="train", map_index=index)
+        keys.append(made.render_template(made.slice_key, {"dag_run": run, "ti": ti}))  # type: ignore[typeddict-item]
+    assert keys == ["nightly/manual__1", "nightly/manual__1/train/0", "nightly/manual__1/train/1"]
 
 
 def test_a_training_of_too_few_new_rows_is_skipped_with_the_count() -> None:
     made = TrainModelOperator(task_id="one", train=TRAIN, job="one", storage="s", since="previous")
-    report = JobReport.now("one", "r", JobState.SUCCEEDED, "t has 3 usable rows", result={"skipped": True})
+    result = {"skipped": True, "new_offsets": 7, "new_rows": 3}
+    report = JobReport.now("one", "r", JobState.SUCCEEDED, "t has 3 usable rows", result=result)
+    pushed: dict[str, Any] = {}
+    context: Any = {"ti": SimpleNamespace(xcom_push=pushed.__setitem__)}
     with pytest.raises(AirflowSkipException, match="t has 3 usable rows"):
-        made.result(report)
+        made.result(report, context)
+    assert pushed == {"skipped": {"reason": "t has 3 usable rows", **result}}
 
 
 def test_a_promotion_keeps_the_user_who_triggered_its_run(tmp_path: Path) -> None:
@@ -270,15 +315,15 @@ def test_a_promotion_keeps_the_user_who_triggered_its_run(tmp_path: Path) -> Non
         "metrics": plain(record.metrics),
         "run": "run-1",
     }
-    operator = PromoteModelOperator(task_id="one", trained=trained, models=models)
     context: Any = {"dag_run": SimpleNamespace(triggering_user_name="ada")}
-    operator.execute(context)
-    [decision] = PromotionLog(models).history("eta")
-    assert (decision.by, decision.run, decision.spec_version) == ("ada", "run-1", 1)
+    for settings in ({"rejection_reason": "not approved in time"}, {}):
+        PromoteModelOperator(task_id="one", trained=trained, models=models, **settings).execute(context)
     context["dag_run"].triggering_user_name = None  # a scheduled run
     trained |= {"champion": "1.0.0", "run": "run-2"}
-    operator.execute(context)
-    assert PromotionLog(models).history("eta")[1].by == ""
+    PromoteModelOperator(task_id="one", trained=trained, models=models).execute(context)
+    history = PromotionLog(models).history("eta")
+    assert [each.by for each in history] == ["", "ada", ""], "nobody answered in time"
+    assert [(each.run, each.spec_version) for each in history] == [("run-1", 1), ("run-1", 1), ("run-2", 1)]
 
 
 def test_a_better_model_that_a_user_refuses_is_kept_with_the_user_and_the_reason(tmp_path: Path) -> None:
@@ -304,6 +349,32 @@ def test_a_better_model_that_a_user_refuses_is_kept_with_the_user_and_the_reason
     assert (denied.decision, denied.refusal, denied.by) == ("keep", "user", "bob")
     assert denied.reason == "not approved by bob. better"
     assert (approved.decision, approved.refusal, approved.by) == ("promote", "", "eve")
+
+
+def test_an_approval_promotes_over_no_champion_that_the_user_has_not_seen(tmp_path: Path) -> None:
+    models = str(tmp_path)
+    worse, better = publish_gated(models, 3, 12)
+    trained = {
+        "model": "eta",
+        "decision": {"decision": "promote", "reason": "no champion yet"},
+        "champion": None,
+        "champion_metrics": None,
+        "metrics": plain(METRICS),
+        "policy": plain(GatePolicy()),
+    }
+    context: Any = {"dag_run": SimpleNamespace(triggering_user_name=None)}
+
+    def promote(version: str, **answer: str) -> None:
+        operator = PromoteModelOperator(
+            task_id="one", trained={**trained, "version": version, "run": version}, models=models, **answer
+        )
+        operator.execute(context)
+
+    promote(worse)
+    with pytest.raises(Conflict, match=r"1\.0\.0 is live, not nothing.* ask again"):
+        promote(better, by="bob")
+    promote(better, rejection_reason="not approved by bob", by="bob")
+    assert [each.live for each in PromotionLog(models).history("eta")] == [worse, worse]
 
 
 def test_a_promotion_is_decided_anew_if_another_model_was_promoted_meanwhile(tmp_path: Path) -> None:

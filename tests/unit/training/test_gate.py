@@ -68,6 +68,40 @@ def test_the_interval_of_the_ratio_decides_and_the_margin_moves_its_limit(
     assert "beyond noise" in found.reason
 
 
+@pytest.mark.parametrize(("rows", "refusal"), [(1, "noise"), (2, "noise"), (MIN_ROWS - 1, "noise"), (MIN_ROWS, "")])
+def test_on_few_held_out_rows_no_model_is_better_beyond_noise(metrics: Metrics, rows: int, refusal: str) -> None:
+    better = np.arange(rows, dtype=np.float64)
+    errors = PairedErrors(challenger=better, champion=better + 100)
+    found = decide(metrics, GatePolicy(), ChampionErrors(held_out=errors))
+    assert found.refusal == refusal
+    assert found.held_out is not None
+    assert found.held_out.rows == rows
+
+
+@pytest.mark.parametrize(("margin", "refusal"), [(0.0, "outliers"), (-0.3, "")])
+def test_a_model_that_is_better_by_a_few_rows_and_worse_on_all_others_is_refused(
+    metrics: Metrics, margin: float, refusal: str
+) -> None:
+    errors, outliers = pair(1.2), every(50)
+    better = PairedErrors(
+        challenger=np.where(outliers, 1.0, errors.challenger), champion=np.where(outliers, 1e10, errors.champion)
+    )
+    found = decide(metrics, GatePolicy(margin=margin), ChampionErrors(held_out=better))
+    assert found.refusal == refusal
+    assert found.held_out is not None
+    assert found.held_out.ratio is not None
+    assert found.held_out.ratio.high < 0.01
+    assert ("worse but for the largest errors" in found.reason) == bool(refusal)
+
+
+def test_a_row_that_outweighs_all_others_is_told(metrics: Metrics) -> None:
+    errors = pair(0.5)
+    poisoned = PairedErrors(challenger=np.append(errors.challenger, 1e15), champion=np.append(errors.champion, 1e15))
+    found = decide(replace(metrics, linear_rmse=0.1), GatePolicy(), ChampionErrors(held_out=poisoned))
+    assert (found.refusal, "one row has 100 % of the squared error" in found.reason) == ("linear", True)
+    assert "one row" not in decide(metrics, GatePolicy(), ChampionErrors(held_out=errors)).reason
+
+
 def test_a_model_that_predicts_the_same_is_not_promoted_at_any_margin(metrics: Metrics) -> None:
     found = decide(metrics, GatePolicy(margin=-0.5), ChampionErrors(held_out=pair(1.0, unlike=0.0)))
     assert (found.refusal, found.promote) == ("equal", False)

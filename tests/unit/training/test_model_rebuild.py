@@ -18,7 +18,11 @@ from wasmline.training import Dataset, ModelRecord, ModelRegistry, RebuiltModel,
         ({"offsets": {"0": (5, 5)}}, "that no training has"),
         ({"seed": 2**63}, "that no training has"),
         ({"holdout_share": 1e300}, "that no training has"),
-        ({"where": "reflect('java.lang.System', 'exit')"}, r"the condition of eta@1\.0\.0 does more than compare"),
+        ({"offsets": {"0": tuple(range(2_002))}}, "has 1,001 ranges of a partition, more than 1,000"),
+        (
+            {"where": "reflect('java.lang.System', 'exit')"},
+            r"eta@1\.0\.0 does more than compare.* pass --trust-condition",
+        ),
     ],
 )
 def test_a_record_that_no_training_made_is_refused(

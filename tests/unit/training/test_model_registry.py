@@ -146,6 +146,8 @@ FORGED: dict[str, tuple[dict[str, Any], str]] = {
         r"Invalid enum value 10+ \.\.\. 0+ - at `\$\.spec_version`; restore",
     ),
     "a spec version that is a list": ({"spec_version": []}, r".*\$\.spec_version"),
+    "a time that is none": ({"created": "yesterday"}, "Invalid isoformat string: 'yesterday'"),
+    "a time without an offset": ({"created": "2026-01-01T00:00"}, "it was created at .*, without a UTC offset"),
     "columns of another layout": ({"columns": ["km"]}, "its columns are not those of its layout"),
     "a feature without a field": ({"layout": plain(OTHER), "columns": ["speed"]}, "its dataset has no field 'speed'"),
     "a text without categories": ({"layout": plain(TEXT), "columns": ["kind"]}, "its texts are not the features with "),

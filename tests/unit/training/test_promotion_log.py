@@ -1,6 +1,7 @@
 import json
 import shutil
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,12 @@ from wasmline.errors import (
     VersionNotFound,
 )
 from wasmline.training import Decision, Metrics, ModelRecord, ModelRegistry, Promotion, PromotionLog, promote
+from wasmline.training.gate import ErrorComparison
 from wasmline.training.stored_documents import stored_document
 
 PROMOTE = Decision(decision="promote", reason="better")
 KEEP = Decision(decision="keep", reason="worse")
+DENIED = replace(KEEP, refusal="user")
 
 
 @pytest.fixture
@@ -141,15 +144,57 @@ def test_a_repeated_task_records_its_decision_once(url: str, metrics: Metrics) -
     assert PromotionLog(url).history("eta") == [first]
 
 
-def test_a_run_whose_model_a_user_refused_may_promote_it_when_the_user_thinks_again(
+def test_a_user_may_think_again_more_than_once_until_the_version_is_live(
     improved: PromotionLog, metrics: Metrics
 ) -> None:
-    denied = replace(KEEP, refusal="user")
-    for decision in (denied, denied, PROMOTE, PROMOTE):
+    for decision in (DENIED, DENIED, KEEP, DENIED, PROMOTE, PROMOTE):
         improved.append("eta", "1.2.0", decision, champion="1.1.0", metrics=metrics, run="r")
-    assert [each.live for each in improved.history("eta")] == ["1.0.0", "1.1.0", "1.1.0", "1.2.0"]
-    with pytest.raises(Conflict, match="decision 4 followed decision 3 of this run"):
-        improved.append("eta", "1.2.0", denied, champion="1.2.0", metrics=metrics, run="r")
+    kinds = [(each.decision, each.refusal) for each in improved.history("eta")[2:]]
+    assert kinds == [("keep", "user"), ("keep", ""), ("keep", "user"), ("promote", "")]
+    with pytest.raises(Conflict, match=r"1\.2\.0 is live already: to take it back, run wasmline models rollback eta"):
+        improved.append("eta", "1.2.0", DENIED, champion="1.1.0", metrics=metrics, run="r")
+    improved.roll_back("eta", "1.1.0", champion="1.2.0", reason="late orders")
+    assert improved.append("eta", "1.2.0", DENIED, champion="1.1.0", metrics=metrics, run="r").live == "1.1.0"
+    with pytest.raises(Conflict, match=r"1\.2\.0 is the model that decision 7 rolled back"):
+        improved.append("eta", "1.2.0", PROMOTE, champion="1.1.0", metrics=metrics, run="r")
+
+
+@pytest.mark.parametrize("decision", [PROMOTE, KEEP, DENIED])
+def test_a_run_finds_its_decision_again_though_others_kept_the_champion(
+    improved: PromotionLog, metrics: Metrics, decision: Decision
+) -> None:
+    made = improved.append("eta", "1.2.0", decision, champion="1.1.0", metrics=metrics, run="r1")
+    improved.append("eta", "1.0.0", KEEP, champion=made.live, metrics=metrics, run="r2")
+    assert improved.append("eta", "1.2.0", decision, champion="1.1.0", metrics=metrics, run="r1") == made
+    assert len(improved.history("eta")) == 4
+
+
+@pytest.mark.parametrize("decision", [KEEP, DENIED])
+def test_a_keep_is_recorded_beside_whichever_champion_is_live_without_figures_of_another(
+    improved: PromotionLog, metrics: Metrics, decision: Decision
+) -> None:
+    figures = ErrorComparison(rows=9, rmse=2.0, champion_rmse=1.0, ratio=None)
+    measured = replace(decision, held_out=figures, segments={"kind=a": figures}, forward=figures)
+    made = improved.append(
+        "eta", "1.2.0", measured, champion="1.0.0", metrics=metrics, champion_metrics=metrics, run="r"
+    )
+    assert (made.decision, made.champion, made.live, made.refusal) == ("keep", "1.1.0", "1.1.0", decision.refusal)
+    assert (made.metrics, made.champion_metrics) == (metrics, None)
+    assert (made.held_out, made.segments, made.forward) == (None, {}, None)
+    assert made.reason == "worse (compared with 1.0.0, before 1.1.0 was live)"
+
+
+def test_a_version_with_the_bytes_of_one_that_was_rolled_back_is_not_promoted(
+    url: str, improved: PromotionLog, record: ModelRecord, metrics: Metrics
+) -> None:
+    again = ModelRegistry(url).publish(replace(record, window="all"), b"1").version
+    improved.roll_back("eta", "1.0.0", champion="1.1.0", reason="late orders")
+    for version in ("1.1.0", again):
+        with pytest.raises(Conflict, match=f"{version} is the model that decision 3 rolled back"):
+            improved.append("eta", version, PROMOTE, champion="1.0.0", metrics=metrics)
+    assert improved.append("eta", "1.2.0", PROMOTE, champion="1.0.0", metrics=metrics).live == "1.2.0"
+    shutil.rmtree(Path(url) / "models/eta/1.1.0")
+    assert improved.rolled_back("eta", again) == "", "its bytes are not known any more"
 
 
 def test_a_version_that_does_not_exist_cannot_be_promoted(log: PromotionLog, metrics: Metrics) -> None:
@@ -188,6 +233,18 @@ def test_of_many_deciders_at_once_one_wins_and_the_others_get_a_conflict(url: st
         thread.join()
     assert sorted(outcomes) == ["lost"] * 7 + ["won"]
     assert len(PromotionLog(url).history("eta")) == 1
+
+
+def test_of_many_keeps_at_once_each_is_recorded(url: str, metrics: Metrics) -> None:
+    start = threading.Barrier(8)
+
+    def decide(number: int) -> int:
+        log = PromotionLog(url)
+        start.wait()
+        return log.append("eta", "1.0.0", KEEP, champion=None, metrics=metrics, run=f"r{number}").number
+
+    with ThreadPoolExecutor(8) as threads:
+        assert sorted(threads.map(decide, range(8))) == list(range(1, 9))
 
 
 def test_folders_that_are_not_of_decisions_are_passed_over(url: str, log: PromotionLog, metrics: Metrics) -> None:

@@ -21,11 +21,11 @@ def kept(number: int, offsets: OffsetRanges, *, topic_id: str = "t1", topic: str
     )
 
 
-def test_what_the_topic_has_is_read_there_and_only_the_rest_is_from_kept_slices() -> None:
-    first, second = kept(1, {"0": (0, 10), "1": (0, 8)}), kept(3, {"0": (10, 30), "1": (8, 14)})
-    found = sources_of(DATASET, {"0": (12, 90), "1": (13, 90)}, [first, second])
-    assert found.topic == {"0": (12, 30), "1": (13, 20)}
-    assert found.kept == ((first, {"0": (0, 10), "1": (5, 8)}), (second, {"0": (10, 12), "1": (8, 9, 12, 13)}))
+def test_kept_slices_come_first_and_only_the_rest_is_from_the_topic() -> None:
+    first, second = kept(1, {"0": (0, 10), "1": (0, 8)}), kept(3, {"0": (10, 28), "1": (8, 14)})
+    found = sources_of(DATASET, {"0": (0, 90), "1": (0, 90)}, [first, second])
+    assert found.topic == {"0": (28, 30), "1": (14, 20)}
+    assert found.kept == ((first, {"0": (0, 10), "1": (5, 8)}), (second, {"0": (10, 28), "1": (8, 9, 12, 14)}))
     assert found.missing == {}
 
 
@@ -55,4 +55,4 @@ def test_each_offset_is_read_once(held: OffsetRanges, slices: list[OffsetRanges]
     for place, part in enumerate(parts):
         assert all(not intersection_of(part, other) for other in parts[:place])
     assert not intersection_of(found.missing, union_of([held, *slices]))
-    assert found.topic == difference_of(DATASET.offsets, difference_of(DATASET.offsets, held))
+    assert found.topic == intersection_of(difference_of(DATASET.offsets, union_of(slices)), held)

@@ -117,19 +117,22 @@ def test_a_run_whose_rollback_was_followed_by_another_decision_changes_nothing()
 
 
 @pytest.mark.parametrize(
-    ("decisions", "version", "left_by"),
+    ("decisions", "versions", "left_by"),
     [
-        (TWO, "1.1.0", None),
-        (BACK, "1.1.0", 3),
-        (BACK, "1.0.0", None),
-        ((*BACK, "keep 1.1.0"), "1.1.0", 3),
-        ((*BACK, "rollback 1.1.0"), "1.1.0", None),
-        ((*BACK, "rollback 1.1.0"), "1.0.0", 4),
-        ((*BACK, "promote 1.1.0"), "1.1.0", None),
+        (TWO, {"1.1.0"}, None),
+        (BACK, {"1.1.0"}, 3),
+        (BACK, {"1.0.0"}, None),
+        ((*BACK, "keep 1.1.0"), {"1.1.0"}, 3),
+        ((*BACK, "rollback 1.1.0"), {"1.1.0"}, None),
+        ((*BACK, "rollback 1.1.0"), {"1.0.0"}, 4),
+        ((*BACK, "promote 1.1.0"), {"1.1.0"}, None),
+        (BACK, {"1.1.0", "1.2.0"}, 3),
+        (BACK, {"1.0.0", "1.1.0"}, None),
+        ((*BACK, "rollback 1.2.0"), {"1.1.0", "1.2.0"}, None),
     ],
 )
 def test_a_version_is_rolled_back_until_a_decision_returns_to_it(
-    decisions: Sequence[str], version: str, left_by: int | None
+    decisions: Sequence[str], versions: set[str], left_by: int | None
 ) -> None:
-    found = rolled_back(log(*decisions), version)
+    found = rolled_back(log(*decisions), versions)
     assert (found.number if found else None) == left_by

@@ -1,10 +1,11 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from wasmline.job_specs import SliceRequest
 from wasmline.training.recorded_slice import RecordedSlice
-from wasmline.training.slice_decision import NewSlice, TopicOffsets, decide_slice
+from wasmline.training.slice_decision import NewSlice, TopicOffsets, decide_slice, passed_text
 
 TOPIC = TopicOffsets(topic="features", topic_id="t1", beginning={"0": 0, "1": 5}, end={"0": 100, "1": 50}, times={})
 
@@ -82,6 +83,22 @@ def test_what_retention_removed_is_counted(request_: SliceRequest, offsets: Any,
     slices = recorded({"0": (0, 50)}, times={"3": {"0": 60}}), recorded({"0": (50, 55, 65, 70)})
     found = decide(request_, *slices, beginning={"0": 80}, end={"0": 100}, times={"3": {"0": 80}, "9": {"0": 90}})
     assert (found.offsets, found.forgotten) == (offsets, forgotten)
+
+
+def test_what_lies_at_or_after_the_end_of_a_slice_and_is_in_no_other_is_counted() -> None:
+    taken = recorded({"0": (50, 60)})
+    assert decide(asked(until=9), taken, times={"9": {"0": 5, "1": 50}}).later == 100 - 5 - 10
+    assert decide(asked(until={"0": 100})).later == 50 - 5
+    assert decide(asked()).later == 0
+
+
+def test_what_slices_passed_by_is_told_as_far_as_the_topic_held_it() -> None:
+    first, second = recorded({"0": (20, 30)}, beginning={"0": 3, "1": 5}), recorded({"1": (10, 40)}, number=2)
+    told = "features: {} offsets below the end of the slices are in none: a run since the beginning takes them"
+    assert passed_text([first]).startswith(told.format(17))
+    assert passed_text([first, replace(second, beginning={"0": 8, "1": 9})]).startswith(told.format(12 + 1))
+    assert passed_text([first, replace(second, beginning={"0": 90, "1": 9})]).startswith(told.format(1))
+    assert passed_text([]) == passed_text([recorded({"0": (3, 30)}, beginning={"0": 3})]) == ""
 
 
 def test_slices_of_another_topic_or_of_one_recreated_are_none_of_it() -> None:

@@ -11,6 +11,7 @@ from wasmline.documents import plain
 from wasmline.errors import InvalidArtifact, InvalidLayout, InvalidReference, InvalidTrainSpec, UnsupportedSpecVersion
 from wasmline.job_specs import SliceRequest, TrainSpec
 from wasmline.offset_ranges import count_offsets
+from wasmline.training.dataset_slice import Dataset
 from wasmline.training.recorded_slice import MAX_BYTES, RecordedSlice
 from wasmline.training.run_slice import SkipResult, slice_of_run
 from wasmline.training.slice_decision import NewSlice, TopicOffsets
@@ -36,6 +37,10 @@ def recorded(spec: TrainSpec, run: str = "dag/1", topic: TopicOffsets = TOPIC) -
     return its
 
 
+def count(dataset: Dataset) -> int:
+    return dataset.offset_count
+
+
 def grown(end: int) -> TopicOffsets:
     return replace(TOPIC, end={"0": end, "1": 50})
 
@@ -59,11 +64,56 @@ def test_a_run_that_is_repeated_gets_its_slice_though_the_topic_has_grown(spec: 
     assert log.history("eta") == [first]
 
 
-def test_a_run_whose_topic_was_recreated_says_so(spec: TrainSpec) -> None:
-    recorded(spec)
-    with pytest.raises(InvalidTrainSpec, match=r"id t1, and features has the id t2: start another run"):
-        found(spec, "dag/1", replace(TOPIC, topic_id="t2"))
-    assert recorded(spec, "dag/2", replace(TOPIC, topic_id="t2")).offsets == {"0": (0, 100), "1": (5, 50)}
+def test_a_run_whose_topic_was_created_again_has_a_slice_of_either(spec: TrainSpec) -> None:
+    first = recorded(spec)
+    again = replace(TOPIC, topic_id="t2", end={"0": 7, "1": 6})
+    second = recorded(spec, topic=again)
+    assert (second.number, second.offsets) == (2, {"0": (0, 7), "1": (5, 6)})
+    assert recorded(spec, topic=again) == second
+    assert recorded(spec) == first
+
+
+def test_a_topic_without_an_id_that_was_created_again_is_named(spec: TrainSpec) -> None:
+    nameless = replace(TOPIC, topic_id="")
+    recorded(spec, topic=nameless)
+    with pytest.raises(InvalidTrainSpec, match=r"partition 0 of features ends at 99, and slices of eta .* up to 100"):
+        found(spec, "dag/2", replace(nameless, end={"0": 99, "1": 50}))
+
+
+def test_a_repeated_run_keeps_its_slice_whatever_it_asks_for_but_another_beginning_in_time(
+    spec: TrainSpec, caplog: pytest.LogCaptureFixture
+) -> None:
+    day_ms = 86_400_000
+    topic = replace(TOPIC, times={str(day_ms * day): {"0": day, "1": 5} for day in range(1, 4)})
+
+    def asks(**bounds: Any) -> RecordedSlice | SkipResult:
+        return slice_of_run(spec, replace(REQUEST, **bounds), lambda: topic, lambda dataset: 10**9)
+
+    own = asks(since=day_ms, until=2 * day_ms)
+    assert asks(since=day_ms, until=2 * day_ms) == own
+    assert caplog.messages == []
+    for other in ({"since": day_ms, "until": 3 * day_ms}, {"since": "beginning"}, {"until": {"0": 90}}):
+        assert asks(**other) == own
+        assert "run dag/1 asks for " in caplog.messages[-1]
+    with pytest.raises(InvalidTrainSpec, match=r"is since 86400000, and run dag/1, which .* since 172800000"):
+        asks(since=2 * day_ms, until=3 * day_ms)
+
+
+def test_a_record_of_the_future_is_told_of_where_it_ends_a_slice(
+    spec: TrainSpec, caplog: pytest.LogCaptureFixture
+) -> None:
+    nights = [1_767_225_600_000 + 86_400_000 * night for night in range(2)]
+    future = {str(night): {"0": 5, "1": 50} for night in nights}
+    first, second = (
+        slice_of_run(spec, SliceRequest(run=f"dag/{night}", until=night), lambda: replace(TOPIC, times=future), count)
+        for night in nights
+    )
+    assert isinstance(first, RecordedSlice)
+    assert isinstance(second, SkipResult)
+    assert second.reason == (
+        "features has 0 offsets that are new to eta, and min_new_rows is 0; 95 offsets lie at or after until"
+    )
+    assert "features: a slice ends at the first record of 1767312000000 or later" in caplog.messages[-1]
 
 
 def test_too_few_new_rows_are_skipped_and_not_recorded(spec: TrainSpec, log: SliceLog) -> None:

@@ -16,7 +16,7 @@ def slices(*parts: OffsetRanges, beginning: int = 0) -> list[RecordedSlice]:
             topic="features",
             topic_id="t1",
             offsets=offsets,
-            beginning={"0": beginning},
+            beginning=dict.fromkeys("012", beginning),
             request=SliceRequest(run=f"dag/{number}"),
             decided_ms=0,
             times={},
@@ -62,9 +62,29 @@ def test_an_interval_that_is_run_late_is_trained_without_what_comes_after_it(spe
     assert everything.dataset.offsets == {"0": (0, 10, 20, 30)}
 
 
-def test_the_last_slices_are_those_of_the_last_offsets(spec: TrainSpec) -> None:
-    history = slices(DAYS[2], DAYS[0], DAYS[1], DAYS[3])
+def of_intervals(*parts: tuple[int, OffsetRanges]) -> list[RecordedSlice]:
+    """Return the slices of days, with the number of their day."""
+    history = slices(*(offsets for _, offsets in parts))
+    requests = [SliceRequest(run=f"dag/{day}", since=day * 10, until=day * 10 + 10) for day, _ in parts]
+    return [replace(each, request=its, decided_ms=1_000) for each, its in zip(history, requests, strict=True)]
+
+
+def test_the_last_slices_are_those_that_end_last(spec: TrainSpec) -> None:
+    history = of_intervals((3, DAYS[2]), (1, DAYS[0]), (2, DAYS[1]), (4, DAYS[3]))
     assert slice_windows(spec, history[3], history)[1].dataset.offsets == {"0": (20, 40)}
+
+
+def test_slices_that_share_no_partition_are_in_the_order_of_their_times(spec: TrainSpec) -> None:
+    history = of_intervals((3, {"0": (0, 5)}), (2, {"1": (0, 5)}), (4, {"2": (0, 5)}))
+    assert slice_windows(spec, history[1], history)[0].dataset.offsets == {"1": (0, 5)}
+    assert slice_windows(spec, history[2], history)[1].dataset.offsets == {"0": (0, 5), "2": (0, 5)}
+    unfinished = replace(history[0], request=SliceRequest(run="dag/3", until=10**15), decided_ms=45)
+    assert slice_windows(spec, history[2], [unfinished, *history[1:]])[0].dataset.offsets.keys() == {"0", "1", "2"}
+
+
+def test_no_slice_before_it_is_left_out_though_another_lies_between_them_in_other_partitions(spec: TrainSpec) -> None:
+    history = slices({"0": (4, 7), "1": (6, 7), "2": (4, 6)}, {"1": (7, 10), "2": (6, 9)}, {"0": (1, 4), "2": (9, 15)})
+    assert slice_windows(spec, history[2], history)[0].dataset.offsets["2"] == (6, 15)
 
 
 def test_what_retention_had_removed_is_left_out_unless_its_rows_are_kept(spec: TrainSpec) -> None:

@@ -5,9 +5,12 @@ import pytest
 
 from wasmline.documents import decode, encode
 from wasmline.errors import InvalidTrainSpec
-from wasmline.job_specs import JobSpec, SliceRequest, TrainSpec
+from wasmline.job_specs import ROW_COLUMNS, JobSpec, SliceRequest, TrainSpec
+from wasmline.training.prepare import HELD_OUT, PLACE, TRANSFORM
+from wasmline.training.stored_rows import STAND_IN
 
 SLICE = SliceRequest(run="dag/run")
+FIELDS = {"id": "string", "km": "double", "kind": "string", "minutes": "double"}
 
 
 def test_a_spec_survives_its_journey_as_json(spec: TrainSpec) -> None:
@@ -46,6 +49,8 @@ def test_a_request_for_a_slice_that_has_no_meaning_is_refused(change: dict[str, 
 @pytest.mark.parametrize(
     ("change", "field"),
     [
+        ({"fields": {**FIELDS, "ID": "string"}}, "fields"),
+        *(({"fields": {**FIELDS, name: "double"}}, "fields") for name in (*PLACE, TRANSFORM, HELD_OUT, "_STAND_IN")),
         ({"features": ()}, "features"),
         ({"features": ("km", "km")}, "features"),
         ({"features": ("km", "minutes")}, "features"),
@@ -89,3 +94,14 @@ def test_a_spec_that_has_no_meaning_is_refused_naming_the_field(
     with pytest.raises(InvalidTrainSpec) as caught:
         replace(spec, **change)
     assert caught.value.field == field
+
+
+def test_what_a_training_lacks_is_told_with_what_to_write(spec: TrainSpec) -> None:
+    with pytest.raises(InvalidTrainSpec, match="windows needs a slice: set since='previous' in TrainModelOperator"):
+        replace(spec, windows=("last 7",))
+    with pytest.raises(InvalidTrainSpec, match="'last 7 days': write 'all' or 'last N', of N slices, not days"):
+        replace(spec, slice=SLICE, windows=("last 7 days",))
+
+
+def test_no_field_has_the_name_of_a_column_of_rows() -> None:
+    assert {*PLACE, TRANSFORM, HELD_OUT, STAND_IN} == ROW_COLUMNS

@@ -73,9 +73,13 @@ def test_the_newest_is_a_release_if_there_is_one() -> None:
 
 def test_a_dataset_names_the_transforms_in_its_ranges(dataset: Dataset) -> None:
     table = usable([WRITTEN[2], "", WRITTEN[1], WRITTEN[2], "", ""])
-    assert with_modules(over(dataset, 0, 4), table).modules == ("", WRITTEN[2], WRITTEN[1])
-    assert with_modules(over(dataset, 2, 4), table).modules == (WRITTEN[2], WRITTEN[1])
-    assert with_modules(over(dataset, 4, 6), table).modules == with_modules(over(dataset, 6, 9), table).modules == ()
+    assert with_modules(over(dataset, 0, 4), table, "any").modules == ("", WRITTEN[2], WRITTEN[1])
+    assert with_modules(over(dataset, 2, 4), table, "any").modules == (WRITTEN[2], WRITTEN[1])
+    assert (
+        with_modules(over(dataset, 4, 6), table, "any").modules
+        == with_modules(over(dataset, 6, 9), table, "any").modules
+        == ()
+    )
     assert count_transforms(table, over(dataset, 0, 3)) == {"": 1, WRITTEN[1]: 1, WRITTEN[2]: 1}
 
 
@@ -85,7 +89,16 @@ def test_any_number_of_forged_names_fits_a_result_and_is_not_recorded(dataset: D
     counts = count_transforms(table, over(dataset, 0, 2_000))
     assert len(counts) == MAX_COUNTED + 1
     assert (counts[WRITTEN[1]], counts[OTHERS]) == (9, MAX_MODULES + 2 - MAX_COUNTED)
+    assert with_modules(over(dataset, 0, 2_000), table, "any").modules == ()
     with pytest.raises(TrainingError, match="names 1,002 transforms, more than the 1,000 of a dataset"):
-        with_modules(over(dataset, 0, 2_000), table)
+        with_modules(over(dataset, 0, 2_000), table, "newest")
     rows, _ = select_transforms(table, ("clean@1.9.0",))
-    assert with_modules(over(dataset, 0, 2_000), rows).modules == (WRITTEN[1],)
+    assert with_modules(over(dataset, 0, 2_000), rows, ("clean@1.9.0",)).modules == (WRITTEN[1],)
+
+
+def test_a_rule_that_admits_less_than_half_of_the_rows_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    table = usable([WRITTEN[1]] * 9 + [f"clean@999.0.0 {DIGEST}"])
+    select_transforms(table, ("clean@1.9.0",))
+    assert caplog.messages == []
+    select_transforms(table, "newest")
+    assert caplog.messages == ["transform_versions newest excludes 9 of 10 usable records"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -91,9 +92,15 @@ def test_a_malformed_section_is_one_error_that_says_what_to_do(case: str) -> Non
         model_of(FORGED[case])
 
 
-@given(st.integers(8, len(WHOLE) - 1), st.integers(1, 255))
+MEMBER_NAMES = {place for name in re.finditer(rb'"\w+":', WHOLE) for place in range(*name.span())}
+
+
+@given(st.integers(8, len(WHOLE) - 1).filter(lambda place: place not in MEMBER_NAMES), st.integers(1, 255))
 def test_a_changed_byte_is_noticed(place: int, change: int) -> None:
-    """Before the section it is of another module; in it, it is another section, or none that can be read."""
+    """Before the section it is of another module; in it, it is another section, or none that can be read.
+
+    Not in the name of a member: those that a later release adds are passed over, and one may have its default.
+    """
     damaged = bytearray(WHOLE)
     damaged[place] ^= change
     try:
