@@ -6,19 +6,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 
 from wasmline.job_specs import FieldType
+from wasmline.training.prepare import MAX_NUMBER
 
 TYPES: dict[FieldType, pa.DataType] = {"double": pa.float64(), "bigint": pa.float64(), "string": pa.string()}
 """Numbers are rounded to double precision."""
 
 MAX_MEMBER_BYTES = 4_096
 """Maximum size of a member as JSON; a larger one is missing."""
-
-MAX_NUMBER = float(np.finfo(np.float32).max)
-"""The largest number of a model's inputs, which have single precision: the squares of such numbers are finite."""
 
 
 def json_objects(values: Iterable[bytes | None], names: Iterable[str]) -> Iterator[dict[str, Any]]:

@@ -1,7 +1,8 @@
 import pyarrow as pa
 import pytest
 
-from wasmline.training.json_rows import MAX_MEMBER_BYTES, MAX_NUMBER, json_objects, number, rows_from_json
+from wasmline.training.json_rows import MAX_MEMBER_BYTES, json_objects, number, rows_from_json
+from wasmline.training.prepare import MAX_NUMBER
 
 
 def test_members_become_columns_and_those_of_another_type_are_missing() -> None:

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from wasmline.training.json_rows import MAX_NUMBER
 from wasmline.training.live_error import live_error
+from wasmline.training.prepare import MAX_NUMBER
 
 
 def test_predictions_are_measured_by_the_labels_that_are_there() -> None:
