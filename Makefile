@@ -72,7 +72,7 @@ simulate: $(INSTALLED) ## histories of whole jobs on a cluster in memory (MINUTE
 simulate-gate: $(INSTALLED) ## ten times twenty nights of training on data that does not change, and on data that does (about 3 minutes)
 	@WASMLINE_LONG=1 $(BIN)/python -m pytest --timeout=0 tests/simulation/test_gate.py
 
-backfill: $(INSTALLED) ## a backfill of ten days on a real Airflow: a slice for each day, and these touch (about a quarter of an hour)
+backfill: $(INSTALLED) ## a backfill of ten days on a real Airflow: a slice for each day, and these touch (about 8 minutes)
 	@WASMLINE_LONG=1 $(BIN)/python -m pytest --timeout=0 tests/system/test_backfill.py
 
 clean: ## remove the environment and what the demo left
