@@ -8,6 +8,7 @@ import random
 import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -222,19 +223,23 @@ def test_a_triggerer_killed_a_hundred_times_leaves_no_gap_and_no_overlap(
     assert sum(end - start for each in slices for _, start, end in ranges_of(each.offsets)) == sum(written.values())
 
 
-def test_a_call_that_blocks_holds_up_neither_the_loop_nor_its_end() -> None:
+def test_a_call_that_blocks_holds_up_neither_the_loop_nor_its_end_and_has_the_callers_context() -> None:
+    log_of: ContextVar[str] = ContextVar("log_of")
+
     async def scene() -> list[str]:
         heard: list[str] = []
         blocked = [asyncio.ensure_future(call_in_thread(lambda: asyncio.run(asyncio.sleep(3600)))) for _ in range(50)]
         heard.append(await call_in_thread(lambda: "done"))
         heard.append(await asyncio.to_thread(lambda: "done too"))
+        log_of.set("trigger 1")
+        heard.append(await call_in_thread(log_of.get))
         for each in blocked:
             each.cancel()
         with pytest.raises(ZeroDivisionError):
             await call_in_thread(lambda: 1 / 0)
         return heard
 
-    assert asyncio.run(scene()) == ["done", "done too"]
+    assert asyncio.run(scene()) == ["done", "done too", "trigger 1"]
 
 
 def test_a_trigger_keeps_no_secret_and_rejects_what_could_never_fire(tmp_path: Path) -> None:
