@@ -134,6 +134,16 @@ def test_what_is_done_while_brokers_are_away_may_be_uncommitted_for_long(tmp_pat
     assert wrong.startswith("0@0 was done")
 
 
+def test_who_reopens_after_a_freeze_may_abort_what_is_not_committed_and_nothing_else(book: Book) -> None:
+    book.write("S0", "E0", "S1", "E1")
+    book.ledger.reopens({0: Left(1, 0, frozenset())})
+    assert book.write("S2", "E2", "S1", "E1", "S2", "E2") == []
+    book.ledger.heard(1)
+    assert book.ledger.again == 2
+    wrong = book.write("S3", "E3", "S0", "E0", "S3", "E3")
+    assert [each.split()[0] for each in wrong] == ["0@0", "0@3"]
+
+
 def test_leaving_with_a_record_in_hand_is_wrong(book: Book) -> None:
     book.write("S0")
     book.ledger.ended(os.getpid(), None)

@@ -120,10 +120,19 @@ class Ledger:
         if comes_back:
             self._ghosts.add(pid)
 
+    def reopens(self, left: Mapping[int, Left]) -> None:
+        """A process that was frozen goes on, exactly once, and the broker has ``left``.
+
+        Until it is heard, it may fence the owner of its partitions, whose open transactions are aborted by that.
+        """
+        self.forget(left)
+        self._cut_off = time.monotonic()
+
     def heard(self, pid: int) -> None:
         """A process that was frozen is a member again, like any other."""
         self.read()
         self._ghosts.discard(pid)
+        self._cut_off = None
 
     def forget(self, left: Mapping[int, Left]) -> None:
         """Somebody else has committed ``left``: what is not in it may be done again."""

@@ -105,6 +105,7 @@ class ConsumerHarness:
         self._ends: Counter[int] = Counter()
         """How many records each partition has."""
         self._count = 0
+        self._is_exact = (options or {}).get("delivery") == "exactly_once"
         self._far: dict[int, int] = {}
         self._producer = producer(kafka.config)
         self._offset_store = LibrdkafkaOffsetStore()
@@ -205,6 +206,8 @@ class ConsumerHarness:
 
     def thaw(self, member: Member) -> None:
         """Let a member go on, and see it join again."""
+        if self._is_exact:
+            self.ledger.reopens(self.left())
         member.process.send_signal(signal.SIGCONT)
         self.settle()
         self.ledger.heard(member.pid)
