@@ -8,10 +8,9 @@ from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar
 
-from wasmline.clock import now_ms
 from wasmline.errors import WasmlineError
 from wasmline.offset_ranges import OffsetRanges
-from wasmline.printable import bounded_line
+from wasmline.repeated_errors import RepeatedErrors
 from wasmline.retrain_conditions import RetrainConditions
 from wasmline.training.feature_drift import feature_drift
 from wasmline.training.json_rows import rows_from_json
@@ -53,7 +52,7 @@ class ChampionMonitor:
         # A version never changes.
         self._record = lru_cache(maxsize=1)(lambda version: registry.get(name, version).record)
         self._held_out = lru_cache(maxsize=1)(lambda version: registry.held_out(name, version))
-        self._problems: dict[str, str] = {}
+        self._errors = RepeatedErrors()
 
     def facts(self, new: OffsetRanges, *, trained_ms: int, now: int) -> ChampionFacts | None:
         """Return what is known of the champion beside ``new`` records; None without one.
@@ -74,7 +73,7 @@ class ChampionMonitor:
             expected_rmse=metrics.rmse if metrics.forward_rmse is None else metrics.forward_rmse,
             age_s=(now - max(created_ms, trained_ms)) / 1000,
             drift=self._attempt("drift", lambda: self._drift(record, version, new)),
-            live=self._attempt("live error", lambda: self._live(record, version)),
+            live=self._attempt("live error", lambda: self._live(record, version, now)),
         )
 
     def _drift(self, record: ModelRecord, version: str, new: OffsetRanges) -> FeatureDrift | None:
@@ -87,11 +86,11 @@ class ChampionMonitor:
             psi=feature_drift(held_out, rows, record.layout), rows=rows.num_rows, reference_rows=held_out.num_rows
         )
 
-    def _live(self, record: ModelRecord, version: str) -> LiveError | None:
+    def _live(self, record: ModelRecord, version: str, now: int) -> LiveError | None:
         conditions, identity = self._conditions, record.dataset.identity
         if conditions.max_error_growth is None or conditions.predictions is None:
             return None
-        until_ms = now_ms() - int(conditions.label_delay_seconds * 1000)
+        until_ms = now - int(conditions.label_delay_seconds * 1000)
         old_enough = self._topics.offsets_for_time(conditions.predictions, until_ms)
         predicted = self._newest(conditions.predictions, old_enough, SAMPLE_ROWS, f"{conditions.model}@{version}")
         predictions = first_numbers(predicted, identity, "prediction")
@@ -112,10 +111,8 @@ class ChampionMonitor:
         try:
             found = measure()
         except (WasmlineError, ValueError) as error:
-            problem = f"{type(error).__name__}: {bounded_line(error)}"
-            if self._problems.get(what) != problem:
-                log.warning("%s: the %s cannot be measured: %s", self._conditions.model, what, problem)
-            self._problems[what] = problem
+            if told := self._errors.changed(what, error):
+                log.warning("%s: the %s cannot be measured: %s", self._conditions.model, what, told)
             return None
-        self._problems.pop(what, None)
+        self._errors.solved(what)
         return found

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from wasmline.errors import JobError, JobFailed
-from wasmline.printable import bounded_line
+from wasmline.repeated_errors import RepeatedErrors, error_line
 from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.job_client import HEARTBEAT_TIMEOUT_S, POLL_INTERVAL_S, JobClient, JobRun, RunMonitor
 from wasmline_provider.triggers.daemon_thread import call_in_thread
@@ -89,20 +89,19 @@ class JobTrigger(BaseTrigger):
 
     async def _connect(self) -> JobTopic:
         """Return the jobs' reports, however often it takes. Raises JobFailed after the time of a missing heartbeat."""
-        deadline, told = time.monotonic() + self.heartbeat_seconds, ""
+        deadline, errors = time.monotonic() + self.heartbeat_seconds, RepeatedErrors()
         while True:
             try:
                 return await self._jobs()
             except Exception as error:
-                problem = f"{type(error).__name__}: {bounded_line(error)}"
                 if time.monotonic() > deadline:
                     raise JobFailed(
                         f"the reports of job {self.run_of.job} could not be read for {self.heartbeat_seconds:.0f} s "
-                        f"(run {self.run_of.run}): {problem}. Its driver's output is in {self.run_of.log}",
+                        f"(run {self.run_of.run}): {error_line(error)}. Its driver's output is in {self.run_of.log}",
                         report={"job": self.run_of.job, "run": self.run_of.run, "state": "lost"},
                     ) from error
-                if told != (told := problem):
-                    self.log.warning("cannot connect, and tries again: %s", problem)
+                if told := errors.changed("connect", error):
+                    self.log.warning("cannot connect, and tries again: %s", told)
             await asyncio.sleep(self.poll_seconds)
 
     async def _jobs(self) -> JobTopic:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from wasmline.errors import InvalidJob
-from wasmline.printable import bounded_line
+from wasmline.repeated_errors import RepeatedErrors
 from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.triggers.daemon_thread import call_in_thread
 
@@ -39,7 +39,7 @@ class PollingEventTrigger(BaseEventTrigger):
             raise InvalidJob(f"poll_seconds must be above 0, got {poll_seconds}")
         self.kafka_conn_id = kafka_conn_id
         self.poll_seconds = poll_seconds
-        self._problems: dict[str, str] = {}
+        self._errors = RepeatedErrors()
 
     @abstractmethod
     def poller(self, config: KafkaConfig) -> Poll:
@@ -73,12 +73,10 @@ class PollingEventTrigger(BaseEventTrigger):
         try:
             result = await call
         except Exception as error:
-            problem = f"{type(error).__name__}: {bounded_line(error)}"
-            if self._problems.get(what) != problem:
-                self.log.warning("cannot %s, and goes on: %s", what, problem)
-            self._problems[what] = problem
+            if told := self._errors.changed(what, error):
+                self.log.warning("cannot %s, and goes on: %s", what, told)
             return None
-        self._problems.pop(what, None)
+        self._errors.solved(what)
         return result
 
 
