@@ -8,23 +8,14 @@ from dataclasses import replace
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from wasmline.job_specs import SliceRequest, TrainSpec
+from support.eta_spec import SPEC
+from wasmline.job_specs import SliceRequest
 from wasmline.offset_ranges import ranges_of, union_of
 from wasmline.training.run_slice import SkipResult, slice_of_run
 from wasmline.training.slice_decision import TopicOffsets
 from wasmline.training.slice_log import SliceLog
 
 PARTITIONS = ("0", "1", "2")
-
-SPEC = TrainSpec(
-    model="eta",
-    topic="features",
-    models="",
-    fields={"id": "string", "km": "double", "minutes": "double"},
-    features=("km",),
-    target="minutes",
-    identity="id",
-)
 
 Ends = dict[str, int]
 

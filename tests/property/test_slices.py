@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from hypothesis import event, given
 from hypothesis import strategies as st
 
+from support.eta_spec import SPEC
 from wasmline.errors import InvalidTrainSpec
-from wasmline.job_specs import SliceRequest, TrainSpec
+from wasmline.job_specs import SliceRequest
 from wasmline.offset_ranges import OffsetRanges, ranges_of
 from wasmline.training.recorded_slice import RecordedSlice
 from wasmline.training.run_slice import SkipResult, slice_of_run
@@ -19,16 +20,6 @@ from wasmline.training.slice_windows import slice_windows
 
 PARTITIONS = ("0", "1")
 TIMES = range(1, 12)
-
-SPEC = TrainSpec(
-    model="eta",
-    topic="features",
-    models="",
-    fields={"id": "string", "km": "double", "minutes": "double"},
-    features=("km",),
-    target="minutes",
-    identity="id",
-)
 
 Place = tuple[int, int]
 """Partition and offset."""

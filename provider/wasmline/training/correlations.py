@@ -60,6 +60,7 @@ def of_text(feature: str, values: Sequence[str | None], truth: Vector, categorie
     rows = sum(map(len, groups.values()))
     if rows == 0:
         return Correlation(feature=feature, rows=0)
+    listed = sorted(known & groups.keys())
     everything = np.concatenate([np.asarray(group) for group in groups.values()])
     total = float(np.sum((everything - everything.mean()) ** 2))
     between = sum(len(group) * (float(np.mean(group)) - float(everything.mean())) ** 2 for group in groups.values())
@@ -67,6 +68,6 @@ def of_text(feature: str, values: Sequence[str | None], truth: Vector, categorie
         feature=feature,
         rows=rows,
         eta_squared=between / total if total else None,
-        means={value: float(np.mean(groups[value])) for value in sorted(known & groups.keys())},
-        counts={value: len(groups[value]) for value in sorted(known & groups.keys())},
+        means={value: float(np.mean(groups[value])) for value in listed},
+        counts={value: len(groups[value]) for value in listed},
     )
