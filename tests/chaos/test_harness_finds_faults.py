@@ -6,14 +6,27 @@ import json
 import os
 import time
 from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 
+import confluent_kafka
 import pytest
+from confluent_kafka import Consumer, Producer
 
-from support import rounds
+from support import lost_markers, rounds
 from support.chaos.call_ledger import Journal, Ledger, Left
 from support.chaos.consumer_group import LONG_SESSION_MS, ConsumerHarness
+from support.leases.lease_harness import EXACTLY_ONCE, LeaseHarness
+from wasmline.kafka import read_to_end
+from wasmline.kafka.hanging_transactions import ENDED_STATES
+from wasmline.kafka.transaction_log import CONSUMER_OFFSETS
+from wasmline.kafka.transaction_requests import TransactionRequests
+from wasmline.local.process import wait_until
 from wasmline.testing.kafka import RunningKafka
+from wasmline.topic_partitions import TopicPartition
+from wasmline.transactional_ids import transactional_id
+
+OFFSETS = TopicPartition(CONSUMER_OFFSETS, 0)
 
 NOTHING = {0: Left(0, -1, frozenset())}
 
@@ -45,6 +58,55 @@ def test_a_round_counts_once_its_body_is_through_and_is_told_by_another_process(
         f"2 rounds of {name}, at work again after 2.5 s at most",
         "2 rounds of 1 scenarios",
     ]
+
+
+@pytest.mark.long
+def test_a_job_of_leases_goes_on_once_an_operator_has_decided(stoppable_kafka: RunningKafka, tmp_path: Path) -> None:
+    """The markers of a commit are lost, and later those of an abort as well: which of them decided is not known."""
+    config = stoppable_kafka.config
+    with LeaseHarness(config, tmp_path, partitions=1, keys=1, **EXACTLY_ONCE) as harness:
+        harness.produce(10)
+        with harness.letting(slots=1):
+            harness.finish()
+        harness.order()
+        outputs = {
+            TopicPartition(harness.output, each.partition() or 0) for each in read_to_end(config, harness.output)
+        }
+        name = transactional_id(harness.job.transactional_id, TopicPartition(harness.topic, 0))
+        lose_last_markers(stoppable_kafka, name, {*outputs, OFFSETS})
+        writer = Producer(config.client(**{"transactional.id": name}))
+        writer.init_transactions(30)
+        writer.begin_transaction()
+        for topic, partition in outputs:
+            writer.produce(topic, b"aborted", partition=partition)
+        group = Consumer(config.client(**{"group.id": harness.job.group}))
+        places = [confluent_kafka.TopicPartition(harness.topic, 0, 11)]
+        writer.send_offsets_to_transaction(places, group.consumer_group_metadata(), 30)
+        writer.abort_transaction(30)
+        group.close()
+        lose_last_markers(stoppable_kafka, name, {*outputs, OFFSETS})
+        harness.produce(10)
+        with harness.letting(slots=1):
+            harness.finish()
+    assert rounds._scenario().stops == 1
+
+
+def lose_last_markers(running: RunningKafka, name: str, partitions: Iterable[TopicPartition]) -> None:
+    """Lose the newest markers of a transactional id once its transaction is over, and restart the broker."""
+    with TransactionRequests(running.config, 30) as requests:
+        producer_id = -1
+
+        def is_over() -> bool:
+            nonlocal producer_id
+            state = requests.describe(name)
+            producer_id = state.producer_id if state else -1
+            return state is not None and state.state in ENDED_STATES
+
+        assert wait_until(is_over, 30)
+    running.local.stop_node(1)
+    for partition in partitions:
+        lost_markers.lose(running.local, partition, lost_markers.last_marker(producer_id))
+    running.local.start_node(1)
 
 
 class Book:

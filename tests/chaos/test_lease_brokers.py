@@ -23,7 +23,7 @@ from wasmline.testing.kafka import RunningKafka
 def job_at_work(kafka: RunningKafka, folder: Path) -> Iterator[OutageTimer]:
     with (
         LeaseHarness(kafka.config, folder, **EXACTLY_ONCE) as harness,
-        harness.letting(harness.lessor(slots=1)),
+        harness.letting(slots=1),
         at_work(harness) as stalls,
     ):
         yield stalls

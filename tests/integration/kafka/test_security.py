@@ -55,7 +55,7 @@ def test_leases_write_exactly_once_through_a_secured_listener(secured_kafka: Any
     kafka: RunningKafka = secured_kafka("PLAIN")
     with LeaseHarness(kafka.config, tmp_path, **EXACTLY_ONCE) as harness:
         harness.produce(300)
-        with harness.letting(harness.lessor(slots=1)):
+        with harness.letting(slots=1):
             harness.finish()
         assert harness.committed() == 300
 

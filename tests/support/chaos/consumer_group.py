@@ -17,21 +17,20 @@ from types import TracebackType
 from typing import Any
 from zlib import crc32
 
-from confluent_kafka import Consumer, ConsumerGroupState, KafkaException
+from confluent_kafka import ConsumerGroupState
 from confluent_kafka.admin import AdminClient
 
 from support import outputs
 from support.chaos.call_ledger import Ledger, Left
 from support.chaos.consumer_process import POISON
+from support.chaos.group_progress import GroupProgress
 from support.chaos.operator_decision import abort, hanging_in
 from support.rounds import stopped_for_operator
 from wasmline.kafka import producer, read_to_end
-from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore
 from wasmline.local import LocalKafka
 from wasmline.local.process import wait_until
-from wasmline.offset_maps.codec import decode
 from wasmline.testing.kafka import RunningKafka
-from wasmline.topic_partitions import CommittedOffset, TopicPartition
+from wasmline.topic_partitions import CommittedOffset
 
 WORKER = Path(__file__).with_name("consumer_process.py")
 ROOT = Path(__file__).parents[3]
@@ -108,13 +107,8 @@ class ConsumerHarness:
         self._is_exact = (options or {}).get("delivery") == "exactly_once"
         self._far: dict[int, int] = {}
         self._producer = producer(kafka.config)
-        self._offset_store = LibrdkafkaOffsetStore()
         self._admin = AdminClient(kafka.config.client())
-        self._reader = Consumer(
-            kafka.config.client(
-                **{"group.id": self.group, "enable.auto.commit": "false", "isolation.level": "read_uncommitted"}
-            )
-        )
+        self._progress = GroupProgress(kafka.config, self.group, self.topic, partitions)
         self._orders = {
             "journal": str(folder / "journal"),
             "output": self.output,
@@ -224,38 +218,23 @@ class ConsumerHarness:
 
     def left(self) -> dict[int, Left]:
         """Return what the broker has of the group's progress; an offset never goes back."""
-        left = {}
-        for partition, (offset, metadata) in self.committed().items():
+        left = self._progress.left()
+        for partition, (offset, *_) in left.items():
             assert offset >= self._far.get(partition, 0), (
                 f"{partition} went back from {self._far[partition]} to {offset}"
             )
             self._far[partition] = offset
-            highest, incompletes = decode(metadata, offset)
-            left[partition] = Left(offset, highest, frozenset(incompletes))
         return left
 
     def committed(self) -> dict[int, tuple[int, str]]:
         """Return offset and metadata by partition, whether or not a transaction is open that may change them."""
-        partitions = [TopicPartition(self.topic, each) for each in range(self._partitions)]
-        found: Mapping[TopicPartition, CommittedOffset] = {}
-
-        def read() -> bool:
-            nonlocal found
-            try:
-                found = self._offset_store.committed(self._reader, partitions)
-            except KafkaException:
-                return False  # the group's coordinator is about to be another broker
-            return True
-
-        assert wait_until(read, TIMEOUT_S)
-        return {partition.partition: (each.offset, each.metadata) for partition, each in found.items()}
+        return self._progress.committed()
 
     def tamper(self, metadata: Sequence[str]) -> None:
         """Replace the metadata of each partition while the group has no member."""
         assert not self.members
         found = self.committed()
-        mine = {TopicPartition(self.topic, each): CommittedOffset(found[each][0], metadata[each]) for each in found}
-        self._offset_store.commit(self._reader, mine)
+        self._progress.commit({each: CommittedOffset(found[each][0], metadata[each]) for each in found})
         self.ledger.forget(self.left())
 
     def wait(self, records: int) -> None:
@@ -300,7 +279,7 @@ class ConsumerHarness:
             member.process.wait()
             if member.process.stdin:
                 member.process.stdin.close()
-        self._reader.close()
+        self._progress.close()
         self._producer.close()
 
     def __enter__(self) -> ConsumerHarness:
@@ -338,19 +317,11 @@ class ConsumerHarness:
             stopped_for_operator()
             self._gone(member)
             left = self.left()
-            partition = int(hanging.transactional_id.rpartition("/")[2])
-            shown = {int(each.partition("@")[2]) for each in self._visible() if each.startswith(f"{partition}@")}
-            done = left.get(partition, Left(0, -1, frozenset()))
-            undone = {each for each in shown if not done.has(each)}
-            assert not undone, f"the hanging transaction is committed in parts: {sorted(undone)[:5]} of {hanging}"
+            hanging.require_unseen(self.outputs() if self.output else {}, left)
             abort(self.kafka.config, hanging, self.group)
-            self.ledger.ended(member.pid, left, hanging=partition)
+            self.ledger.ended(member.pid, left, hanging=hanging.partition)
             self.join()
         return bool(found)
-
-    def _visible(self) -> set[str]:
-        """Return the records whose outputs a read_committed reader sees."""
-        return {place for places in self.outputs().values() for place in places} if self.output else set()
 
     def _gone(self, member: Member) -> None:
         self.members.remove(member)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import NamedTuple
 
+from support.chaos.call_ledger import Left
 from wasmline.kafka import KafkaConfig
 from wasmline.kafka.transaction_requests import TransactionRequests
 from wasmline.topic_partitions import TopicPartition
@@ -23,6 +26,19 @@ class Hanging(NamedTuple):
     transactional_id: str
     producer_id: int
     start_offsets: dict[TopicPartition, int]
+
+    @property
+    def partition(self) -> int:
+        """The partition whose progress it commits."""
+        return int(self.transactional_id.rpartition("/")[2])
+
+    def require_unseen(self, outputs: Mapping[bytes, Iterable[str]], left: Mapping[int, Left]) -> None:
+        """Assert that a read_committed reader sees no output of what is not committed, ``partition@offset`` by key."""
+        places = (each.split("@") for each in chain.from_iterable(outputs.values()))
+        seen = {int(offset) for partition, offset in places if int(partition) == self.partition}
+        done = left.get(self.partition, Left(0, -1, frozenset()))
+        undone = sorted(each for each in seen if not done.has(each))
+        assert not undone, f"the hanging transaction is committed in parts: {undone[:5]} of {self}"
 
 
 def hanging_in(log: str) -> Hanging | None:

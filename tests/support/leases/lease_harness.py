@@ -11,7 +11,6 @@ import threading
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -19,8 +18,12 @@ from typing import Any
 from zlib import crc32
 
 from support import outputs
-from support.rounds import ROUNDS
+from support.chaos.group_progress import GroupProgress
+from support.chaos.operator_decision import abort, hanging_in
+from support.rounds import ROUNDS, stopped_for_operator
+from wasmline.background_call import BackgroundCall
 from wasmline.control import DriverClaim, JobDriver, JobTopic, StatusTopic
+from wasmline.errors import HangingTransaction
 from wasmline.job_offsets.offset_renewal import MAX_RENEWAL_INTERVAL_S
 from wasmline.job_specs import FunctionSpec, JobSpec, StreamSpec
 from wasmline.kafka import ConsumerGroups, KafkaConfig, Topics, producer, read_to_end
@@ -97,6 +100,7 @@ class LeaseHarness:
         self.jobs.submit(self.job)
         self.tasks: list[Task] = []
         self._lessors: list[LeasePlanner] = []
+        self._letting: BackgroundCall[None] | None = None
 
     # -- the records --------------------------------------------------------------------------------------------------
 
@@ -161,7 +165,15 @@ class LeaseHarness:
         assert outputs == expected, "outputs of a key are not in its order"
 
     def until(self, happened: Callable[[], bool], what: str) -> None:
-        assert wait_until(happened, TIMEOUT_S), f"in vain: {what}; seen {self.seen()} of {len(self.written)}"
+        """Wait until something has happened, or what lets leases has ended."""
+
+        def ended() -> bool:
+            return self._letting is not None and self._letting.wait(0)
+
+        seen = wait_until(lambda: happened() or ended(), TIMEOUT_S)
+        if self._letting is not None and ended():
+            self._letting.result()
+        assert seen, f"in vain: {what}; seen {self.seen()} of {len(self.written)}"
 
     def committed(self) -> int:
         return sum(ConsumerGroups(self.config).committed(self.job.group, self.topic).values())
@@ -192,25 +204,45 @@ class LeaseHarness:
         return self._lessors[-1]
 
     @contextmanager
-    def letting(self, lessor: LeasePlanner) -> Iterator[None]:
-        """Give leases out and work on them in this process, one at a time, until the job is stopped at the end."""
+    def letting(self, **planned: Any) -> Iterator[None]:
+        """Run the job with leases in this process, one at a time, until it is stopped at the end.
+
+        Where it ends with HangingTransaction, an operator decides and runs it again.
+        """
 
         def let() -> None:
-            grant = NOTHING
             while not stopped.is_set():
-                before, grant = grant, lessor.next(grant)
-                for lease in lessor.leases(grant) if grant != before else ():
-                    collections.deque(LeaseWorker(self.config, lease).run(), 0)
+                try:
+                    self._let(self.lessor(**planned), stopped)
+                except HangingTransaction as error:
+                    self._decide(error)
 
         stopped = threading.Event()
-        with ThreadPoolExecutor(1) as thread:
-            ended = thread.submit(let)
-            try:
-                yield
-            finally:
-                stopped.set()
-                self.stop()
-                ended.result(TIMEOUT_S)
+        self._letting = BackgroundCall(let)
+        try:
+            yield
+        finally:
+            stopped.set()
+            self.stop()
+            assert self._letting.wait(TIMEOUT_S)
+            self._letting.result()
+            self._letting = None
+
+    def _let(self, lessor: LeasePlanner, stopped: threading.Event) -> None:
+        grant = NOTHING
+        while not stopped.is_set():
+            before, grant = grant, lessor.next(grant)
+            for lease in lessor.leases(grant) if grant != before else ():
+                collections.deque(LeaseWorker(self.config, lease).run(), 0)
+
+    def _decide(self, error: HangingTransaction) -> None:
+        hanging = hanging_in(f"HangingTransaction: {error}")
+        assert hanging
+        stopped_for_operator()
+        progress = GroupProgress(self.config, self.job.group, self.topic, self._partitions)
+        hanging.require_unseen(self.outputs(), progress.left())
+        progress.close()
+        abort(self.config, hanging, self.job.group)
 
     def work(self, leases: Iterable[Lease]) -> list[Task]:
         """Start a process for each lease."""
