@@ -56,9 +56,9 @@ def stoppable_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runnin
         yield _running(local)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def kafka_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], RunningKafka]]:
-    """A factory of clusters of three nodes, for tests that stop some; they end with the test run."""
+    """A factory of clusters of three nodes, for tests that stop some; they end with the module."""
     with ExitStack() as running:
         yield lambda: _running(running.enter_context(LocalKafka(tmp_path_factory.mktemp("kafka"), nodes=3)))
 
