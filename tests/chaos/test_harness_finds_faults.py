@@ -171,14 +171,17 @@ def test_finishing_long_before_the_end_and_not_committing_is_wrong(tmp_path: Pat
     assert "not committed" in ledger.wrong[-1]
 
 
-def test_what_hung_may_be_uncommitted_for_long_and_nothing_beside_it(tmp_path: Path) -> None:
+def test_a_member_that_ended_for_an_operator_may_leave_what_is_uncommitted_for_long_and_no_other(
+    tmp_path: Path,
+) -> None:
     ledger = Ledger(tmp_path / "journal", window=0)
     for partition in (0, 1):
         ledger.expect(partition, 0, b"key")
     with (tmp_path / "journal").open("a") as file:
         for partition in (0, 1):
-            file.write(f"S 1 {partition} 0 1.0 00\nE 1 {partition} 0 1.0 00\n")
-    ledger.ended(1, NOTHING, hanging=0)
+            file.write(f"S {partition} {partition} 0 1.0 00\nE {partition} {partition} 0 1.0 00\n")
+    ledger.ended(0, NOTHING, hanging=True)
+    ledger.ended(1, NOTHING)
     (wrong,) = ledger.wrong
     assert wrong.startswith("1@0 was done")
 
@@ -204,6 +207,12 @@ def test_who_reopens_after_a_freeze_may_abort_what_is_not_committed_and_nothing_
     assert book.ledger.again == 2
     wrong = book.write("S3", "E3", "S0", "E0", "S3", "E3")
     assert [each.split()[0] for each in wrong] == ["0@0", "0@3"]
+
+
+def test_of_a_partition_without_a_commit_everything_may_be_done_again(book: Book) -> None:
+    book.write("S0", "E0")
+    book.ledger.forget({})
+    assert book.write("S0", "E0") == []
 
 
 def test_leaving_with_a_record_in_hand_is_wrong(book: Book) -> None:

@@ -98,12 +98,13 @@ class Ledger:
             self._read += len(line) + 1
 
     def ended(
-        self, pid: int, left: Mapping[int, Left] | None, *, comes_back: bool = False, hanging: int | None = None
+        self, pid: int, left: Mapping[int, Left] | None, *, comes_back: bool = False, hanging: bool = False
     ) -> None:
         """A process is dead, or frozen and ``comes_back``, and ``left`` is what the broker had after that.
 
-        None: it left in order, and everything that it finished is committed. Of the ``hanging`` partition nothing could
-        be committed for as long as its transaction hung, nor of any since the brokers were ``cut_off``.
+        None: it left in order, and everything that it finished is committed. ``hanging``: a transaction of one of its
+        partitions hung, and may have hung of others; of those nothing could be committed for as long as it did, nor of
+        any since the brokers were ``cut_off``.
         """
         self.read()
         now = time.monotonic()
@@ -112,10 +113,10 @@ class Ledger:
             if held.pop(pid, None) is not None and left is None:
                 self.wrong.append(f"{pid} left while it had a record")
         for (partition, offset), when in self._finished.pop(pid, {}).items():
-            if left is None or (partition in left and left[partition].has(offset)):
+            if left is None or _has(left, partition, offset):
                 continue
             self._excused.add((partition, offset))
-            if when < since and partition != hanging:
+            if when < since and not hanging:
                 self.wrong.append(f"{partition}@{offset} was done {now - when:.1f} s before {pid} ended, not committed")
         if comes_back:
             self._ghosts.add(pid)
@@ -137,7 +138,7 @@ class Ledger:
     def forget(self, left: Mapping[int, Left]) -> None:
         """Somebody else has committed ``left``: what is not in it may be done again."""
         self.read()
-        self._excused |= {(part, offset) for part, offset in self.done if not left[part].has(offset)}
+        self._excused |= {(part, offset) for part, offset in self.done if not _has(left, part, offset)}
 
     def cut_off(self) -> None:
         """From now on, and ``window`` seconds before, what is done may be done again."""
@@ -188,3 +189,7 @@ class Ledger:
                 self.again += 1
             else:
                 self.wrong.append(f"{where} was done once more by {pid}, though nothing had happened")
+
+
+def _has(left: Mapping[int, Left], partition: int, offset: int) -> bool:
+    return partition in left and left[partition].has(offset)

@@ -319,7 +319,7 @@ class ConsumerHarness:
             left = self.left()
             hanging.require_unseen(self.outputs() if self.output else {}, left)
             abort(self.kafka.config, hanging, self.group)
-            self.ledger.ended(member.pid, left, hanging=hanging.partition)
+            self.ledger.ended(member.pid, left, hanging=True)
             self.join()
         return bool(found)
 

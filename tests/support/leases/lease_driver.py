@@ -66,9 +66,11 @@ def driver(
     command = [sys.executable, str(main.__file__), "--job", harness.job.job, "--run", harness.job.run]
     with log.open("ab") as output:
         running = subprocess.Popen(command, env=environment, stdout=output, stderr=output, start_new_session=True)
+    harness.drivers[running] = log
     try:
         yield running
     finally:
+        del harness.drivers[running]
         with suppress(ProcessLookupError):
             os.killpg(running.pid, signal.SIGKILL)  # the tasks' processes are in a group of their own
         running.wait()

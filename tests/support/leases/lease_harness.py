@@ -101,6 +101,8 @@ class LeaseHarness:
         self.tasks: list[Task] = []
         self._lessors: list[LeasePlanner] = []
         self._letting: BackgroundCall[None] | None = None
+        self.drivers: dict[subprocess.Popen[bytes], Path] = {}
+        """Drivers that must not end, with their logs."""
 
     # -- the records --------------------------------------------------------------------------------------------------
 
@@ -165,15 +167,17 @@ class LeaseHarness:
         assert outputs == expected, "outputs of a key are not in its order"
 
     def until(self, happened: Callable[[], bool], what: str) -> None:
-        """Wait until something has happened, or what lets leases has ended."""
-
-        def ended() -> bool:
-            return self._letting is not None and self._letting.wait(0)
-
-        seen = wait_until(lambda: happened() or ended(), TIMEOUT_S)
-        if self._letting is not None and ended():
+        """Wait until something has happened, or the job has ended."""
+        seen = wait_until(lambda: happened() or self._has_ended(), TIMEOUT_S)
+        if self._letting is not None and self._letting.wait(0):
             self._letting.result()
-        assert seen, f"in vain: {what}; seen {self.seen()} of {len(self.written)}"
+        if not seen or self._has_ended():
+            logs = "".join(log.read_text(errors="replace")[-4_000:] for log in self.drivers.values())
+            raise AssertionError(f"in vain: {what}; seen {self.seen()} of {len(self.written)}; {logs}")
+
+    def _has_ended(self) -> bool:
+        is_over = self._letting is not None and self._letting.wait(0)
+        return is_over or any(driver.poll() is not None for driver in self.drivers)
 
     def committed(self) -> int:
         return sum(ConsumerGroups(self.config).committed(self.job.group, self.topic).values())
