@@ -88,7 +88,7 @@ class Clients:
         visitor.close()
 
     def until(self, happened: Callable[[], Any]) -> Any:
-        deadline = time.monotonic() + 3 * TIMEOUT_S
+        deadline = time.monotonic() + 6 * TIMEOUT_S
         while not (found := happened()):
             assert time.monotonic() < deadline
             time.sleep(0.05)
