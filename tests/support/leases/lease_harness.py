@@ -11,7 +11,7 @@ import threading
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -243,9 +243,8 @@ class LeaseHarness:
         hanging = hanging_in(f"HangingTransaction: {error}")
         assert hanging
         stopped_for_operator()
-        progress = GroupProgress(self.config, self.job.group, self.topic, self._partitions)
-        hanging.require_unseen(self.outputs(), progress.left())
-        progress.close()
+        with closing(GroupProgress(self.config, self.job.group, self.topic, self._partitions)) as progress:
+            hanging.require_unseen(self.outputs(), progress.left())
         abort(self.config, hanging, self.job.group)
 
     def work(self, leases: Iterable[Lease]) -> list[Task]:

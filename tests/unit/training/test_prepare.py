@@ -10,7 +10,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wasmline.job_specs import TrainSpec
+from support.eta_spec import SPEC
 from wasmline.training import Dataset, prepare_rows, rows_of
 from wasmline.training.dataset_slice import of_slice
 from wasmline.training.prepare import HELD_OUT, OFFSET, PARTITION, TIMESTAMP, TRANSFORM
@@ -60,15 +60,7 @@ RANGES = st.dictionaries(
 
 
 def of_kilometres(offsets: dict[str, tuple[int, int]]) -> Dataset:
-    spec = TrainSpec(
-        model="eta",
-        topic="features",
-        models="models",
-        fields={"id": "string", "km": "double", "age": "double"},
-        features=("age",),
-        target="km",
-        identity="id",
-    )
+    spec = replace(SPEC, fields={"id": "string", "km": "double", "age": "double"}, features=("age",), target="km")
     return replace(of_slice(spec, topic_id="", offsets=offsets), fields={"id": "string", "km": "double"})
 
 
