@@ -31,6 +31,7 @@
     │                   ModelProofFailed(record, expected, actual, path) · InvalidRollback(name)
     │                   RecordsRemoved(offsets) · TrainingSkipped(result)
     └─ JobError         UnsupportedSpecVersion · InvalidJob · JobNotFound · JobBusy(job, run) · JobFailed(report)
+                        DuplicateJob(job)
                         TooManyFailures(share) · SourceInvalid(path) · VerificationFailed(report)
                         ProgressLost(group, topic, partition, offset)
 
@@ -573,6 +574,12 @@ class JobBusy(JobError):
 
     job: str
     run: str
+
+
+class DuplicateJob(JobError):
+    """Another job, ``job``, already processes the same: a second one would process each record again."""
+
+    job: str
 
 
 class JobFailed(JobError):

@@ -296,6 +296,14 @@ class JobSpec:
         return f"wasmline.{self.job}"
 
     @property
+    def processing(self) -> str | None:
+        """What the job processes, as text; two jobs with the same would double its outputs. None for a training."""
+        if self.stream is None:
+            return None
+        function = self.stream.function
+        return f"{function.function} on {function.topic}" if function else f"transform {self.stream.transform}"
+
+    @property
     def transactional_id(self) -> str:
         """Prefix of the transactional ids of the job's tasks, one for each virtual shard of the input."""
         return f"wasmline.stream.{self.job}"

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from wasmline.clock import now_ms
-from wasmline.errors import BrokerUnavailable, Fenced, JobBusy, JobFailed, JobNotFound
+from wasmline.errors import BrokerUnavailable, Conflict, Fenced, JobBusy, JobFailed, JobNotFound
 from wasmline.job_specs import HEARTBEAT_INTERVAL_S, JobReport, JobSpec, JobState
+from wasmline_provider.run_decision import Action, Decision, StandingRun, decide
 
 if TYPE_CHECKING:
-    from wasmline.control import JobOrder, JobTopic
+    from wasmline.control import JobTopic
 
 POLL_INTERVAL_S = 1.0
 """Seconds between two polls of a run."""
@@ -27,6 +28,9 @@ HEARTBEAT_TIMEOUT_S = 24 * HEARTBEAT_INTERVAL_S
 STOP_TIMEOUT_S = 25.0
 """Seconds to wait for a stopped run's last report: slightly less than Airflow's limit for a trigger's ``on_kill``."""
 
+
+ENSURE_ATTEMPTS = 10
+"""Attempts of ensuring a run while other clients order the same job."""
 
 MAX_REASONS = 3
 """Maximum reasons of dead letters in a progress line."""
@@ -41,6 +45,19 @@ class JobRun:
     log: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnsuredRun:
+    """A run that is live, or a stopped one that was left so, the action that this took, and the changed fields."""
+
+    run: JobRun
+    action: Action
+    changed: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        changed = f" ({', '.join(self.changed)} changed)" if self.changed else ""
+        return f"job {self.run.job}, run {self.run.run}: {self.action.replace('_', ' ')}{changed}"
+
+
 class JobClient:
     """The orders and reports of jobs on one cluster, for tasks. Not thread-safe. Must be closed."""
 
@@ -48,40 +65,67 @@ class JobClient:
         self._jobs = jobs
         self._heartbeat = heartbeat
 
-    def submit_or_attach(self, spec: JobSpec, owner: str, log_folder: Path, launch: Callable[[JobRun], Any]) -> JobRun:
-        """Return a live run of ``spec``: the owner's own if there is one, else a new one that ``launch`` starts.
+    def ensure(
+        self,
+        spec: JobSpec,
+        owner: str,
+        log_folder: Path,
+        launch: Callable[[JobRun], Any],
+        *,
+        submit_digest: str = "",
+        restart_stopped: bool = True,
+    ) -> EnsuredRun:
+        """Ensure that a run of ``spec`` is live, and return it with the action that this took.
 
-        ``spec.run`` is chosen here; it begins with ``owner``. A live run of the owner that is stopping, or has another
-        specification, is waited for first. Raises JobBusy if another owner's run of the job is live.
+        A continuous stream is compared by its specification, whoever ordered it: a live run with the same one is
+        adopted, a change that it takes over by itself is written to its order, and any other change restarts it. A run
+        that ends by itself is only adopted by its ``owner``. ``spec.run`` is chosen here; it begins with ``owner``.
+
+        submit_digest: identifies the settings of ``launch``; a run with others is restarted.
+        restart_stopped: False leaves a job that a user has stopped as it is.
+
+        Raises DuplicateJob if another job does the same processing, JobBusy if another owner's run is live that is not
+        a continuous stream, or while others order the job again and again.
         """
-        standing = self._living(spec.job)
-        if standing is not None:
-            if not standing.spec.run.startswith(f"{owner}-"):
-                run = standing.spec.run
-                raise JobBusy(
-                    f"job {spec.job} runs already, as {run}, ordered by another task: stop that run, wait for it, or "
-                    "give this job another name (jobs of one name share a checkpoint)",
-                    job=spec.job,
-                    run=run,
-                )
-            found = JobRun(job=spec.job, run=standing.spec.run, log=str(_log(log_folder, standing.spec)))
-            if standing.wanted == "running" and replace(standing.spec, run="") == replace(spec, run=""):
-                return found
-            self.stop(found, timeout=self._heartbeat)
-        return self._start(replace(spec, run=f"{owner}-{uuid.uuid4().hex[:8]}"), log_folder, launch)
+        for _ in range(ENSURE_ATTEMPTS):
+            standing = self._standing(spec.job)
+            decision = decide(standing, spec, owner, submit_digest, restart_stopped=restart_stopped)
+            try:
+                return self._carry_out(decision, standing, spec, owner, log_folder, launch, submit_digest)
+            except Conflict:
+                continue  # another client ordered the job since it was read
+        raise JobBusy(f"job {spec.job} is ordered by several clients at this moment", job=spec.job, run="")
 
-    def _start(self, spec: JobSpec, log_folder: Path, launch: Callable[[JobRun], Any]) -> JobRun:
-        run = JobRun(job=spec.job, run=spec.run, log=str(_log(log_folder, spec)))
-        self._jobs.submit(spec)
-        # Before the launch, so that the driver's own reports come after it.
-        self._jobs.write_report(JobReport.now(run.job, run.run, JobState.STARTING))
+    def _carry_out(
+        self,
+        decision: Decision,
+        standing: StandingRun | None,
+        spec: JobSpec,
+        owner: str,
+        log_folder: Path,
+        launch: Callable[[JobRun], Any],
+        submit_digest: str,
+    ) -> EnsuredRun:
+        """Raises Conflict if the order is not the one that was decided on."""
+        action, changed = decision.action, decision.changed
+        if standing is not None:
+            found = _run(log_folder, standing.order.spec)
+            if action == "updated" and spec.stream is not None:
+                self._jobs.update(standing.order, spec.stream)
+            if action in ("adopted", "updated", "left_stopped"):
+                return EnsuredRun(run=found, action=action, changed=changed)
+            if standing.is_live:
+                self.stop(found, timeout=self._heartbeat, by="system")
+        run = _run(log_folder, replace(spec, run=f"{owner}-{uuid.uuid4().hex[:8]}"))
+        replaces = standing.order if standing is not None else None
+        self._jobs.submit(replace(spec, run=run.run), submit_digest=submit_digest, replaces=replaces)
         try:
             launch(run)
         except BaseException as error:
             failed = JobReport.now(run.job, run.run, JobState.FAILED, str(error), error=type(error).__name__)
             self._jobs.write_report(failed)
             raise
-        return run
+        return EnsuredRun(run=run, action=action, changed=changed)
 
     def state(self, run: JobRun) -> JobState | Literal["lost"]:
         """Return the state of a run; an unknown one, or one without heartbeats, is lost."""
@@ -99,10 +143,12 @@ class JobClient:
             )
         return report
 
-    def stop(self, run: JobRun, *, timeout: float = STOP_TIMEOUT_S) -> JobReport | None:
+    def stop(
+        self, run: JobRun, *, timeout: float = STOP_TIMEOUT_S, by: Literal["user", "system"] = "user"
+    ) -> JobReport | None:
         """Request a run to end at its next safe point; return its last report, None if it did not end in time."""
         with suppress(JobNotFound):
-            self._jobs.stop(run.job, run.run)
+            self._jobs.stop(run.job, run.run, by=by)
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
             report = self._jobs.report(run.job, run.run)
@@ -115,16 +161,35 @@ class JobClient:
         """Close the Kafka clients."""
         self._jobs.close()
 
-    def _living(self, job: str) -> JobOrder | None:
+    def await_start(self, run: JobRun) -> JobReport:
+        """Return the first report of a run's driver, or a final one of its supervisor.
+
+        Raises JobFailed without one for the heartbeat timeout, or if a newer run replaces it.
+        """
+        deadline = time.monotonic() + self._heartbeat
+        while time.monotonic() < deadline:
+            report = self.report(run)
+            if report.state is not JobState.STARTING:
+                return report
+            time.sleep(POLL_INTERVAL_S / 4)
+        raise JobFailed(
+            f"the driver of job {run.job}, run {run.run}, did not start within {self._heartbeat:.0f} s. Its output is "
+            f"in {run.log}",
+            report={"job": run.job, "run": run.run, "state": "lost"},
+        )
+
+    def _standing(self, job: str) -> StandingRun | None:
+        from wasmline.control import is_live
+
         try:
             order = self._jobs.order(job)
         except JobNotFound:
             return None
-        report = self._jobs.report(job, order.spec.run)
-        return order if report and not report.state.final and self._fresh(report) else None
+        live = is_live(self._jobs, job, order.spec.run, starting_timeout_s=self._heartbeat)
+        return StandingRun(order=order, is_live=live)
 
     def _fresh(self, report: JobReport) -> bool:
-        return now_ms() - report.updated_ms < self._heartbeat * 1000
+        return abs(now_ms() - report.updated_ms) < self._heartbeat * 1000
 
 
 class RunMonitor:
@@ -212,5 +277,5 @@ def format_report(report: JobReport) -> str:
     return ": ".join([facts[0], ", ".join(facts[1:])]) if facts[1:] else facts[0]
 
 
-def _log(folder: Path, spec: JobSpec) -> Path:
-    return folder / spec.job / f"{spec.run}.log"
+def _run(folder: Path, spec: JobSpec) -> JobRun:
+    return JobRun(job=spec.job, run=spec.run, log=str(folder / spec.job / f"{spec.run}.log"))

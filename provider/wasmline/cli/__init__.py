@@ -28,6 +28,8 @@ COMMANDS = {
     "explain": ("wasmline.cli.explain:explain", "Tell where a record comes from: module, model and sources."),
     "pause": ("wasmline.cli.deploy:pause", "Pause a deployment."),
     "resume": ("wasmline.cli.deploy:resume", "Resume a paused deployment."),
+    "stop": ("wasmline.cli.jobs:stop", "Stop a job's run at its next safe point."),
+    "delete": ("wasmline.cli.jobs:delete", "Forget a job that does not run."),
     "models": ("wasmline.cli.models:models", "List, compare, compile, rebuild and roll back models."),
     "local": ("wasmline.cli.local:local", "Start and stop a real Kafka on this machine."),
 }

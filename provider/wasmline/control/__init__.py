@@ -6,6 +6,7 @@ from wasmline.control.job_control_state import CONTROL_TOPICS, JobControlState
 from wasmline.control.job_status import JobStatus, JobStatusReader, PartitionTotals
 from wasmline.control.job_topic import ClaimWriter, DriverClaim, JobDriver, JobOrder, JobTopic, LeaseWithdrawal
 from wasmline.control.module_store import ModuleStore
+from wasmline.control.run_liveness import is_live
 from wasmline.control.status_topic import StatusTopic
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "PartitionTotals",
     "StatusTopic",
     "deploy",
+    "is_live",
     "read_deployments",
     "require_topics",
 ]

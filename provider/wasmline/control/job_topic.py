@@ -8,17 +8,29 @@ The fields: docs/protocols/control_topics.md.
 
 from __future__ import annotations
 
+import logging
+import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from wasmline.control import control_topics
 from wasmline.control.deployment_spec import Deployment
 from wasmline.documents import decode, encode
-from wasmline.errors import Conflict, Fenced, JobNotFound, KafkaError, ProducerIdExpired
-from wasmline.job_specs import JobReport, JobSpec
+from wasmline.errors import (
+    Conflict,
+    DuplicateJob,
+    Fenced,
+    JobNotFound,
+    KafkaError,
+    ProducerIdExpired,
+    WasmlineError,
+)
+from wasmline.job_specs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import CompactedTopic, KafkaConfig, RecordWriter, TransactionalWriter
+
+logger = logging.getLogger(__name__)
 
 TAKEOVER_ATTEMPTS = 5
 """Attempts of a new driver to fence older drivers that claim at the same moment."""
@@ -26,17 +38,35 @@ TAKEOVER_ATTEMPTS = 5
 CLAIM_TIMEOUT_S = 30.0
 """Seconds for which a claim is retried: longer than the replacement of a broker."""
 
-ORDER_ATTEMPTS = 5
-"""Attempts to write an order while other orders are written at the same moment."""
+ORDER_TIMEOUT_S = 30.0
+"""Seconds for which an order is retried while others are written at the same moment."""
+
+ORDER_RETRY_DELAY_S = 0.2
+"""Maximum seconds before an order is tried again."""
+
+ORDERS_TRANSACTIONAL_ID = "wasmline.orders"
+"""The transactional.id of all orders: one for all, so that two jobs for the same processing exclude each other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobOrder:
-    """The orchestrator's request for a job: its specification and its wanted state."""
+    """The orchestrator's request for a job: its specification and its wanted state.
+
+    stopped_by: who requested the stop. A ``user`` wants the job to stay stopped; the ``system`` stops a run whose query
+    failed, or that another run follows. Orders of releases without this field have "": a user's.
+    submit_digest: identifies the settings that the run was submitted with, such as Spark's; "": unknown.
+    """
 
     spec: JobSpec
     wanted: Literal["running", "stopped"]
+    stopped_by: Literal["", "user", "system"] = ""
+    submit_digest: str = ""
     spec_version: Literal[1] = 1
+
+    @property
+    def is_stopped_by_user(self) -> bool:
+        """Whether the job is meant to stay stopped until a user starts it again."""
+        return self.wanted == "stopped" and self.stopped_by != "system"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,27 +123,108 @@ class JobTopic:
         self._topic = CompactedTopic(config, control_topics.JOBS)
         self._writer = RecordWriter(config)
 
-    def submit(self, spec: JobSpec) -> JobOrder:
-        """Order a run. The order is written before anything starts, so that another client can adopt the run."""
-        return self._order(spec.job, lambda _: JobOrder(spec=spec, wanted="running"))
+    def submit(
+        self, spec: JobSpec, *, submit_digest: str = "", replaces: JobOrder | Literal["any"] | None = "any"
+    ) -> JobOrder:
+        """Order a run, and report it as starting in the same transaction, before anything starts.
 
-    def stop(self, job: str, run: str) -> None:
-        """Request ``run`` to end at its next safe point. No effect on a run that was replaced by a newer one."""
+        Another client can adopt the run from that moment. ``replaces``: the order that the caller has read, None for
+        none. Raises Conflict if the current one has another run or was stopped by a user meanwhile; DuplicateJob if
+        another job's order has the same processing, unless this job's current order has it, too.
+        """
+        order = JobOrder(spec=spec, wanted="running", submit_digest=submit_digest)
+        report = JobReport.now(spec.job, spec.run, JobState.STARTING)
 
-        def stopped(current: JobOrder | None) -> JobOrder:
-            order = self._known(job, current)
-            return replace(order, wanted="stopped") if order.spec.run == run else order
+        def decide(view: dict[bytes, bytes]) -> dict[bytes, bytes | None]:
+            current = self._current(view, spec.job)
+            if replaces != "any" and _identity(current) != _identity(replaces):
+                raise _order_changed(spec.job)
+            standing = current.spec.run if current is not None else ""
+            if current is None or current.spec.processing != spec.processing:
+                _require_unique(view, spec)
+            kept = {_report_key(spec.job, run) for run in (standing, spec.run)}
+            stale = {name for name in view if name.startswith(_report_key(spec.job, ""))} - kept
+            written: dict[bytes, bytes | None] = {
+                spec.job.encode(): encode(order),
+                _report_key(spec.job, spec.run): encode(report),
+            }
+            return written | dict.fromkeys(sorted(stale))
 
-        self._order(job, stopped)
+        self._write_orders(decide)
+        return order
+
+    def update(self, order: JobOrder, stream: StreamSpec) -> JobOrder:
+        """Change the stream of ``order``'s run, which takes it over by itself. Raises Conflict if that is not current.
+
+        In parallel mode the current leases end at their next safe point, and the next ones have the new stream.
+        """
+        updated = replace(order, spec=replace(order.spec, stream=stream))
+
+        def decide(view: dict[bytes, bytes]) -> dict[bytes, bytes | None]:
+            if self._current(view, order.spec.job) != order:
+                raise _order_changed(order.spec.job)
+            return {order.spec.job.encode(): encode(updated)}
+
+        self._write_orders(decide)
+        return updated
+
+    def stop(self, job: str, run: str, *, by: Literal["user", "system"] = "user") -> None:
+        """Request ``run`` to end at its next safe point. No effect on a run that was replaced by a newer one.
+
+        A stop by the ``system`` leaves a user's as it is. Raises JobNotFound.
+        """
+        if self.stop_runs({job: run}, by=by):
+            raise _unknown(job)
+
+    def stop_runs(self, runs: Mapping[str, str], *, by: Literal["user", "system"] = "user") -> set[str]:
+        """Request runs, by their jobs, to end as ``stop`` does, in one transaction; return the jobs without a
+        readable order."""
+        unknown: set[str] = set()
+
+        def decide(view: dict[bytes, bytes]) -> dict[bytes, bytes | None]:
+            unknown.clear()
+            written: dict[bytes, bytes | None] = {}
+            for job, run in runs.items():
+                data = view.get(job.encode())
+                order = _readable(job.encode(), data) if data else None
+                if order is None:
+                    unknown.add(job)
+                elif order.spec.run == run and not (by == "system" and order.wanted == "stopped"):
+                    written[job.encode()] = encode(replace(order, wanted="stopped", stopped_by=by))
+            return written
+
+        self._write_orders(decide)
+        return unknown
+
+    def delete(self, job: str, run: str) -> None:
+        """Forget the order of ``job``, which is of ``run``, and its reports. Raises JobNotFound, Conflict.
+
+        Its claims stay, and its group and checkpoint: a job of the same name continues from them. An order that this
+        release cannot read is deleted whatever its run.
+        """
+        key = job.encode()
+
+        def decide(view: dict[bytes, bytes]) -> dict[bytes, bytes | None]:
+            if key not in view:
+                raise _unknown(job)
+            order = _readable(key, view[key])
+            if order is not None and order.spec.run != run:
+                raise _order_changed(job)
+            gone = {name for name in view if name.startswith(_report_key(job, ""))}
+            return dict.fromkeys([key, f"{job}/withdrawn".encode(), *sorted(gone)])
+
+        self._write_orders(decide)
 
     def order(self, job: str) -> JobOrder:
-        """Return the current order of ``job``, or raise JobNotFound."""
-        data = self._topic.read().get(job.encode())
-        return self._known(job, decode(JobOrder, data) if data else None)
+        """Return the current order of ``job``. Raises JobNotFound, UnsupportedSpecVersion."""
+        order = self._current(self._topic.read(), job)
+        if order is None:
+            raise _unknown(job)
+        return order
 
     def orders(self) -> list[JobOrder]:
-        """Return the current order of every job."""
-        return [decode(JobOrder, value) for key, value in sorted(self._topic.read().items()) if b"/" not in key]
+        """Return the current order of every job; one that this release cannot read is skipped with a warning."""
+        return list(_orders(self._topic.read()).values())
 
     def last_batch(self, job: str, topic_id: str = "") -> DriverClaim | None:
         """Return the newest claim of a driver of ``job``.
@@ -140,48 +251,86 @@ class JobTopic:
 
     def report(self, job: str, run: str) -> JobReport | None:
         """Return the last report of ``run``, or None while it has not reported."""
-        data = self._topic.read().get(f"{job}/report/{run}".encode())
+        data = self._topic.read().get(_report_key(job, run))
         return decode(JobReport, data) if data else None
 
     def write_report(self, report: JobReport) -> None:
         """Write the report of a run; returns when every in-sync replica has it."""
-        self._writer.write(
-            control_topics.JOBS, [(f"{report.job}/report/{report.run}".encode(), encode(report), [], None)]
-        )
+        self._writer.write(control_topics.JOBS, [(_report_key(report.job, report.run), encode(report), [], None)])
 
     def close(self) -> None:
         """Close the Kafka clients."""
         self._writer.close()
         self._topic.close()
 
-    def _order(self, job: str, following: Callable[[JobOrder | None], JobOrder]) -> JobOrder:
-        key = job.encode()
-        made: list[JobOrder] = []
-
-        def decide(view: dict[bytes, bytes]) -> dict[bytes, bytes | None]:
-            current = decode(JobOrder, view[key]) if key in view else None
-            made.append(following(current))
-            written: dict[bytes, bytes | None] = {key: encode(made[-1])}
-            if current is not None and current.spec.run != made[-1].spec.run:
-                kept = {f"{job}/report/{order.spec.run}".encode() for order in (current, made[-1])}
-                stale = {name for name in view if name.startswith(f"{job}/report/".encode())} - kept
-                written |= dict.fromkeys(sorted(stale))
-            return written
-
-        for attempt in range(ORDER_ATTEMPTS):
+    def _write_orders(self, decide: Callable[[dict[bytes, bytes]], Mapping[bytes, bytes | None]]) -> None:
+        """Write the result of ``decide`` by compare-and-set; again if other orders come in between."""
+        deadline = time.monotonic() + ORDER_TIMEOUT_S
+        while True:
             try:
-                self._topic.compare_and_set(f"wasmline.order.{job}", decide)
-                break
+                self._topic.compare_and_set(ORDERS_TRANSACTIONAL_ID, decide)
+            except _OrderChanged:
+                raise
             except Conflict:
-                if attempt == ORDER_ATTEMPTS - 1:
+                if time.monotonic() > deadline:
                     raise
-        return made[-1]
+                time.sleep(random.uniform(0, ORDER_RETRY_DELAY_S))  # not in step with the others
+            else:
+                return
 
     @staticmethod
-    def _known(job: str, order: JobOrder | None) -> JobOrder:
-        if order is None:
-            raise JobNotFound(f"no job {job!r} was ever submitted to this cluster", job=job)
-        return order
+    def _current(view: Mapping[bytes, bytes], job: str) -> JobOrder | None:
+        data = view.get(job.encode())
+        return decode(JobOrder, data) if data else None
+
+
+class _OrderChanged(Conflict):
+    """The order is not the one that the caller has read: a retry of the same write cannot succeed."""
+
+
+def _orders(view: Mapping[bytes, bytes]) -> dict[str, JobOrder]:
+    found = {key: _readable(key, value) for key, value in sorted(view.items()) if b"/" not in key}
+    return {key.decode(errors="replace"): order for key, order in found.items() if order is not None}
+
+
+def _readable(key: bytes, value: bytes) -> JobOrder | None:
+    try:
+        return decode(JobOrder, value)
+    except WasmlineError as error:
+        logger.warning("the order of job %s is skipped: %s", key.decode(errors="replace"), error)
+        return None
+
+
+def _require_unique(view: Mapping[bytes, bytes], spec: JobSpec) -> None:
+    """Raise DuplicateJob if another job has the processing of ``spec``."""
+    if spec.processing is None:
+        return
+    for job, order in _orders(view).items():
+        if job != spec.job and order.spec.processing == spec.processing:
+            raise DuplicateJob(
+                f"job {spec.job} would run {spec.processing} a second time, beside job {job}: its records would be "
+                f"processed twice. Use the name {job}, or delete that job first: wasmline delete {job}",
+                job=job,
+            )
+
+
+def _identity(order: JobOrder | None) -> tuple[str, bool] | None:
+    """Return what a client that replaces an order must have read of it."""
+    return None if order is None else (order.spec.run, order.is_stopped_by_user)
+
+
+def _order_changed(job: str) -> _OrderChanged:
+    return _OrderChanged(
+        f"another client has ordered or stopped job {job}: read its order again", name=job, generation=None
+    )
+
+
+def _report_key(job: str, run: str) -> bytes:
+    return f"{job}/report/{run}".encode()
+
+
+def _unknown(job: str) -> JobNotFound:
+    return JobNotFound(f"no job {job!r} was ever submitted to this cluster", job=job)
 
 
 class JobDriver:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import json
 import os
 import re
 import subprocess
@@ -14,6 +15,7 @@ from typing import Any
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
+from wasmline.digests import digest_of
 from wasmline.errors import PrerequisiteMissing
 from wasmline.kafka import KafkaConfig
 
@@ -58,10 +60,20 @@ class SparkJobHook(SparkSubmitHook):
         _check(conf or {}, options or {})
         self.get_connection(spark_conn_id)  # the provider's hook would use YARN if the connection is missing
         super().__init__(conn_id=spark_conn_id, name=name, conf=dict(conf or {}), jars=jars, **dict(options or {}))
+        self._given: dict[str, Any] = {"conf": dict(conf or {}), "jars": jars, "options": dict(options or {})}
 
     @property
     def master(self) -> str:
         return str(self._connection["master"])
+
+    @property
+    def settings_digest(self) -> str:
+        """Identifies the driver's settings: master, deploy mode, the arguments given here, and local ``py_files``."""
+        files = str(self._given["options"].get("py_files") or "").split(",")
+        contents = {name: digest_of(Path(name).read_bytes()) for name in files if Path(name).is_file()}
+        where = {"master": self.master, "deploy_mode": self._connection["deploy_mode"]}
+        settings = {**where, **self._given, "py_files": contents}
+        return digest_of(json.dumps(settings, sort_keys=True, default=str).encode())
 
     def command(self, job: str, run: str) -> list[str]:
         """Return the spark-submit command of a run, independent of Kafka's secrets."""

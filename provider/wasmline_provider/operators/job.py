@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.configuration import conf as airflow_conf
 from airflow.sdk import BaseOperator, ResumableJobMixin
-from airflow.sdk.exceptions import TaskDeferred
+from airflow.sdk.exceptions import AirflowSkipException, TaskDeferred
 
 from wasmline.errors import JobFailed
 from wasmline_provider.hooks.kafka import KafkaHook
@@ -31,10 +31,11 @@ DEFERRABLE = airflow_conf.getboolean("operators", "default_deferrable", fallback
 
 
 class SparkJobOperator(ResumableJobMixin, BaseOperator):
-    """Runs one job on Spark: orders it, starts its driver, waits for its last report and returns its result.
+    """Runs one job on Spark: ensures that it runs, waits for its last report and returns its result.
 
     The driver belongs to the job, not to the task: it survives the death of a worker or triggerer, and a restarted task
-    waits for the run it finds. A cleared task takes the result of its run that succeeded, unless its specification has
+    waits for the run it finds. How the run was ensured is in the task's log and in the result's ``action``; see
+    JobClient.ensure. A cleared task takes the result of its run that succeeded, unless its specification has
     changed. A user's kill (mark failed, clear) stops the run at its next safe point; the driver is never killed.
 
     :param job: the job's name. Its checkpoint and its consumer group belong to it.
@@ -100,6 +101,11 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         return True
 
     @property
+    def restarts_stopped(self) -> bool:
+        """Whether the task starts a job that a user has stopped."""
+        return True
+
+    @property
     def may_be_stopped(self) -> bool:
         """Whether a run that was stopped from outside counts as successful."""
         return False
@@ -139,7 +145,7 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         if self._running is None:
             return
         with self._client() as client:
-            report = client.stop(_run(self._running))
+            report = client.stop(to_job_run(self._running))
         ended = report.state.value if report else "stop requested; still running"
         self.log.info("job %s, run %s: %s", self.job, self._running["run"], ended)
 
@@ -155,16 +161,30 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         )
         kafka = KafkaHook(self.kafka_conn_id).get_conn()
         spec = self.spec(context)
+
+        def launch(run: JobRun) -> None:
+            self._running = plain(run)  # before the driver starts: a kill stops it from now on
+            spark.launch(run.job, run.run, kafka, Path(run.log))
+
         with self._client() as client:
-            run = client.submit_or_attach(
+            ensured = client.ensure(
                 spec,
                 task_instance_key(ti.dag_id, ti.run_id, ti.task_id, ti.map_index),
                 Path(airflow_conf.get("logging", "base_log_folder")) / "wasmline",
-                launch=lambda run: spark.launch(run.job, run.run, kafka, Path(run.log)),
+                launch,
+                submit_digest=spark.settings_digest,
+                restart_stopped=self.restarts_stopped,
             )
-        self.log.info("job %s, run %s on %s; its driver's output is in %s", run.job, run.run, spark.master, run.log)
-        self._running = plain(run)
-        return {**plain(run), "spec": digest_of(encode(spec))}
+        if ensured.action == "left_stopped":
+            raise AirflowSkipException(f"{ensured}: a user has stopped the job")
+        self.log.info("%s; on %s, its driver's output is in %s", ensured, spark.master, ensured.run.log)
+        self._running = plain(ensured.run)
+        return {
+            **plain(ensured.run),
+            "spec": digest_of(encode(spec)),
+            "action": ensured.action,
+            "changed": list(ensured.changed),
+        }
 
     def get_job_status(self, external_id: Any, context: Context) -> str:
         """Return the state of a run; OUTDATED if the task has another specification by now, or cannot reuse it."""
@@ -174,7 +194,7 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
 
         if external_id.get("spec") != digest_of(encode(self.spec(context))):
             return OUTDATED
-        run = _run(external_id)
+        run = to_job_run(external_id)
         with self._client() as client:
             state = client.state(run)
             if state is JobState.SUCCEEDED and not self.is_reusable(client.report(run)):
@@ -194,7 +214,7 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         self._running = external_id
         jobs = JobTopic(KafkaHook(self.kafka_conn_id).get_conn())
         try:
-            watch = RunMonitor(jobs, _run(external_id), self.log.info, heartbeat=self.heartbeat_seconds)
+            watch = RunMonitor(jobs, to_job_run(external_id), self.log.info, heartbeat=self.heartbeat_seconds)
             while watch.poll() is None:
                 time.sleep(POLL_INTERVAL_S)
         finally:
@@ -203,15 +223,19 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         return self.get_job_result(external_id, context)
 
     def get_job_result(self, external_id: Any, context: Context) -> dict[str, Any]:
-        from wasmline.job_specs import JobState
         from wasmline_provider.asset_events import record
 
         with self._client() as client:
-            report = client.report(_run(external_id))
-        good = report.state is JobState.SUCCEEDED or (report.state is JobState.STOPPED and self.may_be_stopped)
-        if not good:
-            raise _failure(report, external_id["log"])
-        result = {"job": report.job, "run": report.run, "state": report.state.value, **self.result(report, context)}
+            report = client.report(to_job_run(external_id))
+        require_success(report, external_id["log"], may_be_stopped=self.may_be_stopped)
+        ensured = {name: external_id[name] for name in ("action", "changed") if external_id.get(name)}
+        result = {
+            "job": report.job,
+            "run": report.run,
+            "state": report.state.value,
+            **ensured,
+            **self.result(report, context),
+        }
         record(context, self.outlets, result)
         return result
 
@@ -227,15 +251,20 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
             jobs.close()
 
 
-def _run(external_id: Mapping[str, str]) -> JobRun:
+def to_job_run(external_id: Mapping[str, str]) -> JobRun:
+    """Return the run that a task's external id names."""
     from wasmline_provider.job_client import JobRun
 
     return JobRun(job=external_id["job"], run=external_id["run"], log=external_id["log"])
 
 
-def _failure(report: JobReport, log: str) -> JobFailed:
-    reason = f"{report.error}: {report.message}" if report.error else report.message or "no reason was given"
-    return JobFailed(
-        f"job {report.job}, run {report.run}, {report.state.value}: {reason} (driver's output: {log})",
-        report={"job": report.job, "run": report.run, "state": report.state.value, "error": report.error},
-    )
+def require_success(report: JobReport, log: str, *, may_be_stopped: bool) -> None:
+    """Raise JobFailed with the reason of a run that has ended otherwise."""
+    from wasmline.job_specs import JobState
+
+    if report.state is JobState.FAILED or (report.state is JobState.STOPPED and not may_be_stopped):
+        reason = f"{report.error}: {report.message}" if report.error else report.message or "no reason was given"
+        raise JobFailed(
+            f"job {report.job}, run {report.run}, {report.state.value}: {reason} (driver's output: {log})",
+            report={"job": report.job, "run": report.run, "state": report.state.value, "error": report.error},
+        )

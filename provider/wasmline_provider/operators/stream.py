@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_h
 
 from wasmline.errors import InvalidJob
 from wasmline.job_specs import JobSpec, StreamSpec
-from wasmline_provider.operators.job import SparkJobOperator
+from wasmline_provider.operators.job import SparkJobOperator, require_success, to_job_run
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -70,6 +70,12 @@ class SparkStreamOperator(SparkJobOperator):
             spark_options={"py_files": "/opt/airflow/dags/enrichment.py"},
         )
 
+    A stream with a ``trigger_interval`` is ensured: a live run of the job with the same specification is adopted,
+    whoever ordered it; a change of ``tasks``, ``ordering``, ``max_concurrency``, ``commit_interval_ms``,
+    ``lease_seconds`` or of a function's batches and retries is taken over by the live run; any other change restarts
+    it. ``action`` of the result is ``started``, ``adopted``, ``updated`` or ``restarted``, and ``changed`` names the
+    fields. A second job that would run the same transform, or the same function on the same topic, raises DuplicateJob.
+
     Returns ``records_in``, ``records_out``, ``lost_offsets``, ``dead_letters`` by reason, ``batches``, ``partitions``,
     ``digest`` and ``generation``. For the other parameters see SparkJobOperator. Numbers may be text, as rendered by
     templates, and text that is empty or ``None`` counts as None. Inconsistent parameters raise InvalidJob: when the DAG
@@ -100,6 +106,9 @@ class SparkStreamOperator(SparkJobOperator):
     :param lease_seconds: the duration of a lease in mode parallel; a new generation and a stop end a lease at once.
     :param tasks: how many tasks share the partitions in mode parallel; None is one for each slot, at most one for each
         partition.
+    :param wait_for_completion: False ends the task once the driver has started, or the run was found alive. The task
+        returns ``job``, ``run``, ``state`` and ``action``, and a kill of it does not stop a run that it found alive.
+    :param restart_stopped: False skips the task, and starts nothing, if a user has stopped the job.
     :param metrics_port: serve metrics for Prometheus at this port of the driver's machine; 0 is any free one, which the
         driver's output names. Needs ``wasmline[metrics]`` there.
     """
@@ -129,6 +138,8 @@ class SparkStreamOperator(SparkJobOperator):
         commit_interval_ms: int | str | None = None,
         lease_seconds: float | str | None = None,
         tasks: int | str | None = None,
+        wait_for_completion: bool = True,
+        restart_stopped: bool = True,
         metrics_port: int | str | None = None,
         **kwargs: Any,
     ) -> None:
@@ -153,8 +164,28 @@ class SparkStreamOperator(SparkJobOperator):
         self.commit_interval_ms = commit_interval_ms
         self.lease_seconds = lease_seconds
         self.tasks = tasks
+        self.wait_for_completion = wait_for_completion
+        self.restart_stopped = restart_stopped
         self.metrics_port = metrics_port
         self._check()
+
+    def execute(self, context: Context) -> Any:
+        return super().execute(context) if self.wait_for_completion else self._start(context)
+
+    def _start(self, context: Context) -> dict[str, Any]:
+        """Ensure the run, and return it once its driver has started."""
+        ensured = self.submit_job(context)
+        if ensured["action"] in ("adopted", "updated"):
+            self._running = None  # a kill of this task is not meant for it
+        with self._client() as client:
+            report = client.await_start(to_job_run(ensured))
+        require_success(report, ensured["log"], may_be_stopped=self.may_be_stopped)
+        names = ("job", "run", "action", "changed")
+        return {"state": report.state.value, **{name: ensured[name] for name in names}}
+
+    @property
+    def restarts_stopped(self) -> bool:
+        return self.restart_stopped
 
     @property
     def may_be_stopped(self) -> bool:

@@ -4,22 +4,42 @@ import asyncio
 import json
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from airflow.triggers.base import TriggerEvent
 
 from demo_stack.job_messages import JobMessages
 from demo_stack.stack import close_orphans
-from wasmline.control import JobTopic
+from wasmline.control import JobTopic, control_topics, run_liveness
 from wasmline.digests import digest_of
 from wasmline.documents import encode, plain
-from wasmline.errors import BrokerUnavailable, Fenced, JobBusy, JobFailed
-from wasmline.job_specs import JobReport, JobSpec, JobState, StreamSpec
+from wasmline.errors import (
+    BrokerUnavailable,
+    Conflict,
+    DuplicateJob,
+    Fenced,
+    JobBusy,
+    JobFailed,
+    JobNotFound,
+)
+from wasmline.job_specs import FunctionSpec, JobReport, JobSpec, JobState, StreamSpec
+from wasmline.kafka import CompactedTopic
+from wasmline.local.process import wait_until
 from wasmline.testing.kafka import RunningKafka
-from wasmline_provider.job_client import JobClient, JobRun, RunMonitor, format_report, task_instance_key
+from wasmline_provider.job_client import (
+    EnsuredRun,
+    JobClient,
+    JobRun,
+    RunMonitor,
+    format_report,
+    task_instance_key,
+)
 from wasmline_provider.local import TaskState
 from wasmline_provider.operators.job import OUTDATED
 from wasmline_provider.operators.model import TrainModelOperator
@@ -32,16 +52,25 @@ class Desk:
     """A desk over the run's broker whose launches are only counted, and the driver's hand to write reports."""
 
     def __init__(self, kafka: RunningKafka, folder: Path) -> None:
+        self.config = kafka.config
         self.log = JobTopic(kafka.config)
         self.desk = JobClient(self.log, heartbeat=60)
         self.folder = folder
+        self.transform = f"identity-{uuid.uuid4()}"
         self.spec = JobSpec(
-            job=f"job-{uuid.uuid4()}", run="", storage=str(folder), stream=StreamSpec(transform="identity")
+            job=f"job-{uuid.uuid4()}", run="", storage=str(folder), stream=StreamSpec(transform=self.transform)
         )
         self.launched: list[JobRun] = []
 
     def order(self, owner: str = OWNER, spec: JobSpec | None = None) -> JobRun:
-        return self.desk.submit_or_attach(spec or self.spec, owner, self.folder, self.launched.append)
+        return self.ensure(owner, spec).run
+
+    def ensure(self, owner: str = OWNER, spec: JobSpec | None = None, **options: Any) -> EnsuredRun:
+        return self.desk.ensure(spec or self.spec, owner, self.folder, self.launched.append, **options)
+
+    def continuous(self, **stream: Any) -> JobSpec:
+        """The job as a stream without an end."""
+        return replace(self.spec, stream=StreamSpec(transform=self.transform, trigger_interval="1 second", **stream))
 
     def tell(self, run: JobRun, state: JobState, updated_ms: int | None = None, **result: int) -> None:
         standing = self.desk.report(run)
@@ -77,7 +106,10 @@ def test_after_an_end_there_is_a_new_run(desk: Desk, end: JobState) -> None:
     assert desk.launched == [first, second]
 
 
-def test_a_run_that_gave_no_sign_of_life_for_long_is_lost_and_replaced(desk: Desk) -> None:
+def test_a_run_that_gave_no_sign_of_life_for_long_is_lost_and_replaced(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_liveness, "HEARTBEAT_CHANGE_TIMEOUT_S", 0.5)
     first = desk.order()
     desk.tell(first, JobState.RUNNING, updated_ms=1)
     assert desk.desk.state(first) == "lost"
@@ -94,11 +126,162 @@ def test_another_tasks_living_run_is_left_alone(desk: Desk) -> None:
 
 def test_a_living_run_that_was_ordered_otherwise_is_stopped_before_the_new_one(desk: Desk) -> None:
     first = desk.order()
-    changed = replace(desk.spec, stream=StreamSpec(transform="identity", max_offsets_per_trigger=7))
+    changed = replace(desk.spec, stream=StreamSpec(transform=desk.transform, max_offsets_per_trigger=7))
     desk.desk = JobClient(desk.log, heartbeat=1)  # the wait for the old run's end ends with its heartbeat
     second = desk.order(spec=changed)
     assert second.run != first.run
     assert desk.log.order(desk.spec.job).spec.run == second.run
+
+
+def test_a_continuous_stream_is_adopted_by_any_task_that_wants_the_same(desk: Desk) -> None:
+    first = desk.ensure(spec=desk.continuous())
+    desk.tell(first.run, JobState.RUNNING)
+    second = desk.ensure(STRANGER, desk.continuous())
+    assert (first.action, second.action) == ("started", "adopted")
+    assert second.run == first.run
+    assert desk.launched == [first.run]
+
+
+def test_a_change_that_leases_take_over_is_written_to_the_order_of_the_live_run(desk: Desk) -> None:
+    first = desk.ensure(spec=desk.continuous(mode="parallel", max_concurrency=4))
+    desk.tell(first.run, JobState.RUNNING)
+    changed = desk.continuous(mode="parallel", max_concurrency=8, ordering="partition", tasks=2)
+    second = desk.ensure(STRANGER, changed)
+    assert (second.action, second.run) == ("updated", first.run)
+    assert second.changed == ("stream.max_concurrency", "stream.ordering", "stream.tasks")
+    assert desk.log.order(desk.spec.job).spec == replace(changed, run=first.run.run)
+    assert desk.ensure(STRANGER, changed).action == "adopted"
+    assert desk.launched == [first.run]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "changed"),
+    [
+        ({"delivery": "at_least_once"}, {"delivery": "exactly_once"}, "stream.delivery"),
+        ({"max_offsets_per_trigger": 7}, {"max_offsets_per_trigger": 8}, "stream.max_offsets_per_trigger"),
+        ({"mode": "microbatch"}, {"mode": "parallel"}, "stream.mode"),
+    ],
+)
+def test_any_other_change_restarts_the_stream_and_names_the_fields(
+    desk: Desk, before: dict[str, Any], after: dict[str, Any], changed: str
+) -> None:
+    first = desk.ensure(spec=desk.continuous(**before))
+    desk.tell(first.run, JobState.RUNNING)
+    with ending(desk, first.run):
+        second = desk.ensure(STRANGER, desk.continuous(**after))
+    assert (second.action, second.changed) == ("restarted", (changed,))
+    assert str(second) == f"job {desk.spec.job}, run {second.run.run}: restarted ({changed} changed)"
+    assert desk.launched == [first.run, second.run]
+
+
+def test_other_settings_of_spark_restart_the_stream(desk: Desk) -> None:
+    first = desk.ensure(spec=desk.continuous(), submit_digest="1 GB")
+    desk.tell(first.run, JobState.RUNNING)
+    assert desk.ensure(STRANGER, desk.continuous(), submit_digest="1 GB").action == "adopted"
+    with ending(desk, first.run):
+        second = desk.ensure(STRANGER, desk.continuous(), submit_digest="2 GB")
+    assert (second.action, second.changed) == ("restarted", ("submit settings",))
+
+
+def test_a_stream_that_died_is_started_by_whoever_wants_it(desk: Desk) -> None:
+    first = desk.ensure(spec=desk.continuous())
+    desk.tell(first.run, JobState.FAILED)
+    assert desk.ensure(STRANGER, desk.continuous()).action == "started"
+
+
+def test_a_stream_that_a_user_stopped_stays_stopped_unless_it_is_to_start_again(desk: Desk) -> None:
+    first = desk.ensure(spec=desk.continuous())
+    desk.tell(first.run, JobState.STOPPED)
+    desk.desk.stop(first.run)
+    assert desk.ensure(STRANGER, desk.continuous(), restart_stopped=False).action == "left_stopped"
+    assert desk.launched == [first.run]
+    assert desk.ensure(STRANGER, desk.continuous()).action == "started"
+
+
+def test_a_stream_that_the_system_stopped_is_still_wanted(desk: Desk) -> None:
+    first = desk.ensure(spec=desk.continuous())
+    desk.tell(first.run, JobState.FAILED)
+    desk.log.stop(desk.spec.job, first.run.run, by="system")
+    assert desk.ensure(STRANGER, desk.continuous(), restart_stopped=False).action == "started"
+
+
+def test_a_second_job_for_the_same_transform_is_refused_with_the_name_of_the_first(desk: Desk) -> None:
+    first = desk.order(spec=desk.continuous())
+    second = replace(desk.continuous(), job=f"{desk.spec.job}-2")
+    desk.tell(first, JobState.STOPPED)  # it would read the topic from its beginning, whatever the first one does
+    with pytest.raises(DuplicateJob, match=f"beside job {desk.spec.job}") as refused:
+        desk.order(STRANGER, second)
+    assert refused.value.job == desk.spec.job
+    assert desk.launched == [first]
+    desk.log.delete(first.job, first.run)
+    assert desk.ensure(STRANGER, second).action == "started"
+
+
+def test_a_second_job_for_the_same_function_on_the_same_topic_is_refused(desk: Desk) -> None:
+    def function(job: str, topic: str) -> JobSpec:
+        handler = FunctionSpec(function="enrich:one", topic=topic)
+        stream = StreamSpec(function=handler, mode="parallel", trigger_interval="1 second")
+        return JobSpec(job=job, run="", storage="s", stream=stream)
+
+    desk.order(spec=function(desk.spec.job, desk.transform))
+    with pytest.raises(DuplicateJob, match="enrich:one on"):
+        desk.order(spec=function(f"{desk.spec.job}-2", desk.transform))
+    desk.order(spec=function(f"{desk.spec.job}-2", f"{desk.transform}.other"))
+
+
+def test_an_order_that_cannot_be_read_neither_stops_other_jobs_nor_stays_for_ever(
+    desk: Desk, kafka: RunningKafka
+) -> None:
+    broken = f"broken-{uuid.uuid4()}"
+    CompactedTopic(kafka.config, control_topics.JOBS).compare_and_set("test", lambda _: {broken.encode(): b"{"})
+    first = desk.order(spec=desk.continuous())
+    desk.tell(first, JobState.STOPPED)
+    assert desk.log.stop_runs({broken: "x", first.job: first.run}) == {broken}
+    assert desk.log.order(first.job).wanted == "stopped"
+    assert broken not in [order.spec.job for order in desk.log.orders()]
+    desk.log.delete(broken, "")
+    with pytest.raises(JobNotFound):
+        desk.log.order(broken)
+
+
+def test_of_many_clients_at_one_moment_one_starts_the_stream(desk: Desk, kafka: RunningKafka) -> None:
+    def ensure(number: int) -> EnsuredRun:
+        client = JobClient(JobTopic(kafka.config))
+        try:
+            return client.ensure(desk.continuous(), f"owner{number}", desk.folder, desk.launched.append)
+        finally:
+            client.close()
+
+    with ThreadPoolExecutor(6) as threads:
+        ensured = list(threads.map(ensure, range(6)))
+    assert sorted(each.action for each in ensured) == ["adopted"] * 5 + ["started"]
+    assert {each.run.run for each in ensured} == {run.run for run in desk.launched}
+    assert len(desk.launched) == 1
+
+
+def test_a_stop_by_a_user_while_a_supervisor_starts_the_stream_wins(desk: Desk) -> None:
+    first = desk.ensure(spec=desk.continuous())
+    desk.tell(first.run, JobState.FAILED)
+    read = desk.log.order(desk.spec.job)
+    desk.log.stop(desk.spec.job, first.run.run)
+    with pytest.raises(Conflict, match="read its order again"):
+        desk.log.submit(replace(desk.continuous(), run="late"), replaces=read)
+
+
+@contextmanager
+def ending(desk: Desk, run: JobRun) -> Iterator[None]:
+    """While open, a driver's part: ``run`` ends once its stop is wanted."""
+
+    def end() -> None:
+        with closing(JobTopic(desk.config)) as jobs:
+            assert wait_until(lambda: jobs.order(run.job).wanted == "stopped", 30)
+            assert jobs.order(run.job).stopped_by == "system"
+            jobs.write_report(JobReport.now(run.job, run.run, JobState.STOPPED))
+
+    with ThreadPoolExecutor(1) as thread:
+        ended = thread.submit(end)
+        yield
+        ended.result(60)
 
 
 def test_a_launch_that_fails_is_reported_and_leaves_no_living_run(desk: Desk) -> None:
@@ -106,7 +289,7 @@ def test_a_launch_that_fails_is_reported_and_leaves_no_living_run(desk: Desk) ->
         raise OSError("no spark-submit here")
 
     with pytest.raises(OSError, match="no spark-submit"):
-        desk.desk.submit_or_attach(desk.spec, OWNER, desk.folder, fail)
+        desk.desk.ensure(desk.spec, OWNER, desk.folder, fail)
     run = desk.log.order(desk.spec.job).spec.run
     report = desk.log.report(desk.spec.job, run)
     assert report is not None

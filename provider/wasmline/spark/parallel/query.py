@@ -107,7 +107,7 @@ class LeaseQuery(JobQuery):
         """Request the end of the leases; otherwise one would follow another."""
         job = self._context.job
         try:
-            self._context.jobs.stop(job.job, job.run)
+            self._context.jobs.stop(job.job, job.run, by="system")
         except KafkaError as error:
             log.warning("the leases of job %s could not be told to stop: %s", job.job, error)
 
