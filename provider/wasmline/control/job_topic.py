@@ -19,6 +19,7 @@ from wasmline.control import control_topics
 from wasmline.control.deployment_spec import Deployment
 from wasmline.documents import decode, encode
 from wasmline.errors import (
+    BrokerUnavailable,
     Conflict,
     DuplicateJob,
     Fenced,
@@ -137,7 +138,8 @@ class JobTopic:
 
         def decide(view: dict[bytes, bytes]) -> dict[bytes, bytes | None]:
             current = self._current(view, spec.job)
-            if replaces != "any" and _identity(current) != _identity(replaces):
+            is_written = current is not None and current.spec.run == spec.run  # by an attempt without an answer
+            if not is_written and replaces != "any" and _identity(current) != _identity(replaces):
                 raise _order_changed(spec.job)
             standing = current.spec.run if current is not None else ""
             if current is None or current.spec.processing != spec.processing:
@@ -269,10 +271,8 @@ class JobTopic:
         while True:
             try:
                 self._topic.compare_and_set(ORDERS_TRANSACTIONAL_ID, decide)
-            except _OrderChanged:
-                raise
-            except Conflict:
-                if time.monotonic() > deadline:
+            except (Conflict, BrokerUnavailable) as error:
+                if isinstance(error, _OrderChanged) or time.monotonic() > deadline:
                     raise
                 time.sleep(random.uniform(0, ORDER_RETRY_DELAY_S))  # not in step with the others
             else:

@@ -96,11 +96,18 @@ class TransactionalWriter:
         self._producer.purge()
 
     def _fencing(self) -> AbstractContextManager[None]:
+        # A coordinator answers so where a commit meets the fence of another writer; whether it was made is not known.
+        text = f"{self._bootstrap} failed in a transaction of {self._id}: try again"
+        failed = BrokerUnavailable(text, bootstrap_servers=self._bootstrap)
         conflict = Conflict(f"another writer took over {self._id} in {self._topic}", name=self._id, generation=None)
         expired = ProducerIdExpired(f"{self._bootstrap} has forgotten the producer {self._id}: create another one")
         return translate_errors(
             self._bootstrap,
-            {**dict.fromkeys(FENCED_CODES, conflict), **dict.fromkeys(PRODUCER_ID_EXPIRED_CODES, expired)},
+            {
+                **dict.fromkeys(FENCED_CODES, conflict),
+                **dict.fromkeys(PRODUCER_ID_EXPIRED_CODES, expired),
+                KafkaError.UNKNOWN: failed,
+            },
         )
 
 

@@ -31,7 +31,9 @@ class Driver:
     def __init__(self, kafka: RunningKafka) -> None:
         self.topic = kafka.topic(partitions=2)
         produce_all(kafka.config, self.topic, ((b"%d" % n, b"v", None, None) for n in range(20)))
-        stream = StreamSpec(transform="t", mode="parallel", delivery="exactly_once", trigger_interval="1 second")
+        stream = StreamSpec(
+            transform=f"t-{uuid.uuid4()}", mode="parallel", delivery="exactly_once", trigger_interval="1 second"
+        )
         self.spec = JobSpec(job=f"job-{uuid.uuid4()}", run="run-1", storage="s", stream=stream)
         self.jobs, self.status = JobTopic(kafka.config), StatusTopic(kafka.config)
         self.jobs.submit(self.spec)

@@ -228,7 +228,7 @@ def test_a_broker_that_is_down_is_named() -> None:
 
 
 def job(run: str) -> JobSpec:
-    return JobSpec(job=unique("job"), run=run, storage="somewhere", stream=StreamSpec(transform="t"))
+    return JobSpec(job=unique("job"), run=run, storage="somewhere", stream=StreamSpec(transform=unique("t")))
 
 
 def test_a_stop_reaches_the_run_it_was_meant_for(config: KafkaConfig) -> None:
