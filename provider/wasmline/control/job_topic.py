@@ -140,7 +140,7 @@ class JobTopic:
             current = self._current(view, spec.job)
             is_written = current is not None and current.spec.run == spec.run  # by an attempt without an answer
             if not is_written and replaces != "any" and _identity(current) != _identity(replaces):
-                raise _order_changed(spec.job)
+                raise _OrderChanged(spec.job)
             standing = current.spec.run if current is not None else ""
             if current is None or current.spec.processing != spec.processing:
                 _require_unique(view, spec)
@@ -164,7 +164,7 @@ class JobTopic:
 
         def decide(view: dict[bytes, bytes]) -> dict[bytes, bytes | None]:
             if self._current(view, order.spec.job) != order:
-                raise _order_changed(order.spec.job)
+                raise _OrderChanged(order.spec.job)
             return {order.spec.job.encode(): encode(updated)}
 
         self._write_orders(decide)
@@ -211,7 +211,7 @@ class JobTopic:
                 raise _unknown(job)
             order = _readable(key, view[key])
             if order is not None and order.spec.run != run:
-                raise _order_changed(job)
+                raise _OrderChanged(job)
             gone = {name for name in view if name.startswith(_report_key(job, ""))}
             return dict.fromkeys([key, f"{job}/withdrawn".encode(), *sorted(gone)])
 
@@ -271,8 +271,11 @@ class JobTopic:
         while True:
             try:
                 self._topic.compare_and_set(ORDERS_TRANSACTIONAL_ID, decide)
-            except (Conflict, BrokerUnavailable) as error:
-                if isinstance(error, _OrderChanged) or time.monotonic() > deadline:
+            except _OrderChanged as changed:
+                text = f"another client has ordered or stopped job {changed.job}: read its order again"
+                raise Conflict(text, name=changed.job, generation=None) from None
+            except (Conflict, BrokerUnavailable):
+                if time.monotonic() > deadline:
                     raise
                 time.sleep(random.uniform(0, ORDER_RETRY_DELAY_S))  # not in step with the others
             else:
@@ -284,8 +287,12 @@ class JobTopic:
         return decode(JobOrder, data) if data else None
 
 
-class _OrderChanged(Conflict):
-    """The order is not the one that the caller has read: a retry of the same write cannot succeed."""
+class _OrderChanged(Exception):
+    """The order of ``job`` is not the one that the caller has read: the same write cannot succeed."""
+
+    def __init__(self, job: str) -> None:
+        super().__init__(job)
+        self.job = job
 
 
 def _orders(view: Mapping[bytes, bytes]) -> dict[str, JobOrder]:
@@ -317,12 +324,6 @@ def _require_unique(view: Mapping[bytes, bytes], spec: JobSpec) -> None:
 def _identity(order: JobOrder | None) -> tuple[str, bool] | None:
     """Return what a client that replaces an order must have read of it."""
     return None if order is None else (order.spec.run, order.is_stopped_by_user)
-
-
-def _order_changed(job: str) -> _OrderChanged:
-    return _OrderChanged(
-        f"another client has ordered or stopped job {job}: read its order again", name=job, generation=None
-    )
 
 
 def _report_key(job: str, run: str) -> bytes:

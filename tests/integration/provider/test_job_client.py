@@ -370,7 +370,8 @@ def test_a_watch_gives_up_a_run_without_heartbeat_and_names_the_drivers_log(desk
     assert run.log in str(lost.value)
 
 
-def test_a_watch_learns_that_a_newer_run_took_over(desk: Desk) -> None:
+def test_a_watch_learns_that_a_newer_run_took_over(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_liveness, "HEARTBEAT_CHANGE_TIMEOUT_S", 0.5)
     first = desk.order()
     watch, _ = desk.watch(first)
     desk.tell(first, JobState.RUNNING, updated_ms=1)
