@@ -296,6 +296,11 @@ class JobSpec:
         return f"wasmline.{self.job}"
 
     @property
+    def is_continuous(self) -> bool:
+        """Whether the job is a stream that runs until it is stopped."""
+        return self.stream is not None and self.stream.trigger_interval is not None
+
+    @property
     def processing(self) -> str | None:
         """What the job processes, as text; two jobs with the same would double its outputs. None for a training."""
         if self.stream is None:

@@ -46,20 +46,16 @@ def decide(
         return Decision(action="left_stopped")
     if not standing.is_live:
         return Decision(action="started")
-    changed = changed_fields(order.spec, spec)
+    changed, live = changed_fields(order.spec, spec), are_live(order.spec, spec)
     if order.submit_digest not in ("", submit_digest):
-        changed += (SUBMIT_SETTINGS,)
-    if not (_is_continuous(order.spec) and _is_continuous(spec)):
+        changed, live = (*changed, SUBMIT_SETTINGS), False
+    if not (order.spec.is_continuous and spec.is_continuous):
         _require_own(order.spec, owner)
     if order.wanted == "stopped":
         return Decision(action="restarted", changed=changed)
     if not changed:
         return Decision(action="adopted")
-    return Decision(action="updated" if are_live(order.spec, changed) else "restarted", changed=changed)
-
-
-def _is_continuous(spec: JobSpec) -> bool:
-    return spec.stream is not None and spec.stream.trigger_interval is not None
+    return Decision(action="updated" if live else "restarted", changed=changed)
 
 
 def _require_own(running: JobSpec, owner: str) -> None:

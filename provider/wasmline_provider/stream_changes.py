@@ -34,10 +34,10 @@ def changed_fields(running: JobSpec, wanted: JobSpec) -> tuple[str, ...]:
     return tuple(sorted(_differences(running, wanted, "")))
 
 
-def are_live(running: JobSpec, changed: tuple[str, ...]) -> bool:
+def are_live(running: JobSpec, wanted: JobSpec) -> bool:
     """Return whether the run takes all changes over by itself."""
-    stream = running.stream
-    if stream is None:
+    changed, stream = changed_fields(running, wanted), running.stream
+    if stream is None or running.is_continuous != wanted.is_continuous:
         return not changed
     return LIVE_FIELDS[stream.mode].issuperset(name.removeprefix("stream.") for name in changed)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import TaskDeferred
+from airflow.sdk.exceptions import AirflowSkipException, TaskDeferred
 
 from wasmline.control import DeploymentSpec, JobTopic, ModuleStore, deploy
 from wasmline.errors import DeploymentNotFound, JobFailed
@@ -53,8 +53,8 @@ def operator(spec: DeploymentSpec, folder: Path, **arguments: Any) -> SparkStrea
     )
 
 
-def context() -> Any:
-    ti = SimpleNamespace(dag_id="dag", run_id="run", task_id="stream", map_index=-1)
+def context(run_id: str = "run") -> Any:
+    ti = SimpleNamespace(dag_id="dag", run_id=run_id, task_id="stream", map_index=-1)
     return {"ti": ti, "outlet_events": {}}
 
 
@@ -77,10 +77,13 @@ def test_a_dag_streams_until_caught_up(
     assert len(list(read_to_end(kafka.config, transform.output_topics[0]))) == RECORDS
 
 
-def test_a_stream_for_ever_is_found_again_by_the_next_try_and_stopped_by_a_kill(
+def test_a_stream_for_ever_is_adopted_by_another_run_of_its_dag_restarted_for_a_change_and_stopped_by_a_kill(
     transform: DeploymentSpec, kafka: RunningKafka, tmp_path: Path
 ) -> None:
-    first, second = (operator(transform, tmp_path, trigger_interval="1 second", deferrable=True) for _ in range(2))
+    def stream(**changes: Any) -> SparkStreamOperator:
+        return operator(transform, tmp_path, trigger_interval="1 second", **changes)
+
+    first, second = (stream(deferrable=True) for _ in range(2))
     run = first.submit_job(context())
     jobs = JobTopic(kafka.config)
 
@@ -95,10 +98,22 @@ def test_a_stream_for_ever_is_found_again_by_the_next_try_and_stopped_by_a_kill(
             second.execute(context())
         _, arguments = deferred.value.trigger.serialize()
         assert arguments.items() >= {name: run[name] for name in ("job", "run", "log")}.items()
-        second.on_kill()
-        assert wait_until(lambda: second.get_job_status(run, context()) == JobState.STOPPED, 60)
-        result = second.get_job_result(run, context())
-        assert (result["state"], result["records_out"]) == ("stopped", RECORDS)
+        adopted = stream(wait_for_completion=False).execute(context("another run"))
+        assert adopted == {"state": "running", "job": run["job"], "run": run["run"], "action": "adopted", "changed": []}
+
+        restarted = stream(max_offsets_per_trigger=7, wait_for_completion=False).execute(context("a third run"))
+        assert (restarted["action"], restarted["changed"]) == ("restarted", ["stream.max_offsets_per_trigger"])
+        assert first.get_job_status(run, context()) == JobState.STOPPED
+        assert first.get_job_result(run, context())["records_out"] == RECORDS
+
+        last = {**run, "run": restarted["run"]}
+        killed = stream(max_offsets_per_trigger=7)
+        killed._running = last
+        killed.on_kill()
+        assert wait_until(lambda: killed.get_job_status(run | last, context()) != "running", 60)
+        assert jobs.order(run["job"]).is_stopped_by_user
+        with pytest.raises(AirflowSkipException, match="a user has stopped the job"):
+            stream(wait_for_completion=False, restart_stopped=False).execute(context("a fourth run"))
     finally:
         jobs.close()
 
