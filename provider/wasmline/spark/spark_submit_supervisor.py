@@ -9,19 +9,28 @@ the machine ran out of memory), it writes one, so that no client waits for a dea
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import signal
 import subprocess
 import sys
-from contextlib import suppress
+import time
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from wasmline.control import JobTopic
+from wasmline.errors import KafkaError
 from wasmline.job_specs import JobReport, JobState
 from wasmline.kafka import KafkaConfig
+from wasmline.log_end import log_end
 
-LOG_TAIL = 4_000
+logger = logging.getLogger(__name__)
+
+REPORT_TIMEOUT_S = 600.0
+"""Seconds for which the final report is tried while the cluster is unavailable."""
+
+REPORT_RETRY_DELAY_S = 5.0
 
 
 def supervise(config: KafkaConfig, job: str, run: str, command: list[str], log: Path) -> int:
@@ -36,14 +45,25 @@ def supervise(config: KafkaConfig, job: str, run: str, command: list[str], log: 
         except OSError as error:
             output.write(f"{command[0]}: {error}\n".encode())
             status = 127
-    jobs = JobTopic(config)
-    try:
-        report = jobs.report(job, run)
-        if report is None or not report.state.final:
-            jobs.write_report(_lost(job, run, status, log))
-    finally:
-        jobs.close()
+    _ensure_final_report(config, JobReport.now(job, run, JobState.FAILED, _reason(status, log), error="JobFailed"))
     return status
+
+
+def _ensure_final_report(config: KafkaConfig, failed: JobReport) -> None:
+    """Write ``failed`` unless the run has a final report. The cluster may be the reason of the driver's end: retry."""
+    deadline = time.monotonic() + REPORT_TIMEOUT_S
+    while True:
+        try:
+            with closing(JobTopic(config)) as jobs:
+                report = jobs.report(failed.job, failed.run)
+                if report is None or not report.state.final:
+                    jobs.write_report(failed)
+            return
+        except KafkaError as error:
+            if not error.retryable or time.monotonic() > deadline:
+                raise
+            logger.warning("the report of job %s cannot be written yet: %s", failed.job, error)
+        time.sleep(REPORT_RETRY_DELAY_S)
 
 
 def _run(command: list[str], output: BinaryIO) -> int:
@@ -54,10 +74,13 @@ def _run(command: list[str], output: BinaryIO) -> int:
     return status
 
 
-def _lost(job: str, run: str, status: int, log: Path) -> JobReport:
-    tail = log.read_bytes()[-LOG_TAIL:].decode(errors="replace")
-    message = f"spark-submit ended with status {status} and no final report; {log} ends with:\n{tail}"
-    return JobReport.now(job, run, JobState.FAILED, message, error="JobFailed")
+def _reason(status: int, log: Path) -> str:
+    ended = f"ended with status {status}"
+    if status < 0:
+        ended = f"was killed by signal {-status} ({signal.strsignal(-status)})"
+    end = log_end(log)
+    quoted = f"{log} ends with:\n{end}" if end else f"its output is in {log}"
+    return f"spark-submit {ended} and no final report; {quoted}"
 
 
 def main() -> int:

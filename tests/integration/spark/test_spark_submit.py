@@ -159,7 +159,8 @@ def test_a_killed_driver_is_reported_by_its_supervisor(kafka, tmp_path: Path) ->
     running.wait(60)
     report = final_report(config, order)
     assert report.state is JobState.FAILED
-    assert "status -9" in report.message
+    assert "killed by signal 9 (Killed)" in report.message
+    assert f"{tmp_path / 'driver.log'} ends with:\n" in report.message
     assert subprocess.run(["pgrep", "-f", "--", f"--job {order.job}"], check=False).returncode == 1  # nothing is left
 
 
@@ -174,3 +175,23 @@ def test_a_command_that_does_not_start_is_reported(kafka, tmp_path: Path, comman
     report = final_report(config, order)
     assert report.state is JobState.FAILED
     assert any(hint in report.message for hint in ("No such file", "out of luck"))
+
+
+def test_the_end_of_a_driver_is_reported_once_its_only_broker_is_back(
+    stoppable_kafka: RunningKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(submit_wrapper, "REPORT_RETRY_DELAY_S", 0.1)
+    monkeypatch.setattr(job_topic_view, "REQUEST_TIMEOUT_S", 1.0)
+    config = stoppable_kafka.config
+    order = JobSpec(job=f"job-{uuid.uuid4().hex[:8]}", run="run-1", storage=str(tmp_path))
+    with closing(JobTopic(config)) as jobs:
+        jobs.submit(order)
+    stoppable_kafka.local.kill_node(1)
+    with ThreadPoolExecutor(1) as thread:
+        command = ["sh", "-c", "echo out of memory; exit 3"]
+        ended = thread.submit(submit_wrapper.supervise, config, order.job, order.run, command, tmp_path / "driver.log")
+        until(lambda: "cannot be written yet" in caplog.text)
+        stoppable_kafka.local.start_node(1)
+        assert ended.result(120) == 3
+    report = final_report(config, order)
+    assert report.message.endswith("driver.log ends with:\nout of memory")
