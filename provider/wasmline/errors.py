@@ -572,6 +572,7 @@ class JobNotFound(JobError):
 class JobBusy(JobError):
     """Another run of the job is alive; one job has one driver."""
 
+    retryable = True
     job: str
     run: str
 

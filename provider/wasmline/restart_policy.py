@@ -10,7 +10,9 @@ from wasmline.job_specs import JobReport, JobState
 PASSING_ERRORS = frozenset(
     {
         "ClientClosed",
+        "Conflict",  # a new try reads the other writer's result first
         "ConsumerError",
+        "GroupInUse",
         "HandlerBroken",
         "HandlerStuck",
         "InstanceClosed",

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
+from wasmline_provider.operators.failures import fail_at_once
+
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
@@ -45,6 +47,7 @@ class WasmBuildOperator(_ProjectOperator):
     :param allow_build_scripts: run a Rust project's build scripts and macros on the worker, outside of the sandbox.
     """
 
+    @fail_at_once
     def execute(self, context: Context) -> dict[str, Any]:
         from wasmline.documents import plain
 
@@ -68,6 +71,7 @@ class WasmTestOperator(_ProjectOperator):
     :param allow_build_scripts: run a Rust project's build scripts and macros on the worker, outside of the sandbox.
     """
 
+    @fail_at_once
     def execute(self, context: Context) -> dict[str, Any]:
         from pathlib import Path
 
@@ -118,6 +122,7 @@ class WasmPublishOperator(_ProjectOperator):
         self.version = version
         self.digest = digest
 
+    @fail_at_once
     def execute(self, context: Context) -> dict[str, Any]:
         from dataclasses import replace
         from pathlib import Path

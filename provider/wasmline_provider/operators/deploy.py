@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from airflow.sdk import BaseOperator
 
 from wasmline_provider.hooks.kafka import KafkaHook
+from wasmline_provider.operators.failures import fail_at_once
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -102,6 +103,7 @@ class WasmDeployOperator(BaseOperator):
         self.expected_generation = expected_generation
         self.models = models
 
+    @fail_at_once
     def execute(self, context: Context) -> dict[str, Any]:
         from wasmline.control import deploy
         from wasmline.registry import FilesystemRegistry

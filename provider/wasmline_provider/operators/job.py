@@ -16,6 +16,7 @@ from airflow.sdk.exceptions import AirflowSkipException, TaskDeferred
 from wasmline.errors import JobFailed
 from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.job_client import HEARTBEAT_TIMEOUT_S
+from wasmline_provider.operators.failures import fail_at_once
 from wasmline_provider.triggers.job import JobTrigger
 
 if TYPE_CHECKING:
@@ -110,6 +111,7 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         """Whether a run that was stopped from outside counts as successful."""
         return False
 
+    @fail_at_once
     def execute(self, context: Context) -> Any:
         if not self.deferrable:
             return self.execute_resumable(context)
@@ -134,6 +136,7 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
             method_name=self.execute_complete.__name__,
         )
 
+    @fail_at_once
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Return the result of the run that the trigger waited for, or fail with its reason."""
         run = {name: event[name] for name in ("job", "run", "log")}

@@ -12,6 +12,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from wasmline.errors import InvalidTrainSpec
 from wasmline_provider.hooks.kafka import KafkaHook
+from wasmline_provider.operators.failures import fail_at_once
 from wasmline_provider.operators.job import SparkJobOperator
 from wasmline_provider.operators.slice_bounds import slice_since, slice_until
 
@@ -162,6 +163,7 @@ class PromoteModelOperator(BaseOperator):
         self.rejection_reason = rejection_reason
         self.by = by
 
+    @fail_at_once
     def execute(self, context: Context) -> dict[str, Any]:
         import msgspec
 
@@ -268,6 +270,7 @@ class CompileModelOperator(BaseOperator):
         self.dead_letter_topic = dead_letter_topic
         self.transform = transform
 
+    @fail_at_once
     def execute(self, context: Context) -> dict[str, Any]:
         from wasmline.documents import plain
         from wasmline.training import publish_model
@@ -356,6 +359,7 @@ class RollbackModelOperator(BaseOperator):
         self.kafka_conn_id = kafka_conn_id
         self.by = by
 
+    @fail_at_once
     def execute(self, context: Context) -> dict[str, Any]:
         from wasmline.training import plan_rollback, roll_back
         from wasmline_provider.asset_events import record
@@ -427,6 +431,7 @@ class CheckModelServingOperator(BaseOperator):
         self.transform = transform
         self.kafka_conn_id = kafka_conn_id
 
+    @fail_at_once
     def execute(self, context: Context) -> dict[str, Any]:
         from wasmline.control import read_deployments
         from wasmline.training import model_serving, require_serving

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_h
 
 from wasmline.errors import InvalidJob
 from wasmline.job_specs import JobSpec, StreamSpec
+from wasmline_provider.operators.failures import fail_at_once
 from wasmline_provider.operators.job import SparkJobOperator, require_success, to_job_run
 
 if TYPE_CHECKING:
@@ -169,6 +170,7 @@ class SparkStreamOperator(SparkJobOperator):
         self.metrics_port = metrics_port
         self._check()
 
+    @fail_at_once
     def execute(self, context: Context) -> Any:
         return super().execute(context) if self.wait_for_completion else self._start(context)
 

@@ -8,6 +8,8 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -17,12 +19,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from wasmline.control import DeploymentSpec, JobTopic, ModuleStore, deploy
 from wasmline.job_specs import JobReport, JobSpec, JobState, StreamSpec
-from wasmline.kafka import KafkaConfig, Topics, produce_all, read_to_end
+from wasmline.kafka import KafkaConfig, Topics, compacted_topic, produce_all, read_to_end
 from wasmline.local.jars import connector_jars
 from wasmline.spark import main
 from wasmline.spark import spark_submit_supervisor as submit_wrapper
 from wasmline.spark.session import TASK_ATTEMPTS
 from wasmline.testing.guests import guest
+from wasmline.testing.kafka import RunningKafka
 
 SPARK_HOME = Path(pyspark.__file__).parent
 COMMAND = [
@@ -181,7 +184,7 @@ def test_the_end_of_a_driver_is_reported_once_its_only_broker_is_back(
     stoppable_kafka: RunningKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(submit_wrapper, "REPORT_RETRY_DELAY_S", 0.1)
-    monkeypatch.setattr(job_topic_view, "REQUEST_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(compacted_topic, "REQUEST_TIMEOUT_S", 1.0)
     config = stoppable_kafka.config
     order = JobSpec(job=f"job-{uuid.uuid4().hex[:8]}", run="run-1", storage=str(tmp_path))
     with closing(JobTopic(config)) as jobs:

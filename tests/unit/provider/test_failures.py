@@ -1,0 +1,75 @@
+"""Which failures of a task are retried: decided for every error."""
+
+import inspect
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from wasmline import errors
+from wasmline.errors import JobFailed, WasmlineError
+from wasmline_provider.operators.failures import fail_at_once
+
+RETRIED = {
+    "ArtifactUnavailable",
+    "BrokerUnavailable",
+    "ClientClosed",
+    "CommitFailed",
+    "Conflict",
+    "ConsumerError",
+    "GroupInUse",
+    "HandlerBroken",
+    "HandlerStuck",
+    "HangingTransactionEnded",
+    "InstanceClosed",
+    "JobBusy",
+    "JobFailed",
+    "KafkaError",
+    "MetadataTooLarge",
+    "PortInUse",
+    "ProducerFenced",
+    "ProducerIdExpired",
+    "RegistryUnavailable",
+    "ServiceFailed",
+}
+CLASSES = [each for each in vars(errors).values() if inspect.isclass(each) and issubclass(each, WasmlineError)]
+
+
+@pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
+def test_an_error_that_no_retry_cures_fails_at_once(kind: type[WasmlineError]) -> None:
+    error = kind("it went wrong", **({"report": {}} if kind is JobFailed else {}))
+
+    @fail_at_once
+    def execute() -> None:
+        raise error
+
+    if kind.__name__ in RETRIED:
+        with pytest.raises(kind):
+            execute()
+    else:
+        with pytest.raises(AirflowFailException, match=f"{kind.__name__}: it went wrong") as failed:
+            execute()
+        assert failed.value.__cause__ is error
+
+
+@pytest.mark.parametrize(
+    ("error", "retried"),
+    [("ProgressLost", False), ("BrokerUnavailable", True), ("Py4JJavaError", True), (None, True)],
+)
+def test_of_a_failed_run_its_own_error_decides(error: str | None, retried: bool) -> None:
+    @fail_at_once
+    def execute() -> None:
+        raise JobFailed("the run failed", report={"error": error})
+
+    with pytest.raises(JobFailed if retried else AirflowFailException):
+        execute()
+
+
+@pytest.mark.parametrize("error", [ValueError("mine"), AirflowSkipException("skip"), OSError("disk")])
+def test_other_errors_are_as_ever(error: Exception) -> None:
+    @fail_at_once
+    def execute() -> None:
+        raise error
+
+    with pytest.raises(type(error)) as raised:
+        execute()
+    assert raised.value is error
