@@ -19,6 +19,7 @@ def get_provider_info() -> dict[str, Any]:
                 "integration-name": name,
                 "python-modules": [
                     "wasmline_provider.operators.build",
+                    "wasmline_provider.operators.check_streams",
                     "wasmline_provider.operators.deploy",
                     "wasmline_provider.operators.model",
                     "wasmline_provider.operators.stream",
@@ -36,6 +37,7 @@ def get_provider_info() -> dict[str, Any]:
                 "integration-name": name,
                 "python-modules": [
                     "wasmline_provider.triggers.job",
+                    "wasmline_provider.triggers.job_failure",
                     "wasmline_provider.triggers.retrain",
                     "wasmline_provider.triggers.new_records",
                 ],

@@ -1,17 +1,21 @@
 """Deployments and jobs: their state in the control topics of the user's own cluster."""
 
+from wasmline.control.dead_runs import DeadRun, DeadRunDetector
 from wasmline.control.deployment_spec import Deployment, DeploymentSpec
 from wasmline.control.deployment_topic import DeploymentTopic, deploy, read_deployments, require_topics
 from wasmline.control.job_control_state import CONTROL_TOPICS, JobControlState
 from wasmline.control.job_status import JobStatus, JobStatusReader, PartitionTotals
 from wasmline.control.job_topic import ClaimWriter, DriverClaim, JobDriver, JobOrder, JobTopic, LeaseWithdrawal
 from wasmline.control.module_store import ModuleStore
+from wasmline.control.partition_stalls import PartitionStall, partition_stalls
 from wasmline.control.run_liveness import is_live
 from wasmline.control.status_topic import StatusTopic
 
 __all__ = [
     "CONTROL_TOPICS",
     "ClaimWriter",
+    "DeadRun",
+    "DeadRunDetector",
     "Deployment",
     "DeploymentSpec",
     "DeploymentTopic",
@@ -24,10 +28,12 @@ __all__ = [
     "JobTopic",
     "LeaseWithdrawal",
     "ModuleStore",
+    "PartitionStall",
     "PartitionTotals",
     "StatusTopic",
     "deploy",
     "is_live",
+    "partition_stalls",
     "read_deployments",
     "require_topics",
 ]

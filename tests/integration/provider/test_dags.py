@@ -37,6 +37,7 @@ from wasmline.local.ports import HOST
 from wasmline.registry import FilesystemRegistry
 from wasmline.testing.kafka import RunningKafka
 from wasmline.training import ModelRegistry
+from wasmline_provider.triggers.job_failure import JobFailureTrigger
 
 DAGS = Path(wasmline.__file__).parents[2] / "dags"
 ROWS = 1_000
@@ -221,6 +222,25 @@ def test_the_retraining_ends_in_one_of_four_ways_each_of_which_is_checked(load: 
     (watcher,) = wanted.watchers
     path, arguments = watcher.trigger.serialize()
     assert (path, arguments["model"]) == ("wasmline_provider.triggers.retrain.RetrainTrigger", "delivery-eta")
+
+
+def test_supervised_streams_are_ensured_one_by_one_then_checked_and_watched(
+    load: Callable[[str], ModuleType],
+) -> None:
+    module = load("supervise_streams")
+    ensured = {f"ensure_{job}" for job in module.STREAMS}
+    assert {task.task_id: set(task.upstream_task_ids) for task in module.dag.tasks} == {
+        **{task_id: set() for task_id in ensured},
+        "check": ensured,
+    }
+    for task_id in ensured:
+        task = module.dag.get_task(task_id)
+        assert (task.wait_for_completion, task.restart_stopped, task.retries) == (False, False, 3)
+        assert task.spec({}).is_continuous
+    (watcher,) = module.dead_streams.watchers
+    assert isinstance(watcher.trigger, JobFailureTrigger)
+    assert watcher.trigger.jobs == list(module.STREAMS)
+    assert module.dag.get_task("check").trigger_rule == "all_done"
 
 
 def test_the_enrichment_is_ordered_as_its_form_says_with_the_address_of_its_connection(

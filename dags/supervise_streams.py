@@ -1,0 +1,64 @@
+"""### Keep the streams running
+
+Every five minutes, and when the driver of a stream has died: starts each stream of the table below that should run and
+does not, adopts those that do, restarts one whose specification was changed here, and reports what stands still. A
+stream that a user has stopped (`wasmline stop`, or a kill of its task) stays stopped: its task is skipped, and goes on
+once the job is started again by hand.
+
+To copy: put your own streams into `STREAMS`. Their drivers run on the worker's machine, or wherever the Spark
+connection says; nothing of a stream ends with a run of this DAG.
+
+*What starts a dead stream between two runs*: the asset `streams.dead`, which the triggerer watches; it fires within
+some seconds of a driver's death that was reported, and after half a minute without a heartbeat otherwise. If Airflow
+itself is down, nothing does, unless the drivers are started by `wasmline launcher`.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from airflow.sdk import DAG, Asset, AssetOrTimeSchedule, AssetWatcher, CronTriggerTimetable, TriggerRule
+
+import demo_settings
+from wasmline_provider.operators.check_streams import CheckStreamsOperator
+from wasmline_provider.operators.stream import SparkStreamOperator
+from wasmline_provider.triggers.job_failure import JobFailureTrigger
+
+STREAMS: dict[str, dict[str, Any]] = {
+    demo_settings.TRANSFORM: {"transform": demo_settings.TRANSFORM, "trigger_interval": "1 second"},
+}
+"""The parameters of each stream, by its job."""
+
+failures = JobFailureTrigger(jobs=list(STREAMS), kafka_conn_id=demo_settings.KAFKA)
+dead_streams = Asset("streams.dead", group="streams", watchers=[AssetWatcher("failures", failures)])
+
+with DAG(
+    "supervise_streams",
+    description="Start the streams that should run and do not; report what stands still.",
+    doc_md=__doc__,
+    schedule=AssetOrTimeSchedule(timetable=CronTriggerTimetable("*/5 * * * *", timezone="UTC"), assets=[dead_streams]),
+    catchup=False,
+    max_active_runs=1,
+    dagrun_timeout=timedelta(minutes=30),
+    default_args={"retries": 3, "retry_delay": timedelta(seconds=10)},
+    tags=["wasmline", "example"],
+) as dag:
+    check = CheckStreamsOperator(
+        task_id="check",
+        jobs=list(STREAMS),
+        kafka_conn_id=demo_settings.KAFKA,
+        trigger_rule=TriggerRule.ALL_DONE,
+    )
+    for job, parameters in STREAMS.items():
+        ensure = SparkStreamOperator(
+            task_id=f"ensure_{job}",
+            job=job,
+            storage=demo_settings.STORAGE,
+            kafka_conn_id=demo_settings.KAFKA,
+            spark_conn_id=demo_settings.SPARK,
+            wait_for_completion=False,
+            restart_stopped=False,
+            **parameters,
+        )
+        ensure >> check

@@ -1,0 +1,119 @@
+"""Detects continuous streams that are wanted and have no driver, by the reports of their runs."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from wasmline.control.job_topic import JobOrder, JobTopic
+from wasmline.errors import JobNotFound, WasmlineError
+from wasmline.job_specs import HEARTBEAT_INTERVAL_S, JobReport, JobState
+from wasmline.repeated_errors import RepeatedErrors
+from wasmline.restart_policy import RestartPolicy, is_restartable
+
+logger = logging.getLogger(__name__)
+
+STARTING_TIMEOUT_S = 24 * HEARTBEAT_INTERVAL_S
+"""Seconds without a report of its driver after which a run that was ordered counts as dead."""
+
+HEARTBEAT_TIMEOUT_S = 6 * HEARTBEAT_INTERVAL_S
+"""Seconds without a heartbeat after which a run that has started counts as dead."""
+
+EVENT_DELAYS = RestartPolicy(first_delay_s=60.0, max_delay_s=900.0)
+"""Delays between two events about one job."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadRun:
+    """A run without a driver. ``state`` is that of its last report, ``lost`` for one that ended without a final one."""
+
+    job: str
+    run: str
+    state: str
+    error: str | None
+    message: str
+
+
+@dataclass(slots=True)
+class _Watched:
+    """What was seen of one job: its last report, since when, and the events about it."""
+
+    run: str = ""
+    report: JobReport | None = None
+    changed_at: float = 0.0
+    events: int = 0
+    last_event_at: float = 0.0
+
+
+class DeadRunDetector:
+    """Tells of the dead runs of some jobs, of each again after a growing delay while nobody starts it.
+
+    A job that a user has stopped is not wanted; one that failed by an error that a restart does not cure is left to its
+    users. A heartbeat is a report that changes, whatever the clocks. The time in which the cluster could not be read is
+    not a missing heartbeat: call ``reset_heartbeats`` afterwards. For one thread.
+    """
+
+    def __init__(
+        self, jobs: Iterable[str], *, delays: RestartPolicy = EVENT_DELAYS, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._watched = {job: _Watched() for job in jobs}
+        self._delays = delays
+        self._clock = clock
+        self._errors = RepeatedErrors()
+
+    def poll(self, topic: JobTopic) -> list[DeadRun]:
+        """Return the dead runs that are due to be told of, after reading the orders and reports of the jobs."""
+        found = (self._poll_job(topic, job, watched) for job, watched in self._watched.items())
+        return [dead for dead in found if dead is not None]
+
+    def reset_heartbeats(self) -> None:
+        """Count the time without heartbeats from now on."""
+        for watched in self._watched.values():
+            watched.changed_at = self._clock()
+
+    def _poll_job(self, topic: JobTopic, job: str, watched: _Watched) -> DeadRun | None:
+        try:
+            order = topic.order(job)
+        except JobNotFound:
+            return None
+        except WasmlineError as error:
+            if error.retryable:
+                raise
+            if told := self._errors.changed(job, error):
+                logger.warning("the order of job %s is skipped: %s", job, told)
+            return None
+        now, report = self._clock(), topic.report(job, order.spec.run)
+        if order.spec.run != watched.run or report != watched.report:
+            watched.run, watched.report, watched.changed_at = order.spec.run, report, now
+        dead = self._dead(order, report, now - watched.changed_at)
+        if dead is None:
+            self._forget_events(report, watched, now)
+            return None
+        if watched.events and now - watched.last_event_at < self._delays.delay_s(watched.events):
+            return None
+        watched.events, watched.last_event_at = watched.events + 1, now
+        return dead
+
+    def _forget_events(self, report: JobReport | None, watched: _Watched, now: float) -> None:
+        """Begin with the first delay again after a healthy while."""
+        is_running = report is not None and report.state is JobState.RUNNING
+        if is_running and now - watched.last_event_at > self._delays.healthy_s:
+            watched.events = 0
+
+    @staticmethod
+    def _dead(order: JobOrder, report: JobReport | None, silent_s: float) -> DeadRun | None:
+        """Return the run if it has no driver, and should have one that a restart may give."""
+        if order.is_stopped_by_user or not order.spec.is_continuous:
+            return None
+        names = {"job": order.spec.job, "run": order.spec.run}
+        if report is None or not report.state.final:
+            has_started = report is not None and report.state is JobState.RUNNING
+            if silent_s < (HEARTBEAT_TIMEOUT_S if has_started else STARTING_TIMEOUT_S):
+                return None
+            message = f"no heartbeat for {silent_s:.0f} s"
+            return DeadRun(**names, state="lost", error=None, message=message)
+        if report.state is JobState.FAILED and not is_restartable(report):
+            return None
+        return DeadRun(**names, state=report.state.value, error=report.error, message=report.message)

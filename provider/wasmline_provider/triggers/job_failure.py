@@ -1,0 +1,65 @@
+"""Fires while a continuous stream that should run has no driver."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from wasmline_provider.hooks.kafka import KafkaHook
+from wasmline_provider.triggers.polling import Poll, PollingEventTrigger
+
+if TYPE_CHECKING:
+    from wasmline.kafka import KafkaConfig
+
+POLL_INTERVAL_S = 5.0
+
+
+class JobFailureTrigger(PollingEventTrigger):
+    """Fires when the driver of a continuous stream has died, and again after growing delays until one runs.
+
+    It watches an asset, on which a DAG is scheduled that ensures the streams::
+
+        failures = JobFailureTrigger(jobs=["delivery-distance"])
+        dead_streams = Asset("streams.dead", watchers=[AssetWatcher("failures", failures)])
+
+    The payload is ``{"jobs": [{"job", "run", "state", "error", "message"}]}``; the state is ``failed``, ``stopped`` by
+    the system, or ``lost`` without a heartbeat. Jobs that a user stopped, that nobody ever ordered, and those whose
+    error a restart does not cure are not told of.
+
+    :param jobs: names of the jobs.
+    :param kafka_conn_id: the connection of the cluster.
+    :param poll_seconds: the time between two polls.
+    """
+
+    def __init__(
+        self,
+        *,
+        jobs: Sequence[str],
+        kafka_conn_id: str = KafkaHook.default_conn_name,
+        poll_seconds: float = POLL_INTERVAL_S,
+    ) -> None:
+        super().__init__(kafka_conn_id=kafka_conn_id, poll_seconds=poll_seconds)
+        self.jobs = list(jobs)
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        return (
+            "wasmline_provider.triggers.job_failure.JobFailureTrigger",
+            {"jobs": self.jobs, "kafka_conn_id": self.kafka_conn_id, "poll_seconds": self.poll_seconds},
+        )
+
+    def poller(self, config: KafkaConfig) -> Poll:
+        from wasmline.control import DeadRunDetector, JobTopic
+        from wasmline.documents import plain
+        from wasmline.errors import KafkaError
+
+        topic, detector = JobTopic(config), DeadRunDetector(self.jobs)
+
+        def poll() -> dict[str, Any] | None:
+            try:
+                dead = detector.poll(topic)
+            except KafkaError:
+                detector.reset_heartbeats()  # nobody's heartbeat was missed while none could be read
+                raise
+            return {"jobs": [plain(each) for each in dead]} if dead else None
+
+        return poll

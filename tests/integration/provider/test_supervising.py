@@ -1,0 +1,106 @@
+"""The supervising of streams on a real broker, with drivers whose reports the tests write."""
+
+import asyncio
+import json
+import uuid
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from wasmline.clock import now_ms
+from wasmline.control import JobTopic, StatusTopic, run_liveness
+from wasmline.errors import JobFailed
+from wasmline.job_specs import JobReport, JobSpec, JobState, StreamSpec
+from wasmline.kafka import produce_all
+from wasmline.partition_status import PartitionStatus
+from wasmline.testing.kafka import RunningKafka
+from wasmline_provider.operators.check_streams import CheckStreamsOperator
+from wasmline_provider.triggers.job_failure import JobFailureTrigger
+
+CONNECTION = "kafka_supervised"
+
+
+class Streams:
+    """Streams that are ordered, and whose drivers are the test."""
+
+    def __init__(self, kafka: RunningKafka) -> None:
+        self.kafka = kafka
+        self.topic = JobTopic(kafka.config)
+
+    def order(self) -> JobSpec:
+        stream = StreamSpec(transform=f"t-{uuid.uuid4()}", trigger_interval="1 second")
+        spec = JobSpec(job=f"job-{uuid.uuid4()}", run="run-1", storage="s", stream=stream)
+        self.topic.submit(spec)
+        return spec
+
+    def report(self, spec: JobSpec, state: JobState, error: str | None = None) -> None:
+        self.topic.write_report(JobReport.now(spec.job, spec.run, state, "why", error=error))
+
+
+@pytest.fixture
+def streams(kafka: RunningKafka, monkeypatch: pytest.MonkeyPatch) -> Iterator[Streams]:
+    extra = {"bootstrap.servers": kafka.bootstrap_servers}
+    connection = json.dumps({"conn_type": "kafka", "extra": extra})
+    monkeypatch.setenv(f"AIRFLOW_CONN_{CONNECTION.upper()}", connection)
+    made = Streams(kafka)
+    with closing(made.topic):
+        yield made
+
+
+def test_a_driver_that_dies_is_an_event_and_a_stopped_one_is_none(streams: Streams) -> None:
+    dead, stopped, final = (streams.order() for _ in range(3))
+    jobs = [dead.job, stopped.job, final.job, "nobody-ordered-it"]
+    trigger = JobFailureTrigger(jobs=jobs, kafka_conn_id=CONNECTION, poll_seconds=0.05)
+    path, arguments = trigger.serialize()
+    assert path == f"{JobFailureTrigger.__module__}.{JobFailureTrigger.__name__}"
+    again = JobFailureTrigger(**json.loads(json.dumps(arguments)))
+    streams.topic.stop(stopped.job, "run-1")
+    streams.report(stopped, JobState.STOPPED)
+    streams.report(final, JobState.FAILED, "ProgressLost")
+    streams.report(dead, JobState.FAILED, "JobFailed")
+    event = asyncio.run(_first(again))
+    assert event == {
+        "jobs": [{"job": dead.job, "run": "run-1", "state": "failed", "error": "JobFailed", "message": "why"}]
+    }
+
+
+async def _first(trigger: JobFailureTrigger) -> object:
+    event = await anext(aiter(trigger.run()))
+    return json.loads(json.dumps(event.payload))
+
+
+def test_streams_that_run_are_checked_for_partitions_that_stand_still(streams: Streams) -> None:
+    running, stopped = streams.order(), streams.order()
+    streams.report(running, JobState.RUNNING)
+    streams.topic.stop(stopped.job, "run-1")
+    topic = streams.kafka.topic(partitions=1)
+    produce_all(streams.kafka.config, topic, [(b"k", b"v", None, None)] * 10)
+    with closing(StatusTopic(streams.kafka.config)) as statuses:
+        statuses.write([_partition(running, topic)])
+    check = CheckStreamsOperator(
+        task_id="check", jobs=[running.job, stopped.job], window_seconds=0.2, kafka_conn_id=CONNECTION
+    )
+    found = check.execute({})
+    assert (found["running"], found["stopped"]) == ([running.job], [stopped.job])
+    assert [(each["partition"], each["offset"], each["lag"]) for each in found["stalled"]] == [(0, 4, 6)]
+
+
+def test_a_stream_without_a_driver_fails_the_check_with_its_last_words(
+    streams: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_liveness, "HEARTBEAT_CHANGE_TIMEOUT_S", 0.5)
+    running, failed = streams.order(), streams.order()
+    streams.report(running, JobState.RUNNING)
+    streams.report(failed, JobState.FAILED, "ProgressLost")
+    check = CheckStreamsOperator(task_id="check", jobs=[running.job, failed.job], kafka_conn_id=CONNECTION)
+    with pytest.raises(JobFailed, match=f"stream {failed.job} should run and has no driver.*ProgressLost why") as found:
+        check.execute({})
+    assert running.job not in str(found.value)
+
+
+def _partition(spec: JobSpec, topic: str) -> PartitionStatus:
+    return PartitionStatus(
+        job=spec.job, transform="t", topic=topic, partition=0, digest="d", generation=1, state="running", offset=4,
+        lag=6, rate=0.0, since_offset=0, updated_ms=now_ms(), records_in=4,
+    )  # fmt: skip

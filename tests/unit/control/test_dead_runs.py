@@ -1,0 +1,131 @@
+"""Detection of dead runs over a table of orders and reports, with a clock of the test's."""
+
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from wasmline.control import DeadRunDetector, JobOrder
+from wasmline.control.dead_runs import EVENT_DELAYS, HEARTBEAT_TIMEOUT_S, STARTING_TIMEOUT_S
+from wasmline.errors import BrokerUnavailable, JobNotFound, UnsupportedSpecVersion
+from wasmline.job_specs import JobReport, JobSpec, JobState, StreamSpec
+
+SPEC = JobSpec(job="j", run="run-1", storage="s", stream=StreamSpec(transform="t", trigger_interval="1 second"))
+
+
+class Table:
+    """The orders and reports of one job, and the time."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.found: JobOrder | Exception = JobOrder(spec=SPEC, wanted="running")
+        self.last: JobReport | None = None
+        self.detector = DeadRunDetector(["j"], clock=lambda: self.now)
+
+    def order(self, job: str) -> JobOrder:
+        if isinstance(self.found, Exception):
+            raise self.found
+        return self.found
+
+    def report(self, job: str, run: str) -> JobReport | None:
+        return self.last
+
+    def tell(self, state: JobState, error: str | None = None, updated_ms: int = 1) -> None:
+        self.last = JobReport(job="j", run="run-1", state=state, updated_ms=updated_ms, error=error, message="why")
+
+    def poll(self, after: float = 0.0) -> list[str]:
+        self.now += after
+        return [dead.state for dead in self.detector.poll(self)]  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def table() -> Table:
+    return Table()
+
+
+def test_a_failed_run_is_told_at_once_and_again_after_growing_delays(table: Table) -> None:
+    table.tell(JobState.FAILED, error="JobFailed")
+    assert table.poll() == ["failed"]
+    told = [table.now]
+    for _ in range(2_000):
+        if table.poll(after=1.0):
+            told.append(table.now)
+    pauses = [later - earlier for earlier, later in itertools.pairwise(told)]
+    assert pauses == [60.0, 120.0, 240.0, 480.0, 900.0]
+    assert max(pauses) == EVENT_DELAYS.max_delay_s
+
+
+def test_a_healthy_while_begins_with_the_first_delay_again(table: Table) -> None:
+    table.tell(JobState.FAILED)
+    for after in (0.0, 60.0, 120.0):
+        assert table.poll(after) == ["failed"]
+    for beat in range(30):
+        table.tell(JobState.RUNNING, updated_ms=beat)
+        assert table.poll(5.0) == []
+    table.tell(JobState.FAILED)
+    assert table.poll() == ["failed"]
+    assert table.poll(60.0) == ["failed"]
+
+
+def test_heartbeats_are_reports_that_change_whatever_their_times(table: Table) -> None:
+    for beat in range(20):
+        table.tell(JobState.RUNNING, updated_ms=1_000_000 - beat)
+        assert table.poll(HEARTBEAT_TIMEOUT_S - 1) == []
+    assert table.poll(HEARTBEAT_TIMEOUT_S - 1) == []
+    assert table.poll(1.0) == ["lost"]
+
+
+def test_spark_has_more_time_to_start(table: Table) -> None:
+    table.tell(JobState.STARTING)
+    assert table.poll() == []
+    assert table.poll(STARTING_TIMEOUT_S - 1) == []
+    assert table.poll(1.0) == ["lost"]
+
+
+def test_time_in_which_the_cluster_is_away_is_no_missing_heartbeat(table: Table) -> None:
+    table.tell(JobState.RUNNING)
+    assert table.poll() == []
+    table.now += 10 * HEARTBEAT_TIMEOUT_S
+    table.detector.reset_heartbeats()
+    assert table.poll() == []
+    assert table.poll(HEARTBEAT_TIMEOUT_S) == ["lost"]
+
+
+@pytest.mark.parametrize(
+    ("order", "error"),
+    [
+        ({"wanted": "stopped", "stopped_by": "user"}, None),
+        ({"wanted": "stopped"}, None),  # of an earlier release
+        ({"spec": replace(SPEC, stream=StreamSpec(transform="t"))}, None),
+        ({}, "ProgressLost"),
+        ({}, "InvalidJob"),
+    ],
+)
+def test_a_run_that_nobody_wants_or_no_restart_cures_is_not_told(
+    table: Table, order: dict[str, Any], error: str | None
+) -> None:
+    table.found = replace(JobOrder(spec=SPEC, wanted="running"), **order)
+    table.tell(JobState.FAILED, error=error)
+    assert table.poll() == []
+    assert table.poll(10_000.0) == []
+
+
+def test_a_run_that_the_system_stopped_is_wanted(table: Table) -> None:
+    table.found = JobOrder(spec=SPEC, wanted="stopped", stopped_by="system")
+    table.tell(JobState.STOPPED)
+    assert table.poll() == ["stopped"]
+
+
+def test_an_order_that_is_not_there_or_cannot_be_read_is_passed_over(
+    table: Table, caplog: pytest.LogCaptureFixture
+) -> None:
+    table.found = JobNotFound("no job", job="j")
+    assert table.poll() == []
+    table.found = UnsupportedSpecVersion("of a newer release")
+    for _ in range(3):
+        assert table.poll() == []
+    assert caplog.text.count("of a newer release") == 1
+    table.found = BrokerUnavailable("away", bootstrap_servers="x")
+    with pytest.raises(BrokerUnavailable):
+        table.poll()
