@@ -321,7 +321,6 @@ NAMES: Mapping[str, Mapping[str, str]] = {
         "Grant": "LeaseRound",
         "Lessor": "LeasePlanner",
         "Tenancy": "PlannerConfig",
-        "refuse_more_tasks": "require_task_limit",
     },
     "wasmline.pipeline.part": {
         "Done": "CommittedRange",

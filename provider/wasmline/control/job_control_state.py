@@ -12,13 +12,17 @@ CONTROL_TOPICS = (control_topics.DEPLOYMENTS, control_topics.JOBS)
 
 
 class JobControlState:
-    """The newest order, claim, withdrawal and deployment among the applied records. Pure."""
+    """The newest order, claim, withdrawal and deployment among the applied records. Pure.
+
+    ``task_limits`` are the limits of tasks that drivers have written with their withdrawals.
+    """
 
     def __init__(self, job: str, transform: str) -> None:
         self.order: JobOrder | None = None
         self.claim: DriverClaim | None = None
         self.withdrawal: LeaseWithdrawal | None = None
         self.deployment: Deployment | None = None
+        self.task_limits: dict[str, int] = {}
         self._job = job
         self._transform = transform
 
@@ -35,6 +39,8 @@ class JobControlState:
                 self.claim = decode(DriverClaim, value)
             case control_topics.JOBS, name if name == f"{self._job}/withdrawn":
                 self.withdrawal = decode(LeaseWithdrawal, value)
+                if self.withdrawal.max_tasks is not None:
+                    self.task_limits[self.withdrawal.driver] = self.withdrawal.max_tasks
             case _:
                 return False
         return True

@@ -109,10 +109,14 @@ class DriverClaim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseWithdrawal:
-    """Ends a driver's leases up to number ``epoch`` before they expire: the next round begins at once."""
+    """Ends a driver's leases up to number ``epoch`` before they expire: the next round begins at once.
+
+    max_tasks: the limit of tasks of that driver's rounds from the next one on; None leaves it as it is.
+    """
 
     driver: str
     epoch: int
+    max_tasks: int | None = None
     spec_version: Literal[1] = 1
 
 

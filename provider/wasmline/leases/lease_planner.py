@@ -16,7 +16,7 @@ from wasmline.control import (
     JobControlState,
     StatusTopic,
 )
-from wasmline.errors import DeploymentNotFound, InvalidJob, WasmlineError
+from wasmline.errors import DeploymentNotFound, WasmlineError
 from wasmline.job_offsets.catch_up import CatchUpTarget
 from wasmline.job_offsets.committed_offset_reader import GroupOffsets, progress_lost_error, require_committed
 from wasmline.job_offsets.offset_renewal import MAX_RENEWAL_INTERVAL_S, OffsetRenewer
@@ -49,9 +49,9 @@ class PlannerConfig:
     """The job and the driver whose leases are planned, and their limits.
 
     driver: the driver's name in its claim. offsets: the group's progress when the run was planned, of every partition
-    that the topic had. slots: how many tasks can run at once. ends: begin and end of the topic's partitions, for a job
-    that ends when it has caught up. keeps_maps: whether the cluster stores offset maps. is_renewed: whether the driver
-    has renewed the group's progress just now. late: see DriverClaim.
+    that the topic had. slots: how many tasks can run at once, until the driver sets another limit. ends: begin and end
+    of the topic's partitions, for a job that ends when it has caught up. keeps_maps: whether the cluster stores offset
+    maps. is_renewed: whether the driver has renewed the group's progress just now. late: see DriverClaim.
     """
 
     job: str
@@ -121,13 +121,11 @@ class LeasePlanner:
         """Return the leases of a round: one for each task; from now on, for the ordered time.
 
         There are none if this is not the round that ``next`` returned last: it belongs to an earlier driver, all of
-        whose work is in Kafka. Raises InvalidJob if there are more tasks than can run at once: one would wait for
-        another's end.
+        whose work is in Kafka.
         """
         if self._newest is None or self._newest[0] != planned_round:
             return []
         _, job, deployment = self._newest
-        require_task_limit(len(planned_round.progress), planned_round.tasks, self._planned.slots, self._planned.topic)
         until = time.time() + stream_of(job).lease_seconds
         ends = self._planned.ends
         shards = virtual_shards(planned_round.progress)
@@ -168,7 +166,8 @@ class LeasePlanner:
         progress = self._read_progress(order.spec, last)
         if self._ends is not None and self._ends.passed(_named(self._planned.topic, progress)):
             return None
-        asked = stream_of(order.spec).tasks or self._planned.slots
+        slots = self._control.task_limits.get(self._planned.driver, self._planned.slots)
+        asked = min(stream_of(order.spec).tasks or slots, slots)
         planned_round = LeaseRound(
             epoch=last.epoch + 1,
             generation=deployment.generation if deployment else 0,
@@ -247,16 +246,6 @@ class LeasePlanner:
     def _late(self, partition: int, committed: int) -> list[int]:
         """Return the offsets above the result of a lease that tasks of earlier runs may still commit."""
         return [offset for offset in self._planned.late.get(partition, ()) if offset > committed]
-
-
-def require_task_limit(partitions: int, asked: int | None, slots: int, topic: str) -> None:
-    """Raise InvalidJob if more tasks divide a topic than can run at once."""
-    tasks = min(asked or slots, len(virtual_shards(range(partitions))))
-    if tasks > slots:
-        raise InvalidJob(
-            f"{tasks} tasks share {topic}, and only {slots} can run at once: set tasks to {slots} or less, or give "
-            "Spark more cores"
-        )
 
 
 def _named(topic: str, offsets: Mapping[int, int]) -> dict[TopicPartition, int]:

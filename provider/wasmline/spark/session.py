@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -36,6 +37,11 @@ REQUIRED_SETTINGS = ("spark.sql.session.timeZone", "spark.speculation")
 """Settings that override those of spark-submit; for the others the user's configuration wins."""
 
 LOCAL_MASTER = re.compile(r"local(?:\[([\d*]+)\])?")
+
+FIRST_EXECUTOR_TIMEOUT_S = 30.0
+"""Seconds to wait for an application's first executor before it is planned for one slot."""
+
+POLL_INTERVAL_S = 0.25
 
 TASK_ATTEMPTS = 4
 """Attempts of a task before Spark fails the job, as on a cluster; a plain local master tries once."""
@@ -78,12 +84,22 @@ def local_session(app_name: str, jars: Iterable[Path]) -> SparkSession:
     return spark
 
 
+def registered_slots(context: SparkContext) -> int:
+    """Return how many tasks the executors that are there run at once; 0 before the first has started."""
+    spark = context._jsc.sc()
+    return int(spark.maxNumConcurrentTasks(spark.resourceProfileManager().defaultResourceProfile()))
+
+
 def task_slots(context: SparkContext) -> int:
     """Return how many tasks the application's executors run at once, including executors requested but not yet started.
 
     An executor that starts later counts if the number is configured: ``spark.executor.instances``, ``spark.cores.max``.
+    If it is not, this waits for the first executor, for up to FIRST_EXECUTOR_TIMEOUT_S.
     """
     conf = context.getConf()
     instances = int(conf.get("spark.executor.instances", "0"))
     ordered = max(instances * int(conf.get("spark.executor.cores", "1")), int(conf.get("spark.cores.max", "0")))
-    return max(1, max(context.defaultParallelism, ordered) // int(conf.get("spark.task.cpus", "1")))
+    deadline = time.monotonic() + FIRST_EXECUTOR_TIMEOUT_S
+    while not (slots := registered_slots(context)) and not ordered and time.monotonic() < deadline:
+        time.sleep(POLL_INTERVAL_S)
+    return max(1, slots, ordered // int(conf.get("spark.task.cpus", "1")))

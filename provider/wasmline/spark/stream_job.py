@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from abc import ABC, abstractmethod
 from contextlib import suppress
@@ -14,7 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from wasmline.clock import now_ms
 from wasmline.control import DriverClaim
-from wasmline.errors import Fenced, KafkaError, ProducerFenced, WasmlineError
+from wasmline.errors import DeploymentPaused, Fenced, KafkaError, ProducerFenced, WasmlineError
 from wasmline.job_offsets.resume_offset_commit import reset_offsets
 from wasmline.job_offsets.resume_plan import require_same_topic
 from wasmline.job_specs import HEARTBEAT_INTERVAL_S, JobReport, JobSpec, JobState, StreamSpec
@@ -69,7 +70,7 @@ class StreamJob(ABC, Generic[D]):
         query. The starting point of the next run changes only with the first claim of a checkpoint, once all is ready.
         """
         try:
-            prepared = self._prepare()
+            prepared = self._await_deployment()
             self._wait_for_earlier_driver()
             if self._stop_wanted():
                 return self._stopped_early()
@@ -93,6 +94,23 @@ class StreamJob(ABC, Generic[D]):
     @abstractmethod
     def _begin(self, run: PlannedRun[D]) -> JobQuery:
         """Return the query, which is not started yet. The group has the plan's offsets."""
+
+    def _await_deployment(self) -> PreparedRun[D]:
+        """Prepare the run; a continuous one waits while its deployment is paused, as a run that has started does."""
+        context, reported = self._context, -math.inf
+        while True:
+            try:
+                return self._prepare()
+            except DeploymentPaused as paused:
+                if not context.job.is_continuous:
+                    raise
+                message = str(paused)
+            if self._stop_wanted():
+                raise _Unwanted
+            if time.monotonic() - reported > HEARTBEAT_INTERVAL_S:
+                context.jobs.write_report(JobReport.now(context.job.job, context.job.run, JobState.RUNNING, message))
+                reported = time.monotonic()
+            time.sleep(POLL_INTERVAL_S)
 
     # -- the steps of a run ------------------------------------------------------------------------------------------
 

@@ -18,18 +18,18 @@ from support.leases.lease_harness import EXACTLY_ONCE, NOTHING, TIMEOUT_S, Harne
 from support.rounds import ROUNDS, rounds
 from wasmline.consumer import ConsumerOptions, Output, ParallelConsumer
 from wasmline.consumer.backends.kafka.lazy_offset_store import LazyOffsetStore
-from wasmline.control import DeploymentSpec, ModuleStore
+from wasmline.control import DeploymentSpec, LeaseWithdrawal, ModuleStore
 from wasmline.errors import (
     CommitFailed,
     Fenced,
     GroupInUse,
     HandlerStuck,
-    InvalidJob,
     OutputRefused,
     ProducerFenced,
     ProgressLost,
 )
 from wasmline.job_offsets.catch_up import snapshot_end_offsets
+from wasmline.job_specs import stream_of
 from wasmline.kafka import ConsumerGroups
 from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore
 from wasmline.leases.lease_worker import LeaseWorker
@@ -261,11 +261,35 @@ def test_a_driver_whose_claim_is_the_newest_goes_on_whoever_fenced_it(harnesses:
     assert newest.next(grant).epoch == 2
 
 
-def test_more_tasks_than_can_run_at_once_are_refused(harnesses: Harnesses) -> None:
+def test_a_round_has_as_many_tasks_as_there_are_slots_until_the_driver_says_otherwise(harnesses: Harnesses) -> None:
     harness = harnesses(tasks=3)
-    lessor = harness.lessor(slots=2)
-    with pytest.raises(InvalidJob, match="set tasks to 2 or less"):
-        lessor.leases(lessor.next(NOTHING))
+    lessor = harness.lessor("driver", slots=2)
+    grant, counts = NOTHING, []
+    for limit in (None, 1, None, 3, 9):
+        grant = lessor.next(grant)
+        counts.append(len(lessor.leases(grant)))
+        withdrawal = LeaseWithdrawal(driver="driver", epoch=grant.epoch, max_tasks=limit)
+        harness.jobs.write_withdrawal(harness.job.job, withdrawal)
+        harness.jobs.write_withdrawal(harness.job.job, LeaseWithdrawal(driver="another", epoch=9, max_tasks=1))
+    assert counts == [2, 2, 1, 1, 3]
+
+
+def test_an_order_that_is_changed_in_mid_run_ends_the_leases_and_holds_for_the_next_ones(harnesses: Harnesses) -> None:
+    harness = harnesses(tasks=1, max_concurrency=4, **EXACTLY_ONCE)
+    changes: list[dict[str, Any]] = [
+        {"tasks": 2, "max_concurrency": 8, "ordering": "partition"},
+        {"tasks": 3, "ordering": "key", "commit_interval_ms": 100, "lease_seconds": 30.0},
+    ]
+    with harness.letting(slots=3):
+        for change in changes:
+            harness.produce(300)
+            harness.until(lambda: harness.seen() > 100, "tasks at work")
+            order = harness.jobs.order(harness.job.job)
+            harness.jobs.update(order, replace(stream_of(order.spec), **change))
+            started = len(harness.tasks)
+            harness.until(lambda: len(harness.tasks) >= started + change["tasks"], "the leases of the changed order")  # noqa: B023
+        harness.produce(300)
+        harness.finish()
 
 
 def test_a_group_with_members_is_left_alone(harnesses: Harnesses) -> None:

@@ -7,7 +7,6 @@ from wasmline.control import Deployment
 from wasmline.job_offsets.catch_up import snapshot_end_offsets
 from wasmline.job_offsets.data_loss_check import DataLossCheck
 from wasmline.kafka import ConsumerGroups, Topics
-from wasmline.leases.lease_planner import require_task_limit
 from wasmline.leases.manual_backend import probe_cluster
 from wasmline.spark.parallel.query import LeaseQuery
 from wasmline.spark.run_planner import PlannedRun, PreparedRun
@@ -22,9 +21,9 @@ class ParallelJob(StreamJob[Deployment | None]):
     boundary = "the end of a lease"
 
     def _prepare(self) -> PreparedRun[Deployment | None]:
-        """Check the deployment, the members of the group, the number of tasks and the capabilities of the cluster.
+        """Check the deployment, the topic, the members of the group and the capabilities of the cluster.
 
-        Raises GroupInUse, UnsafeBroker, InvalidJob.
+        Raises TopicNotFound, GroupInUse, UnsafeBroker.
         """
         context, function = self._context, self._context.stream.function
         deployment = None
@@ -35,8 +34,7 @@ class ParallelJob(StreamJob[Deployment | None]):
         else:
             topic = function.topic
         ConsumerGroups(context.config).require_no_members(context.job.group)
-        partitions = Topics(context.config).describe(topic).partitions
-        require_task_limit(partitions, context.stream.tasks, task_slots(context.spark.sparkContext), topic)
+        Topics(context.config).describe(topic)
         options = ConsumerOptions(
             topics=(topic,),
             group_id=context.job.group,

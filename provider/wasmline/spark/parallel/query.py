@@ -12,10 +12,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from wasmline.control import Deployment, DriverClaim, LeaseWithdrawal
 from wasmline.documents import plain
-from wasmline.errors import InvalidJob, JobFailed, KafkaError
+from wasmline.errors import JobFailed, KafkaError
 from wasmline.job_offsets.catch_up import CatchUpTarget
 from wasmline.job_offsets.resume_plan import require_same_topic
-from wasmline.job_specs import HEARTBEAT_INTERVAL_S, JobReport, JobState
+from wasmline.job_specs import HEARTBEAT_INTERVAL_S, JobReport, JobState, stream_of
 from wasmline.kafka import ConsumerGroups, Topics
 from wasmline.leases.lease import lease_name
 from wasmline.leases.lease_planner import PlannerConfig
@@ -25,9 +25,11 @@ from wasmline.spark.error_parsing import cause, job_error
 from wasmline.spark.job_query import JobQuery
 from wasmline.spark.parallel.job_reporter import ParallelReporter
 from wasmline.spark.parallel.lease_source import PLANNER_CONFIG, TRANSFORM, LeaseSource
-from wasmline.spark.parallel.task_start_timer import TaskStartTimer
+from wasmline.spark.parallel.task_limit import RoundSample, TaskLimit
 from wasmline.spark.run_planner import PlannedRun
+from wasmline.spark.session import registered_slots
 from wasmline.topic_partitions import TopicPartition
+from wasmline.transactional_ids import virtual_shards
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +56,8 @@ class LeaseQuery(JobQuery):
         self._ends = ends
         self._caught_up = None if ends is None else CatchUpTarget(context.config, ends)
         self._checked = time.monotonic()
-        self._task_start = TaskStartTimer(context.timings.task_start_timeout_s)
+        self._task_limit = TaskLimit(context.timings.task_start_timeout_s)
+        self._slots_message = ""
         self._reporter = ParallelReporter(context.job, run.topic.name, context.jobs, context.statuses)
         self._reporter.begin(run.deployment, run.plan.offsets, self._topics.end_offsets(run.topic.name))
 
@@ -97,11 +100,11 @@ class LeaseQuery(JobQuery):
         if time.monotonic() - self._checked > HEARTBEAT_INTERVAL_S:
             self._checked = time.monotonic()
             self._withdraw_if_partitions_were_added()
-            self._require_slots()
+            self._limit_tasks()
         return moved
 
     def report(self, state: JobState, message: str = "", error: str | None = None) -> JobReport:
-        return self._reporter.report(state, message, error)
+        return self._reporter.report(state, message or ("" if state.final else self._slots_message), error)
 
     def before_stop(self) -> None:
         """Request the end of the leases; otherwise one would follow another."""
@@ -131,24 +134,37 @@ class LeaseQuery(JobQuery):
         context = self._context
         topic = self._topics.describe(self._run.topic.name)
         require_same_topic(self._run.topic, topic.id)
-        claim = context.jobs.last_batch(context.job.job)
-        if claim is None or claim.driver != context.driver or claim.batch_id < 0:
-            return
-        if claim.partitions < topic.partitions:
+        claim = self._current_round()
+        if claim is not None and claim.partitions < topic.partitions:
             log.info("%s has new partitions; they join the next lease", topic.name)
-            withdrawal = LeaseWithdrawal(driver=context.driver, epoch=claim.batch_id)
+            context.jobs.write_withdrawal(context.job.job, LeaseWithdrawal(driver=context.driver, epoch=claim.batch_id))
+
+    def _limit_tasks(self) -> None:
+        """Let the next rounds have as many tasks as there are slots; end the current one where that is another number.
+
+        Partitions of a task that waits for a slot are not read.
+        """
+        context, spark = self._context, self._context.spark.sparkContext
+        claim = self._current_round()
+        if claim is None:
+            return
+        tracker = spark.statusTracker()
+        stages = [stage for each in tracker.getActiveStageIds() if (stage := tracker.getStageInfo(each))]
+        tasks = {stage.stageId: stage.numTasks - stage.numCompletedTasks for stage in stages}
+        waiting = {stage.stageId: tasks[stage.stageId] - stage.numActiveTasks for stage in stages}
+        asked = stream_of(context.jobs.order(context.job.job).spec).tasks
+        partitions = len(virtual_shards(range(claim.partitions)))
+        slots, wanted = registered_slots(spark), min(asked or partitions, partitions)
+        sample = RoundSample(tasks=tasks, waiting=waiting, slots=slots, wanted=wanted)
+        limit = self._task_limit.changed(time.monotonic(), sample)
+        needed = min(asked or 1, partitions)
+        self._slots_message = f"Spark has {slots} slots for {needed} tasks" if slots < needed else ""
+        if limit is not None:
+            log.warning("job %s: %d tasks from the next round on; Spark has %d slots", context.job.job, limit, slots)
+            withdrawal = LeaseWithdrawal(driver=context.driver, epoch=claim.batch_id, max_tasks=limit)
             context.jobs.write_withdrawal(context.job.job, withdrawal)
 
-    def _require_slots(self) -> None:
-        """Raise InvalidJob if there are more tasks than slots: partitions of waiting tasks would not be read."""
-        tracker = self._context.spark.sparkContext.statusTracker()
-        stages = [stage for each in tracker.getActiveStageIds() if (stage := tracker.getStageInfo(each))]
-        unfinished = {stage.stageId: stage.numTasks - stage.numCompletedTasks for stage in stages}
-        waiting = {stage.stageId: unfinished[stage.stageId] - stage.numActiveTasks for stage in stages}
-        if self._task_start.is_over(time.monotonic(), waiting):
-            tasks = sum(unfinished.values())
-            active = tasks - sum(waiting.values())
-            raise InvalidJob(
-                f"{tasks} tasks share {self._run.topic.name}, but only {active} of them run: set tasks to {active} or "
-                "less, or give Spark more cores"
-            )
+    def _current_round(self) -> DriverClaim | None:
+        """Return the claim of this driver's newest round, None before its first."""
+        claim = self._context.jobs.last_batch(self._context.job.job)
+        return None if claim is None or claim.driver != self._context.driver or claim.batch_id < 0 else claim
