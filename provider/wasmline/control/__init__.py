@@ -8,8 +8,10 @@ from wasmline.control.job_status import JobStatus, JobStatusReader, PartitionTot
 from wasmline.control.job_topic import ClaimWriter, DriverClaim, JobDriver, JobOrder, JobTopic, LeaseWithdrawal
 from wasmline.control.module_store import ModuleStore
 from wasmline.control.partition_stalls import PartitionStall, partition_stalls
+from wasmline.control.run_follower import RunFollower, RunSnapshot, read_snapshot, run_follower
 from wasmline.control.run_liveness import is_live
 from wasmline.control.status_topic import StatusTopic
+from wasmline.control.stop_requests import StopRequests, stop_requests
 
 __all__ = [
     "CONTROL_TOPICS",
@@ -30,10 +32,16 @@ __all__ = [
     "ModuleStore",
     "PartitionStall",
     "PartitionTotals",
+    "RunFollower",
+    "RunSnapshot",
     "StatusTopic",
+    "StopRequests",
     "deploy",
     "is_live",
     "partition_stalls",
     "read_deployments",
+    "read_snapshot",
     "require_topics",
+    "run_follower",
+    "stop_requests",
 ]

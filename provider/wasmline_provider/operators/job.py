@@ -6,14 +6,15 @@ import time
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.configuration import conf as airflow_conf
 from airflow.sdk import BaseOperator, ResumableJobMixin
-from airflow.sdk.exceptions import AirflowSkipException, TaskDeferred
+from airflow.sdk.exceptions import AirflowSkipException, TaskDeferralTimeout, TaskDeferred
 
-from wasmline.errors import JobFailed
+from wasmline.errors import Fenced, JobFailed, WasmlineError
 from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.job_client import HEARTBEAT_TIMEOUT_S
 from wasmline_provider.operators.failures import fail_at_once
@@ -88,6 +89,7 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         self.deferrable = deferrable
         self.heartbeat_seconds = heartbeat_seconds
         self._running: Mapping[str, str] | None = None
+        self._replaced_result: dict[str, Any] | None = None
 
     @abstractmethod
     def spec(self, context: Context) -> JobSpec:
@@ -134,7 +136,24 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
                 heartbeat_seconds=self.heartbeat_seconds,
             ),
             method_name=self.execute_complete.__name__,
+            timeout=self._time_left(context),
         )
+
+    def _time_left(self, context: Context) -> timedelta | None:
+        """Return what is left of ``execution_timeout``, which Airflow does not apply while deferred; None without."""
+        if self.execution_timeout is None:
+            return None
+        passed = datetime.now(UTC) - context["ti"].start_date
+        return max(timedelta(0), self.execution_timeout - passed)
+
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
+        try:
+            return super().resume_execution(next_method, next_kwargs, context)
+        except TaskDeferralTimeout:
+            store = context.get("task_state_store")
+            self._running = store.get(self.external_id_key) if store else None
+            self.on_kill()
+            raise
 
     @fail_at_once
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
@@ -142,15 +161,34 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         run = {name: event[name] for name in ("job", "run", "log")}
         if event["state"] == "lost":
             raise JobFailed(event["message"], report={**run, "state": "lost"})
+        if event["state"] == "replaced":
+            return self._replaced(Fenced(event["message"], job=run["job"]), run)
         return self.get_job_result(run, context)
+
+    def _replaced(self, error: Fenced, run: Mapping[str, str]) -> dict[str, Any]:
+        """Return the result of a run that a newer one has replaced, or raise ``error`` if that is a failure.
+
+        A continuous stream goes on in the newer run. Two tasks with different specifications, whose retries would
+        restart each other's run, end so.
+        """
+        if not self.may_be_stopped:
+            raise error
+        self.log.info("%s", error)
+        return {"job": run["job"], "run": run["run"], "state": "replaced"}
 
     def on_kill(self) -> None:
         if self._running is None:
             return
-        with self._client() as client:
-            report = client.stop(to_job_run(self._running))
+        run = to_job_run(self._running)
+        try:
+            with self._client() as client:
+                report = client.stop(run)
+        except WasmlineError as error:
+            text = "job %s, run %s: its stop could NOT be requested, and it runs on; use wasmline stop %s: %s"
+            self.log.error(text, run.job, run.run, run.job, error)
+            return
         ended = report.state.value if report else "stop requested; still running"
-        self.log.info("job %s, run %s: %s", self.job, self._running["run"], ended)
+        self.log.info("job %s, run %s: %s", run.job, run.run, ended)
 
     def submit_job(self, context: Context) -> Any:
         from wasmline.digests import digest_of
@@ -211,15 +249,18 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         return status == "succeeded"
 
     def poll_until_complete(self, external_id: Any, context: Context) -> Any:
-        from wasmline.control import JobTopic
-        from wasmline_provider.job_client import POLL_INTERVAL_S, RunMonitor
+        from wasmline.control import JobTopic, read_snapshot
+        from wasmline_provider.job_client import POLL_INTERVAL_S
+        from wasmline_provider.run_monitor import RunMonitor
 
-        self._running = external_id
+        self._running, run = external_id, to_job_run(external_id)
         jobs = JobTopic(KafkaHook(self.kafka_conn_id).get_conn())
         try:
-            watch = RunMonitor(jobs, to_job_run(external_id), self.log.info, heartbeat=self.heartbeat_seconds)
-            while watch.poll() is None:
+            monitor = RunMonitor(run, self.log.info, heartbeat=self.heartbeat_seconds)
+            while monitor.end(read_snapshot(jobs, run.job, run.run)) is None:
                 time.sleep(POLL_INTERVAL_S)
+        except Fenced as error:
+            self._replaced_result = self._replaced(error, external_id)
         finally:
             jobs.close()
         # A task that reconnects returns this value; one that submitted requests the result afterwards.
@@ -228,6 +269,8 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
     def get_job_result(self, external_id: Any, context: Context) -> dict[str, Any]:
         from wasmline_provider.asset_events import record
 
+        if self._replaced_result is not None:
+            return self._replaced_result
         with self._client() as client:
             report = client.report(to_job_run(external_id))
         require_success(report, external_id["log"], may_be_stopped=self.may_be_stopped)

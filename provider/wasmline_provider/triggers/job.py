@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from wasmline.errors import JobError, JobFailed
+from wasmline.errors import Fenced, JobFailed
 from wasmline.repeated_errors import RepeatedErrors, error_line
 from wasmline_provider.hooks.kafka import KafkaHook
-from wasmline_provider.job_client import HEARTBEAT_TIMEOUT_S, POLL_INTERVAL_S, JobClient, JobRun, RunMonitor
-from wasmline_provider.triggers.daemon_thread import call_in_thread
+from wasmline_provider.job_client import HEARTBEAT_TIMEOUT_S, POLL_INTERVAL_S, STOP_TIMEOUT_S, JobRun
+from wasmline_provider.run_monitor import RunMonitor
+from wasmline_provider.triggers.engine_import import import_engine
 
 if TYPE_CHECKING:
-    from wasmline.control import JobTopic
+    from wasmline.job_specs import JobReport
     from wasmline.kafka import KafkaConfig
 
 
@@ -24,14 +26,14 @@ class JobTrigger(BaseTrigger):
     """Fires once, when the run has ended, is lost, or was replaced; a user's kill stops the run at its next safe point.
 
     The event is ``{"job": …, "run": …, "log": …, "state": …, "message": …}``; other facts are in the job's
-    report. The trigger holds no secret: the connection is read in the triggerer. A cluster that cannot be reached, even
-    at first, counts as a missing heartbeat.
+    report. The trigger holds no secret: the connection is read in the triggerer. All triggers of a triggerer share one
+    reader for each cluster. A cluster that cannot be reached, even at first, is waited for: no heartbeat is missed.
 
     :param job: the job's name.
     :param run: the run to wait for.
     :param log: the location of the driver's output, for messages.
     :param kafka_conn_id: the connection of the cluster that holds the job's reports.
-    :param poll_seconds: the time between two polls.
+    :param poll_seconds: the time between two looks at the run.
     :param heartbeat_seconds: seconds without a heartbeat before a run counts as lost.
     """
 
@@ -65,55 +67,74 @@ class JobTrigger(BaseTrigger):
         )
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        jobs: JobTopic | None = None
+        config = await self._connect()
+        monitor = RunMonitor(self.run_of, self.log.info, heartbeat=self.heartbeat_seconds)
         try:
-            jobs = await self._connect()
-            watch = RunMonitor(jobs, self.run_of, self.log.info, heartbeat=self.heartbeat_seconds)
-            while (report := await call_in_thread(watch.poll)) is None:
-                await asyncio.sleep(self.poll_seconds)
-            yield self._event(report.state.value, report.message)
-        except JobError as error:
+            report = await self._follow(config, monitor)
+        except JobFailed as error:
             yield self._event("lost", str(error))
-        finally:
-            if jobs is not None:
-                jobs.close()
+        except Fenced as error:
+            yield self._event("replaced", str(error))
+        else:
+            yield self._event(report.state.value, report.message)
 
     async def on_kill(self) -> None:
-        jobs = await self._jobs()
+        """Request the stop, and wait for the run's end: both within Airflow's limit for a kill."""
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        job, run = self.run_of.job, self.run_of.run
         try:
-            report = await call_in_thread(lambda: JobClient(jobs).stop(self.run_of))
-        finally:
-            jobs.close()
-        ended = report.state.value if report else "stop requested; still running"
-        self.log.info("job %s, run %s: %s", self.run_of.job, self.run_of.run, ended)
+            async with asyncio.timeout(STOP_TIMEOUT_S):
+                config = await self._connect()
+                await self._request_stop(config, deadline - time.monotonic())
+        except Exception as error:
+            self.log.error(
+                "job %s, run %s: its stop could NOT be requested, and it runs on; use wasmline stop %s: %s",
+                job,
+                run,
+                job,
+                error_line(error),
+            )
+            return
+        ended = "stop requested; still running"
+        with suppress(TimeoutError, JobFailed, Fenced):
+            async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
+                ended = (await self._follow(config, RunMonitor(self.run_of, self.log.debug))).state.value
+        self.log.info("job %s, run %s: %s", job, run, ended)
 
-    async def _connect(self) -> JobTopic:
-        """Return the jobs' reports, however often it takes. Raises JobFailed after the time of a missing heartbeat."""
-        deadline, errors = time.monotonic() + self.heartbeat_seconds, RepeatedErrors()
+    async def _connect(self) -> KafkaConfig:
+        """Return the cluster's settings, however often it takes to read them."""
+        errors = RepeatedErrors()
         while True:
             try:
-                return await self._jobs()
+                await import_engine()
+                return await KafkaHook(self.kafka_conn_id).aget_conn()
             except Exception as error:
-                if time.monotonic() > deadline:
-                    raise JobFailed(
-                        f"the reports of job {self.run_of.job} could not be read for {self.heartbeat_seconds:.0f} s "
-                        f"(run {self.run_of.run}): {error_line(error)}. Its driver's output is in {self.run_of.log}",
-                        report={"job": self.run_of.job, "run": self.run_of.run, "state": "lost"},
-                    ) from error
                 if told := errors.changed("connect", error):
-                    self.log.warning("cannot connect, and tries again: %s", told)
+                    self.log.warning("cannot read connection %s, and tries again: %s", self.kafka_conn_id, told)
             await asyncio.sleep(self.poll_seconds)
 
-    async def _jobs(self) -> JobTopic:
-        config = await KafkaHook(self.kafka_conn_id).aget_conn()
-        return await call_in_thread(lambda: _job_topic(config))
+    async def _follow(self, config: KafkaConfig, monitor: RunMonitor) -> JobReport:
+        """Return the run's last report. Raises JobFailed, Fenced."""
+        from wasmline.control import run_follower
+
+        loop, changed = asyncio.get_running_loop(), asyncio.Event()
+
+        def notify() -> None:
+            with suppress(RuntimeError):  # the loop is closed: the triggerer ended
+                loop.call_soon_threadsafe(changed.set)
+
+        with run_follower(config).following(self.run_of.job, self.run_of.run, notify) as subscription:
+            while (report := monitor.end(subscription.snapshot)) is None:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(changed.wait(), self.poll_seconds)
+                changed.clear()
+            return report
+
+    async def _request_stop(self, config: KafkaConfig, timeout_s: float) -> None:
+        from wasmline.control import stop_requests
+
+        await asyncio.wrap_future(stop_requests(config).stop(self.run_of.job, self.run_of.run, timeout_s))
 
     def _event(self, state: str, message: str) -> TriggerEvent:
         run = {"job": self.run_of.job, "run": self.run_of.run, "log": self.run_of.log}
         return TriggerEvent({**run, "state": state, "message": message})  # type: ignore[no-untyped-call]
-
-
-def _job_topic(config: KafkaConfig) -> JobTopic:
-    from wasmline.control import JobTopic  # in the thread of the call: the loop is every trigger's
-
-    return JobTopic(config)

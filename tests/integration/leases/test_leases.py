@@ -284,10 +284,10 @@ def test_an_order_that_is_changed_in_mid_run_ends_the_leases_and_holds_for_the_n
         for change in changes:
             harness.produce(300)
             harness.until(lambda: harness.seen() > 100, "tasks at work")
-            order = harness.jobs.order(harness.job.job)
+            order, started = harness.jobs.order(harness.job.job), len(harness.tasks)
             harness.jobs.update(order, replace(stream_of(order.spec), **change))
-            started = len(harness.tasks)
-            harness.until(lambda: len(harness.tasks) >= started + change["tasks"], "the leases of the changed order")  # noqa: B023
+            wanted = started + change["tasks"]
+            harness.until(lambda: len(harness.tasks) >= wanted, "the leases of the changed order")  # noqa: B023
         harness.produce(300)
         harness.finish()
 
