@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from airflow.configuration import conf as airflow_conf
 from airflow.sdk import BaseOperator, ResumableJobMixin
@@ -151,7 +151,7 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
             return super().resume_execution(next_method, next_kwargs, context)
         except TaskDeferralTimeout:
             store = context.get("task_state_store")
-            self._running = store.get(self.external_id_key) if store else None
+            self._running = cast("Mapping[str, str] | None", store.get(self.external_id_key)) if store else None
             self.on_kill()
             raise
 

@@ -35,6 +35,7 @@ from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore
 from wasmline.leases.lease_worker import LeaseWorker
 from wasmline.leases.manual_backend import ManualBackend, ManualSource, ManualTransactions, PartitionAssignment
 from wasmline.leases.timings import LeaseTimings
+from wasmline.local.process import wait_until
 from wasmline.pipeline.transform_handler import transform_handler
 from wasmline.testing.guests import guest
 from wasmline.testing.kafka import RunningKafka
@@ -264,30 +265,40 @@ def test_a_driver_whose_claim_is_the_newest_goes_on_whoever_fenced_it(harnesses:
 def test_a_round_has_as_many_tasks_as_there_are_slots_until_the_driver_says_otherwise(harnesses: Harnesses) -> None:
     harness = harnesses(tasks=3)
     lessor = harness.lessor("driver", slots=2)
-    grant, counts = NOTHING, []
-    for limit in (None, 1, None, 3, 9):
-        grant = lessor.next(grant)
-        counts.append(len(lessor.leases(grant)))
-        withdrawal = LeaseWithdrawal(driver="driver", epoch=grant.epoch, max_tasks=limit)
+    grant = lessor.next(NOTHING)
+    assert len(lessor.leases(grant)) == 2
+
+    def limited(driver: str, limit: int | None, tasks: int) -> bool:
+        """Return whether rounds have so many tasks once the limit has been read."""
+        withdrawal = LeaseWithdrawal(driver=driver, epoch=grant.epoch, max_tasks=limit)
         harness.jobs.write_withdrawal(harness.job.job, withdrawal)
-        harness.jobs.write_withdrawal(harness.job.job, LeaseWithdrawal(driver="another", epoch=9, max_tasks=1))
-    assert counts == [2, 2, 1, 1, 3]
+        return wait_until(lambda: len(lessor.leases(lessor.next(grant))) == tasks, 30)
+
+    assert limited("driver", 1, 1)
+    assert limited("driver", None, 1)
+    assert limited("another", 2, 1)
+    assert limited("driver", 3, 3)
+    assert limited("driver", 9, 3)
 
 
 def test_an_order_that_is_changed_in_mid_run_ends_the_leases_and_holds_for_the_next_ones(harnesses: Harnesses) -> None:
     harness = harnesses(tasks=1, max_concurrency=4, **EXACTLY_ONCE)
     changes: list[dict[str, Any]] = [
-        {"tasks": 2, "max_concurrency": 8, "ordering": "partition"},
-        {"tasks": 3, "ordering": "key", "commit_interval_ms": 100, "lease_seconds": 30.0},
+        {"max_concurrency": 8, "ordering": "partition"},
+        {"max_concurrency": 2, "ordering": "key", "commit_interval_ms": 100, "lease_seconds": 30.0},
     ]
-    with harness.letting(slots=3):
+
+    def epoch() -> int:
+        claim = harness.jobs.last_batch(harness.job.job)
+        return claim.batch_id if claim is not None else 0
+
+    with harness.letting(slots=1):
         for change in changes:
             harness.produce(300)
-            harness.until(lambda: harness.seen() > 100, "tasks at work")
-            order, started = harness.jobs.order(harness.job.job), len(harness.tasks)
+            harness.until(lambda: harness.seen() > 100, "the first outputs")
+            order, before = harness.jobs.order(harness.job.job), epoch()
             harness.jobs.update(order, replace(stream_of(order.spec), **change))
-            wanted = started + change["tasks"]
-            harness.until(lambda: len(harness.tasks) >= wanted, "the leases of the changed order")  # noqa: B023
+            harness.until(lambda: epoch() > before, "a lease of the changed order")  # noqa: B023
         harness.produce(300)
         harness.finish()
 
