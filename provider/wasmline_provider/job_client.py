@@ -16,7 +16,7 @@ from wasmline.errors import BrokerUnavailable, Fenced, JobBusy, JobFailed, JobNo
 from wasmline.job_specs import HEARTBEAT_INTERVAL_S, JobReport, JobSpec, JobState
 
 if TYPE_CHECKING:
-    from wasmline.control import JobOrder, JobTopic
+    from wasmline.control import JobOrder, JobTopic, LaunchRequest
 
 POLL_INTERVAL_S = 1.0
 """Seconds between two polls of a run."""
@@ -48,9 +48,17 @@ class JobClient:
         self._jobs = jobs
         self._heartbeat = heartbeat
 
-    def submit_or_attach(self, spec: JobSpec, owner: str, log_folder: Path, launch: Callable[[JobRun], Any]) -> JobRun:
+    def submit_or_attach(
+        self,
+        spec: JobSpec,
+        owner: str,
+        log_folder: Path,
+        launch: Callable[[JobRun], Any],
+        request: LaunchRequest | None = None,
+    ) -> JobRun:
         """Return a live run of ``spec``: the owner's own if there is one, else a new one that ``launch`` starts.
 
+        With ``request`` a launcher starts the driver, not ``launch``; ``log_folder`` is then on its machine.
         ``spec.run`` is chosen here; it begins with ``owner``. A live run of the owner that is stopping, or has another
         specification, is waited for first. Raises JobBusy if another owner's run of the job is live.
         """
@@ -68,13 +76,17 @@ class JobClient:
             if standing.wanted == "running" and replace(standing.spec, run="") == replace(spec, run=""):
                 return found
             self.stop(found, timeout=self._heartbeat)
-        return self._start(replace(spec, run=f"{owner}-{uuid.uuid4().hex[:8]}"), log_folder, launch)
+        return self._start(replace(spec, run=f"{owner}-{uuid.uuid4().hex[:8]}"), log_folder, launch, request)
 
-    def _start(self, spec: JobSpec, log_folder: Path, launch: Callable[[JobRun], Any]) -> JobRun:
+    def _start(
+        self, spec: JobSpec, log_folder: Path, launch: Callable[[JobRun], Any], request: LaunchRequest | None
+    ) -> JobRun:
         run = JobRun(job=spec.job, run=spec.run, log=str(_log(log_folder, spec)))
-        self._jobs.submit(spec)
+        self._jobs.submit(spec, request)
         # Before the launch, so that the driver's own reports come after it.
         self._jobs.write_report(JobReport.now(run.job, run.run, JobState.STARTING))
+        if request is not None:
+            return run
         try:
             launch(run)
         except BaseException as error:

@@ -5,6 +5,8 @@ from wasmline.control.deployment_topic import DeploymentTopic, deploy, read_depl
 from wasmline.control.job_control_state import CONTROL_TOPICS, JobControlState
 from wasmline.control.job_status import JobStatus, JobStatusReader, PartitionTotals
 from wasmline.control.job_topic import ClaimWriter, DriverClaim, JobDriver, JobOrder, JobTopic, LeaseWithdrawal
+from wasmline.control.launch_request import LaunchRequest
+from wasmline.control.launcher_topic import Launch, LauncherClaim, LauncherStatus, require_launcher
 from wasmline.control.module_store import ModuleStore
 from wasmline.control.status_topic import StatusTopic
 
@@ -21,11 +23,16 @@ __all__ = [
     "JobStatus",
     "JobStatusReader",
     "JobTopic",
+    "Launch",
+    "LaunchRequest",
+    "LauncherClaim",
+    "LauncherStatus",
     "LeaseWithdrawal",
     "ModuleStore",
     "PartitionTotals",
     "StatusTopic",
     "deploy",
     "read_deployments",
+    "require_launcher",
     "require_topics",
 ]

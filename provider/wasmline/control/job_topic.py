@@ -2,7 +2,8 @@
 
 Keys, for a job named ``j``: ``j`` holds the JobOrder, ``j/batch`` the last DriverClaim, ``j/batch/t`` the last one
 about topic id ``t`` where the job has read another topic since, ``j/withdrawn`` the last LeaseWithdrawal,
-``j/report/r`` the last JobReport of run ``r``. The reports of a job's last two runs are kept.
+``j/report/r`` the last JobReport of run ``r``. The reports of a job's last two runs are kept. The records of launchers
+are in the same topic: see launcher_topic.
 The fields: docs/protocols/control_topics.md.
 """
 
@@ -15,6 +16,8 @@ from typing import Literal
 
 from wasmline.control import control_topics
 from wasmline.control.deployment_spec import Deployment
+from wasmline.control.launch_request import LaunchRequest
+from wasmline.control.launcher_topic import Launch, launch_key
 from wasmline.documents import decode, encode
 from wasmline.errors import Conflict, Fenced, JobNotFound, KafkaError, ProducerIdExpired
 from wasmline.job_specs import JobReport, JobSpec
@@ -32,10 +35,14 @@ ORDER_ATTEMPTS = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobOrder:
-    """The orchestrator's request for a job: its specification and its wanted state."""
+    """The orchestrator's request for a job: its specification and its wanted state.
+
+    launch: the launcher that starts the driver; None if the client that wrote the order does.
+    """
 
     spec: JobSpec
     wanted: Literal["running", "stopped"]
+    launch: LaunchRequest | None = None
     spec_version: Literal[1] = 1
 
 
@@ -93,9 +100,9 @@ class JobTopic:
         self._topic = CompactedTopic(config, control_topics.JOBS)
         self._writer = RecordWriter(config)
 
-    def submit(self, spec: JobSpec) -> JobOrder:
+    def submit(self, spec: JobSpec, launch: LaunchRequest | None = None) -> JobOrder:
         """Order a run. The order is written before anything starts, so that another client can adopt the run."""
-        return self._order(spec.job, lambda _: JobOrder(spec=spec, wanted="running"))
+        return self._order(spec.job, lambda _: JobOrder(spec=spec, wanted="running", launch=launch))
 
     def stop(self, job: str, run: str) -> None:
         """Request ``run`` to end at its next safe point. No effect on a run that was replaced by a newer one."""
@@ -142,6 +149,11 @@ class JobTopic:
         """Return the last report of ``run``, or None while it has not reported."""
         data = self._topic.read().get(f"{job}/report/{run}".encode())
         return decode(JobReport, data) if data else None
+
+    def last_launch(self, job: str) -> Launch | None:
+        """Return the last start of a driver of ``job`` by a launcher."""
+        data = self._topic.read().get(launch_key(job))
+        return decode(Launch, data) if data else None
 
     def write_report(self, report: JobReport) -> None:
         """Write the report of a run; returns when every in-sync replica has it."""

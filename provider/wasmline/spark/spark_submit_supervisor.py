@@ -1,6 +1,6 @@
 """Supervises one spark-submit.
 
-``python -m wasmline.spark.spark_submit_supervisor --job J --run R --log FILE -- spark-submit …``
+``python -m wasmline.spark.spark_submit_supervisor --job J --run R --log FILE [--launch ID] [--submits] -- COMMAND …``
 
 It outlives the task that started it. If the command ends without a final report (Spark is missing, the JVM was killed,
 the machine ran out of memory), it writes one, so that no client waits for a dead driver.
@@ -24,10 +24,21 @@ from wasmline.kafka import KafkaConfig
 LOG_TAIL = 4_000
 
 
-def supervise(config: KafkaConfig, job: str, run: str, command: list[str], log: Path) -> int:
+def supervise(
+    config: KafkaConfig,
+    job: str,
+    run: str,
+    command: list[str],
+    log: Path,
+    *,
+    launch: str = "",
+    submits: bool = False,
+) -> int:
     """Run ``command`` with its output in ``log``; ensure a final report and return the exit status.
 
-    Processes that the command leaves in its session are ended first: no part of a driver outlives it.
+    Processes that the command leaves in its session are ended first: no part of a driver outlives it. There is no
+    report for a driver that was started again by a later launch than ``launch``. With ``submits`` the command only
+    submits the driver, in deploy mode cluster: if it succeeds, the reports are the driver's.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
@@ -36,10 +47,12 @@ def supervise(config: KafkaConfig, job: str, run: str, command: list[str], log: 
         except OSError as error:
             output.write(f"{command[0]}: {error}\n".encode())
             status = 127
+    if submits and status == 0:
+        return status
     jobs = JobTopic(config)
     try:
         report = jobs.report(job, run)
-        if report is None or not report.state.final:
+        if (report is None or not report.state.final) and not _superseded(jobs, job, launch):
             jobs.write_report(_lost(job, run, status, log))
     finally:
         jobs.close()
@@ -54,6 +67,12 @@ def _run(command: list[str], output: BinaryIO) -> int:
     return status
 
 
+def _superseded(jobs: JobTopic, job: str, launch: str) -> bool:
+    """Return whether a launcher has started another driver of the job since ``launch``."""
+    newest = jobs.last_launch(job) if launch else None
+    return newest is not None and newest.launch != launch
+
+
 def _lost(job: str, run: str, status: int, log: Path) -> JobReport:
     tail = log.read_bytes()[-LOG_TAIL:].decode(errors="replace")
     message = f"spark-submit ended with status {status} and no final report; {log} ends with:\n{tail}"
@@ -66,10 +85,20 @@ def main() -> int:
     parser.add_argument("--job", required=True)
     parser.add_argument("--run", required=True)
     parser.add_argument("--log", required=True, type=Path)
+    parser.add_argument("--launch", default="")
+    parser.add_argument("--submits", action="store_true")
     parser.add_argument("command", nargs="+")
     arguments = parser.parse_args()
     config = KafkaConfig.from_environment()
-    return supervise(config, arguments.job, arguments.run, arguments.command, arguments.log)
+    return supervise(
+        config,
+        arguments.job,
+        arguments.run,
+        arguments.command,
+        arguments.log,
+        launch=arguments.launch,
+        submits=arguments.submits,
+    )
 
 
 if __name__ == "__main__":

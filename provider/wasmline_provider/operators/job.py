@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from wasmline.job_specs import JobReport, JobSpec
+    from wasmline.kafka import KafkaConfig
+    from wasmline_provider.driver_home import DriverHome
+    from wasmline_provider.hooks.spark import SparkJobHook
     from wasmline_provider.job_client import JobClient, JobRun
 
 OUTDATED = "outdated"
@@ -44,6 +47,9 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
     :param conf: Spark settings; secrets belong elsewhere.
     :param jars: comma-separated jars with Spark's Kafka connector, in place of the bundled ones.
     :param spark_options: other arguments of the Spark provider's SparkSubmitHook, such as ``driver_memory``.
+    :param launcher: the name of a running ``wasmline launcher`` that starts the driver on its machine; None starts it
+        here, where it has to outlive the task, or on the cluster, in the connection's deploy mode cluster.
+    :param application: in deploy mode cluster, the URL of ``wasmline/spark/main.py`` for the driver; see SparkJobHook.
     :param deferrable: wait on the triggerer, without holding a worker.
     :param heartbeat_seconds: seconds without a heartbeat of the driver before the run counts as lost.
     """
@@ -56,6 +62,8 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         "conf",
         "jars",
         "spark_options",
+        "launcher",
+        "application",
     )
     template_fields_renderers = {"conf": "json", "spark_options": "json"}
     external_id_key = "wasmline_run"
@@ -71,6 +79,8 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         conf: Mapping[str, Any] | None = None,
         jars: str | None = None,
         spark_options: Mapping[str, Any] | None = None,
+        launcher: str | None = None,
+        application: str | None = None,
         deferrable: bool = DEFERRABLE,
         heartbeat_seconds: float = HEARTBEAT_TIMEOUT_S,
         **kwargs: Any,
@@ -83,6 +93,8 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         self.conf = conf
         self.jars = jars
         self.spark_options = spark_options
+        self.launcher = launcher
+        self.application = application
         self.deferrable = deferrable
         self.heartbeat_seconds = heartbeat_seconds
         self._running: Mapping[str, str] | None = None
@@ -146,23 +158,22 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
     def submit_job(self, context: Context) -> Any:
         from wasmline.digests import digest_of
         from wasmline.documents import encode, plain
-        from wasmline_provider.hooks.spark import SparkJobHook
         from wasmline_provider.job_client import task_instance_key
 
         ti = context["ti"]
-        spark = SparkJobHook(
-            self.spark_conn_id, name=f"wasmline {self.job}", conf=self.conf, jars=self.jars, options=self.spark_options
-        )
         kafka = KafkaHook(self.kafka_conn_id).get_conn()
+        spark = self._spark()
+        home = self._driver_home(spark, kafka)  # raises before anything is ordered
         spec = self.spec(context)
         with self._client() as client:
             run = client.submit_or_attach(
                 spec,
                 task_instance_key(ti.dag_id, ti.run_id, ti.task_id, ti.map_index),
-                Path(airflow_conf.get("logging", "base_log_folder")) / "wasmline",
+                home.log_folder,
                 launch=lambda run: spark.launch(run.job, run.run, kafka, Path(run.log)),
+                request=home.request,
             )
-        self.log.info("job %s, run %s on %s; its driver's output is in %s", run.job, run.run, spark.master, run.log)
+        self.log.info("job %s, run %s on %s; %s %s", run.job, run.run, spark.master, home.description, run.log)
         self._running = plain(run)
         return {**plain(run), "spec": digest_of(encode(spec))}
 
@@ -214,6 +225,29 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         result = {"job": report.job, "run": report.run, "state": report.state.value, **self.result(report, context)}
         record(context, self.outlets, result)
         return result
+
+    def _spark(self) -> SparkJobHook:
+        from wasmline_provider.hooks.spark import SparkJobHook
+
+        return SparkJobHook(
+            self.spark_conn_id,
+            name=f"wasmline {self.job}",
+            conf=self.conf,
+            jars=self.jars,
+            options=self.spark_options,
+            application=self.application,
+        )
+
+    def _driver_home(self, spark: SparkJobHook, kafka: KafkaConfig) -> DriverHome:
+        """Return where the driver is to run.
+
+        Raises LauncherUnavailable, PrerequisiteMissing for a cluster that cannot run it, and EphemeralContainer where
+        it would end with the task.
+        """
+        from wasmline_provider.driver_home import find_driver_home
+
+        folder = Path(airflow_conf.get("logging", "base_log_folder")) / "wasmline"
+        return find_driver_home(spark, kafka, self.launcher, folder)
 
     @contextmanager
     def _client(self) -> Iterator[JobClient]:
