@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,7 +16,7 @@ from wasmline.clock import now_ms
 from wasmline.control import control_topics
 from wasmline.control.launch_request import require_launcher_name
 from wasmline.documents import decode, encode
-from wasmline.errors import Conflict, LauncherUnavailable
+from wasmline.errors import Conflict, LauncherUnavailable, UnsupportedSpecVersion
 from wasmline.kafka import CompactedTopic, KafkaConfig, TransactionalWriter
 
 LAUNCHER_HEARTBEAT_INTERVAL_S = 5.0
@@ -79,14 +80,13 @@ class LauncherClaim:
     """
 
     def __init__(
-        self, config: KafkaConfig, topic: CompactedTopic, status: LauncherStatus, replaced: LauncherStatus | None
+        self, config: KafkaConfig, topic: CompactedTopic, status: LauncherStatus, replaced: bytes | None
     ) -> None:
-        """Claim the name. Raises Conflict unless its status still is ``replaced``."""
+        """Claim the name. Raises Conflict unless the value of its record still is ``replaced``."""
         self._key = status_key(status.launcher)
         self._writer = TransactionalWriter(config, control_topics.JOBS, f"wasmline.launcher.{status.launcher}")
         try:
-            current = topic.read().get(self._key)
-            if (decode(LauncherStatus, current) if current else None) != replaced:
+            if topic.read().get(self._key) != replaced:
                 raise Conflict(
                     f"another process claimed the launcher {status.launcher}", name=status.launcher, generation=None
                 )
@@ -109,9 +109,13 @@ class LauncherClaim:
 
 
 def read_launchers(topic: CompactedTopic) -> list[LauncherStatus]:
-    """Return the last status of each launcher that was not ended by a signal."""
-    known = sorted(topic.read().items())
-    return [decode(LauncherStatus, value) for key, value in known if key.startswith(PREFIX.encode())]
+    """Return the last status of each launcher that was not ended by a signal; skip those that cannot be read."""
+    found = []
+    for key, value in sorted(topic.read().items()):
+        if key.startswith(PREFIX.encode()):
+            with suppress(UnsupportedSpecVersion):  # of another release
+                found.append(decode(LauncherStatus, value))
+    return found
 
 
 def require_launcher(config: KafkaConfig, name: str, *, timeout: float = LAUNCHER_TIMEOUT_S) -> LauncherStatus:

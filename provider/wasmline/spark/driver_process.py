@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from wasmline.errors import InvalidJob
+from wasmline.job_specs import NAME
 from wasmline.kafka import KafkaConfig
 from wasmline.kafka.config import VARIABLE
 
@@ -56,9 +57,12 @@ def submit_command(arguments: Sequence[str], jars: str, job: str, run: str) -> l
     """Return the spark-submit command of a run, with this machine's Spark and connector's jars.
 
     ``jars`` are left out where the arguments have jars or packages. Raises InvalidJob for an argument that is not an
-    option of spark-submit for an application: the first such one would be taken as the application.
+    option of spark-submit for an application, the first of which would be taken as the application, and for a run that
+    is no name.
     """
     require_options(arguments)
+    if not NAME.fullmatch(run):  # it is a file's name and an argument
+        raise InvalidJob(f"{run[:100]!r} is not a run: use up to 128 letters, digits, '.', '_' and '-'")
     own = [] if {"--jars", "--packages"} & set(arguments) else ["--jars", jars]
     return [spark_submit(), *arguments, *own, str(APPLICATION), "--job", job, "--run", run]
 

@@ -185,7 +185,7 @@ class Launcher:
                 return False
         self._status = replace(self._status, updated_ms=now_ms())
         try:
-            self._claim = LauncherClaim(self._config, self._topic, self._status, current)
+            self._claim = LauncherClaim(self._config, self._topic, self._status, data)
         except Conflict:
             return False
         self._beaten, self._other = now, None
@@ -276,7 +276,7 @@ class Launcher:
         self._write({launch_key(job): encode(launch), **_record(JobReport.now(job, run, JobState.STARTING, where))})
         try:
             self._children[launch.launch] = self._start_driver(request, launch, job)
-        except (WasmlineError, OSError) as error:
+        except (WasmlineError, OSError, ValueError) as error:  # ValueError: an argument with a null byte
             self._write(_record(JobReport.now(job, run, JobState.FAILED, str(error), error=type(error).__name__)))
             log.error("launcher %s: job %s, run %s: no driver started: %s", self._name, job, run, bounded_line(error))
             return

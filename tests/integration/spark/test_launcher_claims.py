@@ -7,17 +7,19 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from wasmline.control import JobTopic, Launch, LaunchRequest, control_topics, require_launcher
-from wasmline.control.launcher_topic import launch_key
+from wasmline.control.launcher_topic import launch_key, status_key
 from wasmline.documents import encode
-from wasmline.errors import InvalidJob, JobNotFound, LauncherUnavailable
+from wasmline.errors import Fenced, InvalidJob, JobNotFound, LauncherUnavailable
 from wasmline.job_specs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import KafkaConfig, RecordWriter, produce_all
 from wasmline.local.process import wait_until
+from wasmline.spark import main
 from wasmline.spark.driver_process import require_options, submit_command
 from wasmline.spark.launch_planner import LaunchTimings
 from wasmline.spark.launcher import DriverStarter, Launcher
@@ -49,10 +51,10 @@ class Machine:
         process.wait()
         return process
 
-    def order(self, *, launcher: str | None = None, arguments: tuple[str, ...] = ()) -> JobSpec:
+    def order(self, run: str = "run-1", *, launcher: str | None = None, arguments: tuple[str, ...] = ()) -> JobSpec:
         spec = JobSpec(
             job=f"job-{uuid.uuid4().hex[:8]}",
-            run="run-1",
+            run=run,
             storage=str(self.folder),
             stream=StreamSpec(transform="t", trigger_interval="1 second"),
         )
@@ -188,6 +190,56 @@ def test_options_that_are_none_of_an_order_fail_the_run(machine: Machine, argume
     launcher.step()
     launcher.step()
     assert (machine.report(spec).state, machine.report(spec).error) == (JobState.FAILED, "InvalidJob")
+
+
+@pytest.mark.parametrize("run", ["../../elsewhere", "--help", "a/b", ""])
+def test_a_run_that_is_no_name_fails(machine: Machine, run: str) -> None:
+    with pytest.raises(InvalidJob, match="is not a run"):
+        submit_command((), "/k.jar", "j", run)
+    spec = machine.order(run)
+    launcher = Launcher(machine.config, machine.name, machine.folder, DriverStarter(machine.config, "/k.jar"))
+    machine.launchers.append(launcher)
+    launcher.step()
+    assert (machine.report(spec).state, machine.report(spec).error) == (JobState.FAILED, "InvalidJob")
+    assert not list(machine.folder.iterdir())
+
+
+def test_an_argument_that_no_process_can_have_fails_the_run_and_not_the_launcher(machine: Machine) -> None:
+    spec = machine.order(arguments=("--name", "a\0b"))
+    launcher = Launcher(machine.config, machine.name, machine.folder, DriverStarter(machine.config, "/k.jar"))
+    machine.launchers.append(launcher)
+    launcher.step()
+    assert (machine.report(spec).state, machine.report(spec).error) == (JobState.FAILED, "ValueError")
+    assert launcher.active
+
+
+def test_a_status_of_another_release_is_replaced(machine: Machine) -> None:
+    with RecordWriter(machine.config) as writer:
+        writer.write(control_topics.JOBS, [(status_key(machine.name), b'{"spec_version": 2}', None, None)])
+    with pytest.raises(LauncherUnavailable):
+        require_launcher(machine.config, machine.name, timeout=0.1)
+    launcher = machine.launcher()
+    launcher.step()
+    assert launcher.active
+    assert require_launcher(machine.config, machine.name).launcher == machine.name
+
+
+@pytest.mark.parametrize("replaced", [False, True], ids=["by a driver of its run", "by another run"])
+def test_a_fenced_driver_reports_its_end_only_if_its_run_was_replaced(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, replaced: bool
+) -> None:
+    spec = machine.order()
+
+    def fenced(config: KafkaConfig, job: JobSpec) -> JobReport:
+        machine.jobs.write_report(JobReport.now(job.job, job.run, JobState.RUNNING))  # the newer driver's
+        if replaced:
+            machine.jobs.submit(replace(job, run="run-2"))
+        raise Fenced("a newer driver claimed the job", job=job.job)
+
+    monkeypatch.setattr(main, "run", fenced)
+    report = main._reported(machine.jobs, machine.config, spec)
+    assert (report.state, report.error) == (JobState.FAILED, "Fenced")
+    assert machine.report(spec).state is (JobState.FAILED if replaced else JobState.RUNNING)
 
 
 def test_a_folder_that_cannot_be_written_fails_the_start_and_not_the_launcher(machine: Machine) -> None:

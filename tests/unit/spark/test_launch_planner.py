@@ -248,6 +248,7 @@ EVENTS = st.lists(
     st.one_of(
         st.sampled_from(["heartbeat", "restart", "stop", "resume", "new run", "supervisor"]),
         st.sampled_from(["JobFailed", "BrokerUnavailable", "ProgressLost"]),
+        st.integers(min_value=1, max_value=15),
         st.integers(min_value=1, max_value=200),
     ),
     max_size=40,
