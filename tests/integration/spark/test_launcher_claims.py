@@ -20,7 +20,6 @@ from wasmline.job_specs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import KafkaConfig, RecordWriter, produce_all
 from wasmline.local.process import wait_until
 from wasmline.spark import main
-from wasmline.spark.driver_process import require_options, submit_command
 from wasmline.spark.launch_planner import LaunchTimings
 from wasmline.spark.launcher import DriverStarter, Launcher
 from wasmline.spark.spark_submit_supervisor import supervise
@@ -177,28 +176,12 @@ def test_an_order_that_cannot_be_read_is_reported_once_and_the_others_are_served
         produce_all(machine.config, control_topics.JOBS, [(unreadable.encode(), None, None, None)])
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [("/tmp/evil.py",), ("--class", "Evil"), ("--conf",), ("--conf=spark.a=b",), ("--kill", "id"), ("--help",), ("",)],
-)
-def test_options_that_are_none_of_an_order_fail_the_run(machine: Machine, arguments: tuple[str, ...]) -> None:
-    with pytest.raises(InvalidJob):
-        require_options(arguments)
-    spec = machine.order(arguments=arguments)
+@pytest.mark.parametrize(("run", "arguments"), [("run-1", ("/tmp/evil.py",)), ("../../elsewhere", ())])
+def test_an_order_that_is_not_for_spark_submit_fails(machine: Machine, run: str, arguments: tuple[str, ...]) -> None:
+    spec = machine.order(run, arguments=arguments)
     launcher = Launcher(machine.config, machine.name, machine.folder, DriverStarter(machine.config, "/k.jar"))
     machine.launchers.append(launcher)
     launcher.step()
-    launcher.step()
-    assert (machine.report(spec).state, machine.report(spec).error) == (JobState.FAILED, "InvalidJob")
-
-
-@pytest.mark.parametrize("run", ["../../elsewhere", "--help", "a/b", ""])
-def test_a_run_that_is_no_name_fails(machine: Machine, run: str) -> None:
-    with pytest.raises(InvalidJob, match="is not a run"):
-        submit_command((), "/k.jar", "j", run)
-    spec = machine.order(run)
-    launcher = Launcher(machine.config, machine.name, machine.folder, DriverStarter(machine.config, "/k.jar"))
-    machine.launchers.append(launcher)
     launcher.step()
     assert (machine.report(spec).state, machine.report(spec).error) == (JobState.FAILED, "InvalidJob")
     assert not list(machine.folder.iterdir())
@@ -251,12 +234,6 @@ def test_a_folder_that_cannot_be_written_fails_the_start_and_not_the_launcher(ma
     launcher.step()
     assert (machine.report(spec).state, machine.report(spec).error) == (JobState.FAILED, "NotADirectoryError")
     assert launcher.active
-
-
-def test_the_jars_of_an_order_replace_the_launchers() -> None:
-    assert submit_command(["--master", "yarn"], "/k.jar", "j", "r")[1:5] == ["--master", "yarn", "--jars", "/k.jar"]
-    assert "/k.jar" not in submit_command(["--packages", "a:b:1"], "/k.jar", "j", "r")
-    assert submit_command(["--verbose"], "/k.jar", "j", "r")[-4:] == ["--job", "j", "--run", "r"]
 
 
 def test_the_launchers_that_send_heartbeats_are_named_where_one_is_missing(machine: Machine) -> None:
