@@ -27,11 +27,12 @@
     │                   RecordGivenUp(topic, partition, offset, attempts)
     │                   OffsetOutOfRange(topic, partition, offset, start)
     ├─ LocalError       PrerequisiteMissing(install) · ArtifactUnavailable · PortInUse(port) · ServiceFailed(log)
+    │                   EphemeralContainer(sign)
     ├─ TrainingError    InvalidTrainSpec(field) · NotEnoughData(rows) · GateFailed(report) · InvalidModel
     │                   ModelProofFailed(record, expected, actual, path) · InvalidRollback(name)
     │                   RecordsRemoved(offsets) · TrainingSkipped(result)
     └─ JobError         UnsupportedSpecVersion · InvalidJob · JobNotFound · JobBusy(job, run) · JobFailed(report)
-                        DuplicateJob(job)
+                        DuplicateJob(job) · LauncherUnavailable(launcher, alive)
                         TooManyFailures(share) · SourceInvalid(path) · VerificationFailed(report)
                         ProgressLost(group, topic, partition, offset)
 
@@ -495,6 +496,12 @@ class ServiceFailed(LocalError):
     log: str
 
 
+class EphemeralContainer(LocalError):
+    """The container ends with its task, and a driver started in it would, too; ``sign`` says how that is known."""
+
+    sign: str
+
+
 class TrainingError(WasmlineError):
     """A model cannot be trained or promoted."""
 
@@ -587,6 +594,14 @@ class JobFailed(JobError):
     """The job ended with a failure; ``report`` is its last report, as JSON-able data."""
 
     report: dict[str, Any]
+
+
+class LauncherUnavailable(JobError):
+    """No launcher of this name sends heartbeats; ``alive`` are the names of those that do."""
+
+    retryable = True
+    launcher: str
+    alive: tuple[str, ...]
 
 
 class TooManyFailures(JobError):

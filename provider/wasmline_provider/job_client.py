@@ -17,7 +17,7 @@ from wasmline.job_specs import HEARTBEAT_INTERVAL_S, JobReport, JobSpec, JobStat
 from wasmline_provider.run_decision import Action, Decision, StandingRun, decide
 
 if TYPE_CHECKING:
-    from wasmline.control import JobTopic
+    from wasmline.control import JobTopic, LaunchRequest
 
 POLL_INTERVAL_S = 1.0
 """Seconds between two polls of a run."""
@@ -72,6 +72,7 @@ class JobClient:
         log_folder: Path,
         launch: Callable[[JobRun], Any],
         *,
+        request: LaunchRequest | None = None,
         submit_digest: str = "",
         restart_stopped: bool = True,
     ) -> EnsuredRun:
@@ -81,6 +82,7 @@ class JobClient:
         adopted, a change that it takes over by itself is written to its order, and any other change restarts it. A run
         that ends by itself is only adopted by its ``owner``. ``spec.run`` is chosen here; it begins with ``owner``.
 
+        request: a launcher starts the driver, not ``launch``; ``log_folder`` is then on its machine.
         submit_digest: identifies the settings of ``launch``; a run with others is restarted.
         restart_stopped: False leaves a job that a user has stopped as it is.
 
@@ -91,41 +93,40 @@ class JobClient:
             standing = self._standing(spec.job)
             decision = decide(standing, spec, owner, submit_digest, restart_stopped=restart_stopped)
             try:
-                return self._carry_out(decision, standing, spec, owner, log_folder, launch, submit_digest)
+                if standing is not None and (found := self._keep(standing, decision, spec, log_folder)):
+                    return found
+                run = _run(log_folder, replace(spec, run=f"{owner}-{uuid.uuid4().hex[:8]}"))
+                self._jobs.submit(
+                    replace(spec, run=run.run),
+                    submit_digest=submit_digest,
+                    launch=request,
+                    replaces=standing.order if standing is not None else None,
+                )
             except Conflict:
                 continue  # another client ordered the job since it was read
+            if request is None:
+                self._launch(run, launch)
+            return EnsuredRun(run=run, action=decision.action, changed=decision.changed)
         raise JobBusy(f"job {spec.job} is ordered by several clients at this moment", job=spec.job, run="")
 
-    def _carry_out(
-        self,
-        decision: Decision,
-        standing: StandingRun | None,
-        spec: JobSpec,
-        owner: str,
-        log_folder: Path,
-        launch: Callable[[JobRun], Any],
-        submit_digest: str,
-    ) -> EnsuredRun:
-        """Raises Conflict if the order is not the one that was decided on."""
-        action, changed = decision.action, decision.changed
-        if standing is not None:
-            found = _run(log_folder, standing.order.spec)
-            if action == "updated" and spec.stream is not None:
-                self._jobs.update(standing.order, spec.stream)
-            if action in ("adopted", "updated", "left_stopped"):
-                return EnsuredRun(run=found, action=action, changed=changed)
-            if standing.is_live:
-                self.stop(found, timeout=self._heartbeat, by="system")
-        run = _run(log_folder, replace(spec, run=f"{owner}-{uuid.uuid4().hex[:8]}"))
-        replaces = standing.order if standing is not None else None
-        self._jobs.submit(replace(spec, run=run.run), submit_digest=submit_digest, replaces=replaces)
+    def _keep(self, standing: StandingRun, decision: Decision, spec: JobSpec, log_folder: Path) -> EnsuredRun | None:
+        """Return the current run if it is kept, after its update; else stop it if it is live, and return None."""
+        run = _run(log_folder, standing.order.spec)
+        if decision.action == "updated" and spec.stream is not None:
+            self._jobs.update(standing.order, spec.stream)
+        if decision.action in ("adopted", "updated", "left_stopped"):
+            return EnsuredRun(run=run, action=decision.action, changed=decision.changed)
+        if standing.is_live:
+            self.stop(run, timeout=self._heartbeat, by="system")
+        return None
+
+    def _launch(self, run: JobRun, launch: Callable[[JobRun], Any]) -> None:
         try:
             launch(run)
         except BaseException as error:
             failed = JobReport.now(run.job, run.run, JobState.FAILED, str(error), error=type(error).__name__)
             self._jobs.write_report(failed)
             raise
-        return EnsuredRun(run=run, action=action, changed=changed)
 
     def state(self, run: JobRun) -> JobState | Literal["lost"]:
         """Return the state of a run; an unknown one, or one without heartbeats, is lost."""

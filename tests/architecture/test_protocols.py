@@ -31,6 +31,9 @@ from wasmline.control import (
     DriverClaim,
     JobControlState,
     JobOrder,
+    Launch,
+    LauncherStatus,
+    LaunchRequest,
     LeaseWithdrawal,
     control_topics,
     job_topic,
@@ -321,6 +324,9 @@ DOCUMENTS: dict[str, Any] = {
     "Slice request": SliceRequest,
     "Claim": DriverClaim,
     "Withdrawal": LeaseWithdrawal,
+    "Launch request": LaunchRequest,
+    "Launch": Launch,
+    "Launcher status": LauncherStatus,
     "Report": JobReport,
     "Totals": StreamTotals,
     "Batch": BatchReport,
@@ -341,7 +347,16 @@ WITH_EXAMPLES = [heading for heading in DOCUMENTS if examples("control_topics.md
 
 
 def test_all_kinds_of_records_have_an_example() -> None:
-    assert WITH_EXAMPLES == ["Deployment", "Order", "Claim", "Withdrawal", "Report", "Partition status"]
+    assert WITH_EXAMPLES == [
+        "Deployment",
+        "Order",
+        "Claim",
+        "Withdrawal",
+        "Launch",
+        "Launcher status",
+        "Report",
+        "Partition status",
+    ]
 
 
 @pytest.mark.parametrize("heading", WITH_EXAMPLES)

@@ -22,6 +22,7 @@ COMMANDS = {
     "publish": ("wasmline.cli.publish:publish", "Publish a project's module to the registry."),
     "run": ("wasmline.cli.run:run", "Try a transform on JSON Lines, without a broker."),
     "worker": ("wasmline.cli.worker:worker", "Run a function or a transform on topics, many keys at a time."),
+    "launcher": ("wasmline.cli.launcher:launcher", "Start the drivers of jobs on this machine."),
     "deploy": ("wasmline.cli.deploy:deploy", "Deploy a version onto its topics."),
     "list": ("wasmline.cli.deploy:list_", "List the deployed transforms."),
     "status": ("wasmline.cli.status:status", "Show the status of a job's run, live at a terminal."),

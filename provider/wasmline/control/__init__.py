@@ -6,6 +6,8 @@ from wasmline.control.deployment_topic import DeploymentTopic, deploy, read_depl
 from wasmline.control.job_control_state import CONTROL_TOPICS, JobControlState
 from wasmline.control.job_status import JobStatus, JobStatusReader, PartitionTotals
 from wasmline.control.job_topic import ClaimWriter, DriverClaim, JobDriver, JobOrder, JobTopic, LeaseWithdrawal
+from wasmline.control.launch_request import LaunchRequest
+from wasmline.control.launcher_topic import Launch, LauncherClaim, LauncherStatus, require_launcher
 from wasmline.control.module_store import ModuleStore
 from wasmline.control.partition_stalls import PartitionStall, partition_stalls
 from wasmline.control.run_follower import RunFollower, RunSnapshot, read_snapshot, run_follower
@@ -28,6 +30,10 @@ __all__ = [
     "JobStatus",
     "JobStatusReader",
     "JobTopic",
+    "Launch",
+    "LaunchRequest",
+    "LauncherClaim",
+    "LauncherStatus",
     "LeaseWithdrawal",
     "ModuleStore",
     "PartitionStall",
@@ -41,6 +47,7 @@ __all__ = [
     "partition_stalls",
     "read_deployments",
     "read_snapshot",
+    "require_launcher",
     "require_topics",
     "run_follower",
     "stop_requests",

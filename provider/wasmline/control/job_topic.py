@@ -2,7 +2,8 @@
 
 Keys, for a job named ``j``: ``j`` holds the JobOrder, ``j/batch`` the last DriverClaim, ``j/batch/t`` the last one
 about topic id ``t`` where the job has read another topic since, ``j/withdrawn`` the last LeaseWithdrawal,
-``j/report/r`` the last JobReport of run ``r``. The reports of a job's last two runs are kept.
+``j/report/r`` the last JobReport of run ``r``. The reports of a job's last two runs are kept. The records of launchers
+are in the same topic: see launcher_topic.
 The fields: docs/protocols/control_topics.md.
 """
 
@@ -17,6 +18,8 @@ from typing import Literal
 
 from wasmline.control import control_topics
 from wasmline.control.deployment_spec import Deployment
+from wasmline.control.launch_request import LaunchRequest
+from wasmline.control.launcher_topic import Launch, launch_key
 from wasmline.documents import decode, encode
 from wasmline.errors import (
     BrokerUnavailable,
@@ -56,12 +59,14 @@ class JobOrder:
     stopped_by: who requested the stop. A ``user`` wants the job to stay stopped; the ``system`` stops a run whose query
     failed, or that another run follows. Orders of releases without this field have "": a user's.
     submit_digest: identifies the settings that the run was submitted with, such as Spark's; "": unknown.
+    launch: the launcher that starts the driver; None if the client that wrote the order does.
     """
 
     spec: JobSpec
     wanted: Literal["running", "stopped"]
     stopped_by: Literal["", "user", "system"] = ""
     submit_digest: str = ""
+    launch: LaunchRequest | None = None
     spec_version: Literal[1] = 1
 
     @property
@@ -129,7 +134,12 @@ class JobTopic:
         self._writer = RecordWriter(config)
 
     def submit(
-        self, spec: JobSpec, *, submit_digest: str = "", replaces: JobOrder | Literal["any"] | None = "any"
+        self,
+        spec: JobSpec,
+        *,
+        submit_digest: str = "",
+        launch: LaunchRequest | None = None,
+        replaces: JobOrder | Literal["any"] | None = "any",
     ) -> JobOrder:
         """Order a run, and report it as starting in the same transaction, before anything starts.
 
@@ -137,7 +147,7 @@ class JobTopic:
         none. Raises Conflict if the current one has another run or was stopped by a user meanwhile; DuplicateJob if
         another job's order has the same processing, unless this job's current order has it, too.
         """
-        order = JobOrder(spec=spec, wanted="running", submit_digest=submit_digest)
+        order = JobOrder(spec=spec, wanted="running", submit_digest=submit_digest, launch=launch)
         report = JobReport.now(spec.job, spec.run, JobState.STARTING)
 
         def decide(view: dict[bytes, bytes]) -> dict[bytes, bytes | None]:
@@ -259,6 +269,11 @@ class JobTopic:
         """Return the last report of ``run``, or None while it has not reported."""
         data = self._topic.read().get(_report_key(job, run))
         return decode(JobReport, data) if data else None
+
+    def last_launch(self, job: str) -> Launch | None:
+        """Return the last start of a driver of ``job`` by a launcher."""
+        data = self._topic.read().get(launch_key(job))
+        return decode(Launch, data) if data else None
 
     def write_report(self, report: JobReport) -> None:
         """Write the report of a run; returns when every in-sync replica has it."""

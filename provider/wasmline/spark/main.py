@@ -111,6 +111,8 @@ def _reported(jobs: JobTopic, config: KafkaConfig, spec: JobSpec) -> JobReport:
         if not isinstance(failure, WasmlineError):
             traceback.print_exc()
         report = JobReport.now(spec.job, spec.run, JobState.FAILED, str(failure), error=type(failure).__name__)
+        if isinstance(failure, Fenced) and jobs.order(spec.job).spec.run == spec.run:
+            return report  # not written: the run goes on with the newer driver
     written = jobs.report(spec.job, spec.run)
     if written is not None and written.state.final:  # a streaming job writes its own, with its totals
         return written

@@ -1,6 +1,6 @@
 """Supervises one spark-submit.
 
-``python -m wasmline.spark.spark_submit_supervisor --job J --run R --log FILE -- spark-submit …``
+``python -m wasmline.spark.spark_submit_supervisor --job J --run R --log FILE [--launch ID] [--submits] -- COMMAND …``
 
 It outlives the task that started it. If the command ends without a final report (Spark is missing, the JVM was killed,
 the machine ran out of memory), it writes one, so that no client waits for a dead driver.
@@ -33,10 +33,21 @@ REPORT_TIMEOUT_S = 600.0
 REPORT_RETRY_DELAY_S = 5.0
 
 
-def supervise(config: KafkaConfig, job: str, run: str, command: list[str], log: Path) -> int:
+def supervise(
+    config: KafkaConfig,
+    job: str,
+    run: str,
+    command: list[str],
+    log: Path,
+    *,
+    launch: str = "",
+    submits: bool = False,
+) -> int:
     """Run ``command`` with its output in ``log``; ensure a final report and return the exit status.
 
-    Processes that the command leaves in its session are ended first: no part of a driver outlives it.
+    Processes that the command leaves in its session are ended first: no part of a driver outlives it. There is no
+    report for a driver that was started again by a later launch than ``launch``. With ``submits`` the command only
+    submits the driver, in deploy mode cluster: if it succeeds, the reports are the driver's.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
@@ -45,18 +56,21 @@ def supervise(config: KafkaConfig, job: str, run: str, command: list[str], log: 
         except OSError as error:
             output.write(f"{command[0]}: {error}\n".encode())
             status = 127
-    _ensure_final_report(config, JobReport.now(job, run, JobState.FAILED, _reason(status, log), error="JobFailed"))
+    if submits and status == 0:
+        return status
+    failed = JobReport.now(job, run, JobState.FAILED, _reason(status, log), error="JobFailed")
+    _ensure_final_report(config, failed, launch)
     return status
 
 
-def _ensure_final_report(config: KafkaConfig, failed: JobReport) -> None:
+def _ensure_final_report(config: KafkaConfig, failed: JobReport, launch: str) -> None:
     """Write ``failed`` unless the run has a final report. The cluster may be the reason of the driver's end: retry."""
     deadline = time.monotonic() + REPORT_TIMEOUT_S
     while True:
         try:
             with closing(JobTopic(config)) as jobs:
                 report = jobs.report(failed.job, failed.run)
-                if report is None or not report.state.final:
+                if (report is None or not report.state.final) and not _superseded(jobs, failed.job, launch):
                     jobs.write_report(failed)
             return
         except KafkaError as error:
@@ -83,16 +97,32 @@ def _reason(status: int, log: Path) -> str:
     return f"spark-submit {ended} and no final report; {quoted}"
 
 
+def _superseded(jobs: JobTopic, job: str, launch: str) -> bool:
+    """Return whether a launcher has started another driver of the job since ``launch``."""
+    newest = jobs.last_launch(job) if launch else None
+    return newest is not None and newest.launch != launch
+
+
 def main() -> int:
     """Parse the command line and supervise."""
     parser = argparse.ArgumentParser(prog="wasmline-spark-submit-supervisor")
     parser.add_argument("--job", required=True)
     parser.add_argument("--run", required=True)
     parser.add_argument("--log", required=True, type=Path)
+    parser.add_argument("--launch", default="")
+    parser.add_argument("--submits", action="store_true")
     parser.add_argument("command", nargs="+")
     arguments = parser.parse_args()
     config = KafkaConfig.from_environment()
-    return supervise(config, arguments.job, arguments.run, arguments.command, arguments.log)
+    return supervise(
+        config,
+        arguments.job,
+        arguments.run,
+        arguments.command,
+        arguments.log,
+        launch=arguments.launch,
+        submits=arguments.submits,
+    )
 
 
 if __name__ == "__main__":

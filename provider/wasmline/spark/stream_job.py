@@ -137,6 +137,8 @@ class StreamJob(ABC, Generic[D]):
         job_query.report(JobState.RUNNING, "started")
         try:
             return self._supervise(run, job_query, job_query.start())
+        except Fenced:
+            raise  # the reports and the statuses may be those of a newer driver of this run
         except WasmlineError as error:
             job_query.report(JobState.FAILED, str(error), type(error).__name__)
             raise

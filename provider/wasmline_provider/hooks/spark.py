@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import json
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,8 +15,23 @@ from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from wasmline.digests import digest_of
 from wasmline.errors import PrerequisiteMissing
 from wasmline.kafka import KafkaConfig
+from wasmline.kafka.config import VARIABLE as KAFKA_VARIABLE
+from wasmline.spark.driver_process import (
+    APPLICATION,
+    driver_environment,
+    require_options,
+    spark_submit,
+    start_supervisor,
+)
 
-KAFKA_VARIABLE = "WASMLINE_KAFKA_CONFIG"
+SUBMISSION = {
+    "k8s": "spark.kubernetes.submission.waitAppCompletion",
+    "yarn": "spark.yarn.submit.waitAppCompletion",
+}
+"""By the kind of the master: the setting with which spark-submit ends once the driver was submitted."""
+
+UPLOAD = "spark.kubernetes.file.upload.path"
+"""The setting that lets spark-submit upload local files for a driver on Kubernetes."""
 
 SECRET = re.compile(r"(?i)secret|password|token|access[.]?key|credential")
 """Names that Spark redacts in its UI, and credentials."""
@@ -46,6 +58,8 @@ class SparkJobHook(SparkSubmitHook):
     :param conf: Spark settings. One whose name looks like a secret is rejected: it would be on the command line.
     :param jars: comma-separated jars with Spark's Kafka connector, in place of the bundled ones.
     :param options: other arguments of SparkSubmitHook, such as ``driver_memory`` or ``num_executors``.
+    :param application: in deploy mode cluster, the URL of ``wasmline/spark/main.py`` for the driver, such as
+        ``local:///opt/venv/lib/python3.12/site-packages/wasmline/spark/main.py`` in its image.
     """
 
     def __init__(
@@ -56,10 +70,16 @@ class SparkJobHook(SparkSubmitHook):
         conf: Mapping[str, Any] | None = None,
         jars: str | None = None,
         options: Mapping[str, Any] | None = None,
+        application: str | None = None,
     ) -> None:
         _check(conf or {}, options or {})
         self.get_connection(spark_conn_id)  # the provider's hook would use YARN if the connection is missing
-        super().__init__(conn_id=spark_conn_id, name=name, conf=dict(conf or {}), jars=jars, **dict(options or {}))
+        try:
+            super().__init__(conn_id=spark_conn_id, name=name, conf=dict(conf or {}), jars=jars, **dict(options or {}))
+        except NameError as error:  # of the provider's hook, for a k8s:// master without the client of Kubernetes
+            install = "pip install apache-airflow-providers-cncf-kubernetes"
+            raise PrerequisiteMissing(f"the connection {spark_conn_id} needs {install}", install=install) from error
+        self._driver_application = application or str(APPLICATION)
         self._given: dict[str, Any] = {"conf": dict(conf or {}), "jars": jars, "options": dict(options or {})}
 
     @property
@@ -75,69 +95,81 @@ class SparkJobHook(SparkSubmitHook):
         settings = {**where, **self._given, "py_files": contents}
         return digest_of(json.dumps(settings, sort_keys=True, default=str).encode())
 
+    @property
+    def on_cluster(self) -> bool:
+        """Whether the driver runs on the cluster, not on the machine of its spark-submit."""
+        return bool(self._connection["deploy_mode"] == "cluster")
+
     def command(self, job: str, run: str) -> list[str]:
-        """Return the spark-submit command of a run, independent of Kafka's secrets."""
-        self._check_deploy_mode()
+        """Return the spark-submit command of a run, independent of Kafka's secrets.
+
+        In deploy mode cluster it ends once the driver was submitted, unless ``conf`` says otherwise.
+        """
+        self.require_deploy_mode()
+        if self.on_cluster:
+            self._conf.setdefault(SUBMISSION[_kind(self.master)], "false")
         if not self._jars and not self._packages:
             from wasmline.local import connector_jars
 
             self._jars = ",".join(map(str, connector_jars()))
         self._application_args = ["--job", job, "--run", run]
-        return self._build_spark_submit_command(str(_driver()))
+        return self._build_spark_submit_command(self._driver_application)
+
+    def launch_arguments(self) -> list[str]:
+        """Return the options of spark-submit for a launcher, which adds its own jars, application and Kafka settings.
+
+        Raises PrerequisiteMissing for deploy mode cluster, where no launcher is needed, and for a keytab of the
+        connection, which is a file of this machine.
+        """
+        if self.on_cluster:
+            raise PrerequisiteMissing(
+                "in deploy mode cluster the driver has a home of its own: leave out the launcher",
+                install="launcher=None",
+            )
+        if self._connection["keytab"] != self._keytab:
+            raise PrerequisiteMissing(
+                "the keytab of the Spark connection is on this machine, not on the launcher's: keep it there, and name "
+                "its path by spark_options={'keytab': …}",
+                install="spark_options={'keytab': PATH}",
+            )
+        arguments = self._build_spark_common_args()
+        require_options(arguments)
+        return list(arguments)
 
     def environment(self, kafka: KafkaConfig) -> dict[str, str]:
         """Return the driver's environment: this process's, without Airflow's variables, with Spark's and Kafka's."""
-        environment = {name: value for name, value in os.environ.items() if not name.lstrip("_").startswith("AIRFLOW")}
-        environment[KAFKA_VARIABLE] = kafka.to_json()
-        environment.setdefault("PYSPARK_PYTHON", sys.executable)
-        if spark_home := _spark_home():
-            environment["SPARK_HOME"] = spark_home
-        if self.master.startswith("local"):
-            environment.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        return environment
+        base = {name: value for name, value in os.environ.items() if not name.lstrip("_").startswith("AIRFLOW")}
+        return driver_environment(base, kafka, self.master)
 
     def launch(self, job: str, run: str, kafka: KafkaConfig, log: Path) -> int:
         """Start the driver of a run under its supervisor and return the supervisor's process id.
 
-        It outlives this process: it has a session of its own and none of this process's streams, which Airflow watches.
+        In deploy mode cluster the command ends once the driver was submitted, and the driver's reports follow.
         """
-        log.parent.mkdir(parents=True, exist_ok=True)
-        supervisor = [
-            sys.executable,
-            "-m",
-            "wasmline.spark.spark_submit_supervisor",
-            "--job",
-            job,
-            "--run",
-            run,
-            "--log",
-            str(log),
-            "--",
-        ]
-        with log.open("ab") as output:
-            process = subprocess.Popen(
-                [*supervisor, *self.command(job, run)],
-                env=self.environment(kafka),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-                close_fds=True,
-            )
+        options = ["--submits"] if self.on_cluster else []
+        process = start_supervisor(self.command(job, run), self.environment(kafka), job, run, log, options)
         process.returncode = 0  # this process does not wait for it: without this, Popen warns when it is collected
         return process.pid
 
     def _get_spark_binary_path(self) -> list[str]:
         binary = self._connection["spark_binary"]
-        home = _spark_home()
-        if binary == "spark-submit" and home:
-            return [str(Path(home) / "bin" / binary)]
-        return [binary]
+        return [spark_submit() if binary == "spark-submit" else binary]
 
-    def _check_deploy_mode(self) -> None:
-        """Reject a remote driver without Kafka settings: only its cluster can pass them without exposing them."""
-        if self._connection["deploy_mode"] != "cluster":
+    def require_deploy_mode(self) -> None:
+        """Raise PrerequisiteMissing for a driver on the cluster that could not start there.
+
+        It needs a master that runs Python drivers, Kafka's settings, which only the cluster can pass without exposing
+        them, and files that it can read.
+        """
+        if not self.on_cluster:
             return
+        kind = _kind(self.master)
+        if kind not in SUBMISSION:
+            raise PrerequisiteMissing(
+                f"the master {self.master} runs no Python driver in deploy mode cluster: use deploy mode client, on a "
+                "worker that outlives its tasks or with a launcher; or Kubernetes or YARN",
+                install="deploy-mode client",
+            )
         if not any(re.search(rf"\.{KAFKA_VARIABLE}(_FILE)?$", name) for name in self._conf):
             raise PrerequisiteMissing(
                 "in deploy mode cluster the driver starts elsewhere and cannot get Kafka's settings from here: give it "
@@ -145,6 +177,23 @@ class SparkJobHook(SparkSubmitHook):
                 f"Kubernetes secret (spark.kubernetes.driver.secretKeyRef.{KAFKA_VARIABLE}), or use deploy mode client",
                 install=f"spark.yarn.appMasterEnv.{KAFKA_VARIABLE}_FILE=PATH",
             )
+        if kind == "k8s" and UPLOAD not in self._conf and (local := self._local_files()):
+            raise PrerequisiteMissing(
+                f"a driver on Kubernetes cannot read {', '.join(local)}, on this machine: name files of its image by "
+                f"local:// URLs (application, jars, py_files), or set {UPLOAD}",
+                install=f"{UPLOAD}=URL",
+            )
+
+    def _local_files(self) -> list[str]:
+        """Return the files of the command that are on this machine."""
+        jars = self._jars if self._jars or self._packages else "the connector's jars"
+        named = ",".join(filter(None, (self._driver_application, jars, self._py_files, self._files, self._archives)))
+        return [each for each in named.split(",") if "://" not in each]
+
+
+def _kind(master: str) -> str:
+    """Return the kind of a master URL: k8s, yarn, spark, local …"""
+    return re.split(r"[:\[]", master, maxsplit=1)[0]
 
 
 def _check(conf: Mapping[str, Any], options: Mapping[str, Any]) -> None:
@@ -160,22 +209,3 @@ def _check(conf: Mapping[str, Any], options: Mapping[str, Any]) -> None:
             )
     if unknown := sorted(options.keys() - PASSED):
         raise ValueError(f"options {', '.join(unknown)} are not among {', '.join(sorted(PASSED))}")
-
-
-def _spark_home() -> str | None:
-    """Return $SPARK_HOME, else the Spark of this environment's PySpark, else None."""
-    if asked := os.environ.get("SPARK_HOME"):
-        return asked
-    spec = importlib.util.find_spec("pyspark")
-    if spec is None or spec.origin is None:
-        return None
-    home = Path(spec.origin).parent
-    return str(home) if (home / "bin" / "spark-submit").exists() else None
-
-
-def _driver() -> Path:
-    """Return the application: a file, because spark-submit takes no module."""
-    spec = importlib.util.find_spec("wasmline.spark")
-    if spec is None or spec.origin is None:
-        raise PrerequisiteMissing("wasmline.spark is not installed here", install="pip install 'wasmline[spark]'")
-    return Path(spec.origin).with_name("main.py")

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from wasmline.job_specs import JobReport, JobSpec
+    from wasmline.kafka import KafkaConfig
+    from wasmline_provider.driver_home import DriverHome
+    from wasmline_provider.hooks.spark import SparkJobHook
     from wasmline_provider.job_client import JobClient, JobRun
 
 OUTDATED = "outdated"
@@ -47,6 +50,9 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
     :param conf: Spark settings; secrets belong elsewhere.
     :param jars: comma-separated jars with Spark's Kafka connector, in place of the bundled ones.
     :param spark_options: other arguments of the Spark provider's SparkSubmitHook, such as ``driver_memory``.
+    :param launcher: the name of a running ``wasmline launcher`` that starts the driver on its machine; None starts it
+        here, where it has to outlive the task, or on the cluster, in the connection's deploy mode cluster.
+    :param application: in deploy mode cluster, the URL of ``wasmline/spark/main.py`` for the driver; see SparkJobHook.
     :param deferrable: wait on the triggerer, without holding a worker.
     :param heartbeat_seconds: seconds without a heartbeat of the driver before the run counts as lost.
     """
@@ -59,6 +65,8 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         "conf",
         "jars",
         "spark_options",
+        "launcher",
+        "application",
     )
     template_fields_renderers = {"conf": "json", "spark_options": "json"}
     external_id_key = "wasmline_run"
@@ -74,6 +82,8 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         conf: Mapping[str, Any] | None = None,
         jars: str | None = None,
         spark_options: Mapping[str, Any] | None = None,
+        launcher: str | None = None,
+        application: str | None = None,
         deferrable: bool = DEFERRABLE,
         heartbeat_seconds: float = HEARTBEAT_TIMEOUT_S,
         **kwargs: Any,
@@ -86,6 +96,8 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         self.conf = conf
         self.jars = jars
         self.spark_options = spark_options
+        self.launcher = launcher
+        self.application = application
         self.deferrable = deferrable
         self.heartbeat_seconds = heartbeat_seconds
         self._running: Mapping[str, str] | None = None
@@ -193,14 +205,12 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
     def submit_job(self, context: Context) -> Any:
         from wasmline.digests import digest_of
         from wasmline.documents import encode, plain
-        from wasmline_provider.hooks.spark import SparkJobHook
         from wasmline_provider.job_client import task_instance_key
 
         ti = context["ti"]
-        spark = SparkJobHook(
-            self.spark_conn_id, name=f"wasmline {self.job}", conf=self.conf, jars=self.jars, options=self.spark_options
-        )
         kafka = KafkaHook(self.kafka_conn_id).get_conn()
+        spark = self._spark()
+        home = self._driver_home(spark, kafka)  # raises before anything is ordered
         spec = self.spec(context)
 
         def launch(run: JobRun) -> None:
@@ -211,14 +221,15 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
             ensured = client.ensure(
                 spec,
                 task_instance_key(ti.dag_id, ti.run_id, ti.task_id, ti.map_index),
-                Path(airflow_conf.get("logging", "base_log_folder")) / "wasmline",
+                home.log_folder,
                 launch,
-                submit_digest=spark.settings_digest,
+                request=home.request,
+                submit_digest=digest_of(f"{self.launcher or ''} {spark.settings_digest}".encode()),
                 restart_stopped=self.restarts_stopped,
             )
         if ensured.action == "left_stopped":
             raise AirflowSkipException(f"{ensured}: a user has stopped the job")
-        self.log.info("%s; on %s, its driver's output is in %s", ensured, spark.master, ensured.run.log)
+        self.log.info("%s; on %s; %s %s", ensured, spark.master, home.description, ensured.run.log)
         self._running = plain(ensured.run)
         return {
             **plain(ensured.run),
@@ -284,6 +295,29 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         }
         record(context, self.outlets, result)
         return result
+
+    def _spark(self) -> SparkJobHook:
+        from wasmline_provider.hooks.spark import SparkJobHook
+
+        return SparkJobHook(
+            self.spark_conn_id,
+            name=f"wasmline {self.job}",
+            conf=self.conf,
+            jars=self.jars,
+            options=self.spark_options,
+            application=self.application,
+        )
+
+    def _driver_home(self, spark: SparkJobHook, kafka: KafkaConfig) -> DriverHome:
+        """Return where the driver is to run.
+
+        Raises LauncherUnavailable, PrerequisiteMissing for a cluster that cannot run it, and EphemeralContainer where
+        it would end with the task.
+        """
+        from wasmline_provider.driver_home import find_driver_home
+
+        folder = Path(airflow_conf.get("logging", "base_log_folder")) / "wasmline"
+        return find_driver_home(spark, kafka, self.launcher, folder)
 
     @contextmanager
     def _client(self) -> Iterator[JobClient]:

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.providers.apache.spark.hooks import spark_submit as spark_submit_hook
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 
 from wasmline.errors import PrerequisiteMissing
 from wasmline.kafka import KafkaConfig
-from wasmline_provider.hooks.spark import KAFKA_VARIABLE, SparkJobHook
+from wasmline.kafka.config import VARIABLE as KAFKA_VARIABLE
+from wasmline_provider.hooks.spark import SUBMISSION, UPLOAD, SparkJobHook
 
 SECRET = "hunter2-never-to-be-seen"
 KAFKA = KafkaConfig(
@@ -115,6 +117,133 @@ def test_a_driver_on_the_cluster_needs_a_way_to_kafkas_settings(connect: Any) ->
         connect(cluster).command("clean", "run-1")
     told = connect(cluster, conf={f"spark.yarn.appMasterEnv.{KAFKA_VARIABLE}_FILE": "/etc/kafka.json"})
     assert option(told.command("clean", "run-1"), "--deploy-mode") == "cluster"
+
+
+YARN_FILE = {f"spark.yarn.appMasterEnv.{KAFKA_VARIABLE}_FILE": "/etc/kafka.json"}
+SECRET_KEY = {f"spark.kubernetes.driver.secretKeyRef.{KAFKA_VARIABLE}": "kafka:config"}
+IN_IMAGE = "local:///opt/wasmline/spark/main.py"
+KUBERNETES = [
+    {"host": "k8s://https://api.cluster", "port": 6443, "extra": {"deploy-mode": "cluster", "namespace": "spark"}},
+    {"host": "k8s://https://api.cluster:6443", "extra": {"deploy-mode": "cluster", "namespace": "spark"}},
+]
+
+
+@pytest.fixture
+def kubernetes_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stands for the client of Kubernetes, which the provider's hook wants to be there and building a command not."""
+    monkeypatch.setattr(spark_submit_hook, "kube_client", object(), raising=False)
+
+
+def test_a_kubernetes_master_without_its_client_is_a_named_error(connect: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(spark_submit_hook, "kube_client", raising=False)
+    with pytest.raises(PrerequisiteMissing, match="pip install apache-airflow-providers-cncf-kubernetes"):
+        connect(KUBERNETES[0])
+
+
+def settings(command: list[str]) -> dict[str, str]:
+    """Return the values of --conf."""
+    pairs = [command[at + 1] for at, each in enumerate(command) if each == "--conf"]
+    return dict(each.split("=", 1) for each in pairs)
+
+
+@pytest.mark.usefixtures("kubernetes_client")
+@pytest.mark.parametrize("master", KUBERNETES, ids=["port of its own", "port in the host"])
+def test_a_driver_on_kubernetes_is_submitted_with_files_of_its_image_and_a_secrets_name(
+    connect: Any, master: dict[str, Any]
+) -> None:
+    jars = "local:///opt/jars/kafka.jar"
+    hook = connect(master, conf={**SECRET_KEY, "spark.executor.instances": "2"}, jars=jars, application=IN_IMAGE)
+    assert hook.on_cluster
+    command = hook.command("clean", "run-1")
+    assert option(command, "--master") == "k8s://https://api.cluster:6443"
+    assert option(command, "--deploy-mode") == "cluster"
+    assert option(command, "--jars") == jars
+    assert command[-5:] == [IN_IMAGE, "--job", "clean", "--run", "run-1"]
+    assert settings(command) == {
+        **SECRET_KEY,
+        "spark.executor.instances": "2",
+        "spark.kubernetes.namespace": "spark",
+        SUBMISSION["k8s"]: "false",
+    }
+    assert SECRET not in " ".join(command)
+
+
+@pytest.mark.usefixtures("kubernetes_client")
+def test_a_driver_on_kubernetes_needs_files_that_it_can_read(connect: Any) -> None:
+    with pytest.raises(PrerequisiteMissing, match=r"main\.py, the connector's jars, .*local://.*upload") as refused:
+        connect(KUBERNETES[0], conf=SECRET_KEY, jars=None).require_deploy_mode()
+    assert not refused.value.retryable
+    with pytest.raises(PrerequisiteMissing, match=r"cannot read /dags/functions\.py, on"):
+        connect(
+            KUBERNETES[0],
+            conf=SECRET_KEY,
+            jars="local:///k.jar",
+            application=IN_IMAGE,
+            options={"py_files": "/dags/functions.py"},
+        ).require_deploy_mode()
+    uploaded = connect(KUBERNETES[0], conf={**SECRET_KEY, UPLOAD: "s3a://bucket/uploads"})
+    assert Path(uploaded.command("clean", "run-1")[-5]).name == "main.py"
+
+
+@pytest.mark.parametrize("master", [{"host": "yarn"}, {"host": "yarn", "port": None, "schema": ""}])
+def test_a_driver_on_yarn_is_submitted_with_files_that_yarn_ships(connect: Any, master: dict[str, Any]) -> None:
+    cluster = {**master, "extra": {"deploy-mode": "cluster", "queue": "night"}}
+    options = {"py_files": "/dags/functions.py", "num_executors": 3}
+    command = connect(cluster, conf=YARN_FILE, options=options).command("clean", "run-1")
+    assert option(command, "--master") == "yarn"
+    assert option(command, "--deploy-mode") == "cluster"
+    assert option(command, "--queue") == "night"
+    assert option(command, "--py-files") == "/dags/functions.py"
+    assert option(command, "--num-executors") == "3"
+    assert settings(command) == {**YARN_FILE, SUBMISSION["yarn"]: "false"}
+    assert Path(command[-5]).read_text().startswith('"""The application')
+
+
+def test_a_submission_that_waits_for_the_driver_may_be_asked_for(connect: Any) -> None:
+    cluster = {"host": "yarn", "extra": {"deploy-mode": "cluster"}}
+    command = connect(cluster, conf={**YARN_FILE, SUBMISSION["yarn"]: "true"}).command("clean", "run-1")
+    assert settings(command)[SUBMISSION["yarn"]] == "true"
+
+
+@pytest.mark.parametrize(
+    "master", [{"host": "spark://master", "port": 7077}, {"host": "spark://master:7077"}, {"host": "local[2]"}]
+)
+def test_a_master_that_runs_no_python_driver_is_refused(connect: Any, master: dict[str, Any]) -> None:
+    hook = connect({**master, "extra": {"deploy-mode": "cluster"}}, conf=YARN_FILE)
+    with pytest.raises(PrerequisiteMissing, match="runs no Python driver in deploy mode cluster"):
+        hook.require_deploy_mode()
+    with pytest.raises(PrerequisiteMissing, match="runs no Python driver in deploy mode cluster"):
+        hook.command("clean", "run-1")
+
+
+def test_a_launcher_is_given_the_options_without_its_own_files_and_secrets(connect: Any) -> None:
+    hook = connect(
+        {"host": "spark://master", "port": 7077},
+        jars=None,
+        conf={"spark.ui.enabled": "false"},
+        options={"driver_memory": "1g", "py_files": "/dags/functions.py"},
+    )
+    assert hook.launch_arguments() == [
+        "--master", "spark://master:7077",
+        "--conf", "spark.ui.enabled=false",
+        "--py-files", "/dags/functions.py",
+        "--driver-memory", "1g",
+        "--name", "wasmline",
+    ]  # fmt: skip
+
+
+@pytest.mark.usefixtures("kubernetes_client")
+def test_a_launcher_is_not_needed_for_a_driver_on_the_cluster(connect: Any) -> None:
+    with pytest.raises(PrerequisiteMissing, match="leave out the launcher"):
+        connect(KUBERNETES[0], conf=SECRET_KEY).launch_arguments()
+
+
+def test_a_keytab_of_the_connection_is_not_the_launchers(connect: Any) -> None:
+    keytab = {"principal": "user@REALM", "keytab": "AAAA"}
+    with pytest.raises(PrerequisiteMissing, match="keytab"):
+        connect({"host": "yarn", "extra": keytab}).launch_arguments()
+    own = connect({"host": "yarn"}, options={"principal": "user@REALM", "keytab": "/etc/user.keytab"})
+    assert option(own.launch_arguments(), "--keytab") == "/etc/user.keytab"
 
 
 def test_a_missing_connection_is_an_error_and_not_yarn() -> None:

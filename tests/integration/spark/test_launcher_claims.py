@@ -1,0 +1,318 @@
+"""Launchers on a real broker, with drivers that are ordinary processes: the name, the orders, and the failures."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from wasmline.control import JobTopic, Launch, LaunchRequest, control_topics, require_launcher
+from wasmline.control.launcher_topic import launch_key, status_key
+from wasmline.documents import encode
+from wasmline.errors import Fenced, InvalidJob, JobNotFound, LauncherUnavailable
+from wasmline.job_specs import JobReport, JobSpec, JobState, StreamSpec
+from wasmline.kafka import KafkaConfig, RecordWriter, produce_all
+from wasmline.local.process import wait_until
+from wasmline.spark import main
+from wasmline.spark.launch_planner import LaunchTimings
+from wasmline.spark.launcher import DriverStarter, Launcher
+from wasmline.spark.spark_submit_supervisor import supervise
+from wasmline.testing.kafka import RunningKafka
+
+SOON = LaunchTimings(claim_timeout_s=0.5)
+
+
+class Machine:
+    """Launchers of one name, whose drivers are short processes."""
+
+    def __init__(self, config: KafkaConfig, folder: Path) -> None:
+        self.config = config
+        self.folder = folder
+        self.name = f"l-{uuid.uuid4().hex[:8]}"
+        self.jobs = JobTopic(config)
+        self.started: list[tuple[str, Launch, LaunchRequest]] = []
+        self.launchers: list[Launcher] = []
+
+    def launcher(self, timings: LaunchTimings = SOON) -> Launcher:
+        made = Launcher(self.config, self.name, self.folder, self.start, timings=timings)
+        self.launchers.append(made)
+        return made
+
+    def start(self, request: LaunchRequest, launch: Launch, job: str) -> subprocess.Popen[bytes]:
+        self.started.append((job, launch, request))
+        process = subprocess.Popen([sys.executable, "-c", ""])
+        process.wait()
+        return process
+
+    def order(self, run: str = "run-1", *, launcher: str | None = None, arguments: tuple[str, ...] = ()) -> JobSpec:
+        spec = JobSpec(
+            job=f"job-{uuid.uuid4().hex[:8]}",
+            run=run,
+            storage=str(self.folder),
+            stream=StreamSpec(transform="t", trigger_interval="1 second"),
+        )
+        self.jobs.submit(spec, launch=LaunchRequest(launcher=launcher or self.name, arguments=arguments))
+        return spec
+
+    def report(self, spec: JobSpec) -> JobReport:
+        report = self.jobs.report(spec.job, spec.run)
+        assert report is not None
+        return report
+
+    def close(self) -> None:
+        for each in self.launchers:
+            each.close()
+        self.jobs.close()
+
+
+@pytest.fixture
+def machine(kafka: RunningKafka, tmp_path: Path) -> Iterator[Machine]:
+    made = Machine(kafka.config, tmp_path)
+    yield made
+    made.close()
+
+
+def lines(caplog: pytest.LogCaptureFixture, text: str) -> list[str]:
+    return [each for each in caplog.messages if text in each]
+
+
+def test_an_order_is_launched_once_with_its_options_and_recorded_before(machine: Machine) -> None:
+    launcher, spec = machine.launcher(), machine.order(arguments=("--driver-memory", "1g"))
+    launcher.step()
+    launcher.step()
+    [(job, launch, request)] = machine.started
+    assert (job, launch.run, launch.attempt) == (spec.job, "run-1", 1)
+    assert launch.log == str(machine.folder / spec.job / "run-1.log")
+    assert request.arguments == ("--driver-memory", "1g")
+    assert machine.jobs.last_launch(spec.job) == launch
+    assert machine.report(spec).state is JobState.STARTING
+    assert f"launcher {machine.name} starts a driver" in machine.report(spec).message
+
+
+def test_orders_of_other_launchers_are_left_alone(machine: Machine) -> None:
+    machine.order(launcher="another")
+    machine.launcher().step()
+    assert machine.started == []
+
+
+def test_of_two_processes_of_a_name_one_is_idle_until_the_other_ends(
+    machine: Machine, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    first, second = machine.launcher(LaunchTimings()), machine.launcher(LaunchTimings())
+    first.step()
+    machine.order()
+    second.step()
+    second.step()
+    assert (first.active, second.active) == (True, False)
+    assert machine.started == []
+    assert len(lines(caplog, "has the name; this process waits")) == 1
+    first.close()
+    second.step()
+    assert second.active
+    assert len(machine.started) == 1
+
+
+def test_a_process_that_was_killed_is_replaced_and_if_it_was_not_it_starts_nothing_more(machine: Machine) -> None:
+    first, second = machine.launcher(), machine.launcher()
+    first.step()
+    second.step()
+    assert not second.active
+    wait_until(lambda: second.step() or second.active, 20)  # type: ignore[func-returns-value]
+    assert second.active
+    # The first process was frozen, say. It reads an order before it notices.
+    spec = machine.order()
+    first.step()
+    assert not first.active
+    assert machine.started == []
+    second.step()
+    assert [job for job, _, _ in machine.started] == [spec.job]
+
+
+def test_a_restarted_launcher_starts_nothing_for_a_driver_that_sends_heartbeats(
+    machine: Machine, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    first, spec = machine.launcher(), machine.order()
+    first.step()
+    first.close()
+    machine.folder = machine.folder / "elsewhere"
+    second = machine.launcher()
+    for _ in range(3):
+        machine.jobs.write_report(JobReport.now(spec.job, spec.run, JobState.RUNNING))
+        second.step()
+    assert len(machine.started) == 1
+    assert len(lines(caplog, f"job {spec.job}, run run-1: adopted")) == 1
+
+
+def test_a_driver_that_failed_is_started_again_under_the_same_run(machine: Machine) -> None:
+    launcher, spec = machine.launcher(), machine.order()
+    launcher.step()
+    machine.jobs.write_report(JobReport.now(spec.job, spec.run, JobState.FAILED, "killed", error="JobFailed"))
+    assert wait_until(lambda: bool(launcher.step() or len(machine.started) > 1), 20)  # type: ignore[func-returns-value]
+    assert [(launch.run, launch.attempt) for _, launch, _ in machine.started] == [("run-1", 1), ("run-1", 2)]
+    assert machine.report(spec).state is JobState.STARTING
+    assert "attempt 2: failed: JobFailed" in machine.report(spec).message
+
+
+def test_an_order_that_cannot_be_read_is_reported_once_and_the_others_are_served(
+    machine: Machine, caplog: pytest.LogCaptureFixture
+) -> None:
+    unreadable = f"job-{uuid.uuid4().hex[:8]}"
+    produce_all(machine.config, control_topics.JOBS, [(unreadable.encode(), b'{"wanted": 7}', None, None)])
+    try:
+        launcher, spec = machine.launcher(), machine.order()
+        launcher.step()
+        launcher.step()
+        assert [job for job, _, _ in machine.started] == [spec.job]
+        assert len(lines(caplog, f"skips the order of job {unreadable}")) == 1
+    finally:
+        produce_all(machine.config, control_topics.JOBS, [(unreadable.encode(), None, None, None)])
+
+
+@pytest.mark.parametrize(("run", "arguments"), [("run-1", ("/tmp/evil.py",)), ("../../elsewhere", ())])
+def test_an_order_that_is_not_for_spark_submit_fails(machine: Machine, run: str, arguments: tuple[str, ...]) -> None:
+    spec = machine.order(run, arguments=arguments)
+    launcher = Launcher(machine.config, machine.name, machine.folder, DriverStarter(machine.config, "/k.jar"))
+    machine.launchers.append(launcher)
+    launcher.step()
+    launcher.step()
+    assert (machine.report(spec).state, machine.report(spec).error) == (JobState.FAILED, "InvalidJob")
+    assert not list(machine.folder.iterdir())
+
+
+def test_an_argument_that_no_process_can_have_fails_the_run_and_not_the_launcher(machine: Machine) -> None:
+    spec = machine.order(arguments=("--name", "a\0b"))
+    launcher = Launcher(machine.config, machine.name, machine.folder, DriverStarter(machine.config, "/k.jar"))
+    machine.launchers.append(launcher)
+    launcher.step()
+    assert (machine.report(spec).state, machine.report(spec).error) == (JobState.FAILED, "ValueError")
+    assert launcher.active
+
+
+def test_a_status_of_another_release_is_replaced(machine: Machine) -> None:
+    with RecordWriter(machine.config) as writer:
+        writer.write(control_topics.JOBS, [(status_key(machine.name), b'{"spec_version": 2}', None, None)])
+    with pytest.raises(LauncherUnavailable):
+        require_launcher(machine.config, machine.name, timeout=0.1)
+    launcher = machine.launcher()
+    launcher.step()
+    assert launcher.active
+    assert require_launcher(machine.config, machine.name).launcher == machine.name
+
+
+@pytest.mark.parametrize("replaced", [False, True], ids=["by a driver of its run", "by another run"])
+def test_a_fenced_driver_reports_its_end_only_if_its_run_was_replaced(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, replaced: bool
+) -> None:
+    spec = machine.order()
+
+    def fenced(config: KafkaConfig, job: JobSpec) -> JobReport:
+        machine.jobs.write_report(JobReport.now(job.job, job.run, JobState.RUNNING))  # the newer driver's
+        if replaced:
+            machine.jobs.submit(replace(job, run="run-2"))
+        raise Fenced("a newer driver claimed the job", job=job.job)
+
+    monkeypatch.setattr(main, "run", fenced)
+    report = main._reported(machine.jobs, machine.config, spec)
+    assert (report.state, report.error) == (JobState.FAILED, "Fenced")
+    assert machine.report(spec).state is (JobState.FAILED if replaced else JobState.RUNNING)
+
+
+def test_a_folder_that_cannot_be_written_fails_the_start_and_not_the_launcher(machine: Machine) -> None:
+    (machine.folder / "file").touch()
+    spec = machine.order()
+    starter = DriverStarter(machine.config, "/k.jar")
+    launcher = Launcher(machine.config, machine.name, machine.folder / "file", starter)
+    machine.launchers.append(launcher)
+    launcher.step()
+    assert (machine.report(spec).state, machine.report(spec).error) == (JobState.FAILED, "NotADirectoryError")
+    assert launcher.active
+
+
+def test_the_launchers_that_send_heartbeats_are_named_where_one_is_missing(machine: Machine) -> None:
+    launcher = machine.launcher()
+    launcher.step()
+    assert require_launcher(machine.config, machine.name).log_folder == str(machine.folder)
+    missing = f"missing-{uuid.uuid4().hex[:8]}"
+    with pytest.raises(LauncherUnavailable, match=f"no launcher {missing} sends heartbeats.*Nothing was ordered") as no:
+        require_launcher(machine.config, missing, timeout=0.1)
+    assert no.value.retryable
+    assert machine.name in no.value.alive
+    launcher.close()
+    with pytest.raises(LauncherUnavailable):
+        require_launcher(machine.config, machine.name, timeout=0.1)
+    with pytest.raises(InvalidJob):
+        require_launcher(machine.config, "a/b", timeout=0.1)
+
+
+def test_the_records_of_launchers_are_no_orders(machine: Machine) -> None:
+    launcher, spec = machine.launcher(), machine.order()
+    launcher.step()
+    assert spec.job in [order.spec.job for order in machine.jobs.orders()]
+    with pytest.raises(JobNotFound):
+        machine.jobs.order(machine.name)
+
+
+def test_a_supervisor_says_nothing_of_a_run_whose_driver_was_started_again(machine: Machine, tmp_path: Path) -> None:
+    spec = machine.order()
+    launcher = machine.launcher()
+    launcher.step()
+    [(_, newest, _)] = machine.started
+    command, log = [sys.executable, "-c", "raise SystemExit(3)"], tmp_path / "driver.log"
+    assert supervise(machine.config, spec.job, spec.run, command, log, launch="an earlier one") == 3
+    assert machine.report(spec).state is JobState.STARTING
+    assert supervise(machine.config, spec.job, spec.run, command, log, launch=newest.launch) == 3
+    assert machine.report(spec).state is JobState.FAILED
+
+
+@pytest.mark.parametrize("status", [0, 3])
+def test_a_supervisor_of_a_submission_reports_only_its_failure(machine: Machine, tmp_path: Path, status: int) -> None:
+    spec = machine.order()
+    command = [sys.executable, "-c", f"raise SystemExit({status})"]
+    assert supervise(machine.config, spec.job, spec.run, command, tmp_path / "log", submits=True) == status
+    report = machine.jobs.report(spec.job, spec.run)
+    assert (report is None) == (status == 0)
+    if report is not None:
+        assert report.state is JobState.FAILED
+
+
+@pytest.mark.long
+def test_a_launcher_waits_for_a_broker_that_is_away(
+    stoppable_kafka: RunningKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("wasmline.kafka.compacted_topic.REQUEST_TIMEOUT_S", 2.0)
+    machine = Machine(stoppable_kafka.config, tmp_path)
+    launcher = machine.launcher()
+    launcher.step()
+    assert launcher.active
+    stoppable_kafka.local.stop()
+    launcher.step()
+    launcher.step()
+    assert not launcher.active
+    assert len(lines(caplog, "waits for the cluster")) == 1
+    stoppable_kafka.local.start()
+    assert wait_until(lambda: launcher.step() or launcher.active, 60)
+    spec = machine.order()
+    launcher.step()
+    assert [job for job, _, _ in machine.started] == [spec.job]
+    machine.close()
+
+
+def test_a_record_of_a_launch_that_cannot_be_read_is_skipped(
+    machine: Machine, caplog: pytest.LogCaptureFixture
+) -> None:
+    spec = machine.order()
+    with RecordWriter(machine.config) as writer:
+        writer.write(control_topics.JOBS, [(launch_key(spec.job), b"\xff", None, None)])
+    launcher = machine.launcher()
+    launcher.step()
+    assert [job for job, _, _ in machine.started] == [spec.job]
+    assert lines(caplog, f"skips the launch of job {spec.job}")
+    assert encode(machine.started[0][1]) != b"\xff"
