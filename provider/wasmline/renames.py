@@ -374,7 +374,6 @@ NAMES: Mapping[str, Mapping[str, str]] = {
     "wasmline.wasm.verdict": {"Death": "GuestExitInfo", "refusal": "instantiation_error", "verdict": "classify_exit"},
     "wasmline_provider.hooks.jobs": {
         "JobDesk": "JobClient",
-        "RunWatch": "RunMonitor",
         "owner_of": "task_instance_key",
         "progress": "format_report",
     },

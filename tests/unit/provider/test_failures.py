@@ -24,6 +24,7 @@ RETRIED = {
     "JobBusy",
     "JobFailed",
     "KafkaError",
+    "LauncherUnavailable",
     "MetadataTooLarge",
     "PortInUse",
     "ProducerFenced",
