@@ -8,7 +8,7 @@ from wasmline.control.job_status import JobStatus, JobStatusReader, PartitionTot
 from wasmline.control.job_topic import ClaimWriter, DriverClaim, JobDriver, JobOrder, JobTopic, LeaseWithdrawal
 from wasmline.control.module_store import ModuleStore
 from wasmline.control.partition_stalls import PartitionStall, partition_stalls
-from wasmline.control.run_liveness import is_live
+from wasmline.control.run_liveness import is_live, live_jobs
 from wasmline.control.status_topic import StatusTopic
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "StatusTopic",
     "deploy",
     "is_live",
+    "live_jobs",
     "partition_stalls",
     "read_deployments",
     "require_topics",
