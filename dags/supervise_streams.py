@@ -11,6 +11,9 @@ connection says; nothing of a stream ends with a run of this DAG.
 *What starts a dead stream between two runs*: the asset `streams.dead`, which the triggerer watches; it fires within
 some seconds of a driver's death that was reported, and after half a minute without a heartbeat otherwise. If Airflow
 itself is down, nothing does, unless the drivers are started by `wasmline launcher`.
+
+*What makes a run fail*: a stream that still has no driver after two minutes, with the end of its driver's log, and an
+error that no retry cures. A cluster that is away for some minutes is waited for.
 """
 
 from __future__ import annotations
@@ -39,9 +42,9 @@ with DAG(
     doc_md=__doc__,
     schedule=AssetOrTimeSchedule(timetable=CronTriggerTimetable("*/5 * * * *", timezone="UTC"), assets=[dead_streams]),
     catchup=False,
-    max_active_runs=1,
+    max_active_runs=2,  # a driver that dies after its task is started by the next run, for which `check` waits
     dagrun_timeout=timedelta(minutes=30),
-    default_args={"retries": 3, "retry_delay": timedelta(seconds=10)},
+    default_args={"retries": 6, "retry_delay": timedelta(seconds=10), "retry_exponential_backoff": 2.0},
     tags=["wasmline", "example"],
 ) as dag:
     check = CheckStreamsOperator(
@@ -49,6 +52,8 @@ with DAG(
         jobs=list(STREAMS),
         kafka_conn_id=demo_settings.KAFKA,
         trigger_rule=TriggerRule.ALL_DONE,
+        retry_delay=timedelta(seconds=20),
+        retry_exponential_backoff=0,
     )
     for job, parameters in STREAMS.items():
         ensure = SparkStreamOperator(

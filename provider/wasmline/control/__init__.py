@@ -11,7 +11,7 @@ from wasmline.control.launcher_topic import Launch, LauncherClaim, LauncherStatu
 from wasmline.control.module_store import ModuleStore
 from wasmline.control.partition_stalls import PartitionStall, partition_stalls
 from wasmline.control.run_follower import RunFollower, RunSnapshot, read_snapshot, run_follower
-from wasmline.control.run_liveness import is_live
+from wasmline.control.run_liveness import is_live, live_jobs
 from wasmline.control.status_topic import StatusTopic
 from wasmline.control.stop_requests import StopRequests, stop_requests
 
@@ -44,6 +44,7 @@ __all__ = [
     "StopRequests",
     "deploy",
     "is_live",
+    "live_jobs",
     "partition_stalls",
     "read_deployments",
     "read_snapshot",

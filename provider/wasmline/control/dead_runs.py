@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from wasmline.control.job_topic import JobOrder, JobTopic
-from wasmline.errors import JobNotFound, WasmlineError
+from wasmline.errors import JobNotFound, UnsupportedSpecVersion
 from wasmline.job_specs import HEARTBEAT_INTERVAL_S, JobReport, JobState
 from wasmline.repeated_errors import RepeatedErrors
 from wasmline.restart_policy import RestartPolicy, is_restartable
@@ -64,8 +64,13 @@ class DeadRunDetector:
         self._errors = RepeatedErrors()
 
     def poll(self, topic: JobTopic) -> list[DeadRun]:
-        """Return the dead runs that are due to be told of, after reading the orders and reports of the jobs."""
-        found = (self._poll_job(topic, job, watched) for job, watched in self._watched.items())
+        """Return the dead runs that are due to be told of.
+
+        Raises errors of the cluster, such as BrokerUnavailable: no event is lost by that, because the orders and
+        reports of all jobs are read before any is decided on.
+        """
+        read = {job: self._read(topic, job) for job in self._watched}
+        found = (self._decide(self._watched[job], *records) for job, records in read.items() if records is not None)
         return [dead for dead in found if dead is not None]
 
     def reset_heartbeats(self) -> None:
@@ -73,18 +78,22 @@ class DeadRunDetector:
         for watched in self._watched.values():
             watched.changed_at = self._clock()
 
-    def _poll_job(self, topic: JobTopic, job: str, watched: _Watched) -> DeadRun | None:
+    def _read(self, topic: JobTopic, job: str) -> tuple[JobOrder, JobReport | None] | None:
+        """Return the order of a job and the report of its run; None without an order, or if one cannot be read."""
         try:
             order = topic.order(job)
+            report = topic.report(job, order.spec.run)
         except JobNotFound:
             return None
-        except WasmlineError as error:
-            if error.retryable:
-                raise
+        except UnsupportedSpecVersion as error:
             if told := self._errors.changed(job, error):
-                logger.warning("the order of job %s is skipped: %s", job, told)
+                logger.warning("job %s is skipped, its order or report cannot be read: %s", job, told)
             return None
-        now, report = self._clock(), topic.report(job, order.spec.run)
+        self._errors.solved(job)
+        return order, report
+
+    def _decide(self, watched: _Watched, order: JobOrder, report: JobReport | None) -> DeadRun | None:
+        now = self._clock()
         if order.spec.run != watched.run or report != watched.report:
             watched.run, watched.report, watched.changed_at = order.spec.run, report, now
         dead = self._dead(order, report, now - watched.changed_at)

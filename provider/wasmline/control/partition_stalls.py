@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from wasmline.control.deployment_spec import Deployment
 from wasmline.control.job_status import JobStatus
+from wasmline.job_specs import JobState
 from wasmline.partition_status import PartitionStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionStall:
-    """A partition with records to read at ``offset`` that none were read of; ``reason`` as far as its status says."""
+    """A partition of which no record was done although ``lag`` are there, from ``offset`` on."""
 
     job: str
     topic: str
@@ -21,9 +23,15 @@ class PartitionStall:
     reason: str
 
 
-def partition_stalls(before: JobStatus, after: JobStatus) -> Iterator[PartitionStall]:
-    """Yield the partitions of one run that had records to read in both statuses, and made no progress between them."""
-    if before.order.spec.run != after.order.spec.run:
+def partition_stalls(
+    before: JobStatus, after: JobStatus, deployment: Deployment | None = None
+) -> Iterator[PartitionStall]:
+    """Yield the partitions that had records to read in both statuses, and made no progress between them.
+
+    Only of a run that was running at both moments: one that starts shows the statuses of the run before.
+    ``deployment`` is the current one of the job's transform: if it is paused, that is the reason.
+    """
+    if before.order.spec.run != after.order.spec.run or not (_is_running(before) and _is_running(after)):
         return
     earlier = {(each.topic, each.partition): each for each in before.partitions}
     for each in after.partitions:
@@ -35,15 +43,21 @@ def partition_stalls(before: JobStatus, after: JobStatus) -> Iterator[PartitionS
                 partition=each.partition,
                 offset=each.offset,
                 lag=each.lag,
-                reason=_reason(each),
+                reason=_reason(each, deployment),
             )
+
+
+def _is_running(status: JobStatus) -> bool:
+    return status.report is not None and status.report.state is JobState.RUNNING
 
 
 def _progress(status: PartitionStatus) -> tuple[int, int, int]:
     return status.offset, status.records_in, status.lost_offsets
 
 
-def _reason(status: PartitionStatus) -> str:
+def _reason(status: PartitionStatus, deployment: Deployment | None) -> str:
+    if deployment is not None and deployment.state == "paused":
+        return f"deployment {deployment.spec.name} is paused: {deployment.reason or 'no reason was given'}"
     if status.state != "running":
         return f"its state is {status.state}"
     if status.stuck_keys:

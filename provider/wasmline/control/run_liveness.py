@@ -1,8 +1,9 @@
-"""Tells whether a run has a driver, by its reports."""
+"""Tells whether runs have a driver, by their reports."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 from wasmline.clock import now_ms
 from wasmline.control.job_topic import JobTopic
@@ -27,19 +28,39 @@ def is_live(jobs: JobTopic, job: str, run: str, *, starting_timeout_s: float = S
     while this waits, for up to HEARTBEAT_CHANGE_TIMEOUT_S. So a wrong clock costs time only, and a run that is taken
     for dead is fenced by the next one.
     """
-    first = report = jobs.report(job, run)
+    return job in live_jobs(jobs, {job: run}, starting_timeout_s=starting_timeout_s)
+
+
+def live_jobs(
+    jobs: JobTopic, runs: Mapping[str, str], *, starting_timeout_s: float = STARTING_TIMEOUT_S
+) -> frozenset[str]:
+    """Return the jobs whose runs, given by job, have a driver or get one; waits once for all as ``is_live`` does."""
+    live, undecided = set(), dict(runs)
+    first = {job: jobs.report(job, run) for job, run in undecided.items()}
+    reports = first
     deadline = time.monotonic() + HEARTBEAT_CHANGE_TIMEOUT_S
     while True:
-        if report is None or report.state.final:
-            return False
-        if report.state is JobState.STARTING:
-            return _age_s(report) < starting_timeout_s
-        if report != first or _age_s(report) < RECENT_HEARTBEAT_S:
-            return True
-        if time.monotonic() > deadline:
-            return False
+        for job, report in reports.items():
+            verdict = _is_live(first[job], report, starting_timeout_s)
+            if verdict is not None:
+                del undecided[job]
+            if verdict:
+                live.add(job)
+        if not undecided or time.monotonic() > deadline:
+            return frozenset(live)
         time.sleep(POLL_INTERVAL_S)
-        report = jobs.report(job, run)
+        reports = {job: jobs.report(job, run) for job, run in undecided.items()}
+
+
+def _is_live(first: JobReport | None, report: JobReport | None, starting_timeout_s: float) -> bool | None:
+    """Return whether a run with these reports has a driver; None if a later report decides."""
+    if report is None or report.state.final:
+        return False
+    if report.state is JobState.STARTING:
+        return _age_s(report) < starting_timeout_s
+    if report != first or _age_s(report) < RECENT_HEARTBEAT_S:
+        return True
+    return None
 
 
 def _age_s(report: JobReport) -> float:

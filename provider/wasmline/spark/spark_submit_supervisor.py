@@ -24,6 +24,7 @@ from wasmline.errors import KafkaError
 from wasmline.job_specs import JobReport, JobState
 from wasmline.kafka import KafkaConfig
 from wasmline.log_end import log_end
+from wasmline.repeated_errors import RepeatedErrors
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +32,9 @@ REPORT_TIMEOUT_S = 600.0
 """Seconds for which the final report is tried while the cluster is unavailable."""
 
 REPORT_RETRY_DELAY_S = 5.0
+
+SIGNAL_STATUS = 128
+"""Added to a signal's number in the exit status of a shell, Spark or JVM whose program was ended by it."""
 
 
 def supervise(
@@ -64,8 +68,12 @@ def supervise(
 
 
 def _ensure_final_report(config: KafkaConfig, failed: JobReport, launch: str) -> None:
-    """Write ``failed`` unless the run has a final report. The cluster may be the reason of the driver's end: retry."""
-    deadline = time.monotonic() + REPORT_TIMEOUT_S
+    """Write ``failed`` unless the run has a final report.
+
+    The cluster may be the reason of the driver's end, so any error of it is retried for REPORT_TIMEOUT_S: a broker that
+    comes back may also deny requests, or show a transaction as hanging, for a moment.
+    """
+    deadline, errors = time.monotonic() + REPORT_TIMEOUT_S, RepeatedErrors()
     while True:
         try:
             with closing(JobTopic(config)) as jobs:
@@ -74,9 +82,11 @@ def _ensure_final_report(config: KafkaConfig, failed: JobReport, launch: str) ->
                     jobs.write_report(failed)
             return
         except KafkaError as error:
-            if not error.retryable or time.monotonic() > deadline:
-                raise
-            logger.warning("the report of job %s cannot be written yet: %s", failed.job, error)
+            if time.monotonic() > deadline:
+                logger.error("the report of job %s, run %s, was not written: %s", failed.job, failed.run, error)
+                return
+            if line := errors.changed(failed.job, error):
+                logger.warning("the report of job %s cannot be written yet: %s", failed.job, line)
         time.sleep(REPORT_RETRY_DELAY_S)
 
 
@@ -89,12 +99,27 @@ def _run(command: list[str], output: BinaryIO) -> int:
 
 
 def _reason(status: int, log: Path) -> str:
-    ended = f"ended with status {status}"
-    if status < 0:
-        ended = f"was killed by signal {-status} ({signal.strsignal(-status)})"
     end = log_end(log)
     quoted = f"{log} ends with:\n{end}" if end else f"its output is in {log}"
-    return f"spark-submit {ended} and no final report; {quoted}"
+    return f"spark-submit {describe_status(status)} and no final report; {quoted}"
+
+
+def describe_status(status: int) -> str:
+    """Return an exit status in words, with the signal's name if a signal ended the command or its driver."""
+    if status < 0:
+        return f"was killed by {_signal_name(-status) or f'signal {-status}'}"
+    if name := _signal_name(status - SIGNAL_STATUS):
+        return f"ended with status {status}, because its driver was killed by {name}"
+    return f"ended with status {status}"
+
+
+def _signal_name(number: int) -> str:
+    """Return the name of a signal, "" for a number that is none."""
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        return ""
+    return f"{name} (out of memory, or kill -9)" if name == "SIGKILL" else name
 
 
 def _superseded(jobs: JobTopic, job: str, launch: str) -> bool:

@@ -235,12 +235,24 @@ def test_supervised_streams_are_ensured_one_by_one_then_checked_and_watched(
     }
     for task_id in ensured:
         task = module.dag.get_task(task_id)
-        assert (task.wait_for_completion, task.restart_stopped, task.retries) == (False, False, 3)
+        assert (task.wait_for_completion, task.restart_stopped) == (False, False)
         assert task.spec({}).is_continuous
     (watcher,) = module.dead_streams.watchers
     assert isinstance(watcher.trigger, JobFailureTrigger)
     assert watcher.trigger.jobs == list(module.STREAMS)
     assert module.dag.get_task("check").trigger_rule == "all_done"
+
+
+def test_the_supervision_waits_some_minutes_for_a_cluster_and_lets_the_next_run_start_what_died_in_this_one(
+    load: Callable[[str], ModuleType],
+) -> None:
+    module = load("supervise_streams")
+    assert module.dag.max_active_runs == 2
+    ensure, check = (module.dag.get_task(name) for name in (f"ensure_{next(iter(module.STREAMS))}", "check"))
+    backoff = [ensure.retry_delay * ensure.retry_exponential_backoff**retry for retry in range(ensure.retries)]
+    assert sum(backoff, timedelta()) > timedelta(minutes=5)
+    assert check.retries * check.retry_delay >= timedelta(minutes=2)
+    assert not check.retry_exponential_backoff
 
 
 def test_the_enrichment_is_ordered_as_its_form_says_with_the_address_of_its_connection(

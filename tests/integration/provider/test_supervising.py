@@ -5,14 +5,15 @@ import json
 import uuid
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
 from wasmline.clock import now_ms
-from wasmline.control import JobTopic, StatusTopic, run_liveness
+from wasmline.control import DeploymentSpec, DeploymentTopic, JobTopic, StatusTopic, control_topics, run_liveness
 from wasmline.errors import JobFailed
 from wasmline.job_specs import JobReport, JobSpec, JobState, StreamSpec
-from wasmline.kafka import produce_all
+from wasmline.kafka import RecordWriter, produce_all
 from wasmline.partition_status import PartitionStatus
 from wasmline.testing.kafka import RunningKafka
 from wasmline_provider.operators.check_streams import CheckStreamsOperator
@@ -37,6 +38,11 @@ class Streams:
     def report(self, spec: JobSpec, state: JobState, error: str | None = None) -> None:
         self.topic.write_report(JobReport.now(spec.job, spec.run, state, "why", error=error))
 
+    def write_report_of_another_release(self, spec: JobSpec) -> None:
+        key = f"{spec.job}/report/{spec.run}".encode()
+        with closing(RecordWriter(self.kafka.config)) as writer:
+            writer.write(control_topics.JOBS, [(key, b'{"spec_version": 99}', [], None)])
+
 
 @pytest.fixture
 def streams(kafka: RunningKafka, monkeypatch: pytest.MonkeyPatch) -> Iterator[Streams]:
@@ -49,8 +55,8 @@ def streams(kafka: RunningKafka, monkeypatch: pytest.MonkeyPatch) -> Iterator[St
 
 
 def test_a_driver_that_dies_is_an_event_and_a_stopped_one_is_none(streams: Streams) -> None:
-    dead, stopped, final = (streams.order() for _ in range(3))
-    jobs = [dead.job, stopped.job, final.job, "nobody-ordered-it"]
+    unreadable, dead, stopped, final = (streams.order() for _ in range(4))
+    jobs = [unreadable.job, dead.job, stopped.job, final.job, "nobody-ordered-it"]
     trigger = JobFailureTrigger(jobs=jobs, kafka_conn_id=CONNECTION, poll_seconds=0.05)
     path, arguments = trigger.serialize()
     assert path == f"{JobFailureTrigger.__module__}.{JobFailureTrigger.__name__}"
@@ -59,6 +65,7 @@ def test_a_driver_that_dies_is_an_event_and_a_stopped_one_is_none(streams: Strea
     streams.report(stopped, JobState.STOPPED)
     streams.report(final, JobState.FAILED, "ProgressLost")
     streams.report(dead, JobState.FAILED, "JobFailed")
+    streams.write_report_of_another_release(unreadable)
     event = asyncio.run(_first(again))
     assert event == {
         "jobs": [{"job": dead.job, "run": "run-1", "state": "failed", "error": "JobFailed", "message": "why"}]
@@ -71,32 +78,55 @@ async def _first(trigger: JobFailureTrigger) -> object:
 
 
 def test_streams_that_run_are_checked_for_partitions_that_stand_still(streams: Streams) -> None:
-    running, stopped = streams.order(), streams.order()
+    running, stopped, unreadable = (streams.order() for _ in range(3))
     streams.report(running, JobState.RUNNING)
     streams.topic.stop(stopped.job, "run-1")
+    streams.write_report_of_another_release(unreadable)
     topic = streams.kafka.topic(partitions=1)
     produce_all(streams.kafka.config, topic, [(b"k", b"v", None, None)] * 10)
     with closing(StatusTopic(streams.kafka.config)) as statuses:
         statuses.write([_partition(running, topic)])
+    assert running.stream is not None
+    deployment = DeploymentSpec(
+        name=running.stream.transform, version="1.0.0", digest="sha256:" + "0" * 64, input_topic=topic,
+        output_topics=(topic + ".out",),
+    )  # fmt: skip
+    with closing(DeploymentTopic(streams.kafka.config)) as deployments:
+        deployments.deploy(deployment)
+        deployments.pause(deployment.name, "most records failed")
     check = CheckStreamsOperator(
-        task_id="check", jobs=[running.job, stopped.job], window_seconds=0.2, kafka_conn_id=CONNECTION
+        task_id="check",
+        jobs=[running.job, stopped.job, unreadable.job],
+        window_seconds=0.2,
+        kafka_conn_id=CONNECTION,
     )
     found = check.execute({})
-    assert (found["running"], found["stopped"]) == ([running.job], [stopped.job])
-    assert [(each["partition"], each["offset"], each["lag"]) for each in found["stalled"]] == [(0, 4, 6)]
+    assert (found["running"], found["stopped"], found["unreadable"]) == ([running.job], [stopped.job], [unreadable.job])
+    (stall,) = found["stalled"]
+    assert (stall["partition"], stall["offset"], stall["lag"]) == (0, 4, 6)
+    assert stall["reason"] == f"deployment {deployment.name} is paused: most records failed"
 
 
-def test_a_stream_without_a_driver_fails_the_check_with_its_last_words(
+def test_streams_without_a_driver_fail_the_check_with_their_last_words(
     streams: Streams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run_liveness, "HEARTBEAT_CHANGE_TIMEOUT_S", 0.5)
-    running, failed = streams.order(), streams.order()
+    running, failed, *lost = (streams.order() for _ in range(4))
     streams.report(running, JobState.RUNNING)
     streams.report(failed, JobState.FAILED, "ProgressLost")
-    check = CheckStreamsOperator(task_id="check", jobs=[running.job, failed.job], kafka_conn_id=CONNECTION)
-    with pytest.raises(JobFailed, match=f"stream {failed.job} should run and has no driver.*ProgressLost why") as found:
+    for spec in lost:
+        old = JobReport.now(spec.job, spec.run, JobState.RUNNING, "the last words")
+        streams.topic.write_report(replace(old, updated_ms=old.updated_ms - 60_000))
+    jobs = [running.job, failed.job, *(spec.job for spec in lost), "nobody-ordered-it"]
+    check = CheckStreamsOperator(task_id="check", jobs=jobs, kafka_conn_id=CONNECTION)
+    with pytest.raises(JobFailed) as found:
         check.execute({})
-    assert running.job not in str(found.value)
+    assert found.value.report["jobs"] == jobs[1:]
+    words = str(found.value).split("; ")
+    assert words[0].startswith(f"stream {failed.job} should run and has no driver (run run-1, ")
+    assert words[0].endswith("last report: failed: ProgressLost: why)")
+    assert all("last report: running: the last words)" in line for line in words[1:3])
+    assert words[3] == "stream nobody-ordered-it should run and was never ordered"
 
 
 def _partition(spec: JobSpec, topic: str) -> PartitionStatus:

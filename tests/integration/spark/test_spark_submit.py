@@ -162,7 +162,7 @@ def test_a_killed_driver_is_reported_by_its_supervisor(kafka, tmp_path: Path) ->
     running.wait(60)
     report = final_report(config, order)
     assert report.state is JobState.FAILED
-    assert "killed by signal 9 (Killed)" in report.message
+    assert "spark-submit was killed by SIGKILL (out of memory, or kill -9)" in report.message
     assert f"{tmp_path / 'driver.log'} ends with:\n" in report.message
     assert subprocess.run(["pgrep", "-f", "--", f"--job {order.job}"], check=False).returncode == 1  # nothing is left
 

@@ -129,3 +129,46 @@ def test_an_order_that_is_not_there_or_cannot_be_read_is_passed_over(
     table.found = BrokerUnavailable("away", bootstrap_servers="x")
     with pytest.raises(BrokerUnavailable):
         table.poll()
+
+
+def test_a_report_that_cannot_be_read_hides_no_other_job_and_is_told_again_after_it_was_readable(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    jobs = TwoJobs()
+    jobs.reports["a"] = UnsupportedSpecVersion("of a newer release")
+    assert jobs.poll() == ["b"]
+    jobs.reports["a"] = JobReport.now("a", "run-1", JobState.RUNNING)
+    assert jobs.poll() == []
+    jobs.reports["a"] = UnsupportedSpecVersion("of a newer release")
+    assert jobs.poll() == jobs.poll() == []
+    assert caplog.text.count("of a newer release") == 2
+
+
+def test_no_event_is_lost_if_the_cluster_is_away_in_the_middle_of_a_poll() -> None:
+    jobs = TwoJobs()
+    jobs.reports["a"] = jobs.reports["b"]
+    jobs.reports["b"] = BrokerUnavailable("away", bootstrap_servers="x")
+    with pytest.raises(BrokerUnavailable):
+        jobs.poll()
+    jobs.reports["b"] = JobReport.now("b", "run-1", JobState.RUNNING)
+    assert jobs.poll() == ["a"]
+
+
+class TwoJobs:
+    """The reports of two jobs; that of ``b`` is dead at first."""
+
+    def __init__(self) -> None:
+        self.reports: dict[str, JobReport | Exception] = {"b": JobReport.now("b", "run-1", JobState.FAILED)}
+        self.detector = DeadRunDetector(["a", "b"], clock=lambda: 0.0)
+
+    def order(self, job: str) -> JobOrder:
+        return JobOrder(spec=replace(SPEC, job=job), wanted="running")
+
+    def report(self, job: str, run: str) -> JobReport:
+        found = self.reports[job]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def poll(self) -> list[str]:
+        return [dead.job for dead in self.detector.poll(self)]  # type: ignore[arg-type]
