@@ -11,6 +11,7 @@ import logging
 import sys
 import traceback
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 
 from pyspark.sql import SparkSession
 
@@ -19,6 +20,7 @@ from wasmline.documents import plain
 from wasmline.errors import Fenced, JobError, PrerequisiteMissing, TrainingSkipped, WasmlineError
 from wasmline.job_specs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import KafkaConfig
+from wasmline.spark.core_limit import stream_cores
 from wasmline.spark.heartbeat import Heartbeat
 from wasmline.spark.microbatch.job import MicrobatchJob
 from wasmline.spark.parallel.job import ParallelJob
@@ -30,11 +32,13 @@ log = logging.getLogger("wasmline")
 
 def run(config: KafkaConfig, spec: JobSpec) -> JobReport:
     """Run the job to completion and return the final report."""
-    leases = spec.stream is not None and spec.stream.mode == "parallel"
-    spark = session(f"wasmline {spec.job}", LEASE_SETTINGS if leases else {})
+    stream = spec.stream
+    leases = stream is not None and stream.mode == "parallel"
+    cores = (lambda: None) if stream is None else partial(stream_cores, config, stream)
+    spark = session(f"wasmline {spec.job}", LEASE_SETTINGS if leases else {}, cores)
     try:
-        if spec.stream is not None:
-            return make_stream_job(spark, config, spec, spec.stream).run()
+        if stream is not None:
+            return make_stream_job(spark, config, spec, stream).run()
         if spec.train is not None:
             return _train(spark, config, spec)
         raise JobError(f"job {spec.job} must have a stream or a training; it has neither")

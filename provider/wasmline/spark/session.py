@@ -6,7 +6,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from pyspark import SparkConf, SparkContext
@@ -43,6 +43,9 @@ FIRST_EXECUTOR_TIMEOUT_S = 30.0
 
 POLL_INTERVAL_S = 0.25
 
+STANDALONE = "spark://"
+"""Begin of the URL of a standalone master."""
+
 TASK_ATTEMPTS = 4
 """Attempts of a task before Spark fails the job, as on a cluster; a plain local master tries once."""
 
@@ -53,13 +56,19 @@ def retrying(master: str) -> str:
     return f"local[{local[1] or 1},{TASK_ATTEMPTS}]" if local else master
 
 
-def session(app_name: str, settings: Mapping[str, str]) -> SparkSession:
-    """Return the session of this application; spark-submit sets master and resources."""
+def session(app_name: str, settings: Mapping[str, str], cores: Callable[[], int | None] = lambda: None) -> SparkSession:
+    """Return the session of this application; spark-submit sets master and resources.
+
+    On a standalone master, where an application takes all cores by default, it takes ``cores()`` task slots at most,
+    unless ``spark.cores.max`` is set.
+    """
     builder = SparkSession.builder.appName(app_name)
     SparkContext._ensure_initialized()  # a SparkConf has the settings of spark-submit once the JVM runs
     conf = SparkConf()
     if master := conf.get("spark.master"):
         builder = builder.master(retrying(master))
+        if master.startswith(STANDALONE) and not conf.contains("spark.cores.max") and (slots := cores()):
+            builder = builder.config("spark.cores.max", str(slots * int(conf.get("spark.task.cpus", "1"))))
     for key, value in {**SETTINGS, **settings}.items():
         if key in REQUIRED_SETTINGS or not conf.contains(key):
             builder = builder.config(key, value)
