@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from wasmline.clock import now_ms
-from wasmline.errors import BrokerUnavailable, Conflict, Fenced, JobBusy, JobFailed, JobNotFound
+from wasmline.errors import Conflict, JobBusy, JobFailed, JobNotFound
 from wasmline.job_specs import HEARTBEAT_INTERVAL_S, JobReport, JobSpec, JobState
 from wasmline_provider.run_decision import Action, Decision, StandingRun, decide
 
@@ -31,9 +31,6 @@ STOP_TIMEOUT_S = 25.0
 
 ENSURE_ATTEMPTS = 10
 """Attempts of ensuring a run while other clients order the same job."""
-
-MAX_REASONS = 3
-"""Maximum reasons of dead letters in a progress line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,89 +189,9 @@ class JobClient:
         return abs(now_ms() - report.updated_ms) < self._heartbeat * 1000
 
 
-class RunMonitor:
-    """Follows one run to its end, and reports its progress in one line at each change."""
-
-    def __init__(
-        self,
-        jobs: JobTopic,
-        run: JobRun,
-        tell: Callable[[str], object],
-        *,
-        heartbeat: float = HEARTBEAT_TIMEOUT_S,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._jobs = jobs
-        self._run = run
-        self._say = tell
-        self._heartbeat = heartbeat
-        self._clock = clock
-        self._alive = clock()
-        self._seen = 0
-        self._told = ""
-
-    def poll(self) -> JobReport | None:
-        """Return the run's last report once it has ended, None while it runs.
-
-        Raises JobFailed without a heartbeat for the heartbeat timeout, Fenced if a newer run replaced it. An
-        unreachable broker counts as a missing heartbeat.
-        """
-        try:
-            report = self._jobs.report(self._run.job, self._run.run)
-            if report is None or not report.state.final:
-                self._check_order()
-        except BrokerUnavailable as error:
-            self._tell(f"cannot read the report of job {self._run.job}: {error}")
-            report = None
-        if report is not None:
-            self._tell(format_report(report))
-            if report.state.final:
-                return report
-            # A changed time, not a recent one: the driver may be on another machine with another clock.
-            if report.updated_ms != self._seen:
-                self._seen, self._alive = report.updated_ms, self._clock()
-        if self._clock() - self._alive > self._heartbeat:
-            raise self._lost()
-        return None
-
-    def _check_order(self) -> None:
-        current = self._jobs.order(self._run.job).spec.run
-        if current != self._run.run:
-            raise Fenced(
-                f"job {self._run.job} was replaced by run {current}; run {self._run.run} ends without a result",
-                job=self._run.job,
-            )
-
-    def _tell(self, line: str) -> None:
-        if line != self._told:
-            self._say(line)
-            self._told = line
-
-    def _lost(self) -> JobFailed:
-        return JobFailed(
-            f"job {self._run.job} sent no heartbeat for {self._heartbeat:.0f} s (run {self._run.run}, last report: "
-            f"{self._told or 'none'}). Its driver's output is in {self._run.log}",
-            report={"job": self._run.job, "run": self._run.run, "state": "lost"},
-        )
-
-
 def task_instance_key(*identity: object) -> str:
     """Return a short name that is the same for every try of a task instance, and unique to it."""
     return hashlib.sha256("\0".join(map(str, identity)).encode()).hexdigest()[:12]
-
-
-def format_report(report: JobReport) -> str:
-    """Return the state of a run as one line."""
-    facts = [f"job {report.job} {report.state.value}"]
-    totals = report.result
-    if "records_in" in totals:
-        facts.append(f"{totals['records_in']:,} records in, {totals['records_out']:,} out")
-        dead = totals.get("dead_letters") or {}
-        reasons = ", ".join(f"{count:,} {reason}" for reason, count in list(dead.items())[:MAX_REASONS])
-        facts.append(f"{sum(dead.values()):,} dead letters" + (f" ({reasons})" if reasons else ""))
-    if report.message:
-        facts.append(report.message)
-    return ": ".join([facts[0], ", ".join(facts[1:])]) if facts[1:] else facts[0]
 
 
 def _run(folder: Path, spec: JobSpec) -> JobRun:

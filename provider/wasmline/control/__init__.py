@@ -9,6 +9,7 @@ from wasmline.control.job_topic import ClaimWriter, DriverClaim, JobDriver, JobO
 from wasmline.control.module_store import ModuleStore
 from wasmline.control.partition_stalls import PartitionStall, partition_stalls
 from wasmline.control.run_liveness import is_live
+from wasmline.control.run_reader import RunReader, RunReading
 from wasmline.control.status_topic import StatusTopic
 
 __all__ = [
@@ -30,6 +31,8 @@ __all__ = [
     "ModuleStore",
     "PartitionStall",
     "PartitionTotals",
+    "RunReader",
+    "RunReading",
     "StatusTopic",
     "deploy",
     "is_live",

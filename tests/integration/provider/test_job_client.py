@@ -1,6 +1,5 @@
 """Runs of jobs as tasks see them, on a real broker: ordered once, found again, followed, stopped, lost."""
 
-import asyncio
 import json
 import uuid
 from collections.abc import Iterator
@@ -12,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.triggers.base import TriggerEvent
 
 from demo_stack.job_messages import JobMessages
 from demo_stack.stack import close_orphans
@@ -20,12 +18,9 @@ from wasmline.control import JobTopic, control_topics, run_liveness
 from wasmline.digests import digest_of
 from wasmline.documents import encode, plain
 from wasmline.errors import (
-    BrokerUnavailable,
     Conflict,
     DuplicateJob,
-    Fenced,
     JobBusy,
-    JobFailed,
     JobNotFound,
 )
 from wasmline.job_specs import FunctionSpec, JobReport, JobSpec, JobState, StreamSpec
@@ -36,14 +31,11 @@ from wasmline_provider.job_client import (
     EnsuredRun,
     JobClient,
     JobRun,
-    RunMonitor,
-    format_report,
     task_instance_key,
 )
 from wasmline_provider.local import TaskState
 from wasmline_provider.operators.job import OUTDATED
 from wasmline_provider.operators.model import TrainModelOperator
-from wasmline_provider.triggers.job import JobTrigger
 
 OWNER, STRANGER = "owner", "stranger"
 
@@ -76,10 +68,6 @@ class Desk:
         standing = self.desk.report(run)
         told = replace(standing, state=state, result=result, updated_ms=updated_ms or standing.updated_ms + 1)
         self.log.write_report(told)
-
-    def watch(self, run: JobRun, **options: object) -> tuple[RunMonitor, list[str]]:
-        lines: list[str] = []
-        return RunMonitor(self.log, run, lines.append, **options), lines  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -320,24 +308,6 @@ def test_runs_that_a_killed_stack_left_are_closed_and_ended_ones_are_not_touched
     assert desk.desk.report(again).state is JobState.SUCCEEDED
 
 
-def test_a_watch_tells_of_each_change_once_and_returns_the_last_report(desk: Desk) -> None:
-    run = desk.order()
-    watch, lines = desk.watch(run)
-    assert watch.poll() is None
-    desk.tell(run, JobState.RUNNING, records_in=1_000, records_out=990)
-    assert watch.poll() is None
-    assert watch.poll() is None
-    desk.tell(run, JobState.SUCCEEDED, records_in=2_000, records_out=1_990)
-    last = watch.poll()
-    assert last is not None
-    assert last.state is JobState.SUCCEEDED
-    assert [line.partition(" ")[2].partition(" ")[2] for line in lines] == [
-        "starting",
-        "running: 1,000 records in, 990 out, 0 dead letters",
-        "succeeded: 2,000 records in, 1,990 out, 0 dead letters",
-    ]
-
-
 def test_the_news_of_a_task_are_what_its_job_reported_since_it_began(desk: Desk, kafka: RunningKafka) -> None:
     run = desk.order()
     now = datetime.now(UTC)
@@ -354,47 +324,6 @@ def test_the_news_of_a_task_are_what_its_job_reported_since_it_began(desk: Desk,
     assert of("deferred", now + timedelta(minutes=1)) == {}, "what an earlier run said is no news"
     assert of("success", now - timedelta(minutes=1)) == {}
     news.close()
-
-
-def test_a_watch_gives_up_a_run_without_heartbeat_and_names_the_drivers_log(desk: Desk) -> None:
-    now = 0.0
-    run = desk.order()
-    watch, _ = desk.watch(run, heartbeat=120, clock=lambda: now)
-    now = 119
-    assert watch.poll() is None
-    now = 238
-    assert watch.poll() is None, "the first look saw a sign of life at 119"
-    now = 240
-    with pytest.raises(JobFailed, match="no heartbeat for 120 s") as lost:
-        watch.poll()
-    assert run.log in str(lost.value)
-
-
-def test_a_watch_learns_that_a_newer_run_took_over(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_liveness, "HEARTBEAT_CHANGE_TIMEOUT_S", 0.5)
-    first = desk.order()
-    watch, _ = desk.watch(first)
-    desk.tell(first, JobState.RUNNING, updated_ms=1)
-    second = desk.order(STRANGER)
-    with pytest.raises(Fenced, match=second.run):
-        watch.poll()
-    assert desk.desk.report(first).state is JobState.RUNNING  # its own report is not the newer run's to overwrite
-
-
-def test_an_unreachable_broker_is_no_sign_of_life_but_no_end_either() -> None:
-    class Unreachable:
-        def report(self, job: str, run: str) -> JobReport:
-            raise BrokerUnavailable("no broker answered", bootstrap_servers="nowhere:1")
-
-    now = 0.0
-    lines: list[str] = []
-    run = JobRun(job="job", run="run", log="driver.log")
-    watch = RunMonitor(Unreachable(), run, lines.append, heartbeat=10, clock=lambda: now)  # type: ignore[arg-type]
-    assert watch.poll() is None
-    assert lines == ["cannot read the report of job job: no broker answered"]
-    now = 11
-    with pytest.raises(JobFailed, match="no broker answered"):
-        watch.poll()
 
 
 def test_a_task_takes_the_run_of_an_earlier_try_only_if_its_specification_is_the_same_and_it_was_not_skipped(
@@ -429,89 +358,8 @@ def test_an_owner_is_the_same_for_every_try_and_for_no_other_task() -> None:
     assert task_instance_key("a", "bc") != task_instance_key("ab", "c")
 
 
-def test_progress_names_the_most_frequent_reasons() -> None:
-    dead = {"GuestTrap": 5, "Rejected: negative": 3, "GuestTimeout": 2, "GuestExit": 1}
-    report = JobReport(
-        job="j",
-        run="r",
-        state=JobState.RUNNING,
-        updated_ms=1,
-        result={"records_in": 50, "records_out": 39, "dead_letters": dead},
-    )
-    assert format_report(report) == (
-        "job j running: 50 records in, 39 out, 11 dead letters (5 GuestTrap, 3 Rejected: negative, 2 GuestTimeout)"
-    )
-
-
 @pytest.fixture
 def connection(kafka: RunningKafka, monkeypatch: pytest.MonkeyPatch) -> str:
     extra = {"bootstrap.servers": kafka.bootstrap_servers}
     monkeypatch.setenv("AIRFLOW_CONN_KAFKA_JOBS", json.dumps({"conn_type": "kafka", "extra": extra}))
     return "kafka_jobs"
-
-
-def trigger(run: JobRun, connection: str, **options: float) -> JobTrigger:
-    made = JobTrigger(job=run.job, run=run.run, log=run.log, kafka_conn_id=connection, poll_seconds=0.05, **options)
-    path, arguments = made.serialize()
-    assert path == f"{JobTrigger.__module__}.{JobTrigger.__name__}"
-    again = JobTrigger(**json.loads(json.dumps(arguments)))
-    assert again.serialize() == made.serialize()
-    return again
-
-
-async def fired(waiting: JobTrigger) -> TriggerEvent:
-    return await anext(aiter(waiting.run()))
-
-
-def test_a_trigger_fires_when_the_run_ends(desk: Desk, connection: str) -> None:
-    run = desk.order()
-
-    async def scene() -> TriggerEvent:
-        event = asyncio.ensure_future(fired(trigger(run, connection)))
-        await asyncio.to_thread(desk.tell, run, JobState.RUNNING)
-        await asyncio.to_thread(desk.tell, run, JobState.SUCCEEDED)
-        return await event
-
-    names = {"job": run.job, "run": run.run, "log": run.log}
-    assert asyncio.run(scene()).payload == {**names, "state": "succeeded", "message": ""}
-
-
-def test_a_trigger_waits_for_its_connection(desk: Desk, kafka: RunningKafka, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = desk.order()
-    desk.tell(run, JobState.SUCCEEDED)
-    extra = {"bootstrap.servers": kafka.bootstrap_servers}
-
-    async def scene() -> TriggerEvent:
-        event = asyncio.ensure_future(fired(trigger(run, "kafka_later")))
-        await asyncio.sleep(0.2)
-        monkeypatch.setenv("AIRFLOW_CONN_KAFKA_LATER", json.dumps({"conn_type": "kafka", "extra": extra}))
-        return await event
-
-    assert asyncio.run(scene()).payload["state"] == "succeeded"
-
-
-def test_a_trigger_that_never_connects_says_after_the_heartbeats_time_that_the_run_is_lost() -> None:
-    run = JobRun(job="job", run="run", log="driver.log")
-    event = asyncio.run(fired(trigger(run, "no_such_connection", heartbeat_seconds=0.1)))
-    assert event.payload["state"] == "lost"
-    assert "the reports of job job could not be read for 0 s (run run)" in event.payload["message"]
-    assert "no_such_connection" in event.payload["message"]
-
-
-def test_a_trigger_fires_when_the_run_is_lost(desk: Desk, connection: str) -> None:
-    event = asyncio.run(fired(trigger(desk.order(), connection, heartbeat_seconds=0.2)))
-    assert event.payload["state"] == "lost"
-    assert "no heartbeat" in event.payload["message"]
-
-
-def test_killing_a_trigger_orders_the_stop_and_waits_for_it(desk: Desk, connection: str) -> None:
-    run = desk.order()
-    desk.tell(run, JobState.STOPPED)
-    asyncio.run(trigger(run, connection).on_kill())
-    assert desk.log.order(run.job).wanted == "stopped"
-
-
-def test_a_trigger_keeps_no_secret(connection: str) -> None:
-    path, arguments = trigger(JobRun(job="j", run="r", log="l"), connection).serialize()
-    assert set(arguments) == {"job", "run", "log", "kafka_conn_id", "poll_seconds", "heartbeat_seconds"}
-    assert "bootstrap" not in f"{path}{arguments}"

@@ -1,0 +1,150 @@
+"""The end of a run, decided from its order, its reports and the time without them."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from wasmline.control import JobOrder, RunReading
+from wasmline.errors import BrokerUnavailable, UnsupportedSpecVersion
+from wasmline.job_specs import JobReport, JobSpec, JobState, StreamSpec
+from wasmline_provider.job_client import JobRun
+from wasmline_provider.run_monitor import (
+    MonitoringFollower,
+    Progress,
+    ReadFailure,
+    RunEnd,
+    RunMonitor,
+    RunNews,
+    format_report,
+)
+
+RUN = JobRun(job="j", run="r", log="driver.log")
+ORDER = JobOrder(
+    spec=JobSpec(job="j", run="r", storage="s", stream=StreamSpec(transform="t", trigger_interval="1 second")),
+    wanted="running",
+)
+NEWER = replace(ORDER, spec=replace(ORDER.spec, run="newer"))
+DAY_S = 86_400.0
+
+
+def report(state: JobState = JobState.RUNNING, updated_ms: int = 1, **more: Any) -> JobReport:
+    return JobReport(job="j", run="r", state=state, updated_ms=updated_ms, **more)
+
+
+def monitor() -> RunMonitor:
+    return RunMonitor(RUN, heartbeat_s=120, now=0)
+
+
+@pytest.mark.parametrize("state", [JobState.SUCCEEDED, JobState.STOPPED, JobState.FAILED])
+@pytest.mark.parametrize("order", [ORDER, NEWER, None])
+def test_a_last_report_is_the_end(state: JobState, order: JobOrder | None) -> None:
+    last = report(state, message="why", error="GuestTrap" if state is JobState.FAILED else None)
+    assert monitor().observe(order, last, 1) == RunEnd(state=state.value, message="why")  # type: ignore[arg-type]
+
+
+def test_a_heartbeat_is_a_changed_time_whatever_the_clocks() -> None:
+    watch = monitor()
+    for now, updated_ms in ((119, 7_000_000), (238, 5), (357, 4)):
+        assert watch.observe(ORDER, report(updated_ms=updated_ms), now) is None
+    assert watch.observe(ORDER, report(updated_ms=4), 357 + 120) is None
+    end = watch.observe(ORDER, report(updated_ms=4), 357 + 121)
+    assert end is not None
+    assert end.state == "lost"
+    assert "no heartbeat for 120 s (run r, last report: job j running). Its driver's output is in driver.log" in (
+        end.message
+    )
+
+
+def test_a_run_without_any_report_is_lost_after_the_heartbeat_s_time() -> None:
+    watch = monitor()
+    assert watch.observe(ORDER, None, 120) is None
+    end = watch.observe(ORDER, None, 121)
+    assert end is not None
+    assert "last report: none" in end.message
+
+
+def test_time_in_which_nothing_could_be_read_is_not_a_missing_heartbeat() -> None:
+    watch = monitor()
+    watch.observe(ORDER, report(), 10)
+    watch.reset_heartbeat(DAY_S)
+    assert watch.observe(ORDER, report(), DAY_S) is None
+    assert watch.observe(ORDER, report(), DAY_S + 120) is None
+    end = watch.observe(ORDER, report(), DAY_S + 121)
+    assert end is not None
+    assert end.state == "lost"
+
+
+@pytest.mark.parametrize("last", [None, report(), report(JobState.FAILED, error="Fenced", message="a newer driver")])
+def test_a_run_that_a_newer_one_replaced_ends_with_its_name(last: JobReport | None) -> None:
+    end = monitor().observe(NEWER, last, 1)
+    assert end is not None
+    assert (end.state, end.replaced_by) == ("replaced", "newer")
+    assert "job j was replaced by run newer" in end.message
+
+
+def test_a_driver_that_another_of_its_own_run_fenced_has_failed() -> None:
+    end = monitor().observe(ORDER, report(JobState.FAILED, error="Fenced"), 1)
+    assert end is not None
+    assert end.state == "failed"
+
+
+def test_a_job_that_was_deleted_is_lost_at_once() -> None:
+    end = monitor().observe(None, None, 1)
+    assert end is not None
+    assert end.state == "lost"
+    assert "it was deleted" in end.message
+
+
+class Followed:
+    """A follower with its news and a clock."""
+
+    def __init__(self) -> None:
+        self.news: list[RunNews] = []
+        self.now = 0.0
+        self.follower = MonitoringFollower(RUN, self.news.append, heartbeat_s=120, clock=lambda: self.now)
+
+    def read(self, last: JobReport | None = None, order: JobOrder | None = ORDER) -> None:
+        self.follower.on_reading(RunReading(order=order, report=last))
+
+
+def test_each_change_and_the_end_are_told_once() -> None:
+    seen = Followed()
+    for last in (report(), report(updated_ms=2), report(updated_ms=3, message="2 rows")):
+        seen.read(last)
+    seen.read(report(JobState.SUCCEEDED))
+    seen.read(report(JobState.SUCCEEDED))
+    assert seen.news == [
+        Progress(line="job j running"),
+        Progress(line="job j running: 2 rows"),
+        Progress(line="job j succeeded"),
+        RunEnd(state="succeeded", message=""),
+    ]
+
+
+def test_a_cluster_that_is_away_for_a_day_ends_nothing() -> None:
+    seen, error = Followed(), BrokerUnavailable("no broker answered", bootstrap_servers="nowhere:1")
+    seen.read(report())
+    seen.now = DAY_S
+    seen.follower.on_error(error)
+    seen.follower.on_interruption()
+    seen.read(report())
+    seen.read(report())
+    assert seen.news == [Progress(line="job j running"), ReadFailure(error=error), ReadFailure(error=None)]
+    seen.now += 121
+    seen.read(report())
+    assert isinstance(seen.news[-1], RunEnd)
+
+
+def test_a_report_of_another_release_ends_the_waiting_with_its_reason() -> None:
+    seen = Followed()
+    seen.follower.on_reading(RunReading(error=UnsupportedSpecVersion("spec_version is 2")))
+    assert seen.news == [RunEnd(state="lost", message="spec_version is 2")]
+
+
+def test_progress_names_the_most_frequent_reasons() -> None:
+    dead = {"GuestTrap": 5, "Rejected: negative": 3, "GuestTimeout": 2, "GuestExit": 1}
+    last = report(result={"records_in": 50, "records_out": 39, "dead_letters": dead})
+    assert format_report(last) == (
+        "job j running: 50 records in, 39 out, 11 dead letters (5 GuestTrap, 3 Rejected: negative, 2 GuestTimeout)"
+    )
