@@ -9,8 +9,8 @@ from wasmline.control import JobTopic
 from wasmline.errors import BrokerUnavailable, JobNotFound
 from wasmline.job_specs import JobReport
 from wasmline.kafka import KafkaConfig
-from wasmline_provider.job_client import format_report
 from wasmline_provider.local.api_client import TaskState
+from wasmline_provider.run_monitor import format_report
 
 WAITING = frozenset({"running", "deferred"})
 

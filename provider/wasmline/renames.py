@@ -374,8 +374,9 @@ NAMES: Mapping[str, Mapping[str, str]] = {
     "wasmline.wasm.verdict": {"Death": "GuestExitInfo", "refusal": "instantiation_error", "verdict": "classify_exit"},
     "wasmline_provider.hooks.jobs": {
         "JobDesk": "JobClient",
+        "RunWatch": "wasmline_provider.run_monitor:RunMonitor",
         "owner_of": "task_instance_key",
-        "progress": "format_report",
+        "progress": "wasmline_provider.run_monitor:format_report",
     },
     "wasmline_provider.local.keeper": {"Keeper": "ServiceGroup"},
 }

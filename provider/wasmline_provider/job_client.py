@@ -32,9 +32,6 @@ STOP_TIMEOUT_S = 25.0
 ENSURE_ATTEMPTS = 10
 """Attempts of ensuring a run while other clients order the same job."""
 
-MAX_REASONS = 3
-"""Maximum reasons of dead letters in a progress line."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRun:
@@ -196,20 +193,6 @@ class JobClient:
 def task_instance_key(*identity: object) -> str:
     """Return a short name that is the same for every try of a task instance, and unique to it."""
     return hashlib.sha256("\0".join(map(str, identity)).encode()).hexdigest()[:12]
-
-
-def format_report(report: JobReport) -> str:
-    """Return the state of a run as one line."""
-    facts = [f"job {report.job} {report.state.value}"]
-    totals = report.result
-    if "records_in" in totals:
-        facts.append(f"{totals['records_in']:,} records in, {totals['records_out']:,} out")
-        dead = totals.get("dead_letters") or {}
-        reasons = ", ".join(f"{count:,} {reason}" for reason, count in list(dead.items())[:MAX_REASONS])
-        facts.append(f"{sum(dead.values()):,} dead letters" + (f" ({reasons})" if reasons else ""))
-    if report.message:
-        facts.append(report.message)
-    return ": ".join([facts[0], ", ".join(facts[1:])]) if facts[1:] else facts[0]
 
 
 def _run(folder: Path, spec: JobSpec) -> JobRun:

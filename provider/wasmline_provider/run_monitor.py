@@ -1,90 +1,165 @@
-"""Follows one run to its end, from snapshots of its order and report. Pure: the clock is an argument."""
+"""Decides from the readings of a run whether it has ended. Pure, but for the thread of its follower."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
-from wasmline.errors import Fenced, JobFailed
-from wasmline.log_end import log_end
-from wasmline_provider.job_client import HEARTBEAT_TIMEOUT_S, JobRun, format_report
+from wasmline.job_specs import JobState
 
 if TYPE_CHECKING:
-    from wasmline.control import RunSnapshot
+    from wasmline.control import JobOrder, RunReading
     from wasmline.job_specs import JobReport
+    from wasmline_provider.job_client import JobRun
+
+MAX_REASONS = 3
+"""Maximum reasons of dead letters in a progress line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEnd:
+    """The end of a run: the state of its last report, or how it ended without one.
+
+    ``lost``: no heartbeat came, or the job was deleted. ``replaced``: a newer run, ``replaced_by``, has the job.
+    """
+
+    state: Literal["succeeded", "stopped", "failed", "lost", "replaced"]
+    message: str
+    replaced_by: str = ""
 
 
 class RunMonitor:
-    """Reports the progress of one run in one line at each change, and finds out that its driver is lost.
+    """Follows one run to its end by the readings of its order and report.
 
-    A heartbeat is a report that changes, whatever the clocks: the driver may be on another machine. The time in which
-    the cluster cannot be read is not a missing heartbeat: the driver cannot write either.
+    A heartbeat is a report with another time, not a recent one: the driver's clock may differ. Time in which the
+    cluster could not be read is not a missing heartbeat: call ``reset_heartbeat`` afterwards.
+    """
+
+    def __init__(self, run: JobRun, *, heartbeat_s: float, now: float) -> None:
+        self._run = run
+        self._heartbeat_s = heartbeat_s
+        self._heartbeat_at = now
+        self._updated_ms = 0
+        self.progress = ""
+        """The last report as one line."""
+
+    def reset_heartbeat(self, now: float) -> None:
+        """Count the time without a heartbeat from now on."""
+        self._heartbeat_at = now
+
+    def observe(self, order: JobOrder | None, report: JobReport | None, now: float) -> RunEnd | None:
+        """Return the end of the run if it has ended, by its order and its newest report."""
+        newer = order.spec.run if order is not None and order.spec.run != self._run.run else ""
+        if report is not None:
+            self.progress = format_report(report)
+            if report.state.final and not (newer and report.error == "Fenced"):
+                return _reported(report)
+            if report.updated_ms != self._updated_ms:
+                self._updated_ms, self._heartbeat_at = report.updated_ms, now
+        if newer:
+            text = f"job {self._run.job} was replaced by run {newer}; run {self._run.run} ends without a result"
+            return RunEnd(state="replaced", message=text, replaced_by=newer)
+        if order is None:
+            text = f"job {self._run.job} has no order on this cluster: it was deleted, or the cluster is another one"
+            return RunEnd(state="lost", message=text)
+        if now - self._heartbeat_at > self._heartbeat_s:
+            return RunEnd(state="lost", message=self._lost())
+        return None
+
+    def _lost(self) -> str:
+        return (
+            f"job {self._run.job} sent no heartbeat for {self._heartbeat_s:.0f} s (run {self._run.run}, last report: "
+            f"{self.progress or 'none'}). Its driver's output is in {self._run.log}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """A changed report of a run that goes on, as one line."""
+
+    line: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadFailure:
+    """A cluster that could not be read, and is tried again; ``error`` is None once it could."""
+
+    error: Exception | None
+
+
+RunNews = RunEnd | Progress | ReadFailure
+
+
+class MonitoringFollower:
+    """Gives the readings of a shared reader to a RunMonitor, in the reader's thread, and posts what is new.
+
+    ``post`` must not block.
     """
 
     def __init__(
         self,
         run: JobRun,
-        tell: Callable[[str], object],
+        post: Callable[[RunNews], object],
         *,
-        heartbeat: float = HEARTBEAT_TIMEOUT_S,
+        heartbeat_s: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._run = run
-        self._say = tell
-        self._heartbeat = heartbeat
+        self._monitor = RunMonitor(run, heartbeat_s=heartbeat_s, now=clock())
+        self._post = post
         self._clock = clock
-        self._alive = clock()
-        self._updated_ms = 0
-        self._reads = 0
-        self._told = ""
+        self._posted = ""
+        self._has_ended = False
+        self._has_failed = False
 
-    def end(self, snapshot: RunSnapshot) -> JobReport | None:
-        """Return the run's last report once it has ended, None while it runs.
+    def on_reading(self, reading: RunReading) -> None:
+        """Observe a reading."""
+        if self._has_ended:
+            return
+        if self._has_failed:
+            self._has_failed = False
+            self._post(ReadFailure(error=None))
+        if reading.error is not None:
+            end: RunEnd | None = RunEnd(state="lost", message=str(reading.error))
+        else:
+            end = self._monitor.observe(reading.order, reading.report, self._clock())
+        if self._monitor.progress != self._posted:
+            self._posted = self._monitor.progress
+            self._post(Progress(line=self._posted))
+        if end is not None:
+            self._has_ended = True
+            self._post(end)
 
-        Raises JobFailed without a heartbeat for the heartbeat timeout, Fenced if a newer run replaced it.
-        """
-        if snapshot.unreadable:
-            self._tell(f"cannot read the report of job {self._run.job}: {snapshot.unreadable}")
-            self._reset_heartbeat()
-            return None
-        if snapshot.reads == self._reads:  # the cluster was not read since the last call
-            return None
-        self._reads, report = snapshot.reads, snapshot.report
-        if report is not None and report.state.final:
-            self._tell(format_report(report))
-            return report
-        self._check_order(snapshot)
-        if report is not None:
-            self._tell(format_report(report))
-            if report.updated_ms != self._updated_ms:
-                self._updated_ms = report.updated_ms
-                self._reset_heartbeat()
-        if self._clock() - self._alive > self._heartbeat:
-            raise self._lost()
-        return None
+    def on_interruption(self) -> None:
+        """Forget the time before the next reading: the cluster could not be read."""
+        self._monitor.reset_heartbeat(self._clock())
 
-    def _reset_heartbeat(self) -> None:
-        self._alive = self._clock()
+    def on_error(self, error: Exception) -> None:
+        """Post the error of a reading that is tried again."""
+        self._has_failed = True
+        self._post(ReadFailure(error=error))
 
-    def _check_order(self, snapshot: RunSnapshot) -> None:
-        job, run = self._run.job, self._run.run
-        if snapshot.order is None:
-            raise Fenced(f"job {job} was deleted; run {run} ends without a result", job=job)
-        if (current := snapshot.order.spec.run) != run:
-            raise Fenced(f"job {job} was replaced by run {current}; run {run} ends without a result", job=job)
 
-    def _tell(self, line: str) -> None:
-        if line != self._told:
-            self._say(line)
-            self._told = line
+def format_report(report: JobReport) -> str:
+    """Return the state of a run as one line."""
+    facts = [f"job {report.job} {report.state.value}"]
+    totals = report.result
+    if "records_in" in totals:
+        facts.append(f"{totals['records_in']:,} records in, {totals['records_out']:,} out")
+        dead = totals.get("dead_letters") or {}
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in list(dead.items())[:MAX_REASONS])
+        facts.append(f"{sum(dead.values()):,} dead letters" + (f" ({reasons})" if reasons else ""))
+    if report.message:
+        facts.append(report.message)
+    return ": ".join([facts[0], ", ".join(facts[1:])]) if facts[1:] else facts[0]
 
-    def _lost(self) -> JobFailed:
-        end = log_end(Path(self._run.log))
-        quoted = f", and ends with:\n{end}" if end else ""
-        return JobFailed(
-            f"job {self._run.job} sent no heartbeat for {self._heartbeat:.0f} s (run {self._run.run}, last report: "
-            f"{self._told or 'none'}). Its driver's output is in {self._run.log}{quoted}",
-            report={"job": self._run.job, "run": self._run.run, "state": "lost"},
-        )
+
+def _reported(report: JobReport) -> RunEnd:
+    match report.state:
+        case JobState.SUCCEEDED:
+            return RunEnd(state="succeeded", message=report.message)
+        case JobState.STOPPED:
+            return RunEnd(state="stopped", message=report.message)
+        case _:
+            return RunEnd(state="failed", message=report.message)

@@ -10,10 +10,9 @@ from wasmline.control.launch_request import LaunchRequest
 from wasmline.control.launcher_topic import Launch, LauncherClaim, LauncherStatus, require_launcher
 from wasmline.control.module_store import ModuleStore
 from wasmline.control.partition_stalls import PartitionStall, partition_stalls
-from wasmline.control.run_follower import RunFollower, RunSnapshot, read_snapshot, run_follower
 from wasmline.control.run_liveness import is_live, live_jobs
+from wasmline.control.run_reader import RunReader, RunReading
 from wasmline.control.status_topic import StatusTopic
-from wasmline.control.stop_requests import StopRequests, stop_requests
 
 __all__ = [
     "CONTROL_TOPICS",
@@ -38,18 +37,14 @@ __all__ = [
     "ModuleStore",
     "PartitionStall",
     "PartitionTotals",
-    "RunFollower",
-    "RunSnapshot",
+    "RunReader",
+    "RunReading",
     "StatusTopic",
-    "StopRequests",
     "deploy",
     "is_live",
     "live_jobs",
     "partition_stalls",
     "read_deployments",
-    "read_snapshot",
     "require_launcher",
     "require_topics",
-    "run_follower",
-    "stop_requests",
 ]

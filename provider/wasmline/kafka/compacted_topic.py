@@ -143,6 +143,14 @@ class CompactedTopic:
             self._follow(consumer, end)
             return dict(self._view)
 
+    def reread(self) -> dict[bytes, bytes]:
+        """Return the table as ``read`` does, after reading the topic again, with the keys that ``keep`` takes now."""
+        if self._clients is not None:
+            self._view, self._end = {}, -1
+            with translate_errors(self._config.bootstrap_servers):
+                self._clients[0].assign([TopicPartition(self._topic, 0, 0)])
+        return self.read()
+
     def compare_and_set(
         self, transactional_id: str, decide: Callable[[dict[bytes, bytes]], Mapping[bytes, bytes | None]]
     ) -> Mapping[bytes, bytes | None]:

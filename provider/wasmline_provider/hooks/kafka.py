@@ -82,9 +82,21 @@ class KafkaHook(BaseHook):
         connection = await self.aget_connection(self.kafka_conn_id)
         return self._config(connection.extra_dejson)
 
+    def get_settings(self) -> dict[str, Any]:
+        """Return the cluster's settings as the connection has them. Raises InvalidKafkaConfig."""
+        return self._settings(self.get_connection(self.kafka_conn_id).extra_dejson)
+
+    async def aget_settings(self) -> dict[str, Any]:
+        """Return the cluster's settings as the connection has them, on an event loop: imports nothing of the engine."""
+        connection = await self.aget_connection(self.kafka_conn_id)
+        return self._settings(connection.extra_dejson)
+
     def _config(self, extra: dict[str, Any]) -> KafkaConfig:
         from wasmline.kafka import KafkaConfig
 
+        return KafkaConfig.of(self._settings(extra))
+
+    def _settings(self, extra: dict[str, Any]) -> dict[str, Any]:
         for callback in sorted(CALLBACKS & extra.keys()):
             raise InvalidKafkaConfig(
                 f"connection {self.kafka_conn_id} names code in {callback}, which a Spark job in Java could not run: "
@@ -99,4 +111,4 @@ class KafkaHook(BaseHook):
             self.log.debug(
                 "connection %s: settings that do not describe the cluster are ignored: %s", self.kafka_conn_id, unread
             )
-        return KafkaConfig.of({name: extra[name] for name in sorted(CLUSTER & extra.keys())})
+        return {name: extra[name] for name in sorted(CLUSTER & extra.keys())}

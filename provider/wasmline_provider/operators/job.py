@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-import time
+import sys
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from airflow.configuration import conf as airflow_conf
 from airflow.sdk import BaseOperator, ResumableJobMixin
-from airflow.sdk.exceptions import AirflowSkipException, TaskDeferralTimeout, TaskDeferred
+from airflow.sdk.exceptions import (
+    AirflowSkipException,
+    AirflowTaskTimeout,
+    TaskDeferralTimeout,
+    TaskDeferred,
+)
 
-from wasmline.errors import Fenced, JobFailed, WasmlineError
+from wasmline.errors import InvalidKafkaConfig, JobFailed
+from wasmline.log_end import log_end
 from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.job_client import HEARTBEAT_TIMEOUT_S
 from wasmline_provider.operators.failures import fail_at_once
-from wasmline_provider.triggers.job import JobTrigger
+from wasmline_provider.triggers.job import UNKNOWN_CONNECTION, JobTrigger
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -28,6 +34,7 @@ if TYPE_CHECKING:
     from wasmline_provider.driver_home import DriverHome
     from wasmline_provider.hooks.spark import SparkJobHook
     from wasmline_provider.job_client import JobClient, JobRun
+    from wasmline_provider.stop_writer import By
 
 OUTDATED = "outdated"
 """The status of a run whose result the task does not take: it runs another."""
@@ -41,7 +48,9 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
     The driver belongs to the job, not to the task: it survives the death of a worker or triggerer, and a restarted task
     waits for the run it finds. How the run was ensured is in the task's log and in the result's ``action``; see
     JobClient.ensure. A cleared task takes the result of its run that succeeded, unless its specification has
-    changed. A user's kill (mark failed, clear) stops the run at its next safe point; the driver is never killed.
+    changed. A user's kill (mark failed, clear) and ``execution_timeout``, which also counts while the task is deferred,
+    stop the run at its next safe point; the driver is never killed. Where a newer run has replaced the run of a
+    continuous stream, the task succeeds with ``{"state": "replaced", "job": …, "run": …, "replaced_by": …}``.
 
     :param job: the job's name. Its checkpoint and its consumer group belong to it.
     :param storage: the folder or object-store URL for the job's data, such as checkpoints.
@@ -101,7 +110,9 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         self.deferrable = deferrable
         self.heartbeat_seconds = heartbeat_seconds
         self._running: Mapping[str, str] | None = None
-        self._replaced_result: dict[str, Any] | None = None
+        self._settings: dict[str, Any] | None = None
+        self._replaced: dict[str, Any] | None = None
+        """The result of a run that a newer one has replaced."""
 
     @abstractmethod
     def spec(self, context: Context) -> JobSpec:
@@ -152,55 +163,65 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         )
 
     def _time_left(self, context: Context) -> timedelta | None:
-        """Return what is left of ``execution_timeout``, which Airflow does not apply while deferred; None without."""
+        """Return the time until ``execution_timeout``, counted from the start of this try."""
         if self.execution_timeout is None:
             return None
-        passed = datetime.now(UTC) - context["ti"].start_date
-        return max(timedelta(0), self.execution_timeout - passed)
+        began = context["ti"].start_date
+        return max(timedelta(0), self.execution_timeout - (datetime.now(UTC) - began))
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
+        """Resume as Airflow does; after ``execution_timeout`` the run is stopped, which no trigger does."""
         try:
             return super().resume_execution(next_method, next_kwargs, context)
         except TaskDeferralTimeout:
             store = context.get("task_state_store")
-            self._running = cast("Mapping[str, str] | None", store.get(self.external_id_key)) if store else None
-            self.on_kill()
+            run: Any = store.get(self.external_id_key) if store else None
+            if run:
+                self._stop(run, by="system")
+            else:
+                self.log.error(
+                    "the run of job %s is not known any more, and runs on: stop it with: wasmline stop %s",
+                    self.job,
+                    self.job,
+                )
             raise
 
     @fail_at_once
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Return the result of the run that the trigger waited for, or fail with its reason."""
         run = {name: event[name] for name in ("job", "run", "log")}
-        if event["state"] == "lost":
-            raise JobFailed(event["message"], report={**run, "state": "lost"})
-        if event["state"] == "replaced":
-            return self._replaced(Fenced(event["message"], job=run["job"]), run)
+        if event["state"] == UNKNOWN_CONNECTION:
+            raise InvalidKafkaConfig(event["message"], key="kafka_conn_id")
+        if event["state"] in ("lost", "replaced"):
+            return self._without_report(run, event["state"], event["message"], event.get("replaced_by", ""))
         return self.get_job_result(run, context)
 
-    def _replaced(self, error: Fenced, run: Mapping[str, str]) -> dict[str, Any]:
-        """Return the result of a run that a newer one has replaced, or raise ``error`` if that is a failure.
-
-        A continuous stream goes on in the newer run. Two tasks with different specifications, whose retries would
-        restart each other's run, end so.
-        """
-        if not self.may_be_stopped:
-            raise error
-        self.log.info("%s", error)
-        return {"job": run["job"], "run": run["run"], "state": "replaced"}
-
     def on_kill(self) -> None:
-        if self._running is None:
-            return
-        run = to_job_run(self._running)
+        if self._running is not None:
+            # Airflow calls this after execution_timeout, too: no user then wants the job to stay stopped.
+            self._stop(self._running, by="system" if isinstance(sys.exc_info()[1], AirflowTaskTimeout) else "user")
+
+    def _stop(self, run: Mapping[str, str], *, by: By) -> None:
+        from wasmline_provider.run_wait import stop_run
+        from wasmline_provider.stop_writer import not_requested
+
         try:
-            with self._client() as client:
-                report = client.stop(run)
-        except WasmlineError as error:
-            text = "job %s, run %s: its stop could NOT be requested, and it runs on; use wasmline stop %s: %s"
-            self.log.error(text, run.job, run.run, run.job, error)
-            return
-        ended = report.state.value if report else "stop requested; still running"
-        self.log.info("job %s, run %s: %s", run.job, run.run, ended)
+            settings = self._settings or KafkaHook(self.kafka_conn_id).get_settings()
+        except Exception as error:
+            self.log.error("%s", not_requested(run["job"], run["run"], str(error)))
+        else:
+            stop_run(settings, to_job_run(run), self.log, by=by)
+
+    def _without_report(self, run: Mapping[str, str], state: str, message: str, replaced_by: str) -> dict[str, Any]:
+        """Return the result of a stream that a newer run replaced. Raises JobFailed for any other run."""
+        if state == "replaced" and self.may_be_stopped:
+            self.log.info("%s", message)
+            return {"state": state, "job": run["job"], "run": run["run"], "replaced_by": replaced_by}
+        end = log_end(Path(run["log"])) if state == "lost" else ""
+        raise JobFailed(
+            f"{message}. It ends with:\n{end}" if end else message,
+            report={"job": run["job"], "run": run["run"], "state": state},
+        )
 
     def submit_job(self, context: Context) -> Any:
         from wasmline.digests import digest_of
@@ -208,6 +229,7 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         from wasmline_provider.job_client import task_instance_key
 
         ti = context["ti"]
+        self._settings = KafkaHook(self.kafka_conn_id).get_settings()
         kafka = KafkaHook(self.kafka_conn_id).get_conn()
         spark = self._spark()
         home = self._driver_home(spark, kafka)  # raises before anything is ordered
@@ -260,28 +282,21 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         return status == "succeeded"
 
     def poll_until_complete(self, external_id: Any, context: Context) -> Any:
-        from wasmline.control import JobTopic, read_snapshot
-        from wasmline_provider.job_client import POLL_INTERVAL_S
-        from wasmline_provider.run_monitor import RunMonitor
+        from wasmline_provider.run_wait import await_end
 
-        self._running, run = external_id, to_job_run(external_id)
-        jobs = JobTopic(KafkaHook(self.kafka_conn_id).get_conn())
-        try:
-            monitor = RunMonitor(run, self.log.info, heartbeat=self.heartbeat_seconds)
-            while monitor.end(read_snapshot(jobs, run.job, run.run)) is None:
-                time.sleep(POLL_INTERVAL_S)
-        except Fenced as error:
-            self._replaced_result = self._replaced(error, external_id)
-        finally:
-            jobs.close()
+        self._running = external_id
+        self._settings = KafkaHook(self.kafka_conn_id).get_settings()
+        end = await_end(self._settings, to_job_run(external_id), self.log, heartbeat_s=self.heartbeat_seconds)
+        if end is not None and end.state in ("lost", "replaced"):
+            self._replaced = self._without_report(external_id, end.state, end.message, end.replaced_by)
         # A task that reconnects returns this value; one that submitted requests the result afterwards.
         return self.get_job_result(external_id, context)
 
     def get_job_result(self, external_id: Any, context: Context) -> dict[str, Any]:
         from wasmline_provider.asset_events import record
 
-        if self._replaced_result is not None:
-            return self._replaced_result
+        if self._replaced is not None:
+            return self._replaced
         with self._client() as client:
             report = client.report(to_job_run(external_id))
         require_success(report, external_id["log"], may_be_stopped=self.may_be_stopped)

@@ -3,37 +3,40 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from wasmline.errors import Fenced, JobFailed
 from wasmline.repeated_errors import RepeatedErrors, error_line
 from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.job_client import HEARTBEAT_TIMEOUT_S, POLL_INTERVAL_S, STOP_TIMEOUT_S, JobRun
-from wasmline_provider.run_monitor import RunMonitor
-from wasmline_provider.triggers.engine_import import import_engine
+from wasmline_provider.run_monitor import MonitoringFollower, Progress, ReadFailure, RunEnd, RunNews
+from wasmline_provider.shared_run_reader import RECONNECT_DELAYS, Following, cluster
+from wasmline_provider.stop_writer import not_requested
 
-if TYPE_CHECKING:
-    from wasmline.job_specs import JobReport
-    from wasmline.kafka import KafkaConfig
+UNKNOWN_CONNECTION = "unknown_connection"
+"""The state of an event of a trigger whose connection is not defined in Airflow."""
 
 
 class JobTrigger(BaseTrigger):
     """Fires once, when the run has ended, is lost, or was replaced; a user's kill stops the run at its next safe point.
 
-    The event is ``{"job": …, "run": …, "log": …, "state": …, "message": …}``; other facts are in the job's
-    report. The trigger holds no secret: the connection is read in the triggerer. All triggers of a triggerer share one
-    reader for each cluster. A cluster that cannot be reached, even at first, is waited for: no heartbeat is missed.
+    The event is ``{"job": …, "run": …, "log": …, "state": …, "message": …}``, with ``replaced_by`` if a newer run has
+    the job; other facts are in the job's report. The trigger holds no secret: the connection is read in the triggerer.
+
+    All triggers of a triggerer share one reader and one thread per cluster. A cluster that cannot be reached, even at
+    first, delays the event, and does not count as a missing heartbeat; the connection is read again after each error,
+    so that a changed password is used. Airflow reports a connection that does not exist and one whose secrets backend
+    failed alike: the trigger gives up after ``heartbeat_seconds``.
 
     :param job: the job's name.
     :param run: the run to wait for.
     :param log: the location of the driver's output, for messages.
     :param kafka_conn_id: the connection of the cluster that holds the job's reports.
-    :param poll_seconds: the time between two looks at the run.
+    :param poll_seconds: the time between two polls; the shortest of all triggers counts.
     :param heartbeat_seconds: seconds without a heartbeat before a run counts as lost.
     """
 
@@ -67,74 +70,119 @@ class JobTrigger(BaseTrigger):
         )
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        config = await self._connect()
-        monitor = RunMonitor(self.run_of, self.log.info, heartbeat=self.heartbeat_seconds)
         try:
-            report = await self._follow(config, monitor)
-        except JobFailed as error:
-            yield self._event("lost", str(error))
-        except Fenced as error:
-            yield self._event("replaced", str(error))
+            end = await self._end()
+        except AirflowNotFoundException as error:
+            yield self._event(UNKNOWN_CONNECTION, str(error))
         else:
-            yield self._event(report.state.value, report.message)
+            replaced = {"replaced_by": end.replaced_by} if end.replaced_by else {}
+            yield self._event(end.state, end.message, **replaced)
 
     async def on_kill(self) -> None:
-        """Request the stop, and wait for the run's end: both within Airflow's limit for a kill."""
-        deadline = time.monotonic() + STOP_TIMEOUT_S
-        job, run = self.run_of.job, self.run_of.run
+        """Request the run to stop, and wait for its end; log an error if the request cannot be written in time."""
+        is_requested, told = False, "no answer"
+
+        def note(error: Exception | None) -> None:
+            nonlocal is_requested, told
+            is_requested = is_requested or error is None
+            told = error_line(error) if error is not None else told
+
         try:
             async with asyncio.timeout(STOP_TIMEOUT_S):
-                config = await self._connect()
-                await self._request_stop(config, deadline - time.monotonic())
+                settings = await self._settings(note)
+                await self._request_stop(settings, note)
+                end = await self._followed(settings, lambda _: None)
+            self.log.info("job %s, run %s: %s", self.run_of.job, self.run_of.run, end.state if end else "ended")
         except Exception as error:
-            self.log.error(
-                "job %s, run %s: its stop could NOT be requested, and it runs on; use wasmline stop %s: %s",
-                job,
-                run,
-                job,
-                error_line(error),
-            )
-            return
-        ended = "stop requested; still running"
-        with suppress(TimeoutError, JobFailed, Fenced):
-            async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
-                ended = (await self._follow(config, RunMonitor(self.run_of, self.log.debug))).state.value
-        self.log.info("job %s, run %s: %s", job, run, ended)
+            if is_requested:
+                self.log.info("job %s, run %s: stop requested; still running", self.run_of.job, self.run_of.run)
+            elif not isinstance(error, TimeoutError):
+                note(error)
+        finally:  # also if the triggerer ends meanwhile
+            if not is_requested:
+                self.log.error("%s", not_requested(self.run_of.job, self.run_of.run, told))
 
-    async def _connect(self) -> KafkaConfig:
-        """Return the cluster's settings, however often it takes to read them."""
+    async def _end(self) -> RunEnd:
+        """Return the run's end, with as many connections as it takes. Raises AirflowNotFoundException."""
         errors = RepeatedErrors()
+
+        def warn(error: Exception | None) -> None:
+            if error is None:
+                errors.solved("read")
+            elif told := errors.changed("read", error):
+                self.log.warning("cannot read the reports of job %s, and tries again: %s", self.run_of.job, told)
+
+        while True:
+            settings = await self._settings(warn)
+            if (end := await self._followed(settings, warn)) is not None:
+                return end
+
+    async def _followed(self, settings: dict[str, Any], note: Callable[[Exception | None], None]) -> RunEnd | None:
+        """Return the run's end as read with ``settings``; None once the connection has others."""
+        news: asyncio.Queue[RunNews] = asyncio.Queue()
+        follower = MonitoringFollower(self.run_of, _on_loop(news.put_nowait), heartbeat_s=self.heartbeat_seconds)
+        reader = cluster(settings).reader
+        following: Following = reader.follow(self.run_of.job, self.run_of.run, follower, interval_s=self.poll_seconds)
+        try:
+            while True:
+                match await news.get():
+                    case RunEnd() as end:
+                        return end
+                    case Progress(line=line):
+                        self.log.info("%s", line)
+                    case ReadFailure(error=error):
+                        note(error)
+                        if error is not None and await self._has_changed(settings):
+                            return None
+        finally:
+            following.stop()
+
+    async def _request_stop(self, settings: dict[str, Any], note: Callable[[Exception | None], None]) -> None:
+        """Return once the stop request is written."""
+        written = asyncio.Event()
+
+        def tell(error: Exception | None) -> None:
+            note(error)
+            if error is None:
+                written.set()
+
+        run = self.run_of
+        request = cluster(settings).stops.request(run.job, run.run, _on_loop(tell), by="user")
+        try:
+            await written.wait()
+        finally:
+            request.withdraw()
+
+    async def _settings(self, note: Callable[[Exception | None], None]) -> dict[str, Any]:
+        """Return the connection's settings, however often it takes. Raises AirflowNotFoundException, see the class."""
+        began, attempts = asyncio.get_running_loop().time(), 0
         while True:
             try:
-                await import_engine()
-                return await KafkaHook(self.kafka_conn_id).aget_conn()
+                return await KafkaHook(self.kafka_conn_id).aget_settings()
             except Exception as error:
-                if told := errors.changed("connect", error):
-                    self.log.warning("cannot read connection %s, and tries again: %s", self.kafka_conn_id, told)
-            await asyncio.sleep(self.poll_seconds)
+                waited = asyncio.get_running_loop().time() - began
+                if isinstance(error, AirflowNotFoundException) and waited > self.heartbeat_seconds:
+                    raise
+                note(error)
+            attempts += 1
+            await asyncio.sleep(max(self.poll_seconds, RECONNECT_DELAYS.delay_s(attempts)))
 
-    async def _follow(self, config: KafkaConfig, monitor: RunMonitor) -> JobReport:
-        """Return the run's last report. Raises JobFailed, Fenced."""
-        from wasmline.control import run_follower
+    async def _has_changed(self, settings: dict[str, Any]) -> bool:
+        with suppress(Exception):  # which is not about the cluster
+            return await KafkaHook(self.kafka_conn_id).aget_settings() != settings
+        return False
 
-        loop, changed = asyncio.get_running_loop(), asyncio.Event()
-
-        def notify() -> None:
-            with suppress(RuntimeError):  # the loop is closed: the triggerer ended
-                loop.call_soon_threadsafe(changed.set)
-
-        with run_follower(config).following(self.run_of.job, self.run_of.run, notify) as subscription:
-            while (report := monitor.end(subscription.snapshot)) is None:
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(changed.wait(), self.poll_seconds)
-                changed.clear()
-            return report
-
-    async def _request_stop(self, config: KafkaConfig, timeout_s: float) -> None:
-        from wasmline.control import stop_requests
-
-        await asyncio.wrap_future(stop_requests(config).stop(self.run_of.job, self.run_of.run, timeout_s))
-
-    def _event(self, state: str, message: str) -> TriggerEvent:
+    def _event(self, state: str, message: str, **more: str) -> TriggerEvent:
         run = {"job": self.run_of.job, "run": self.run_of.run, "log": self.run_of.log}
-        return TriggerEvent({**run, "state": state, "message": message})  # type: ignore[no-untyped-call]
+        return TriggerEvent({**run, "state": state, "message": message, **more})  # type: ignore[no-untyped-call]
+
+
+def _on_loop(method: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Return a function that calls ``method`` on the running loop, from any thread."""
+    loop = asyncio.get_running_loop()
+
+    def call(argument: Any) -> None:
+        with suppress(RuntimeError):  # the loop is closed: the triggerer ended
+            loop.call_soon_threadsafe(method, argument)
+
+    return call

@@ -1,9 +1,8 @@
 """Runs of jobs as tasks see them, on a real broker: ordered once, found again, followed, stopped, lost."""
 
-import itertools
 import json
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -15,13 +14,12 @@ import pytest
 
 from demo_stack.job_messages import JobMessages
 from demo_stack.stack import close_orphans
-from wasmline.control import JobTopic, control_topics, read_snapshot, run_liveness
+from wasmline.control import JobTopic, control_topics, run_liveness
 from wasmline.digests import digest_of
 from wasmline.documents import encode, plain
 from wasmline.errors import (
     Conflict,
     DuplicateJob,
-    Fenced,
     JobBusy,
     JobNotFound,
 )
@@ -33,13 +31,11 @@ from wasmline_provider.job_client import (
     EnsuredRun,
     JobClient,
     JobRun,
-    format_report,
     task_instance_key,
 )
 from wasmline_provider.local import TaskState
 from wasmline_provider.operators.job import OUTDATED
 from wasmline_provider.operators.model import TrainModelOperator
-from wasmline_provider.run_monitor import RunMonitor
 
 OWNER, STRANGER = "owner", "stranger"
 
@@ -57,7 +53,6 @@ class Desk:
             job=f"job-{uuid.uuid4()}", run="", storage=str(folder), stream=StreamSpec(transform=self.transform)
         )
         self.launched: list[JobRun] = []
-        self.reads = itertools.count(1)
 
     def order(self, owner: str = OWNER, spec: JobSpec | None = None) -> JobRun:
         return self.ensure(owner, spec).run
@@ -73,12 +68,6 @@ class Desk:
         standing = self.desk.report(run)
         told = replace(standing, state=state, result=result, updated_ms=updated_ms or standing.updated_ms + 1)
         self.log.write_report(told)
-
-    def watch(self, run: JobRun) -> tuple[Callable[[], JobReport | None], list[str]]:
-        """Return a look at the run by a monitor of it, and the lines that the monitor tells."""
-        lines: list[str] = []
-        monitor = RunMonitor(run, lines.append)
-        return lambda: monitor.end(replace(read_snapshot(self.log, run.job, run.run), reads=next(self.reads))), lines
 
 
 @pytest.fixture
@@ -319,24 +308,6 @@ def test_runs_that_a_killed_stack_left_are_closed_and_ended_ones_are_not_touched
     assert desk.desk.report(again).state is JobState.SUCCEEDED
 
 
-def test_a_watch_tells_of_each_change_once_and_returns_the_last_report(desk: Desk) -> None:
-    run = desk.order()
-    look, lines = desk.watch(run)
-    assert look() is None
-    desk.tell(run, JobState.RUNNING, records_in=1_000, records_out=990)
-    assert look() is None
-    assert look() is None
-    desk.tell(run, JobState.SUCCEEDED, records_in=2_000, records_out=1_990)
-    last = look()
-    assert last is not None
-    assert last.state is JobState.SUCCEEDED
-    assert [line.partition(" ")[2].partition(" ")[2] for line in lines] == [
-        "starting",
-        "running: 1,000 records in, 990 out, 0 dead letters",
-        "succeeded: 2,000 records in, 1,990 out, 0 dead letters",
-    ]
-
-
 def test_the_news_of_a_task_are_what_its_job_reported_since_it_began(desk: Desk, kafka: RunningKafka) -> None:
     run = desk.order()
     now = datetime.now(UTC)
@@ -353,17 +324,6 @@ def test_the_news_of_a_task_are_what_its_job_reported_since_it_began(desk: Desk,
     assert of("deferred", now + timedelta(minutes=1)) == {}, "what an earlier run said is no news"
     assert of("success", now - timedelta(minutes=1)) == {}
     news.close()
-
-
-def test_a_watch_learns_that_a_newer_run_took_over(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_liveness, "HEARTBEAT_CHANGE_TIMEOUT_S", 0.5)
-    first = desk.order()
-    look, _ = desk.watch(first)
-    desk.tell(first, JobState.RUNNING, updated_ms=1)
-    second = desk.order(STRANGER)
-    with pytest.raises(Fenced, match=second.run):
-        look()
-    assert desk.desk.report(first).state is JobState.RUNNING  # its own report is not the newer run's to overwrite
 
 
 def test_a_task_takes_the_run_of_an_earlier_try_only_if_its_specification_is_the_same_and_it_was_not_skipped(
@@ -392,28 +352,14 @@ def test_a_task_takes_the_run_of_an_earlier_try_only_if_its_specification_is_the
     assert operator().get_job_status(earlier, {}) == OUTDATED
 
 
-@pytest.fixture
-def connection(kafka: RunningKafka, monkeypatch: pytest.MonkeyPatch) -> str:
-    extra = {"bootstrap.servers": kafka.bootstrap_servers}
-    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_JOBS", json.dumps({"conn_type": "kafka", "extra": extra}))
-    return "kafka_jobs"
-
-
 def test_an_owner_is_the_same_for_every_try_and_for_no_other_task() -> None:
     assert task_instance_key("dag", "run", "task", -1) == task_instance_key("dag", "run", "task", -1)
     assert task_instance_key("dag", "run", "task", -1) != task_instance_key("dag", "run", "task", 1)
     assert task_instance_key("a", "bc") != task_instance_key("ab", "c")
 
 
-def test_progress_names_the_most_frequent_reasons() -> None:
-    dead = {"GuestTrap": 5, "Rejected: negative": 3, "GuestTimeout": 2, "GuestExit": 1}
-    report = JobReport(
-        job="j",
-        run="r",
-        state=JobState.RUNNING,
-        updated_ms=1,
-        result={"records_in": 50, "records_out": 39, "dead_letters": dead},
-    )
-    assert format_report(report) == (
-        "job j running: 50 records in, 39 out, 11 dead letters (5 GuestTrap, 3 Rejected: negative, 2 GuestTimeout)"
-    )
+@pytest.fixture
+def connection(kafka: RunningKafka, monkeypatch: pytest.MonkeyPatch) -> str:
+    extra = {"bootstrap.servers": kafka.bootstrap_servers}
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_JOBS", json.dumps({"conn_type": "kafka", "extra": extra}))
+    return "kafka_jobs"

@@ -1,79 +1,150 @@
-"""A run's progress and end, from snapshots, with a clock of the test's."""
+"""The end of a run, decided from its order, its reports and the time without them."""
 
 from dataclasses import replace
-from pathlib import Path
+from typing import Any
 
 import pytest
 
-from wasmline.control import JobOrder, RunSnapshot
-from wasmline.errors import Fenced, JobFailed
-from wasmline.job_specs import JobReport, JobSpec, JobState
+from wasmline.control import JobOrder, RunReading
+from wasmline.errors import BrokerUnavailable, UnsupportedSpecVersion
+from wasmline.job_specs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline_provider.job_client import JobRun
-from wasmline_provider.run_monitor import RunMonitor
+from wasmline_provider.run_monitor import (
+    MonitoringFollower,
+    Progress,
+    ReadFailure,
+    RunEnd,
+    RunMonitor,
+    RunNews,
+    format_report,
+)
 
-ORDER = JobOrder(spec=JobSpec(job="j", run="run-1", storage="s"), wanted="running")
-
-
-class Scene:
-    """A monitor of one run, its lines, and what is read of the run."""
-
-    def __init__(self, folder: Path) -> None:
-        self.now = 0.0
-        self.lines: list[str] = []
-        self.run = JobRun(job="j", run="run-1", log=str(folder / "driver.log"))
-        self.monitor = RunMonitor(self.run, self.lines.append, heartbeat=120, clock=lambda: self.now)
-        self.read = RunSnapshot(order=ORDER, reads=0)
-
-    def look(self, after: float = 0.0, **changes: object) -> JobReport | None:
-        self.now += after
-        self.read = replace(self.read, reads=self.read.reads + 1, **changes)  # type: ignore[arg-type]
-        return self.monitor.end(self.read)
-
-    def report(self, state: JobState, updated_ms: int = 1) -> JobReport:
-        return JobReport(job="j", run="run-1", state=state, updated_ms=updated_ms)
+RUN = JobRun(job="j", run="r", log="driver.log")
+ORDER = JobOrder(
+    spec=JobSpec(job="j", run="r", storage="s", stream=StreamSpec(transform="t", trigger_interval="1 second")),
+    wanted="running",
+)
+NEWER = replace(ORDER, spec=replace(ORDER.spec, run="newer"))
+DAY_S = 86_400.0
 
 
-@pytest.fixture
-def scene(tmp_path: Path) -> Scene:
-    return Scene(tmp_path)
+def report(state: JobState = JobState.RUNNING, updated_ms: int = 1, **more: Any) -> JobReport:
+    return JobReport(job="j", run="r", state=state, updated_ms=updated_ms, **more)
 
 
-def test_a_run_without_heartbeats_is_lost_with_the_end_of_its_log(scene: Scene) -> None:
-    Path(scene.run.log).write_text("starting\njava.lang.OutOfMemoryError\n")
-    assert scene.look(119, report=scene.report(JobState.RUNNING)) is None
-    assert scene.look(119) is None, "the first look saw a heartbeat"
-    with pytest.raises(JobFailed, match="no heartbeat for 120 s") as lost:
-        scene.look(2)
-    assert str(lost.value).endswith(f"is in {scene.run.log}, and ends with:\nstarting\njava.lang.OutOfMemoryError")
-
-
-def test_a_heartbeat_is_a_report_that_changes_whatever_its_time(scene: Scene) -> None:
-    for updated_ms in (9, 8, 7):
-        assert scene.look(119, report=scene.report(JobState.RUNNING, updated_ms)) is None
-
-
-def test_a_cluster_that_is_away_is_told_once_and_no_missing_heartbeat(scene: Scene) -> None:
-    scene.look(report=scene.report(JobState.RUNNING))
-    for _ in range(20):
-        assert scene.look(100, unreadable="BrokerUnavailable: away") is None
-    assert scene.lines[1:] == ["cannot read the report of job j: BrokerUnavailable: away"]
-    assert scene.look(119, unreadable="") is None
-    with pytest.raises(JobFailed):
-        scene.look(2)
-
-
-def test_a_snapshot_that_is_not_new_says_nothing_of_heartbeats(scene: Scene) -> None:
-    scene.look(report=scene.report(JobState.RUNNING))
-    scene.now += 1_000
-    assert scene.monitor.end(scene.read) is None
-
-
-@pytest.mark.parametrize("order", [None, replace(ORDER, spec=replace(ORDER.spec, run="run-2"))])
-def test_a_run_that_is_replaced_or_deleted_is_fenced(scene: Scene, order: JobOrder | None) -> None:
-    with pytest.raises(Fenced, match="run run-1 ends without a result"):
-        scene.look(order=order)
+def monitor() -> RunMonitor:
+    return RunMonitor(RUN, heartbeat_s=120, now=0)
 
 
 @pytest.mark.parametrize("state", [JobState.SUCCEEDED, JobState.STOPPED, JobState.FAILED])
-def test_a_final_report_is_the_end_even_if_a_newer_run_is_ordered(scene: Scene, state: JobState) -> None:
-    assert scene.look(order=None, report=scene.report(state)) == scene.report(state)
+@pytest.mark.parametrize("order", [ORDER, NEWER, None])
+def test_a_last_report_is_the_end(state: JobState, order: JobOrder | None) -> None:
+    last = report(state, message="why", error="GuestTrap" if state is JobState.FAILED else None)
+    assert monitor().observe(order, last, 1) == RunEnd(state=state.value, message="why")  # type: ignore[arg-type]
+
+
+def test_a_heartbeat_is_a_changed_time_whatever_the_clocks() -> None:
+    watch = monitor()
+    for now, updated_ms in ((119, 7_000_000), (238, 5), (357, 4)):
+        assert watch.observe(ORDER, report(updated_ms=updated_ms), now) is None
+    assert watch.observe(ORDER, report(updated_ms=4), 357 + 120) is None
+    end = watch.observe(ORDER, report(updated_ms=4), 357 + 121)
+    assert end is not None
+    assert end.state == "lost"
+    assert "no heartbeat for 120 s (run r, last report: job j running). Its driver's output is in driver.log" in (
+        end.message
+    )
+
+
+def test_a_run_without_any_report_is_lost_after_the_heartbeat_s_time() -> None:
+    watch = monitor()
+    assert watch.observe(ORDER, None, 120) is None
+    end = watch.observe(ORDER, None, 121)
+    assert end is not None
+    assert "last report: none" in end.message
+
+
+def test_time_in_which_nothing_could_be_read_is_not_a_missing_heartbeat() -> None:
+    watch = monitor()
+    watch.observe(ORDER, report(), 10)
+    watch.reset_heartbeat(DAY_S)
+    assert watch.observe(ORDER, report(), DAY_S) is None
+    assert watch.observe(ORDER, report(), DAY_S + 120) is None
+    end = watch.observe(ORDER, report(), DAY_S + 121)
+    assert end is not None
+    assert end.state == "lost"
+
+
+@pytest.mark.parametrize("last", [None, report(), report(JobState.FAILED, error="Fenced", message="a newer driver")])
+def test_a_run_that_a_newer_one_replaced_ends_with_its_name(last: JobReport | None) -> None:
+    end = monitor().observe(NEWER, last, 1)
+    assert end is not None
+    assert (end.state, end.replaced_by) == ("replaced", "newer")
+    assert "job j was replaced by run newer" in end.message
+
+
+def test_a_driver_that_another_of_its_own_run_fenced_has_failed() -> None:
+    end = monitor().observe(ORDER, report(JobState.FAILED, error="Fenced"), 1)
+    assert end is not None
+    assert end.state == "failed"
+
+
+def test_a_job_that_was_deleted_is_lost_at_once() -> None:
+    end = monitor().observe(None, None, 1)
+    assert end is not None
+    assert end.state == "lost"
+    assert "it was deleted" in end.message
+
+
+class Followed:
+    """A follower with its news and a clock."""
+
+    def __init__(self) -> None:
+        self.news: list[RunNews] = []
+        self.now = 0.0
+        self.follower = MonitoringFollower(RUN, self.news.append, heartbeat_s=120, clock=lambda: self.now)
+
+    def read(self, last: JobReport | None = None, order: JobOrder | None = ORDER) -> None:
+        self.follower.on_reading(RunReading(order=order, report=last))
+
+
+def test_each_change_and_the_end_are_told_once() -> None:
+    seen = Followed()
+    for last in (report(), report(updated_ms=2), report(updated_ms=3, message="2 rows")):
+        seen.read(last)
+    seen.read(report(JobState.SUCCEEDED))
+    seen.read(report(JobState.SUCCEEDED))
+    assert seen.news == [
+        Progress(line="job j running"),
+        Progress(line="job j running: 2 rows"),
+        Progress(line="job j succeeded"),
+        RunEnd(state="succeeded", message=""),
+    ]
+
+
+def test_a_cluster_that_is_away_for_a_day_ends_nothing() -> None:
+    seen, error = Followed(), BrokerUnavailable("no broker answered", bootstrap_servers="nowhere:1")
+    seen.read(report())
+    seen.now = DAY_S
+    seen.follower.on_error(error)
+    seen.follower.on_interruption()
+    seen.read(report())
+    seen.read(report())
+    assert seen.news == [Progress(line="job j running"), ReadFailure(error=error), ReadFailure(error=None)]
+    seen.now += 121
+    seen.read(report())
+    assert isinstance(seen.news[-1], RunEnd)
+
+
+def test_a_report_of_another_release_ends_the_waiting_with_its_reason() -> None:
+    seen = Followed()
+    seen.follower.on_reading(RunReading(error=UnsupportedSpecVersion("spec_version is 2")))
+    assert seen.news == [RunEnd(state="lost", message="spec_version is 2")]
+
+
+def test_progress_names_the_most_frequent_reasons() -> None:
+    dead = {"GuestTrap": 5, "Rejected: negative": 3, "GuestTimeout": 2, "GuestExit": 1}
+    last = report(result={"records_in": 50, "records_out": 39, "dead_letters": dead})
+    assert format_report(last) == (
+        "job j running: 50 records in, 39 out, 11 dead letters (5 GuestTrap, 3 Rejected: negative, 2 GuestTimeout)"
+    )

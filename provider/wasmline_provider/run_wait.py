@@ -1,0 +1,79 @@
+"""Waits for the end of a run, and requests its stop, in the process of a task."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from wasmline.repeated_errors import RepeatedErrors, error_line
+from wasmline_provider.job_client import POLL_INTERVAL_S, STOP_TIMEOUT_S, JobRun
+from wasmline_provider.run_monitor import MonitoringFollower, Progress, ReadFailure, RunEnd, RunNews
+from wasmline_provider.shared_run_reader import cluster
+from wasmline_provider.stop_writer import By, not_requested
+
+
+class TaskLog(Protocol):
+    """A task's logger; of the standard library's or Airflow's."""
+
+    def info(self, message: str, /, *arguments: object) -> object: ...
+
+    def warning(self, message: str, /, *arguments: object) -> object: ...
+
+    def error(self, message: str, /, *arguments: object) -> object: ...
+
+
+def await_end(
+    settings: Mapping[str, Any],
+    run: JobRun,
+    log: TaskLog,
+    *,
+    heartbeat_s: float,
+    timeout_s: float | None = None,
+) -> RunEnd | None:
+    """Return the end of a run, None if ``timeout_s`` is over before. A cluster that is away delays it."""
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    errors = RepeatedErrors()
+    news: queue.SimpleQueue[RunNews] = queue.SimpleQueue()  # a signal's handler may use it at any moment
+    follower = MonitoringFollower(run, news.put, heartbeat_s=heartbeat_s)
+    following = cluster(settings).reader.follow(run.job, run.run, follower, interval_s=POLL_INTERVAL_S)
+    try:
+        while True:
+            match news.get(timeout=None if deadline is None else max(0.0, deadline - time.monotonic())):
+                case RunEnd() as end:
+                    return end
+                case Progress(line=line):
+                    log.info("%s", line)
+                case ReadFailure(error=None):
+                    errors.solved("read")
+                case ReadFailure(error=error):
+                    if error is not None and (told := errors.changed("read", error)):
+                        log.warning("cannot read the reports of job %s, and tries again: %s", run.job, told)
+    except queue.Empty:
+        return None
+    finally:
+        following.stop()
+
+
+def stop_run(
+    settings: Mapping[str, Any], run: JobRun, log: TaskLog, *, by: By, timeout_s: float = STOP_TIMEOUT_S
+) -> None:
+    """Request a run to end at its next safe point, and wait for its end, both within ``timeout_s``.
+
+    Logs the end; an error if the request could not be written.
+    """
+    deadline = time.monotonic() + timeout_s
+    answers: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
+    request = cluster(settings).stops.request(run.job, run.run, answers.put, by=by)
+    told = "no answer"
+    try:
+        while (error := answers.get(timeout=max(0.0, deadline - time.monotonic()))) is not None:
+            told = error_line(error)
+    except queue.Empty:
+        log.error("%s", not_requested(run.job, run.run, told))
+        return
+    finally:
+        request.withdraw()
+    end = await_end(settings, run, log, heartbeat_s=timeout_s, timeout_s=max(0.0, deadline - time.monotonic()))
+    log.info("job %s, run %s: %s", run.job, run.run, end.state if end else "stop requested; still running")

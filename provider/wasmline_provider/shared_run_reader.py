@@ -1,0 +1,213 @@
+"""One reader of runs per cluster and process, in a daemon thread, for any number of followers.
+
+Nothing of the engine is imported before that thread runs: its callers may be on an event loop.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from wasmline.restart_policy import RestartPolicy
+from wasmline_provider.stop_writer import RunStopper, StopWriter
+
+if TYPE_CHECKING:
+    from wasmline.control import RunReading
+
+logger = logging.getLogger(__name__)
+
+RECONNECT_DELAYS = RestartPolicy(first_delay_s=1.0, max_delay_s=15.0)
+"""Delays between two attempts to read a cluster that is away."""
+
+SLOW_READING_S = 10.0
+"""Seconds from one reading to the next, beyond the interval, in which the cluster counts as away."""
+
+RunKey = tuple[str, str]
+"""A job and its run."""
+
+
+class RunSource(Protocol):
+    """Reads runs; as ``wasmline.control.RunReader``."""
+
+    def read(self, runs: Collection[RunKey]) -> Mapping[RunKey, RunReading]: ...
+
+    def close(self) -> None: ...
+
+
+class RunFollower(Protocol):
+    """Takes what is read of one run, in the reader's thread. Must not block."""
+
+    def on_reading(self, reading: RunReading) -> None:
+        """Take a reading; also one that is equal to the last."""
+
+    def on_interruption(self) -> None:
+        """Learn, before the next reading, that the cluster could not be read until now."""
+
+    def on_error(self, error: Exception) -> None:
+        """Take the error of a reading; it is tried again."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Following:
+    """A follower and its run. ``stop`` ends it; the reader then calls it at most once more."""
+
+    run: RunKey
+    follower: RunFollower
+    interval_s: float
+    stop_following: Callable[[Following], None]
+
+    def stop(self) -> None:
+        """End the following. Idempotent, and does not block."""
+        self.stop_following(self)
+
+
+class SharedRunReader:
+    """Reads the runs of all followers in one thread, which exists while there are any.
+
+    It connects again for ever: followers learn of errors, and none ends it.
+    """
+
+    def __init__(
+        self,
+        open_source: Callable[[], RunSource],
+        *,
+        delays: RestartPolicy = RECONNECT_DELAYS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._open_source = open_source
+        self._delays = delays
+        self._clock = clock
+        self._lock = threading.RLock()  # a signal's handler may follow a run while its thread holds the lock
+        self._wake = threading.Event()
+        self._followings: dict[Following, float | None] = {}
+        """The followers, with the moment of the last reading of each."""
+        self._runs = False
+
+    def follow(self, job: str, run: str, follower: RunFollower, *, interval_s: float) -> Following:
+        """Call ``follower`` with readings of a run, at least every ``interval_s`` seconds, until it is stopped."""
+        following = Following((job, run), follower, interval_s, self._stop)
+        with self._lock:
+            self._followings[following] = None
+            if not self._runs:
+                self._runs = True
+                threading.Thread(target=self._run, name="wasmline-run-reader", daemon=True).start()
+            self._wake.set()
+        return following
+
+    def _stop(self, following: Following) -> None:
+        with self._lock:
+            self._followings.pop(following, None)
+            if not self._followings:
+                self._wake.set()
+
+    def _current(self) -> list[Following]:
+        """Return the followings; without any, the thread ends."""
+        with self._lock:
+            self._wake.clear()
+            self._runs = bool(self._followings)
+            return list(self._followings)
+
+    def _run(self) -> None:
+        source: RunSource | None = None
+        failures = 0
+        while followings := self._current():
+            try:
+                if source is None:
+                    source = self._open_source()
+                readings = source.read({each.run for each in followings})
+            except Exception as error:
+                _close(source)
+                source, failures = None, failures + 1
+                for each in followings:
+                    _call(each.follower.on_error, error)
+                self._wait(self._delays.delay_s(failures), wakes=False)
+            else:
+                failures = 0
+                for each in followings:
+                    self._give(each, readings[each.run])
+                self._wait(min(each.interval_s for each in followings), wakes=True)
+        _close(source)
+
+    def _give(self, following: Following, reading: RunReading) -> None:
+        now = self._clock()
+        with self._lock:
+            if following not in self._followings:
+                return
+            last, self._followings[following] = self._followings[following], now
+        if last is None or now - last > following.interval_s + SLOW_READING_S:
+            _call(following.follower.on_interruption)
+        _call(following.follower.on_reading, reading)
+
+    def _wait(self, seconds: float, *, wakes: bool) -> None:
+        """Wait; with ``wakes`` a new follower ends the wait, and the last one's end always does."""
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0 and self._wake.wait(left):
+            with self._lock:
+                self._wake.clear()
+                if wakes or not self._followings:
+                    return
+
+
+class Cluster:
+    """The shared reader and the stop writer of one cluster. ``settings`` are those of its clients."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._settings = dict(settings)
+        self.reader = SharedRunReader(self._open_source)
+        self.stops = StopWriter(self._open_stopper)
+
+    def _open_source(self) -> RunSource:
+        from wasmline.control import RunReader
+        from wasmline.kafka import KafkaConfig
+
+        return RunReader(KafkaConfig.of(self._settings))
+
+    def _open_stopper(self) -> RunStopper:
+        from wasmline.control import JobTopic
+        from wasmline.kafka import KafkaConfig
+
+        return JobTopic(KafkaConfig.of(self._settings))
+
+
+_clusters: dict[str, Cluster] = {}
+_lock = threading.RLock()
+
+
+def cluster(settings: Mapping[str, Any]) -> Cluster:
+    """Return this process's Cluster for ``settings``. Does not connect."""
+    key = json.dumps(settings, sort_keys=True, default=str)
+    with _lock:
+        if key not in _clusters:
+            _clusters[key] = Cluster(settings)
+        return _clusters[key]
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.RLock()  # a fork does not copy the threads, and their locks may be held forever
+    _clusters.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def _close(source: RunSource | None) -> None:
+    if source is not None:
+        with suppress(Exception):  # of a client that has failed already
+            source.close()
+
+
+def _call(method: Callable[..., object], *arguments: object) -> None:
+    """Call a follower: an error of one leaves the others their readings."""
+    try:
+        method(*arguments)
+    except Exception:
+        logger.exception("a follower of a run failed")

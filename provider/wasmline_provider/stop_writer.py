@@ -1,0 +1,133 @@
+"""Writes requests to stop runs: those that wait at one moment in one transaction."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from wasmline.restart_policy import RestartPolicy
+
+logger = logging.getLogger(__name__)
+
+RETRY_DELAYS = RestartPolicy(first_delay_s=0.5, max_delay_s=4.0)
+"""Delays between two attempts to write."""
+
+By = Literal["user", "system"]
+
+
+class RunStopper(Protocol):
+    """Requests runs to end; as ``wasmline.control.JobTopic``."""
+
+    def stop_runs(self, runs: Mapping[str, str], *, by: By) -> set[str]: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StopRequest:
+    """A request to stop a run that waits to be written.
+
+    ``tell`` is called in the writer's thread: with the error of each attempt, and with None once it is written.
+    """
+
+    job: str
+    run: str
+    by: By
+    tell: Callable[[Exception | None], None]
+    withdraw_from: Callable[[StopRequest], None]
+
+    def withdraw(self) -> None:
+        """Give the request up, unless it is being written at this moment. Idempotent, and does not block."""
+        self.withdraw_from(self)
+
+
+class StopWriter:
+    """Writes stop requests in one thread, which exists while there are any. Tries each until it is withdrawn."""
+
+    def __init__(self, open_stopper: Callable[[], RunStopper], *, delays: RestartPolicy = RETRY_DELAYS) -> None:
+        self._open_stopper = open_stopper
+        self._delays = delays
+        self._lock = threading.RLock()  # a signal's handler may request a stop while its thread holds the lock
+        self._wake = threading.Event()
+        self._waiting: dict[StopRequest, None] = {}
+        self._runs = False
+
+    def request(self, job: str, run: str, tell: Callable[[Exception | None], None], *, by: By) -> StopRequest:
+        """Request ``run`` to end at its next safe point. Does not block."""
+        request = StopRequest(job, run, by, tell, self._withdraw)
+        with self._lock:
+            self._waiting[request] = None
+            if not self._runs:
+                self._runs = True
+                threading.Thread(target=self._run, name="wasmline-stop-writer", daemon=True).start()
+        return request
+
+    def _withdraw(self, request: StopRequest) -> None:
+        with self._lock:
+            self._waiting.pop(request, None)
+            if not self._waiting:
+                self._wake.set()
+
+    def _current(self) -> list[StopRequest]:
+        """Return what waits; without any, the thread ends."""
+        with self._lock:
+            self._wake.clear()
+            self._runs = bool(self._waiting)
+            return list(self._waiting)
+
+    def _run(self) -> None:
+        failures = 0
+        while waiting := self._current():
+            try:
+                self._write(waiting)
+            except Exception as error:
+                failures += 1
+                _tell(waiting, error)
+                self._wake.wait(self._delays.delay_s(failures))
+            else:
+                failures = 0
+                with self._lock:
+                    for each in waiting:
+                        self._waiting.pop(each, None)
+                _tell(waiting, None)
+
+    def _write(self, requests: list[StopRequest]) -> None:
+        stopper = self._open_stopper()
+        try:
+            for by, runs in _batches(requests):
+                stopper.stop_runs(runs, by=by)
+        finally:
+            with suppress(Exception):
+                stopper.close()
+
+
+def not_requested(job: str, run: str, error: str) -> str:
+    """Return the message of a kill that could not reach the cluster."""
+    return (
+        f"the stop of job {job}, run {run}, was NOT requested ({error}): it runs on. Once the cluster can be reached, "
+        f"stop it with: wasmline stop {job}"
+    )
+
+
+def _batches(requests: list[StopRequest]) -> list[tuple[By, dict[str, str]]]:
+    """Return as few batches as have each job once, those of the system first: of both for a run the user's is last."""
+    batches: list[tuple[By, dict[str, str]]] = []
+    for each in sorted(requests, key=lambda request: request.by):
+        fitting = (runs for by, runs in batches if by == each.by and runs.get(each.job, each.run) == each.run)
+        runs = next(fitting, None)
+        if runs is None:
+            batches.append((each.by, runs := {}))
+        runs[each.job] = each.run
+    return batches
+
+
+def _tell(requests: list[StopRequest], error: Exception | None) -> None:
+    for each in requests:
+        try:
+            each.tell(error)
+        except Exception:
+            logger.exception("the result of a stop request of job %s could not be told", each.job)

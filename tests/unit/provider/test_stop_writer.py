@@ -1,0 +1,96 @@
+"""Stop requests of one moment in one transaction, tried again until they are written or withdrawn."""
+
+import queue
+import threading
+from collections.abc import Mapping
+
+from wasmline.errors import BrokerUnavailable
+from wasmline.local.process import wait_until
+from wasmline.restart_policy import RestartPolicy
+from wasmline_provider.stop_writer import By, StopWriter
+
+WAIT_S = 10.0
+AT_ONCE = RestartPolicy(first_delay_s=0.001, max_delay_s=0.001)
+
+
+class Stopper:
+    """Keeps what it writes; the first writing waits for ``go``, and so many ``failures`` come first."""
+
+    def __init__(self, failures: int = 0) -> None:
+        self.failures = failures
+        self.go = threading.Event()
+        self.begun = threading.Event()
+        self.written: list[tuple[By, dict[str, str]]] = []
+        self.open_now = 0
+        self.thread: threading.Thread | None = None
+
+    def open(self) -> "Stopper":
+        self.open_now += 1
+        return self
+
+    def stop_runs(self, runs: Mapping[str, str], *, by: By) -> set[str]:
+        self.thread = threading.current_thread()
+        self.begun.set()
+        assert self.go.wait(WAIT_S)
+        if self.failures:
+            self.failures -= 1
+            raise BrokerUnavailable("no broker answered", bootstrap_servers="nowhere:1")
+        self.written.append((by, dict(runs)))
+        return set()
+
+    def close(self) -> None:
+        self.open_now -= 1
+
+    @property
+    def has_ended(self) -> bool:
+        return self.open_now == 0 and self.thread is not None and not self.thread.is_alive()
+
+
+def test_what_waits_while_one_is_written_is_written_together() -> None:
+    stopper = Stopper()
+    writer = StopWriter(stopper.open)
+    answers: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
+    writer.request("job-0", "run", answers.put, by="user")
+    assert stopper.begun.wait(WAIT_S)
+    for number in range(1, 100):
+        writer.request(f"job-{number}", "run", answers.put, by="user")
+    stopper.go.set()
+    assert [answers.get(timeout=WAIT_S) for _ in range(100)] == [None] * 100
+    assert [len(runs) for _, runs in stopper.written] == [1, 99]
+    assert wait_until(lambda: stopper.has_ended, WAIT_S)
+
+
+def test_two_runs_of_one_job_are_both_stopped_and_a_user_s_request_is_the_last() -> None:
+    stopper = Stopper()
+    writer = StopWriter(stopper.open)
+    answers: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
+    writer.request("first", "run", answers.put, by="user")
+    assert stopper.begun.wait(WAIT_S)
+    for run, by in (("old", "user"), ("new", "user"), ("new", "system")):
+        writer.request("job", run, answers.put, by=by)  # type: ignore[arg-type]
+    stopper.go.set()
+    assert [answers.get(timeout=WAIT_S) for _ in range(4)] == [None] * 4
+    assert stopper.written[1:] == [("system", {"job": "new"}), ("user", {"job": "old"}), ("user", {"job": "new"})]
+
+
+def test_a_request_is_tried_again_and_its_errors_are_told() -> None:
+    stopper = Stopper(failures=2)
+    stopper.go.set()
+    answers: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
+    StopWriter(stopper.open, delays=AT_ONCE).request("job", "run", answers.put, by="system")
+    told = [answers.get(timeout=WAIT_S) for _ in range(3)]
+    assert [type(each) for each in told] == [BrokerUnavailable, BrokerUnavailable, type(None)]
+    assert stopper.written == [("system", {"job": "run"})]
+
+
+def test_a_request_that_is_withdrawn_is_not_written_later() -> None:
+    stopper = Stopper(failures=1)
+    writer = StopWriter(stopper.open, delays=RestartPolicy(first_delay_s=3_600, max_delay_s=3_600))
+    answers: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
+    request = writer.request("job", "run", answers.put, by="user")
+    stopper.go.set()
+    assert isinstance(answers.get(timeout=WAIT_S), BrokerUnavailable)
+    request.withdraw()
+    request.withdraw()
+    assert wait_until(lambda: stopper.has_ended, WAIT_S)
+    assert stopper.written == []
