@@ -1,0 +1,164 @@
+"""Waiting for a run in a task: the limit of its time while deferred, a run that was replaced, kills."""
+
+import logging
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk.bases.operator import TRIGGER_FAIL_REPR, TriggerFailureReason
+from airflow.sdk.exceptions import (
+    AirflowFailException,
+    AirflowTaskTimeout,
+    TaskDeferralError,
+    TaskDeferralTimeout,
+    TaskDeferred,
+)
+
+from wasmline.errors import JobFailed
+from wasmline_provider import run_wait
+from wasmline_provider.hooks.kafka import KafkaHook
+from wasmline_provider.job_client import JobRun
+from wasmline_provider.operators.stream import SparkStreamOperator
+from wasmline_provider.run_monitor import RunEnd
+from wasmline_provider.stop_writer import By
+from wasmline_provider.triggers.job import UNKNOWN_CONNECTION
+
+RUN = {"job": "j", "run": "r", "log": "driver.log"}
+
+SETTINGS = {"bootstrap.servers": "nowhere:1"}
+
+BOUNDED: dict[str, Any] = {"trigger_interval": None}
+
+
+def stream(**options: Any) -> SparkStreamOperator:
+    arguments = {"trigger_interval": "1 second", **options}
+    return SparkStreamOperator(task_id="t", job="j", transform="d", storage="s", deferrable=True, **arguments)
+
+
+def context(began: datetime | None = None, store: dict[str, Any] | None = None) -> Any:
+    states = None if store is None else SimpleNamespace(get=store.get, set=store.__setitem__)
+    return {"ti": SimpleNamespace(start_date=began or datetime.now(UTC)), "task_state_store": states}
+
+
+@pytest.fixture
+def stops(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, By]]:
+    """The stops that are requested, by their runs."""
+    requested: list[tuple[str, By]] = []
+
+    def stop_run(settings: dict[str, Any], run: JobRun, log: object, *, by: By) -> None:
+        assert settings == SETTINGS
+        requested.append((run.run, by))
+
+    monkeypatch.setattr(run_wait, "stop_run", stop_run)
+    monkeypatch.setattr(KafkaHook, "get_settings", lambda self: SETTINGS)
+    return requested
+
+
+def deferred(operator: SparkStreamOperator, monkeypatch: pytest.MonkeyPatch, began: datetime) -> TaskDeferred:
+    monkeypatch.setattr(SparkStreamOperator, "submit_job", lambda self, context: RUN)
+    with pytest.raises(TaskDeferred) as raised:
+        operator._execute_deferred(context(began, {}))
+    return raised.value
+
+
+def test_a_deferred_task_waits_for_what_is_left_of_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    operator = stream(execution_timeout=timedelta(hours=1))
+    timeout = deferred(operator, monkeypatch, datetime.now(UTC) - timedelta(minutes=50)).timeout
+    assert isinstance(timeout, timedelta)
+    assert timedelta(minutes=9) < timeout <= timedelta(minutes=10)
+    assert deferred(operator, monkeypatch, datetime.now(UTC) - timedelta(hours=2)).timeout == timedelta(0)
+
+
+def test_a_task_without_a_limit_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert deferred(stream(), monkeypatch, datetime.now(UTC)).timeout is None
+
+
+def test_a_task_whose_time_is_over_stops_its_run_and_fails_with_airflow_s_error(stops: list[tuple[str, By]]) -> None:
+    error = {"error": TriggerFailureReason.TRIGGER_TIMEOUT}
+    with pytest.raises(TaskDeferralTimeout):
+        stream().resume_execution(TRIGGER_FAIL_REPR, error, context(store={"wasmline_run": RUN}))
+    assert stops == [("r", "system")]
+
+
+def test_a_trigger_that_failed_leaves_the_run_alone(stops: list[tuple[str, By]]) -> None:
+    error = {"error": TriggerFailureReason.TRIGGER_FAILURE}
+    with pytest.raises(TaskDeferralError):
+        stream().resume_execution(TRIGGER_FAIL_REPR, error, context(store={"wasmline_run": RUN}))
+    assert stops == []
+
+
+@pytest.mark.parametrize("state", ["lost", "replaced"])
+def test_what_ends_without_a_report_resumes_without_a_broker(state: str) -> None:
+    event = {**RUN, "state": state, "message": "why", "replaced_by": "newer"}
+    with pytest.raises(JobFailed, match="why") as failed:
+        stream(**BOUNDED).execute_complete({}, event)
+    assert failed.value.report == {"job": "j", "run": "r", "state": state}
+
+
+def test_a_continuous_stream_that_a_newer_run_replaced_succeeds_with_its_name() -> None:
+    event = {**RUN, "state": "replaced", "message": "why", "replaced_by": "newer"}
+    result = {"state": "replaced", "job": "j", "run": "r", "replaced_by": "newer"}
+    assert stream().execute_complete({}, event) == result
+
+
+def test_without_a_trigger_it_succeeds_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    end = RunEnd(state="replaced", message="why", replaced_by="newer")
+    monkeypatch.setattr(run_wait, "await_end", lambda *arguments, **options: end)
+    monkeypatch.setattr(KafkaHook, "get_settings", lambda self: SETTINGS)
+    operator = stream()
+    result = {"state": "replaced", "job": "j", "run": "r", "replaced_by": "newer"}
+    assert operator.poll_until_complete(RUN, {}) == result
+    assert operator.get_job_result(RUN, {}) == result
+
+
+def test_a_lost_run_ends_with_the_end_of_its_driver_s_log(tmp_path: Path) -> None:
+    log = tmp_path / "driver.log"
+    log.write_text("first\nthe last line\n")
+    with pytest.raises(JobFailed, match=r"why\. It ends with:\nfirst\nthe last line"):
+        stream().execute_complete({}, {**RUN, "log": str(log), "state": "lost", "message": "why"})
+
+
+def test_a_connection_that_does_not_exist_fails_the_task_without_a_retry() -> None:
+    with pytest.raises(AirflowFailException, match="not defined"):
+        stream().execute_complete({}, {**RUN, "state": UNKNOWN_CONNECTION, "message": "not defined"})
+
+
+def test_a_kill_is_a_user_s_stop_and_the_end_of_the_time_the_system_s(stops: list[tuple[str, By]]) -> None:
+    operator = stream()
+    operator.on_kill()
+    assert stops == [], "no run was ordered yet"
+    operator._running = RUN
+    operator.on_kill()
+    try:
+        raise AirflowTaskTimeout
+    except AirflowTaskTimeout:
+        operator.on_kill()
+    assert stops == [("r", "user"), ("r", "system")]
+
+
+class Broken:
+    """A cluster whose requests fail."""
+
+    @property
+    def stops(self) -> "Broken":
+        return self
+
+    def request(self, job: str, run: str, tell: Any, *, by: By) -> "Broken":
+        tell(OSError("no broker answered"))
+        return self
+
+    def withdraw(self) -> None:
+        pass
+
+
+def test_a_stop_that_cannot_be_requested_is_an_error_that_names_the_command(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(run_wait, "cluster", lambda settings: Broken())
+    run_wait.stop_run(SETTINGS, JobRun(**RUN), logging.getLogger("task"), by="user", timeout_s=0.05)
+    [record] = caplog.records
+    assert record.levelno == logging.ERROR
+    assert "the stop of job j, run r, was NOT requested (OSError: no broker answered)" in record.getMessage()
+    assert record.getMessage().endswith("wasmline stop j")
