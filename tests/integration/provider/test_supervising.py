@@ -28,6 +28,7 @@ class Streams:
     def __init__(self, kafka: RunningKafka) -> None:
         self.kafka = kafka
         self.topic = JobTopic(kafka.config)
+        self._unreadable: list[JobSpec] = []
 
     def order(self) -> JobSpec:
         stream = StreamSpec(transform=f"t-{uuid.uuid4()}", trigger_interval="1 second")
@@ -39,9 +40,17 @@ class Streams:
         self.topic.write_report(JobReport.now(spec.job, spec.run, state, "why", error=error))
 
     def write_report_of_another_release(self, spec: JobSpec) -> None:
-        key = f"{spec.job}/report/{spec.run}".encode()
+        self._write(f"{spec.job}/report/{spec.run}", b'{"spec_version": 99}')
+        self._unreadable.append(spec)
+
+    def close(self) -> None:
+        for spec in self._unreadable:  # the broker is that of other tests, too
+            self._write(f"{spec.job}/report/{spec.run}", None)
+        self.topic.close()
+
+    def _write(self, key: str, value: bytes | None) -> None:
         with closing(RecordWriter(self.kafka.config)) as writer:
-            writer.write(control_topics.JOBS, [(key, b'{"spec_version": 99}', [], None)])
+            writer.write(control_topics.JOBS, [(key.encode(), value, [], None)])
 
 
 @pytest.fixture
@@ -49,8 +58,7 @@ def streams(kafka: RunningKafka, monkeypatch: pytest.MonkeyPatch) -> Iterator[St
     extra = {"bootstrap.servers": kafka.bootstrap_servers}
     connection = json.dumps({"conn_type": "kafka", "extra": extra})
     monkeypatch.setenv(f"AIRFLOW_CONN_{CONNECTION.upper()}", connection)
-    made = Streams(kafka)
-    with closing(made.topic):
+    with closing(Streams(kafka)) as made:
         yield made
 
 
