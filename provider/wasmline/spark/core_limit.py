@@ -8,31 +8,31 @@ from wasmline.control import DeploymentTopic
 from wasmline.errors import WasmlineError
 from wasmline.job_specs import StreamSpec
 from wasmline.kafka import KafkaConfig, Topics
-from wasmline.transactional_ids import virtual_shards
+from wasmline.transactional_ids import VIRTUAL_SHARDS
 
 log = logging.getLogger(__name__)
 
-MAX_CORES = 64
-"""Cores of a stream at most, unless ``spark.cores.max`` is set."""
+MAX_SLOTS = VIRTUAL_SHARDS
+"""Task slots of a stream at most, unless ``spark.cores.max`` is set."""
 
 
-def stream_cores(config: KafkaConfig, stream: StreamSpec) -> int | None:
+def stream_slots(config: KafkaConfig, stream: StreamSpec) -> int | None:
     """Return how many tasks of a continuous stream can run at once: ``tasks`` or ``shards``, else its partitions.
 
-    None for a bounded stream, whose end frees its cores, and where the partitions cannot be read.
+    None for a bounded stream, whose end frees its cores. MAX_SLOTS is the limit, also where the partitions cannot be
+    counted: a stream that waits for its deployment or for a broker must not take the whole cluster meanwhile.
     """
     if stream.trigger_interval is None:
         return None
-    asked = stream.tasks if stream.mode == "parallel" else stream.shards
+    if stream.mode == "microbatch" and stream.shards is not None:
+        return min(stream.shards, MAX_SLOTS)
     try:
         partitions = Topics(config).describe(_input_topic(config, stream)).partitions
-    except WasmlineError as error:
-        log.warning("spark.cores.max is not set: %s", error)  # the run ends with the error where that is an obstacle
-        return None
-    if stream.mode == "parallel":
-        shards = len(virtual_shards(range(partitions)))
-        return min(asked or shards, shards, MAX_CORES)
-    return min(asked or partitions, MAX_CORES)
+    except WasmlineError as error:  # the run meets it again, and waits or ends
+        log.warning("the partitions of the stream cannot be counted: %s", error)
+        partitions = MAX_SLOTS
+    tasks = stream.tasks if stream.mode == "parallel" else None
+    return min(tasks or partitions, partitions, MAX_SLOTS)
 
 
 def _input_topic(config: KafkaConfig, stream: StreamSpec) -> str:

@@ -20,7 +20,7 @@ from wasmline.documents import plain
 from wasmline.errors import Fenced, JobError, PrerequisiteMissing, TrainingSkipped, WasmlineError
 from wasmline.job_specs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import KafkaConfig
-from wasmline.spark.core_limit import stream_cores
+from wasmline.spark.core_limit import stream_slots
 from wasmline.spark.heartbeat import Heartbeat
 from wasmline.spark.microbatch.job import MicrobatchJob
 from wasmline.spark.parallel.job import ParallelJob
@@ -34,8 +34,8 @@ def run(config: KafkaConfig, spec: JobSpec) -> JobReport:
     """Run the job to completion and return the final report."""
     stream = spec.stream
     leases = stream is not None and stream.mode == "parallel"
-    cores = (lambda: None) if stream is None else partial(stream_cores, config, stream)
-    spark = session(f"wasmline {spec.job}", LEASE_SETTINGS if leases else {}, cores)
+    slots = (lambda: None) if stream is None else partial(stream_slots, config, stream)
+    spark = session(f"wasmline {spec.job}", LEASE_SETTINGS if leases else {}, slots)
     try:
         if stream is not None:
             return make_stream_job(spark, config, spec, stream).run()

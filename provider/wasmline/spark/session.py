@@ -38,8 +38,11 @@ REQUIRED_SETTINGS = ("spark.sql.session.timeZone", "spark.speculation")
 
 LOCAL_MASTER = re.compile(r"local(?:\[([\d*]+)\])?")
 
-FIRST_EXECUTOR_TIMEOUT_S = 30.0
-"""Seconds to wait for an application's first executor before it is planned for one slot."""
+EXECUTORS_TIMEOUT_S = 30.0
+"""Seconds to wait for an application's executors; without one, it is planned for one slot."""
+
+EXECUTOR_PAUSE_S = 2.0
+"""Seconds without another executor after which no more are expected: those of one application start together."""
 
 POLL_INTERVAL_S = 0.25
 
@@ -56,10 +59,10 @@ def retrying(master: str) -> str:
     return f"local[{local[1] or 1},{TASK_ATTEMPTS}]" if local else master
 
 
-def session(app_name: str, settings: Mapping[str, str], cores: Callable[[], int | None] = lambda: None) -> SparkSession:
+def session(app_name: str, settings: Mapping[str, str], slots: Callable[[], int | None] = lambda: None) -> SparkSession:
     """Return the session of this application; spark-submit sets master and resources.
 
-    On a standalone master, where an application takes all cores by default, it takes ``cores()`` task slots at most,
+    On a standalone master, where an application takes all cores by default, it takes ``slots()`` task slots at most,
     unless ``spark.cores.max`` is set.
     """
     builder = SparkSession.builder.appName(app_name)
@@ -67,14 +70,26 @@ def session(app_name: str, settings: Mapping[str, str], cores: Callable[[], int 
     conf = SparkConf()
     if master := conf.get("spark.master"):
         builder = builder.master(retrying(master))
-        if master.startswith(STANDALONE) and not conf.contains("spark.cores.max") and (slots := cores()):
-            builder = builder.config("spark.cores.max", str(slots * int(conf.get("spark.task.cpus", "1"))))
+        if master.startswith(STANDALONE) and not conf.contains("spark.cores.max") and (limit := slots()):
+            builder = builder.config("spark.cores.max", str(_cores_of(limit, conf)))
     for key, value in {**SETTINGS, **settings}.items():
         if key in REQUIRED_SETTINGS or not conf.contains(key):
             builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("WARN")
     return spark
+
+
+def _cores_of(slots: int, conf: SparkConf) -> int:
+    executor = conf.get("spark.executor.cores")
+    return whole_executors(slots, int(conf.get("spark.task.cpus") or 1), int(executor) if executor else None)
+
+
+def whole_executors(slots: int, task_cpus: int, executor_cores: int | None) -> int:
+    """Return the cores of ``slots`` task slots, in whole executors: a master starts none with fewer cores."""
+    if executor_cores is None:
+        return slots * task_cpus
+    return -(-slots // max(1, executor_cores // task_cpus)) * executor_cores
 
 
 def local_session(app_name: str, jars: Iterable[Path]) -> SparkSession:
@@ -102,13 +117,34 @@ def registered_slots(context: SparkContext) -> int:
 def task_slots(context: SparkContext) -> int:
     """Return how many tasks the application's executors run at once, including executors requested but not yet started.
 
-    An executor that starts later counts if the number is configured: ``spark.executor.instances``, ``spark.cores.max``.
-    If it is not, this waits for the first executor, for up to FIRST_EXECUTOR_TIMEOUT_S.
+    An executor that starts later counts if ``spark.executor.instances`` is configured. If it is not, this waits for the
+    executors for up to EXECUTORS_TIMEOUT_S: ``spark.cores.max`` is a limit, which a cluster need not have.
     """
     conf = context.getConf()
+    cpus = int(conf.get("spark.task.cpus", "1"))
     instances = int(conf.get("spark.executor.instances", "0"))
-    ordered = max(instances * int(conf.get("spark.executor.cores", "1")), int(conf.get("spark.cores.max", "0")))
-    deadline = time.monotonic() + FIRST_EXECUTOR_TIMEOUT_S
-    while not (slots := registered_slots(context)) and not ordered and time.monotonic() < deadline:
+    if instances or context._jsc.sc().isLocal():
+        ordered = instances * int(conf.get("spark.executor.cores", "1")) // cpus
+        return max(1, registered_slots(context), ordered)
+    limit = int(conf.get("spark.cores.max", "0")) // cpus
+    return max(1, settled_slots(lambda: registered_slots(context), limit))
+
+
+def settled_slots(
+    registered: Callable[[], int],
+    limit: int,
+    *,
+    pause_s: float = EXECUTOR_PAUSE_S,
+    timeout_s: float = EXECUTORS_TIMEOUT_S,
+) -> int:
+    """Return the number of slots once it is ``limit``, or has stayed the same for ``pause_s``; 0 is no limit.
+
+    Returns 0 if no executor has registered within ``timeout_s``.
+    """
+    deadline = time.monotonic() + timeout_s
+    slots, since = registered(), time.monotonic()
+    while not 0 < limit <= slots and (now := time.monotonic()) < deadline and not (slots and now - since >= pause_s):
         time.sleep(POLL_INTERVAL_S)
-    return max(1, slots, ordered // int(conf.get("spark.task.cpus", "1")))
+        if (found := registered()) != slots:
+            slots, since = found, time.monotonic()
+    return slots

@@ -97,8 +97,11 @@ class SparkJobHook(SparkSubmitHook):
 
     @property
     def on_cluster(self) -> bool:
-        """Whether the driver runs on the cluster, not on the machine of its spark-submit."""
-        return bool(self._connection["deploy_mode"] == "cluster")
+        """Whether the driver runs on the cluster, not on the machine of its spark-submit.
+
+        The options and the connection decide, else the setting ``spark.submit.deployMode``, as spark-submit does.
+        """
+        return bool((self._connection["deploy_mode"] or self._conf.get("spark.submit.deployMode")) == "cluster")
 
     def command(self, job: str, run: str) -> list[str]:
         """Return the spark-submit command of a run, independent of Kafka's secrets.

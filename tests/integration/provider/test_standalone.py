@@ -160,8 +160,10 @@ def test_a_continuous_stream_goes_on_with_the_slots_that_are_left_when_a_worker_
     stream: Callable[..., Stream], cluster: StandaloneCluster, mode: str
 ) -> None:
     """The stream has all cores of both workers: the executors of the dead one are not replaced until another comes."""
-    continuous = stream(partitions=WORKERS * CORES, mode=mode, trigger_interval="1 second")
-    lacks = f"{(WORKERS - 1) * CORES} of {WORKERS * CORES} tasks"
+    slots = WORKERS * CORES
+    tasks = {"tasks": slots} if mode == "parallel" else {}
+    continuous = stream(partitions=slots, mode=mode, trigger_interval="1 second", **tasks)
+    lacks = f"Spark has {slots - CORES} slots for {slots} tasks"
     continuous.produce()
     with continuous.running():
         assert wait_until(continuous.is_done, TIMEOUT_S), continuous.report()
@@ -174,9 +176,9 @@ def test_a_continuous_stream_goes_on_with_the_slots_that_are_left_when_a_worker_
             continuous.produce()
             assert wait_until(continuous.is_done, 2 * TIMEOUT_S), continuous.report()
             if mode == "parallel":
-                assert wait_until(lambda: lacks in continuous.message(), TIMEOUT_S), continuous.report()
+                assert wait_until(lambda: continuous.message() == lacks, TIMEOUT_S), continuous.report()
         finally:
             cluster.add_worker()
         continuous.produce()
         assert wait_until(continuous.is_done, TIMEOUT_S), continuous.report()
-        assert wait_until(lambda: "tasks" not in continuous.message(), TIMEOUT_S), continuous.report()
+        assert wait_until(lambda: "slots" not in continuous.message(), TIMEOUT_S), continuous.report()

@@ -216,6 +216,17 @@ def test_a_master_that_runs_no_python_driver_is_refused(connect: Any, master: di
         hook.command("clean", "run-1")
 
 
+@pytest.mark.parametrize(
+    "given", [{"options": {"deploy_mode": "cluster"}}, {"conf": {"spark.submit.deployMode": "cluster"}}], ids=str
+)
+def test_a_deploy_mode_counts_wherever_spark_submit_takes_it_from(connect: Any, given: dict[str, Any]) -> None:
+    hook = connect({"host": "spark://master", "port": 7077}, **given)
+    with pytest.raises(PrerequisiteMissing, match="runs no Python driver in deploy mode cluster"):
+        hook.require_deploy_mode()
+    hook = connect({"host": "spark://master", "port": 7077, "extra": {"deploy-mode": "client"}}, **given)
+    assert hook.on_cluster == ("options" in given)
+
+
 def test_a_launcher_is_given_the_options_without_its_own_files_and_secrets(connect: Any) -> None:
     hook = connect(
         {"host": "spark://master", "port": 7077},
