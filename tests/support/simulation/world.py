@@ -303,4 +303,7 @@ def install(patch: pytest.MonkeyPatch) -> None:
         sys.modules["wasmline.spark.microbatch.transactional_batches"], "expr", lambda text: text
     )  # which asks the JVM
     patch.setattr(sys.modules["wasmline.spark.parallel.job"], "task_slots", lambda _: SLOTS)
+    patch.setattr(sys.modules["wasmline.spark.parallel.query"], "registered_slots", lambda _: SLOTS)
+    no_jitter = SimpleNamespace(uniform=lambda _, high: high)
+    patch.setattr(sys.modules["wasmline.control.job_topic"], "random", no_jitter)  # a seed replays its history
     patch.setattr(sys.modules["wasmline.spark.main"], "session", lambda *given: World.now().session(*given))
