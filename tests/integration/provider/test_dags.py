@@ -19,7 +19,7 @@ import pytest
 from airflow._shared.timezones import timezone
 from airflow.sdk import RetryAction
 from airflow.sdk.api.datamodels._generated import DagRun, DagRunType
-from airflow.sdk.exceptions import ParamValidationError
+from airflow.sdk.exceptions import AirflowFailException, ParamValidationError
 from airflow.sdk.execution_time.context import ConnectionAccessor
 from airflow.serialization.serialized_objects import DagSerialization
 
@@ -30,7 +30,7 @@ from enriching.service import SlowService
 from support.eta_model import eta_record, eta_rows
 from support.served_model import ServedModel, small_models
 from wasmline.control import DeploymentTopic, JobStatusReader, PartitionTotals
-from wasmline.errors import Conflict, JobBusy, JobFailed, ModelNotServing
+from wasmline.errors import Conflict, JobBusy, JobFailed
 from wasmline.job_specs import FunctionSpec
 from wasmline.kafka import Topics, read_to_end
 from wasmline.local.ports import HOST
@@ -142,7 +142,7 @@ def test_a_rollback_from_the_form_is_in_the_stream_and_in_the_history(
             late.execute({})
     assert model.deployed().spec.version == "1.0.0"
     model.promote("1.2.0")
-    with pytest.raises(ModelNotServing, match=r"the champion delivery-eta.* is not published"):
+    with pytest.raises(AirflowFailException, match=r"ModelNotServing: .*the champion delivery-eta.* is not published"):
         dag.get_task("check").execute({})
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from airflow.sdk.exceptions import AirflowFailException
 
 from support.eta_model import held_out
 from wasmline.control import DeploymentSpec
@@ -250,7 +251,7 @@ def test_the_operator_compiles_the_champion_or_the_version_that_it_is_given(
         dead_letter_topic="eta.dlq",
         transform="",
     )
-    with pytest.raises(VersionNotFound, match=r"eta has no champion in .*: promote a version, or name one"):
+    with pytest.raises(AirflowFailException, match=r"VersionNotFound: eta has no champion in .*: promote a version"):
         operator.execute({})
     promote(models.url, "eta", "1.0.0", Decision(decision="promote", reason=""), champion=None, metrics=record.metrics)
     result = operator.execute({})

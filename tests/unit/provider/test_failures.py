@@ -1,12 +1,18 @@
 """Which failures of a task are retried: decided for every error."""
 
 import inspect
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
 
 import pytest
+from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from wasmline import errors
 from wasmline.errors import JobFailed, WasmlineError
+from wasmline_provider.get_provider_info import get_provider_info
+from wasmline_provider.operators import failures
 from wasmline_provider.operators.failures import fail_at_once
 
 RETRIED = {
@@ -74,3 +80,34 @@ def test_other_errors_are_as_ever(error: Exception) -> None:
     with pytest.raises(type(error)) as raised:
         execute()
     assert raised.value is error
+
+
+OPERATORS = [
+    operator
+    for integration in get_provider_info()["operators"]
+    for module in integration["python-modules"]
+    for operator in vars(import_module(module)).values()
+    if inspect.isclass(operator) and issubclass(operator, BaseOperator) and operator is not BaseOperator
+]
+
+
+METHODS = {
+    f"{operator.__name__}.{name}": method
+    for operator in OPERATORS
+    for name in ("execute", "execute_complete")
+    if not operator.__name__.startswith("_") and (method := getattr(operator, name, None))
+}
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_no_operator_is_without_the_rule(name: str) -> None:
+    assert any(layer.__code__.co_filename == failures.__file__ for layer in _layers(METHODS[name]))
+
+
+def _layers(function: Callable[..., Any] | None) -> list[Any]:
+    """Return a function and those that it wraps."""
+    layers: list[Any] = []
+    while function is not None:
+        layers.append(function)
+        function = getattr(function, "__wrapped__", None)
+    return layers
