@@ -69,7 +69,7 @@ class PlannerConfig:
 
 
 class LeasePlanner:
-    """Plans the leases of one driver. For one thread; close it."""
+    """Plans the leases of one driver. For one thread; close it. It connects to the cluster in ``next``."""
 
     def __init__(
         self,
@@ -83,10 +83,8 @@ class LeasePlanner:
         self._planned = planned
         self._control = JobControlState(planned.job, transform)
         self._follower = TopicTailer(config, CONTROL_TOPICS)
-        self._claims = ClaimWriter(config, planned.job, planned.driver)
         self._topics = Topics(config)
         self._groups = ConsumerGroups(config)
-        self._statuses = StatusTopic(config)
         self._progress: GroupOffsets | None = None
         self._renewer = OffsetRenewer(
             config,
@@ -101,6 +99,7 @@ class LeasePlanner:
             self._ends = CatchUpTarget(config, ends)
         self._preflight = Preflight(config, load=None)
         self._newest: tuple[LeaseRound, JobSpec, Deployment | None] | None = None
+        self._opened: tuple[ClaimWriter, StatusTopic] | None = None
 
     def next(self, last: LeaseRound) -> LeaseRound:
         """Return the round that follows ``last``, after claiming it, or ``last`` while there is nothing to do.
@@ -149,12 +148,14 @@ class LeasePlanner:
     def close(self) -> None:
         """Close the Kafka clients."""
         self._follower.close()
-        self._claims.close()
-        self._statuses.close()
+        if self._opened is not None:
+            for client in self._opened:
+                client.close()
         if self._progress is not None:
             self._progress.close()
 
     def _next(self, last: LeaseRound) -> LeaseRound | None:
+        claims, statuses = self._opened = self._opened or self._open()
         for message in self._follower.poll():
             self._control.apply(message.topic() or "", message.key(), message.value())
         order = self._control.order
@@ -163,7 +164,7 @@ class LeasePlanner:
         deployment = self._deployment(stream_of(order.spec))
         if deployment is not None and deployment.state == "paused":
             return None
-        progress = self._read_progress(order.spec, last)
+        progress = self._read_progress(order.spec, last, statuses)
         if self._ends is not None and self._ends.passed(_named(self._planned.topic, progress)):
             return None
         slots = self._control.task_limits.get(self._planned.driver, self._planned.slots)
@@ -175,7 +176,7 @@ class LeasePlanner:
             control=self._follower.positions,
             progress=progress,
         )
-        self._claims.claim(
+        claims.claim(
             DriverClaim(
                 run=self._planned.run,
                 virtual_shards=VIRTUAL_SHARDS,
@@ -196,6 +197,10 @@ class LeasePlanner:
         self._newest = planned_round, order.spec, deployment
         return planned_round
 
+    def _open(self) -> tuple[ClaimWriter, StatusTopic]:
+        """Return the clients that check the control topics when they are created. Raises BrokerUnavailable."""
+        return ClaimWriter(self._config, self._planned.job, self._planned.driver), StatusTopic(self._config)
+
     def _deployment(self, stream: StreamSpec) -> Deployment | None:
         """Return the deployment, or None where a function is run; check a generation before its first lease."""
         if not stream.transform:
@@ -208,7 +213,7 @@ class LeasePlanner:
             self._preflight.check(deployment)
         return deployment
 
-    def _read_progress(self, job: JobSpec, last: LeaseRound) -> dict[int, int]:
+    def _read_progress(self, job: JobSpec, last: LeaseRound, statuses: StatusTopic) -> dict[int, int]:
         """Return the group's progress for every partition of the topic; a new partition begins at its beginning.
 
         Raises GroupInUse; ProgressLost if it is gone, or below that of the plan or of the last round, or differs from
@@ -225,18 +230,20 @@ class LeasePlanner:
         committed = self._progress.committed([TopicPartition(topic, each) for each in begins])
         require_committed(group, committed, _named(topic, self._planned.offsets))
         require_committed(group, committed, _named(topic, last.progress))
-        self._require_unmoved(group, committed, last)
+        self._require_unmoved(group, committed, last, statuses)
         found = {each.partition: offset for each, offset in committed.items()}
         if new := {each: begin for each, begin in begins.items() if each not in found}:
             self._groups.commit_offsets(group, _named(topic, new))
         return found | new
 
-    def _require_unmoved(self, group: str, committed: Mapping[TopicPartition, int], last: LeaseRound) -> None:
+    def _require_unmoved(
+        self, group: str, committed: Mapping[TopicPartition, int], last: LeaseRound, statuses: StatusTopic
+    ) -> None:
         name = lease_name(self._planned.driver, last.epoch)
         try:
-            left = [each for each in self._statuses.of(self._planned.job) if each.lease == name]
+            left = [each for each in statuses.of(self._planned.job) if each.lease == name]
         finally:
-            self._statuses.close_reader()
+            statuses.close_reader()
         for each in left:
             found = committed.get(TopicPartition(each.topic, each.partition))
             if each.committed is None or found in (each.committed, *self._late(each.partition, each.committed)):
