@@ -3,7 +3,7 @@
 Every five minutes, and when the driver of a stream has died: starts each stream of the table below that should run and
 does not, adopts those that do, restarts one whose specification was changed here, and reports what stands still. A
 stream that a user has stopped (`wasmline stop`, or a kill of its task) stays stopped: its task is skipped, and goes on
-once the job is started again by hand.
+once the job is deleted (`wasmline delete`; its progress stays).
 
 To copy: put your own streams into `STREAMS`. Their drivers run on the worker's machine, or wherever the Spark
 connection says; nothing of a stream ends with a run of this DAG.

@@ -24,7 +24,7 @@ from wasmline.cli.options import kafka_config, kafka_option
 @click.option("--jars", help="Comma-separated jars with Spark's Kafka connector.  [default: the pinned ones]")
 @kafka_option
 def launcher(name: str, log_folder: Path, jars: str | None, settings: tuple[tuple[str, str], ...]) -> None:
-    """Start the drivers of jobs on this machine, and start those of endless streams again when they die.
+    """Start the drivers of jobs on this machine, and start those of continuous streams again when they die.
 
     Drivers run with this machine's $SPARK_HOME, Python and Kafka settings. Of several processes of one name one is
     active, and another takes over when it ends. Drivers outlive this process: SIGTERM and Ctrl-C end it alone, and the

@@ -227,7 +227,7 @@ class JobTopic:
             if order is not None and order.spec.run != run:
                 raise _OrderChanged(job)
             gone = {name for name in view if name.startswith(_report_key(job, ""))}
-            return dict.fromkeys([key, f"{job}/withdrawn".encode(), *sorted(gone)])
+            return dict.fromkeys([key, f"{job}/withdrawn".encode(), launch_key(job), *sorted(gone)])
 
         self._write_orders(decide)
 
@@ -350,7 +350,7 @@ def _report_key(job: str, run: str) -> bytes:
 
 
 def _unknown(job: str) -> JobNotFound:
-    return JobNotFound(f"no job {job!r} was ever submitted to this cluster", job=job)
+    return JobNotFound(f"there is no job {job!r} on this cluster", job=job)
 
 
 class JobDriver:

@@ -96,7 +96,7 @@ class LaunchPlanner:
     """The decisions of one launcher. Reads no clock and does no input or output.
 
     A driver lives while its report changes: times in reports are compared with each other, not with a clock. Only
-    endless streams are started again; the orchestrator repeats other runs.
+    continuous streams are started again; the orchestrator repeats other runs.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class LaunchPlanner:
                 return [Adopt(job=job, run=followed.run)]
         if followed.due is None:
             return []
-        if not _endless(records):
+        if not records.order.spec.is_continuous:
             followed.due = None
             return [Conclude(job=job, run=followed.run, state=JobState.FAILED, message=followed.reason)]
         return [self._start(job, followed, now, followed.reason)] if now >= followed.due else []
@@ -184,7 +184,7 @@ class LaunchPlanner:
         self, job: str, records: JobRecords, report: JobReport, followed: _Followed, now: float
     ) -> list[Action]:
         """Return the actions for a run that has ended."""
-        if report.state is not JobState.FAILED or not _endless(records):
+        if report.state is not JobState.FAILED or not records.order.spec.is_continuous:
             return []
         error = report.error or "no error"
         if not is_restartable(report):
@@ -211,8 +211,3 @@ class LaunchPlanner:
         followed.due, followed.changed, followed.running_since = None, now, None
         followed.started_here, followed.told = True, False
         return Start(job=job, run=followed.run, attempt=followed.attempt, reason=reason)
-
-
-def _endless(records: JobRecords) -> bool:
-    stream = records.order.spec.stream
-    return stream is not None and stream.trigger_interval is not None

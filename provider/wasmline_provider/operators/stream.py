@@ -72,10 +72,11 @@ class SparkStreamOperator(SparkJobOperator):
         )
 
     A stream with a ``trigger_interval`` is ensured: a live run of the job with the same specification is adopted,
-    whoever ordered it; a change of ``tasks``, ``ordering``, ``max_concurrency``, ``commit_interval_ms``,
-    ``lease_seconds`` or of a function's batches and retries is taken over by the live run; any other change restarts
-    it. ``action`` of the result is ``started``, ``adopted``, ``updated`` or ``restarted``, and ``changed`` names the
-    fields. A second job that would run the same transform, or the same function on the same topic, raises DuplicateJob.
+    whoever ordered it. In mode parallel a live run applies changes of ``tasks``, ``ordering``, ``max_concurrency``,
+    ``commit_interval_ms``, ``lease_seconds`` and of a function's batches and retries. Any other change restarts it, but
+    one that has no effect on a run, such as of ``starting_offsets``. ``action`` of the result is ``started``,
+    ``adopted``, ``updated`` or ``restarted``, and ``changed`` names the fields. A second job that would run the same
+    transform, or the same function on the same topic, raises DuplicateJob.
 
     Returns ``records_in``, ``records_out``, ``lost_offsets``, ``dead_letters`` by reason, ``batches``, ``partitions``,
     ``digest`` and ``generation``. For the other parameters see SparkJobOperator. Numbers may be text, as rendered by
@@ -108,7 +109,7 @@ class SparkStreamOperator(SparkJobOperator):
     :param tasks: how many tasks share the partitions in mode parallel; None is one for each slot, at most one for each
         partition.
     :param wait_for_completion: False ends the task once the driver has started, or the run was found alive. The task
-        returns ``job``, ``run``, ``state`` and ``action``, and a kill of it does not stop a run that it found alive.
+        returns ``job``, ``run``, ``state`` and ``action``, and a kill of it stops no run.
     :param restart_stopped: False skips the task, and starts nothing, if a user has stopped the job.
     :param metrics_port: serve metrics for Prometheus at this port of the driver's machine; 0 is any free one, which the
         driver's output names. Needs ``wasmline[metrics]`` there.
@@ -174,11 +175,13 @@ class SparkStreamOperator(SparkJobOperator):
     def execute(self, context: Context) -> Any:
         return super().execute(context) if self.wait_for_completion else self._start(context)
 
+    def on_kill(self) -> None:
+        if self.wait_for_completion:
+            super().on_kill()
+
     def _start(self, context: Context) -> dict[str, Any]:
         """Ensure the run, and return it once its driver has started."""
         ensured = self.submit_job(context)
-        if ensured["action"] in ("adopted", "updated"):
-            self._running = None  # a kill of this task is not meant for it
         with self._client() as client:
             report = client.await_start(to_job_run(ensured))
         require_success(report, ensured["log"], may_be_stopped=self.may_be_stopped)

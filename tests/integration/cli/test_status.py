@@ -144,7 +144,7 @@ def test_partitions_of_a_topic_that_the_job_read_before_are_left_out(
 def test_a_job_that_nobody_ordered_is_an_error(environment: dict[str, str]) -> None:
     result = CliRunner().invoke(main, ["status", "nobody"], env=environment)
     assert (result.exit_code, result.stdout) == (1, "")
-    assert "no job 'nobody' was ever submitted" in result.stderr
+    assert "there is no job 'nobody'" in result.stderr
 
 
 def test_watching_tells_each_change_and_ends_with_the_run(driver: Driver, environment: dict[str, str]) -> None:

@@ -107,10 +107,15 @@ class LeaseQuery(JobQuery):
         return self._reporter.report(state, message or ("" if state.final else self._slots_message), error)
 
     def before_stop(self) -> None:
-        """Request the end of the leases; otherwise one would follow another."""
-        job = self._context.job
+        """Request the end of the leases; otherwise one would follow another.
+
+        A driver that was fenced has none, and a stop would end those of a newer driver of the same run.
+        """
+        job, jobs = self._context.job, self._context.jobs
         try:
-            self._context.jobs.stop(job.job, job.run, by="system")
+            newest = jobs.last_batch(job.job)
+            if newest is None or newest.driver == self._context.driver:
+                jobs.stop(job.job, job.run, by="system")
         except KafkaError as error:
             log.warning("the leases of job %s could not be told to stop: %s", job.job, error)
 
