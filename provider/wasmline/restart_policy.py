@@ -25,6 +25,9 @@ PASSING_ERRORS = frozenset(
 )
 """Errors that a repetition of the same call does not cure, and a new process may."""
 
+RESTART_ERRORS = frozenset({"DeploymentPaused", "HangingTransaction", "NotAuthorized"})
+"""Errors that a later start of a continuous stream may be without: deployments are resumed, and clusters mended."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartPolicy:
@@ -61,4 +64,4 @@ def may_pass(error: str | None) -> bool:
 
 def is_restartable(report: JobReport) -> bool:
     """Return whether a run with this last report failed by an error that may pass."""
-    return report.state is JobState.FAILED and may_pass(report.error)
+    return report.state is JobState.FAILED and (report.error in RESTART_ERRORS or may_pass(report.error))

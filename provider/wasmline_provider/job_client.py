@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from wasmline.clock import now_ms
 from wasmline.errors import Conflict, JobBusy, JobFailed, JobNotFound
 from wasmline.job_specs import HEARTBEAT_INTERVAL_S, JobReport, JobSpec, JobState
-from wasmline_provider.run_decision import Action, Decision, StandingRun, decide
+from wasmline_provider.run_decision import Action, StandingRun, decide
 
 if TYPE_CHECKING:
     from wasmline.control import JobTopic, LaunchRequest
@@ -77,7 +77,9 @@ class JobClient:
 
         A continuous stream is compared by its specification, whoever ordered it: a live run with the same one is
         adopted, a change that it takes over by itself is written to its order, and any other change restarts it. A run
-        that ends by itself is only adopted by its ``owner``. ``spec.run`` is chosen here; it begins with ``owner``.
+        that ends by itself is only adopted by its ``owner``. ``spec.run`` is chosen here; it begins with ``owner``. The
+        order of a newer run is the stop of a stream's run before it, for whose driver the newer one waits; a training
+        is stopped first.
 
         request: a launcher starts the driver, not ``launch``; ``log_folder`` is then on its machine.
         submit_digest: identifies the settings of ``launch``; a run with others is restarted.
@@ -90,8 +92,13 @@ class JobClient:
             standing = self._standing(spec.job)
             decision = decide(standing, spec, owner, submit_digest, restart_stopped=restart_stopped)
             try:
-                if standing is not None and (found := self._keep(standing, decision, spec, log_folder)):
-                    return found
+                if standing is not None and decision.action in ("adopted", "updated", "left_stopped"):
+                    if decision.action == "updated" and spec.stream is not None:
+                        self._jobs.update(standing.order, spec.stream)
+                    found = _run(log_folder, standing.order.spec)
+                    return EnsuredRun(run=found, action=decision.action, changed=decision.changed)
+                if standing is not None and standing.is_live and standing.order.spec.stream is None:
+                    self.stop(_run(log_folder, standing.order.spec), timeout=self._heartbeat, by="system")
                 run = _run(log_folder, replace(spec, run=f"{owner}-{uuid.uuid4().hex[:8]}"))
                 self._jobs.submit(
                     replace(spec, run=run.run),
@@ -105,17 +112,6 @@ class JobClient:
                 self._launch(run, launch)
             return EnsuredRun(run=run, action=decision.action, changed=decision.changed)
         raise JobBusy(f"job {spec.job} is ordered by several clients at this moment", job=spec.job, run="")
-
-    def _keep(self, standing: StandingRun, decision: Decision, spec: JobSpec, log_folder: Path) -> EnsuredRun | None:
-        """Return the current run if it is kept, after its update; else stop it if it is live, and return None."""
-        run = _run(log_folder, standing.order.spec)
-        if decision.action == "updated" and spec.stream is not None:
-            self._jobs.update(standing.order, spec.stream)
-        if decision.action in ("adopted", "updated", "left_stopped"):
-            return EnsuredRun(run=run, action=decision.action, changed=decision.changed)
-        if standing.is_live:
-            self.stop(run, timeout=self._heartbeat, by="system")
-        return None
 
     def _launch(self, run: JobRun, launch: Callable[[JobRun], Any]) -> None:
         try:

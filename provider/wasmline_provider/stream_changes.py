@@ -8,7 +8,7 @@ from typing import Any
 
 from wasmline.job_specs import FunctionSpec, JobSpec, StreamSpec
 
-LIVE_FIELDS = {
+LIVE_FIELDS: dict[str, frozenset[str]] = {
     "parallel": frozenset(
         {
             "tasks",
@@ -17,14 +17,13 @@ LIVE_FIELDS = {
             "commit_interval_ms",
             "lease_seconds",
             "trigger_interval",
-            "starting_offsets",
             "max_offsets_per_trigger",
             "function.batch_size",
             "function.max_attempts",
             "function.retry_delay_ms",
         }
     ),
-    "microbatch": frozenset({"starting_offsets"}),
+    "microbatch": frozenset(),
 }
 """Fields of a stream, by its mode, that change without a restart: the next leases have them, or they have no effect."""
 

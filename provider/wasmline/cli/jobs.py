@@ -25,8 +25,9 @@ def stop(job: str, settings: tuple[tuple[str, str], ...], wait_s: float) -> None
     from wasmline.errors import JobBusy
 
     with closing(JobTopic(kafka_config(settings))) as jobs:
-        run = jobs.order(job).spec.run
-        jobs.stop(job, run)
+        while not (order := jobs.order(job)).is_stopped_by_user:
+            jobs.stop(job, order.spec.run)  # no effect if a supervisor replaces the run at this moment
+        run = order.spec.run
         deadline = time.monotonic() + wait_s
         while (live := is_live(jobs, job, run)) and time.monotonic() < deadline:
             time.sleep(POLL_INTERVAL_S)

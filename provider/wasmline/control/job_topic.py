@@ -116,7 +116,8 @@ class DriverClaim:
 class LeaseWithdrawal:
     """Ends a driver's leases up to number ``epoch`` before they expire: the next round begins at once.
 
-    max_tasks: the limit of tasks of that driver's rounds from the next one on; None leaves it as it is.
+    max_tasks: the limit of tasks of that driver's rounds from the next one on, 0 for no more rounds; None leaves it as
+        it is.
     """
 
     driver: str
@@ -152,8 +153,9 @@ class JobTopic:
 
         def decide(view: dict[bytes, bytes]) -> dict[bytes, bytes | None]:
             current = self._current(view, spec.job)
-            is_written = current is not None and current.spec.run == spec.run  # by an attempt without an answer
-            if not is_written and replaces != "any" and _identity(current) != _identity(replaces):
+            if replaces != "any" and _identity(current) != _identity(replaces):
+                if current is not None and current.spec.run == spec.run:  # of an earlier attempt without an answer
+                    return {}
                 raise _OrderChanged(spec.job)
             standing = current.spec.run if current is not None else ""
             if current is None or current.spec.processing != spec.processing:

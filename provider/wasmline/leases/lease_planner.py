@@ -168,6 +168,8 @@ class LeasePlanner:
         if self._ends is not None and self._ends.passed(_named(self._planned.topic, progress)):
             return None
         slots = self._control.task_limits.get(self._planned.driver, self._planned.slots)
+        if slots == 0:
+            return None
         asked = min(stream_of(order.spec).tasks or slots, slots)
         planned_round = LeaseRound(
             epoch=last.epoch + 1,

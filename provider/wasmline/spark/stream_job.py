@@ -169,11 +169,17 @@ class StreamJob(ABC, Generic[D]):
         return job_query.report(JobState.SUCCEEDED, "caught up")
 
     def _poll(self, job_query: JobQuery, query: StreamingQuery) -> None:
-        if job_query.poll(query) or time.monotonic() - self._reported > HEARTBEAT_INTERVAL_S:
+        self._send_heartbeat(job_query)  # first: what is polled next may be unavailable for long
+        if job_query.poll(query):
             job_query.report(JobState.RUNNING)
             self._reported = time.monotonic()
         if self._stop_wanted() and not query.status["isTriggerActive"]:
             query.stop()
+
+    def _send_heartbeat(self, job_query: JobQuery) -> None:
+        if time.monotonic() - self._reported > HEARTBEAT_INTERVAL_S:
+            job_query.report(JobState.RUNNING)
+            self._reported = time.monotonic()
 
     def _stop_query(self, job_query: JobQuery, query: StreamingQuery) -> None:
         """Stop the query, whatever ended the supervision: let a running batch finish, then stop."""
@@ -183,6 +189,8 @@ class StreamJob(ABC, Generic[D]):
         self._context.stopping.set()
         deadline = time.monotonic() + QUERY_STOP_TIMEOUT_S
         while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
+            with suppress(KafkaError):
+                self._send_heartbeat(job_query)
             time.sleep(POLL_INTERVAL_S)
         query.stop()
 

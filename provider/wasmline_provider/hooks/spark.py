@@ -86,12 +86,14 @@ class SparkJobHook(SparkSubmitHook):
     def master(self) -> str:
         return str(self._connection["master"])
 
-    @property
-    def settings_digest(self) -> str:
-        """Identifies the driver's settings: master, deploy mode, the arguments given here, and local ``py_files``."""
-        files = str(self._given["options"].get("py_files") or "").split(",")
+    def settings_digest(self, launcher: str | None = None) -> str:
+        """Identify the driver's settings: master, deploy mode, launcher, the arguments given here.
+
+        The contents of ``py_files`` count if this machine starts the driver; on a launcher's, the paths are its own.
+        """
+        files = [] if launcher else str(self._given["options"].get("py_files") or "").split(",")
         contents = {name: digest_of(Path(name).read_bytes()) for name in files if Path(name).is_file()}
-        where = {"master": self.master, "deploy_mode": self._connection["deploy_mode"]}
+        where = {"master": self.master, "deploy_mode": self._connection["deploy_mode"], "launcher": launcher}
         settings = {**where, **self._given, "py_files": contents}
         return digest_of(json.dumps(settings, sort_keys=True, default=str).encode())
 

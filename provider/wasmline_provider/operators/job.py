@@ -246,7 +246,7 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
                 home.log_folder,
                 launch,
                 request=home.request,
-                submit_digest=digest_of(f"{self.launcher or ''} {spark.settings_digest}".encode()),
+                submit_digest=spark.settings_digest(self.launcher),
                 restart_stopped=self.restarts_stopped,
             )
         if ensured.action == "left_stopped":

@@ -73,10 +73,9 @@ class SparkStreamOperator(SparkJobOperator):
 
     A stream with a ``trigger_interval`` is ensured: a live run of the job with the same specification is adopted,
     whoever ordered it. In mode parallel a live run applies changes of ``tasks``, ``ordering``, ``max_concurrency``,
-    ``commit_interval_ms``, ``lease_seconds`` and of a function's batches and retries. Any other change restarts it, but
-    one that has no effect on a run, such as of ``starting_offsets``. ``action`` of the result is ``started``,
-    ``adopted``, ``updated`` or ``restarted``, and ``changed`` names the fields. A second job that would run the same
-    transform, or the same function on the same topic, raises DuplicateJob.
+    ``commit_interval_ms``, ``lease_seconds`` and of a function's batches and retries. Any other change restarts it.
+    ``action`` of the result is ``started``, ``adopted``, ``updated`` or ``restarted``, and ``changed`` names the
+    fields. A second job that would run the same transform, or the same function on the same topic, raises DuplicateJob.
 
     Returns ``records_in``, ``records_out``, ``lost_offsets``, ``dead_letters`` by reason, ``batches``, ``partitions``,
     ``digest`` and ``generation``. For the other parameters see SparkJobOperator. Numbers may be text, as rendered by

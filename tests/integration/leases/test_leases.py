@@ -279,6 +279,9 @@ def test_a_round_has_as_many_tasks_as_there_are_slots_until_the_driver_says_othe
     assert limited("another", 2, 1)
     assert limited("driver", 3, 3)
     assert limited("driver", 9, 3)
+    end = LeaseWithdrawal(driver="driver", epoch=grant.epoch, max_tasks=0)
+    harness.jobs.write_withdrawal(harness.job.job, end)
+    assert wait_until(lambda: lessor.next(grant) == grant, 30), "no more rounds"
 
 
 def test_an_order_that_is_changed_in_mid_run_ends_the_leases_and_holds_for_the_next_ones(harnesses: Harnesses) -> None:

@@ -4,7 +4,6 @@ import json
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,9 +22,8 @@ from wasmline.errors import (
     JobBusy,
     JobNotFound,
 )
-from wasmline.job_specs import FunctionSpec, JobReport, JobSpec, JobState, StreamSpec
+from wasmline.job_specs import FunctionSpec, JobSpec, JobState, StreamSpec
 from wasmline.kafka import CompactedTopic
-from wasmline.local.process import wait_until
 from wasmline.testing.kafka import RunningKafka
 from wasmline_provider.job_client import (
     EnsuredRun,
@@ -155,8 +153,7 @@ def test_any_other_change_restarts_the_stream_and_names_the_fields(
 ) -> None:
     first = desk.ensure(spec=desk.continuous(**before))
     desk.tell(first.run, JobState.RUNNING)
-    with ending(desk, first.run):
-        second = desk.ensure(STRANGER, desk.continuous(**after))
+    second = desk.ensure(STRANGER, desk.continuous(**after))
     assert (second.action, second.changed) == ("restarted", (changed,))
     assert str(second) == f"job {desk.spec.job}, run {second.run.run}: restarted ({changed} changed)"
     assert desk.launched == [first.run, second.run]
@@ -166,8 +163,7 @@ def test_other_settings_of_spark_restart_the_stream(desk: Desk) -> None:
     first = desk.ensure(spec=desk.continuous(), submit_digest="1 GB")
     desk.tell(first.run, JobState.RUNNING)
     assert desk.ensure(STRANGER, desk.continuous(), submit_digest="1 GB").action == "adopted"
-    with ending(desk, first.run):
-        second = desk.ensure(STRANGER, desk.continuous(), submit_digest="2 GB")
+    second = desk.ensure(STRANGER, desk.continuous(), submit_digest="2 GB")
     assert (second.action, second.changed) == ("restarted", ("submit settings",))
 
 
@@ -256,20 +252,25 @@ def test_a_stop_by_a_user_while_a_supervisor_starts_the_stream_wins(desk: Desk) 
         desk.log.submit(replace(desk.continuous(), run="late"), replaces=read)
 
 
-@contextmanager
-def ending(desk: Desk, run: JobRun) -> Iterator[None]:
-    """While open, a driver's part: ``run`` ends once its stop is wanted."""
+def test_a_restart_that_is_refused_leaves_the_live_run_alone(desk: Desk) -> None:
+    other = replace(desk.continuous(), job=f"{desk.spec.job}-2")
+    other = replace(other, stream=StreamSpec(transform=f"{desk.transform}-2", trigger_interval="1 second"))
+    desk.order(spec=other)
+    first = desk.order(spec=desk.continuous())
+    desk.tell(first, JobState.RUNNING)
+    taken = replace(desk.continuous(), stream=other.stream)
+    with pytest.raises(DuplicateJob):
+        desk.order(spec=taken)
+    order = desk.log.order(first.job)
+    assert (order.spec.run, order.wanted) == (first.run, "running")
 
-    def end() -> None:
-        with closing(JobTopic(desk.config)) as jobs:
-            assert wait_until(lambda: jobs.order(run.job).wanted == "stopped", 30)
-            assert jobs.order(run.job).stopped_by == "system"
-            jobs.write_report(JobReport.now(run.job, run.run, JobState.STOPPED))
 
-    with ThreadPoolExecutor(1) as thread:
-        ended = thread.submit(end)
-        yield
-        ended.result(60)
+def test_an_order_that_was_written_without_an_answer_is_not_written_over_a_stop(desk: Desk) -> None:
+    spec = replace(desk.continuous(), run="run-1")
+    desk.log.submit(spec, replaces=None)
+    desk.log.stop(spec.job, spec.run)
+    desk.log.submit(spec, replaces=None)
+    assert desk.log.order(spec.job).is_stopped_by_user
 
 
 def test_a_launch_that_fails_is_reported_and_leaves_no_living_run(desk: Desk) -> None:

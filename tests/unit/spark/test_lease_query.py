@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from wasmline.control import DriverClaim
+from wasmline.control import DriverClaim, LeaseWithdrawal
 from wasmline.job_specs import JobSpec
 from wasmline.spark.parallel.query import LeaseQuery
 
@@ -17,22 +17,22 @@ class Jobs:
         self.claim = None if driver is None else DriverClaim(
             run="run-1", driver=driver, checkpoint="c", batch_id=1, deployment=None
         )  # fmt: skip
-        self.stopped: list[tuple[str, str, str]] = []
+        self.withdrawn: list[LeaseWithdrawal] = []
 
     def last_batch(self, job: str) -> DriverClaim | None:
         return self.claim
 
-    def stop(self, job: str, run: str, *, by: str) -> None:
-        self.stopped.append((job, run, by))
+    def write_withdrawal(self, job: str, withdrawal: LeaseWithdrawal) -> None:
+        self.withdrawn.append(withdrawal)
 
 
-@pytest.mark.parametrize(("driver", "stopped"), [("mine", True), (None, True), ("newer", False)])
-def test_a_driver_stops_its_own_leases_and_not_those_of_a_newer_one_of_its_run(
-    driver: str | None, stopped: bool
+@pytest.mark.parametrize(("driver", "withdraws"), [("mine", True), (None, False), ("newer", False)])
+def test_a_driver_ends_its_own_leases_and_neither_its_order_nor_those_of_a_newer_one_of_its_run(
+    driver: str | None, withdraws: bool
 ) -> None:
     query: Any = object.__new__(LeaseQuery)
     jobs = Jobs(driver)
     spec = JobSpec(job="j", run="run-1", storage="s")
     query._context = SimpleNamespace(jobs=jobs, driver="mine", job=spec)
     query.before_stop()
-    assert jobs.stopped == ([("j", "run-1", "system")] if stopped else [])
+    assert jobs.withdrawn == ([LeaseWithdrawal(driver="mine", epoch=2, max_tasks=0)] if withdraws else [])

@@ -107,15 +107,13 @@ class LeaseQuery(JobQuery):
         return self._reporter.report(state, message or ("" if state.final else self._slots_message), error)
 
     def before_stop(self) -> None:
-        """Request the end of the leases; otherwise one would follow another.
-
-        A driver that was fenced has none, and a stop would end those of a newer driver of the same run.
-        """
-        job, jobs = self._context.job, self._context.jobs
+        """End this driver's leases, and plan no more: otherwise one would follow another."""
+        job, jobs, driver = self._context.job, self._context.jobs, self._context.driver
         try:
             newest = jobs.last_batch(job.job)
-            if newest is None or newest.driver == self._context.driver:
-                jobs.stop(job.job, job.run, by="system")
+            if newest is not None and newest.driver == driver:
+                epoch = newest.batch_id + 1  # one may be planned at this moment
+                jobs.write_withdrawal(job.job, LeaseWithdrawal(driver=driver, epoch=epoch, max_tasks=0))
         except KafkaError as error:
             log.warning("the leases of job %s could not be told to stop: %s", job.job, error)
 
