@@ -4,7 +4,7 @@ import pytest
 
 from wasmline import errors
 from wasmline.job_specs import JobReport, JobState
-from wasmline.restart_policy import PASSING_ERRORS, RestartPolicy, is_restartable, may_pass
+from wasmline.restart_policy import PASSING_ERRORS, RESTART_ERRORS, RestartPolicy, is_restartable, may_pass
 
 
 @pytest.mark.parametrize(
@@ -24,13 +24,19 @@ def test_an_error_that_no_retry_cures_is_not(error: str) -> None:
     assert not is_restartable(JobReport.now("j", "r", JobState.FAILED, error=error))
 
 
+@pytest.mark.parametrize("error", sorted(RESTART_ERRORS))
+def test_a_stream_is_started_again_where_waiting_helps_though_no_retry_of_a_task_does(error: str) -> None:
+    assert not may_pass(error)
+    assert is_restartable(JobReport.now("j", "r", JobState.FAILED, error=error))
+
+
 @pytest.mark.parametrize("state", [each for each in JobState if each is not JobState.FAILED])
 def test_only_a_failed_run_is_started_again(state: JobState) -> None:
     assert not is_restartable(JobReport.now("j", "r", state))
 
 
 def test_the_errors_that_a_new_process_may_cure_are_in_the_tree() -> None:
-    for name in PASSING_ERRORS:
+    for name in PASSING_ERRORS | RESTART_ERRORS:
         assert issubclass(getattr(errors, name), errors.WasmlineError)
 
 
