@@ -55,7 +55,7 @@ class Machine:
             job=f"job-{uuid.uuid4().hex[:8]}",
             run=run,
             storage=str(self.folder),
-            stream=StreamSpec(transform="t", trigger_interval="1 second"),
+            stream=StreamSpec(transform=f"t-{uuid.uuid4()}", trigger_interval="1 second"),
         )
         self.jobs.submit(spec, launch=LaunchRequest(launcher=launcher or self.name, arguments=arguments))
         return spec
@@ -277,10 +277,7 @@ def test_a_supervisor_of_a_submission_reports_only_its_failure(machine: Machine,
     spec = machine.order()
     command = [sys.executable, "-c", f"raise SystemExit({status})"]
     assert supervise(machine.config, spec.job, spec.run, command, tmp_path / "log", submits=True) == status
-    report = machine.jobs.report(spec.job, spec.run)
-    assert (report is None) == (status == 0)
-    if report is not None:
-        assert report.state is JobState.FAILED
+    assert machine.report(spec).state is (JobState.FAILED if status else JobState.STARTING)
 
 
 @pytest.mark.long
