@@ -337,7 +337,7 @@ def test_a_newer_run_takes_over_from_the_older_and_no_record_is_lost(transform_j
 def test_a_driver_that_was_fenced_ends_at_its_next_batch(transform_job: TransformJob) -> None:
     transform_job.deploy(IDENTITY)
     with pytest.raises(Fenced), transform_job.running() as order:  # noqa: PT012
-        until(lambda: JobTopic(transform_job.config).report(transform_job.job, order.run) is not None)
+        until(lambda: JobTopic(transform_job.config).last_batch(transform_job.job) is not None)
         newest = JobTopic(transform_job.config).last_batch(transform_job.job)
         assert newest is not None
         rival = JobDriver(transform_job.config, transform_job.job)
