@@ -123,7 +123,7 @@ def test_a_continuous_stream_leaves_cores_to_a_second_application_and_survives_t
 ) -> None:
     """The stream runs in parallel mode, and the second application in micro-batches, both exactly once."""
     continuous = stream(mode="parallel", trigger_interval="1 second", commit_interval_ms=50)
-    bounded = stream(mode="microbatch", deferrable=False)
+    bounded = stream(mode="microbatch", deferrable=False, durable=False)
     continuous.produce()
     bounded.produce()
     with continuous.running():
