@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from wasmline.control import DeadRunDetector, JobOrder
-from wasmline.control.dead_runs import EVENT_DELAYS, HEARTBEAT_TIMEOUT_S, STARTING_TIMEOUT_S
+from wasmline.control.dead_runs import EVENT_DELAYS
+from wasmline.control.run_liveness import HEARTBEAT_CHANGE_TIMEOUT_S, STARTING_TIMEOUT_S
 from wasmline.errors import BrokerUnavailable, JobNotFound, UnsupportedSpecVersion
 from wasmline.job_specs import JobReport, JobSpec, JobState, StreamSpec
 
@@ -71,8 +72,8 @@ def test_a_healthy_while_begins_with_the_first_delay_again(table: Table) -> None
 def test_heartbeats_are_reports_that_change_whatever_their_times(table: Table) -> None:
     for beat in range(20):
         table.tell(JobState.RUNNING, updated_ms=1_000_000 - beat)
-        assert table.poll(HEARTBEAT_TIMEOUT_S - 1) == []
-    assert table.poll(HEARTBEAT_TIMEOUT_S - 1) == []
+        assert table.poll(HEARTBEAT_CHANGE_TIMEOUT_S - 1) == []
+    assert table.poll(HEARTBEAT_CHANGE_TIMEOUT_S - 1) == []
     assert table.poll(1.0) == ["lost"]
 
 
@@ -86,10 +87,10 @@ def test_spark_has_more_time_to_start(table: Table) -> None:
 def test_time_in_which_the_cluster_is_away_is_no_missing_heartbeat(table: Table) -> None:
     table.tell(JobState.RUNNING)
     assert table.poll() == []
-    table.now += 10 * HEARTBEAT_TIMEOUT_S
+    table.now += 10 * HEARTBEAT_CHANGE_TIMEOUT_S
     table.detector.reset_heartbeats()
     assert table.poll() == []
-    assert table.poll(HEARTBEAT_TIMEOUT_S) == ["lost"]
+    assert table.poll(HEARTBEAT_CHANGE_TIMEOUT_S) == ["lost"]
 
 
 @pytest.mark.parametrize(
