@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.configuration import conf as airflow_conf
 from airflow.sdk import BaseOperator, ResumableJobMixin
 from airflow.sdk.exceptions import (
+    AirflowException,
     AirflowSkipException,
     AirflowTaskTimeout,
     TaskDeferralTimeout,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from wasmline_provider.hooks.spark import SparkJobHook
     from wasmline_provider.job_client import JobClient, JobRun
     from wasmline_provider.stop_writer import By
+    from wasmline_provider.task_state import TaskInstanceKey
 
 OUTDATED = "outdated"
 """The status of a run whose result the task does not take: it runs another."""
@@ -49,7 +51,8 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
     waits for the run it finds. How the run was ensured is in the task's log and in the result's ``action``; see
     JobClient.ensure. A cleared task takes the result of its run that succeeded, unless its specification has
     changed. A user's kill (mark failed, clear) and ``execution_timeout``, which also counts while the task is deferred,
-    stop the run at its next safe point; the driver is never killed. Where a newer run has replaced the run of a
+    stop the run at its next safe point; the driver is never killed. A worker that is shut down or evicted ends the
+    task's process only: the run goes on, and the next try waits for it. Where a newer run has replaced the run of a
     continuous stream, the task succeeds with ``{"state": "replaced", "job": …, "run": …, "replaced_by": …}``.
 
     :param job: the job's name. Its checkpoint and its consumer group belong to it.
@@ -109,6 +112,7 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         self.application = application
         self.deferrable = deferrable
         self.heartbeat_seconds = heartbeat_seconds
+        self._task: TaskInstanceKey | None = None
         self._running: Mapping[str, str] | None = None
         self._settings: dict[str, Any] | None = None
         self._replaced: dict[str, Any] | None = None
@@ -138,6 +142,7 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
 
     @fail_at_once
     def execute(self, context: Context) -> Any:
+        self._task = context["ti"]
         if not self.deferrable:
             return self.execute_resumable(context)
         return self._execute_deferred(context)
@@ -197,9 +202,27 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         return self.get_job_result(run, context)
 
     def on_kill(self) -> None:
-        if self._running is not None:
-            # Airflow calls this after execution_timeout, too: no user then wants the job to stay stopped.
-            self._stop(self._running, by="system" if isinstance(sys.exc_info()[1], AirflowTaskTimeout) else "user")
+        """Stop the run that the task waits for; without one, or if only the task's process is to end, do not.
+
+        Raises AirflowException in the latter case: Airflow's handler of SIGTERM would let the task wait until SIGKILL.
+        """
+        from wasmline_provider.task_state import killed_by
+
+        if self._running is None:
+            return
+        # Airflow calls this after execution_timeout, too: no user then wants the job to stay stopped.
+        if isinstance(sys.exc_info()[1], AirflowTaskTimeout):
+            self._stop(self._running, by="system")
+        elif self._task is None:
+            self._stop(self._running, by="user")
+        elif (by := killed_by(self._task)) is not None:
+            self._stop(self._running, by=by)
+        else:
+            raise AirflowException(
+                f"this process is to end, and nobody has ended the task: job {self._running['job']}, run "
+                f"{self._running['run']}, goes on, and the task's next try waits for it. To stop it: wasmline stop "
+                f"{self._running['job']}"
+            )
 
     def _stop(self, run: Mapping[str, str], *, by: By) -> None:
         from wasmline_provider.run_wait import stop_run

@@ -9,13 +9,20 @@ from typing import Any
 
 from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
+from asgiref.sync import sync_to_async
 
 from wasmline.repeated_errors import RepeatedErrors, error_line
 from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.job_client import HEARTBEAT_TIMEOUT_S, POLL_INTERVAL_S, STOP_TIMEOUT_S, JobRun
 from wasmline_provider.run_monitor import MonitoringFollower, Progress, ReadFailure, RunEnd, RunNews
 from wasmline_provider.shared_run_reader import RECONNECT_DELAYS, Following, cluster
-from wasmline_provider.stop_writer import not_requested
+from wasmline_provider.stop_writer import By, not_requested
+from wasmline_provider.task_state import (
+    ANSWER_TIMEOUT_S,
+    read_task_state,
+    user_or_system,
+    warn_of_unknown_state,
+)
 
 UNKNOWN_CONNECTION = "unknown_connection"
 """The state of an event of a trigger whose connection is not defined in Airflow."""
@@ -79,7 +86,14 @@ class JobTrigger(BaseTrigger):
             yield self._event(end.state, end.message, **replaced)
 
     async def on_kill(self) -> None:
-        """Request the run to stop, and wait for its end; log an error if the request cannot be written in time."""
+        """Request the run to stop, and wait for its end; log an error if the request cannot be written in time.
+
+        Airflow also calls this in a triggerer that has lost the trigger to another one: the run then goes on.
+        """
+        by = await self._killed_by()
+        if by is None:
+            self.log.info("job %s, run %s, goes on: nobody has ended its task", self.run_of.job, self.run_of.run)
+            return
         is_requested, told = False, "no answer"
 
         def note(error: Exception | None) -> None:
@@ -90,7 +104,7 @@ class JobTrigger(BaseTrigger):
         try:
             async with asyncio.timeout(STOP_TIMEOUT_S):
                 settings = await self._settings(note)
-                await self._request_stop(settings, note)
+                await self._request_stop(settings, note, by)
                 end = await self._followed(settings, lambda _: None)
             self.log.info("job %s, run %s: %s", self.run_of.job, self.run_of.run, end.state if end else "ended")
         except Exception as error:
@@ -137,7 +151,18 @@ class JobTrigger(BaseTrigger):
         finally:
             following.stop()
 
-    async def _request_stop(self, settings: dict[str, Any], note: Callable[[Exception | None], None]) -> None:
+    async def _killed_by(self) -> By | None:
+        """Return who has ended the task; None if nobody has, or Airflow does not say so. A user without a task."""
+        if self.task_instance is None:
+            return "user"
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                return user_or_system(await sync_to_async(read_task_state)(self.task_instance))
+        except Exception as error:
+            warn_of_unknown_state(error)
+            return None
+
+    async def _request_stop(self, settings: dict[str, Any], note: Callable[[Exception | None], None], by: By) -> None:
         """Return once the stop request is written."""
         written = asyncio.Event()
 
@@ -147,7 +172,7 @@ class JobTrigger(BaseTrigger):
                 written.set()
 
         run = self.run_of
-        request = cluster(settings).stops.request(run.job, run.run, _on_loop(tell), by="user")
+        request = cluster(settings).stops.request(run.job, run.run, _on_loop(tell), by=by)
         try:
             await written.wait()
         finally:

@@ -1,20 +1,23 @@
 """Waiting for a run in a task: the limit of its time while deferred, a run that was replaced, kills."""
 
+import asyncio
 import logging
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from airflow.sdk.bases.operator import TRIGGER_FAIL_REPR, TriggerFailureReason
 from airflow.sdk.exceptions import (
+    AirflowException,
     AirflowFailException,
     AirflowTaskTimeout,
     TaskDeferralError,
     TaskDeferralTimeout,
     TaskDeferred,
 )
+from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
 from wasmline.errors import JobFailed
 from wasmline_provider import run_wait
@@ -23,7 +26,8 @@ from wasmline_provider.job_client import JobRun
 from wasmline_provider.operators.stream import SparkStreamOperator
 from wasmline_provider.run_monitor import RunEnd
 from wasmline_provider.stop_writer import By
-from wasmline_provider.triggers.job import UNKNOWN_CONNECTION
+from wasmline_provider.task_state import UNFINISHED_STATES
+from wasmline_provider.triggers.job import UNKNOWN_CONNECTION, JobTrigger
 
 RUN = {"job": "j", "run": "r", "log": "driver.log"}
 
@@ -136,6 +140,77 @@ def test_a_kill_is_a_user_s_stop_and_the_end_of_the_time_the_system_s(stops: lis
     except AirflowTaskTimeout:
         operator.on_kill()
     assert stops == [("r", "user"), ("r", "system")]
+
+
+TASK = SimpleNamespace(dag_id="d", run_id="run", task_id="t", map_index=-1)
+
+
+def in_airflow(monkeypatch: pytest.MonkeyPatch, states: dict[str, str | None] | Exception, task: Any = TASK) -> None:
+    """Let Airflow answer that the task instances of the DAG run have these states, or fail."""
+
+    def get_task_states(*, dag_id: str, task_ids: list[str], run_ids: list[str], map_index: int) -> dict[str, Any]:
+        assert (dag_id, task_ids, run_ids, map_index) == (task.dag_id, [task.task_id], [task.run_id], task.map_index)
+        if isinstance(states, Exception):
+            raise states
+        return {task.run_id: states} if states else {}
+
+    monkeypatch.setattr(RuntimeTaskInstance, "get_task_states", staticmethod(get_task_states))
+
+
+def killed(task: Any = TASK) -> SparkStreamOperator:
+    operator = stream()
+    operator._task, operator._running = task, RUN
+    return operator
+
+
+@pytest.mark.parametrize(
+    ("state", "by"),
+    [*((each, "user") for each in ("failed", "success", "restarting", "removed", None)), ("skipped", "system")],
+)
+def test_a_kill_stops_the_run_of_a_task_that_airflow_has_ended(
+    monkeypatch: pytest.MonkeyPatch, stops: list[tuple[str, By]], state: str | None, by: By
+) -> None:
+    in_airflow(monkeypatch, {"t": state})
+    killed().on_kill()
+    assert stops == [("r", by)]
+
+
+def test_a_kill_stops_the_run_of_a_task_that_is_gone(
+    monkeypatch: pytest.MonkeyPatch, stops: list[tuple[str, By]]
+) -> None:
+    in_airflow(monkeypatch, {})
+    killed().on_kill()
+    assert stops == [("r", "user")]
+
+
+@pytest.mark.parametrize("states", [*map(str, sorted(UNFINISHED_STATES)), ConnectionError("no API server")])
+def test_a_process_that_is_told_to_end_ends_and_leaves_the_run_alone(
+    monkeypatch: pytest.MonkeyPatch, stops: list[tuple[str, By]], states: str | Exception
+) -> None:
+    in_airflow(monkeypatch, states if isinstance(states, Exception) else {"t": states})
+    with pytest.raises(AirflowException, match=r"nobody has ended the task: job j, run r, goes on.* wasmline stop j"):
+        killed().on_kill()
+    assert stops == []
+
+
+def test_a_mapped_task_is_judged_by_its_own_state(monkeypatch: pytest.MonkeyPatch, stops: list[tuple[str, By]]) -> None:
+    task = SimpleNamespace(**{**vars(TASK), "map_index": 3})
+    in_airflow(monkeypatch, {"t_3": "failed", "t": "running"}, task)
+    killed(task).on_kill()
+    assert stops == [("r", "user")]
+
+
+@pytest.mark.parametrize("answer", [{"t": "deferred"}, ConnectionError("no API server")])
+def test_a_trigger_that_another_triggerer_has_leaves_the_run_alone(
+    monkeypatch: pytest.MonkeyPatch, answer: dict[str, str | None] | Exception
+) -> None:
+    asked: list[KafkaHook] = []
+    trigger = JobTrigger(job="j", run="r", log="driver.log")
+    trigger.task_instance = cast(Any, TASK)
+    monkeypatch.setattr(KafkaHook, "aget_settings", lambda self: asked.append(self))
+    in_airflow(monkeypatch, answer)
+    asyncio.run(trigger.on_kill())
+    assert asked == [], "no connection, no stop"
 
 
 class Broken:
