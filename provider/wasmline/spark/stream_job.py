@@ -140,6 +140,8 @@ class StreamJob(ABC, Generic[D]):
         except Fenced:
             raise  # the reports and the statuses may be those of a newer driver of this run
         except WasmlineError as error:
+            if self._is_replaced():
+                raise self._context.fenced() from error
             job_query.report(JobState.FAILED, str(error), type(error).__name__)
             raise
 
@@ -155,8 +157,7 @@ class StreamJob(ABC, Generic[D]):
                         raise
                     log.warning("job %s: polling Kafka failed, retrying: %s", job, error)
         except StreamingQueryException as exception:
-            newest = context.jobs.last_batch(job)
-            if newest is not None and newest.driver != context.driver:
+            if self._is_replaced():
                 raise context.fenced() from exception
             require_same_topic(run.topic, Topics(context.config).describe(run.topic.name).id)
             job_query.raise_cause(query, exception)
@@ -206,6 +207,11 @@ class StreamJob(ABC, Generic[D]):
             log.warning("the next run of job %s does not continue %s: %s", context.job.job, checkpoint, error)
 
     # -- other drivers, and the stop ---------------------------------------------------------------------------------
+
+    def _is_replaced(self) -> bool:
+        """Return whether a newer driver has claimed the job, perhaps one of this run."""
+        newest = self._context.jobs.last_batch(self._context.job.job)
+        return newest is not None and newest.driver != self._context.driver
 
     def _stop_wanted(self) -> bool:
         context = self._context

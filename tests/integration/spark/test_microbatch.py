@@ -1,6 +1,8 @@
 """A deployment run by a real Spark between topics of a real broker."""
 
 import random
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from wasmline.errors import (
 )
 from wasmline.job_specs import JobState
 from wasmline.kafka import ConsumerGroups, Topics, read_to_end
+from wasmline.spark.main import make_stream_job
 from wasmline.testing.guests import SCRATCH, TRAP, WRITE, guest, require, when_key
 from wasmline.testing.kafka import RunningKafka
 from wasmline.wasm import Schema
@@ -334,20 +337,24 @@ def test_a_newer_run_takes_over_from_the_older_and_no_record_is_lost(transform_j
     assert len(list(transform_job.folder.glob("checkpoints/*/*"))) == 1  # the older one had left it
 
 
-def test_a_driver_that_was_fenced_ends_at_its_next_batch(transform_job: TransformJob) -> None:
+def test_a_driver_that_was_fenced_ends_at_its_next_batch_and_leaves_the_report_of_its_run(
+    transform_job: TransformJob,
+) -> None:
     transform_job.deploy(IDENTITY)
-    with pytest.raises(Fenced), transform_job.running() as order:  # noqa: PT012
-        until(lambda: JobTopic(transform_job.config).last_batch(transform_job.job) is not None)
-        newest = JobTopic(transform_job.config).last_batch(transform_job.job)
+    order = transform_job.order(trigger_interval="200 milliseconds")
+    assert transform_job.spark is not None
+    assert order.stream is not None
+    with closing(JobTopic(transform_job.config)) as jobs, ThreadPoolExecutor(1) as thread:
+        outcome = thread.submit(make_stream_job(transform_job.spark, transform_job.config, order, order.stream).run)
+        until(lambda: jobs.last_batch(transform_job.job) is not None)
+        newest = jobs.last_batch(transform_job.job)
         assert newest is not None
-        rival = JobDriver(transform_job.config, transform_job.job)
-        rival.claim(replace(newest, driver="rival"))
-        rival.close()
+        with closing(JobDriver(transform_job.config, transform_job.job)) as rival:
+            rival.claim(replace(newest, driver="rival"))
         transform_job.produce(keyed(10))
-        until(
-            lambda: (
-                (report := JobTopic(transform_job.config).report(transform_job.job, order.run)) is not None
-                and report.state.final
-            )
-        )
+        with pytest.raises(Fenced):
+            outcome.result(90)
+        report = jobs.report(transform_job.job, order.run)
+        assert report is not None
+        assert not report.state.final
     assert transform_job.out() == []
