@@ -61,7 +61,8 @@ fuzz: $(INSTALLED) ## random records and modules, soaks, two million records in 
 chaos: $(INSTALLED) ## consumers and brokers die, freeze and come back, beside outside books (ROUNDS=10; about an hour)
 	@CHAOS_ROUNDS=$(ROUNDS) WASMLINE_LONG=1 $(BIN)/python -m pytest --timeout=0 --numprocesses 2 --dist loadfile tests/chaos \
 	  tests/contract/test_clients.py tests/integration/kafka/test_committed_offset_store.py tests/integration/java/test_interop.py \
-	  tests/integration/leases/test_leases.py tests/integration/spark/test_parallel.py
+	  tests/integration/leases/test_leases.py tests/integration/spark/test_parallel.py \
+	  tests/integration/spark/test_microbatch_exactly_once.py tests/integration/spark/test_microbatch_runs.py
 
 soak: $(INSTALLED) ## a job in parallel mode for long: nothing lost or doubled, its memory flat (MINUTES=60; see build/soak/memory.tsv)
 	@SOAK_MINUTES=$(MINUTES) WASMLINE_LONG=1 $(BIN)/python -m pytest --timeout=0 tests/soak

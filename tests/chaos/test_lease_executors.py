@@ -22,6 +22,7 @@ SETTINGS = "--conf spark.executor.memory=512m --conf spark.task.maxFailures=1000
 EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 
 
+@pytest.mark.long
 def test_an_executor_that_is_killed_is_replaced(
     kafka: RunningKafka, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -46,8 +46,10 @@ def test_a_failure_counts_unless_the_machine_stood_still(tmp_path: Path, stands_
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", str(tmp_path)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), *filter(None, sys.path)])}
+    environment.pop("PYTEST_ADDOPTS", None)  # which are those of this run
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path, env=environment) as process:
         while not (tmp_path / "begun").exists():
+            assert process.poll() is None
             time.sleep(0.01)
         if stands_still:
             process.send_signal(signal.SIGSTOP)

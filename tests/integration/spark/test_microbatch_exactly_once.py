@@ -146,6 +146,7 @@ def test_progress_that_is_gone_or_moved_stops_the_job_until_it_is_set_right(tran
     assert outputs(transform_job) == by_key(keyed(500))
 
 
+@pytest.mark.long
 def test_runs_of_either_delivery_follow_each_other_without_a_gap_or_an_overlap(transform_job: TransformJob) -> None:
     transform_job.deploy(IDENTITY)
     deliveries = ("at_least_once", "exactly_once", "at_least_once", "exactly_once", "exactly_once")
@@ -155,7 +156,7 @@ def test_runs_of_either_delivery_follow_each_other_without_a_gap_or_an_overlap(t
     assert outputs(transform_job) == by_key(keyed(500))
 
 
-@pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
+@pytest.mark.parametrize("delivery", [pytest.param("at_least_once", marks=pytest.mark.long), "exactly_once"])
 def test_a_run_after_the_parallel_mode_goes_on_from_the_groups_progress(
     transform_job: TransformJob, delivery: str
 ) -> None:
@@ -209,7 +210,7 @@ def test_a_worker_that_is_killed_in_its_transaction_leaves_nothing_behind(transf
     assert outputs(transform_job) == by_key(records)
 
 
-@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+@pytest.mark.parametrize("delivery", [pytest.param("at_least_once", marks=pytest.mark.long), "exactly_once"])
 def test_an_output_that_its_topic_does_not_take_is_a_dead_letter_and_the_batch_goes_on(
     transform_job: TransformJob, delivery: str
 ) -> None:
@@ -285,7 +286,7 @@ def test_a_topic_made_anew_is_read_from_its_beginning(transform_job: TransformJo
     assert outputs(transform_job) == by_key(keyed(230))
 
 
-@pytest.mark.parametrize("to", [5, 60], ids=["back", "ahead"])
+@pytest.mark.parametrize("to", [pytest.param(5, id="back"), pytest.param(60, id="ahead", marks=pytest.mark.long)])
 def test_progress_that_is_moved_between_two_batches_ends_the_run(transform_job: TransformJob, to: int) -> None:
     """Each batch finds what the last one left, or the records between would be left out as if they were done."""
     transform_job.deploy(IDENTITY)

@@ -99,7 +99,7 @@ def test_a_checkpoint_that_is_lost_or_elsewhere_is_no_new_beginning(transform_jo
     assert list(transform_job.folder.glob("checkpoints/*/*"))
 
 
-@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+@pytest.mark.parametrize("delivery", [pytest.param("at_least_once", marks=pytest.mark.long), "exactly_once"])
 def test_a_topic_that_is_made_anew_while_a_run_reads_it_ends_the_run(
     transform_job: TransformJob, delivery: str
 ) -> None:
@@ -127,9 +127,8 @@ def test_a_run_that_is_refused_leaves_the_living_driver_alone(transform_job: Tra
         until(lambda: len(transform_job.out()) == 100)
         assert order.stream is not None
         assert transform_job.spark is not None
-        refused = make_stream_job(
-            transform_job.spark, transform_job.config, order, replace(order.stream, trigger_interval=None)
-        )
+        bounded = replace(order.stream, trigger_interval=None)
+        refused = make_stream_job(transform_job.spark, transform_job.config, replace(order, stream=bounded), bounded)
         deployments.pause(transform_job.spec.name, "lunch")
         with pytest.raises(DeploymentPaused):
             refused.run()
@@ -201,7 +200,7 @@ def test_a_driver_that_fell_silent_is_fenced_and_its_checkpoint_left_alone(
     assert len(list(transform_job.folder.glob("checkpoints/*/*"))) == 2
 
 
-@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+@pytest.mark.parametrize("delivery", [pytest.param("at_least_once", marks=pytest.mark.long), "exactly_once"])
 def test_partitions_that_are_added_while_a_run_starts_are_part_of_it(
     transform_job: TransformJob, monkeypatch: pytest.MonkeyPatch, delivery: str
 ) -> None:

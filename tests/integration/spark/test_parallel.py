@@ -210,7 +210,7 @@ def test_of_two_drivers_of_a_run_the_newer_one_goes_on_in_a_checkpoint_of_its_ow
     assert len(list(Path(harness.job.storage).glob("checkpoints/*/*"))) == 2
 
 
-@pytest.mark.parametrize("counted", [1, 2, 3])
+@pytest.mark.parametrize("counted", [*(pytest.param(each, marks=pytest.mark.long) for each in (1, 2)), 3])
 def test_a_job_has_as_many_tasks_as_there_are_slots_and_reads_every_partition(
     parallel_spark: SparkSession,
     harnesses: Harnesses,
@@ -236,7 +236,7 @@ def test_a_job_has_as_many_tasks_as_there_are_slots_and_reads_every_partition(
     assert caplog.text.count("from the next round on") == (counted != 2)
 
 
-@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+@pytest.mark.parametrize("delivery", [pytest.param("at_least_once", marks=pytest.mark.long), "exactly_once"])
 def test_progress_that_is_moved_between_two_runs_ends_the_second_unless_it_is_to_be_taken(
     transform_job: TransformJob, delivery: str
 ) -> None:

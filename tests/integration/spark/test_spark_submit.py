@@ -189,6 +189,7 @@ def test_the_end_of_a_driver_is_reported_once_its_only_broker_is_back(
     order = JobSpec(job=f"job-{uuid.uuid4().hex[:8]}", run="run-1", storage=str(tmp_path))
     with closing(JobTopic(config)) as jobs:
         jobs.submit(order)
+        until(lambda: jobs.report(order.job, order.run) is not None)  # a broker that is killed earlier may lose markers
     stoppable_kafka.local.kill_node(1)
     with ThreadPoolExecutor(1) as thread:
         command = ["sh", "-c", "echo out of memory; exit 3"]

@@ -199,11 +199,17 @@ class ConsumerHarness:
         self.ledger.ended(member.pid, self.left(), comes_back=True)
 
     def thaw(self, member: Member) -> None:
-        """Let a member go on, and see it join again."""
+        """Let a member go on, and see it join again.
+
+        Exactly once, it may have fenced owners before, who learn that from their next commit.
+        """
         if self._is_exact:
             self.ledger.reopens(self.left())
         member.process.send_signal(signal.SIGCONT)
         self.settle()
+        if self._is_exact:
+            self.produce(5 * self._keys)
+            self._all_committed()
         self.ledger.heard(member.pid)
 
     def settle(self) -> None:
@@ -245,13 +251,16 @@ class ConsumerHarness:
     def finish(self) -> None:
         """See all that was written done and committed, and the members leave; then look into the books."""
         self.wait(len(self.written))
-        ends = {partition: (end, "") for partition, end in self._ends.items()}
-        self.until(lambda: self.committed() == ends, f"commit of everything: {ends}")
+        self._all_committed()
         for member in list(self.members):
             self.leave(member)
         self.ledger.read()
         assert not self.ledger.lost()
         assert not self.ledger.wrong, "\n".join(self.ledger.wrong[:20])
+
+    def _all_committed(self) -> None:
+        ends = {partition: (end, "") for partition, end in self._ends.items()}
+        self.until(lambda: self.committed() == ends, f"commit of everything: {ends}")
 
     def outputs(self) -> dict[bytes, list[str]]:
         """Return by key what a read_committed reader sees, in order."""

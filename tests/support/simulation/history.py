@@ -857,7 +857,8 @@ class History:
             author.claims += 1
             self._judge_unnoticed(author)
         for run in self.runs:
-            if b"/report/" in key and b'"state":"running"' in value and run is author:
+            is_report = b"/report/" in key and b'"state":"running"' in value
+            if is_report and b" is paused " not in value and run is author:  # one that waits has no progress yet
                 run.has_begun = self._has_begun = True
                 if run.is_refused:
                     raise Violation(f"{run.name} begins after a release with other transactional ids")
