@@ -129,18 +129,26 @@ def list_(settings: tuple[tuple[str, str], ...], detailed: bool, style: str) -> 
 
 
 def _living(config: KafkaConfig, statuses: list[PartitionStatus]) -> list[PartitionStatus]:
-    """Return the statuses oldest first; ``stopped`` if the job's run has ended, as a killed driver cannot report it."""
+    """Return the statuses oldest first; ``stopped`` if the job's run has ended, as a killed driver cannot report it.
+
+    A report of another release is named on stderr, and says nothing of its job.
+    """
+    from contextlib import closing
     from dataclasses import replace
 
     from wasmline.control import JobTopic
+    from wasmline.errors import UnsupportedSpecVersion
 
-    jobs = JobTopic(config)
     ended = set()
-    for order in jobs.orders():
-        report = jobs.report(order.spec.job, order.spec.run)
-        if report is not None and report.state.final:
-            ended.add(order.spec.job)
-    jobs.close()
+    with closing(JobTopic(config)) as jobs:
+        for order in jobs.orders():
+            try:
+                report = jobs.report(order.spec.job, order.spec.run)
+            except UnsupportedSpecVersion as error:
+                click.echo(f"the report of job {order.spec.job} cannot be read: {printable(str(error))}", err=True)
+                continue
+            if report is not None and report.state.final:
+                ended.add(order.spec.job)
     shown = [replace(each, state="stopped") if each.job in ended else each for each in statuses]
     return sorted(shown, key=lambda status: status.updated_ms)
 

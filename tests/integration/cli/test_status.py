@@ -8,6 +8,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,9 +17,9 @@ from click.testing import CliRunner
 
 from wasmline.cli import main
 from wasmline.clock import now_ms
-from wasmline.control import JobTopic, StatusTopic
+from wasmline.control import JobTopic, StatusTopic, control_topics
 from wasmline.job_specs import JobReport, JobSpec, JobState, StreamSpec
-from wasmline.kafka import produce_all
+from wasmline.kafka import RecordWriter, produce_all
 from wasmline.partition_status import PartitionStatus
 from wasmline.testing.kafka import RunningKafka
 
@@ -182,3 +183,18 @@ def read_until(screen: int, wanted: bytes) -> None:
     seen = b""
     while wanted not in seen:
         seen += os.read(screen, 4096)
+
+
+def test_a_report_of_another_release_is_named_and_hides_no_deployment_from_the_list(
+    driver: Driver, kafka: RunningKafka, environment: dict[str, str]
+) -> None:
+    report = f"{driver.spec.job}/report/{driver.spec.run}".encode()
+    with closing(RecordWriter(kafka.config)) as writer:
+        writer.write(control_topics.JOBS, [(report, b'{"spec_version": 99}', [], None)])
+        try:
+            result = CliRunner().invoke(main, ["list"], env=environment)
+        finally:
+            writer.write(control_topics.JOBS, [(report, None, [], None)])
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("NAME")
+    assert f"the report of job {driver.spec.job} cannot be read" in result.stderr
