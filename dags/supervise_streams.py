@@ -2,8 +2,8 @@
 
 Every five minutes, and when the driver of a stream has died: starts each stream of the table below that should run and
 does not, adopts those that do, restarts one whose specification was changed here, and reports what stands still. A
-stream that a user has stopped (`wasmline stop`, or a kill of its task) stays stopped: its task is skipped, and goes on
-once the job is deleted (`wasmline delete`; its progress stays).
+stream that a user has stopped (`wasmline stop`) stays stopped: its task is skipped, and goes on once the job is deleted
+(`wasmline delete`; its progress stays). To kill a task of this DAG stops no stream.
 
 To copy: put your own streams into `STREAMS`. Their drivers run on the worker's machine, or wherever the Spark
 connection says; nothing of a stream ends with a run of this DAG.
@@ -12,8 +12,9 @@ connection says; nothing of a stream ends with a run of this DAG.
 some seconds of a driver's death that was reported, and after half a minute without a heartbeat otherwise. If Airflow
 itself is down, nothing does, unless the drivers are started by `wasmline launcher`.
 
-*What makes a run fail*: a stream that still has no driver after two minutes, with the end of its driver's log, and an
-error that no retry cures. A cluster that is away for some minutes is waited for.
+*What makes a run fail*: a stream that still has no driver some minutes after its `ensure_…`, with the end of its
+driver's log, and an `ensure_…` that failed, such as for a parameter that is refused while the stream runs as before. A
+cluster that cannot be reached for some minutes is waited for.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, Asset, AssetOrTimeSchedule, AssetWatcher, CronTriggerTimetable, TriggerRule
 
 import demo_settings
@@ -44,7 +46,12 @@ with DAG(
     catchup=False,
     max_active_runs=2,  # a driver that dies after its task is started by the next run, for which `check` waits
     dagrun_timeout=timedelta(minutes=30),
-    default_args={"retries": 6, "retry_delay": timedelta(seconds=10), "retry_exponential_backoff": 2.0},
+    default_args={
+        "retries": 6,
+        "retry_delay": timedelta(seconds=10),
+        "retry_exponential_backoff": 2.0,
+        "max_retry_delay": timedelta(minutes=2),  # a run that waits long holds one of the two
+    },
     tags=["wasmline", "example"],
 ) as dag:
     check = CheckStreamsOperator(
@@ -55,6 +62,7 @@ with DAG(
         retry_delay=timedelta(seconds=20),
         retry_exponential_backoff=0,
     )
+    all_ensured = EmptyOperator(task_id="all_ensured", trigger_rule=TriggerRule.NONE_FAILED)  # else the run fails
     for job, parameters in STREAMS.items():
         ensure = SparkStreamOperator(
             task_id=f"ensure_{job}",
@@ -66,4 +74,4 @@ with DAG(
             restart_stopped=False,
             **parameters,
         )
-        ensure >> check
+        ensure >> [check, all_ensured]

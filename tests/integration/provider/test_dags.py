@@ -232,6 +232,7 @@ def test_supervised_streams_are_ensured_one_by_one_then_checked_and_watched(
     assert {task.task_id: set(task.upstream_task_ids) for task in module.dag.tasks} == {
         **{task_id: set() for task_id in ensured},
         "check": ensured,
+        "all_ensured": ensured,
     }
     for task_id in ensured:
         task = module.dag.get_task(task_id)
@@ -241,6 +242,7 @@ def test_supervised_streams_are_ensured_one_by_one_then_checked_and_watched(
     assert isinstance(watcher.trigger, JobFailureTrigger)
     assert watcher.trigger.jobs == list(module.STREAMS)
     assert module.dag.get_task("check").trigger_rule == "all_done"
+    assert module.dag.get_task("all_ensured").trigger_rule == "none_failed"  # a leaf: the run fails with an ensure
 
 
 def test_the_supervision_waits_some_minutes_for_a_cluster_and_lets_the_next_run_start_what_died_in_this_one(
@@ -249,8 +251,9 @@ def test_the_supervision_waits_some_minutes_for_a_cluster_and_lets_the_next_run_
     module = load("supervise_streams")
     assert module.dag.max_active_runs == 2
     ensure, check = (module.dag.get_task(name) for name in (f"ensure_{next(iter(module.STREAMS))}", "check"))
-    backoff = [ensure.retry_delay * ensure.retry_exponential_backoff**retry for retry in range(ensure.retries)]
-    assert sum(backoff, timedelta()) > timedelta(minutes=5)
+    delays = [ensure.retry_delay * ensure.retry_exponential_backoff**retry for retry in range(ensure.retries)]
+    assert sum((min(each, ensure.max_retry_delay) for each in delays), timedelta()) > timedelta(minutes=5)
+    assert 2 * ensure.retries * ensure.max_retry_delay < module.dag.dagrun_timeout, "with Airflow's jitter"
     assert check.retries * check.retry_delay >= timedelta(minutes=2)
     assert not check.retry_exponential_backoff
 
