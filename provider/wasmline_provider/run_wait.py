@@ -67,6 +67,7 @@ def stop_run(
     answers: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
     request = cluster(settings).stops.request(run.job, run.run, answers.put, by=by)
     told = "no answer"
+    log.info("requesting the stop of job %s, run %s; if no answer follows: wasmline stop %s", run.job, run.run, run.job)
     try:
         while (error := answers.get(timeout=max(0.0, deadline - time.monotonic()))) is not None:
             told = error_line(error)

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Protocol
 
 from wasmline.background_call import BackgroundCall
-from wasmline.repeated_errors import error_line
 from wasmline_provider.stop_writer import By
 
-logger = logging.getLogger(__name__)
-
 ANSWER_TIMEOUT_S = 3.0
-"""Maximum seconds to wait for Airflow's answer: a process that is told to end is killed after five."""
+"""Maximum seconds to wait for Airflow's answer in a task's process, which is killed five seconds after its signal."""
+
+TRIGGER_ANSWER_TIMEOUT_S = 15.0
+"""The same in a triggerer, which asks for one trigger after the other, and gives ``on_kill`` 30 seconds."""
 
 UNFINISHED_STATES = frozenset({"queued", "scheduled", "running", "deferred", "up_for_retry", "up_for_reschedule"})
 """States of a task that nobody has ended: its process or trigger ends because its machine or its triggerer does."""
 
-TIMED_OUT_STATE = "skipped"
-"""The state of a task whose DAG run has exceeded its ``dagrun_timeout``."""
+SYSTEM_STATES = frozenset({"restarting", "skipped"})
+"""States of a task that was cleared while it ran, or whose DAG run has exceeded its ``dagrun_timeout``: neither means
+that a user wants the job to stay stopped."""
 
 
 class TaskInstanceKey(Protocol):
@@ -31,18 +31,14 @@ class TaskInstanceKey(Protocol):
 
 
 def killed_by(task: TaskInstanceKey) -> By | None:
-    """Return who has ended a task; None if nobody has, or if Airflow does not say so, which is logged.
+    """Return who has ended a task; None if nobody has. Raises what Airflow does, and TimeoutError.
 
     Waits for ANSWER_TIMEOUT_S at most: the thread that was interrupted may hold the connection to Airflow.
     """
     call = BackgroundCall(lambda: read_task_state(task))
-    try:
-        if not call.wait(ANSWER_TIMEOUT_S):
-            raise TimeoutError(f"no answer within {ANSWER_TIMEOUT_S:.0f} s")
-        return user_or_system(call.result())
-    except Exception as error:
-        warn_of_unknown_state(error)
-        return None
+    if not call.wait(ANSWER_TIMEOUT_S):
+        raise TimeoutError(f"no answer within {ANSWER_TIMEOUT_S:.0f} s")
+    return user_or_system(call.result())
 
 
 def read_task_state(task: TaskInstanceKey) -> str | None:
@@ -59,12 +55,11 @@ def read_task_state(task: TaskInstanceKey) -> str | None:
 
 
 def user_or_system(state: str | None) -> By | None:
-    """Return who has ended a task that is in ``state``; None if nobody has."""
+    """Return who has ended a task that is in ``state``; None if nobody has.
+
+    A task that is marked failed and one that Airflow has failed for its missing heartbeats, without a retry left, have
+    the same state: both count as a user's.
+    """
     if state in UNFINISHED_STATES:
         return None
-    return "system" if state == TIMED_OUT_STATE else "user"
-
-
-def warn_of_unknown_state(error: Exception) -> None:
-    """Log that Airflow did not say whether a user has ended the task."""
-    logger.warning("Airflow does not say whether the task was ended: %s", error_line(error))
+    return "system" if state in SYSTEM_STATES else "user"

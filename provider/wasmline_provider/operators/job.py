@@ -22,6 +22,7 @@ from airflow.sdk.exceptions import (
 
 from wasmline.errors import InvalidKafkaConfig, JobFailed
 from wasmline.log_end import log_end
+from wasmline.repeated_errors import error_line
 from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.job_client import HEARTBEAT_TIMEOUT_S
 from wasmline_provider.operators.failures import fail_at_once
@@ -52,7 +53,8 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
     JobClient.ensure. A cleared task takes the result of its run that succeeded, unless its specification has
     changed. A user's kill (mark failed, clear) and ``execution_timeout``, which also counts while the task is deferred,
     stop the run at its next safe point; the driver is never killed. A worker that is shut down or evicted ends the
-    task's process only: the run goes on, and the next try waits for it. Where a newer run has replaced the run of a
+    task's process only: the run goes on, and the next try waits for it, as it does for the run of a deferred task that
+    is cleared. Where a newer run has replaced the run of a
     continuous stream, the task succeeds with ``{"state": "replaced", "job": …, "run": …, "replaced_by": …}``.
 
     :param job: the job's name. Its checkpoint and its consumer group belong to it.
@@ -155,6 +157,7 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         run = self.submit_job(context)
         if store:
             store.set(self.external_id_key, run)
+        self._running = None  # from now on it is the trigger's to stop
         raise TaskDeferred(
             trigger=JobTrigger(
                 job=run["job"],
@@ -210,19 +213,24 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
 
         if self._running is None:
             return
+        run, unknown = self._running, ""
+        by: By | None = "user"
         # Airflow calls this after execution_timeout, too: no user then wants the job to stay stopped.
         if isinstance(sys.exc_info()[1], AirflowTaskTimeout):
-            self._stop(self._running, by="system")
-        elif self._task is None:
-            self._stop(self._running, by="user")
-        elif (by := killed_by(self._task)) is not None:
-            self._stop(self._running, by=by)
-        else:
-            raise AirflowException(
-                f"this process is to end, and nobody has ended the task: job {self._running['job']}, run "
-                f"{self._running['run']}, goes on, and the task's next try waits for it. To stop it: wasmline stop "
-                f"{self._running['job']}"
-            )
+            by = "system"
+        elif self._task is not None:
+            try:
+                by = killed_by(self._task)
+            except Exception as error:
+                by, unknown = None, f", as far as is known ({error_line(error)})"
+        if by is not None:
+            self._stop(run, by=by)
+            return
+        self._running = None  # a second signal finds nothing to do
+        raise AirflowException(
+            f"this process is to end, and nobody has ended the task{unknown}: job {run['job']}, run {run['run']}, goes "
+            f"on, and the task's next try waits for it. To stop it: wasmline stop {run['job']}"
+        )
 
     def _stop(self, run: Mapping[str, str], *, by: By) -> None:
         from wasmline_provider.run_wait import stop_run
@@ -310,6 +318,7 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         self._running = external_id
         self._settings = KafkaHook(self.kafka_conn_id).get_settings()
         end = await_end(self._settings, to_job_run(external_id), self.log, heartbeat_s=self.heartbeat_seconds)
+        self._running = None
         if end is not None and end.state in ("lost", "replaced"):
             self._replaced = self._without_report(external_id, end.state, end.message, end.replaced_by)
         # A task that reconnects returns this value; one that submitted requests the result afterwards.

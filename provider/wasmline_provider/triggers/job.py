@@ -17,12 +17,7 @@ from wasmline_provider.job_client import HEARTBEAT_TIMEOUT_S, POLL_INTERVAL_S, S
 from wasmline_provider.run_monitor import MonitoringFollower, Progress, ReadFailure, RunEnd, RunNews
 from wasmline_provider.shared_run_reader import RECONNECT_DELAYS, Following, cluster
 from wasmline_provider.stop_writer import By, not_requested
-from wasmline_provider.task_state import (
-    ANSWER_TIMEOUT_S,
-    read_task_state,
-    user_or_system,
-    warn_of_unknown_state,
-)
+from wasmline_provider.task_state import TRIGGER_ANSWER_TIMEOUT_S, read_task_state, user_or_system
 
 UNKNOWN_CONNECTION = "unknown_connection"
 """The state of an event of a trigger whose connection is not defined in Airflow."""
@@ -30,6 +25,8 @@ UNKNOWN_CONNECTION = "unknown_connection"
 
 class JobTrigger(BaseTrigger):
     """Fires once, when the run has ended, is lost, or was replaced; a user's kill stops the run at its next safe point.
+
+    To clear the task is no such kill: its next try waits for the run, or restarts it if its specification has changed.
 
     The event is ``{"job": …, "run": …, "log": …, "state": …, "message": …}``, with ``replaced_by`` if a newer run has
     the job; other facts are in the job's report. The trigger holds no secret: the connection is read in the triggerer.
@@ -90,7 +87,12 @@ class JobTrigger(BaseTrigger):
 
         Airflow also calls this in a triggerer that has lost the trigger to another one: the run then goes on.
         """
-        by = await self._killed_by()
+        try:
+            by = await self._killed_by()
+        except Exception as error:
+            reason = f"Airflow does not say who has ended the task: {error_line(error)}"
+            self.log.error("%s", not_requested(self.run_of.job, self.run_of.run, reason))
+            return
         if by is None:
             self.log.info("job %s, run %s, goes on: nobody has ended its task", self.run_of.job, self.run_of.run)
             return
@@ -152,15 +154,12 @@ class JobTrigger(BaseTrigger):
             following.stop()
 
     async def _killed_by(self) -> By | None:
-        """Return who has ended the task; None if nobody has, or Airflow does not say so. A user without a task."""
+        """Return who has ended the task, a user if there is none; None if nobody has. Raises what Airflow does."""
         if self.task_instance is None:
             return "user"
-        try:
-            async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                return user_or_system(await sync_to_async(read_task_state)(self.task_instance))
-        except Exception as error:
-            warn_of_unknown_state(error)
-            return None
+        async with asyncio.timeout(TRIGGER_ANSWER_TIMEOUT_S):
+            # In a thread of its own: the common one may wait for other triggers.
+            return user_or_system(await sync_to_async(read_task_state, thread_sensitive=False)(self.task_instance))
 
     async def _request_stop(self, settings: dict[str, Any], note: Callable[[Exception | None], None], by: By) -> None:
         """Return once the stop request is written."""

@@ -165,7 +165,10 @@ def killed(task: Any = TASK) -> SparkStreamOperator:
 
 @pytest.mark.parametrize(
     ("state", "by"),
-    [*((each, "user") for each in ("failed", "success", "restarting", "removed", None)), ("skipped", "system")],
+    [
+        *((each, "user") for each in ("failed", "success", "removed", None)),
+        *((each, "system") for each in ("skipped", "restarting")),
+    ],
 )
 def test_a_kill_stops_the_run_of_a_task_that_airflow_has_ended(
     monkeypatch: pytest.MonkeyPatch, stops: list[tuple[str, By]], state: str | None, by: By
@@ -188,8 +191,31 @@ def test_a_process_that_is_told_to_end_ends_and_leaves_the_run_alone(
     monkeypatch: pytest.MonkeyPatch, stops: list[tuple[str, By]], states: str | Exception
 ) -> None:
     in_airflow(monkeypatch, states if isinstance(states, Exception) else {"t": states})
-    with pytest.raises(AirflowException, match=r"nobody has ended the task: job j, run r, goes on.* wasmline stop j"):
-        killed().on_kill()
+    operator = killed()
+    with pytest.raises(AirflowException, match=r"nobody has ended the task.*: job j, run r, goes on.* wasmline stop j"):
+        operator.on_kill()
+    operator.on_kill()  # once more, while the task ends
+    assert stops == []
+
+
+def test_a_signal_that_comes_after_the_end_of_the_run_stops_nothing(
+    monkeypatch: pytest.MonkeyPatch, stops: list[tuple[str, By]]
+) -> None:
+    in_airflow(monkeypatch, {"t": "success"})
+    monkeypatch.setattr(run_wait, "await_end", lambda *arguments, **options: None)
+    monkeypatch.setattr(SparkStreamOperator, "get_job_result", lambda *arguments: {})
+    operator = killed()
+    operator.poll_until_complete(RUN, {})
+    operator.on_kill()
+    assert stops == []
+
+
+def test_a_task_that_has_deferred_leaves_its_run_to_the_trigger(
+    monkeypatch: pytest.MonkeyPatch, stops: list[tuple[str, By]]
+) -> None:
+    operator = killed()
+    deferred(operator, monkeypatch, datetime.now(UTC))
+    operator.on_kill()
     assert stops == []
 
 
@@ -200,8 +226,8 @@ def test_a_mapped_task_is_judged_by_its_own_state(monkeypatch: pytest.MonkeyPatc
     assert stops == [("r", "user")]
 
 
-@pytest.mark.parametrize("answer", [{"t": "deferred"}, ConnectionError("no API server")])
-def test_a_trigger_that_another_triggerer_has_leaves_the_run_alone(
+@pytest.mark.parametrize("answer", [{"t": "deferred"}, {"t": "scheduled"}, ConnectionError("no API server")])
+def test_a_trigger_whose_task_nobody_has_ended_leaves_the_run_alone(
     monkeypatch: pytest.MonkeyPatch, answer: dict[str, str | None] | Exception
 ) -> None:
     asked: list[KafkaHook] = []
