@@ -116,12 +116,15 @@ class StreamJob(ABC, Generic[D]):
 
     def _plan(self, planner: RunPlanner[D], *, ends_transactions: bool) -> PlannedRun[D]:
         """Plan the run and commit its first offsets; retry if an older driver that starts fenced this one."""
-        for _ in range(START_ATTEMPTS - 1):
+        attempts = START_ATTEMPTS
+        while True:
             try:
                 return self._plan_once(planner, ends_transactions=ends_transactions)
             except ProducerFenced:
                 self._context.claims.require_newest()
-        return self._plan_once(planner, ends_transactions=ends_transactions)
+                attempts -= 1
+                if not attempts:
+                    raise
 
     def _plan_once(self, planner: RunPlanner[D], *, ends_transactions: bool) -> PlannedRun[D]:
         run = planner.plan(ends_transactions=ends_transactions)
@@ -139,10 +142,11 @@ class StreamJob(ABC, Generic[D]):
             return self._supervise(run, job_query, job_query.start())
         except Fenced:
             raise  # the reports and the statuses may be those of a newer driver of this run
-        except WasmlineError as error:
-            if self._is_replaced():
+        except Exception as error:
+            if self._newer_claim() is not None:
                 raise self._context.fenced() from error
-            job_query.report(JobState.FAILED, str(error), type(error).__name__)
+            if isinstance(error, WasmlineError):
+                job_query.report(JobState.FAILED, str(error), type(error).__name__)
             raise
 
     def _supervise(self, run: PlannedRun[D], job_query: JobQuery, query: StreamingQuery) -> JobReport:
@@ -157,7 +161,7 @@ class StreamJob(ABC, Generic[D]):
                         raise
                     log.warning("job %s: polling Kafka failed, retrying: %s", job, error)
         except StreamingQueryException as exception:
-            if self._is_replaced():
+            if self._newer_claim() is not None:
                 raise context.fenced() from exception
             require_same_topic(run.topic, Topics(context.config).describe(run.topic.name).id)
             job_query.raise_cause(query, exception)
@@ -165,6 +169,9 @@ class StreamJob(ABC, Generic[D]):
             self._stop_query(job_query, query)
             self._record_end(run, job_query)  # before the last report, for which the next run waits
         job_query.poll(query)
+        newer = self._newer_claim()
+        if newer is not None and newer.run == context.job.run:
+            raise context.fenced()
         if context.stopping.is_set():
             return job_query.report(JobState.STOPPED, f"stopped at {self.boundary}")
         return job_query.report(JobState.SUCCEEDED, "caught up")
@@ -208,10 +215,10 @@ class StreamJob(ABC, Generic[D]):
 
     # -- other drivers, and the stop ---------------------------------------------------------------------------------
 
-    def _is_replaced(self) -> bool:
-        """Return whether a newer driver has claimed the job, perhaps one of this run."""
+    def _newer_claim(self) -> DriverClaim | None:
+        """Return the claim of another driver that has the job by now, perhaps one of this run."""
         newest = self._context.jobs.last_batch(self._context.job.job)
-        return newest is not None and newest.driver != self._context.driver
+        return newest if newest is not None and newest.driver != self._context.driver else None
 
     def _stop_wanted(self) -> bool:
         context = self._context
