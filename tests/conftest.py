@@ -16,6 +16,10 @@ KAFKA_FIXTURES = {"kafka", "kafka_cluster", "secured_kafka", "stoppable_kafka", 
 
 TESTS_WITHOUT_SERVICES = {"unit", "property", "architecture", "contract", "simulation"}
 
+if "WASMLINE_LONG" not in os.environ:
+    # JVMs that live for seconds: half of their CPU time would go into compiling, and most of the suite's is theirs.
+    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 STALLS = MachineStalls()
 
 hypothesis.settings.register_profile("untimed", deadline=None)
