@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -10,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 import confluent_kafka
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from wasmline.consumer import ConsumedRecord, ConsumerOptions, Output
@@ -20,6 +21,7 @@ from wasmline.consumer.backends.memory import MemoryBackend, MemoryCluster, Memo
 from wasmline.consumer.timings import DEFAULT_TIMINGS, Timings
 from wasmline.kafka import producer, read_to_end
 from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore
+from wasmline.kafka.consumer_group_offsets import LOADING_CODES
 from wasmline.kafka.librdkafka_ctypes import Librdkafka
 from wasmline.testing.kafka import RunningKafka
 from wasmline.topic_partitions import CommittedOffset, TopicPartition
@@ -197,8 +199,19 @@ class Kafka:
     def committed(self, group: str, topic: str) -> dict[TopicPartition, CommittedOffset]:
         partitions = self._admin.list_topics(topic, timeout=15).topics[topic].partitions
         with self._consumer(group) as consumer:
-            left = self._offset_store.committed(consumer, [TopicPartition(topic, each) for each in partitions])
+            left = self._read_committed(consumer, [TopicPartition(topic, each) for each in partitions])
         return {partition: CommittedOffset(each.offset, each.metadata) for partition, each in left.items()}
+
+    def _read_committed(
+        self, consumer: Consumer, partitions: Sequence[TopicPartition]
+    ) -> Mapping[TopicPartition, CommittedOffset]:
+        while True:
+            try:
+                return self._offset_store.committed(consumer, partitions)
+            except KafkaException as error:
+                if error.args[0].code() not in LOADING_CODES:
+                    raise
+                time.sleep(0.1)
 
     def writer(self, transactional_id: str) -> KafkaWriter:
         return KafkaWriter(self._kafka, transactional_id)
