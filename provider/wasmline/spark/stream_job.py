@@ -143,8 +143,7 @@ class StreamJob(ABC, Generic[D]):
         except Fenced:
             raise  # the reports and the statuses may be those of a newer driver of this run
         except Exception as error:
-            if self._newer_claim() is not None:
-                raise self._context.fenced() from error
+            self._context.claims.require_newest()
             if isinstance(error, WasmlineError):
                 job_query.report(JobState.FAILED, str(error), type(error).__name__)
             raise
@@ -161,17 +160,16 @@ class StreamJob(ABC, Generic[D]):
                         raise
                     log.warning("job %s: polling Kafka failed, retrying: %s", job, error)
         except StreamingQueryException as exception:
-            if self._newer_claim() is not None:
-                raise context.fenced() from exception
+            context.claims.require_newest()
             require_same_topic(run.topic, Topics(context.config).describe(run.topic.name).id)
             job_query.raise_cause(query, exception)
         finally:
             self._stop_query(job_query, query)
             self._record_end(run, job_query)  # before the last report, for which the next run waits
         job_query.poll(query)
-        newer = self._newer_claim()
-        if newer is not None and newer.run == context.job.run:
-            raise context.fenced()
+        newest = context.jobs.last_batch(job)
+        if newest is not None and newest.run == context.job.run and newest.driver != context.driver:
+            raise context.fenced()  # a newer run waits for the report, a newer driver of this one writes it
         if context.stopping.is_set():
             return job_query.report(JobState.STOPPED, f"stopped at {self.boundary}")
         return job_query.report(JobState.SUCCEEDED, "caught up")
@@ -214,11 +212,6 @@ class StreamJob(ABC, Generic[D]):
             log.warning("the next run of job %s does not continue %s: %s", context.job.job, checkpoint, error)
 
     # -- other drivers, and the stop ---------------------------------------------------------------------------------
-
-    def _newer_claim(self) -> DriverClaim | None:
-        """Return the claim of another driver that has the job by now, perhaps one of this run."""
-        newest = self._context.jobs.last_batch(self._context.job.job)
-        return newest if newest is not None and newest.driver != self._context.driver else None
 
     def _stop_wanted(self) -> bool:
         context = self._context
