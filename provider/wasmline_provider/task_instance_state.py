@@ -35,13 +35,13 @@ def killed_by(task: TaskInstanceKey) -> By | None:
 
     Waits for ANSWER_TIMEOUT_S at most: the thread that was interrupted may hold the connection to Airflow.
     """
-    call = BackgroundCall(lambda: read_task_state(task))
+    call = BackgroundCall(lambda: read_task_instance_state(task))
     if not call.wait(ANSWER_TIMEOUT_S):
         raise TimeoutError(f"no answer within {ANSWER_TIMEOUT_S:.0f} s")
     return user_or_system(call.result())
 
 
-def read_task_state(task: TaskInstanceKey) -> str | None:
+def read_task_instance_state(task: TaskInstanceKey) -> str | None:
     """Return a task instance's state in Airflow's database; None if it is cleared or gone. Raises what Airflow does."""
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 

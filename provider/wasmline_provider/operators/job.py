@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from wasmline_provider.hooks.spark import SparkJobHook
     from wasmline_provider.job_client import JobClient, JobRun
     from wasmline_provider.stop_writer import By
-    from wasmline_provider.task_state import TaskInstanceKey
+    from wasmline_provider.task_instance_state import TaskInstanceKey
 
 OUTDATED = "outdated"
 """The status of a run whose result the task does not take: it runs another."""
@@ -54,8 +54,8 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
     changed. A user's kill (mark failed, clear) and ``execution_timeout``, which also counts while the task is deferred,
     stop the run at its next safe point; the driver is never killed. A worker that is shut down or evicted ends the
     task's process only: the run goes on, and the next try waits for it, as it does for the run of a deferred task that
-    is cleared. Where a newer run has replaced the run of a
-    continuous stream, the task succeeds with ``{"state": "replaced", "job": …, "run": …, "replaced_by": …}``.
+    is cleared. Where a newer run has replaced the run of a continuous stream, the task succeeds with
+    ``{"state": "replaced", "job": …, "run": …, "replaced_by": …}``.
 
     :param job: the job's name. Its checkpoint and its consumer group belong to it.
     :param storage: the folder or object-store URL for the job's data, such as checkpoints.
@@ -209,28 +209,31 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
 
         Raises AirflowException in the latter case: Airflow's handler of SIGTERM would let the task wait until SIGKILL.
         """
-        from wasmline_provider.task_state import killed_by
-
-        if self._running is None:
+        run = self._running
+        if run is None:
             return
-        run, unknown = self._running, ""
-        by: By | None = "user"
-        # Airflow calls this after execution_timeout, too: no user then wants the job to stay stopped.
-        if isinstance(sys.exc_info()[1], AirflowTaskTimeout):
-            by = "system"
-        elif self._task is not None:
-            try:
-                by = killed_by(self._task)
-            except Exception as error:
-                by, unknown = None, f", as far as is known ({error_line(error)})"
-        if by is not None:
+        if (by := self._killed_by()) is not None:
             self._stop(run, by=by)
             return
         self._running = None  # a second signal finds nothing to do
         raise AirflowException(
-            f"this process is to end, and nobody has ended the task{unknown}: job {run['job']}, run {run['run']}, goes "
-            f"on, and the task's next try waits for it. To stop it: wasmline stop {run['job']}"
+            f"this process is to end, and nobody has ended the task: job {run['job']}, run {run['run']}, goes on, and "
+            f"the task's next try waits for it. To stop it: wasmline stop {run['job']}"
         )
+
+    def _killed_by(self) -> By | None:
+        """Return who has ended the task; None if nobody has, or if Airflow does not say so, which is logged."""
+        from wasmline_provider.task_instance_state import killed_by
+
+        if isinstance(sys.exc_info()[1], AirflowTaskTimeout):  # no user then wants the job to stay stopped
+            return "system"
+        if self._task is None:
+            return "user"
+        try:
+            return killed_by(self._task)
+        except Exception as error:
+            self.log.error("Airflow does not say whether the task was ended: %s", error_line(error))
+            return None
 
     def _stop(self, run: Mapping[str, str], *, by: By) -> None:
         from wasmline_provider.run_wait import stop_run

@@ -17,7 +17,7 @@ from wasmline_provider.job_client import HEARTBEAT_TIMEOUT_S, POLL_INTERVAL_S, S
 from wasmline_provider.run_monitor import MonitoringFollower, Progress, ReadFailure, RunEnd, RunNews
 from wasmline_provider.shared_run_reader import RECONNECT_DELAYS, Following, cluster
 from wasmline_provider.stop_writer import By, not_requested
-from wasmline_provider.task_state import TRIGGER_ANSWER_TIMEOUT_S, read_task_state, user_or_system
+from wasmline_provider.task_instance_state import TRIGGER_ANSWER_TIMEOUT_S, read_task_instance_state, user_or_system
 
 UNKNOWN_CONNECTION = "unknown_connection"
 """The state of an event of a trigger whose connection is not defined in Airflow."""
@@ -159,7 +159,9 @@ class JobTrigger(BaseTrigger):
             return "user"
         async with asyncio.timeout(TRIGGER_ANSWER_TIMEOUT_S):
             # In a thread of its own: the common one may wait for other triggers.
-            return user_or_system(await sync_to_async(read_task_state, thread_sensitive=False)(self.task_instance))
+            return user_or_system(
+                await sync_to_async(read_task_instance_state, thread_sensitive=False)(self.task_instance)
+            )
 
     async def _request_stop(self, settings: dict[str, Any], note: Callable[[Exception | None], None], by: By) -> None:
         """Return once the stop request is written."""

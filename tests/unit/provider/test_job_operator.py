@@ -26,7 +26,7 @@ from wasmline_provider.job_client import JobRun
 from wasmline_provider.operators.stream import SparkStreamOperator
 from wasmline_provider.run_monitor import RunEnd
 from wasmline_provider.stop_writer import By
-from wasmline_provider.task_state import UNFINISHED_STATES
+from wasmline_provider.task_instance_state import UNFINISHED_STATES
 from wasmline_provider.triggers.job import UNKNOWN_CONNECTION, JobTrigger
 
 RUN = {"job": "j", "run": "r", "log": "driver.log"}
