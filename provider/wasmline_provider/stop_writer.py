@@ -22,7 +22,7 @@ By = Literal["user", "system"]
 class RunStopper(Protocol):
     """Requests runs to end; as ``wasmline.control.JobTopic``."""
 
-    def stop_runs(self, runs: Mapping[str, str], *, by: By) -> set[str]: ...
+    def stop_runs(self, runs: Mapping[str, str], *, by: By, skip_ended: bool) -> set[str]: ...
 
     def close(self) -> None: ...
 
@@ -46,7 +46,10 @@ class StopRequest:
 
 
 class StopWriter:
-    """Writes stop requests in one thread, which exists while there are any. Tries each until it is withdrawn."""
+    """Writes stop requests in one thread, which exists while there are any. Tries each until it is withdrawn.
+
+    A run that has ended by then is left as it is: a stop would keep a supervising DAG from starting the job again.
+    """
 
     def __init__(self, open_stopper: Callable[[], RunStopper], *, delays: RestartPolicy = RETRY_DELAYS) -> None:
         self._open_stopper = open_stopper
@@ -99,7 +102,7 @@ class StopWriter:
         stopper = self._open_stopper()
         try:
             for by, runs in _batches(requests):
-                stopper.stop_runs(runs, by=by)
+                stopper.stop_runs(runs, by=by, skip_ended=True)  # a process that was frozen may ask long after
         finally:
             with suppress(Exception):
                 stopper.close()

@@ -13,6 +13,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -194,9 +195,14 @@ class JobTopic:
         if self.stop_runs({job: run}, by=by):
             raise _unknown(job)
 
-    def stop_runs(self, runs: Mapping[str, str], *, by: Literal["user", "system"] = "user") -> set[str]:
+    def stop_runs(
+        self, runs: Mapping[str, str], *, by: Literal["user", "system"] = "user", skip_ended: bool = False
+    ) -> set[str]:
         """Request runs, by their jobs, to end as ``stop`` does, in one transaction; return the jobs without a
-        readable order."""
+        readable order.
+
+        skip_ended: leave a run that has reported its end as it is, unless a launcher may start its driver again.
+        """
         unknown: set[str] = set()
 
         def decide(view: dict[bytes, bytes]) -> dict[bytes, bytes | None]:
@@ -207,6 +213,8 @@ class JobTopic:
                 order = _readable(job.encode(), data) if data else None
                 if order is None:
                     unknown.add(job)
+                elif skip_ended and order.launch is None and _has_ended(view, job, run):
+                    continue
                 elif order.spec.run == run and not (by == "system" and order.wanted == "stopped"):
                     written[job.encode()] = encode(replace(order, wanted="stopped", stopped_by=by))
             return written
@@ -327,6 +335,13 @@ def _readable(key: bytes, value: bytes) -> JobOrder | None:
     except WasmlineError as error:
         logger.warning("the order of job %s is skipped: %s", key.decode(errors="replace"), error)
         return None
+
+
+def _has_ended(view: Mapping[bytes, bytes], job: str, run: str) -> bool:
+    data = view.get(_report_key(job, run))
+    with suppress(WasmlineError):  # of another release
+        return data is not None and decode(JobReport, data).state.final
+    return False
 
 
 def _require_unique(view: Mapping[bytes, bytes], spec: JobSpec) -> None:

@@ -296,10 +296,27 @@ def test_a_connection_that_cannot_be_read_yet_delays_the_event(
 
 def test_killing_a_trigger_requests_the_stop_and_waits_for_it(runs: Runs, connection: str, unique: str) -> None:
     run = runs.order(unique)
-    runs.tell(run, JobState.STOPPED)
-    asyncio.run(trigger(run, connection).on_kill())
+
+    async def scene() -> None:
+        kill = asyncio.create_task(trigger(run, connection).on_kill())
+        while runs.topic.order(run.job).wanted != "stopped":
+            await asyncio.sleep(0.05)
+        assert not kill.done()
+        runs.tell(run, JobState.STOPPED)
+        await kill
+
+    asyncio.run(scene())
     order = runs.topic.order(run.job)
     assert (order.wanted, order.stopped_by) == ("stopped", "user")
+
+
+def test_a_trigger_that_is_killed_long_after_the_end_of_its_run_leaves_the_job_wanted(
+    runs: Runs, connection: str, unique: str
+) -> None:
+    run = runs.order(unique)
+    runs.tell(run, JobState.FAILED)
+    asyncio.run(trigger(run, connection).on_kill())
+    assert runs.topic.order(run.job).wanted == "running"
 
 
 @pytest.mark.usefixtures("short_requests")
@@ -307,17 +324,19 @@ def test_a_kill_while_the_trigger_still_connects_is_not_lost(
     runs: Runs, kafka: RunningKafka, connect: Callable[[str], str], unique: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = runs.order(unique)
-    runs.tell(run, JobState.STOPPED)
     killed = trigger(run, connect(NOWHERE))
 
     async def scene() -> None:
         async with waiting(killed):
             await logged(caplog, "cannot read the reports")
         connect(kafka.bootstrap_servers)
-        await killed.on_kill()
+        kill = asyncio.create_task(killed.on_kill())
+        while runs.topic.order(run.job).wanted != "stopped":
+            await asyncio.sleep(0.05)
+        runs.tell(run, JobState.STOPPED)
+        await kill
 
     asyncio.run(scene())
-    assert runs.topic.order(run.job).wanted == "stopped"
 
 
 def test_a_kill_that_cannot_reach_the_broker_says_so_and_names_the_command(

@@ -28,7 +28,8 @@ class Stopper:
         self.open_now += 1
         return self
 
-    def stop_runs(self, runs: Mapping[str, str], *, by: By) -> set[str]:
+    def stop_runs(self, runs: Mapping[str, str], *, by: By, skip_ended: bool) -> set[str]:
+        assert skip_ended
         self.thread = threading.current_thread()
         self.begun.set()
         assert self.go.wait(WAIT_S)
