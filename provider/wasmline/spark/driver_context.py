@@ -16,6 +16,11 @@ from wasmline.spark.deployment_tracker import DeploymentTracker
 from wasmline.spark.timings import StreamTimings
 
 
+def new_driver() -> str:
+    """Return a name for a driver that no other one has."""
+    return uuid.uuid4().hex
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverContext:
     """One driver of a stream job.
@@ -37,10 +42,16 @@ class DriverContext:
 
     @classmethod
     def open(
-        cls, spark: SparkSession, config: KafkaConfig, job: JobSpec, stream: StreamSpec, timings: StreamTimings
+        cls,
+        spark: SparkSession,
+        config: KafkaConfig,
+        job: JobSpec,
+        stream: StreamSpec,
+        timings: StreamTimings,
+        driver: str | None = None,
     ) -> DriverContext:
-        """Return a new driver's."""
-        driver = uuid.uuid4().hex
+        """Return that of the driver named ``driver``, by default of a new one."""
+        driver = driver or new_driver()
         return cls(
             spark=spark,
             config=config,

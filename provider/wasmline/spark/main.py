@@ -21,6 +21,7 @@ from wasmline.errors import Fenced, JobError, PrerequisiteMissing, TrainingSkipp
 from wasmline.job_specs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import KafkaConfig
 from wasmline.spark.core_limit import stream_slots
+from wasmline.spark.driver_context import new_driver
 from wasmline.spark.heartbeat import Heartbeat
 from wasmline.spark.microbatch.job import MicrobatchJob
 from wasmline.spark.parallel.job import ParallelJob
@@ -30,15 +31,15 @@ from wasmline.spark.timings import DEFAULT_TIMINGS, StreamTimings
 log = logging.getLogger("wasmline")
 
 
-def run(config: KafkaConfig, spec: JobSpec) -> JobReport:
-    """Run the job to completion and return the final report."""
+def run(config: KafkaConfig, spec: JobSpec, driver: str) -> JobReport:
+    """Run the job to completion and return the final report; ``driver`` is the name in a stream's claims."""
     stream = spec.stream
     leases = stream is not None and stream.mode == "parallel"
     slots = (lambda: None) if stream is None else partial(stream_slots, config, stream)
     spark = session(f"wasmline {spec.job}", LEASE_SETTINGS if leases else {}, slots)
     try:
         if stream is not None:
-            return make_stream_job(spark, config, spec, stream).run()
+            return make_stream_job(spark, config, spec, stream, driver=driver).run()
         if spec.train is not None:
             return _train(spark, config, spec)
         raise JobError(f"job {spec.job} must have a stream or a training; it has neither")
@@ -52,11 +53,12 @@ def make_stream_job(
     spec: JobSpec,
     stream: StreamSpec,
     timings: StreamTimings = DEFAULT_TIMINGS,
+    driver: str | None = None,
 ) -> MicrobatchJob | ParallelJob:
     """Return one run of a streaming job, in its mode."""
     if stream.mode == "parallel":
-        return ParallelJob(spark, config, spec, stream, timings)
-    return MicrobatchJob(spark, config, spec, stream, timings)
+        return ParallelJob(spark, config, spec, stream, timings, driver)
+    return MicrobatchJob(spark, config, spec, stream, timings, driver)
 
 
 def _train(spark: SparkSession, config: KafkaConfig, spec: JobSpec) -> JobReport:
@@ -108,14 +110,17 @@ def main() -> int:
 
 
 def _reported(jobs: JobTopic, config: KafkaConfig, spec: JobSpec) -> JobReport:
+    driver, before = new_driver(), jobs.last_batch(spec.job)
     try:
         with _metrics(config, spec):
-            report = run(config, spec)
+            report = run(config, spec, driver)
     except Exception as failure:
         if not isinstance(failure, WasmlineError):
             traceback.print_exc()
         report = JobReport.now(spec.job, spec.run, JobState.FAILED, str(failure), error=type(failure).__name__)
-        if isinstance(failure, Fenced) and jobs.order(spec.job).spec.run == spec.run:
+        claim = jobs.last_batch(spec.job)
+        another = claim is not None and claim.driver != driver and claim != before
+        if (another or isinstance(failure, Fenced)) and jobs.order(spec.job).spec.run == spec.run:
             return report  # not written: the run goes on with the newer driver
     written = jobs.report(spec.job, spec.run)
     if written is not None and written.state.final:  # a streaming job writes its own, with its totals

@@ -58,8 +58,9 @@ class StreamJob(ABC, Generic[D]):
         job: JobSpec,
         stream: StreamSpec,
         timings: StreamTimings = DEFAULT_TIMINGS,
+        driver: str | None = None,
     ) -> None:
-        self._context = DriverContext.open(spark, config, job, stream, timings)
+        self._context = DriverContext.open(spark, config, job, stream, timings, driver)
         self._reported = time.monotonic()
 
     def run(self) -> JobReport:

@@ -12,7 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from wasmline.control import JobTopic, Launch, LaunchRequest, control_topics, require_launcher
+from wasmline.control import (
+    ClaimWriter,
+    DriverClaim,
+    JobTopic,
+    Launch,
+    LaunchRequest,
+    control_topics,
+    require_launcher,
+)
 from wasmline.control.launcher_topic import launch_key, status_key
 from wasmline.documents import encode
 from wasmline.errors import Fenced, InvalidJob, JobNotFound, LauncherUnavailable
@@ -213,7 +221,7 @@ def test_a_fenced_driver_reports_its_end_only_if_its_run_was_replaced(
 ) -> None:
     spec = machine.order()
 
-    def fenced(config: KafkaConfig, job: JobSpec) -> JobReport:
+    def fenced(config: KafkaConfig, job: JobSpec, driver: str) -> JobReport:
         machine.jobs.write_report(JobReport.now(job.job, job.run, JobState.RUNNING))  # the newer driver's
         if replaced:
             machine.jobs.submit(replace(job, run="run-2"))
@@ -223,6 +231,31 @@ def test_a_fenced_driver_reports_its_end_only_if_its_run_was_replaced(
     report = main._reported(machine.jobs, machine.config, spec)
     assert (report.state, report.error) == (JobState.FAILED, "Fenced")
     assert machine.report(spec).state is (JobState.FAILED if replaced else JobState.RUNNING)
+
+
+@pytest.mark.parametrize("claims", [True, False], ids=["while it started", "long before"])
+def test_a_driver_that_fails_reports_it_unless_another_one_has_claimed_its_run_meanwhile(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, claims: bool
+) -> None:
+    spec = machine.order()
+
+    def claim(batch: int) -> None:
+        newer = ClaimWriter(machine.config, spec.job, "newer")
+        claimed = DriverClaim(run=spec.run, driver="newer", checkpoint="", batch_id=batch, deployment=None)
+        newer.take_over(lambda _: claimed)
+        newer.close()
+
+    def failing(config: KafkaConfig, job: JobSpec, driver: str) -> JobReport:
+        if claims:
+            claim(0)
+            machine.jobs.write_report(JobReport.now(job.job, job.run, JobState.RUNNING))
+        raise OSError("no Spark")
+
+    claim(-1)
+    monkeypatch.setattr(main, "run", failing)
+    report = main._reported(machine.jobs, machine.config, spec)
+    assert (report.state, report.error) == (JobState.FAILED, "OSError")
+    assert machine.report(spec).state is (JobState.RUNNING if claims else JobState.FAILED)
 
 
 def test_a_folder_that_cannot_be_written_fails_the_start_and_not_the_launcher(machine: Machine) -> None:
