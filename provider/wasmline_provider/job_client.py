@@ -17,7 +17,7 @@ from wasmline.job_specs import HEARTBEAT_INTERVAL_S, JobReport, JobSpec, JobStat
 from wasmline_provider.run_decision import Action, StandingRun, decide
 
 if TYPE_CHECKING:
-    from wasmline.control import JobTopic, LaunchRequest
+    from wasmline.control import JobOrder, JobTopic, LaunchRequest
 
 POLL_INTERVAL_S = 1.0
 """Seconds between two polls of a run."""
@@ -66,7 +66,7 @@ class JobClient:
         self,
         spec: JobSpec,
         owner: str,
-        log_folder: Path,
+        log_folder: Callable[[], Path],
         launch: Callable[[JobRun], Any],
         *,
         request: LaunchRequest | None = None,
@@ -81,7 +81,9 @@ class JobClient:
         order of a newer run is the stop of a stream's run before it, for whose driver the newer one waits; a training
         is stopped first.
 
-        request: a launcher starts the driver, not ``launch``; ``log_folder`` is then on its machine.
+        log_folder: returns the folder for drivers' output; whatever it raises, nothing is ordered.
+        request: a launcher starts the driver, not ``launch``; ``log_folder`` is then on its machine, and not called for
+            a run that is adopted.
         submit_digest: identifies the settings of ``launch``; a run with others is restarted.
         restart_stopped: False leaves a job that a user has stopped as it is.
 
@@ -95,11 +97,12 @@ class JobClient:
                 if standing is not None and decision.action in ("adopted", "updated", "left_stopped"):
                     if decision.action == "updated" and spec.stream is not None:
                         self._jobs.update(standing.order, spec.stream)
-                    found = _run(log_folder, standing.order.spec)
+                    found = self._standing_run(standing.order, log_folder)
                     return EnsuredRun(run=found, action=decision.action, changed=decision.changed)
+                folder = log_folder()
                 if standing is not None and standing.is_live and standing.order.spec.stream is None:
-                    self.stop(_run(log_folder, standing.order.spec), timeout=self._heartbeat, by="system")
-                run = _run(log_folder, replace(spec, run=f"{owner}-{uuid.uuid4().hex[:8]}"))
+                    self.stop(_run(folder, standing.order.spec), timeout=self._heartbeat, by="system")
+                run = _run(folder, replace(spec, run=f"{owner}-{uuid.uuid4().hex[:8]}"))
                 self._jobs.submit(
                     replace(spec, run=run.run),
                     submit_digest=submit_digest,
@@ -112,6 +115,14 @@ class JobClient:
                 self._launch(run, launch)
             return EnsuredRun(run=run, action=decision.action, changed=decision.changed)
         raise JobBusy(f"job {spec.job} is ordered by several clients at this moment", job=spec.job, run="")
+
+    def _standing_run(self, order: JobOrder, log_folder: Callable[[], Path]) -> JobRun:
+        spec = order.spec
+        if order.launch is None:
+            return _run(log_folder(), spec)
+        last = self._jobs.last_launch(spec.job)
+        log = last.log if last is not None and last.run == spec.run else f"a folder of launcher {order.launch.launcher}"
+        return JobRun(job=spec.job, run=spec.run, log=log)
 
     def _launch(self, run: JobRun, launch: Callable[[JobRun], Any]) -> None:
         try:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from wasmline.job_specs import JobReport, JobSpec
     from wasmline.kafka import KafkaConfig
-    from wasmline_provider.driver_home import DriverHome
+    from wasmline_provider.driver_placement import DriverPlacement
     from wasmline_provider.hooks.spark import SparkJobHook
     from wasmline_provider.job_client import JobClient, JobRun
     from wasmline_provider.stop_writer import By
@@ -116,6 +116,7 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         self.heartbeat_seconds = heartbeat_seconds
         self._task: TaskInstanceKey | None = None
         self._running: Mapping[str, str] | None = None
+        self._submitting = False
         self._settings: dict[str, Any] | None = None
         self._replaced: dict[str, Any] | None = None
         """The result of a run that a newer one has replaced."""
@@ -207,10 +208,13 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
     def on_kill(self) -> None:
         """Stop the run that the task waits for; without one, or if only the task's process is to end, do not.
 
-        Raises AirflowException in the latter case: Airflow's handler of SIGTERM would let the task wait until SIGKILL.
+        Raises AirflowException in the latter case, and while the run is not ordered yet: Airflow's handler of SIGTERM
+        would let the task go on until SIGKILL.
         """
         run = self._running
         if run is None:
+            if self._submitting:
+                raise AirflowException(f"this process is to end before it has started or adopted a run of {self.job}")
             return
         if (by := self._killed_by()) is not None:
             self._stop(run, by=by)
@@ -258,6 +262,13 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         )
 
     def submit_job(self, context: Context) -> Any:
+        self._submitting = True
+        try:
+            return self._submit_job(context)
+        finally:
+            self._submitting = False
+
+    def _submit_job(self, context: Context) -> dict[str, Any]:
         from wasmline.digests import digest_of
         from wasmline.documents import encode, plain
         from wasmline_provider.job_client import task_instance_key
@@ -266,7 +277,7 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         self._settings = KafkaHook(self.kafka_conn_id).get_settings()
         kafka = KafkaHook(self.kafka_conn_id).get_conn()
         spark = self._spark()
-        home = self._driver_home(spark, kafka)  # raises before anything is ordered
+        placement = self._placement(spark, kafka)  # raises before anything is ordered
         spec = self.spec(context)
 
         def launch(run: JobRun) -> None:
@@ -277,15 +288,15 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
             ensured = client.ensure(
                 spec,
                 task_instance_key(ti.dag_id, ti.run_id, ti.task_id, ti.map_index),
-                home.log_folder,
+                placement.log_folder,
                 launch,
-                request=home.request,
+                request=placement.request,
                 submit_digest=spark.settings_digest(self.launcher),
                 restart_stopped=self.restarts_stopped,
             )
         if ensured.action == "left_stopped":
             raise AirflowSkipException(f"{ensured}: a user has stopped the job")
-        self.log.info("%s; on %s; %s %s", ensured, spark.master, home.description, ensured.run.log)
+        self.log.info("%s; on %s; %s %s", ensured, spark.master, placement.description, ensured.run.log)
         self._running = plain(ensured.run)
         return {
             **plain(ensured.run),
@@ -358,16 +369,16 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
             application=self.application,
         )
 
-    def _driver_home(self, spark: SparkJobHook, kafka: KafkaConfig) -> DriverHome:
+    def _placement(self, spark: SparkJobHook, kafka: KafkaConfig) -> DriverPlacement:
         """Return where the driver is to run.
 
-        Raises LauncherUnavailable, PrerequisiteMissing for a cluster that cannot run it, and EphemeralContainer where
-        it would end with the task.
+        Raises PrerequisiteMissing for a cluster that cannot run it, and EphemeralContainer where it would end with the
+        task.
         """
-        from wasmline_provider.driver_home import find_driver_home
+        from wasmline_provider.driver_placement import place_driver
 
         folder = Path(airflow_conf.get("logging", "base_log_folder")) / "wasmline"
-        return find_driver_home(spark, kafka, self.launcher, folder)
+        return place_driver(spark, kafka, self.launcher, folder)
 
     @contextmanager
     def _client(self) -> Iterator[JobClient]:

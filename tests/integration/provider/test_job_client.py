@@ -13,7 +13,7 @@ import pytest
 
 from demo_stack.job_messages import JobMessages
 from demo_stack.stack import close_orphans
-from wasmline.control import JobTopic, control_topics, run_liveness
+from wasmline.control import JobTopic, LaunchRequest, control_topics, run_liveness
 from wasmline.digests import digest_of
 from wasmline.documents import encode, plain
 from wasmline.errors import (
@@ -21,6 +21,7 @@ from wasmline.errors import (
     DuplicateJob,
     JobBusy,
     JobNotFound,
+    LauncherUnavailable,
 )
 from wasmline.job_specs import FunctionSpec, JobSpec, JobState, StreamSpec
 from wasmline.kafka import CompactedTopic
@@ -56,7 +57,7 @@ class Desk:
         return self.ensure(owner, spec).run
 
     def ensure(self, owner: str = OWNER, spec: JobSpec | None = None, **options: Any) -> EnsuredRun:
-        return self.desk.ensure(spec or self.spec, owner, self.folder, self.launched.append, **options)
+        return self.desk.ensure(spec or self.spec, owner, lambda: self.folder, self.launched.append, **options)
 
     def continuous(self, **stream: Any) -> JobSpec:
         """The job as a stream without an end."""
@@ -232,7 +233,7 @@ def test_of_many_clients_at_one_moment_one_starts_the_stream(desk: Desk, kafka: 
     def ensure(number: int) -> EnsuredRun:
         client = JobClient(JobTopic(kafka.config))
         try:
-            return client.ensure(desk.continuous(), f"owner{number}", desk.folder, desk.launched.append)
+            return client.ensure(desk.continuous(), f"owner{number}", lambda: desk.folder, desk.launched.append)
         finally:
             client.close()
 
@@ -278,11 +279,38 @@ def test_a_launch_that_fails_is_reported_and_leaves_no_living_run(desk: Desk) ->
         raise OSError("no spark-submit here")
 
     with pytest.raises(OSError, match="no spark-submit"):
-        desk.desk.ensure(desk.spec, OWNER, desk.folder, fail)
+        desk.desk.ensure(desk.spec, OWNER, lambda: desk.folder, fail)
     run = desk.log.order(desk.spec.job).spec.run
     report = desk.log.report(desk.spec.job, run)
     assert report is not None
     assert (report.state, report.error, report.message) == (JobState.FAILED, "OSError", "no spark-submit here")
+
+
+def test_a_run_of_a_launcher_is_adopted_although_the_launcher_is_away(desk: Desk) -> None:
+    def away() -> Path:
+        raise LauncherUnavailable("no heartbeats", launcher="l", alive=())
+
+    spec, request = desk.continuous(), LaunchRequest(launcher="l")
+    first = desk.ensure(spec=spec, request=request)
+    desk.tell(first.run, JobState.RUNNING)
+    second = desk.desk.ensure(spec, STRANGER, away, desk.launched.append, request=request)
+    assert (second.action, second.run.run, second.run.log) == ("adopted", first.run.run, "a folder of launcher l")
+    desk.tell(first.run, JobState.FAILED)
+    with pytest.raises(LauncherUnavailable):
+        desk.desk.ensure(spec, STRANGER, away, desk.launched.append, request=request)
+    assert desk.log.order(spec.job).spec.run == first.run.run
+    assert desk.launched == []
+
+
+def test_a_late_stop_leaves_a_run_that_has_ended_unless_a_launcher_may_start_it_again(desk: Desk) -> None:
+    ended, launched = desk.ensure().run, replace(desk.spec, job=f"{desk.spec.job}-l", stream=None)
+    running = desk.ensure(spec=launched, request=LaunchRequest(launcher="l")).run
+    for run in (ended, running):
+        desk.tell(run, JobState.FAILED)
+    assert desk.log.stop_runs({ended.job: ended.run, running.job: running.run}, skip_ended=True) == set()
+    assert [desk.log.order(run.job).wanted for run in (ended, running)] == ["running", "stopped"]
+    desk.log.stop(ended.job, ended.run)
+    assert desk.log.order(ended.job).wanted == "stopped"
 
 
 def test_a_stop_is_a_record_and_waits_for_the_last_report(desk: Desk) -> None:

@@ -23,7 +23,7 @@ from wasmline.kafka import produce_all, read_to_end
 from wasmline.local.process import wait_until
 from wasmline.testing.guests import guest
 from wasmline.testing.kafka import RunningKafka
-from wasmline_provider import driver_home, task_container
+from wasmline_provider import driver_placement, task_container
 from wasmline_provider.operators.stream import SparkStreamOperator
 
 RECORDS = 200
@@ -99,7 +99,7 @@ def test_a_launcher_that_is_not_there_is_an_error_before_anything_is_ordered(
     transform: DeploymentSpec, kafka: RunningKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at_once = partial(require_launcher, timeout=0.1)
-    monkeypatch.setattr(driver_home, "require_launcher", at_once)
+    monkeypatch.setattr(driver_placement, "require_launcher", at_once)
     with pytest.raises(LauncherUnavailable, match=r"wasmline launcher --name nobody"):
         operator(transform, tmp_path, launcher="nobody").submit_job(context())
     require_nothing_ordered(kafka, transform.name)

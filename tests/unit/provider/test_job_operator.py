@@ -129,6 +129,17 @@ def test_a_connection_that_does_not_exist_fails_the_task_without_a_retry() -> No
         stream().execute_complete({}, {**RUN, "state": UNKNOWN_CONNECTION, "message": "not defined"})
 
 
+def test_a_process_that_is_killed_while_it_submits_ends_before_a_run_is_started(
+    monkeypatch: pytest.MonkeyPatch, stops: list[tuple[str, By]]
+) -> None:
+    operator = stream()
+    monkeypatch.setattr(SparkStreamOperator, "_submit_job", lambda self, context: self.on_kill())
+    with pytest.raises(AirflowException, match="before it has started or adopted a run of j"):
+        operator.submit_job({})
+    operator.on_kill()
+    assert stops == []
+
+
 def test_a_kill_is_a_user_s_stop_and_the_end_of_the_time_the_system_s(stops: list[tuple[str, By]]) -> None:
     operator = stream()
     operator.on_kill()
