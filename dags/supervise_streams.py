@@ -28,15 +28,15 @@ from airflow.sdk import DAG, Asset, AssetOrTimeSchedule, AssetWatcher, CronTrigg
 import demo_settings
 from wasmline_provider.operators.check_streams import CheckStreamsOperator
 from wasmline_provider.operators.stream import SparkStreamOperator
-from wasmline_provider.triggers.job_failure import JobFailureTrigger
+from wasmline_provider.triggers.dead_stream import DeadStreamTrigger
 
 STREAMS: dict[str, dict[str, Any]] = {
     demo_settings.TRANSFORM: {"transform": demo_settings.TRANSFORM, "trigger_interval": "1 second"},
 }
 """The parameters of each stream, by its job."""
 
-failures = JobFailureTrigger(jobs=list(STREAMS), kafka_conn_id=demo_settings.KAFKA)
-dead_streams = Asset("streams.dead", group="streams", watchers=[AssetWatcher("failures", failures)])
+dead = DeadStreamTrigger(jobs=list(STREAMS), kafka_conn_id=demo_settings.KAFKA)
+dead_streams = Asset("streams.dead", group="streams", watchers=[AssetWatcher("dead", dead)])
 
 with DAG(
     "supervise_streams",

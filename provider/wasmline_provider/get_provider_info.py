@@ -37,7 +37,7 @@ def get_provider_info() -> dict[str, Any]:
                 "integration-name": name,
                 "python-modules": [
                     "wasmline_provider.triggers.job",
-                    "wasmline_provider.triggers.job_failure",
+                    "wasmline_provider.triggers.dead_stream",
                     "wasmline_provider.triggers.retrain",
                     "wasmline_provider.triggers.new_records",
                 ],

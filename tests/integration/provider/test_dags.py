@@ -37,7 +37,7 @@ from wasmline.local.ports import HOST
 from wasmline.registry import FilesystemRegistry
 from wasmline.testing.kafka import RunningKafka
 from wasmline.training import ModelRegistry
-from wasmline_provider.triggers.job_failure import JobFailureTrigger
+from wasmline_provider.triggers.dead_stream import DeadStreamTrigger
 
 DAGS = Path(wasmline.__file__).parents[2] / "dags"
 ROWS = 1_000
@@ -239,7 +239,7 @@ def test_supervised_streams_are_ensured_one_by_one_then_checked_and_watched(
         assert (task.wait_for_completion, task.restart_stopped) == (False, False)
         assert task.spec({}).is_continuous
     (watcher,) = module.dead_streams.watchers
-    assert isinstance(watcher.trigger, JobFailureTrigger)
+    assert isinstance(watcher.trigger, DeadStreamTrigger)
     assert watcher.trigger.jobs == list(module.STREAMS)
     assert module.dag.get_task("check").trigger_rule == "all_done"
     assert module.dag.get_task("all_ensured").trigger_rule == "none_failed"  # a leaf: the run fails with an ensure

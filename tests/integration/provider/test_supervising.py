@@ -17,7 +17,7 @@ from wasmline.kafka import RecordWriter, produce_all
 from wasmline.partition_status import PartitionStatus
 from wasmline.testing.kafka import RunningKafka
 from wasmline_provider.operators.check_streams import CheckStreamsOperator
-from wasmline_provider.triggers.job_failure import JobFailureTrigger
+from wasmline_provider.triggers.dead_stream import DeadStreamTrigger
 
 CONNECTION = "kafka_supervised"
 
@@ -65,10 +65,10 @@ def streams(kafka: RunningKafka, monkeypatch: pytest.MonkeyPatch) -> Iterator[St
 def test_a_driver_that_dies_is_an_event_and_a_stopped_one_is_none(streams: Streams) -> None:
     unreadable, dead, stopped, final = (streams.order() for _ in range(4))
     jobs = [unreadable.job, dead.job, stopped.job, final.job, "nobody-ordered-it"]
-    trigger = JobFailureTrigger(jobs=jobs, kafka_conn_id=CONNECTION, poll_seconds=0.05)
+    trigger = DeadStreamTrigger(jobs=jobs, kafka_conn_id=CONNECTION, poll_seconds=0.05)
     path, arguments = trigger.serialize()
-    assert path == f"{JobFailureTrigger.__module__}.{JobFailureTrigger.__name__}"
-    again = JobFailureTrigger(**json.loads(json.dumps(arguments)))
+    assert path == f"{DeadStreamTrigger.__module__}.{DeadStreamTrigger.__name__}"
+    again = DeadStreamTrigger(**json.loads(json.dumps(arguments)))
     streams.topic.stop(stopped.job, "run-1")
     streams.report(stopped, JobState.STOPPED)
     streams.report(final, JobState.FAILED, "ProgressLost")
@@ -80,7 +80,7 @@ def test_a_driver_that_dies_is_an_event_and_a_stopped_one_is_none(streams: Strea
     }
 
 
-async def _first(trigger: JobFailureTrigger) -> object:
+async def _first(trigger: DeadStreamTrigger) -> object:
     event = await anext(aiter(trigger.run()))
     return json.loads(json.dumps(event.payload))
 

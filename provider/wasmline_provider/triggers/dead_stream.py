@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 POLL_INTERVAL_S = 5.0
 
 
-class JobFailureTrigger(PollingEventTrigger):
+class DeadStreamTrigger(PollingEventTrigger):
     """Fires when the driver of a continuous stream has died, and again after growing delays until one runs.
 
     It watches an asset, on which a DAG is scheduled that ensures the streams::
 
-        failures = JobFailureTrigger(jobs=["delivery-distance"])
-        dead_streams = Asset("streams.dead", watchers=[AssetWatcher("failures", failures)])
+        dead = DeadStreamTrigger(jobs=["delivery-distance"])
+        dead_streams = Asset("streams.dead", watchers=[AssetWatcher("dead", dead)])
 
     The payload is ``{"jobs": [{"job", "run", "state", "error", "message"}]}``; the state is ``failed``, ``stopped`` by
     the system, or ``lost`` without a heartbeat. Jobs that a user stopped, that nobody ever ordered, and those whose
@@ -43,7 +43,7 @@ class JobFailureTrigger(PollingEventTrigger):
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         return (
-            "wasmline_provider.triggers.job_failure.JobFailureTrigger",
+            "wasmline_provider.triggers.dead_stream.DeadStreamTrigger",
             {"jobs": self.jobs, "kafka_conn_id": self.kafka_conn_id, "poll_seconds": self.poll_seconds},
         )
 
