@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from support.chaos.consumer_group import ENDS, TIMEOUT_S
-from support.leases.lease_traffic import Feed, Record
+from support.record_traffic import Feed, Record
 from support.rounds import resuming, rounds
 from support.streams.transform_job import by_key, make_transform_job, until
 from wasmline.testing.guests import guest

@@ -13,7 +13,7 @@ import pytest
 
 from support.leases.lease_driver import driver
 from support.leases.lease_harness import EXACTLY_ONCE, ROOT, TIMEOUT_S, LeaseHarness
-from support.leases.lease_traffic import Feed, Record, Watch
+from support.record_traffic import Feed, Record, Watch
 from support.soak.account import Account
 from support.soak.memory import SETTINGS, Memory
 from wasmline.control import DeploymentSpec, deploy

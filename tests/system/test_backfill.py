@@ -49,7 +49,7 @@ def order_backfill(airflow: Any) -> None:
     documented = airflow.api.get(f"/dags/{RETRAIN}/details")["doc_md"]
     (command,) = re.findall(r"`airflow (backfill create [^`]*)`", documented)
     airflow.local.stop()
-    environment = airflow.local._environment()
+    environment = airflow.local.environment()
     subprocess.run([sys.executable, "-m", "airflow", *command.split()], env=environment, check=True)
     airflow.local.start()
 

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -37,11 +37,16 @@ class Service:
         self._process = process
 
     @classmethod
-    def start(cls, command: Sequence[str | Path], mark: str, log: Path) -> Service:
-        """Start a program that ends shortly after this process at the latest, even if this one is SIGKILLed."""
+    def start(
+        cls, command: Sequence[str | Path], mark: str, log: Path, environment: Mapping[str, str] | None = None
+    ) -> Service:
+        """Start a program that ends shortly after this process at the latest, even if this one is SIGKILLed.
+
+        environment: all of the program's; None is this process's.
+        """
         # A session of its own: Ctrl-C at the terminal reaches only the owner, which then stops its services in order.
         process = subprocess.Popen(
-            _launcher(os.getpid(), command, log), stdin=subprocess.DEVNULL, start_new_session=True
+            _launcher(os.getpid(), command, log), env=environment, stdin=subprocess.DEVNULL, start_new_session=True
         )
         return cls(process.pid, mark, detached=False, process=process)
 

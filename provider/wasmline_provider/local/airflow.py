@@ -89,7 +89,7 @@ class LocalAirflow:
         with log.open("ab") as output:
             status = subprocess.run(
                 [sys.executable, "-m", "wasmline_provider.local.airflow_db"],
-                env=self._environment(),
+                env=self.environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -105,7 +105,7 @@ class LocalAirflow:
         services = [
             service_group.ServicePlan(command=_airflow(name), log=str(self._log(name))) for name in self._services
         ]
-        content = service_group.Plan(environment=self._environment(), services=services)
+        content = service_group.Plan(environment=self.environment(), services=services)
         service_folder.write(plan, json.dumps(content), private=True)
         command = [sys.executable, service_group.__file__, str(plan)]
         if detached:
@@ -156,7 +156,8 @@ class LocalAirflow:
             self._identity = identity(self.home, running=self.running())
         return self._identity
 
-    def _environment(self) -> dict[str, str]:
+    def environment(self) -> dict[str, str]:
+        """Return the environment of each of its processes."""
         return environment(
             self.home,
             self.dags,

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from support.leases.lease_driver import running
 from support.leases.lease_harness import EXACTLY_ONCE, NOTHING, TIMEOUT_S, LeaseHarness
-from support.leases.lease_traffic import Feed, Record, Watch
+from support.record_traffic import Feed, Record, Watch
 from wasmline.build import build, load_project
 from wasmline.job_specs import JobReport
 from wasmline.kafka import KafkaConfig, Topics

@@ -13,7 +13,7 @@ from stream.row import Row, share, spread
 
 from delivery.generator import generate
 from support.leases.lease_harness import LeaseHarness
-from support.leases.lease_traffic import Record
+from support.record_traffic import Record
 from wasmline.control import DeploymentSpec, deploy
 from wasmline.registry import digest_of
 

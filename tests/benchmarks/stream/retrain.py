@@ -18,7 +18,7 @@ from delivery.contract import Violation
 from delivery.generator import generate
 from delivery.reference_transform import transform
 from delivery.training_spec import MODEL, train_spec
-from support.leases.lease_traffic import Feed, Watch
+from support.record_traffic import Feed, Watch
 from wasmline import provenance
 from wasmline.control import DeploymentSpec, JobTopic, deploy
 from wasmline.job_specs import JobSpec, StreamSpec, TrainSpec

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from support.leases.lease_harness import LeaseHarness
-from support.leases.lease_traffic import Feed, Record, Watch
+from support.record_traffic import Feed, Record, Watch
 from support.rounds import resumed_after
 
 RATE = 300

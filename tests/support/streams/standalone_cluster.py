@@ -80,15 +80,10 @@ class StandaloneCluster:
     def _start(self, class_name: str, *arguments: str) -> Service:
         log = self._folder / f"{len(self._logs)}.log"
         self._logs.append(log)
-        settings = {"SPARK_HOME": self._home, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "192m"}
+        settings = {"SPARK_HOME": str(self._home), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "192m"}
         listen = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
-        command = [
-            "/usr/bin/env",
-            *(f"{name}={value}" for name, value in settings.items()),
-            str(self._home / "bin" / "spark-class"),
-            *(class_name, *listen, *arguments),
-        ]
-        return Service.start(command, str(log), log)
+        command = [str(self._home / "bin" / "spark-class"), class_name, *listen, *arguments]
+        return Service.start(command, str(log), log, {**os.environ, **settings})
 
     def _found(self, log: Path, pattern: str) -> str:
         """Wait for a line of a log, and return its group."""

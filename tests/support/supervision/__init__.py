@@ -1,0 +1,1 @@
+"""Streams that a real Airflow supervises, while their parts and Airflow's are killed."""

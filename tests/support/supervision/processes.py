@@ -1,0 +1,59 @@
+"""Finds and kills the processes of supervised streams."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+
+import psutil  # type: ignore[import-untyped]
+
+from wasmline.spark.driver_process import SUPERVISOR
+
+
+def offspring(pid: int) -> list[psutil.Process]:
+    """Return the descendants of a process, but no supervisors of drivers, nor theirs: they have a life of their own."""
+    found: list[psutil.Process] = []
+    with suppress(psutil.NoSuchProcess):
+        for child in psutil.Process(pid).children():
+            with suppress(psutil.NoSuchProcess):
+                if SUPERVISOR not in child.cmdline():
+                    found += [child, *offspring(child.pid)]
+    return found
+
+
+def drivers(job: str) -> list[psutil.Process]:
+    """Return the JVM of the driver of a job and its Python process, if they run."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.NoSuchProcess):
+            command = process.cmdline()
+            if SUPERVISOR not in command and f"--job {job} --run" in " ".join(command):
+                found.append(process)
+    return found
+
+
+def kill(processes: Iterable[psutil.Process]) -> None:
+    """Send SIGKILL, and return when they have ended."""
+    killed = list(processes)
+    for process in killed:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(killed, timeout=30)
+    assert not any(is_alive(each) for each in killed)
+
+
+def is_alive(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def processes_of(variable: str, value: str) -> list[psutil.Process]:
+    """Return the processes that have an environment variable with this value."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            if process.environ().get(variable) == value:
+                found.append(process)
+    return found

@@ -1,0 +1,249 @@
+"""Two streams that a copy of the supervising DAG keeps running, on a real Airflow and a standalone Spark cluster."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil  # type: ignore[import-untyped]
+import pytest
+
+import wasmline
+from support.record_traffic import Feed, Watch
+from support.streams.standalone_cluster import StandaloneCluster, standalone_cluster
+from support.streams.transform_job import unique
+from support.supervision.airflow_components import AirflowComponents
+from support.supervision.processes import drivers, kill, offspring, processes_of
+from support.supervision.stream_ledger import COMMITS, StreamLedger
+from wasmline.control import DeploymentSpec, JobTopic, ModuleStore, control_topics, deploy
+from wasmline.errors import JobNotFound
+from wasmline.job_specs import JobReport
+from wasmline.kafka import KafkaConfig
+from wasmline.local.process import Service, wait_until
+from wasmline.testing.guests import guest
+from wasmline.testing.kafka import RunningKafka
+from wasmline_provider.local import LocalAirflow
+
+REPOSITORY = Path(wasmline.__file__).parents[2]
+
+DAG = "supervise_streams"
+
+RATE = 20
+"""Records a second that are written to each stream, whatever happens."""
+
+START_TIMEOUT_S = 300.0
+
+SPARK = {"spark.ui.enabled": "false", "spark.executor.memory": "512m", "spark.cores.max": "2"}
+
+POD = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
+"""A command in a pid namespace, whose processes all end with the first one, as those of a pod."""
+
+
+def has_pods() -> bool:
+    """Return whether this machine has pid namespaces for us."""
+    return bool(shutil.which(POD[0])) and subprocess.run([*POD, "true"], check=False).returncode == 0
+
+
+@dataclass
+class SupervisedStreams:
+    """The streams, and how to kill what they consist of.
+
+    Each method that kills returns the time from which it counts until the streams are at work again: that of the death,
+    or of the return of what was killed.
+    """
+
+    kafka: RunningKafka
+    folder: Path
+    streams: dict[str, DeploymentSpec]
+    cluster: StandaloneCluster
+    airflow: AirflowComponents
+    local: LocalAirflow
+    ledger: StreamLedger
+    launcher: str
+    random: random.Random
+    written: dict[str, int] = field(default_factory=dict)
+    _pod: Service | None = None
+
+    @property
+    def from_worker(self) -> str:
+        """The job whose driver a task starts; a launcher starts that of the other one, if there is one."""
+        return next(iter(self.streams))
+
+    def kill_driver(self) -> float:
+        """Kill the JVM of a driver, or its Python process."""
+        job = self.random.choice(list(self.streams))
+        assert wait_until(lambda: bool(drivers(job)), START_TIMEOUT_S)
+        kill([self.random.choice(drivers(job))])
+        return time.monotonic()
+
+    def kill_executor(self) -> float:
+        assert wait_until(lambda: bool(self.cluster.executors()), START_TIMEOUT_S)
+        with suppress(psutil.NoSuchProcess):
+            kill([psutil.Process(self.random.choice(self.cluster.executors()).pid)])
+        return time.monotonic()
+
+    def kill_spark_worker(self) -> float:
+        """Kill a worker of the cluster, whose executors end with it, and start another one."""
+        self.random.choice([each for each in self.cluster.workers if each.alive()]).kill()
+        died = time.monotonic()
+        self.cluster.add_worker()
+        return died
+
+    def kill_airflow_worker(self) -> float:
+        """Kill the worker that is about to start a driver, with its task; the executor starts another one."""
+        kill(drivers(self.from_worker))
+        assert wait_until(lambda: bool(self.airflow.task_processes()), START_TIMEOUT_S)
+        time.sleep(self.random.uniform(0, 5))
+        kill(self.airflow.task_processes())
+        return time.monotonic()
+
+    def kill_component(self, name: str) -> float:
+        """Kill a component of Airflow, and mostly a driver while it is away; return when it is back."""
+        self.airflow.kill(name)
+        if self.random.random() < 0.7:
+            kill(drivers(self.from_worker))
+        time.sleep(self.random.uniform(1, 20))
+        self.airflow.start(name)
+        self.airflow.await_health()
+        return time.monotonic()
+
+    def start_pod(self) -> None:
+        log = self.folder / "launcher.log"
+        launcher = [sys.executable, "-m", "wasmline.cli", "launcher", "--name", self.launcher]
+        command = [*POD, *launcher, "--log-folder", str(self.folder / "drivers")]
+        environment = {**self.local.environment(), "WASMLINE_KAFKA_CONFIG": self.kafka.config.to_json()}
+        self._pod = Service.start(command, self.launcher, log, environment)
+
+    def kill_pod(self) -> float:
+        """Kill the launcher with its drivers, and start it again, as the deployment of a pod does."""
+        assert self._pod is not None
+        kill(offspring(self._pod.pid))
+        self._pod.wait(START_TIMEOUT_S)
+        self.start_pod()
+        return time.monotonic()
+
+    def await_work(self, since: float) -> float:
+        """Return the seconds from ``since`` until every key has an output of what is written from now on."""
+        jobs, written = list(self.streams), dict(self.written)
+        assert wait_until(lambda: all(self.ledger.reached(job) >= written[job] for job in jobs), START_TIMEOUT_S), (
+            self.describe()
+        )
+        return time.monotonic() - since
+
+    def describe(self) -> str:
+        """Return the state of the streams and of Airflow."""
+        reports = "\n".join(f"{job}: {self.report(job)}" for job in self.streams)
+        behind = {job: (self.written[job], self.ledger.reached(job)) for job in self.streams}
+        return f"{reports}\n(written, reached): {behind}\n{self.dag_runs()}\n{self.airflow.log_ends()}"
+
+    def report(self, job: str) -> JobReport | None:
+        with closing(JobTopic(self.kafka.config)) as jobs, suppress(JobNotFound):
+            return jobs.report(job, jobs.order(job).spec.run)
+        return None
+
+    def dag_runs(self) -> list[tuple[str, str]]:
+        """Return id and state of the DAG's runs."""
+        runs = self.airflow.api.get(f"/dags/{DAG}/dagRuns?limit=100&order_by=-run_after")["dag_runs"]
+        return [(run["dag_run_id"], run["state"]) for run in runs]
+
+    def stop(self) -> None:
+        """Stop the streams in order."""
+        with closing(JobTopic(self.kafka.config)) as jobs:
+            for job in self.streams:
+                jobs.stop(job, jobs.order(job).spec.run)
+        assert wait_until(lambda: not any(drivers(job) for job in self.streams), START_TIMEOUT_S)
+
+    def close(self) -> None:
+        if self._pod is not None:
+            kill(offspring(self._pod.pid))
+
+
+@contextmanager
+def supervised_streams(kafka: RunningKafka, folder: Path, *, pod: bool, seed: int) -> Iterator[SupervisedStreams]:
+    """Yield streams that are at work: one in micro-batches, and with ``pod`` one with leases, both exactly once.
+
+    All processes end with the block; those that outlive Airflow are found by $WASMLINE_HOME.
+    """
+    streams = {spec.name: spec for spec in (_deployed(kafka) for _ in range(1 + pod))}
+    launcher = unique("launcher")
+    with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WASMLINE_HOME", str(folder))
+        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        stack.callback(lambda: kill(processes_of("WASMLINE_HOME", str(folder))))
+        cluster = stack.enter_context(standalone_cluster(folder / "spark"))
+        connections: dict[str, dict[str, Any]] = {
+            "kafka_default": {"conn_type": "kafka", "extra": {"bootstrap.servers": kafka.bootstrap_servers}},
+            "spark_default": {"conn_type": "spark", "host": cluster.master},
+        }
+        local = LocalAirflow(folder / "airflow", _dags(folder, list(streams), launcher), connections=connections)
+        local.prepare()
+        airflow = AirflowComponents(local)
+        stack.callback(airflow.close)
+        ledger = StreamLedger(streams)
+        found = SupervisedStreams(
+            kafka, folder, streams, cluster, airflow, local, ledger, launcher, random.Random(seed)
+        )
+        stack.callback(found.close)
+        if pod:
+            found.start_pod()
+        topics = [control_topics.JOBS, *(spec.output_topics[0] for spec in streams.values())]
+        stack.enter_context(Watch(kafka.config, topics, ledger.seen))
+        airflow.api.unpause(DAG)
+        with ExitStack() as feeds:
+            for job, spec in streams.items():
+                feeds.enter_context(_feed(kafka.config, job, spec, found.written))
+            found.await_work(time.monotonic())
+            stack.enter_context(Watch(kafka.config, [COMMITS], ledger.seen))
+            yield found
+        assert wait_until(lambda: not any(ledger.missing(job, found.written[job]) for job in streams), START_TIMEOUT_S)
+        found.stop()
+
+
+def _deployed(kafka: RunningKafka) -> DeploymentSpec:
+    wasm = guest()
+    spec = DeploymentSpec(
+        name=unique("stream"),
+        version="1.0.0",
+        digest=ModuleStore(kafka.config).put(wasm),
+        input_topic=kafka.topic(partitions=2),
+        output_topics=(kafka.topic(partitions=2),),
+    )
+    deploy(kafka.config, spec, wasm)
+    return spec
+
+
+def _feed(config: KafkaConfig, job: str, spec: DeploymentSpec, written: dict[str, int]) -> Feed:
+    written[job] = 0
+
+    def count(number: int, _: Any) -> None:
+        written[job] = max(written[job], number + 1)
+
+    return Feed(config, spec.input_topic, RATE, StreamLedger.record, count)
+
+
+def _dags(folder: Path, jobs: list[str], launcher: str) -> Path:
+    """Copy the supervising DAG, with other streams in its table."""
+    dags = folder / "dags"
+    dags.mkdir()
+    (dags / "demo_settings.py").symlink_to(REPOSITORY / "dags" / "demo_settings.py")
+    common = {"trigger_interval": "1 second", "delivery": "exactly_once", "conf": SPARK}
+    modes: list[dict[str, Any]] = [
+        {"mode": "microbatch"},
+        {"mode": "parallel", "tasks": 2, "commit_interval_ms": 50, "launcher": launcher},
+    ]
+    table = {job: {"transform": job, **common, **mode} for job, mode in zip(jobs, modes, strict=False)}
+    text = (REPOSITORY / "dags" / f"{DAG}.py").read_text()
+    copied, count = re.subn(r"(?ms)^(STREAMS: .*? = )\{$.*?^\}$", rf"\g<1>{json.dumps(table)}", text)
+    assert count == 1
+    (dags / f"{DAG}.py").write_text(copied)
+    return dags
