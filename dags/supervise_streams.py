@@ -44,13 +44,12 @@ with DAG(
     doc_md=__doc__,
     schedule=AssetOrTimeSchedule(timetable=CronTriggerTimetable("*/5 * * * *", timezone="UTC"), assets=[dead_streams]),
     catchup=False,
-    max_active_runs=2,  # a driver that dies after its task is started by the next run, for which `check` waits
     dagrun_timeout=timedelta(minutes=30),
     default_args={
         "retries": 6,
         "retry_delay": timedelta(seconds=10),
         "retry_exponential_backoff": 2.0,
-        "max_retry_delay": timedelta(minutes=2),  # a run that waits long holds one of the two
+        "max_retry_delay": timedelta(minutes=2),
     },
     tags=["wasmline", "example"],
 ) as dag:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from wasmline.clock import now_ms
-from wasmline.errors import Conflict, JobBusy, JobFailed, JobNotFound
+from wasmline.errors import Conflict, JobBusy, JobFailed, JobNotFound, WasmlineError
 from wasmline.job_specs import HEARTBEAT_INTERVAL_S, JobReport, JobSpec, JobState
 from wasmline_provider.run_decision import Action, StandingRun, decide
 
@@ -69,6 +69,7 @@ class JobClient:
         log_folder: Callable[[], Path],
         launch: Callable[[JobRun], Any],
         *,
+        ordering: Callable[[JobRun], object] = lambda run: None,
         request: LaunchRequest | None = None,
         submit_digest: str = "",
         restart_stopped: bool = True,
@@ -82,6 +83,7 @@ class JobClient:
         is stopped first.
 
         log_folder: returns the folder for drivers' output; whatever it raises, nothing is ordered.
+        ordering: called with a new run before it is ordered.
         request: a launcher starts the driver, not ``launch``; ``log_folder`` is then on its machine, and not called for
             a run that is adopted.
         submit_digest: identifies the settings of ``launch``; a run with others is restarted.
@@ -95,41 +97,53 @@ class JobClient:
             decision = decide(standing, spec, owner, submit_digest, restart_stopped=restart_stopped)
             try:
                 if standing is not None and decision.action in ("adopted", "updated", "left_stopped"):
+                    found = self._standing_run(standing.order, log_folder if request is None else None)
                     if decision.action == "updated" and spec.stream is not None:
                         self._jobs.update(standing.order, spec.stream)
-                    found = self._standing_run(standing.order, log_folder)
                     return EnsuredRun(run=found, action=decision.action, changed=decision.changed)
                 folder = log_folder()
                 if standing is not None and standing.is_live and standing.order.spec.stream is None:
                     self.stop(_run(folder, standing.order.spec), timeout=self._heartbeat, by="system")
                 run = _run(folder, replace(spec, run=f"{owner}-{uuid.uuid4().hex[:8]}"))
-                self._jobs.submit(
-                    replace(spec, run=run.run),
-                    submit_digest=submit_digest,
-                    launch=request,
-                    replaces=standing.order if standing is not None else None,
-                )
+                ordering(run)
+                replaced = standing.order if standing is not None else None
+                self._start(replace(spec, run=run.run), run, launch, replaced, request, submit_digest)
             except Conflict:
                 continue  # another client ordered the job since it was read
-            if request is None:
-                self._launch(run, launch)
             return EnsuredRun(run=run, action=decision.action, changed=decision.changed)
         raise JobBusy(f"job {spec.job} is ordered by several clients at this moment", job=spec.job, run="")
 
-    def _standing_run(self, order: JobOrder, log_folder: Callable[[], Path]) -> JobRun:
+    def _standing_run(self, order: JobOrder, log_folder: Callable[[], Path] | None) -> JobRun:
         spec = order.spec
         if order.launch is None:
-            return _run(log_folder(), spec)
+            return _run(log_folder() if log_folder is not None else Path("wasmline"), spec)
         last = self._jobs.last_launch(spec.job)
         log = last.log if last is not None and last.run == spec.run else f"a folder of launcher {order.launch.launcher}"
         return JobRun(job=spec.job, run=spec.run, log=log)
 
-    def _launch(self, run: JobRun, launch: Callable[[JobRun], Any]) -> None:
+    def _start(
+        self,
+        spec: JobSpec,
+        run: JobRun,
+        launch: Callable[[JobRun], Any],
+        replaced: JobOrder | None,
+        request: LaunchRequest | None,
+        submit_digest: str,
+    ) -> None:
+        """Order a run and start its driver, unless a launcher does. Raises Conflict.
+
+        A run that has no driver by an error, or by the exception of a signal, is reported as failed.
+        """
+        ordered = False
         try:
-            launch(run)
+            self._jobs.submit(spec, submit_digest=submit_digest, launch=request, replaces=replaced)
+            ordered = True
+            if request is None:
+                launch(run)
         except BaseException as error:
-            failed = JobReport.now(run.job, run.run, JobState.FAILED, str(error), error=type(error).__name__)
-            self._jobs.write_report(failed)
+            if request is None and (ordered or not isinstance(error, WasmlineError)):
+                failed = JobReport.now(run.job, run.run, JobState.FAILED, str(error), error=type(error).__name__)
+                self._jobs.write_report(failed)
             raise
 
     def state(self, run: JobRun) -> JobState | Literal["lost"]:
@@ -173,7 +187,12 @@ class JobClient:
         """
         deadline = time.monotonic() + self._heartbeat
         while time.monotonic() < deadline:
-            report = self.report(run)
+            report = self._jobs.report(run.job, run.run)
+            if report is None:
+                raise JobFailed(
+                    f"run {run.run} of job {run.job} was replaced before its driver started",
+                    report={"job": run.job, "run": run.run, "state": "replaced"},
+                )
             if report.state is not JobState.STARTING:
                 return report
             time.sleep(POLL_INTERVAL_S / 4)

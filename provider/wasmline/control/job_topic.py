@@ -13,7 +13,6 @@ import logging
 import random
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -34,6 +33,7 @@ from wasmline.errors import (
 )
 from wasmline.job_specs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import CompactedTopic, KafkaConfig, RecordWriter, TransactionalWriter
+from wasmline.restart_policy import is_restartable
 
 logger = logging.getLogger(__name__)
 
@@ -201,7 +201,7 @@ class JobTopic:
         """Request runs, by their jobs, to end as ``stop`` does, in one transaction; return the jobs without a
         readable order.
 
-        skip_ended: leave a run that has reported its end as it is, unless a launcher may start its driver again.
+        skip_ended: leave a run that has reported its end as it is, unless its launcher starts its driver again.
         """
         unknown: set[str] = set()
 
@@ -213,7 +213,7 @@ class JobTopic:
                 order = _readable(job.encode(), data) if data else None
                 if order is None:
                     unknown.add(job)
-                elif skip_ended and order.launch is None and _has_ended(view, job, run):
+                elif skip_ended and _has_ended(view, order, run):
                     continue
                 elif order.spec.run == run and not (by == "system" and order.wanted == "stopped"):
                     written[job.encode()] = encode(replace(order, wanted="stopped", stopped_by=by))
@@ -337,11 +337,16 @@ def _readable(key: bytes, value: bytes) -> JobOrder | None:
         return None
 
 
-def _has_ended(view: Mapping[bytes, bytes], job: str, run: str) -> bool:
-    data = view.get(_report_key(job, run))
-    with suppress(WasmlineError):  # of another release
-        return data is not None and decode(JobReport, data).state.final
-    return False
+def _has_ended(view: Mapping[bytes, bytes], order: JobOrder, run: str) -> bool:
+    data = view.get(_report_key(order.spec.job, run))
+    if data is None:
+        return False
+    try:
+        report = decode(JobReport, data)
+    except WasmlineError:  # of another release
+        return False
+    starts_again = order.launch is not None and order.spec.is_continuous and is_restartable(report)
+    return report.state.final and not starts_again
 
 
 def _require_unique(view: Mapping[bytes, bytes], spec: JobSpec) -> None:

@@ -18,6 +18,9 @@ from wasmline.kafka.config import VARIABLE
 APPLICATION = Path(__file__).with_name("main.py")
 """The application: a file, because spark-submit takes no module."""
 
+FENCED_STATUS = 81
+"""The exit status of a driver whose run goes on with another one."""
+
 SUPERVISOR = "wasmline.spark.spark_submit_supervisor"
 
 VALUES = frozenset(

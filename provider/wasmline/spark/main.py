@@ -10,18 +10,26 @@ import argparse
 import logging
 import sys
 import traceback
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 
 from pyspark.sql import SparkSession
 
-from wasmline.control import JobTopic
+from wasmline.control import DriverClaim, JobTopic
 from wasmline.documents import plain
-from wasmline.errors import Fenced, JobError, PrerequisiteMissing, TrainingSkipped, WasmlineError
+from wasmline.errors import (
+    Fenced,
+    JobError,
+    PrerequisiteMissing,
+    TrainingSkipped,
+    UnsupportedSpecVersion,
+    WasmlineError,
+)
 from wasmline.job_specs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import KafkaConfig
 from wasmline.spark.core_limit import stream_slots
 from wasmline.spark.driver_context import new_driver
+from wasmline.spark.driver_process import FENCED_STATUS
 from wasmline.spark.heartbeat import Heartbeat
 from wasmline.spark.microbatch.job import MicrobatchJob
 from wasmline.spark.parallel.job import ParallelJob
@@ -90,7 +98,10 @@ def _metrics(config: KafkaConfig, spec: JobSpec) -> AbstractContextManager[objec
 
 
 def main() -> int:
-    """Run the ordered job, ensure its final report, and return the exit status: 0 done or stopped, 1 failed."""
+    """Run the ordered job, ensure its final report, and return the exit status: 0 done or stopped, 1 failed.
+
+    FENCED_STATUS: another driver has the run, and writes its report.
+    """
     parser = argparse.ArgumentParser(prog="wasmline-job")
     parser.add_argument("--job", required=True)
     parser.add_argument("--run", required=True)
@@ -101,16 +112,24 @@ def main() -> int:
     try:
         spec = jobs.order(arguments.job).spec
         if spec.run != arguments.run:
-            raise Fenced(f"job {spec.job} was replaced by run {spec.run}; run {arguments.run} ends", job=spec.job)
-        report = _reported(jobs, config, spec)
+            text = f"job {spec.job} was replaced by run {spec.run}; run {arguments.run} ends"
+            log.info("%s", text)
+            standing = jobs.report(spec.job, arguments.run)
+            if standing is not None and not standing.state.final:
+                jobs.write_report(JobReport.now(spec.job, arguments.run, JobState.FAILED, text, error=Fenced.__name__))
+            return 1
+        report, is_written = _reported(jobs, config, spec)
     finally:
         jobs.close()
     log.info("%s: %s %s", report.state, report.error or "", report.message)
+    if not is_written:
+        return FENCED_STATUS
     return 0 if report.state is not JobState.FAILED else 1
 
 
-def _reported(jobs: JobTopic, config: KafkaConfig, spec: JobSpec) -> JobReport:
-    driver, before = new_driver(), jobs.last_batch(spec.job)
+def _reported(jobs: JobTopic, config: KafkaConfig, spec: JobSpec) -> tuple[JobReport, bool]:
+    """Run the job and return its final report, and whether it is written: not if another driver has the run."""
+    driver, before = new_driver(), _newest_claim(jobs, spec)
     try:
         with _metrics(config, spec):
             report = run(config, spec, driver)
@@ -118,15 +137,30 @@ def _reported(jobs: JobTopic, config: KafkaConfig, spec: JobSpec) -> JobReport:
         if not isinstance(failure, WasmlineError):
             traceback.print_exc()
         report = JobReport.now(spec.job, spec.run, JobState.FAILED, str(failure), error=type(failure).__name__)
-        claim = jobs.last_batch(spec.job)
-        another = claim is not None and claim.driver != driver and claim != before
-        if (another or isinstance(failure, Fenced)) and jobs.order(spec.job).spec.run == spec.run:
-            return report  # not written: the run goes on with the newer driver
+        fenced = isinstance(failure, Fenced) or _is_another_drivers(_newest_claim(jobs, spec), spec, driver, before)
+        if fenced and jobs.order(spec.job).spec.run == spec.run:
+            return report, False
     written = jobs.report(spec.job, spec.run)
     if written is not None and written.state.final:  # a streaming job writes its own, with its totals
-        return written
+        return written, True
     jobs.write_report(report)
-    return report
+    return report, True
+
+
+def _newest_claim(jobs: JobTopic, spec: JobSpec) -> DriverClaim | None:
+    with suppress(UnsupportedSpecVersion):  # the run meets it, and reports it
+        return jobs.last_batch(spec.job)
+    return None
+
+
+def _is_another_drivers(claim: DriverClaim | None, spec: JobSpec, driver: str, before: DriverClaim | None) -> bool:
+    """Return whether another driver of the run has claimed the job since the claim ``before``.
+
+    A driver of the run before may claim until this run takes the job over.
+    """
+    if claim is None or claim.driver == driver or claim == before:
+        return False
+    return claim.run == spec.run or before is None or claim.driver != before.driver
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from wasmline.job_specs import JobReport, JobState
 from wasmline.kafka import KafkaConfig
 from wasmline.log_end import log_end
 from wasmline.repeated_errors import RepeatedErrors
+from wasmline.spark.driver_process import FENCED_STATUS
 
 logger = logging.getLogger(__name__)
 
@@ -50,8 +51,9 @@ def supervise(
     """Run ``command`` with its output in ``log``; ensure a final report and return the exit status.
 
     Processes that the command leaves in its session are ended first: no part of a driver outlives it. There is no
-    report for a driver that was started again by a later launch than ``launch``. With ``submits`` the command only
-    submits the driver, in deploy mode cluster: if it succeeds, the reports are the driver's.
+    report for a driver that was started again by a later launch than ``launch``, or that says that its run goes on with
+    another driver. With ``submits`` the command only submits the driver, in deploy mode cluster: if it succeeds, the
+    reports are the driver's.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
@@ -60,7 +62,7 @@ def supervise(
         except OSError as error:
             output.write(f"{command[0]}: {error}\n".encode())
             status = 127
-    if submits and status == 0:
+    if status == (0 if submits else FENCED_STATUS):
         return status
     failed = JobReport.now(job, run, JobState.FAILED, _reason(status, log), error="JobFailed")
     _ensure_final_report(config, failed, launch)

@@ -62,6 +62,8 @@ class StreamJob(ABC, Generic[D]):
     ) -> None:
         self._context = DriverContext.open(spark, config, job, stream, timings, driver)
         self._reported = time.monotonic()
+        self._earlier = ""
+        """The driver that had the job when this one began."""
 
     def run(self) -> JobReport:
         """Run until caught up, stopped or failed; write the final report, and return it unless the run failed.
@@ -71,6 +73,8 @@ class StreamJob(ABC, Generic[D]):
         query. The starting point of the next run changes only with the first claim of a checkpoint, once all is ready.
         """
         try:
+            claim = self._context.jobs.last_batch(self._context.job.job)
+            self._earlier = claim.driver if claim is not None else ""
             prepared = self._await_deployment()
             self._wait_for_earlier_driver()
             if self._stop_wanted():
@@ -109,7 +113,7 @@ class StreamJob(ABC, Generic[D]):
             if self._stop_wanted():
                 raise _Unwanted
             if time.monotonic() - reported > HEARTBEAT_INTERVAL_S:
-                context.jobs.write_report(JobReport.now(context.job.job, context.job.run, JobState.RUNNING, message))
+                self._report_before_takeover(JobState.RUNNING, message)
                 reported = time.monotonic()
             time.sleep(POLL_INTERVAL_S)
 
@@ -244,7 +248,7 @@ class StreamJob(ABC, Generic[D]):
                 break
             if not waited or time.monotonic() - self._reported > HEARTBEAT_INTERVAL_S:
                 waiting = f"waiting for run {last.run} to end at {self.boundary}"
-                jobs.write_report(JobReport.now(job.job, job.run, JobState.STARTING, waiting))
+                self._report_before_takeover(JobState.STARTING, waiting)
                 self._reported, waited = time.monotonic(), True
             time.sleep(POLL_INTERVAL_S)
 
@@ -259,7 +263,14 @@ class StreamJob(ABC, Generic[D]):
         return takeover_claim(self._context, last)
 
     def _stopped_early(self) -> JobReport:
-        job = self._context.job
-        report = JobReport.now(job.job, job.run, JobState.STOPPED, "stopped before it began")
-        self._context.jobs.write_report(report)
+        return self._report_before_takeover(JobState.STOPPED, "stopped before it began")
+
+    def _report_before_takeover(self, state: JobState, message: str) -> JobReport:
+        """Write a report of the run. Raises Fenced if another driver of it has claimed the job since this one began."""
+        context = self._context
+        claim = context.jobs.last_batch(context.job.job)
+        if claim is not None and claim.run == context.job.run and claim.driver not in (context.driver, self._earlier):
+            raise context.fenced()
+        report = JobReport.now(context.job.job, context.job.run, state, message)
+        context.jobs.write_report(report)
         return report

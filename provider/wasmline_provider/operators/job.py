@@ -116,7 +116,10 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         self.heartbeat_seconds = heartbeat_seconds
         self._task: TaskInstanceKey | None = None
         self._running: Mapping[str, str] | None = None
-        self._submitting = False
+        """The run that a kill of the task stops."""
+        self._starting = False
+        """Whether it is being ordered or adopted."""
+        self._has_deferred = False
         self._settings: dict[str, Any] | None = None
         self._replaced: dict[str, Any] | None = None
         """The result of a run that a newer one has replaced."""
@@ -146,19 +149,24 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
     @fail_at_once
     def execute(self, context: Context) -> Any:
         self._task = context["ti"]
+        self._starting = True
+        store = context.get("task_state_store")
+        earlier: Any = store.get(self.external_id_key) if store else None
+        self._running = earlier or None
         if not self.deferrable:
             return self.execute_resumable(context)
-        return self._execute_deferred(context)
+        return self._execute_deferred(context, earlier)
 
-    def _execute_deferred(self, context: Context) -> dict[str, Any]:
+    def _execute_deferred(self, context: Context, earlier: Any) -> dict[str, Any]:
         store = context.get("task_state_store")
-        earlier = store.get(self.external_id_key) if store else None
         if earlier and self.is_job_succeeded(self.get_job_status(earlier, context)):
             return self.get_job_result(earlier, context)  # an earlier try ended after its run
         run = self.submit_job(context)
         if store:
             store.set(self.external_id_key, run)
-        self._running = None  # from now on it is the trigger's to stop
+        self._has_deferred = True
+        if (by := self._killed_by()) is not None:  # Airflow would refuse the deferral, without a signal
+            self._stop(run, by=by)
         raise TaskDeferred(
             trigger=JobTrigger(
                 job=run["job"],
@@ -208,22 +216,21 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
     def on_kill(self) -> None:
         """Stop the run that the task waits for; without one, or if only the task's process is to end, do not.
 
-        Raises AirflowException in the latter case, and while the run is not ordered yet: Airflow's handler of SIGTERM
-        would let the task go on until SIGKILL.
+        Raises AirflowException in the latter case, and while a run is being started or adopted: Airflow's handler of
+        SIGTERM would let the task go on until SIGKILL.
         """
         run = self._running
-        if run is None:
-            if self._submitting:
-                raise AirflowException(f"this process is to end before it has started or adopted a run of {self.job}")
-            return
-        if (by := self._killed_by()) is not None:
+        by = self._killed_by() if run is not None else None
+        if run is not None and by is not None:
             self._stop(run, by=by)
-            return
-        self._running = None  # a second signal finds nothing to do
-        raise AirflowException(
-            f"this process is to end, and nobody has ended the task: job {run['job']}, run {run['run']}, goes on, and "
-            f"the task's next try waits for it. To stop it: wasmline stop {run['job']}"
-        )
+        elif run is not None and not self._has_deferred:
+            self._running = None  # a second signal finds nothing to do
+            raise AirflowException(
+                f"this process is to end, and nobody has ended the task: job {run['job']}, run {run['run']}, goes on, "
+                f"and the task's next try waits for it. To stop it: wasmline stop {run['job']}"
+            )
+        if self._starting:
+            raise AirflowException(f"this process is to end while it starts or adopts a run of job {self.job}")
 
     def _killed_by(self) -> By | None:
         """Return who has ended the task; None if nobody has, or if Airflow does not say so, which is logged."""
@@ -262,13 +269,6 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         )
 
     def submit_job(self, context: Context) -> Any:
-        self._submitting = True
-        try:
-            return self._submit_job(context)
-        finally:
-            self._submitting = False
-
-    def _submit_job(self, context: Context) -> dict[str, Any]:
         from wasmline.digests import digest_of
         from wasmline.documents import encode, plain
         from wasmline_provider.job_client import task_instance_key
@@ -280,8 +280,10 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         placement = self._placement(spark, kafka)  # raises before anything is ordered
         spec = self.spec(context)
 
+        def ordering(run: JobRun) -> None:
+            self._running = plain(run)  # a kill stops it from now on
+
         def launch(run: JobRun) -> None:
-            self._running = plain(run)  # before the driver starts: a kill stops it from now on
             spark.launch(run.job, run.run, kafka, Path(run.log))
 
         with self._client() as client:
@@ -290,14 +292,19 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
                 task_instance_key(ti.dag_id, ti.run_id, ti.task_id, ti.map_index),
                 placement.log_folder,
                 launch,
+                ordering=ordering,
                 request=placement.request,
                 submit_digest=spark.settings_digest(self.launcher),
                 restart_stopped=self.restarts_stopped,
             )
         if ensured.action == "left_stopped":
             raise AirflowSkipException(f"{ensured}: a user has stopped the job")
-        self.log.info("%s; on %s; %s %s", ensured, spark.master, placement.description, ensured.run.log)
+        if ensured.action in ("started", "restarted"):
+            self.log.info("%s; on %s; %s %s", ensured, spark.master, placement.description, ensured.run.log)
+        else:
+            self.log.info("%s; its driver's output is on the machine that started it", ensured)
         self._running = plain(ensured.run)
+        self._starting = False
         return {
             **plain(ensured.run),
             "spec": digest_of(encode(spec)),
@@ -329,7 +336,7 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
     def poll_until_complete(self, external_id: Any, context: Context) -> Any:
         from wasmline_provider.run_wait import await_end
 
-        self._running = external_id
+        self._running, self._starting = external_id, False
         self._settings = KafkaHook(self.kafka_conn_id).get_settings()
         end = await_end(self._settings, to_job_run(external_id), self.log, heartbeat_s=self.heartbeat_seconds)
         self._running = None

@@ -249,7 +249,7 @@ def test_the_supervision_waits_some_minutes_for_a_cluster_and_lets_the_next_run_
     load: Callable[[str], ModuleType],
 ) -> None:
     module = load("supervise_streams")
-    assert module.dag.max_active_runs == 2
+    assert module.dag.max_active_runs >= 16, "a run that lasts long keeps no other stream dead"
     ensure, check = (module.dag.get_task(name) for name in (f"ensure_{next(iter(module.STREAMS))}", "check"))
     delays = [ensure.retry_delay * ensure.retry_exponential_backoff**retry for retry in range(ensure.retries)]
     assert sum((min(each, ensure.max_retry_delay) for each in delays), timedelta()) > timedelta(minutes=5)

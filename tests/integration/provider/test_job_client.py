@@ -20,10 +20,11 @@ from wasmline.errors import (
     Conflict,
     DuplicateJob,
     JobBusy,
+    JobFailed,
     JobNotFound,
     LauncherUnavailable,
 )
-from wasmline.job_specs import FunctionSpec, JobSpec, JobState, StreamSpec
+from wasmline.job_specs import FunctionSpec, JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import CompactedTopic
 from wasmline.testing.kafka import RunningKafka
 from wasmline_provider.job_client import (
@@ -295,20 +296,66 @@ def test_a_run_of_a_launcher_is_adopted_although_the_launcher_is_away(desk: Desk
     desk.tell(first.run, JobState.RUNNING)
     second = desk.desk.ensure(spec, STRANGER, away, desk.launched.append, request=request)
     assert (second.action, second.run.run, second.run.log) == ("adopted", first.run.run, "a folder of launcher l")
-    desk.tell(first.run, JobState.FAILED)
+    desk.log.stop(spec.job, first.run.run)
+    assert (
+        desk.desk.ensure(spec, STRANGER, away, desk.launched.append, request=request, restart_stopped=False).action
+        == "left_stopped"
+    )
     with pytest.raises(LauncherUnavailable):
         desk.desk.ensure(spec, STRANGER, away, desk.launched.append, request=request)
     assert desk.log.order(spec.job).spec.run == first.run.run
     assert desk.launched == []
 
 
+def test_a_stopped_stream_is_left_so_where_a_launcher_that_is_away_would_start_it_now(desk: Desk) -> None:
+    def away() -> Path:
+        raise LauncherUnavailable("no heartbeats", launcher="l", alive=())
+
+    first = desk.ensure(spec=desk.continuous()).run
+    desk.log.stop(first.job, first.run)
+    found = desk.desk.ensure(
+        desk.continuous(), STRANGER, away, desk.launched.append, request=LaunchRequest(launcher="l"),
+        restart_stopped=False,
+    )  # fmt: skip
+    assert (found.action, found.run.run) == ("left_stopped", first.run)
+
+
+def test_a_signal_between_the_order_and_the_start_of_the_driver_leaves_no_living_run(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit = JobTopic.submit
+
+    def interrupted(topic: JobTopic, *arguments: Any, **options: Any) -> None:
+        submit(topic, *arguments, **options)
+        raise KeyboardInterrupt  # of a signal's handler, before the caller goes on
+
+    ordered: list[JobRun] = []
+    monkeypatch.setattr(JobTopic, "submit", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        desk.ensure(ordering=ordered.append)
+    assert [desk.desk.state(run) for run in ordered] == [JobState.FAILED]
+    assert desk.launched == []
+
+
+def test_a_run_that_was_replaced_before_its_driver_started_is_an_error_that_may_pass(desk: Desk) -> None:
+    runs = [desk.ensure(owner, desk.continuous(), submit_digest=owner).run for owner in ("a", "b", "c")]
+    with pytest.raises(JobFailed, match="was replaced before its driver started"):
+        desk.desk.await_start(runs[0])
+
+
 def test_a_late_stop_leaves_a_run_that_has_ended_unless_a_launcher_may_start_it_again(desk: Desk) -> None:
-    ended, launched = desk.ensure().run, replace(desk.spec, job=f"{desk.spec.job}-l", stream=None)
-    running = desk.ensure(spec=launched, request=LaunchRequest(launcher="l")).run
-    for run in (ended, running):
+    def ordered(suffix: str, **options: Any) -> JobRun:
+        stream = StreamSpec(transform=f"{desk.transform}-{suffix}", trigger_interval="1 second")
+        return desk.ensure(spec=replace(desk.spec, job=f"{desk.spec.job}-{suffix}", stream=stream), **options).run
+
+    request = LaunchRequest(launcher="l")
+    ended, restarted, final = ordered("a"), ordered("b", request=request), ordered("c", request=request)
+    for run in (ended, restarted):
         desk.tell(run, JobState.FAILED)
-    assert desk.log.stop_runs({ended.job: ended.run, running.job: running.run}, skip_ended=True) == set()
-    assert [desk.log.order(run.job).wanted for run in (ended, running)] == ["running", "stopped"]
+    desk.log.write_report(JobReport.now(final.job, final.run, JobState.FAILED, error="ProgressLost"))
+    runs = (ended, restarted, final)
+    assert desk.log.stop_runs({run.job: run.run for run in runs}, skip_ended=True) == set()
+    assert [desk.log.order(run.job).wanted for run in runs] == ["running", "stopped", "running"]
     desk.log.stop(ended.job, ended.run)
     assert desk.log.order(ended.job).wanted == "stopped"
 

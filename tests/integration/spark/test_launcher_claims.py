@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -23,13 +24,15 @@ from wasmline.control import (
 )
 from wasmline.control.launcher_topic import launch_key, status_key
 from wasmline.documents import encode
-from wasmline.errors import Fenced, InvalidJob, JobNotFound, LauncherUnavailable
+from wasmline.errors import Fenced, InvalidJob, JobNotFound, LauncherUnavailable, UnsupportedSpecVersion
 from wasmline.job_specs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import KafkaConfig, RecordWriter, produce_all
 from wasmline.local.process import wait_until
 from wasmline.spark import main
+from wasmline.spark.driver_process import FENCED_STATUS
 from wasmline.spark.launch_planner import LaunchTimings
 from wasmline.spark.launcher import DriverStarter, Launcher
+from wasmline.spark.microbatch.job import MicrobatchJob
 from wasmline.spark.spark_submit_supervisor import supervise
 from wasmline.testing.kafka import RunningKafka
 
@@ -228,34 +231,93 @@ def test_a_fenced_driver_reports_its_end_only_if_its_run_was_replaced(
         raise Fenced("a newer driver claimed the job", job=job.job)
 
     monkeypatch.setattr(main, "run", fenced)
-    report = main._reported(machine.jobs, machine.config, spec)
-    assert (report.state, report.error) == (JobState.FAILED, "Fenced")
+    report, is_written = main._reported(machine.jobs, machine.config, spec)
+    assert (report.error, is_written) == ("Fenced", replaced)
     assert machine.report(spec).state is (JobState.FAILED if replaced else JobState.RUNNING)
 
 
-@pytest.mark.parametrize("claims", [True, False], ids=["while it started", "long before"])
-def test_a_driver_that_fails_reports_it_unless_another_one_has_claimed_its_run_meanwhile(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch, claims: bool
+def claim(machine: Machine, job: str, run: str, driver: str, batch: int) -> None:
+    writer = ClaimWriter(machine.config, job, driver)
+    writer.take_over(lambda _: DriverClaim(run=run, driver=driver, checkpoint="", batch_id=batch, deployment=None))
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    ("before", "meanwhile", "is_reported"),
+    [
+        (("run", "first"), ("run", "second"), False),
+        (("run", "first"), ("run", "first"), False),
+        (("earlier", "first"), ("earlier", "second"), False),  # it has taken over, and not begun a batch
+        (("earlier", "first"), ("earlier", "first"), True),
+        (("run", "first"), None, True),
+        (None, ("run", "first"), False),
+    ],
+)
+def test_a_driver_that_fails_reports_it_unless_another_one_of_its_run_has_claimed_the_job_meanwhile(
+    machine: Machine,
+    monkeypatch: pytest.MonkeyPatch,
+    before: tuple[str, str] | None,
+    meanwhile: tuple[str, str] | None,
+    is_reported: bool,
 ) -> None:
     spec = machine.order()
 
-    def claim(batch: int) -> None:
-        newer = ClaimWriter(machine.config, spec.job, "newer")
-        claimed = DriverClaim(run=spec.run, driver="newer", checkpoint="", batch_id=batch, deployment=None)
-        newer.take_over(lambda _: claimed)
-        newer.close()
+    def claims(of: tuple[str, str] | None, batch: int) -> None:
+        if of is not None:
+            claim(machine, spec.job, spec.run if of[0] == "run" else of[0], of[1], batch)
 
     def failing(config: KafkaConfig, job: JobSpec, driver: str) -> JobReport:
-        if claims:
-            claim(0)
-            machine.jobs.write_report(JobReport.now(job.job, job.run, JobState.RUNNING))
+        claims(meanwhile, 1)
+        machine.jobs.write_report(JobReport.now(job.job, job.run, JobState.RUNNING))
         raise OSError("no Spark")
 
-    claim(-1)
+    claims(before, 0)
     monkeypatch.setattr(main, "run", failing)
-    report = main._reported(machine.jobs, machine.config, spec)
-    assert (report.state, report.error) == (JobState.FAILED, "OSError")
-    assert machine.report(spec).state is (JobState.RUNNING if claims else JobState.FAILED)
+    report, is_written = main._reported(machine.jobs, machine.config, spec)
+    assert (report.error, is_written) == ("OSError", is_reported)
+    assert machine.report(spec).state is (JobState.FAILED if is_reported else JobState.RUNNING)
+
+
+def test_a_claim_of_another_release_is_the_runs_to_report(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = machine.order()
+    with RecordWriter(machine.config) as writer:
+        writer.write(control_topics.JOBS, [(f"{spec.job}/batch".encode(), b'{"spec_version": 99}', None, None)])
+
+    def failing(config: KafkaConfig, job: JobSpec, driver: str) -> JobReport:
+        raise UnsupportedSpecVersion("of another release")
+
+    monkeypatch.setattr(main, "run", failing)
+    assert main._reported(machine.jobs, machine.config, spec)[1]
+    assert machine.report(spec).error == "UnsupportedSpecVersion"
+
+
+@pytest.mark.parametrize("is_claimed", [True, False])
+def test_a_driver_that_was_frozen_before_its_claim_reports_nothing_over_a_newer_driver_of_its_run(
+    machine: Machine, is_claimed: bool
+) -> None:
+    spec = machine.order()
+    assert spec.stream is not None
+    claim(machine, spec.job, spec.run, "dead", 0)
+    frozen = MicrobatchJob(cast(Any, None), machine.config, spec, spec.stream)
+    frozen._earlier = "dead"
+    machine.jobs.write_report(JobReport.now(spec.job, spec.run, JobState.RUNNING))
+    if is_claimed:
+        claim(machine, spec.job, spec.run, "newer", 1)
+        with pytest.raises(Fenced):
+            frozen._stopped_early()
+    else:
+        frozen._stopped_early()
+    frozen._context.close()
+    assert machine.report(spec).state is (JobState.RUNNING if is_claimed else JobState.STOPPED)
+
+
+@pytest.mark.parametrize("status", [FENCED_STATUS, 1])
+def test_a_supervisor_reports_no_driver_whose_run_goes_on_with_another_one(machine: Machine, status: int) -> None:
+    spec = machine.order()
+    machine.jobs.write_report(JobReport.now(spec.job, spec.run, JobState.RUNNING))
+    ends = [sys.executable, "-c", f"raise SystemExit({status})"]
+    assert supervise(machine.config, spec.job, spec.run, ends, machine.folder / "driver.log") == status
+    assert machine.report(spec).state is (JobState.RUNNING if status == FENCED_STATUS else JobState.FAILED)
 
 
 def test_a_folder_that_cannot_be_written_fails_the_start_and_not_the_launcher(machine: Machine) -> None:

@@ -320,7 +320,7 @@ class History:
         def drive() -> JobReport:
             jobs = JobTopic(CONFIG)
             try:
-                return main._reported(jobs, CONFIG, spec)
+                return main._reported(jobs, CONFIG, spec)[0]
             finally:
                 jobs.close()
 

@@ -43,7 +43,8 @@ def stream(**options: Any) -> SparkStreamOperator:
 
 def context(began: datetime | None = None, store: dict[str, Any] | None = None) -> Any:
     states = None if store is None else SimpleNamespace(get=store.get, set=store.__setitem__)
-    return {"ti": SimpleNamespace(start_date=began or datetime.now(UTC)), "task_state_store": states}
+    ti = SimpleNamespace(**vars(TASK), start_date=began or datetime.now(UTC))
+    return {"ti": ti, "task_state_store": states}
 
 
 @pytest.fixture
@@ -63,7 +64,7 @@ def stops(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, By]]:
 def deferred(operator: SparkStreamOperator, monkeypatch: pytest.MonkeyPatch, began: datetime) -> TaskDeferred:
     monkeypatch.setattr(SparkStreamOperator, "submit_job", lambda self, context: RUN)
     with pytest.raises(TaskDeferred) as raised:
-        operator._execute_deferred(context(began, {}))
+        operator._execute_deferred(context(began, {}), None)
     return raised.value
 
 
@@ -133,11 +134,29 @@ def test_a_process_that_is_killed_while_it_submits_ends_before_a_run_is_started(
     monkeypatch: pytest.MonkeyPatch, stops: list[tuple[str, By]]
 ) -> None:
     operator = stream()
-    monkeypatch.setattr(SparkStreamOperator, "_submit_job", lambda self, context: self.on_kill())
-    with pytest.raises(AirflowException, match="before it has started or adopted a run of j"):
-        operator.submit_job({})
-    operator.on_kill()
+    monkeypatch.setattr(SparkStreamOperator, "submit_job", lambda self, context: self.on_kill())
+    with pytest.raises(AirflowException, match="while it starts or adopts a run of job j"):
+        operator.execute(context(datetime.now(UTC), {}))
     assert stops == []
+
+
+@pytest.mark.parametrize("state", ["failed", "running"])
+def test_a_kill_before_a_run_is_adopted_is_one_of_the_run_of_an_earlier_try(
+    monkeypatch: pytest.MonkeyPatch, stops: list[tuple[str, By]], state: str
+) -> None:
+    in_airflow(monkeypatch, {"t": state})
+    monkeypatch.setattr(SparkStreamOperator, "get_job_status", lambda self, run, context: self.on_kill())
+    with pytest.raises(AirflowException):
+        stream().execute(context(datetime.now(UTC), {"wasmline_run": RUN}))
+    assert stops == ([("r", "user")] if state == "failed" else [])
+
+
+def test_a_task_that_was_ended_while_it_deferred_stops_its_run(
+    monkeypatch: pytest.MonkeyPatch, stops: list[tuple[str, By]]
+) -> None:
+    in_airflow(monkeypatch, {"t": "failed"})
+    deferred(killed(), monkeypatch, datetime.now(UTC))
+    assert stops == [("r", "user")]
 
 
 def test_a_kill_is_a_user_s_stop_and_the_end_of_the_time_the_system_s(stops: list[tuple[str, By]]) -> None:
@@ -225,8 +244,10 @@ def test_a_task_that_has_deferred_leaves_its_run_to_the_trigger(
     monkeypatch: pytest.MonkeyPatch, stops: list[tuple[str, By]]
 ) -> None:
     operator = killed()
-    deferred(operator, monkeypatch, datetime.now(UTC))
-    operator.on_kill()
+    for state in ("running", "deferred"):
+        in_airflow(monkeypatch, {"t": state})
+        deferred(operator, monkeypatch, datetime.now(UTC))
+        operator.on_kill()
     assert stops == []
 
 
