@@ -58,11 +58,14 @@ fuzz: $(INSTALLED) ## random records and modules, soaks, two million records in 
 	  $(BIN)/python -m pytest --timeout=0 tests/fuzz tests/integration/wasm/test_go_memory.py \
 	  tests/integration/build/test_sdk_cpp.py
 
-chaos: $(INSTALLED) ## consumers and brokers die, freeze and come back, beside outside books (ROUNDS=10; about an hour)
-	@CHAOS_ROUNDS=$(ROUNDS) WASMLINE_LONG=1 $(BIN)/python -m pytest --timeout=0 --numprocesses 2 --dist loadfile tests/chaos \
+SUPERVISION := tests/chaos/test_supervision.py tests/chaos/test_evictions.py
+chaos: $(INSTALLED) ## consumers, brokers, streams and Airflow die and come back, beside outside books (ROUNDS=10; about two hours)
+	@CHAOS_ROUNDS=$(ROUNDS) WASMLINE_LONG=1 $(BIN)/python -m pytest --timeout=0 --numprocesses 2 --dist loadfile \
+	  $(SUPERVISION:%=--ignore=%) tests/chaos \
 	  tests/contract/test_clients.py tests/integration/kafka/test_committed_offset_store.py tests/integration/java/test_interop.py \
 	  tests/integration/leases/test_leases.py tests/integration/spark/test_parallel.py \
 	  tests/integration/spark/test_microbatch_exactly_once.py tests/integration/spark/test_microbatch_runs.py
+	@CHAOS_ROUNDS=$(ROUNDS) WASMLINE_LONG=1 $(BIN)/python -m pytest --timeout=0 $(SUPERVISION)  # alone: it has time limits
 
 soak: $(INSTALLED) ## a job in parallel mode for long: nothing lost or doubled, its memory flat (MINUTES=60; see build/soak/memory.tsv)
 	@SOAK_MINUTES=$(MINUTES) WASMLINE_LONG=1 $(BIN)/python -m pytest --timeout=0 tests/soak

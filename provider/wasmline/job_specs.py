@@ -35,6 +35,14 @@ HEARTBEAT_INTERVAL_S = 5.0
 """Seconds between two reports of a running job: heartbeats of its driver. Time-outs for them are multiples of it."""
 
 
+DRIVER_START_TIMEOUT_S = 24 * HEARTBEAT_INTERVAL_S
+"""Seconds after which a driver that has not started counts as dead: Spark's start, or the wait for a launcher."""
+
+DRIVER_HEARTBEAT_TIMEOUT_S = 6 * HEARTBEAT_INTERVAL_S
+"""Seconds without a change of its report after which a running driver counts as dead. If it lives, the next one fences
+it."""
+
+
 class JobState(StrEnum):
     """The state of a run of a job. The last three are final."""
 

@@ -21,13 +21,13 @@ class DriverPlacement:
 
     log_folder: returns a folder of the machine that runs spark-submit, for a driver that is to be started. Raises
         LauncherUnavailable if the launcher sends no heartbeats.
-    request: what the launcher is asked for; None if this process starts the driver.
+    launch_request: what the launcher is asked for; None if this process starts the driver.
     description: the beginning of a log line that ends with the path of the output.
     """
 
     log_folder: Callable[[], Path]
     description: str
-    request: LaunchRequest | None = None
+    launch_request: LaunchRequest | None = None
 
 
 def place_driver(spark: SparkJobHook, kafka: KafkaConfig, launcher: str | None, folder: Path) -> DriverPlacement:
@@ -40,7 +40,7 @@ def place_driver(spark: SparkJobHook, kafka: KafkaConfig, launcher: str | None, 
         return DriverPlacement(
             log_folder=lambda: Path(require_launcher(kafka, launcher).log_folder),
             description=f"launcher {launcher} starts its driver, with its output in",
-            request=LaunchRequest(launcher=launcher, arguments=tuple(spark.launch_arguments())),
+            launch_request=LaunchRequest(launcher=launcher, arguments=tuple(spark.launch_arguments())),
         )
     if spark.on_cluster:
         spark.require_deploy_mode()

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from wasmline.clock import now_ms
 from wasmline.errors import Conflict, JobBusy, JobFailed, JobNotFound, WasmlineError
-from wasmline.job_specs import HEARTBEAT_INTERVAL_S, JobReport, JobSpec, JobState
-from wasmline_provider.run_decision import Action, StandingRun, decide
+from wasmline.job_specs import DRIVER_START_TIMEOUT_S, JobReport, JobSpec, JobState
+from wasmline_provider.run_decision import Action, CurrentRun, decide
 
 if TYPE_CHECKING:
-    from wasmline.control import JobOrder, JobTopic, LaunchRequest
+    from wasmline.control import JobOrder, JobTopic, LaunchRequest, StoppedBy
 
 POLL_INTERVAL_S = 1.0
 """Seconds between two polls of a run."""
 
-HEARTBEAT_TIMEOUT_S = 24 * HEARTBEAT_INTERVAL_S
-"""Seconds without a heartbeat after which a run counts as lost: long enough to start Spark."""
+HEARTBEAT_TIMEOUT_S = DRIVER_START_TIMEOUT_S
+"""Seconds without a heartbeat after which a task takes its run for lost: long enough to start Spark."""
 
 STOP_TIMEOUT_S = 25.0
 """Seconds to wait for a stopped run's last report: slightly less than Airflow's limit for a trigger's ``on_kill``."""
@@ -67,10 +67,10 @@ class JobClient:
         spec: JobSpec,
         owner: str,
         log_folder: Callable[[], Path],
-        launch: Callable[[JobRun], Any],
+        start_driver: Callable[[JobRun], Any],
         *,
         ordering: Callable[[JobRun], object] = lambda run: None,
-        request: LaunchRequest | None = None,
+        launch_request: LaunchRequest | None = None,
         submit_digest: str = "",
         restart_stopped: bool = True,
     ) -> EnsuredRun:
@@ -84,36 +84,36 @@ class JobClient:
 
         log_folder: returns the folder for drivers' output; whatever it raises, nothing is ordered.
         ordering: called with a new run before it is ordered.
-        request: a launcher starts the driver, not ``launch``; ``log_folder`` is then on its machine, and not called for
-            a run that is adopted.
-        submit_digest: identifies the settings of ``launch``; a run with others is restarted.
+        launch_request: a launcher starts the driver, not ``start_driver``; ``log_folder`` is then on its machine, and
+            not called for a run that is adopted.
+        submit_digest: identifies the settings of ``start_driver``; a run with others is restarted.
         restart_stopped: False leaves a job that a user has stopped as it is.
 
         Raises DuplicateJob if another job does the same processing, JobBusy if another owner's run is live that is not
         a continuous stream, or while others order the job again and again.
         """
         for _ in range(ENSURE_ATTEMPTS):
-            standing = self._standing(spec.job)
-            decision = decide(standing, spec, owner, submit_digest, restart_stopped=restart_stopped)
+            current = self._read_current(spec.job)
+            decision = decide(current, spec, owner, submit_digest, restart_stopped=restart_stopped)
             try:
-                if standing is not None and decision.action in ("adopted", "updated", "left_stopped"):
-                    found = self._standing_run(standing.order, log_folder if request is None else None)
+                if current is not None and decision.action in ("adopted", "updated", "left_stopped"):
+                    found = self._current_run(current.order, log_folder if launch_request is None else None)
                     if decision.action == "updated" and spec.stream is not None:
-                        self._jobs.update(standing.order, spec.stream)
+                        self._jobs.update(current.order, spec.stream)
                     return EnsuredRun(run=found, action=decision.action, changed=decision.changed)
                 folder = log_folder()
-                if standing is not None and standing.is_live and standing.order.spec.stream is None:
-                    self.stop(_run(folder, standing.order.spec), timeout=self._heartbeat, by="system")
+                if current is not None and current.is_live and current.order.spec.stream is None:
+                    self.stop(_run(folder, current.order.spec), timeout=self._heartbeat, by="system")
                 run = _run(folder, replace(spec, run=f"{owner}-{uuid.uuid4().hex[:8]}"))
                 ordering(run)
-                replaced = standing.order if standing is not None else None
-                self._start(replace(spec, run=run.run), run, launch, replaced, request, submit_digest)
+                replaced = current.order if current is not None else None
+                self._start(replace(spec, run=run.run), run, start_driver, replaced, launch_request, submit_digest)
             except Conflict:
                 continue  # another client ordered the job since it was read
             return EnsuredRun(run=run, action=decision.action, changed=decision.changed)
         raise JobBusy(f"job {spec.job} is ordered by several clients at this moment", job=spec.job, run="")
 
-    def _standing_run(self, order: JobOrder, log_folder: Callable[[], Path] | None) -> JobRun:
+    def _current_run(self, order: JobOrder, log_folder: Callable[[], Path] | None) -> JobRun:
         spec = order.spec
         if order.launch is None:
             return _run(log_folder() if log_folder is not None else Path("wasmline"), spec)
@@ -125,9 +125,9 @@ class JobClient:
         self,
         spec: JobSpec,
         run: JobRun,
-        launch: Callable[[JobRun], Any],
+        start_driver: Callable[[JobRun], Any],
         replaced: JobOrder | None,
-        request: LaunchRequest | None,
+        launch_request: LaunchRequest | None,
         submit_digest: str,
     ) -> None:
         """Order a run and start its driver, unless a launcher does. Raises Conflict.
@@ -136,12 +136,12 @@ class JobClient:
         """
         ordered = False
         try:
-            self._jobs.submit(spec, submit_digest=submit_digest, launch=request, replaces=replaced)
+            self._jobs.submit(spec, submit_digest=submit_digest, launch=launch_request, replaces=replaced)
             ordered = True
-            if request is None:
-                launch(run)
+            if launch_request is None:
+                start_driver(run)
         except BaseException as error:
-            if request is None and (ordered or not isinstance(error, WasmlineError)):
+            if launch_request is None and (ordered or not isinstance(error, WasmlineError)):
                 failed = JobReport.now(run.job, run.run, JobState.FAILED, str(error), error=type(error).__name__)
                 self._jobs.write_report(failed)
             raise
@@ -162,9 +162,7 @@ class JobClient:
             )
         return report
 
-    def stop(
-        self, run: JobRun, *, timeout: float = STOP_TIMEOUT_S, by: Literal["user", "system"] = "user"
-    ) -> JobReport | None:
+    def stop(self, run: JobRun, *, timeout: float = STOP_TIMEOUT_S, by: StoppedBy = "user") -> JobReport | None:
         """Request a run to end at its next safe point; return its last report, None if it did not end in time."""
         with suppress(JobNotFound):
             self._jobs.stop(run.job, run.run, by=by)
@@ -202,7 +200,7 @@ class JobClient:
             report={"job": run.job, "run": run.run, "state": "lost"},
         )
 
-    def _standing(self, job: str) -> StandingRun | None:
+    def _read_current(self, job: str) -> CurrentRun | None:
         from wasmline.control import is_live
 
         try:
@@ -210,7 +208,7 @@ class JobClient:
         except JobNotFound:
             return None
         live = is_live(self._jobs, job, order.spec.run, starting_timeout_s=self._heartbeat)
-        return StandingRun(order=order, is_live=live)
+        return CurrentRun(order=order, is_live=live)
 
     def _fresh(self, report: JobReport) -> bool:
         return abs(now_ms() - report.updated_ms) < self._heartbeat * 1000

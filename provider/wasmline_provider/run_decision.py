@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from wasmline.errors import JobBusy
-from wasmline_provider.stream_changes import are_live, changed_fields
+from wasmline_provider.stream_changes import can_update_in_place, changed_fields
 
 if TYPE_CHECKING:
     from wasmline.control import JobOrder
@@ -20,7 +20,7 @@ SUBMIT_SETTINGS = "submit settings"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StandingRun:
+class CurrentRun:
     """The current order of a job, and whether its run has a driver or gets one."""
 
     order: JobOrder
@@ -36,26 +36,26 @@ class Decision:
 
 
 def decide(
-    standing: StandingRun | None, spec: JobSpec, owner: str, submit_digest: str, *, restart_stopped: bool
+    current: CurrentRun | None, spec: JobSpec, owner: str, submit_digest: str, *, restart_stopped: bool
 ) -> Decision:
     """Return how a run of ``spec`` is ensured; see JobClient.ensure. Raises JobBusy."""
-    if standing is None:
+    if current is None:
         return Decision(action="started")
-    order = standing.order
+    order = current.order
     if order.is_stopped_by_user and not restart_stopped:
         return Decision(action="left_stopped")
-    if not standing.is_live:
+    if not current.is_live:
         return Decision(action="started")
-    changed, live = changed_fields(order.spec, spec), are_live(order.spec, spec)
+    changed, updatable = changed_fields(order.spec, spec), can_update_in_place(order.spec, spec)
     if order.submit_digest not in ("", submit_digest):
-        changed, live = (*changed, SUBMIT_SETTINGS), False
+        changed, updatable = (*changed, SUBMIT_SETTINGS), False
     if not (order.spec.is_continuous and spec.is_continuous):
         _require_own(order.spec, owner)
     if order.wanted == "stopped":
         return Decision(action="restarted", changed=changed)
     if not changed:
         return Decision(action="adopted")
-    return Decision(action="updated" if live else "restarted", changed=changed)
+    return Decision(action="updated" if updatable else "restarted", changed=changed)
 
 
 def _require_own(running: JobSpec, owner: str) -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from wasmline.repeated_errors import RepeatedErrors, error_line
 from wasmline_provider.job_client import POLL_INTERVAL_S, STOP_TIMEOUT_S, JobRun
 from wasmline_provider.run_monitor import MonitoringFollower, Progress, ReadFailure, RunEnd, RunNews
-from wasmline_provider.shared_run_reader import cluster
-from wasmline_provider.stop_writer import By, not_requested
+from wasmline_provider.shared_run_reader import cluster_clients
+from wasmline_provider.stop_writer import stop_failure_message
+
+if TYPE_CHECKING:
+    from wasmline.control import StoppedBy
 
 
 class TaskLog(Protocol):
@@ -37,7 +40,7 @@ def await_end(
     errors = RepeatedErrors()
     news: queue.SimpleQueue[RunNews] = queue.SimpleQueue()  # a signal's handler may use it at any moment
     follower = MonitoringFollower(run, news.put, heartbeat_s=heartbeat_s)
-    following = cluster(settings).reader.follow(run.job, run.run, follower, interval_s=POLL_INTERVAL_S)
+    following = cluster_clients(settings).reader.follow(run.job, run.run, follower, interval_s=POLL_INTERVAL_S)
     try:
         while True:
             match news.get(timeout=None if deadline is None else max(0.0, deadline - time.monotonic())):
@@ -57,7 +60,7 @@ def await_end(
 
 
 def stop_run(
-    settings: Mapping[str, Any], run: JobRun, log: TaskLog, *, by: By, timeout_s: float = STOP_TIMEOUT_S
+    settings: Mapping[str, Any], run: JobRun, log: TaskLog, *, by: StoppedBy, timeout_s: float = STOP_TIMEOUT_S
 ) -> None:
     """Request a run to end at its next safe point, and wait for its end, both within ``timeout_s``.
 
@@ -65,14 +68,14 @@ def stop_run(
     """
     deadline = time.monotonic() + timeout_s
     answers: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
-    request = cluster(settings).stops.request(run.job, run.run, answers.put, by=by)
+    request = cluster_clients(settings).stops.request(run.job, run.run, answers.put, by=by)
     told = "no answer"
     log.info("requesting the stop of job %s, run %s; if no answer follows: wasmline stop %s", run.job, run.run, run.job)
     try:
         while (error := answers.get(timeout=max(0.0, deadline - time.monotonic()))) is not None:
             told = error_line(error)
     except queue.Empty:
-        log.error("%s", not_requested(run.job, run.run, told))
+        log.error("%s", stop_failure_message(run.job, run.run, told))
         return
     finally:
         request.withdraw()

@@ -20,6 +20,7 @@ from wasmline_provider.stop_writer import RunStopper, StopWriter
 
 if TYPE_CHECKING:
     from wasmline.control import RunReading
+    from wasmline.control.run_reader import RunKey
 
 logger = logging.getLogger(__name__)
 
@@ -28,9 +29,6 @@ RECONNECT_DELAYS = RestartPolicy(first_delay_s=1.0, max_delay_s=15.0)
 
 SLOW_READING_S = 10.0
 """Seconds from one reading to the next, beyond the interval, in which the cluster counts as away."""
-
-RunKey = tuple[str, str]
-"""A job and its run."""
 
 
 class RunSource(Protocol):
@@ -155,7 +153,7 @@ class SharedRunReader:
                     return
 
 
-class Cluster:
+class ClusterClients:
     """The shared reader and the stop writer of one cluster. ``settings`` are those of its clients."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
@@ -176,16 +174,16 @@ class Cluster:
         return JobTopic(KafkaConfig.of(self._settings))
 
 
-_clusters: dict[str, Cluster] = {}
+_clusters: dict[str, ClusterClients] = {}
 _lock = threading.RLock()
 
 
-def cluster(settings: Mapping[str, Any]) -> Cluster:
-    """Return this process's Cluster for ``settings``. Does not connect."""
+def cluster_clients(settings: Mapping[str, Any]) -> ClusterClients:
+    """Return this process's ClusterClients for ``settings``. Does not connect."""
     key = json.dumps(settings, sort_keys=True, default=str)
     with _lock:
         if key not in _clusters:
-            _clusters[key] = Cluster(settings)
+            _clusters[key] = ClusterClients(settings)
         return _clusters[key]
 
 

@@ -7,22 +7,23 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from wasmline.restart_policy import RestartPolicy
+
+if TYPE_CHECKING:
+    from wasmline.control import StoppedBy
 
 logger = logging.getLogger(__name__)
 
 RETRY_DELAYS = RestartPolicy(first_delay_s=0.5, max_delay_s=4.0)
 """Delays between two attempts to write."""
 
-By = Literal["user", "system"]
-
 
 class RunStopper(Protocol):
     """Requests runs to end; as ``wasmline.control.JobTopic``."""
 
-    def stop_runs(self, runs: Mapping[str, str], *, by: By, skip_ended: bool) -> set[str]: ...
+    def stop_runs(self, runs: Mapping[str, str], *, by: StoppedBy, skip_ended: bool) -> set[str]: ...
 
     def close(self) -> None: ...
 
@@ -36,7 +37,7 @@ class StopRequest:
 
     job: str
     run: str
-    by: By
+    by: StoppedBy
     tell: Callable[[Exception | None], None]
     withdraw_from: Callable[[StopRequest], None]
 
@@ -59,7 +60,7 @@ class StopWriter:
         self._waiting: dict[StopRequest, None] = {}
         self._runs = False
 
-    def request(self, job: str, run: str, tell: Callable[[Exception | None], None], *, by: By) -> StopRequest:
+    def request(self, job: str, run: str, tell: Callable[[Exception | None], None], *, by: StoppedBy) -> StopRequest:
         """Request ``run`` to end at its next safe point. Does not block."""
         request = StopRequest(job, run, by, tell, self._withdraw)
         with self._lock:
@@ -108,7 +109,7 @@ class StopWriter:
                 stopper.close()
 
 
-def not_requested(job: str, run: str, error: str) -> str:
+def stop_failure_message(job: str, run: str, error: str) -> str:
     """Return the message of a kill that could not reach the cluster."""
     return (
         f"the stop of job {job}, run {run}, was NOT requested ({error}): it runs on. Once the cluster can be reached, "
@@ -116,9 +117,9 @@ def not_requested(job: str, run: str, error: str) -> str:
     )
 
 
-def _batches(requests: list[StopRequest]) -> list[tuple[By, dict[str, str]]]:
+def _batches(requests: list[StopRequest]) -> list[tuple[StoppedBy, dict[str, str]]]:
     """Return as few batches as have each job once, those of the system first: of both for a run the user's is last."""
-    batches: list[tuple[By, dict[str, str]]] = []
+    batches: list[tuple[StoppedBy, dict[str, str]]] = []
     for each in sorted(requests, key=lambda request: request.by):
         fitting = (runs for by, runs in batches if by == each.by and runs.get(each.job, each.run) == each.run)
         runs = next(fitting, None)

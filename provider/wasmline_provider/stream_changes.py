@@ -8,7 +8,7 @@ from typing import Any
 
 from wasmline.job_specs import FunctionSpec, JobSpec, StreamSpec
 
-LIVE_FIELDS: dict[str, frozenset[str]] = {
+UPDATABLE_FIELDS: dict[str, frozenset[str]] = {
     "parallel": frozenset(
         {
             "tasks",
@@ -33,12 +33,12 @@ def changed_fields(running: JobSpec, wanted: JobSpec) -> tuple[str, ...]:
     return tuple(sorted(_differences(running, wanted, "")))
 
 
-def are_live(running: JobSpec, wanted: JobSpec) -> bool:
+def can_update_in_place(running: JobSpec, wanted: JobSpec) -> bool:
     """Return whether the run takes all changes over by itself."""
     changed, stream = changed_fields(running, wanted), running.stream
     if stream is None or running.is_continuous != wanted.is_continuous:
         return not changed
-    return LIVE_FIELDS[stream.mode].issuperset(name.removeprefix("stream.") for name in changed)
+    return UPDATABLE_FIELDS[stream.mode].issuperset(name.removeprefix("stream.") for name in changed)
 
 
 def _differences(running: Any, wanted: Any, prefix: str) -> Iterator[str]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from wasmline.background_call import BackgroundCall
-from wasmline_provider.stop_writer import By
+
+if TYPE_CHECKING:
+    from wasmline.control import StoppedBy
 
 ANSWER_TIMEOUT_S = 3.0
 """Maximum seconds to wait for Airflow's answer in a task's process, which is killed five seconds after its signal."""
@@ -30,7 +32,7 @@ class TaskInstanceKey(Protocol):
     map_index: int | None
 
 
-def killed_by(task: TaskInstanceKey) -> By | None:
+def killed_by(task: TaskInstanceKey) -> StoppedBy | None:
     """Return who has ended a task; None if nobody has. Raises what Airflow does, and TimeoutError.
 
     Waits for ANSWER_TIMEOUT_S at most: the thread that was interrupted may hold the connection to Airflow.
@@ -54,7 +56,7 @@ def read_task_instance_state(task: TaskInstanceKey) -> str | None:
     return None if state is None else str(state)
 
 
-def user_or_system(state: str | None) -> By | None:
+def user_or_system(state: str | None) -> StoppedBy | None:
     """Return who has ended a task that is in ``state``; None if nobody has.
 
     A task that is marked failed and one that Airflow has failed for its missing heartbeats, without a retry left, have

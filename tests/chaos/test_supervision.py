@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from support.rounds import ROUNDS, resumed_after, rounds
-from support.supervision.supervised_streams import SupervisedStreams, has_pods, supervised_streams
+from support.supervision.supervised_streams import SupervisedStreams, has_pid_namespaces, supervised_streams
 from wasmline.testing.kafka import RunningKafka
 
 LONG = "WASMLINE_LONG" in os.environ
@@ -53,7 +53,7 @@ def plan(seed: int, kinds: list[str], count: int) -> Iterator[str]:
 def test_a_stream_is_at_work_again_whatever_was_killed(
     kafka: RunningKafka, tmp_path: Path, pod: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    if pod and not has_pods():
+    if pod and not has_pid_namespaces():
         pytest.skip("needs unshare and the right to make a pid namespace")
     if LONG and not pod:
         pytest.skip("a part of the long form")
@@ -65,7 +65,7 @@ def test_a_stream_is_at_work_again_whatever_was_killed(
         for number in rounds(len(kinds)):
             kind = kinds[number]
             limit, fault = FAULTS[kind]
-            took = streams.await_work(fault(streams))
+            took = streams.await_outputs(fault(streams))
             seconds[kind].append(took)
             resumed_after(took)
             if took > limit:
@@ -75,4 +75,4 @@ def test_a_stream_is_at_work_again_whatever_was_killed(
                 sys.stdout.flush()
         failed = [run for run, state in streams.dag_runs() if state == "failed"]
     assert streams.ledger.check_producers(kafka.local.folder / "node-1" / "data") > 0
-    assert (streams.ledger.wrong, failed, slow) == ([], [], []), f"seed {seed}, {dict(seconds)}"
+    assert (streams.ledger.violations, failed, slow) == ([], [], []), f"seed {seed}, {dict(seconds)}"

@@ -26,7 +26,7 @@ def made() -> StreamLedger:
 
 def see(ledger: StreamLedger, topic: str, key: bytes, value: bytes, at_ms: int = 0) -> None:
     message = SimpleNamespace(topic=lambda: topic, key=lambda: key, value=lambda: value, timestamp=lambda: (1, at_ms))
-    ledger.seen(message, 0.0)
+    ledger.on_record(message, 0.0)
 
 
 def put(ledger: StreamLedger, *numbers: int) -> None:
@@ -59,13 +59,13 @@ def test_a_history_without_a_fault_is_one() -> None:
         report(ledger, run, JobState.FAILED)
     for offset in (1, 1, 7):
         commit(ledger, offset)
-    assert (ledger.wrong, ledger.missing(JOB, 3 * KEYS), ledger.reached(JOB)) == ([], 0, 2 * KEYS)
+    assert (ledger.violations, ledger.missing(JOB, 3 * KEYS), ledger.reached(JOB)) == ([], 0, 2 * KEYS)
 
 
 def test_outputs_that_are_there_twice_behind_others_or_missing_are_found() -> None:
     ledger = made()
     put(ledger, 0, KEYS, 0)
-    assert ledger.wrong == ["job: the output of 0 is there twice", f"job: 0 is behind {KEYS} of its key"]
+    assert ledger.violations == ["job: the output of 0 is there twice", f"job: 0 is behind {KEYS} of its key"]
     assert ledger.missing(JOB, 2 * KEYS) == 2 * KEYS - 2
 
 
@@ -76,7 +76,7 @@ def test_what_an_older_driver_writes_after_a_newer_one_s_claim_is_found() -> Non
     claim(ledger, "r1", "a")
     report(ledger, "r1", JobState.RUNNING)
     see(ledger, control_topics.JOBS, b"job/withdrawn", encode(LeaseWithdrawal(driver="a", epoch=1)))
-    assert ledger.wrong == [
+    assert ledger.violations == [
         "job: a claims after b",
         "job: run r1 is running after a newer one's claim",
         "job: a withdraws a lease after a newer driver's claim",
@@ -87,7 +87,7 @@ def test_an_offset_that_goes_back_is_found() -> None:
     ledger = made()
     for offset in (7, 6):
         commit(ledger, offset)
-    assert ledger.wrong == ["('wasmline.job', 'in', 0) goes back from 7 to 6"]
+    assert ledger.violations == ["('wasmline.job', 'in', 0) goes back from 7 to 6"]
 
 
 @pytest.mark.parametrize("last_ms", [150, 250], ids=["before", "after"])
@@ -104,7 +104,7 @@ def test_a_producer_that_commits_after_a_newer_driver_has_claimed_its_checkpoint
     log = b"".join(_batch(offset, at_ms) for offset, at_ms in enumerate((100, last_ms)))
     (folder / "0.log").write_bytes(log)
     assert ledger.check_producers(tmp_path) == 1
-    assert len(ledger.wrong) == (last_ms > 200)
+    assert len(ledger.violations) == (last_ms > 200)
 
 
 def _batch(offset: int, at_ms: int) -> bytes:

@@ -19,7 +19,7 @@ POLL_INTERVAL_S = 0.25
 def stop(job: str, settings: tuple[tuple[str, str], ...], wait_s: float) -> None:
     """Stop a job's run at its next safe point.
 
-    A stopped job stays stopped until a user or a DAG starts it again; supervisors leave it as it is.
+    A stopped job stays stopped until a user or a DAG starts it again; the supervising DAG leaves it as it is.
     """
     from wasmline.control import JobTopic, is_live
     from wasmline.errors import JobBusy

@@ -110,6 +110,7 @@ def document(standing: JobStatus) -> dict[str, Any]:
         "job": order.spec.job,
         "run": order.spec.run,
         "wanted": order.wanted,
+        "stopped_by": order.stopped_by,
         "state": report.state.value if report else None,
         "message": report.message if report else "",
         "error": report.error if report else None,
@@ -140,6 +141,8 @@ def _run(standing: JobStatus, now: int) -> str:
     words = [spec.job, "ordered" if report is None else report.state.value]
     if standing.order.wanted == "stopped" and not standing.ended:
         words[1] += ", stop requested"
+    elif standing.order.is_stopped_by_user:
+        words[1] += ", to stay stopped"
     if spec.stream is not None:
         words += [f"mode {spec.stream.mode}", spec.stream.delivery.replace("_", " ")]
     words.append(f"run {spec.run}")

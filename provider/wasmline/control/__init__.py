@@ -5,7 +5,15 @@ from wasmline.control.deployment_spec import Deployment, DeploymentSpec
 from wasmline.control.deployment_topic import DeploymentTopic, deploy, read_deployments, require_topics
 from wasmline.control.job_control_state import CONTROL_TOPICS, JobControlState
 from wasmline.control.job_status import JobStatus, JobStatusReader, PartitionTotals
-from wasmline.control.job_topic import ClaimWriter, DriverClaim, JobDriver, JobOrder, JobTopic, LeaseWithdrawal
+from wasmline.control.job_topic import (
+    ClaimWriter,
+    DriverClaim,
+    JobDriver,
+    JobOrder,
+    JobTopic,
+    LeaseWithdrawal,
+    StoppedBy,
+)
 from wasmline.control.launch_request import LaunchRequest
 from wasmline.control.launcher_topic import Launch, LauncherClaim, LauncherStatus, require_launcher
 from wasmline.control.module_store import ModuleStore
@@ -40,6 +48,7 @@ __all__ = [
     "RunReader",
     "RunReading",
     "StatusTopic",
+    "StoppedBy",
     "deploy",
     "is_live",
     "live_jobs",

@@ -8,16 +8,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from wasmline.control.job_topic import JobOrder, JobTopic
-from wasmline.control.run_liveness import HEARTBEAT_CHANGE_TIMEOUT_S, STARTING_TIMEOUT_S
 from wasmline.errors import JobNotFound, UnsupportedSpecVersion
-from wasmline.job_specs import JobReport, JobState
+from wasmline.job_specs import DRIVER_HEARTBEAT_TIMEOUT_S, DRIVER_START_TIMEOUT_S, JobReport, JobState
 from wasmline.repeated_errors import RepeatedErrors
 from wasmline.restart_policy import RestartPolicy, is_restartable
 
 logger = logging.getLogger(__name__)
 
-EVENT_DELAYS = RestartPolicy(first_delay_s=60.0, max_delay_s=900.0)
-"""Delays between two events about one job."""
+EVENT_DELAYS = RestartPolicy(first_delay_s=10.0, max_delay_s=900.0)
+"""Delays between two events about one job: a DAG run orders a dead run anew within seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +113,7 @@ class DeadRunDetector:
         names = {"job": order.spec.job, "run": order.spec.run}
         if report is None or not report.state.final:
             has_started = report is not None and report.state is JobState.RUNNING
-            if silent_s < (HEARTBEAT_CHANGE_TIMEOUT_S if has_started else STARTING_TIMEOUT_S):
+            if silent_s < (DRIVER_HEARTBEAT_TIMEOUT_S if has_started else DRIVER_START_TIMEOUT_S):
                 return None
             message = f"no heartbeat for {silent_s:.0f} s"
             return DeadRun(**names, state="lost", error=None, message=message)

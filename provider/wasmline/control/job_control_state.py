@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from wasmline.control import control_topics
 from wasmline.control.deployment_spec import Deployment
+from wasmline.control.job_keys import claim_key, withdrawal_key
 from wasmline.control.job_topic import DriverClaim, JobOrder, LeaseWithdrawal
 from wasmline.documents import decode
 
@@ -35,9 +36,9 @@ class JobControlState:
                 self.deployment = decode(Deployment, value)
             case control_topics.JOBS, name if name == self._job:
                 self.order = decode(JobOrder, value)
-            case control_topics.JOBS, name if name == f"{self._job}/batch":
+            case control_topics.JOBS, _ if key == claim_key(self._job):
                 self.claim = decode(DriverClaim, value)
-            case control_topics.JOBS, name if name == f"{self._job}/withdrawn":
+            case control_topics.JOBS, _ if key == withdrawal_key(self._job):
                 self.withdrawal = decode(LeaseWithdrawal, value)
                 if self.withdrawal.max_tasks is not None:
                     self.task_limits[self.withdrawal.driver] = self.withdrawal.max_tasks

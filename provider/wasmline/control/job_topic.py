@@ -9,6 +9,7 @@ The fields: docs/protocols/control_topics.md.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import random
 import time
@@ -18,8 +19,9 @@ from typing import Literal
 
 from wasmline.control import control_topics
 from wasmline.control.deployment_spec import Deployment
+from wasmline.control.job_keys import claim_key, launch_key, report_key, withdrawal_key
 from wasmline.control.launch_request import LaunchRequest
-from wasmline.control.launcher_topic import Launch, launch_key
+from wasmline.control.launcher_topic import Launch
 from wasmline.documents import decode, encode
 from wasmline.errors import (
     BrokerUnavailable,
@@ -33,7 +35,7 @@ from wasmline.errors import (
 )
 from wasmline.job_specs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import CompactedTopic, KafkaConfig, RecordWriter, TransactionalWriter
-from wasmline.restart_policy import is_restartable
+from wasmline.restart_policy import RestartPolicy, is_restartable
 
 logger = logging.getLogger(__name__)
 
@@ -46,11 +48,15 @@ CLAIM_TIMEOUT_S = 30.0
 ORDER_TIMEOUT_S = 30.0
 """Seconds for which an order is retried while others are written at the same moment."""
 
-ORDER_RETRY_DELAY_S = 0.2
-"""Maximum seconds before an order is tried again."""
+ORDER_RETRY_DELAYS = RestartPolicy(first_delay_s=0.2, max_delay_s=3.0)
+"""The longest delays before an order is tried again: of many clients at one moment, each attempt fences the others'."""
 
 ORDERS_TRANSACTIONAL_ID = "wasmline.orders"
 """The transactional.id of all orders: one for all, so that two jobs for the same processing exclude each other."""
+
+
+StoppedBy = Literal["user", "system"]
+"""Who requests a stop. A user wants the job to stay stopped, the system does not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,11 +167,11 @@ class JobTopic:
             standing = current.spec.run if current is not None else ""
             if current is None or current.spec.processing != spec.processing:
                 _require_unique(view, spec)
-            kept = {_report_key(spec.job, run) for run in (standing, spec.run)}
-            stale = {name for name in view if name.startswith(_report_key(spec.job, ""))} - kept
+            kept = {report_key(spec.job, run) for run in (standing, spec.run)}
+            stale = {name for name in view if name.startswith(report_key(spec.job, ""))} - kept
             written: dict[bytes, bytes | None] = {
                 spec.job.encode(): encode(order),
-                _report_key(spec.job, spec.run): encode(report),
+                report_key(spec.job, spec.run): encode(report),
             }
             return written | dict.fromkeys(sorted(stale))
 
@@ -187,7 +193,7 @@ class JobTopic:
         self._write_orders(decide)
         return updated
 
-    def stop(self, job: str, run: str, *, by: Literal["user", "system"] = "user") -> None:
+    def stop(self, job: str, run: str, *, by: StoppedBy = "user") -> None:
         """Request ``run`` to end at its next safe point. No effect on a run that was replaced by a newer one.
 
         A stop by the ``system`` leaves a user's as it is. Raises JobNotFound.
@@ -195,9 +201,7 @@ class JobTopic:
         if self.stop_runs({job: run}, by=by):
             raise _unknown(job)
 
-    def stop_runs(
-        self, runs: Mapping[str, str], *, by: Literal["user", "system"] = "user", skip_ended: bool = False
-    ) -> set[str]:
+    def stop_runs(self, runs: Mapping[str, str], *, by: StoppedBy = "user", skip_ended: bool = False) -> set[str]:
         """Request runs, by their jobs, to end as ``stop`` does, in one transaction; return the jobs without a
         readable order.
 
@@ -236,8 +240,8 @@ class JobTopic:
             order = _readable(key, view[key])
             if order is not None and order.spec.run != run:
                 raise _OrderChanged(job)
-            gone = {name for name in view if name.startswith(_report_key(job, ""))}
-            return dict.fromkeys([key, f"{job}/withdrawn".encode(), launch_key(job), *sorted(gone)])
+            gone = {name for name in view if name.startswith(report_key(job, ""))}
+            return dict.fromkeys([key, withdrawal_key(job), launch_key(job), *sorted(gone)])
 
         self._write_orders(decide)
 
@@ -252,32 +256,32 @@ class JobTopic:
         """Return the current order of every job; one that this release cannot read is skipped with a warning."""
         return list(_orders(self._topic.read()).values())
 
-    def last_batch(self, job: str, topic_id: str = "") -> DriverClaim | None:
+    def last_claim(self, job: str, topic_id: str = "") -> DriverClaim | None:
         """Return the newest claim of a driver of ``job``.
 
         With ``topic_id`` it is the newest claim about that topic, or if there is none, the newest of all.
         """
-        view, newest = self._topic.read(), f"{job}/batch"
-        data = view.get(newest.encode())
+        view = self._topic.read()
+        data = view.get(claim_key(job))
         claim = decode(DriverClaim, data) if data else None
         if claim is not None and topic_id and claim.topic_id != topic_id:
-            earlier = view.get(f"{newest}/{topic_id}".encode())
+            earlier = view.get(claim_key(job, topic_id))
             return decode(DriverClaim, earlier) if earlier else claim
         return claim
 
     def withdraw(self, job: str) -> None:
         """End the current round of leases of ``job``, if any, in parallel mode; its driver begins the next one."""
-        claim = self.last_batch(job)
+        claim = self.last_claim(job)
         if claim is not None:
             self.write_withdrawal(job, LeaseWithdrawal(driver=claim.driver, epoch=claim.batch_id))
 
     def write_withdrawal(self, job: str, withdrawal: LeaseWithdrawal) -> None:
         """Write ``withdrawal``; returns when every in-sync replica has it."""
-        self._writer.write(control_topics.JOBS, [(f"{job}/withdrawn".encode(), encode(withdrawal), [], None)])
+        self._writer.write(control_topics.JOBS, [(withdrawal_key(job), encode(withdrawal), [], None)])
 
     def report(self, job: str, run: str) -> JobReport | None:
         """Return the last report of ``run``, or None while it has not reported."""
-        data = self._topic.read().get(_report_key(job, run))
+        data = self._topic.read().get(report_key(job, run))
         return decode(JobReport, data) if data else None
 
     def last_launch(self, job: str) -> Launch | None:
@@ -287,7 +291,7 @@ class JobTopic:
 
     def write_report(self, report: JobReport) -> None:
         """Write the report of a run; returns when every in-sync replica has it."""
-        self._writer.write(control_topics.JOBS, [(_report_key(report.job, report.run), encode(report), [], None)])
+        self._writer.write(control_topics.JOBS, [(report_key(report.job, report.run), encode(report), [], None)])
 
     def close(self) -> None:
         """Close the Kafka clients."""
@@ -297,16 +301,17 @@ class JobTopic:
     def _write_orders(self, decide: Callable[[dict[bytes, bytes]], Mapping[bytes, bytes | None]]) -> None:
         """Write the result of ``decide`` by compare-and-set; again if other orders come in between."""
         deadline = time.monotonic() + ORDER_TIMEOUT_S
-        while True:
+        for attempt in itertools.count(1):
             try:
                 self._topic.compare_and_set(ORDERS_TRANSACTIONAL_ID, decide)
             except _OrderChanged as changed:
                 text = f"another client has ordered or stopped job {changed.job}: read its order again"
                 raise Conflict(text, name=changed.job, generation=None) from None
             except (Conflict, BrokerUnavailable):
-                if time.monotonic() > deadline:
+                left = deadline - time.monotonic()
+                if left < 0:
                     raise
-                time.sleep(random.uniform(0, ORDER_RETRY_DELAY_S))  # not in step with the others
+                time.sleep(min(left, random.uniform(0, ORDER_RETRY_DELAYS.delay_s(attempt))))  # not in step with others
             else:
                 return
 
@@ -338,7 +343,7 @@ def _readable(key: bytes, value: bytes) -> JobOrder | None:
 
 
 def _has_ended(view: Mapping[bytes, bytes], order: JobOrder, run: str) -> bool:
-    data = view.get(_report_key(order.spec.job, run))
+    data = view.get(report_key(order.spec.job, run))
     if data is None:
         return False
     try:
@@ -367,10 +372,6 @@ def _identity(order: JobOrder | None) -> tuple[str, bool] | None:
     return None if order is None else (order.spec.run, order.is_stopped_by_user)
 
 
-def _report_key(job: str, run: str) -> bytes:
-    return f"{job}/report/{run}".encode()
-
-
 def _unknown(job: str) -> JobNotFound:
     return JobNotFound(f"there is no job {job!r} on this cluster", job=job)
 
@@ -395,9 +396,9 @@ class JobDriver:
         driver without claims for ``transactional.id.expiration.ms``, a week by default; a new producer replaces it
         if the newest claim is still this driver's.
         """
-        records: dict[bytes, bytes | None] = {f"{self._job}/batch".encode(): encode(claim)}
+        records: dict[bytes, bytes | None] = {claim_key(self._job): encode(claim)}
         if earlier is not None:
-            records[f"{self._job}/batch/{earlier.topic_id}".encode()] = encode(earlier)
+            records[claim_key(self._job, earlier.topic_id)] = encode(earlier)
         try:
             try:
                 self._writer.write(records)
@@ -421,7 +422,7 @@ class JobDriver:
     def _require_newest(self) -> None:
         jobs = JobTopic(self._config)
         try:
-            if jobs.last_batch(self._job) != self._claimed:
+            if jobs.last_claim(self._job) != self._claimed:
                 raise _fenced(self._job)
         finally:
             jobs.close()
@@ -450,7 +451,7 @@ class ClaimWriter:
             self._forget()
             self._driver = JobDriver(self._config, self._job)
             try:
-                self._driver.claim(claim(self._jobs.last_batch(self._job)))
+                self._driver.claim(claim(self._jobs.last_claim(self._job)))
             except Fenced:
                 if attempt == TAKEOVER_ATTEMPTS - 1:
                     raise
@@ -488,7 +489,7 @@ class ClaimWriter:
 
     def require_newest(self) -> None:
         """Raise Fenced unless this driver's claim is the newest one."""
-        newest = self._jobs.last_batch(self._job)
+        newest = self._jobs.last_claim(self._job)
         if newest is None or newest.driver != self._name:
             raise _fenced(self._job)
 

@@ -67,11 +67,6 @@ def status_key(launcher: str) -> bytes:
     return f"{PREFIX}{launcher}".encode()
 
 
-def launch_key(job: str) -> bytes:
-    """Return the key of the last launch of a job."""
-    return f"{job}/launch".encode()
-
-
 class LauncherClaim:
     """The right to start drivers under a launcher's name: of many processes, the last one to claim it has it.
 

@@ -7,38 +7,38 @@ from collections.abc import Mapping
 
 from wasmline.clock import now_ms
 from wasmline.control.job_topic import JobTopic
-from wasmline.job_specs import HEARTBEAT_INTERVAL_S, JobReport, JobState
-
-STARTING_TIMEOUT_S = 24 * HEARTBEAT_INTERVAL_S
-"""Seconds after its order in which a driver starts: Spark's start, or the wait for a launcher."""
+from wasmline.job_specs import (
+    DRIVER_HEARTBEAT_TIMEOUT_S,
+    DRIVER_START_TIMEOUT_S,
+    HEARTBEAT_INTERVAL_S,
+    JobReport,
+    JobState,
+)
 
 RECENT_HEARTBEAT_S = 3 * HEARTBEAT_INTERVAL_S
 """Age in seconds of a running driver's report, by this machine's clock, up to which the driver counts as live."""
 
-HEARTBEAT_CHANGE_TIMEOUT_S = 6 * HEARTBEAT_INTERVAL_S
-"""Seconds in which the report of a running driver has to change if it is not recent."""
-
 POLL_INTERVAL_S = 0.25
 
 
-def is_live(jobs: JobTopic, job: str, run: str, *, starting_timeout_s: float = STARTING_TIMEOUT_S) -> bool:
+def is_live(jobs: JobTopic, job: str, run: str, *, starting_timeout_s: float = DRIVER_START_TIMEOUT_S) -> bool:
     """Return whether a run has a driver, or gets one.
 
     A recent report is enough. If it is older, the clocks may differ, or the driver is held up: the report has to change
-    while this waits, for up to HEARTBEAT_CHANGE_TIMEOUT_S. So a wrong clock costs time only, and a run that is taken
+    while this waits, for up to DRIVER_HEARTBEAT_TIMEOUT_S. So a wrong clock costs time only, and a run that is taken
     for dead is fenced by the next one.
     """
     return job in live_jobs(jobs, {job: run}, starting_timeout_s=starting_timeout_s)
 
 
 def live_jobs(
-    jobs: JobTopic, runs: Mapping[str, str], *, starting_timeout_s: float = STARTING_TIMEOUT_S
+    jobs: JobTopic, runs: Mapping[str, str], *, starting_timeout_s: float = DRIVER_START_TIMEOUT_S
 ) -> frozenset[str]:
     """Return the jobs whose runs, given by job, have a driver or get one; waits once for all as ``is_live`` does."""
     live, undecided = set(), dict(runs)
     first = {job: jobs.report(job, run) for job, run in undecided.items()}
     reports = first
-    deadline = time.monotonic() + HEARTBEAT_CHANGE_TIMEOUT_S
+    deadline = time.monotonic() + DRIVER_HEARTBEAT_TIMEOUT_S
     while True:
         for job, report in reports.items():
             verdict = _is_live(first[job], report, starting_timeout_s)

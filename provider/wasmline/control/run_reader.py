@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from wasmline.control import control_topics
+from wasmline.control.job_keys import report_key
 from wasmline.control.job_topic import JobOrder
 from wasmline.documents import decode
 from wasmline.errors import WasmlineError
@@ -71,7 +72,7 @@ class RunReader:
 
 
 def _keys(run: RunKey) -> tuple[bytes, bytes]:
-    return run[0].encode(), f"{run[0]}/report/{run[1]}".encode()
+    return run[0].encode(), report_key(*run)
 
 
 def _reading(order: bytes | None, report: bytes | None) -> RunReading:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from wasmline.control.job_topic import JobOrder
 from wasmline.control.launcher_topic import LAUNCHER_HEARTBEAT_INTERVAL_S, Launch
-from wasmline.job_specs import HEARTBEAT_INTERVAL_S, JobReport, JobState
+from wasmline.job_specs import DRIVER_HEARTBEAT_TIMEOUT_S, DRIVER_START_TIMEOUT_S, JobReport, JobState
 from wasmline.restart_policy import DEFAULT_RESTARTS, RestartPolicy, is_restartable
 
 
@@ -20,8 +20,8 @@ class LaunchTimings:
     claim_timeout_s: without one of the process that has the launcher's name, until another one takes over.
     """
 
-    start_timeout_s: float = 24 * HEARTBEAT_INTERVAL_S
-    heartbeat_timeout_s: float = 6 * HEARTBEAT_INTERVAL_S
+    start_timeout_s: float = DRIVER_START_TIMEOUT_S
+    heartbeat_timeout_s: float = DRIVER_HEARTBEAT_TIMEOUT_S
     claim_timeout_s: float = 4 * LAUNCHER_HEARTBEAT_INTERVAL_S
 
 

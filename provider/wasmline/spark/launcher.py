@@ -24,7 +24,8 @@ from wasmline.control import (
     LaunchRequest,
     control_topics,
 )
-from wasmline.control.launcher_topic import LAUNCHER_HEARTBEAT_INTERVAL_S, PREFIX, launch_key, status_key
+from wasmline.control.job_keys import launch_key, report_key
+from wasmline.control.launcher_topic import LAUNCHER_HEARTBEAT_INTERVAL_S, PREFIX, status_key
 from wasmline.documents import decode, encode
 from wasmline.errors import Conflict, KafkaError, WasmlineError
 from wasmline.job_specs import JobReport, JobState
@@ -218,7 +219,7 @@ class Launcher:
             order = self._decoded(f"the order of job {job}", JobOrder, value)
             if order is None or order.launch is None or order.launch.launcher != self._name:
                 continue
-            report = view.get(f"{job}/report/{order.spec.run}".encode())
+            report = view.get(report_key(job, order.spec.run))
             launch = view.get(launch_key(job))
             found[job] = JobRecords(
                 order=order,
@@ -287,7 +288,7 @@ class Launcher:
 
 
 def _record(report: JobReport) -> dict[bytes, bytes]:
-    return {f"{report.job}/report/{report.run}".encode(): encode(report)}
+    return {report_key(report.job, report.run): encode(report)}
 
 
 def _concerns_launchers(key: bytes) -> bool:

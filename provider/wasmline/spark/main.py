@@ -149,7 +149,7 @@ def _reported(jobs: JobTopic, config: KafkaConfig, spec: JobSpec) -> tuple[JobRe
 
 def _newest_claim(jobs: JobTopic, spec: JobSpec) -> DriverClaim | None:
     with suppress(UnsupportedSpecVersion):  # the run meets it, and reports it
-        return jobs.last_batch(spec.job)
+        return jobs.last_claim(spec.job)
     return None
 
 

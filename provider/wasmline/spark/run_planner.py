@@ -143,8 +143,8 @@ class RunPlanner(Generic[D]):
 
     def _read_state(self) -> _JobState:
         context, topic = self._context, TopicState.now(self._context.config, self._prepared.topic)
-        newest = context.jobs.last_batch(context.job.job)
-        last = context.jobs.last_batch(context.job.job, topic.id)
+        newest = context.jobs.last_claim(context.job.job)
+        last = context.jobs.last_claim(context.job.job, topic.id)
         checkpoint = CheckpointState()
         if last is not None and last.mode == "microbatch" and last.checkpoint.startswith(f"{context.job.storage}/"):
             checkpoint = checkpoint_state(context.spark, last.checkpoint)
@@ -185,4 +185,4 @@ class RunPlanner(Generic[D]):
 
     def _claim_changed(self, state: _JobState) -> bool:
         """Return whether another driver has claimed the job since its state was read."""
-        return self._context.jobs.last_batch(self._context.job.job) != state.newest
+        return self._context.jobs.last_claim(self._context.job.job) != state.newest

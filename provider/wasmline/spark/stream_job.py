@@ -73,7 +73,7 @@ class StreamJob(ABC, Generic[D]):
         query. The starting point of the next run changes only with the first claim of a checkpoint, once all is ready.
         """
         try:
-            claim = self._context.jobs.last_batch(self._context.job.job)
+            claim = self._context.jobs.last_claim(self._context.job.job)
             self._earlier = claim.driver if claim is not None else ""
             prepared = self._await_deployment()
             self._wait_for_earlier_driver()
@@ -144,7 +144,7 @@ class StreamJob(ABC, Generic[D]):
         self._context.claims.claim(first_claim(self._context, run), run.earlier)
         job_query.report(JobState.RUNNING, "started")
         try:
-            return self._supervise(run, job_query, job_query.start())
+            return self._await_query(run, job_query, job_query.start())
         except Fenced:
             raise  # the reports and the statuses may be those of a newer driver of this run
         except Exception as error:
@@ -153,7 +153,7 @@ class StreamJob(ABC, Generic[D]):
                 job_query.report(JobState.FAILED, str(error), type(error).__name__)
             raise
 
-    def _supervise(self, run: PlannedRun[D], job_query: JobQuery, query: StreamingQuery) -> JobReport:
+    def _await_query(self, run: PlannedRun[D], job_query: JobQuery, query: StreamingQuery) -> JobReport:
         """Watch the query until it ends; stop it at a boundary when a stop is requested."""
         context, job = self._context, self._context.job.job
         try:
@@ -172,7 +172,7 @@ class StreamJob(ABC, Generic[D]):
             self._stop_query(job_query, query)
             self._record_end(run, job_query)  # before the last report, for which the next run waits
         job_query.poll(query)
-        newest = context.jobs.last_batch(job)
+        newest = context.jobs.last_claim(job)
         if newest is not None and newest.run == context.job.run and newest.driver != context.driver:
             raise context.fenced()  # a newer run waits for the report, a newer driver of this one writes it
         if context.stopping.is_set():
@@ -209,7 +209,7 @@ class StreamJob(ABC, Generic[D]):
         """Record the query's final progress and that its checkpoint has ended; else the next run begins its own."""
         context = self._context
         try:
-            newest = context.jobs.last_batch(context.job.job)
+            newest = context.jobs.last_claim(context.job.job)
             if newest is not None and newest.driver == context.driver:
                 context.claims.claim(final_claim(newest, job_query.certain_offsets(newest)))
         except (KafkaError, Fenced) as error:
@@ -235,7 +235,7 @@ class StreamJob(ABC, Generic[D]):
         jobs, job = self._context.jobs, self._context.job
         seen, since, waited = -1, time.monotonic(), False
         while not self._stop_wanted():
-            last = jobs.last_batch(job.job)
+            last = jobs.last_claim(job.job)
             if last is None or last.ended or last.run == job.run:
                 break
             report = jobs.report(job.job, last.run)
@@ -268,7 +268,7 @@ class StreamJob(ABC, Generic[D]):
     def _report_before_takeover(self, state: JobState, message: str) -> JobReport:
         """Write a report of the run. Raises Fenced if another driver of it has claimed the job since this one began."""
         context = self._context
-        claim = context.jobs.last_batch(context.job.job)
+        claim = context.jobs.last_claim(context.job.job)
         if claim is not None and claim.run == context.job.run and claim.driver not in (context.driver, self._earlier):
             raise context.fenced()
         report = JobReport.now(context.job.job, context.job.run, state, message)

@@ -146,7 +146,7 @@ class SparkJobHook(SparkSubmitHook):
         base = {name: value for name, value in os.environ.items() if not name.lstrip("_").startswith("AIRFLOW")}
         return driver_environment(base, kafka, self.master)
 
-    def launch(self, job: str, run: str, kafka: KafkaConfig, log: Path) -> int:
+    def start_driver(self, job: str, run: str, kafka: KafkaConfig, log: Path) -> int:
         """Start the driver of a run under its supervisor and return the supervisor's process id.
 
         In deploy mode cluster the command ends once the driver was submitted, and the driver's reports follow.

@@ -31,12 +31,12 @@ from wasmline_provider.triggers.job import UNKNOWN_CONNECTION, JobTrigger
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from wasmline.control import StoppedBy
     from wasmline.job_specs import JobReport, JobSpec
     from wasmline.kafka import KafkaConfig
     from wasmline_provider.driver_placement import DriverPlacement
     from wasmline_provider.hooks.spark import SparkJobHook
     from wasmline_provider.job_client import JobClient, JobRun
-    from wasmline_provider.stop_writer import By
     from wasmline_provider.task_instance_state import TaskInstanceKey
 
 OUTDATED = "outdated"
@@ -232,7 +232,7 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         if self._starting:
             raise AirflowException(f"this process is to end while it starts or adopts a run of job {self.job}")
 
-    def _killed_by(self) -> By | None:
+    def _killed_by(self) -> StoppedBy | None:
         """Return who has ended the task; None if nobody has, or if Airflow does not say so, which is logged."""
         from wasmline_provider.task_instance_state import killed_by
 
@@ -246,14 +246,14 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
             self.log.error("Airflow does not say whether the task was ended: %s", error_line(error))
             return None
 
-    def _stop(self, run: Mapping[str, str], *, by: By) -> None:
+    def _stop(self, run: Mapping[str, str], *, by: StoppedBy) -> None:
         from wasmline_provider.run_wait import stop_run
-        from wasmline_provider.stop_writer import not_requested
+        from wasmline_provider.stop_writer import stop_failure_message
 
         try:
             settings = self._settings or KafkaHook(self.kafka_conn_id).get_settings()
         except Exception as error:
-            self.log.error("%s", not_requested(run["job"], run["run"], str(error)))
+            self.log.error("%s", stop_failure_message(run["job"], run["run"], str(error)))
         else:
             stop_run(settings, to_job_run(run), self.log, by=by)
 
@@ -283,17 +283,17 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         def ordering(run: JobRun) -> None:
             self._running = plain(run)  # a kill stops it from now on
 
-        def launch(run: JobRun) -> None:
-            spark.launch(run.job, run.run, kafka, Path(run.log))
+        def start_driver(run: JobRun) -> None:
+            spark.start_driver(run.job, run.run, kafka, Path(run.log))
 
         with self._client() as client:
             ensured = client.ensure(
                 spec,
                 task_instance_key(ti.dag_id, ti.run_id, ti.task_id, ti.map_index),
                 placement.log_folder,
-                launch,
+                start_driver,
                 ordering=ordering,
-                request=placement.request,
+                launch_request=placement.launch_request,
                 submit_digest=spark.settings_digest(self.launcher),
                 restart_stopped=self.restarts_stopped,
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
@@ -15,9 +15,12 @@ from wasmline.repeated_errors import RepeatedErrors, error_line
 from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.job_client import HEARTBEAT_TIMEOUT_S, POLL_INTERVAL_S, STOP_TIMEOUT_S, JobRun
 from wasmline_provider.run_monitor import MonitoringFollower, Progress, ReadFailure, RunEnd, RunNews
-from wasmline_provider.shared_run_reader import RECONNECT_DELAYS, Following, cluster
-from wasmline_provider.stop_writer import By, not_requested
+from wasmline_provider.shared_run_reader import RECONNECT_DELAYS, Following, cluster_clients
+from wasmline_provider.stop_writer import stop_failure_message
 from wasmline_provider.task_instance_state import TRIGGER_ANSWER_TIMEOUT_S, read_task_instance_state, user_or_system
+
+if TYPE_CHECKING:
+    from wasmline.control import StoppedBy
 
 UNKNOWN_CONNECTION = "unknown_connection"
 """The state of an event of a trigger whose connection is not defined in Airflow."""
@@ -55,7 +58,7 @@ class JobTrigger(BaseTrigger):
         heartbeat_seconds: float = HEARTBEAT_TIMEOUT_S,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.run_of = JobRun(job=job, run=run, log=log)
+        self.job_run = JobRun(job=job, run=run, log=log)
         self.kafka_conn_id = kafka_conn_id
         self.poll_seconds = poll_seconds
         self.heartbeat_seconds = heartbeat_seconds
@@ -64,9 +67,9 @@ class JobTrigger(BaseTrigger):
         return (
             "wasmline_provider.triggers.job.JobTrigger",
             {
-                "job": self.run_of.job,
-                "run": self.run_of.run,
-                "log": self.run_of.log,
+                "job": self.job_run.job,
+                "run": self.job_run.run,
+                "log": self.job_run.log,
                 "kafka_conn_id": self.kafka_conn_id,
                 "poll_seconds": self.poll_seconds,
                 "heartbeat_seconds": self.heartbeat_seconds,
@@ -91,10 +94,10 @@ class JobTrigger(BaseTrigger):
             by = await self._killed_by()
         except Exception as error:
             reason = f"Airflow does not say who has ended the task: {error_line(error)}"
-            self.log.error("%s", not_requested(self.run_of.job, self.run_of.run, reason))
+            self.log.error("%s", stop_failure_message(self.job_run.job, self.job_run.run, reason))
             return
         if by is None:
-            self.log.info("job %s, run %s, goes on: nobody has ended its task", self.run_of.job, self.run_of.run)
+            self.log.info("job %s, run %s, goes on: nobody has ended its task", self.job_run.job, self.job_run.run)
             return
         is_requested, told = False, "no answer"
 
@@ -108,15 +111,15 @@ class JobTrigger(BaseTrigger):
                 settings = await self._settings(note)
                 await self._request_stop(settings, note, by)
                 end = await self._followed(settings, lambda _: None)
-            self.log.info("job %s, run %s: %s", self.run_of.job, self.run_of.run, end.state if end else "ended")
+            self.log.info("job %s, run %s: %s", self.job_run.job, self.job_run.run, end.state if end else "ended")
         except Exception as error:
             if is_requested:
-                self.log.info("job %s, run %s: stop requested; still running", self.run_of.job, self.run_of.run)
+                self.log.info("job %s, run %s: stop requested; still running", self.job_run.job, self.job_run.run)
             elif not isinstance(error, TimeoutError):
                 note(error)
         finally:  # also if the triggerer ends meanwhile
             if not is_requested:
-                self.log.error("%s", not_requested(self.run_of.job, self.run_of.run, told))
+                self.log.error("%s", stop_failure_message(self.job_run.job, self.job_run.run, told))
 
     async def _end(self) -> RunEnd:
         """Return the run's end, with as many connections as it takes. Raises AirflowNotFoundException."""
@@ -126,7 +129,7 @@ class JobTrigger(BaseTrigger):
             if error is None:
                 errors.solved("read")
             elif told := errors.changed("read", error):
-                self.log.warning("cannot read the reports of job %s, and tries again: %s", self.run_of.job, told)
+                self.log.warning("cannot read the reports of job %s, and tries again: %s", self.job_run.job, told)
 
         while True:
             settings = await self._settings(warn)
@@ -136,9 +139,9 @@ class JobTrigger(BaseTrigger):
     async def _followed(self, settings: dict[str, Any], note: Callable[[Exception | None], None]) -> RunEnd | None:
         """Return the run's end as read with ``settings``; None once the connection has others."""
         news: asyncio.Queue[RunNews] = asyncio.Queue()
-        follower = MonitoringFollower(self.run_of, _on_loop(news.put_nowait), heartbeat_s=self.heartbeat_seconds)
-        reader = cluster(settings).reader
-        following: Following = reader.follow(self.run_of.job, self.run_of.run, follower, interval_s=self.poll_seconds)
+        follower = MonitoringFollower(self.job_run, _on_loop(news.put_nowait), heartbeat_s=self.heartbeat_seconds)
+        reader = cluster_clients(settings).reader
+        following: Following = reader.follow(self.job_run.job, self.job_run.run, follower, interval_s=self.poll_seconds)
         try:
             while True:
                 match await news.get():
@@ -153,7 +156,7 @@ class JobTrigger(BaseTrigger):
         finally:
             following.stop()
 
-    async def _killed_by(self) -> By | None:
+    async def _killed_by(self) -> StoppedBy | None:
         """Return who has ended the task, a user if there is none; None if nobody has. Raises what Airflow does."""
         if self.task_instance is None:
             return "user"
@@ -163,7 +166,9 @@ class JobTrigger(BaseTrigger):
                 await sync_to_async(read_task_instance_state, thread_sensitive=False)(self.task_instance)
             )
 
-    async def _request_stop(self, settings: dict[str, Any], note: Callable[[Exception | None], None], by: By) -> None:
+    async def _request_stop(
+        self, settings: dict[str, Any], note: Callable[[Exception | None], None], by: StoppedBy
+    ) -> None:
         """Return once the stop request is written."""
         written = asyncio.Event()
 
@@ -172,8 +177,8 @@ class JobTrigger(BaseTrigger):
             if error is None:
                 written.set()
 
-        run = self.run_of
-        request = cluster(settings).stops.request(run.job, run.run, _on_loop(tell), by=by)
+        run = self.job_run
+        request = cluster_clients(settings).stops.request(run.job, run.run, _on_loop(tell), by=by)
         try:
             await written.wait()
         finally:
@@ -199,7 +204,7 @@ class JobTrigger(BaseTrigger):
         return False
 
     def _event(self, state: str, message: str, **more: str) -> TriggerEvent:
-        run = {"job": self.run_of.job, "run": self.run_of.run, "log": self.run_of.log}
+        run = {"job": self.job_run.job, "run": self.job_run.run, "log": self.job_run.log}
         return TriggerEvent({**run, "state": state, "message": message, **more})  # type: ignore[no-untyped-call]
 
 

@@ -99,7 +99,7 @@ def stop(bench: Bench) -> Iterable[Row]:
 
 
 def _epoch(harness: LeaseHarness) -> int:
-    claim = harness.jobs.last_batch(harness.job.job)
+    claim = harness.jobs.last_claim(harness.job.job)
     return claim.batch_id if claim is not None else 0
 
 

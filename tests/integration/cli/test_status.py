@@ -126,6 +126,13 @@ def test_machines_get_the_same_as_json(driver: Driver, environment: dict[str, st
     ]
 
 
+def test_a_run_that_failed_and_is_to_stay_stopped_says_so(driver: Driver, environment: dict[str, str]) -> None:
+    driver.report(JobState.FAILED, "the JVM was killed", "JobFailed")
+    driver.jobs.stop(driver.spec.job, driver.spec.run)
+    assert ", failed, to stay stopped, " in shown(environment, driver.spec.job).splitlines()[0]
+    assert json.loads(shown(environment, driver.spec.job, "--json"))["stopped_by"] == "user"
+
+
 def test_what_a_killed_driver_said_last_is_not_shown_as_running(driver: Driver, environment: dict[str, str]) -> None:
     driver.tell(driver.partition(0, 2))
     driver.report(JobState.FAILED, "the JVM was killed", "JobFailed")

@@ -60,7 +60,7 @@ def test_a_driver_that_sleeps_past_its_producers_expiry_goes_on(forgetful: Kafka
     driver.claim(following)
     keeper.claim(following)
     jobs = JobTopic(forgetful)
-    assert jobs.last_batch(alone) == jobs.last_batch(kept) == following
+    assert jobs.last_claim(alone) == jobs.last_claim(kept) == following
 
     until(lambda: is_forgotten(forgetful, alone) and is_forgotten(forgetful, kept))
     other = replace(CLAIM, driver="other")
@@ -71,7 +71,7 @@ def test_a_driver_that_sleeps_past_its_producers_expiry_goes_on(forgetful: Kafka
     for late in (driver, keeper):
         with pytest.raises(Fenced):
             late.claim(replace(CLAIM, batch_id=5))
-    assert jobs.last_batch(alone) == jobs.last_batch(kept) == other
+    assert jobs.last_claim(alone) == jobs.last_claim(kept) == other
     for each in (driver, keeper, jobs, *rivals):
         each.close()  # type: ignore[attr-defined]
 
@@ -92,7 +92,7 @@ def test_a_claim_is_recorded_once_a_broker_is_back_that_was_away_for_longer_than
             local.start_node(1)
             claimed.result(60.0)
         jobs = JobTopic(config)
-        assert jobs.last_batch(name) == following
+        assert jobs.last_claim(name) == following
         keeper.close()
         jobs.close()
 
@@ -139,7 +139,7 @@ def test_the_last_claim_about_a_topic_is_kept_while_the_job_reads_another(kafka:
     other = replace(CLAIM, topic="other", topic_id="OTHER")
     keeper.claim(other, CLAIM)
     jobs = JobTopic(kafka.config)
-    assert jobs.last_batch(name) == jobs.last_batch(name, "OTHER") == jobs.last_batch(name, "NEW") == other
-    assert jobs.last_batch(name, "ID") == CLAIM
+    assert jobs.last_claim(name) == jobs.last_claim(name, "OTHER") == jobs.last_claim(name, "NEW") == other
+    assert jobs.last_claim(name, "ID") == CLAIM
     jobs.close()
     keeper.close()

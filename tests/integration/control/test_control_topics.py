@@ -361,7 +361,7 @@ def test_a_newer_driver_fences_the_older_one(config: KafkaConfig, spec: Deployme
     with pytest.raises(Fenced, match=name):
         older.claim(claim(2))
     newer.claim(claim(3))
-    last = JobTopic(config).last_batch(name)
+    last = JobTopic(config).last_claim(name)
     assert last is not None
     assert last == claim(3)
 

@@ -292,7 +292,7 @@ def test_an_order_that_is_changed_in_mid_run_ends_the_leases_and_holds_for_the_n
     ]
 
     def epoch() -> int:
-        claim = harness.jobs.last_batch(harness.job.job)
+        claim = harness.jobs.last_claim(harness.job.job)
         return claim.batch_id if claim is not None else 0
 
     with harness.letting(slots=1):

@@ -97,7 +97,7 @@ def test_after_an_end_there_is_a_new_run(desk: Desk, end: JobState) -> None:
 def test_a_run_that_gave_no_sign_of_life_for_long_is_lost_and_replaced(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_liveness, "HEARTBEAT_CHANGE_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(run_liveness, "DRIVER_HEARTBEAT_TIMEOUT_S", 0.5)
     first = desk.order()
     desk.tell(first, JobState.RUNNING, updated_ms=1)
     assert desk.desk.state(first) == "lost"
@@ -292,17 +292,19 @@ def test_a_run_of_a_launcher_is_adopted_although_the_launcher_is_away(desk: Desk
         raise LauncherUnavailable("no heartbeats", launcher="l", alive=())
 
     spec, request = desk.continuous(), LaunchRequest(launcher="l")
-    first = desk.ensure(spec=spec, request=request)
+    first = desk.ensure(spec=spec, launch_request=request)
     desk.tell(first.run, JobState.RUNNING)
-    second = desk.desk.ensure(spec, STRANGER, away, desk.launched.append, request=request)
+    second = desk.desk.ensure(spec, STRANGER, away, desk.launched.append, launch_request=request)
     assert (second.action, second.run.run, second.run.log) == ("adopted", first.run.run, "a folder of launcher l")
     desk.log.stop(spec.job, first.run.run)
     assert (
-        desk.desk.ensure(spec, STRANGER, away, desk.launched.append, request=request, restart_stopped=False).action
+        desk.desk.ensure(
+            spec, STRANGER, away, desk.launched.append, launch_request=request, restart_stopped=False
+        ).action
         == "left_stopped"
     )
     with pytest.raises(LauncherUnavailable):
-        desk.desk.ensure(spec, STRANGER, away, desk.launched.append, request=request)
+        desk.desk.ensure(spec, STRANGER, away, desk.launched.append, launch_request=request)
     assert desk.log.order(spec.job).spec.run == first.run.run
     assert desk.launched == []
 
@@ -314,7 +316,7 @@ def test_a_stopped_stream_is_left_so_where_a_launcher_that_is_away_would_start_i
     first = desk.ensure(spec=desk.continuous()).run
     desk.log.stop(first.job, first.run)
     found = desk.desk.ensure(
-        desk.continuous(), STRANGER, away, desk.launched.append, request=LaunchRequest(launcher="l"),
+        desk.continuous(), STRANGER, away, desk.launched.append, launch_request=LaunchRequest(launcher="l"),
         restart_stopped=False,
     )  # fmt: skip
     assert (found.action, found.run.run) == ("left_stopped", first.run)
@@ -349,7 +351,7 @@ def test_a_late_stop_leaves_a_run_that_has_ended_unless_a_launcher_may_start_it_
         return desk.ensure(spec=replace(desk.spec, job=f"{desk.spec.job}-{suffix}", stream=stream), **options).run
 
     request = LaunchRequest(launcher="l")
-    ended, restarted, final = ordered("a"), ordered("b", request=request), ordered("c", request=request)
+    ended, restarted, final = ordered("a"), ordered("b", launch_request=request), ordered("c", launch_request=request)
     for run in (ended, restarted):
         desk.tell(run, JobState.FAILED)
     desk.log.write_report(JobReport.now(final.job, final.run, JobState.FAILED, error="ProgressLost"))

@@ -118,7 +118,7 @@ def test_streams_that_run_are_checked_for_partitions_that_stand_still(streams: S
 def test_streams_without_a_driver_fail_the_check_with_their_last_words(
     streams: Streams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_liveness, "HEARTBEAT_CHANGE_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(run_liveness, "DRIVER_HEARTBEAT_TIMEOUT_S", 0.5)
     running, failed, *lost = (streams.order() for _ in range(4))
     streams.report(running, JobState.RUNNING)
     streams.report(failed, JobState.FAILED, "ProgressLost")

@@ -22,7 +22,8 @@ from wasmline.control import (
     control_topics,
     require_launcher,
 )
-from wasmline.control.launcher_topic import launch_key, status_key
+from wasmline.control.job_keys import launch_key
+from wasmline.control.launcher_topic import status_key
 from wasmline.documents import encode
 from wasmline.errors import Fenced, InvalidJob, JobNotFound, LauncherUnavailable, UnsupportedSpecVersion
 from wasmline.job_specs import JobReport, JobSpec, JobState, StreamSpec

@@ -346,8 +346,8 @@ def test_a_driver_that_was_fenced_ends_at_its_next_batch_and_leaves_the_report_o
     assert order.stream is not None
     with closing(JobTopic(transform_job.config)) as jobs, ThreadPoolExecutor(1) as thread:
         outcome = thread.submit(make_stream_job(transform_job.spark, transform_job.config, order, order.stream).run)
-        until(lambda: jobs.last_batch(transform_job.job) is not None)
-        newest = jobs.last_batch(transform_job.job)
+        until(lambda: jobs.last_claim(transform_job.job) is not None)
+        newest = jobs.last_claim(transform_job.job)
         assert newest is not None
         with closing(JobDriver(transform_job.config, transform_job.job)) as rival:
             rival.claim(replace(newest, driver="rival"))

@@ -62,11 +62,11 @@ def test_a_switch_that_is_refused_changes_nothing_of_where_the_job_goes_on(trans
     stranger.subscribe([transform_job.spec.input_topic])
     until(lambda: bool(stranger.consume(200, timeout=0.2)))
     stranger.commit(asynchronous=False)
-    before = JobTopic(transform_job.config).last_batch(transform_job.job)
+    before = JobTopic(transform_job.config).last_claim(transform_job.job)
     for mode in ("microbatch", "parallel"):
         with pytest.raises(GroupInUse):
             transform_job.run(mode=mode, delivery="exactly_once")
-    assert JobTopic(transform_job.config).last_batch(transform_job.job) == before
+    assert JobTopic(transform_job.config).last_claim(transform_job.job) == before
     stranger.close()
 
     assert transform_job.run(delivery="exactly_once").result["records_in"] == 100
@@ -77,10 +77,10 @@ def test_progress_that_is_gone_ends_a_run_at_least_once_too(transform_job: Trans
     transform_job.produce(keyed(100))
     transform_job.run(delivery="exactly_once")
     forget(transform_job)
-    before = JobTopic(transform_job.config).last_batch(transform_job.job)
+    before = JobTopic(transform_job.config).last_claim(transform_job.job)
     with pytest.raises(ProgressLost):
         transform_job.run(starting_offsets="latest")
-    assert JobTopic(transform_job.config).last_batch(transform_job.job) == before
+    assert JobTopic(transform_job.config).last_claim(transform_job.job) == before
 
 
 def test_a_checkpoint_that_is_lost_or_elsewhere_is_no_new_beginning(transform_job: TransformJob) -> None:
@@ -149,7 +149,7 @@ def test_a_setting_that_sparks_client_does_not_have_is_refused_before_the_takeov
     config = KafkaConfig({**transform_job.config.properties, "enable.ssl.certificate.verification": "false"})
     with pytest.raises(InvalidKafkaConfig, match=r"enable\.ssl\.certificate\.verification"):
         make_stream_job(transform_job.spark, config, order, order.stream).run()
-    assert JobTopic(transform_job.config).last_batch(transform_job.job) is None
+    assert JobTopic(transform_job.config).last_claim(transform_job.job) is None
 
 
 def test_of_two_drivers_of_a_run_the_newer_one_goes_on_in_a_checkpoint_of_its_own(transform_job: TransformJob) -> None:
@@ -192,7 +192,7 @@ def test_a_driver_that_fell_silent_is_fenced_and_its_checkpoint_left_alone(
         make_stream_job(transform_job.spark, transform_job.config, second, second.stream, impatient).run()
         transform_job.produce(keyed(1, first=200))
         assert isinstance(first.exception(90), Fenced)
-    claimed = JobTopic(transform_job.config).last_batch(transform_job.job)
+    claimed = JobTopic(transform_job.config).last_claim(transform_job.job)
     assert claimed is not None
     assert claimed.run == second.run
     assert claimed.ended

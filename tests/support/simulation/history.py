@@ -670,7 +670,7 @@ class History:
         self._install(self._claimed_shards() or VIRTUAL_SHARDS)
 
     def _claimed_shards(self) -> int | None:
-        claim = self._jobs.last_batch(JOB)
+        claim = self._jobs.last_claim(JOB)
         return None if claim is None else claim.virtual_shards
 
     # -- what is known, and excuses something -------------------------------------------------------------------------
@@ -693,7 +693,7 @@ class History:
 
     def _claim(self) -> DriverClaim | None:
         """Return the newest claim that says something of the job's progress."""
-        claim = self._jobs.last_batch(JOB, str(self.cluster.topic(INPUT).id))
+        claim = self._jobs.last_claim(JOB, str(self.cluster.topic(INPUT).id))
         return claim if claim is not None and claim.checkpoint else None
 
     def _is_noticed(self, move: Move) -> bool:

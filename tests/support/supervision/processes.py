@@ -10,14 +10,14 @@ import psutil  # type: ignore[import-untyped]
 from wasmline.spark.driver_process import SUPERVISOR
 
 
-def offspring(pid: int) -> list[psutil.Process]:
+def descendants(pid: int) -> list[psutil.Process]:
     """Return the descendants of a process, but no supervisors of drivers, nor theirs: they have a life of their own."""
     found: list[psutil.Process] = []
     with suppress(psutil.NoSuchProcess):
         for child in psutil.Process(pid).children():
             with suppress(psutil.NoSuchProcess):
                 if SUPERVISOR not in child.cmdline():
-                    found += [child, *offspring(child.pid)]
+                    found += [child, *descendants(child.pid)]
     return found
 
 

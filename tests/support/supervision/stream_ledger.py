@@ -28,7 +28,7 @@ class Producer(NamedTuple):
 
 
 class StreamLedger:
-    """Reads the records that streams and their drivers write. What must not be is in ``wrong``, as sentences.
+    """Reads the records that streams and their drivers write. What must not be is in ``violations``, as sentences.
 
     - Each input's output is there once, and those of a key are in its order.
     - Once a driver has claimed a job, no older one claims it, withdraws a lease or reports that it runs.
@@ -38,7 +38,7 @@ class StreamLedger:
 
     def __init__(self, streams: Mapping[str, DeploymentSpec]) -> None:
         """``streams``: the deployment of each job, an identity of values, each of which is a number."""
-        self.wrong: list[str] = []
+        self.violations: list[str] = []
         self.drivers: dict[str, list[str]] = {job: [] for job in streams}
         """The drivers that have claimed a job, in their order."""
         self._jobs = {spec.output_topics[0]: job for job, spec in streams.items()}
@@ -63,7 +63,7 @@ class StreamLedger:
         """Return how many outputs of the first ``written`` inputs are not there."""
         return written - len(self._seen[job])
 
-    def seen(self, message: Any, _: float) -> None:
+    def on_record(self, message: Any, _: float) -> None:
         """Take a record of an output topic, of the job topic or of the groups' offsets."""
         topic = message.topic()
         if topic in self._jobs:
@@ -77,11 +77,11 @@ class StreamLedger:
 
     def _output(self, job: str, key: bytes, number: int) -> None:
         if number in self._seen[job]:
-            self.wrong.append(f"{job}: the output of {number} is there twice")
+            self.violations.append(f"{job}: the output of {number} is there twice")
         self._seen[job].add(number)
         place = (job, int(key.removeprefix(b"key-")))
         if number < self._last.get(place, -1):
-            self.wrong.append(f"{job}: {number} is behind {self._last[place]} of its key")
+            self.violations.append(f"{job}: {number} is behind {self._last[place]} of its key")
         self._last[place] = max(number, self._last.get(place, -1))
 
     def _control(self, job: str, what: str, value: bytes, at_ms: int) -> None:
@@ -90,20 +90,20 @@ class StreamLedger:
         elif what == "withdrawn":
             driver = decode(LeaseWithdrawal, value).driver
             if driver in self.drivers[job][:-1]:
-                self.wrong.append(f"{job}: {driver} withdraws a lease after a newer driver's claim")
+                self.violations.append(f"{job}: {driver} withdraws a lease after a newer driver's claim")
         elif what.startswith("report/"):
             report = decode(JobReport, value)
             if report.run in self._runs[job][:-1] and not report.state.final:
-                self.wrong.append(f"{job}: run {report.run} is {report.state} after a newer one's claim")
+                self.violations.append(f"{job}: run {report.run} is {report.state} after a newer one's claim")
             elif report.state is JobState.FAILED and report.error == "ProgressLost":
-                self.wrong.append(f"{job}: {report.message}")
+                self.violations.append(f"{job}: {report.message}")
 
     def _claim(self, job: str, claim: DriverClaim, at_ms: int) -> None:
         drivers, runs = self.drivers[job], self._runs[job]
         if claim.driver not in drivers:
             drivers.append(claim.driver)
         elif claim.driver != drivers[-1]:
-            self.wrong.append(f"{job}: {claim.driver} claims after {drivers[-1]}")
+            self.violations.append(f"{job}: {claim.driver} claims after {drivers[-1]}")
         else:
             self._claimed_ms[job].setdefault(claim.driver, at_ms)
         if claim.run not in runs:
@@ -118,7 +118,7 @@ class StreamLedger:
         place = (group, topic, partition)
         if group.removeprefix("wasmline.") in self.drivers:
             if offset < self._commits.get(place, -1):
-                self.wrong.append(f"{place} goes back from {self._commits[place]} to {offset}")
+                self.violations.append(f"{place} goes back from {self._commits[place]} to {offset}")
             self._commits[place] = offset
 
     def check_producers(self, data: Path) -> int:
@@ -130,7 +130,7 @@ class StreamLedger:
             for driver, at_ms in self._claimed_ms[job].items():
                 for each in producers:
                     if each.first_ms < at_ms < each.last_ms:
-                        self.wrong.append(f"{job}: {each} commits before and after the claim of {driver}, {at_ms}")
+                        self.violations.append(f"{job}: {each} commits before and after the claim of {driver}, {at_ms}")
         return count
 
 

@@ -23,7 +23,7 @@ from support.record_traffic import Feed, Watch
 from support.streams.standalone_cluster import StandaloneCluster, standalone_cluster
 from support.streams.transform_job import unique
 from support.supervision.airflow_components import AirflowComponents
-from support.supervision.processes import drivers, kill, offspring, processes_of
+from support.supervision.processes import descendants, drivers, kill, processes_of
 from support.supervision.stream_ledger import COMMITS, StreamLedger
 from wasmline.control import DeploymentSpec, JobTopic, ModuleStore, control_topics, deploy
 from wasmline.errors import JobNotFound
@@ -45,13 +45,15 @@ START_TIMEOUT_S = 300.0
 
 SPARK = {"spark.ui.enabled": "false", "spark.executor.memory": "512m", "spark.cores.max": "2"}
 
-POD = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
+PID_NAMESPACE = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
 """A command in a pid namespace, whose processes all end with the first one, as those of a pod."""
 
 
-def has_pods() -> bool:
+def has_pid_namespaces() -> bool:
     """Return whether this machine has pid namespaces for us."""
-    return bool(shutil.which(POD[0])) and subprocess.run([*POD, "true"], check=False).returncode == 0
+    return (
+        bool(shutil.which(PID_NAMESPACE[0])) and subprocess.run([*PID_NAMESPACE, "true"], check=False).returncode == 0
+    )
 
 
 @dataclass
@@ -75,7 +77,7 @@ class SupervisedStreams:
     _pod: Service | None = None
 
     @property
-    def from_worker(self) -> str:
+    def worker_job(self) -> str:
         """The job whose driver a task starts; a launcher starts that of the other one, if there is one."""
         return next(iter(self.streams))
 
@@ -101,7 +103,7 @@ class SupervisedStreams:
 
     def kill_airflow_worker(self) -> float:
         """Kill the worker that is about to start a driver, with its task; the executor starts another one."""
-        kill(drivers(self.from_worker))
+        kill(drivers(self.worker_job))
         assert wait_until(lambda: bool(self.airflow.task_processes()), START_TIMEOUT_S)
         time.sleep(self.random.uniform(0, 5))
         kill(self.airflow.task_processes())
@@ -111,7 +113,7 @@ class SupervisedStreams:
         """Kill a component of Airflow, and mostly a driver while it is away; return when it is back."""
         self.airflow.kill(name)
         if self.random.random() < 0.7:
-            kill(drivers(self.from_worker))
+            kill(drivers(self.worker_job))
         time.sleep(self.random.uniform(1, 20))
         self.airflow.start(name)
         self.airflow.await_health()
@@ -120,19 +122,19 @@ class SupervisedStreams:
     def start_pod(self) -> None:
         log = self.folder / "launcher.log"
         launcher = [sys.executable, "-m", "wasmline.cli", "launcher", "--name", self.launcher]
-        command = [*POD, *launcher, "--log-folder", str(self.folder / "drivers")]
+        command = [*PID_NAMESPACE, *launcher, "--log-folder", str(self.folder / "drivers")]
         environment = {**self.local.environment(), "WASMLINE_KAFKA_CONFIG": self.kafka.config.to_json()}
         self._pod = Service.start(command, self.launcher, log, environment)
 
     def kill_pod(self) -> float:
         """Kill the launcher with its drivers, and start it again, as the deployment of a pod does."""
         assert self._pod is not None
-        kill(offspring(self._pod.pid))
+        kill(descendants(self._pod.pid))
         self._pod.wait(START_TIMEOUT_S)
         self.start_pod()
         return time.monotonic()
 
-    def await_work(self, since: float) -> float:
+    def await_outputs(self, since: float) -> float:
         """Return the seconds from ``since`` until every key has an output of what is written from now on."""
         jobs, written = list(self.streams), dict(self.written)
         assert wait_until(lambda: all(self.ledger.reached(job) >= written[job] for job in jobs), START_TIMEOUT_S), (
@@ -165,7 +167,7 @@ class SupervisedStreams:
 
     def close(self) -> None:
         if self._pod is not None:
-            kill(offspring(self._pod.pid))
+            kill(descendants(self._pod.pid))
 
 
 @contextmanager
@@ -174,7 +176,7 @@ def supervised_streams(kafka: RunningKafka, folder: Path, *, pod: bool, seed: in
 
     All processes end with the block; those that outlive Airflow are found by $WASMLINE_HOME.
     """
-    streams = {spec.name: spec for spec in (_deployed(kafka) for _ in range(1 + pod))}
+    streams = {spec.name: spec for spec in (deployed(kafka) for _ in range(1 + pod))}
     launcher = unique("launcher")
     with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
         patch.setenv("WASMLINE_HOME", str(folder))
@@ -197,19 +199,19 @@ def supervised_streams(kafka: RunningKafka, folder: Path, *, pod: bool, seed: in
         if pod:
             found.start_pod()
         topics = [control_topics.JOBS, *(spec.output_topics[0] for spec in streams.values())]
-        stack.enter_context(Watch(kafka.config, topics, ledger.seen))
+        stack.enter_context(Watch(kafka.config, topics, ledger.on_record))
         airflow.api.unpause(DAG)
         with ExitStack() as feeds:
             for job, spec in streams.items():
                 feeds.enter_context(_feed(kafka.config, job, spec, found.written))
-            found.await_work(time.monotonic())
-            stack.enter_context(Watch(kafka.config, [COMMITS], ledger.seen))
+            found.await_outputs(time.monotonic())
+            stack.enter_context(Watch(kafka.config, [COMMITS], ledger.on_record))
             yield found
         assert wait_until(lambda: not any(ledger.missing(job, found.written[job]) for job in streams), START_TIMEOUT_S)
         found.stop()
 
 
-def _deployed(kafka: RunningKafka) -> DeploymentSpec:
+def deployed(kafka: RunningKafka) -> DeploymentSpec:
     wasm = guest()
     spec = DeploymentSpec(
         name=unique("stream"),

@@ -19,13 +19,13 @@ from airflow.sdk.exceptions import (
 )
 from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
+from wasmline.control import StoppedBy
 from wasmline.errors import JobFailed
 from wasmline_provider import run_wait
 from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.job_client import JobRun
 from wasmline_provider.operators.stream import SparkStreamOperator
 from wasmline_provider.run_monitor import RunEnd
-from wasmline_provider.stop_writer import By
 from wasmline_provider.task_instance_state import UNFINISHED_STATES
 from wasmline_provider.triggers.job import UNKNOWN_CONNECTION, JobTrigger
 
@@ -47,12 +47,15 @@ def context(began: datetime | None = None, store: dict[str, Any] | None = None) 
     return {"ti": ti, "task_state_store": states}
 
 
-@pytest.fixture
-def stops(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, By]]:
-    """The stops that are requested, by their runs."""
-    requested: list[tuple[str, By]] = []
+Stops = list[tuple[str, StoppedBy]]
 
-    def stop_run(settings: dict[str, Any], run: JobRun, log: object, *, by: By) -> None:
+
+@pytest.fixture
+def stops(monkeypatch: pytest.MonkeyPatch) -> Stops:
+    """The stops that are requested, by their runs."""
+    requested: Stops = []
+
+    def stop_run(settings: dict[str, Any], run: JobRun, log: object, *, by: StoppedBy) -> None:
         assert settings == SETTINGS
         requested.append((run.run, by))
 
@@ -80,14 +83,16 @@ def test_a_task_without_a_limit_waits_for_ever(monkeypatch: pytest.MonkeyPatch) 
     assert deferred(stream(), monkeypatch, datetime.now(UTC)).timeout is None
 
 
-def test_a_task_whose_time_is_over_stops_its_run_and_fails_with_airflow_s_error(stops: list[tuple[str, By]]) -> None:
+def test_a_task_whose_time_is_over_stops_its_run_and_fails_with_airflow_s_error(
+    stops: Stops,
+) -> None:
     error = {"error": TriggerFailureReason.TRIGGER_TIMEOUT}
     with pytest.raises(TaskDeferralTimeout):
         stream().resume_execution(TRIGGER_FAIL_REPR, error, context(store={"wasmline_run": RUN}))
     assert stops == [("r", "system")]
 
 
-def test_a_trigger_that_failed_leaves_the_run_alone(stops: list[tuple[str, By]]) -> None:
+def test_a_trigger_that_failed_leaves_the_run_alone(stops: Stops) -> None:
     error = {"error": TriggerFailureReason.TRIGGER_FAILURE}
     with pytest.raises(TaskDeferralError):
         stream().resume_execution(TRIGGER_FAIL_REPR, error, context(store={"wasmline_run": RUN}))
@@ -131,7 +136,7 @@ def test_a_connection_that_does_not_exist_fails_the_task_without_a_retry() -> No
 
 
 def test_a_process_that_is_killed_while_it_submits_ends_before_a_run_is_started(
-    monkeypatch: pytest.MonkeyPatch, stops: list[tuple[str, By]]
+    monkeypatch: pytest.MonkeyPatch, stops: Stops
 ) -> None:
     operator = stream()
     monkeypatch.setattr(SparkStreamOperator, "submit_job", lambda self, context: self.on_kill())
@@ -142,7 +147,7 @@ def test_a_process_that_is_killed_while_it_submits_ends_before_a_run_is_started(
 
 @pytest.mark.parametrize("state", ["failed", "running"])
 def test_a_kill_before_a_run_is_adopted_is_one_of_the_run_of_an_earlier_try(
-    monkeypatch: pytest.MonkeyPatch, stops: list[tuple[str, By]], state: str
+    monkeypatch: pytest.MonkeyPatch, stops: Stops, state: str
 ) -> None:
     in_airflow(monkeypatch, {"t": state})
     monkeypatch.setattr(SparkStreamOperator, "get_job_status", lambda self, run, context: self.on_kill())
@@ -151,15 +156,13 @@ def test_a_kill_before_a_run_is_adopted_is_one_of_the_run_of_an_earlier_try(
     assert stops == ([("r", "user")] if state == "failed" else [])
 
 
-def test_a_task_that_was_ended_while_it_deferred_stops_its_run(
-    monkeypatch: pytest.MonkeyPatch, stops: list[tuple[str, By]]
-) -> None:
+def test_a_task_that_was_ended_while_it_deferred_stops_its_run(monkeypatch: pytest.MonkeyPatch, stops: Stops) -> None:
     in_airflow(monkeypatch, {"t": "failed"})
     deferred(killed(), monkeypatch, datetime.now(UTC))
     assert stops == [("r", "user")]
 
 
-def test_a_kill_is_a_user_s_stop_and_the_end_of_the_time_the_system_s(stops: list[tuple[str, By]]) -> None:
+def test_a_kill_is_a_user_s_stop_and_the_end_of_the_time_the_system_s(stops: Stops) -> None:
     operator = stream()
     operator.on_kill()
     assert stops == [], "no run was ordered yet"
@@ -201,16 +204,14 @@ def killed(task: Any = TASK) -> SparkStreamOperator:
     ],
 )
 def test_a_kill_stops_the_run_of_a_task_that_airflow_has_ended(
-    monkeypatch: pytest.MonkeyPatch, stops: list[tuple[str, By]], state: str | None, by: By
+    monkeypatch: pytest.MonkeyPatch, stops: Stops, state: str | None, by: StoppedBy
 ) -> None:
     in_airflow(monkeypatch, {"t": state})
     killed().on_kill()
     assert stops == [("r", by)]
 
 
-def test_a_kill_stops_the_run_of_a_task_that_is_gone(
-    monkeypatch: pytest.MonkeyPatch, stops: list[tuple[str, By]]
-) -> None:
+def test_a_kill_stops_the_run_of_a_task_that_is_gone(monkeypatch: pytest.MonkeyPatch, stops: Stops) -> None:
     in_airflow(monkeypatch, {})
     killed().on_kill()
     assert stops == [("r", "user")]
@@ -218,7 +219,7 @@ def test_a_kill_stops_the_run_of_a_task_that_is_gone(
 
 @pytest.mark.parametrize("states", [*map(str, sorted(UNFINISHED_STATES)), ConnectionError("no API server")])
 def test_a_process_that_is_told_to_end_ends_and_leaves_the_run_alone(
-    monkeypatch: pytest.MonkeyPatch, stops: list[tuple[str, By]], states: str | Exception
+    monkeypatch: pytest.MonkeyPatch, stops: Stops, states: str | Exception
 ) -> None:
     in_airflow(monkeypatch, states if isinstance(states, Exception) else {"t": states})
     operator = killed()
@@ -229,7 +230,7 @@ def test_a_process_that_is_told_to_end_ends_and_leaves_the_run_alone(
 
 
 def test_a_signal_that_comes_after_the_end_of_the_run_stops_nothing(
-    monkeypatch: pytest.MonkeyPatch, stops: list[tuple[str, By]]
+    monkeypatch: pytest.MonkeyPatch, stops: Stops
 ) -> None:
     in_airflow(monkeypatch, {"t": "success"})
     monkeypatch.setattr(run_wait, "await_end", lambda *arguments, **options: None)
@@ -240,9 +241,7 @@ def test_a_signal_that_comes_after_the_end_of_the_run_stops_nothing(
     assert stops == []
 
 
-def test_a_task_that_has_deferred_leaves_its_run_to_the_trigger(
-    monkeypatch: pytest.MonkeyPatch, stops: list[tuple[str, By]]
-) -> None:
+def test_a_task_that_has_deferred_leaves_its_run_to_the_trigger(monkeypatch: pytest.MonkeyPatch, stops: Stops) -> None:
     operator = killed()
     for state in ("running", "deferred"):
         in_airflow(monkeypatch, {"t": state})
@@ -251,7 +250,7 @@ def test_a_task_that_has_deferred_leaves_its_run_to_the_trigger(
     assert stops == []
 
 
-def test_a_mapped_task_is_judged_by_its_own_state(monkeypatch: pytest.MonkeyPatch, stops: list[tuple[str, By]]) -> None:
+def test_a_mapped_task_is_judged_by_its_own_state(monkeypatch: pytest.MonkeyPatch, stops: Stops) -> None:
     task = SimpleNamespace(**{**vars(TASK), "map_index": 3})
     in_airflow(monkeypatch, {"t_3": "failed", "t": "running"}, task)
     killed(task).on_kill()
@@ -278,7 +277,7 @@ class Broken:
     def stops(self) -> "Broken":
         return self
 
-    def request(self, job: str, run: str, tell: Any, *, by: By) -> "Broken":
+    def request(self, job: str, run: str, tell: Any, *, by: StoppedBy) -> "Broken":
         tell(OSError("no broker answered"))
         return self
 
@@ -289,7 +288,7 @@ class Broken:
 def test_a_stop_that_cannot_be_requested_is_an_error_that_names_the_command(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(run_wait, "cluster", lambda settings: Broken())
+    monkeypatch.setattr(run_wait, "cluster_clients", lambda settings: Broken())
     run_wait.stop_run(SETTINGS, JobRun(**RUN), logging.getLogger("task"), by="user", timeout_s=0.05)
     [record] = caplog.records
     assert record.levelno == logging.ERROR

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from wasmline.control import JobOrder
 from wasmline.errors import JobBusy
 from wasmline.job_specs import FunctionSpec, JobSpec, StreamSpec, TrainSpec
-from wasmline_provider.run_decision import StandingRun, decide
-from wasmline_provider.stream_changes import LIVE_FIELDS, are_live, changed_fields
+from wasmline_provider.run_decision import CurrentRun, decide
+from wasmline_provider.stream_changes import UPDATABLE_FIELDS, can_update_in_place, changed_fields
 
 FUNCTION = FunctionSpec(function="enrich:one", topic="orders")
 PARALLEL = StreamSpec(function=FUNCTION, mode="parallel", trigger_interval="1 second")
@@ -25,11 +25,11 @@ def job(run: str = "owner-1", **changes: Any) -> JobSpec:
     return JobSpec(job="j", run=run, storage="s", **{"stream": PARALLEL, **changes})
 
 
-def standing(spec: JobSpec, *, live: bool = True, **order: Any) -> StandingRun:
-    return StandingRun(order=JobOrder(spec=spec, **{"wanted": "running", **order}), is_live=live)
+def current(spec: JobSpec, *, live: bool = True, **order: Any) -> CurrentRun:
+    return CurrentRun(order=JobOrder(spec=spec, **{"wanted": "running", **order}), is_live=live)
 
 
-def action(found: StandingRun | None, spec: JobSpec, *, owner: str = "other", restart_stopped: bool = True) -> str:
+def action(found: CurrentRun | None, spec: JobSpec, *, owner: str = "other", restart_stopped: bool = True) -> str:
     return decide(found, spec, owner, "digest", restart_stopped=restart_stopped).action
 
 
@@ -43,7 +43,7 @@ def action(found: StandingRun | None, spec: JobSpec, *, owner: str = "other", re
 def test_a_continuous_stream_is_live_afterwards_unless_a_user_stopped_it(
     live: bool, wanted: str, stopped_by: str, restart_stopped: bool, changes: dict[str, Any]
 ) -> None:
-    found = standing(job(), live=live, wanted=wanted, stopped_by=stopped_by)
+    found = current(job(), live=live, wanted=wanted, stopped_by=stopped_by)
     chosen = action(found, job("", stream=replace(PARALLEL, **changes)), restart_stopped=restart_stopped)
     stays_stopped = wanted == "stopped" and stopped_by != "system" and not restart_stopped
     assert (chosen == "left_stopped") == stays_stopped
@@ -61,16 +61,16 @@ def test_a_job_that_nobody_has_ordered_is_started() -> None:
 
 @pytest.mark.parametrize("ends", [job(stream=replace(PARALLEL, trigger_interval=None)), job(stream=None, train=TRAIN)])
 def test_a_run_that_ends_by_itself_is_its_owners(ends: JobSpec) -> None:
-    assert action(standing(ends), replace(ends, run=""), owner="owner") == "adopted"
+    assert action(current(ends), replace(ends, run=""), owner="owner") == "adopted"
     with pytest.raises(JobBusy, match="wait for its end, or stop it with wasmline stop j") as busy:
-        action(standing(ends), replace(ends, run=""))
+        action(current(ends), replace(ends, run=""))
     assert "name" not in str(busy.value)
 
 
 def test_other_submit_settings_restart_a_run_and_unknown_ones_do_not() -> None:
-    assert action(standing(job(), submit_digest="older"), job("")) == "restarted"
-    assert action(standing(job(), submit_digest=""), job("")) == "adopted"
-    assert action(standing(job(), submit_digest="digest"), job("")) == "adopted"
+    assert action(current(job(), submit_digest="older"), job("")) == "restarted"
+    assert action(current(job(), submit_digest=""), job("")) == "adopted"
+    assert action(current(job(), submit_digest="digest"), job("")) == "adopted"
 
 
 OTHER_FUNCTION = replace(FUNCTION, function="enrich:two")
@@ -97,9 +97,9 @@ TRANSFORM = StreamSpec(transform="t", trigger_interval="1 second")
 )
 def test_changes_are_named_and_leases_take_some_over(changed: JobSpec, names: str, live: bool) -> None:
     assert " ".join(changed_fields(job(), changed)) == names
-    assert are_live(job(), changed) == live
+    assert can_update_in_place(job(), changed) == live
 
 
 def test_each_live_field_exists() -> None:
     known = {each.name for each in fields(StreamSpec)} | {f"function.{each.name}" for each in fields(FunctionSpec)}
-    assert known.issuperset(frozenset().union(*LIVE_FIELDS.values()))
+    assert known.issuperset(frozenset().union(*UPDATABLE_FIELDS.values()))

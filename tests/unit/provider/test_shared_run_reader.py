@@ -11,7 +11,7 @@ from wasmline.control import RunReading
 from wasmline.errors import BrokerUnavailable
 from wasmline.local.process import wait_until
 from wasmline.restart_policy import RestartPolicy
-from wasmline_provider.shared_run_reader import SLOW_READING_S, SharedRunReader, cluster
+from wasmline_provider.shared_run_reader import SLOW_READING_S, SharedRunReader, cluster_clients
 
 READING = RunReading()
 WAIT_S = 10.0
@@ -178,5 +178,5 @@ def test_the_last_follower_ends_the_wait_for_a_cluster_that_is_away() -> None:
 
 def test_equal_settings_are_one_cluster() -> None:
     settings = {"bootstrap.servers": "a:1", "sasl.password": "s"}
-    assert cluster(settings) is cluster(dict(reversed(settings.items())))
-    assert cluster(settings) is not cluster({**settings, "sasl.password": "mended"})
+    assert cluster_clients(settings) is cluster_clients(dict(reversed(settings.items())))
+    assert cluster_clients(settings) is not cluster_clients({**settings, "sasl.password": "mended"})

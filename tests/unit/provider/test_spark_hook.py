@@ -274,7 +274,7 @@ def test_a_launched_supervisor_has_a_session_of_its_own_and_none_of_our_streams(
     # The supervisor ends at once for want of a broker's address; what it says goes to the log and nowhere else.
     monkeypatch.setattr(hook, "environment", lambda kafka: {**os.environ, KAFKA_VARIABLE: "{}"})
     log = tmp_path / "logs" / "run-1.log"
-    pid = hook.launch("clean", "run-1", KAFKA, log)
+    pid = hook.start_driver("clean", "run-1", KAFKA, log)
     assert os.getsid(pid) == pid != os.getsid(0)
     os.waitpid(pid, 0)
     assert "bootstrap.servers" in log.read_text()

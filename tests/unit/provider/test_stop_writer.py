@@ -4,10 +4,11 @@ import queue
 import threading
 from collections.abc import Mapping
 
+from wasmline.control import StoppedBy
 from wasmline.errors import BrokerUnavailable
 from wasmline.local.process import wait_until
 from wasmline.restart_policy import RestartPolicy
-from wasmline_provider.stop_writer import By, StopWriter
+from wasmline_provider.stop_writer import StopWriter
 
 WAIT_S = 10.0
 AT_ONCE = RestartPolicy(first_delay_s=0.001, max_delay_s=0.001)
@@ -20,7 +21,7 @@ class Stopper:
         self.failures = failures
         self.go = threading.Event()
         self.begun = threading.Event()
-        self.written: list[tuple[By, dict[str, str]]] = []
+        self.written: list[tuple[StoppedBy, dict[str, str]]] = []
         self.open_now = 0
         self.thread: threading.Thread | None = None
 
@@ -28,7 +29,7 @@ class Stopper:
         self.open_now += 1
         return self
 
-    def stop_runs(self, runs: Mapping[str, str], *, by: By, skip_ended: bool) -> set[str]:
+    def stop_runs(self, runs: Mapping[str, str], *, by: StoppedBy, skip_ended: bool) -> set[str]:
         assert skip_ended
         self.thread = threading.current_thread()
         self.begun.set()

@@ -19,7 +19,7 @@ class Jobs:
         )  # fmt: skip
         self.withdrawn: list[LeaseWithdrawal] = []
 
-    def last_batch(self, job: str) -> DriverClaim | None:
+    def last_claim(self, job: str) -> DriverClaim | None:
         return self.claim
 
     def write_withdrawal(self, job: str, withdrawal: LeaseWithdrawal) -> None:

@@ -212,7 +212,7 @@ class MicrobatchReporter:
             return
         group = self._job.group
         try:
-            newest = self._jobs.last_batch(self._job.job)
+            newest = self._jobs.last_claim(self._job.job)
             if newest is None or newest.driver != self._driver:
                 log.warning("the offsets of group %s now belong to a newer driver", group)
                 return

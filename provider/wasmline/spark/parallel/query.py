@@ -110,7 +110,7 @@ class LeaseQuery(JobQuery):
         """End this driver's leases, and plan no more: otherwise one would follow another."""
         job, jobs, driver = self._context.job, self._context.jobs, self._context.driver
         try:
-            newest = jobs.last_batch(job.job)
+            newest = jobs.last_claim(job.job)
             if newest is not None and newest.driver == driver:
                 epoch = newest.batch_id + 1  # one may be planned at this moment
                 jobs.write_withdrawal(job.job, LeaseWithdrawal(driver=driver, epoch=epoch, max_tasks=0))
@@ -169,5 +169,5 @@ class LeaseQuery(JobQuery):
 
     def _current_round(self) -> DriverClaim | None:
         """Return the claim of this driver's newest round, None before its first."""
-        claim = self._context.jobs.last_batch(self._context.job.job)
+        claim = self._context.jobs.last_claim(self._context.job.job)
         return None if claim is None or claim.driver != self._context.driver or claim.batch_id < 0 else claim
