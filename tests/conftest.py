@@ -31,6 +31,12 @@ def pytest_runtest_setup() -> None:
     STALLS.begin()
 
 
+@pytest.fixture
+def machine_stalls() -> MachineStalls:
+    """Tell whether the machine stood still, for tests that are never run again for that."""
+    return STALLS
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that start a Kafka or a Spark; let those that fail while the machine stands still run again."""
     for item in items:
@@ -45,7 +51,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             given = {each for each in callspec.params.values() if isinstance(each, str)} if callspec else set()
             if "kafka" in given or KAFKA_FIXTURES.intersection(item.fixturenames):
                 item.add_marker("kafka")
-    rerun_after_stalls((item for item in items if _has_time_limits(item)), STALLS)
+    repeated = (item for item in items if _has_time_limits(item) and not item.get_closest_marker("never_rerun"))
+    rerun_after_stalls(repeated, STALLS)
 
 
 def _has_time_limits(item: pytest.Item) -> bool:

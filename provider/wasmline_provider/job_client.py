@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from wasmline.clock import now_ms
-from wasmline.errors import Conflict, JobBusy, JobFailed, JobNotFound, WasmlineError
+from wasmline.errors import Conflict, Fenced, JobBusy, JobFailed, JobNotFound, WasmlineError
 from wasmline.job_specs import DRIVER_START_TIMEOUT_S, JobReport, JobSpec, JobState
 from wasmline_provider.run_decision import Action, CurrentRun, decide
 
@@ -181,12 +181,12 @@ class JobClient:
     def await_start(self, run: JobRun) -> JobReport:
         """Return the first report of a run's driver, or a final one of its supervisor.
 
-        Raises JobFailed without one for the heartbeat timeout, or if a newer run replaces it.
+        Raises JobFailed without one for the heartbeat timeout, or if a newer run replaces it; both may pass.
         """
         deadline = time.monotonic() + self._heartbeat
         while time.monotonic() < deadline:
             report = self._jobs.report(run.job, run.run)
-            if report is None:
+            if report is None or report.error == Fenced.__name__:
                 raise JobFailed(
                     f"run {run.run} of job {run.job} was replaced before its driver started",
                     report={"job": run.job, "run": run.run, "state": "replaced"},

@@ -14,9 +14,10 @@ import pytest
 from support.supervision.airflow_components import AirflowComponents
 from support.supervision.processes import kill, processes_of
 from support.supervision.supervised_streams import deployed
+from wasmline.clock import now_ms
 from wasmline.control import JobOrder, JobTopic
 from wasmline.errors import JobNotFound
-from wasmline.job_specs import JobReport, JobState
+from wasmline.job_specs import HEARTBEAT_INTERVAL_S, JobReport, JobState
 from wasmline.local.ports import free_port
 from wasmline.local.process import wait_until
 from wasmline.testing.kafka import RunningKafka
@@ -73,7 +74,9 @@ class WaitingTasks:
 
     def runs(self, job: str) -> bool:
         report = self.report(job)
-        return report is not None and report.state is JobState.RUNNING
+        if report is None or report.state is not JobState.RUNNING:
+            return False
+        return now_ms() - report.updated_ms < 2_000 * HEARTBEAT_INTERVAL_S
 
     def is_stopped_by_user(self, job: str) -> bool:
         """Return whether the run has ended because a user asked for it."""
@@ -133,7 +136,7 @@ def test_only_the_end_of_a_task_stops_its_run_and_no_eviction_does(tasks: Waitin
     airflow.suspend("triggerer")
     ports = {"AIRFLOW__LOGGING__TRIGGER_LOG_SERVER_PORT": str(free_port(set()))}
     airflow.start("triggerer", instance="second-triggerer", environment=ports)
-    assert wait_until(lambda: "starting" in airflow.log("second-triggerer"), TIMEOUT_S)
+    assert wait_until(lambda: "1 triggers currently running" in airflow.log("second-triggerer"), TIMEOUT_S)
     airflow.resume("triggerer")
     assert wait_until(lambda: tasks.has_logged("goes on: nobody has ended its task"), TIMEOUT_S)
 

@@ -15,7 +15,7 @@ from wasmline.restart_policy import RestartPolicy, is_restartable
 
 logger = logging.getLogger(__name__)
 
-EVENT_DELAYS = RestartPolicy(first_delay_s=10.0, max_delay_s=900.0)
+EVENT_DELAYS = RestartPolicy(first_delay_s=10.0, max_delay_s=900.0, healthy_s=20.0)
 """Delays between two events about one job: a DAG run orders a dead run anew within seconds."""
 
 
@@ -32,11 +32,12 @@ class DeadRun:
 
 @dataclass(slots=True)
 class _Watched:
-    """What was seen of one job: its last report, since when, and the events about it."""
+    """What was seen of one job: its last report, since when, since when its run is RUNNING, and the events about it."""
 
     run: str = ""
     report: JobReport | None = None
     changed_at: float = 0.0
+    running_at: float | None = None
     events: int = 0
     last_event_at: float = 0.0
 
@@ -94,6 +95,7 @@ class DeadRunDetector:
         if dead is None:
             self._forget_events(report, watched, now)
             return None
+        watched.running_at = None
         if watched.events and now - watched.last_event_at < self._delays.delay_s(watched.events):
             return None
         watched.events, watched.last_event_at = watched.events + 1, now
@@ -101,8 +103,11 @@ class DeadRunDetector:
 
     def _forget_events(self, report: JobReport | None, watched: _Watched, now: float) -> None:
         """Begin with the first delay again after a healthy while."""
-        is_running = report is not None and report.state is JobState.RUNNING
-        if is_running and now - watched.last_event_at > self._delays.healthy_s:
+        if report is None or report.state is not JobState.RUNNING:
+            watched.running_at = None
+        elif watched.running_at is None:
+            watched.running_at = now
+        elif now - watched.running_at > self._delays.healthy_s:
             watched.events = 0
 
     @staticmethod

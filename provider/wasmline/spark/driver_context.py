@@ -4,21 +4,47 @@ from __future__ import annotations
 
 import threading
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
-from wasmline.control import ClaimWriter, JobTopic, StatusTopic
-from wasmline.errors import Fenced
+from wasmline.control import ClaimWriter, DriverClaim, JobTopic, StatusTopic
+from wasmline.errors import Fenced, UnsupportedSpecVersion
 from wasmline.job_specs import JobSpec, StreamSpec
 from wasmline.kafka import KafkaConfig
 from wasmline.spark.deployment_tracker import DeploymentTracker
 from wasmline.spark.timings import StreamTimings
 
 
-def new_driver() -> str:
-    """Return a name for a driver that no other one has."""
-    return uuid.uuid4().hex
+def newest_claim(jobs: JobTopic, job: str) -> DriverClaim | None:
+    """Return the newest claim of a job; None if it is of another release, which the run meets and reports."""
+    with suppress(UnsupportedSpecVersion):
+        return jobs.last_claim(job)
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewDriver:
+    """The name in a driver's claims, which no other one has, and the claim that was the newest when it began."""
+
+    name: str
+    began_after: DriverClaim | None
+
+    @classmethod
+    def of(cls, jobs: JobTopic, job: str) -> NewDriver:
+        """Return a driver of ``job`` that begins now."""
+        return cls(name=uuid.uuid4().hex, began_after=newest_claim(jobs, job))
+
+    def is_superseded_by(self, claim: DriverClaim | None, run: str) -> bool:
+        """Return whether ``claim`` is by another driver of ``run`` that has claimed the job since this one began.
+
+        A driver of the run before may claim until this run takes the job over.
+        """
+        before = self.began_after
+        if claim is None or claim.driver == self.name or claim == before:
+            return False
+        return claim.run == run or before is None or claim.driver != before.driver
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +60,7 @@ class DriverContext:
     stream: StreamSpec
     timings: StreamTimings
     driver: str
+    new_driver: NewDriver
     jobs: JobTopic
     claims: ClaimWriter
     statuses: StatusTopic
@@ -48,19 +75,21 @@ class DriverContext:
         job: JobSpec,
         stream: StreamSpec,
         timings: StreamTimings,
-        driver: str | None = None,
+        driver: NewDriver | None = None,
     ) -> DriverContext:
-        """Return that of the driver named ``driver``, by default of a new one."""
-        driver = driver or new_driver()
+        """Return the context of ``driver``, by default of one that begins now."""
+        jobs = JobTopic(config)
+        driver = driver or NewDriver.of(jobs, job.job)
         return cls(
             spark=spark,
             config=config,
             job=job,
             stream=stream,
             timings=timings,
-            driver=driver,
-            jobs=JobTopic(config),
-            claims=ClaimWriter(config, job.job, driver),
+            driver=driver.name,
+            new_driver=driver,
+            jobs=jobs,
+            claims=ClaimWriter(config, job.job, driver.name),
             statuses=StatusTopic(config),
             deployments=DeploymentTracker(config, stream.transform),
             stopping=threading.Event(),

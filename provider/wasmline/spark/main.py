@@ -10,25 +10,24 @@ import argparse
 import logging
 import sys
 import traceback
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 from pyspark.sql import SparkSession
 
-from wasmline.control import DriverClaim, JobTopic
+from wasmline.control import JobTopic
 from wasmline.documents import plain
 from wasmline.errors import (
     Fenced,
     JobError,
     PrerequisiteMissing,
     TrainingSkipped,
-    UnsupportedSpecVersion,
     WasmlineError,
 )
 from wasmline.job_specs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import KafkaConfig
 from wasmline.spark.core_limit import stream_slots
-from wasmline.spark.driver_context import new_driver
+from wasmline.spark.driver_context import NewDriver, newest_claim
 from wasmline.spark.driver_process import FENCED_STATUS
 from wasmline.spark.heartbeat import Heartbeat
 from wasmline.spark.microbatch.job import MicrobatchJob
@@ -39,8 +38,8 @@ from wasmline.spark.timings import DEFAULT_TIMINGS, StreamTimings
 log = logging.getLogger("wasmline")
 
 
-def run(config: KafkaConfig, spec: JobSpec, driver: str) -> JobReport:
-    """Run the job to completion and return the final report; ``driver`` is the name in a stream's claims."""
+def run(config: KafkaConfig, spec: JobSpec, driver: NewDriver) -> JobReport:
+    """Run the job to completion and return the final report; ``driver`` is that of a stream."""
     stream = spec.stream
     leases = stream is not None and stream.mode == "parallel"
     slots = (lambda: None) if stream is None else partial(stream_slots, config, stream)
@@ -61,7 +60,7 @@ def make_stream_job(
     spec: JobSpec,
     stream: StreamSpec,
     timings: StreamTimings = DEFAULT_TIMINGS,
-    driver: str | None = None,
+    driver: NewDriver | None = None,
 ) -> MicrobatchJob | ParallelJob:
     """Return one run of a streaming job, in its mode."""
     if stream.mode == "parallel":
@@ -129,7 +128,7 @@ def main() -> int:
 
 def _reported(jobs: JobTopic, config: KafkaConfig, spec: JobSpec) -> tuple[JobReport, bool]:
     """Run the job and return its final report, and whether it is written: not if another driver has the run."""
-    driver, before = new_driver(), _newest_claim(jobs, spec)
+    driver = NewDriver.of(jobs, spec.job)
     try:
         with _metrics(config, spec):
             report = run(config, spec, driver)
@@ -137,7 +136,7 @@ def _reported(jobs: JobTopic, config: KafkaConfig, spec: JobSpec) -> tuple[JobRe
         if not isinstance(failure, WasmlineError):
             traceback.print_exc()
         report = JobReport.now(spec.job, spec.run, JobState.FAILED, str(failure), error=type(failure).__name__)
-        fenced = isinstance(failure, Fenced) or _is_another_drivers(_newest_claim(jobs, spec), spec, driver, before)
+        fenced = isinstance(failure, Fenced) or driver.is_superseded_by(newest_claim(jobs, spec.job), spec.run)
         if fenced and jobs.order(spec.job).spec.run == spec.run:
             return report, False
     written = jobs.report(spec.job, spec.run)
@@ -145,22 +144,6 @@ def _reported(jobs: JobTopic, config: KafkaConfig, spec: JobSpec) -> tuple[JobRe
         return written, True
     jobs.write_report(report)
     return report, True
-
-
-def _newest_claim(jobs: JobTopic, spec: JobSpec) -> DriverClaim | None:
-    with suppress(UnsupportedSpecVersion):  # the run meets it, and reports it
-        return jobs.last_claim(spec.job)
-    return None
-
-
-def _is_another_drivers(claim: DriverClaim | None, spec: JobSpec, driver: str, before: DriverClaim | None) -> bool:
-    """Return whether another driver of the run has claimed the job since the claim ``before``.
-
-    A driver of the run before may claim until this run takes the job over.
-    """
-    if claim is None or claim.driver == driver or claim == before:
-        return False
-    return claim.run == spec.run or before is None or claim.driver != before.driver
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from wasmline.job_offsets.resume_plan import require_same_topic
 from wasmline.job_specs import HEARTBEAT_INTERVAL_S, JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import KafkaConfig, Topics
 from wasmline.spark.driver_claim_builder import final_claim, first_claim, takeover_claim
-from wasmline.spark.driver_context import DriverContext
+from wasmline.spark.driver_context import DriverContext, NewDriver
 from wasmline.spark.job_query import JobQuery, PartitionsAdded
 from wasmline.spark.run_planner import D, PlannedRun, PreparedRun, RunPlanner
 from wasmline.spark.timings import DEFAULT_TIMINGS, POLL_INTERVAL_S, StreamTimings
@@ -58,12 +58,10 @@ class StreamJob(ABC, Generic[D]):
         job: JobSpec,
         stream: StreamSpec,
         timings: StreamTimings = DEFAULT_TIMINGS,
-        driver: str | None = None,
+        driver: NewDriver | None = None,
     ) -> None:
         self._context = DriverContext.open(spark, config, job, stream, timings, driver)
         self._reported = time.monotonic()
-        self._earlier = ""
-        """The driver that had the job when this one began."""
 
     def run(self) -> JobReport:
         """Run until caught up, stopped or failed; write the final report, and return it unless the run failed.
@@ -73,8 +71,6 @@ class StreamJob(ABC, Generic[D]):
         query. The starting point of the next run changes only with the first claim of a checkpoint, once all is ready.
         """
         try:
-            claim = self._context.jobs.last_claim(self._context.job.job)
-            self._earlier = claim.driver if claim is not None else ""
             prepared = self._await_deployment()
             self._wait_for_earlier_driver()
             if self._stop_wanted():
@@ -188,7 +184,10 @@ class StreamJob(ABC, Generic[D]):
             query.stop()
 
     def _send_heartbeat(self, job_query: JobQuery) -> None:
-        if time.monotonic() - self._reported > HEARTBEAT_INTERVAL_S:
+        silent_s = time.monotonic() - self._reported
+        if silent_s > self._context.timings.heartbeat_timeout_s:
+            self._context.claims.require_newest()  # it stood still: a newer driver may have been started
+        if silent_s > HEARTBEAT_INTERVAL_S:
             job_query.report(JobState.RUNNING)
             self._reported = time.monotonic()
 
@@ -268,8 +267,7 @@ class StreamJob(ABC, Generic[D]):
     def _report_before_takeover(self, state: JobState, message: str) -> JobReport:
         """Write a report of the run. Raises Fenced if another driver of it has claimed the job since this one began."""
         context = self._context
-        claim = context.jobs.last_claim(context.job.job)
-        if claim is not None and claim.run == context.job.run and claim.driver not in (context.driver, self._earlier):
+        if context.new_driver.is_superseded_by(context.jobs.last_claim(context.job.job), context.job.run):
             raise context.fenced()
         report = JobReport.now(context.job.job, context.job.run, state, message)
         context.jobs.write_report(report)

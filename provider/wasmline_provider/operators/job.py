@@ -119,6 +119,8 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         """The run that a kill of the task stops."""
         self._starting = False
         """Whether it is being ordered or adopted."""
+        self._starts_driver = self._is_killed = False
+        """Whether its driver is being started, and whether a kill came meanwhile."""
         self._has_deferred = False
         self._settings: dict[str, Any] | None = None
         self._replaced: dict[str, Any] | None = None
@@ -219,17 +221,21 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         Raises AirflowException in the latter case, and while a run is being started or adopted: Airflow's handler of
         SIGTERM would let the task go on until SIGKILL.
         """
+        if self._starts_driver:  # neither may the driver be left without its order's report, nor reported as failed
+            self._is_killed = True
+            return
+        starting, self._starting = self._starting, False  # a second signal finds nothing to do
         run = self._running
         by = self._killed_by() if run is not None else None
         if run is not None and by is not None:
             self._stop(run, by=by)
         elif run is not None and not self._has_deferred:
-            self._running = None  # a second signal finds nothing to do
+            self._running = None
             raise AirflowException(
                 f"this process is to end, and nobody has ended the task: job {run['job']}, run {run['run']}, goes on, "
                 f"and the task's next try waits for it. To stop it: wasmline stop {run['job']}"
             )
-        if self._starting:
+        if starting and not isinstance(sys.exc_info()[1], AirflowTaskTimeout):
             raise AirflowException(f"this process is to end while it starts or adopts a run of job {self.job}")
 
     def _killed_by(self) -> StoppedBy | None:
@@ -269,6 +275,14 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         )
 
     def submit_job(self, context: Context) -> Any:
+        self._starting = True
+        run = self._submit_job(context)
+        if self._is_killed:
+            self.on_kill()
+        self._starting = False
+        return run
+
+    def _submit_job(self, context: Context) -> dict[str, Any]:
         from wasmline.digests import digest_of
         from wasmline.documents import encode, plain
         from wasmline_provider.job_client import task_instance_key
@@ -284,7 +298,11 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
             self._running = plain(run)  # a kill stops it from now on
 
         def start_driver(run: JobRun) -> None:
-            spark.start_driver(run.job, run.run, kafka, Path(run.log))
+            self._starts_driver = True
+            try:
+                spark.start_driver(run.job, run.run, kafka, Path(run.log))
+            finally:
+                self._starts_driver = False
 
         with self._client() as client:
             ensured = client.ensure(
@@ -304,7 +322,6 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         else:
             self.log.info("%s; its driver's output is on the machine that started it", ensured)
         self._running = plain(ensured.run)
-        self._starting = False
         return {
             **plain(ensured.run),
             "spec": digest_of(encode(spec)),

@@ -175,8 +175,9 @@ class SparkStreamOperator(SparkJobOperator):
         return super().execute(context) if self.wait_for_completion else self._start(context)
 
     def on_kill(self) -> None:
-        if self.wait_for_completion:
-            super().on_kill()
+        if not self.wait_for_completion:
+            self._running = None  # to kill the task stops no run
+        super().on_kill()
 
     def _start(self, context: Context) -> dict[str, Any]:
         """Ensure the run, and return it once its driver has started."""

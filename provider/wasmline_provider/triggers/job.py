@@ -90,6 +90,7 @@ class JobTrigger(BaseTrigger):
 
         Airflow also calls this in a triggerer that has lost the trigger to another one: the run then goes on.
         """
+        deadline = asyncio.get_running_loop().time() + STOP_TIMEOUT_S  # Airflow ends this after 30 s
         try:
             by = await self._killed_by()
         except Exception as error:
@@ -107,7 +108,7 @@ class JobTrigger(BaseTrigger):
             told = error_line(error) if error is not None else told
 
         try:
-            async with asyncio.timeout(STOP_TIMEOUT_S):
+            async with asyncio.timeout_at(deadline):
                 settings = await self._settings(note)
                 await self._request_stop(settings, note, by)
                 end = await self._followed(settings, lambda _: None)

@@ -26,6 +26,7 @@ from wasmline.errors import (
 )
 from wasmline.job_specs import FunctionSpec, JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import CompactedTopic
+from wasmline.restart_policy import may_pass
 from wasmline.testing.kafka import RunningKafka
 from wasmline_provider.job_client import (
     EnsuredRun,
@@ -341,8 +342,11 @@ def test_a_signal_between_the_order_and_the_start_of_the_driver_leaves_no_living
 
 def test_a_run_that_was_replaced_before_its_driver_started_is_an_error_that_may_pass(desk: Desk) -> None:
     runs = [desk.ensure(owner, desk.continuous(), submit_digest=owner).run for owner in ("a", "b", "c")]
-    with pytest.raises(JobFailed, match="was replaced before its driver started"):
-        desk.desk.await_start(runs[0])
+    desk.log.write_report(JobReport.now(runs[1].job, runs[1].run, JobState.FAILED, "replaced", error="Fenced"))
+    for run in runs[:2]:
+        with pytest.raises(JobFailed, match="was replaced before its driver started") as failed:
+            desk.desk.await_start(run)
+        assert may_pass(failed.value.report.get("error"))
 
 
 def test_a_late_stop_leaves_a_run_that_has_ended_unless_a_launcher_may_start_it_again(desk: Desk) -> None:

@@ -30,6 +30,7 @@ from wasmline.job_specs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import KafkaConfig, RecordWriter, produce_all
 from wasmline.local.process import wait_until
 from wasmline.spark import main
+from wasmline.spark.driver_context import NewDriver
 from wasmline.spark.driver_process import FENCED_STATUS
 from wasmline.spark.launch_planner import LaunchTimings
 from wasmline.spark.launcher import DriverStarter, Launcher
@@ -225,7 +226,7 @@ def test_a_fenced_driver_reports_its_end_only_if_its_run_was_replaced(
 ) -> None:
     spec = machine.order()
 
-    def fenced(config: KafkaConfig, job: JobSpec, driver: str) -> JobReport:
+    def fenced(config: KafkaConfig, job: JobSpec, driver: NewDriver) -> JobReport:
         machine.jobs.write_report(JobReport.now(job.job, job.run, JobState.RUNNING))  # the newer driver's
         if replaced:
             machine.jobs.submit(replace(job, run="run-2"))
@@ -267,7 +268,7 @@ def test_a_driver_that_fails_reports_it_unless_another_one_of_its_run_has_claime
         if of is not None:
             claim(machine, spec.job, spec.run if of[0] == "run" else of[0], of[1], batch)
 
-    def failing(config: KafkaConfig, job: JobSpec, driver: str) -> JobReport:
+    def failing(config: KafkaConfig, job: JobSpec, driver: NewDriver) -> JobReport:
         claims(meanwhile, 1)
         machine.jobs.write_report(JobReport.now(job.job, job.run, JobState.RUNNING))
         raise OSError("no Spark")
@@ -284,7 +285,7 @@ def test_a_claim_of_another_release_is_the_runs_to_report(machine: Machine, monk
     with RecordWriter(machine.config) as writer:
         writer.write(control_topics.JOBS, [(f"{spec.job}/batch".encode(), b'{"spec_version": 99}', None, None)])
 
-    def failing(config: KafkaConfig, job: JobSpec, driver: str) -> JobReport:
+    def failing(config: KafkaConfig, job: JobSpec, driver: NewDriver) -> JobReport:
         raise UnsupportedSpecVersion("of another release")
 
     monkeypatch.setattr(main, "run", failing)
@@ -299,11 +300,12 @@ def test_a_driver_that_was_frozen_before_its_claim_reports_nothing_over_a_newer_
     spec = machine.order()
     assert spec.stream is not None
     claim(machine, spec.job, spec.run, "dead", 0)
-    frozen = MicrobatchJob(cast(Any, None), machine.config, spec, spec.stream)
-    frozen._earlier = "dead"
+    driver = NewDriver.of(machine.jobs, spec.job)
     machine.jobs.write_report(JobReport.now(spec.job, spec.run, JobState.RUNNING))
     if is_claimed:
         claim(machine, spec.job, spec.run, "newer", 1)
+    frozen = MicrobatchJob(cast(Any, None), machine.config, spec, spec.stream, driver=driver)  # Spark took long
+    if is_claimed:
         with pytest.raises(Fenced):
             frozen._stopped_early()
     else:

@@ -17,8 +17,7 @@ COMPONENTS = ("api-server", "scheduler", "triggerer", "dag-processor")
 WORKER = "airflow worker -- LocalExecutor: "
 """Title of a process of the executor, with the task that it watches over."""
 
-TASK_PROCESSES = ("airflow worker -- ", "airflow supervisor: ", "airflow task runner: ")
-"""Titles of the executor's worker, of the process that watches over a task, and of the task."""
+IDLE = "<idle>"
 
 START_TIMEOUT_S = 120.0
 
@@ -26,8 +25,10 @@ START_TIMEOUT_S = 120.0
 class AirflowComponents:
     """The components of a prepared Airflow, each a service of its own."""
 
-    def __init__(self, airflow: LocalAirflow) -> None:
+    def __init__(self, airflow: LocalAirflow, settings: Mapping[str, str] | None = None) -> None:
+        """``settings`` are environment variables beside those of ``airflow``."""
         self._airflow = airflow
+        self._settings = dict(settings or {})
         self._services: dict[str, Service] = {}
         self.api = AirflowApi(airflow.url)
         for name in COMPONENTS:
@@ -38,7 +39,7 @@ class AirflowComponents:
     def start(self, name: str, *, instance: str = "", environment: Mapping[str, str] | None = None) -> None:
         """Start a component; another one of a kind needs a name, ``instance``, and ports of its own."""
         command = [sys.executable, "-m", "airflow", name]
-        settings = {**self._airflow.environment(), **(environment or {})}
+        settings = {**self._airflow.environment(), **self._settings, **(environment or {})}
         self._services[instance or name] = Service.start(command, name, self._log(instance or name), settings)
 
     def await_health(self) -> None:
@@ -60,7 +61,7 @@ class AirflowComponents:
 
     def evict_tasks(self) -> None:
         """Send SIGTERM to the processes that watch over tasks, as the end of a pod does; they hand it on."""
-        workers = [each for each in self.task_processes() if _title(each).startswith(WORKER)]
+        workers = self.workers_of("")
         assert workers
         for each in workers:
             each.terminate()
@@ -69,11 +70,12 @@ class AirflowComponents:
         log = self._log(name)
         return log.read_text(errors="replace") if log.exists() else ""
 
-    def task_processes(self) -> list[psutil.Process]:
-        """Return the worker's processes that have a task at this moment, and those of the task."""
-        found = descendants(self._services["scheduler"].pid)
-        tasks = [each for each in found if _title(each).startswith(TASK_PROCESSES)]
-        return [each for each in tasks if "idle" not in _title(each)]
+    def workers_of(self, task: str) -> list[psutil.Process]:
+        """Return the executor's processes that watch over a task at this moment whose name has this text."""
+        titles = {each: _title(each) for each in descendants(self._services["scheduler"].pid)}
+        return [
+            each for each, title in titles.items() if title.startswith(WORKER) and task in title and IDLE not in title
+        ]
 
     def log_ends(self) -> str:
         return "\n".join(f"{name}: {self.log(name)[-2_000:]}" for name in self._services)

@@ -31,9 +31,11 @@ class StreamLedger:
     """Reads the records that streams and their drivers write. What must not be is in ``violations``, as sentences.
 
     - Each input's output is there once, and those of a key are in its order.
-    - Once a driver has claimed a job, no older one claims it, withdraws a lease or reports that it runs.
-    - A group's offset of a partition never goes back, and once a driver has claimed its checkpoint, which it does after
-      it has fenced the older ones, no producer commits that did so before.
+    - Once a driver has claimed a job, no older one claims it or withdraws a lease, no older run reports that it runs,
+      and none that has reported its end does without another driver's claim.
+    - A group's offset of a partition never goes back. Once a driver has claimed its checkpoint, which it does after it
+      has fenced the older ones, no producer commits that did so before, and micro-batches commit only what their newest
+      claim has begun.
     """
 
     def __init__(self, streams: Mapping[str, DeploymentSpec]) -> None:
@@ -46,9 +48,15 @@ class StreamLedger:
         self._last: dict[tuple[str, int], int] = {}
         """The last value of a job's key."""
         self._runs: dict[str, list[str]] = {job: [] for job in streams}
+        self._claims: dict[str, list[tuple[int, DriverClaim]]] = {job: [] for job in streams}
+        """The claims of a job, each with its time in Unix milliseconds."""
         self._claimed_ms: dict[str, dict[str, int]] = {job: {} for job in streams}
         """When each driver has claimed its checkpoint."""
-        self._commits: dict[tuple[str, str, int], int] = {}
+        self._ended: dict[str, str] = {}
+        """The last driver of each run that has reported its end."""
+        self._offsets: dict[tuple[str, str, int], int] = {}
+        self._commits: dict[str, list[tuple[int, int, int]]] = {job: [] for job in streams}
+        """The commits of a job: time in Unix milliseconds, partition, offset."""
 
     @staticmethod
     def record(number: int) -> tuple[bytes, bytes]:
@@ -73,7 +81,7 @@ class StreamLedger:
             if job in self.drivers:
                 self._control(job, what, message.value(), message.timestamp()[1])
         elif topic == COMMITS and message.value() is not None:
-            self._commit(message.key(), message.value())
+            self._commit(message.key(), message.value(), message.timestamp()[1])
 
     def _output(self, job: str, key: bytes, number: int) -> None:
         if number in self._seen[job]:
@@ -93,13 +101,24 @@ class StreamLedger:
                 self.violations.append(f"{job}: {driver} withdraws a lease after a newer driver's claim")
         elif what.startswith("report/"):
             report = decode(JobReport, value)
+            self._end(job, report)
             if report.run in self._runs[job][:-1] and not report.state.final:
                 self.violations.append(f"{job}: run {report.run} is {report.state} after a newer one's claim")
             elif report.state is JobState.FAILED and report.error == "ProgressLost":
                 self.violations.append(f"{job}: {report.message}")
 
+    def _end(self, job: str, report: JobReport) -> None:
+        driver = self.drivers[job][-1] if self.drivers[job] else ""
+        if report.state is JobState.STARTING:
+            self._ended.pop(report.run, None)
+        elif report.state.final:
+            self._ended[report.run] = driver
+        elif self._ended.get(report.run) == driver:
+            self.violations.append(f"{job}: run {report.run} is {report.state} after its end, without a claim")
+
     def _claim(self, job: str, claim: DriverClaim, at_ms: int) -> None:
         drivers, runs = self.drivers[job], self._runs[job]
+        self._claims[job].append((at_ms, claim))
         if claim.driver not in drivers:
             drivers.append(claim.driver)
         elif claim.driver != drivers[-1]:
@@ -109,17 +128,36 @@ class StreamLedger:
         if claim.run not in runs:
             runs.append(claim.run)
 
-    def _commit(self, key: bytes, value: bytes) -> None:
+    def _commit(self, key: bytes, value: bytes, at_ms: int) -> None:
         version, fields = _fields(key)
         if version > 1:
             return  # a member's record
         group, topic, partition = fields
         _, offset = struct.unpack_from(">hq", value)
         place = (group, topic, partition)
-        if group.removeprefix("wasmline.") in self.drivers:
-            if offset < self._commits.get(place, -1):
-                self.violations.append(f"{place} goes back from {self._commits[place]} to {offset}")
-            self._commits[place] = offset
+        job = group.removeprefix("wasmline.")
+        if job in self.drivers:
+            if offset < self._offsets.get(place, -1):
+                self.violations.append(f"{place} goes back from {self._offsets[place]} to {offset}")
+            self._offsets[place] = offset
+            self._commits[job].append((at_ms, partition, offset))
+
+    def check_commits(self) -> dict[str, int]:
+        """Compare the commits of micro-batches with the claims; return how many, by job."""
+        checked = dict.fromkeys(self.drivers, 0)
+        for job, claims in self._claims.items():
+            for at_ms, partition, offset in self._commits[job]:
+                earlier = [claim for claimed_ms, claim in claims if claimed_ms <= at_ms]
+                claim = earlier[-1] if earlier else None
+                if claim is None or claim.mode != "microbatch" or partition not in claim.ends:
+                    continue
+                checked[job] += 1
+                if not claim.offsets[partition] <= offset <= claim.ends[partition]:
+                    what = f"of batch {claim.batch_id} of {claim.driver}"
+                    self.violations.append(
+                        f"{job}: {partition}@{offset} was committed at {at_ms}, which is none {what}"
+                    )
+        return checked
 
     def check_producers(self, data: Path) -> int:
         """Read the commits in a broker's folder of logs; return how many producers they are of."""

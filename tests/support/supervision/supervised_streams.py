@@ -9,11 +9,11 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil  # type: ignore[import-untyped]
 import pytest
@@ -42,6 +42,14 @@ RATE = 20
 """Records a second that are written to each stream, whatever happens."""
 
 START_TIMEOUT_S = 300.0
+
+RUN_TIMEOUT_S = 1_800.0
+"""Seconds until a run of the DAG must have ended: its own limit."""
+
+SETTINGS = {"AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60"}
+"""Seconds after which Airflow notices that a task died with its worker: 300 by default."""
+
+T = TypeVar("T")
 
 SPARK = {"spark.ui.enabled": "false", "spark.executor.memory": "512m", "spark.cores.max": "2"}
 
@@ -84,14 +92,26 @@ class SupervisedStreams:
     def kill_driver(self) -> float:
         """Kill the JVM of a driver, or its Python process."""
         job = self.random.choice(list(self.streams))
-        assert wait_until(lambda: bool(drivers(job)), START_TIMEOUT_S)
-        kill([self.random.choice(drivers(job))])
+        kill([self._one_of(lambda: drivers(job))])
+        return time.monotonic()
+
+    def freeze_driver(self) -> float:
+        """Suspend a driver until a newer one has claimed its job, and let it go on then."""
+        job = self.random.choice(list(self.streams))
+        self._one_of(lambda: drivers(job))
+        claimed, frozen = len(self.ledger.drivers[job]), drivers(job)
+        for each in frozen:
+            each.suspend()
+        try:
+            assert wait_until(lambda: len(self.ledger.drivers[job]) > claimed, START_TIMEOUT_S), self.describe()
+        finally:
+            for each in frozen:
+                with suppress(psutil.NoSuchProcess):
+                    each.resume()
         return time.monotonic()
 
     def kill_executor(self) -> float:
-        assert wait_until(lambda: bool(self.cluster.executors()), START_TIMEOUT_S)
-        with suppress(psutil.NoSuchProcess):
-            kill([psutil.Process(self.random.choice(self.cluster.executors()).pid)])
+        kill([psutil.Process(self._one_of(self.cluster.executors).pid)])
         return time.monotonic()
 
     def kill_spark_worker(self) -> float:
@@ -103,17 +123,16 @@ class SupervisedStreams:
 
     def kill_airflow_worker(self) -> float:
         """Kill the worker that is about to start a driver, with its task; the executor starts another one."""
-        kill(drivers(self.worker_job))
-        assert wait_until(lambda: bool(self.airflow.task_processes()), START_TIMEOUT_S)
-        time.sleep(self.random.uniform(0, 5))
-        kill(self.airflow.task_processes())
+        kill(self._one_of(lambda: [drivers(self.worker_job)]))
+        ensures = self._one_of(lambda: self.airflow.workers_of(f"ensure_{self.worker_job}"))
+        time.sleep(self.random.uniform(0, 3))
+        kill([*descendants(ensures.pid), ensures])
         return time.monotonic()
 
     def kill_component(self, name: str) -> float:
-        """Kill a component of Airflow, and mostly a driver while it is away; return when it is back."""
+        """Kill a component of Airflow, and a driver while it is away; return when it is back."""
         self.airflow.kill(name)
-        if self.random.random() < 0.7:
-            kill(drivers(self.worker_job))
+        kill([self._one_of(lambda: drivers(self.worker_job))])
         time.sleep(self.random.uniform(1, 20))
         self.airflow.start(name)
         self.airflow.await_health()
@@ -148,6 +167,18 @@ class SupervisedStreams:
         behind = {job: (self.written[job], self.ledger.reached(job)) for job in self.streams}
         return f"{reports}\n(written, reached): {behind}\n{self.dag_runs()}\n{self.airflow.log_ends()}"
 
+    def _one_of(self, found: Callable[[], Sequence[T]]) -> T:
+        """Return one of what there is, once there is something."""
+        there: Sequence[T] = ()
+
+        def is_there() -> bool:
+            nonlocal there
+            there = [each for each in found() if each]
+            return bool(there)
+
+        assert wait_until(is_there, START_TIMEOUT_S), self.describe()
+        return self.random.choice(there)
+
     def report(self, job: str) -> JobReport | None:
         with closing(JobTopic(self.kafka.config)) as jobs, suppress(JobNotFound):
             return jobs.report(job, jobs.order(job).spec.run)
@@ -155,8 +186,23 @@ class SupervisedStreams:
 
     def dag_runs(self) -> list[tuple[str, str]]:
         """Return id and state of the DAG's runs."""
-        runs = self.airflow.api.get(f"/dags/{DAG}/dagRuns?limit=100&order_by=-run_after")["dag_runs"]
-        return [(run["dag_run_id"], run["state"]) for run in runs]
+        found: list[tuple[str, str]] = []
+        while True:
+            page = self.airflow.api.get(f"/dags/{DAG}/dagRuns?limit=50&offset={len(found)}&order_by=-run_after")
+            found += [(run["dag_run_id"], run["state"]) for run in page["dag_runs"]]
+            if len(found) >= page["total_entries"]:
+                return found
+
+    def await_runs(self) -> None:
+        """Return once the runs of the DAG that are active now have ended."""
+        active = self._active_runs()
+        deadline = time.monotonic() + RUN_TIMEOUT_S
+        while active & self._active_runs():
+            assert time.monotonic() < deadline, self.dag_runs()
+            time.sleep(1)
+
+    def _active_runs(self) -> set[str]:
+        return {run for run, state in self.dag_runs() if state in ("queued", "running")}
 
     def stop(self) -> None:
         """Stop the streams in order."""
@@ -187,9 +233,11 @@ def supervised_streams(kafka: RunningKafka, folder: Path, *, pod: bool, seed: in
             "kafka_default": {"conn_type": "kafka", "extra": {"bootstrap.servers": kafka.bootstrap_servers}},
             "spark_default": {"conn_type": "spark", "host": cluster.master},
         }
-        local = LocalAirflow(folder / "airflow", _dags(folder, list(streams), launcher), connections=connections)
+        local = LocalAirflow(
+            folder / "airflow", _dags(folder, list(streams), launcher), connections=connections, parallelism=16
+        )
         local.prepare()
-        airflow = AirflowComponents(local)
+        airflow = AirflowComponents(local, SETTINGS)
         stack.callback(airflow.close)
         ledger = StreamLedger(streams)
         found = SupervisedStreams(

@@ -146,6 +146,38 @@ def test_a_process_that_is_killed_while_it_submits_ends_before_a_run_is_started(
 
 
 @pytest.mark.parametrize("state", ["failed", "running"])
+def test_a_kill_while_the_driver_is_being_started_counts_once_it_has_been(
+    monkeypatch: pytest.MonkeyPatch, stops: Stops, state: str
+) -> None:
+    def starting(operator: SparkStreamOperator, context: Any) -> dict[str, str]:
+        operator._starts_driver, operator._running = True, RUN
+        operator.on_kill()
+        assert stops == []
+        operator._starts_driver = False
+        return RUN
+
+    in_airflow(monkeypatch, {"t": state})
+    monkeypatch.setattr(SparkStreamOperator, "_submit_job", starting)
+    with pytest.raises(AirflowException):
+        stream().execute(context(datetime.now(UTC), {}))
+    assert stops == ([("r", "user")] if state == "failed" else [])
+
+
+def test_a_kill_of_a_task_that_waits_for_no_stream_ends_its_process_and_stops_no_run(
+    monkeypatch: pytest.MonkeyPatch, stops: Stops
+) -> None:
+    def killed(operator: SparkStreamOperator, context: Any) -> None:
+        operator._running = RUN
+        operator.on_kill()
+
+    in_airflow(monkeypatch, {"t": "failed"})
+    monkeypatch.setattr(SparkStreamOperator, "_submit_job", killed)
+    with pytest.raises(AirflowException, match="while it starts or adopts"):
+        stream(wait_for_completion=False).execute(context(datetime.now(UTC), {}))
+    assert stops == []
+
+
+@pytest.mark.parametrize("state", ["failed", "running"])
 def test_a_kill_before_a_run_is_adopted_is_one_of_the_run_of_an_earlier_try(
     monkeypatch: pytest.MonkeyPatch, stops: Stops, state: str
 ) -> None:
