@@ -147,7 +147,7 @@ def test_a_task_of_the_run_before_the_last_is_no_stranger_who_moves_progress(ste
     history.crash(runs[1])
     history.finish(runs[0])
     run(history, EXACT, 0)
-    assert [each.name_of_end for each in runs] == ["stopped", "killed"]
+    assert [each.name_of_end for each in runs] == ["Fenced", "killed"]
     assert history.runs[-1].name_of_end == "succeeded"
 
 

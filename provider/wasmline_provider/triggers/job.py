@@ -88,8 +88,16 @@ class JobTrigger(BaseTrigger):
     async def on_kill(self) -> None:
         """Request the run to stop, and wait for its end; log an error if the request cannot be written in time.
 
-        Airflow also calls this in a triggerer that has lost the trigger to another one: the run then goes on.
+        Airflow also calls this in a triggerer that has lost the trigger to another one: the run then goes on. It
+        cancels this call in each of its loops until the trigger has ended: so the work is done by another task.
         """
+        kill = asyncio.ensure_future(self._kill())
+        while not kill.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.shield(kill)
+        kill.result()
+
+    async def _kill(self) -> None:
         deadline = asyncio.get_running_loop().time() + STOP_TIMEOUT_S  # Airflow ends this after 30 s
         try:
             by = await self._killed_by()

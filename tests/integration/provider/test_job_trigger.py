@@ -310,6 +310,22 @@ def test_killing_a_trigger_requests_the_stop_and_waits_for_it(runs: Runs, connec
     assert (order.wanted, order.stopped_by) == ("stopped", "user")
 
 
+def test_a_kill_is_carried_out_however_often_the_triggerer_cancels_it(runs: Runs, connection: str, unique: str) -> None:
+    """As Airflow 3.3 does: in each of its loops until the trigger has ended."""
+    run = runs.order(unique)
+
+    async def scene() -> None:
+        kill = asyncio.create_task(trigger(run, connection).on_kill())
+        while runs.topic.order(run.job).wanted != "stopped":
+            await asyncio.sleep(0.05)
+            kill.cancel("user-action")
+        runs.tell(run, JobState.STOPPED)
+        async with asyncio.timeout(WAIT_S):
+            await kill
+
+    asyncio.run(scene())
+
+
 def test_a_trigger_that_is_killed_long_after_the_end_of_its_run_leaves_the_job_wanted(
     runs: Runs, connection: str, unique: str
 ) -> None:
