@@ -71,7 +71,7 @@ class AirflowComponents:
         return log.read_text(errors="replace") if log.exists() else ""
 
     def workers_of(self, task: str) -> list[psutil.Process]:
-        """Return the executor's processes that watch over a task at this moment whose name has this text."""
+        """Return the executor's processes that watch over the task instance of this id now; of any, if it is empty."""
         titles = {each: _title(each) for each in descendants(self._services["scheduler"].pid)}
         return [
             each for each, title in titles.items() if title.startswith(WORKER) and task in title and IDLE not in title

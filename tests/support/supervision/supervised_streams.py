@@ -124,7 +124,7 @@ class SupervisedStreams:
     def kill_airflow_worker(self) -> float:
         """Kill the worker that is about to start a driver, with its task; the executor starts another one."""
         kill(self._one_of(lambda: [drivers(self.worker_job)]))
-        ensures = self._one_of(lambda: self.airflow.workers_of(f"ensure_{self.worker_job}"))
+        ensures = self._one_of(self._ensuring_workers)
         time.sleep(self.random.uniform(0, 3))
         kill([*descendants(ensures.pid), ensures])
         return time.monotonic()
@@ -166,6 +166,12 @@ class SupervisedStreams:
         reports = "\n".join(f"{job}: {self.report(job)}" for job in self.streams)
         behind = {job: (self.written[job], self.ledger.reached(job)) for job in self.streams}
         return f"{reports}\n(written, reached): {behind}\n{self.dag_runs()}\n{self.airflow.log_ends()}"
+
+    def _ensuring_workers(self) -> list[psutil.Process]:
+        path = f"/dags/{DAG}/dagRuns/~/taskInstances?state=running&limit=100"
+        tasks = self.airflow.api.get(path)["task_instances"]
+        ids = [each["id"] for each in tasks if each["task_id"] == f"ensure_{self.worker_job}"]
+        return [worker for each in ids for worker in self.airflow.workers_of(each)]
 
     def _one_of(self, found: Callable[[], Sequence[T]]) -> T:
         """Return one of what there is, once there is something."""
