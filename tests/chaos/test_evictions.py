@@ -13,10 +13,9 @@ import pytest
 
 from support.supervision.airflow_components import AirflowComponents
 from support.supervision.processes import kill, processes_of
-from support.supervision.supervised_streams import deployed
+from support.supervision.supervised_streams import current_report, deployed
 from wasmline.clock import now_ms
 from wasmline.control import JobOrder, JobTopic
-from wasmline.errors import JobNotFound
 from wasmline.job_specs import HEARTBEAT_INTERVAL_S, JobReport, JobState
 from wasmline.local.ports import free_port
 from wasmline.local.process import wait_until
@@ -66,11 +65,7 @@ class WaitingTasks:
             return jobs.order(job)
 
     def report(self, job: str) -> JobReport | None:
-        with closing(JobTopic(self.kafka.config)) as jobs:
-            try:
-                return jobs.report(job, jobs.order(job).spec.run)
-            except JobNotFound:
-                return None
+        return current_report(self.kafka.config, job)
 
     def runs(self, job: str) -> bool:
         report = self.report(job)

@@ -51,7 +51,7 @@ class NewDriver:
 class DriverContext:
     """One driver of a stream job.
 
-    driver: its name in claims. stopping: set once a stop is requested, or the query has ended.
+    stopping: set once a stop is requested, or the query has ended.
     """
 
     spark: SparkSession
@@ -59,7 +59,6 @@ class DriverContext:
     job: JobSpec
     stream: StreamSpec
     timings: StreamTimings
-    driver: str
     new_driver: NewDriver
     jobs: JobTopic
     claims: ClaimWriter
@@ -86,7 +85,6 @@ class DriverContext:
             job=job,
             stream=stream,
             timings=timings,
-            driver=driver.name,
             new_driver=driver,
             jobs=jobs,
             claims=ClaimWriter(config, job.job, driver.name),
@@ -94,6 +92,11 @@ class DriverContext:
             deployments=DeploymentTracker(config, stream.transform),
             stopping=threading.Event(),
         )
+
+    @property
+    def driver(self) -> str:
+        """The driver's name in claims."""
+        return self.new_driver.name
 
     @property
     def claims_are_authoritative(self) -> bool:

@@ -294,36 +294,27 @@ def test_a_connection_that_cannot_be_read_yet_delays_the_event(
     assert asyncio.run(fired(trigger(run, connection)))["state"] == "succeeded"
 
 
-def test_killing_a_trigger_requests_the_stop_and_waits_for_it(runs: Runs, connection: str, unique: str) -> None:
+@pytest.mark.parametrize("cancels", [False, True], ids=["once", "and cancelled until it has ended"])
+def test_killing_a_trigger_requests_the_stop_and_waits_for_it(
+    runs: Runs, connection: str, unique: str, cancels: bool
+) -> None:
+    """Airflow 3.3 cancels a kill in each loop of the triggerer until the trigger has ended."""
     run = runs.order(unique)
 
     async def scene() -> None:
         kill = asyncio.create_task(trigger(run, connection).on_kill())
         while runs.topic.order(run.job).wanted != "stopped":
             await asyncio.sleep(0.05)
+            if cancels:
+                kill.cancel("user-action")
         assert not kill.done()
-        runs.tell(run, JobState.STOPPED)
-        await kill
-
-    asyncio.run(scene())
-    order = runs.topic.order(run.job)
-    assert (order.wanted, order.stopped_by) == ("stopped", "user")
-
-
-def test_a_kill_is_carried_out_however_often_the_triggerer_cancels_it(runs: Runs, connection: str, unique: str) -> None:
-    """As Airflow 3.3 does: in each of its loops until the trigger has ended."""
-    run = runs.order(unique)
-
-    async def scene() -> None:
-        kill = asyncio.create_task(trigger(run, connection).on_kill())
-        while runs.topic.order(run.job).wanted != "stopped":
-            await asyncio.sleep(0.05)
-            kill.cancel("user-action")
         runs.tell(run, JobState.STOPPED)
         async with asyncio.timeout(WAIT_S):
             await kill
 
     asyncio.run(scene())
+    order = runs.topic.order(run.job)
+    assert (order.wanted, order.stopped_by) == ("stopped", "user")
 
 
 def test_a_trigger_that_is_killed_long_after_the_end_of_its_run_leaves_the_job_wanted(

@@ -163,7 +163,7 @@ class SupervisedStreams:
 
     def describe(self) -> str:
         """Return the state of the streams and of Airflow."""
-        reports = "\n".join(f"{job}: {self.report(job)}" for job in self.streams)
+        reports = "\n".join(f"{job}: {current_report(self.kafka.config, job)}" for job in self.streams)
         behind = {job: (self.written[job], self.ledger.reached(job)) for job in self.streams}
         return f"{reports}\n(written, reached): {behind}\n{self.dag_runs()}\n{self.airflow.log_ends()}"
 
@@ -184,11 +184,6 @@ class SupervisedStreams:
 
         assert wait_until(is_there, START_TIMEOUT_S), self.describe()
         return self.random.choice(there)
-
-    def report(self, job: str) -> JobReport | None:
-        with closing(JobTopic(self.kafka.config)) as jobs, suppress(JobNotFound):
-            return jobs.report(job, jobs.order(job).spec.run)
-        return None
 
     def dag_runs(self) -> list[tuple[str, str]]:
         """Return id and state of the DAG's runs."""
@@ -263,6 +258,13 @@ def supervised_streams(kafka: RunningKafka, folder: Path, *, pod: bool, seed: in
             yield found
         assert wait_until(lambda: not any(ledger.missing(job, found.written[job]) for job in streams), START_TIMEOUT_S)
         found.stop()
+
+
+def current_report(config: KafkaConfig, job: str) -> JobReport | None:
+    """Return the last report of the ordered run of a job; None before its order."""
+    with closing(JobTopic(config)) as jobs, suppress(JobNotFound):
+        return jobs.report(job, jobs.order(job).spec.run)
+    return None
 
 
 def deployed(kafka: RunningKafka) -> DeploymentSpec:
