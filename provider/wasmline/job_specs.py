@@ -36,11 +36,11 @@ HEARTBEAT_INTERVAL_S = 5.0
 
 
 DRIVER_START_TIMEOUT_S = 24 * HEARTBEAT_INTERVAL_S
-"""Seconds after which a driver that has not started counts as dead: Spark's start, or the wait for a launcher."""
+"""Seconds after which a driver that is being started counts as dead: Spark's start, or the wait for a launcher."""
 
 DRIVER_HEARTBEAT_TIMEOUT_S = 6 * HEARTBEAT_INTERVAL_S
-"""Seconds without a change of its report after which a running driver counts as dead. If it lives, the next one fences
-it."""
+"""Seconds without a change of its report after which a running driver counts as dead, and an order that nobody has
+begun to carry out. If it lives, the next one fences it."""
 
 
 class JobState(StrEnum):
@@ -363,7 +363,11 @@ class StreamTotals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobReport:
-    """The state of a run of a job. ``result``: a stream's totals, or the result of a training."""
+    """The state of a run of a job. ``result``: a stream's totals, or the result of a training.
+
+    The first one, of an order for which its client starts the driver, has no message: the supervisor of spark-submit
+    writes the next. A driver is being started where there is one.
+    """
 
     job: str
     run: str
@@ -389,3 +393,13 @@ class JobReport:
         return cls(
             job=job, run=run, state=state, updated_ms=now_ms(), message=message, error=error, result=result or {}
         )
+
+    @property
+    def is_driver_starting(self) -> bool:
+        """Whether a process starts the driver, or a launcher is asked to; not so for the order alone."""
+        return self.state is JobState.STARTING and self.message != ""
+
+    @property
+    def timeout_s(self) -> float:
+        """Seconds without another report after which the run counts as dead."""
+        return DRIVER_START_TIMEOUT_S if self.is_driver_starting else DRIVER_HEARTBEAT_TIMEOUT_S

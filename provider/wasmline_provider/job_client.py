@@ -181,10 +181,11 @@ class JobClient:
     def await_start(self, run: JobRun) -> JobReport:
         """Return the first report of a run's driver, or a final one of its supervisor.
 
-        Raises JobFailed without one for the heartbeat timeout, or if a newer run replaces it; both may pass.
+        Raises JobFailed without one for the heartbeat timeout, if nobody starts the driver for a shorter one, or if a
+        newer run replaces the run; each may pass.
         """
-        deadline = time.monotonic() + self._heartbeat
-        while time.monotonic() < deadline:
+        begun = time.monotonic()
+        while (waited_s := time.monotonic() - begun) < self._heartbeat:
             report = self._jobs.report(run.job, run.run)
             if report is None or report.error == Fenced.__name__:
                 raise JobFailed(
@@ -193,10 +194,12 @@ class JobClient:
                 )
             if report.state is not JobState.STARTING:
                 return report
+            if waited_s > report.timeout_s:
+                break
             time.sleep(POLL_INTERVAL_S / 4)
         raise JobFailed(
-            f"the driver of job {run.job}, run {run.run}, did not start within {self._heartbeat:.0f} s. Its output is "
-            f"in {run.log}",
+            f"the driver of job {run.job}, run {run.run}, did not start within {waited_s:.0f} s. Its output is in "
+            f"{run.log}",
             report={"job": run.job, "run": run.run, "state": "lost"},
         )
 

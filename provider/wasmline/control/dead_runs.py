@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from wasmline.control.job_topic import JobOrder, JobTopic
 from wasmline.errors import JobNotFound, UnsupportedSpecVersion
-from wasmline.job_specs import DRIVER_HEARTBEAT_TIMEOUT_S, DRIVER_START_TIMEOUT_S, JobReport, JobState
+from wasmline.job_specs import DRIVER_START_TIMEOUT_S, JobReport, JobState
 from wasmline.repeated_errors import RepeatedErrors
 from wasmline.restart_policy import RestartPolicy, is_restartable
 
@@ -117,8 +117,7 @@ class DeadRunDetector:
             return None
         names = {"job": order.spec.job, "run": order.spec.run}
         if report is None or not report.state.final:
-            has_started = report is not None and report.state is JobState.RUNNING
-            if silent_s < (DRIVER_HEARTBEAT_TIMEOUT_S if has_started else DRIVER_START_TIMEOUT_S):
+            if silent_s < (report.timeout_s if report is not None else DRIVER_START_TIMEOUT_S):
                 return None
             message = f"no heartbeat for {silent_s:.0f} s"
             return DeadRun(**names, state="lost", error=None, message=message)

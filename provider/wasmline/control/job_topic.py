@@ -155,7 +155,8 @@ class JobTopic:
         another job's order has the same processing, unless this job's current order has it, too.
         """
         order = JobOrder(spec=spec, wanted="running", submit_digest=submit_digest, launch=launch)
-        report = JobReport.now(spec.job, spec.run, JobState.STARTING)
+        waiting = f"ordered from launcher {launch.launcher}" if launch is not None else ""
+        report = JobReport.now(spec.job, spec.run, JobState.STARTING, waiting)
 
         def decide(view: dict[bytes, bytes]) -> dict[bytes, bytes | None]:
             current = self._current(view, spec.job)

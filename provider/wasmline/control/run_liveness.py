@@ -12,7 +12,6 @@ from wasmline.job_specs import (
     DRIVER_START_TIMEOUT_S,
     HEARTBEAT_INTERVAL_S,
     JobReport,
-    JobState,
 )
 
 RECENT_HEARTBEAT_S = 3 * HEARTBEAT_INTERVAL_S
@@ -24,9 +23,10 @@ POLL_INTERVAL_S = 0.25
 def is_live(jobs: JobTopic, job: str, run: str, *, starting_timeout_s: float = DRIVER_START_TIMEOUT_S) -> bool:
     """Return whether a run has a driver, or gets one.
 
-    A recent report is enough. If it is older, the clocks may differ, or the driver is held up: the report has to change
-    while this waits, for up to DRIVER_HEARTBEAT_TIMEOUT_S. So a wrong clock costs time only, and a run that is taken
-    for dead is fenced by the next one.
+    A recent report is enough, also that of an order. If it is older, the clocks may differ, or the driver is held up:
+    the report has to change while this waits, for up to DRIVER_HEARTBEAT_TIMEOUT_S. So a wrong clock costs time only,
+    and a run that is taken for dead is fenced by the next one. While Spark starts there are no reports:
+    ``starting_timeout_s`` counts from the last one.
     """
     return job in live_jobs(jobs, {job: run}, starting_timeout_s=starting_timeout_s)
 
@@ -56,7 +56,7 @@ def _is_live(first: JobReport | None, report: JobReport | None, starting_timeout
     """Return whether a run with these reports has a driver; None if a later report decides."""
     if report is None or report.state.final:
         return False
-    if report.state is JobState.STARTING:
+    if report.is_driver_starting:
         return _age_s(report) < starting_timeout_s
     if report != first or _age_s(report) < RECENT_HEARTBEAT_S:
         return True

@@ -2,8 +2,9 @@
 
 ``python -m wasmline.spark.spark_submit_supervisor --job J --run R --log FILE [--launch ID] [--submits] -- COMMAND …``
 
-It outlives the task that started it. If the command ends without a final report (Spark is missing, the JVM was killed,
-the machine ran out of memory), it writes one, so that no client waits for a dead driver.
+It outlives the task that started it, and reports that a driver is being started. If the command ends without a final
+report (Spark is missing, the JVM was killed, the machine ran out of memory), it writes one, so that no client waits for
+a dead driver.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -50,12 +52,15 @@ def supervise(
 ) -> int:
     """Run ``command`` with its output in ``log``; ensure a final report and return the exit status.
 
-    Processes that the command leaves in its session are ended first: no part of a driver outlives it. There is no
-    report for a driver that was started again by a later launch than ``launch``, or that says that its run goes on with
-    another driver. With ``submits`` the command only submits the driver, in deploy mode cluster: if it succeeds, the
-    reports are the driver's.
+    Until the first report, a run without a launch is an order that nobody may be carrying out. Processes that the
+    command leaves in its session are ended first: no part of a driver outlives it. There is no report for a driver that
+    was started again by a later launch than ``launch``, or that says that its run goes on with another driver. With
+    ``submits`` the command only submits the driver, in deploy mode cluster: if it succeeds, the reports are the
+    driver's.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
+    if not launch:
+        _report_start(config, job, run)
     with log.open("ab") as output:
         try:
             status = _run(command, output)
@@ -67,6 +72,19 @@ def supervise(
     failed = JobReport.now(job, run, JobState.FAILED, _reason(status, log), error="JobFailed")
     _ensure_final_report(config, failed, launch)
     return status
+
+
+def _report_start(config: KafkaConfig, job: str, run: str) -> None:
+    """Report that the driver is being started, before it can report by itself.
+
+    Without this report another run may be ordered while Spark starts: that costs time only.
+    """
+    starting = JobReport.now(job, run, JobState.STARTING, f"spark-submit started on {socket.gethostname()}")
+    try:
+        with closing(JobTopic(config)) as jobs:
+            jobs.write_report(starting)
+    except KafkaError as error:
+        logger.warning("the start of job %s, run %s, was not reported: %s", job, run, error)
 
 
 def _ensure_final_report(config: KafkaConfig, failed: JobReport, launch: str) -> None:

@@ -13,6 +13,8 @@ import pytest
 
 from demo_stack.job_messages import JobMessages
 from demo_stack.stack import close_orphans
+from wasmline import job_specs
+from wasmline.clock import now_ms
 from wasmline.control import JobTopic, LaunchRequest, control_topics, run_liveness
 from wasmline.digests import digest_of
 from wasmline.documents import encode, plain
@@ -103,6 +105,26 @@ def test_a_run_that_gave_no_sign_of_life_for_long_is_lost_and_replaced(
     desk.tell(first, JobState.RUNNING, updated_ms=1)
     assert desk.desk.state(first) == "lost"
     assert desk.order() != first
+
+
+@pytest.mark.parametrize("is_begun", [False, True], ids=["nobody began to start its driver", "Spark is slow"])
+def test_an_order_whose_client_died_is_replaced_sooner_than_a_driver_that_is_being_started(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, is_begun: bool
+) -> None:
+    monkeypatch.setattr(run_liveness, "DRIVER_HEARTBEAT_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(job_specs, "DRIVER_HEARTBEAT_TIMEOUT_S", 0.5)
+    desk.desk = JobClient(desk.log, heartbeat=2 if is_begun else 60)
+    first = desk.ensure(spec=desk.continuous())
+    forty_seconds_ago = now_ms() - 40_000
+    message = "spark-submit started" if is_begun else ""
+    report = replace(desk.desk.report(first.run), updated_ms=forty_seconds_ago, message=message)
+    desk.log.write_report(report)
+    with pytest.raises(JobFailed, match=r"did not start within \d s"):
+        desk.desk.await_start(first.run)
+    desk.desk = JobClient(desk.log, heartbeat=60)
+    second = desk.ensure(STRANGER, desk.continuous())
+    assert second.action == ("adopted" if is_begun else "started")
+    assert (second.run == first.run) is is_begun
 
 
 def test_another_tasks_living_run_is_left_alone(desk: Desk) -> None:

@@ -317,10 +317,9 @@ def test_a_driver_that_was_frozen_before_its_claim_reports_nothing_over_a_newer_
 @pytest.mark.parametrize("status", [FENCED_STATUS, 1])
 def test_a_supervisor_reports_no_driver_whose_run_goes_on_with_another_one(machine: Machine, status: int) -> None:
     spec = machine.order()
-    machine.jobs.write_report(JobReport.now(spec.job, spec.run, JobState.RUNNING))
     ends = [sys.executable, "-c", f"raise SystemExit({status})"]
     assert supervise(machine.config, spec.job, spec.run, ends, machine.folder / "driver.log") == status
-    assert machine.report(spec).state is (JobState.RUNNING if status == FENCED_STATUS else JobState.FAILED)
+    assert machine.report(spec).state is (JobState.STARTING if status == FENCED_STATUS else JobState.FAILED)
 
 
 def test_a_folder_that_cannot_be_written_fails_the_start_and_not_the_launcher(machine: Machine) -> None:

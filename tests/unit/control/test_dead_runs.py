@@ -38,8 +38,8 @@ class Table:
     def report(self, job: str, run: str) -> JobReport | None:
         return self.last
 
-    def tell(self, state: JobState, error: str | None = None, updated_ms: int = 1) -> None:
-        self.last = JobReport(job="j", run="run-1", state=state, updated_ms=updated_ms, error=error, message="why")
+    def tell(self, state: JobState, error: str | None = None, updated_ms: int = 1, message: str = "why") -> None:
+        self.last = JobReport(job="j", run="run-1", state=state, updated_ms=updated_ms, error=error, message=message)
 
     def poll(self, after: float = 0.0) -> list[str]:
         self.now += after
@@ -83,8 +83,17 @@ def test_heartbeats_are_reports_that_change_whatever_their_times(table: Table) -
     assert table.poll(1.0) == ["lost"]
 
 
+def test_an_order_that_nobody_begins_to_carry_out_is_lost_as_soon_as_a_running_driver(table: Table) -> None:
+    table.tell(JobState.STARTING, message="")
+    assert table.poll() == []
+    assert table.poll(DRIVER_HEARTBEAT_TIMEOUT_S - 1) == []
+    assert table.poll(1.0) == ["lost"]
+
+
 def test_spark_has_more_time_to_start(table: Table) -> None:
-    table.tell(JobState.STARTING)
+    table.tell(JobState.STARTING, message="")
+    assert table.poll() == []
+    table.tell(JobState.STARTING, message="spark-submit started")
     assert table.poll() == []
     assert table.poll(DRIVER_START_TIMEOUT_S - 1) == []
     assert table.poll(1.0) == ["lost"]

@@ -39,6 +39,7 @@ class Cluster:
     def __init__(self, failures: list[KafkaError], standing: JobReport | None = None) -> None:
         self.failures: Iterator[KafkaError] = iter(failures)
         self.kept = standing
+        self.written: list[JobReport] = []
 
     def __call__(self, config: KafkaConfig) -> "Cluster":
         return self
@@ -49,7 +50,9 @@ class Cluster:
         return self.kept
 
     def write_report(self, report: JobReport) -> None:
-        self.kept = report
+        self.written.append(report)
+        if report.state is not JobState.STARTING:
+            self.kept = report
 
     def close(self) -> None:
         pass
@@ -85,6 +88,14 @@ def test_a_cluster_that_stays_away_is_given_up_with_a_line_in_the_log(
     assert run(cluster, monkeypatch, tmp_path) == -9
     assert cluster.kept is None
     assert "the report of job j, run run-1, was not written: away" in caplog.text
+
+
+def test_the_start_is_reported_before_the_command_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    cluster = Cluster([])
+    run(cluster, monkeypatch, tmp_path)
+    start, end = cluster.written
+    assert start.is_driver_starting
+    assert end.state is JobState.FAILED
 
 
 @pytest.mark.parametrize("state", list(JobState))
