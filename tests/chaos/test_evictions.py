@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from support.streams.identity_transform import deploy_identity
 from support.supervision.airflow_components import AirflowComponents
 from support.supervision.processes import kill, processes_of
-from support.supervision.supervised_streams import current_report, deployed
+from support.supervision.supervised_streams import current_report
 from wasmline.clock import now_ms
 from wasmline.control import JobOrder, JobTopic
 from wasmline.job_specs import HEARTBEAT_INTERVAL_S, JobReport, JobState
@@ -95,7 +96,7 @@ class WaitingTasks:
 
 @pytest.fixture
 def tasks(kafka: RunningKafka, tmp_path: Path) -> Iterator[WaitingTasks]:
-    worker, triggerer = (deployed(kafka).name for _ in range(2))
+    worker, triggerer = (deploy_identity(kafka.config).name for _ in range(2))
     source = SOURCE.format(dag=DAG, jobs={worker: False, triggerer: True}, storage=str(tmp_path / "storage"))
     (tmp_path / "dags").mkdir()
     (tmp_path / "dags" / "two_streams.py").write_text(source)

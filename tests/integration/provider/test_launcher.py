@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
-from wasmline.control import DeploymentSpec, JobTopic, ModuleStore, deploy, require_launcher
+from support.streams.identity_transform import deploy_identity
+from wasmline.control import DeploymentSpec, JobTopic, require_launcher
 from wasmline.errors import EphemeralContainer, JobNotFound, LauncherUnavailable, PrerequisiteMissing
 from wasmline.job_specs import JobState
 from wasmline.kafka import produce_all, read_to_end
 from wasmline.local.process import wait_until
-from wasmline.testing.guests import guest
 from wasmline.testing.kafka import RunningKafka
 from wasmline_provider import driver_placement, task_container
 from wasmline_provider.operators.stream import SparkStreamOperator
@@ -34,15 +34,7 @@ Start = Callable[..., "subprocess.Popen[bytes]"]
 @pytest.fixture
 def transform(kafka: RunningKafka, monkeypatch: pytest.MonkeyPatch) -> DeploymentSpec:
     """An identity transform between fresh topics, and connections to reach it."""
-    wasm = guest()
-    spec = DeploymentSpec(
-        name=f"identity-{uuid.uuid4().hex[:8]}",
-        version="1.0.0",
-        digest=ModuleStore(kafka.config).put(wasm),
-        input_topic=kafka.topic(partitions=2),
-        output_topics=(kafka.topic(partitions=2),),
-    )
-    deploy(kafka.config, spec, wasm)
+    spec = deploy_identity(kafka.config)
     extra = {"bootstrap.servers": kafka.bootstrap_servers}
     monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps({"conn_type": "kafka", "extra": extra}))
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps({"conn_type": "spark", "host": "local[2]"}))

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
+from support.streams.identity_transform import deploy_identity
 from support.streams.standalone_cluster import CORES, WORKERS, StandaloneCluster, is_alive, standalone_cluster
 from support.streams.transform_job import by_key, keyed
-from wasmline.control import DeploymentSpec, JobTopic, ModuleStore, deploy
+from wasmline.control import JobTopic
 from wasmline.errors import JobNotFound
 from wasmline.job_specs import JobReport
 from wasmline.kafka import produce_all, read_to_end
 from wasmline.local.process import wait_until
-from wasmline.testing.guests import guest
 from wasmline.testing.kafka import RunningKafka
 from wasmline_provider.operators.stream import SparkStreamOperator
 
@@ -38,16 +38,8 @@ class Stream:
     """An identity transform between topics of its own, run by an operator."""
 
     def __init__(self, kafka: RunningKafka, folder: Path, partitions: int = 2, **arguments: Any) -> None:
-        wasm = guest()
         self._config = kafka.config
-        self.spec = DeploymentSpec(
-            name=f"identity-{uuid.uuid4().hex[:8]}",
-            version="1.0.0",
-            digest=ModuleStore(kafka.config).put(wasm),
-            input_topic=kafka.topic(partitions=partitions),
-            output_topics=(kafka.topic(partitions=2),),
-        )
-        deploy(kafka.config, self.spec, wasm)
+        self.spec = deploy_identity(kafka.config, partitions)
         self.records: list[tuple[bytes, bytes]] = []
         self.operator = SparkStreamOperator(
             task_id="stream",

@@ -1,7 +1,6 @@
 """SparkStreamOperator with a real Spark and a real broker: to the end, for ever, found again, stopped in order."""
 
 import json
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,12 +10,12 @@ import pytest
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowSkipException, TaskDeferred
 
-from wasmline.control import DeploymentSpec, JobTopic, ModuleStore, deploy
+from support.streams.identity_transform import deploy_identity
+from wasmline.control import DeploymentSpec, JobTopic
 from wasmline.errors import DeploymentNotFound, JobFailed
 from wasmline.job_specs import JobState
 from wasmline.kafka import produce_all, read_to_end
 from wasmline.local.process import wait_until
-from wasmline.testing.guests import guest
 from wasmline.testing.kafka import RunningKafka
 from wasmline_provider.operators.stream import SparkStreamOperator
 
@@ -26,15 +25,7 @@ RECORDS = 500
 @pytest.fixture
 def transform(kafka: RunningKafka, monkeypatch: pytest.MonkeyPatch) -> DeploymentSpec:
     """An identity transform between fresh topics with records, and connections to reach all of it."""
-    wasm = guest()
-    spec = DeploymentSpec(
-        name=f"identity-{uuid.uuid4().hex[:8]}",
-        version="1.0.0",
-        digest=ModuleStore(kafka.config).put(wasm),
-        input_topic=kafka.topic(partitions=2),
-        output_topics=(kafka.topic(partitions=2),),
-    )
-    deploy(kafka.config, spec, wasm)
+    spec = deploy_identity(kafka.config)
     produce_all(kafka.config, spec.input_topic, ((b"%d" % (n % 9), b"%d" % n, None, None) for n in range(RECORDS)))
     extra = {"bootstrap.servers": kafka.bootstrap_servers}
     monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps({"conn_type": "kafka", "extra": extra}))

@@ -17,14 +17,14 @@ import pyspark
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from wasmline.control import DeploymentSpec, JobTopic, ModuleStore, deploy
+from support.streams.identity_transform import deploy_identity
+from wasmline.control import DeploymentSpec, JobTopic
 from wasmline.job_specs import JobReport, JobSpec, JobState, StreamSpec
-from wasmline.kafka import KafkaConfig, Topics, compacted_topic, produce_all, read_to_end
+from wasmline.kafka import KafkaConfig, compacted_topic, produce_all, read_to_end
 from wasmline.local.jars import connector_jars
 from wasmline.spark import main
 from wasmline.spark import spark_submit_supervisor as submit_wrapper
 from wasmline.spark.session import TASK_ATTEMPTS
-from wasmline.testing.guests import guest
 from wasmline.testing.kafka import RunningKafka
 
 SPARK_HOME = Path(pyspark.__file__).parent
@@ -49,23 +49,12 @@ def environment(config: KafkaConfig) -> dict[str, str]:
 
 def ordered(config: KafkaConfig, folder: Path, interval: str | None = None) -> tuple[JobSpec, DeploymentSpec]:
     """Make topics and a deployment, order a job for it, and put a thousand records in."""
-    name = f"t-{uuid.uuid4().hex[:8]}"
-    for topic in (f"{name}.in", f"{name}.out"):
-        Topics(config).create(topic, 3)
-    wasm = guest()
-    spec = DeploymentSpec(
-        name=name,
-        version="1.0.0",
-        digest=ModuleStore(config).put(wasm),
-        input_topic=f"{name}.in",
-        output_topics=(f"{name}.out",),
-    )
-    deploy(config, spec, wasm)
+    spec = deploy_identity(config, 3)
     order = JobSpec(
-        job=name,
+        job=spec.name,
         run="run-1",
         storage=str(folder),
-        stream=StreamSpec(transform=name, trigger_interval=interval),
+        stream=StreamSpec(transform=spec.name, trigger_interval=interval),
         metrics_port=0,
     )
     JobTopic(config).submit(order)

@@ -20,17 +20,17 @@ import pytest
 
 import wasmline
 from support.record_traffic import Feed, Watch
+from support.streams.identity_transform import deploy_identity
 from support.streams.standalone_cluster import StandaloneCluster, standalone_cluster
 from support.streams.transform_job import unique
 from support.supervision.airflow_components import AirflowComponents
 from support.supervision.processes import descendants, drivers, kill, processes_of
 from support.supervision.stream_ledger import COMMITS, StreamLedger
-from wasmline.control import DeploymentSpec, JobTopic, ModuleStore, control_topics, deploy
+from wasmline.control import DeploymentSpec, JobTopic, control_topics
 from wasmline.errors import JobNotFound
 from wasmline.job_specs import JobReport
 from wasmline.kafka import KafkaConfig
 from wasmline.local.process import Service, wait_until
-from wasmline.testing.guests import guest
 from wasmline.testing.kafka import RunningKafka
 from wasmline_provider.local import LocalAirflow
 
@@ -223,7 +223,7 @@ def supervised_streams(kafka: RunningKafka, folder: Path, *, pod: bool, seed: in
 
     All processes end with the block; those that outlive Airflow are found by $WASMLINE_HOME.
     """
-    streams = {spec.name: spec for spec in (deployed(kafka) for _ in range(1 + pod))}
+    streams = {spec.name: spec for spec in (deploy_identity(kafka.config) for _ in range(1 + pod))}
     launcher = unique("launcher")
     with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
         patch.setenv("WASMLINE_HOME", str(folder))
@@ -265,19 +265,6 @@ def current_report(config: KafkaConfig, job: str) -> JobReport | None:
     with closing(JobTopic(config)) as jobs, suppress(JobNotFound):
         return jobs.report(job, jobs.order(job).spec.run)
     return None
-
-
-def deployed(kafka: RunningKafka) -> DeploymentSpec:
-    wasm = guest()
-    spec = DeploymentSpec(
-        name=unique("stream"),
-        version="1.0.0",
-        digest=ModuleStore(kafka.config).put(wasm),
-        input_topic=kafka.topic(partitions=2),
-        output_topics=(kafka.topic(partitions=2),),
-    )
-    deploy(kafka.config, spec, wasm)
-    return spec
 
 
 def _feed(config: KafkaConfig, job: str, spec: DeploymentSpec, written: dict[str, int]) -> Feed:
