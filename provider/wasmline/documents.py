@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from wasmline.errors import UnsupportedSpecVersion
+from wasmline.errors import UnsupportedSpecVersion, WasmlineError
 
 T = TypeVar("T")
 
@@ -20,12 +20,12 @@ def encode(document: Any) -> bytes:
 def decode(kind: type[T], data: bytes | str) -> T:
     """Return the ``kind`` encoded in ``data``.
 
-    Fields that a newer minor release added are ignored; a missing or mistyped field, another ``spec_version`` and
-    bytes that are not JSON raise UnsupportedSpecVersion with the path to it.
+    Fields that a newer minor release added are ignored; a missing or mistyped field, a value that ``kind`` refuses,
+    another ``spec_version`` and bytes that are not JSON raise UnsupportedSpecVersion with the path to it.
     """
     try:
         return msgspec.json.decode(data, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, WasmlineError) as error:
         raise UnsupportedSpecVersion(f"not a {kind.__name__} this release can read: {error}") from error
 
 

@@ -14,7 +14,7 @@ from wasmline.offset_ranges import MAX_OFFSET, OffsetRanges, require_ranges
 FieldType = Literal["double", "bigint", "string"]
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-"""A job's name: it is part of topic keys, consumer groups and paths."""
+"""A job's name, and a run's: they are part of topic keys, consumer groups and paths."""
 
 FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
@@ -295,6 +295,8 @@ class JobSpec:
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.job):
             raise InvalidJob(f"{self.job!r} is not a job name: use up to 128 letters, digits, '.', '_' and '-'")
+        if self.run and not NAME.fullmatch(self.run):
+            raise InvalidJob(f"{self.run[:100]!r} is not a run: use up to 128 letters, digits, '.', '_' and '-'")
         if self.metrics_port is not None and not 0 <= self.metrics_port <= 65535:
             raise InvalidJob(f"metrics_port must be from 0 to 65535, got {self.metrics_port}")
 

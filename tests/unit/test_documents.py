@@ -30,3 +30,13 @@ def test_a_mistyped_field_is_refused_with_its_path() -> None:
 
 def test_a_field_that_a_newer_release_added_is_ignored() -> None:
     assert decode(JobSpec, encode(SPEC)[:-1] + b',"colour":"blue"}') == SPEC
+
+
+@pytest.mark.parametrize(
+    "changed", [(b'"job":"j"', b'"job":"../j"'), (b'"run":"r"', b'"run":"' + b"x" * 129 + b'"')], ids=["job", "run"]
+)
+def test_a_value_that_its_kind_refuses_is_refused_as_one_of_another_release(changed: tuple[bytes, bytes]) -> None:
+    data = encode(SPEC)
+    assert changed[0] in data
+    with pytest.raises(UnsupportedSpecVersion, match="not a JobSpec"):
+        decode(JobSpec, data.replace(*changed))

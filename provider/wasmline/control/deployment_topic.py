@@ -13,9 +13,17 @@ from wasmline.control.deployment_spec import Deployment, DeploymentSpec
 from wasmline.control.module_store import ModuleStore
 from wasmline.digests import digest_of
 from wasmline.documents import decode, encode
-from wasmline.errors import Conflict, DeploymentNotFound, DigestMismatch, TopicNotFound, UnprovenModel
+from wasmline.errors import (
+    Conflict,
+    DeploymentNotFound,
+    DigestMismatch,
+    TopicNotFound,
+    UnprovenModel,
+    UnsupportedSpecVersion,
+)
 from wasmline.kafka import CompactedTopic, KafkaConfig, Topics
 from wasmline.model_reference import ModelReference
+from wasmline.printable import bounded_line
 from wasmline.wasm.model_section import model_of
 
 logger = logging.getLogger(__name__)
@@ -32,8 +40,15 @@ class DeploymentTopic:
         self._topic = CompactedTopic(config, control_topics.DEPLOYMENTS)
 
     def all(self) -> dict[str, Deployment]:
-        """Return every current deployment by name."""
-        return {key.decode(): decode(Deployment, value) for key, value in sorted(self._topic.read().items())}
+        """Return every current deployment by name; one that this release cannot read is skipped with a warning."""
+        found = {}
+        for key, value in sorted(self._topic.read().items()):
+            name = key.decode(errors="replace")
+            try:
+                found[name] = decode(Deployment, value)
+            except UnsupportedSpecVersion as error:
+                logger.warning("the deployment of %s is skipped: %s", bounded_line(name), error)
+        return found
 
     def get(self, name: str) -> Deployment:
         """Return the current deployment of ``name``, or raise DeploymentNotFound."""
@@ -136,7 +151,8 @@ def deploy(
 
 
 def read_deployments(config: KafkaConfig) -> list[Deployment]:
-    """Return every current deployment of a cluster, by name."""
+    """Return every current deployment of a cluster, by name; one that this release cannot read is skipped with a
+    warning."""
     with closing(DeploymentTopic(config)) as topic:
         return list(topic.all().values())
 

@@ -16,7 +16,7 @@ from wasmline.clock import now_ms
 from wasmline.control import control_topics
 from wasmline.control.launch_request import require_launcher_name
 from wasmline.documents import decode, encode
-from wasmline.errors import Conflict, LauncherUnavailable, UnsupportedSpecVersion
+from wasmline.errors import Conflict, InvalidJob, LauncherUnavailable, UnsupportedSpecVersion
 from wasmline.kafka import CompactedTopic, KafkaConfig, TransactionalWriter
 
 LAUNCHER_HEARTBEAT_INTERVAL_S = 5.0
@@ -43,6 +43,9 @@ class LauncherStatus:
     spec_version: Literal[1] = 1
 
 
+MAX_ATTEMPTS = 2**31
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
     """One start of a driver, recorded before it.
@@ -60,6 +63,10 @@ class Launch:
     attempt: int
     launched_ms: int
     spec_version: Literal[1] = 1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.attempt < MAX_ATTEMPTS:
+            raise InvalidJob(f"the attempt of a launch must be from 0 to {MAX_ATTEMPTS - 1}")
 
 
 def status_key(launcher: str) -> bytes:

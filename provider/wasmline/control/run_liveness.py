@@ -57,11 +57,11 @@ def _is_live(first: JobReport | None, report: JobReport | None, starting_timeout
     if report is None or report.state.final:
         return False
     if report.is_driver_starting:
-        return _age_s(report) < starting_timeout_s
-    if report != first or _age_s(report) < RECENT_HEARTBEAT_S:
+        return _is_recent(report, starting_timeout_s)
+    if report != first or _is_recent(report, RECENT_HEARTBEAT_S):
         return True
     return None
 
 
-def _age_s(report: JobReport) -> float:
-    return abs(now_ms() - report.updated_ms) / 1_000
+def _is_recent(report: JobReport, seconds: float) -> bool:
+    return abs(now_ms() - report.updated_ms) < seconds * 1_000

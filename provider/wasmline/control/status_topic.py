@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from operator import attrgetter
 
 from wasmline.control import control_topics
 from wasmline.documents import decode, encode
+from wasmline.errors import UnsupportedSpecVersion
 from wasmline.kafka import CompactedTopic, KafkaConfig, RecordWriter
 from wasmline.partition_status import PartitionStatus
+from wasmline.printable import bounded_line
+
+logger = logging.getLogger(__name__)
 
 
 class StatusTopic:
@@ -41,8 +46,13 @@ class StatusTopic:
         self._writer.write(control_topics.LOGS, ((transform.encode(), line.encode(), [], None) for line in lines))
 
     def _decoded(self, prefix: bytes) -> list[PartitionStatus]:
-        table = self._topic.read()
-        statuses = [decode(PartitionStatus, value) for key, value in table.items() if key.startswith(prefix)]
+        statuses = []
+        for key, value in self._topic.read().items():
+            if key.startswith(prefix):
+                try:
+                    statuses.append(decode(PartitionStatus, value))
+                except UnsupportedSpecVersion as error:
+                    logger.warning("the status %s is skipped: %s", bounded_line(key.decode(errors="replace")), error)
         return sorted(statuses, key=lambda status: (status.job, status.partition))
 
     def close_reader(self) -> None:

@@ -109,6 +109,8 @@ class Launcher:
         self._other: LauncherStatus | None = None
         self._other_changed = 0.0
         self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._unstarted: set[str] = set()
+        """Launches of which it is not known whether they were recorded, because of an error of the cluster."""
         self._errors = RepeatedErrors()
 
     @property
@@ -157,7 +159,7 @@ class Launcher:
                 return
 
     def _serve(self) -> None:
-        ended = {launch for launch, child in self._children.items() if child.poll() is not None}
+        ended = {launch for launch, child in self._children.items() if child.poll() is not None} | self._unstarted
         view = self._topic.read()  # after the look at the processes: each wrote its report before it ended
         now = time.monotonic()
         if self._claim is None and not self._take_name(view, now):
@@ -167,8 +169,9 @@ class Launcher:
         jobs = self._job_records(view)
         for action in self._planner.plan(jobs, ended, now):
             self._do(action, jobs)
+        self._unstarted -= ended
         for launch in ended:
-            del self._children[launch]
+            self._children.pop(launch, None)
 
     # -- the name ----------------------------------------------------------------------------------------------------
 
@@ -210,22 +213,27 @@ class Launcher:
     # -- jobs --------------------------------------------------------------------------------------------------------
 
     def _job_records(self, view: Mapping[bytes, bytes]) -> dict[str, JobRecords]:
-        """Return the records of the jobs that this launcher is asked for; skip those that cannot be read."""
+        """Return the records of the jobs that this launcher is asked for.
+
+        A job is skipped if its order or report cannot be read: its driver may be alive, and of a newer release.
+        """
         found = {}
         for key, value in view.items():
             if b"/" in key:
                 continue
             job = key.decode(errors="replace")
             order = self._decoded(f"the order of job {job}", JobOrder, value)
-            if order is None or order.launch is None or order.launch.launcher != self._name:
+            if order is None or order.launch is None or order.launch.launcher != self._name or order.spec.job != job:
                 continue
             report = view.get(report_key(job, order.spec.run))
             launch = view.get(launch_key(job))
-            found[job] = JobRecords(
+            records = JobRecords(
                 order=order,
                 report=self._decoded(f"the report of job {job}", JobReport, report) if report else None,
                 launch=self._decoded(f"the launch of job {job}", Launch, launch) if launch else None,
             )
+            if records.report is not None or report is None:
+                found[job] = records
         return found
 
     def _decoded(self, what: str, kind: type[T], data: bytes) -> T | None:
@@ -274,7 +282,9 @@ class Launcher:
         )
         reason = bounded_line(action.reason)
         where = f"launcher {self._name} starts a driver on {launch.host} (attempt {launch.attempt}: {reason})"
+        self._unstarted.add(launch.launch)
         self._write({launch_key(job): encode(launch), **_record(JobReport.now(job, run, JobState.STARTING, where))})
+        self._unstarted.discard(launch.launch)
         try:
             self._children[launch.launch] = self._start_driver(request, launch, job)
         except (WasmlineError, OSError, ValueError) as error:  # ValueError: an argument with a null byte

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import subprocess
 import sys
@@ -22,10 +23,17 @@ from wasmline.control import (
     control_topics,
     require_launcher,
 )
-from wasmline.control.job_keys import launch_key
-from wasmline.control.launcher_topic import status_key
-from wasmline.documents import encode
-from wasmline.errors import Fenced, InvalidJob, JobNotFound, LauncherUnavailable, UnsupportedSpecVersion
+from wasmline.control.job_keys import launch_key, report_key
+from wasmline.control.launcher_topic import LauncherClaim, status_key
+from wasmline.documents import encode, plain
+from wasmline.errors import (
+    BrokerUnavailable,
+    Fenced,
+    InvalidJob,
+    JobNotFound,
+    LauncherUnavailable,
+    UnsupportedSpecVersion,
+)
 from wasmline.job_specs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import KafkaConfig, RecordWriter, produce_all
 from wasmline.local.process import wait_until
@@ -189,9 +197,25 @@ def test_an_order_that_cannot_be_read_is_reported_once_and_the_others_are_served
         produce_all(machine.config, control_topics.JOBS, [(unreadable.encode(), None, None, None)])
 
 
-@pytest.mark.parametrize(("run", "arguments"), [("run-1", ("/tmp/evil.py",)), ("../../elsewhere", ())])
-def test_an_order_that_is_not_for_spark_submit_fails(machine: Machine, run: str, arguments: tuple[str, ...]) -> None:
-    spec = machine.order(run, arguments=arguments)
+@pytest.mark.parametrize("change", [{"run": "../../elsewhere"}, {"run": "x" * 600_000}, {"job": "another"}])
+def test_an_order_whose_names_are_no_names_is_skipped_and_the_others_are_served(
+    machine: Machine, change: dict[str, str]
+) -> None:
+    poisoned = machine.order()
+    key, order = poisoned.job.encode(), plain(machine.jobs.order(poisoned.job))
+    order["spec"] |= change
+    produce_all(machine.config, control_topics.JOBS, [(key, json.dumps(order).encode(), None, None)])
+    try:
+        launcher, spec = machine.launcher(), machine.order()
+        for _ in range(3):
+            launcher.step()
+        assert [job for job, _, _ in machine.started] == [spec.job]
+    finally:
+        produce_all(machine.config, control_topics.JOBS, [(key, None, None, None)])
+
+
+def test_an_order_with_arguments_that_are_not_for_spark_submit_fails(machine: Machine) -> None:
+    spec = machine.order(arguments=("/tmp/evil.py",))
     launcher = Launcher(machine.config, machine.name, machine.folder, DriverStarter(machine.config, "/k.jar"))
     machine.launchers.append(launcher)
     launcher.step()
@@ -312,6 +336,44 @@ def test_a_driver_that_was_frozen_before_its_claim_reports_nothing_over_a_newer_
         frozen._stopped_early()
     frozen._context.close()
     assert machine.report(spec).state is (JobState.RUNNING if is_claimed else JobState.STOPPED)
+
+
+def test_a_driver_whose_reports_are_of_a_newer_release_is_left_alone(machine: Machine) -> None:
+    silent = LaunchTimings(start_timeout_s=0, heartbeat_timeout_s=0)
+    launcher, spec = machine.launcher(silent), machine.order()
+    launcher.step()
+    key = report_key(spec.job, spec.run)
+    produce_all(machine.config, control_topics.JOBS, [(key, b'{"spec_version": 2}', None, None)])
+    try:
+        for _ in range(3):
+            launcher.step()
+        assert len(machine.started) == 1
+    finally:
+        produce_all(machine.config, control_topics.JOBS, [(key, None, None, None)])
+
+
+def test_a_launch_whose_record_got_no_answer_is_made_again_and_not_awaited_as_a_driver(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launcher, spec = machine.launcher(), machine.order()
+    write = LauncherClaim.write
+
+    def without_an_answer(claim: LauncherClaim, *written: Any) -> None:
+        write(claim, *written)
+        if len(written) > 1 and written[1]:
+            monkeypatch.undo()
+            raise BrokerUnavailable("no answer", bootstrap_servers="b:1")
+
+    monkeypatch.setattr(LauncherClaim, "write", without_an_answer)
+    launcher.step()
+    assert machine.started == []
+    assert machine.jobs.last_launch(spec.job) is not None
+
+    def has_started() -> bool:
+        launcher.step()
+        return len(machine.started) == 1
+
+    assert wait_until(has_started, 20.0)
 
 
 @pytest.mark.parametrize("status", [FENCED_STATUS, 1])
