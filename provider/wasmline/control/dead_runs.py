@@ -32,18 +32,23 @@ class DeadRun:
 
 @dataclass(slots=True)
 class _Watched:
-    """What was seen of one job: its last report, since when, since when its run is RUNNING, and the events about it."""
+    """What was seen of one job: its last report, since when, since when its run is RUNNING, and the events about it.
+
+    ``processing_run``: the last run that has processed records.
+    """
 
     run: str = ""
     report: JobReport | None = None
     changed_at: float = 0.0
     running_at: float | None = None
+    processing_run: str = ""
     events: int = 0
     last_event_at: float = 0.0
 
 
 class DeadRunDetector:
-    """Tells of the dead runs of some jobs, of each again after a growing delay while nobody starts it.
+    """Tells of the dead runs of some jobs, of each again after a growing delay while nobody starts it, or while its
+    runs die before they have processed anything.
 
     A job that a user has stopped is not wanted; one that failed by an error that a restart does not cure is left to its
     users. A heartbeat is a report that changes, whatever the clocks. The time in which the cluster could not be read is
@@ -91,9 +96,9 @@ class DeadRunDetector:
         now = self._clock()
         if order.spec.run != watched.run or report != watched.report:
             watched.run, watched.report, watched.changed_at = order.spec.run, report, now
+        self._forget_events(report, watched, now)
         dead = self._dead(order, report, now - watched.changed_at)
         if dead is None:
-            self._forget_events(report, watched, now)
             return None
         watched.running_at = None
         if watched.events and now - watched.last_event_at < self._delays.delay_s(watched.events):
@@ -102,7 +107,9 @@ class DeadRunDetector:
         return dead
 
     def _forget_events(self, report: JobReport | None, watched: _Watched, now: float) -> None:
-        """Begin with the first delay again after a healthy while."""
+        """Begin with the first delay again after a healthy while, and once for each run that has processed records."""
+        if report is not None and report.result.get("records_in") and watched.processing_run != report.run:
+            watched.processing_run, watched.events = report.run, 0
         if report is None or report.state is not JobState.RUNNING:
             watched.running_at = None
         elif watched.running_at is None:

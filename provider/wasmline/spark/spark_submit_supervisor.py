@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -88,7 +89,7 @@ def _report_start(config: KafkaConfig, job: str, run: str) -> None:
 
 
 def _ensure_final_report(config: KafkaConfig, failed: JobReport, launch: str) -> None:
-    """Write ``failed`` unless the run has a final report.
+    """Write ``failed``, with the totals of the report before, unless the run has a final report.
 
     The cluster may be the reason of the driver's end, so any error of it is retried for REPORT_TIMEOUT_S: a broker that
     comes back may also deny requests, or show a transaction as hanging, for a moment.
@@ -99,7 +100,7 @@ def _ensure_final_report(config: KafkaConfig, failed: JobReport, launch: str) ->
             with closing(JobTopic(config)) as jobs:
                 report = jobs.report(failed.job, failed.run)
                 if (report is None or not report.state.final) and not _superseded(jobs, failed.job, launch):
-                    jobs.write_report(failed)
+                    jobs.write_report(replace(failed, result=report.result if report is not None else {}))
             return
         except KafkaError as error:
             if time.monotonic() > deadline:

@@ -188,3 +188,16 @@ class TwoJobs:
 
     def poll(self) -> list[str]:
         return [dead.job for dead in self.detector.poll(self)]  # type: ignore[arg-type]
+
+
+def test_runs_that_processed_records_before_they_died_are_told_of_without_a_growing_delay(table: Table) -> None:
+    """A driver may be killed again and again within seconds after it is at work; that is no failure of its own."""
+    for number in range(5):
+        run = f"run-{number}"
+        table.found = JobOrder(spec=replace(SPEC, run=run), wanted="running")
+        table.last = JobReport(
+            job="j", run=run, state=JobState.FAILED, updated_ms=1, error="JobFailed", result={"records_in": 1}
+        )
+        assert table.poll(1.0) == ["failed"]
+        assert table.poll(9.0) == []
+    assert table.poll(1.0) == ["failed"]

@@ -107,3 +107,12 @@ def test_the_final_report_of_the_driver_itself_stays(
     run(cluster, monkeypatch, tmp_path)
     assert cluster.kept is not None
     assert (cluster.kept == own) is state.final
+
+
+def test_the_report_of_a_driver_that_was_killed_has_its_last_totals(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cluster = Cluster([], JobReport.now("j", "run-1", JobState.RUNNING, result={"records_in": 7}))
+    run(cluster, monkeypatch, tmp_path)
+    assert cluster.kept is not None
+    assert (cluster.kept.state, cluster.kept.result) == (JobState.FAILED, {"records_in": 7})
