@@ -17,6 +17,10 @@ class RepeatedErrors:
         last, self._last[what] = self._last.get(what), line
         return "" if line == last else line
 
+    def is_failing(self, what: str) -> bool:
+        """Return whether ``what`` failed last time."""
+        return what in self._last
+
     def solved(self, what: str) -> None:
         """Forget the error of ``what``: the next one is told, even if it is the same."""
         self._last.pop(what, None)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
+
+import msgspec
 
 from wasmline.job_specs import JobState
 
@@ -141,13 +144,22 @@ class MonitoringFollower:
         self._post(ReadFailure(error=error))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Counts:
+    """What a line says of a stream's totals."""
+
+    records_in: int
+    records_out: int
+    dead_letters: dict[str, int] = field(default_factory=dict)
+
+
 def format_report(report: JobReport) -> str:
     """Return the state of a run as one line."""
     facts = [f"job {report.job} {report.state.value}"]
-    totals = report.result
-    if "records_in" in totals:
-        facts.append(f"{totals['records_in']:,} records in, {totals['records_out']:,} out")
-        dead = totals.get("dead_letters") or {}
+    with suppress(msgspec.ValidationError):  # of a training, or of another release
+        totals = msgspec.convert(report.result, _Counts)
+        facts.append(f"{totals.records_in:,} records in, {totals.records_out:,} out")
+        dead = totals.dead_letters
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in list(dead.items())[:MAX_REASONS])
         facts.append(f"{sum(dead.values()):,} dead letters" + (f" ({reasons})" if reasons else ""))
     if report.message:

@@ -11,6 +11,7 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
+from wasmline.errors import InvalidJob
 from wasmline.repeated_errors import RepeatedErrors, error_line
 from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.job_client import HEARTBEAT_TIMEOUT_S, POLL_INTERVAL_S, STOP_TIMEOUT_S, JobRun
@@ -58,6 +59,8 @@ class JobTrigger(BaseTrigger):
         heartbeat_seconds: float = HEARTBEAT_TIMEOUT_S,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        if not poll_seconds > 0:  # nor is NaN
+            raise InvalidJob(f"poll_seconds must be above 0, got {poll_seconds}")
         self.job_run = JobRun(job=job, run=run, log=log)
         self.kafka_conn_id = kafka_conn_id
         self.poll_seconds = poll_seconds

@@ -26,8 +26,8 @@ Poll = Callable[[], dict[str, Any] | None]
 class PollingEventTrigger(BaseEventTrigger):
     """Polls in a thread of its own, and fires whenever a poll gives a payload. No failure ends it, not even the first.
 
-    A watcher has no task that could fail or be tried again: a failure is logged, and the poll repeated. The trigger
-    holds no secret: the connection is read in the triggerer.
+    A watcher has no task that could fail or be tried again: a failure is logged, and the poll repeated, with other
+    clients once the connection has changed. The trigger holds no secret: the connection is read in the triggerer.
 
     :param kafka_conn_id: the connection of the cluster.
     :param poll_seconds: the time between two polls.
@@ -40,6 +40,8 @@ class PollingEventTrigger(BaseEventTrigger):
         self.kafka_conn_id = kafka_conn_id
         self.poll_seconds = poll_seconds
         self._errors = RepeatedErrors()
+        self._config: KafkaConfig | None = None
+        self._poll: Poll | None = None
 
     @abstractmethod
     def poller(self, config: KafkaConfig) -> Poll:
@@ -52,21 +54,31 @@ class PollingEventTrigger(BaseEventTrigger):
         """Store what the next triggerer needs, if it has changed; after each poll and its event."""
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        poll: Poll | None = None
+        is_restored = False
         while True:
-            if poll is None and (poll := await self._attempt("connect", self._connect())):
-                await self._attempt("read its state", self.restore())
-            if poll is not None:
-                payload = await self._attempt("poll", call_in_thread(poll))
+            if self._poll is None:
+                await self._attempt("connect", self._connect())
+            if self._poll is not None:
+                if not is_restored:
+                    await self._attempt("read its state", self.restore())
+                    is_restored = True
+                payload = await self._attempt("poll", call_in_thread(self._poll))
                 if payload is not None:
                     yield TriggerEvent(payload)  # type: ignore[no-untyped-call]
                 await self._attempt("store its state", self.store())
+                if self._errors.is_failing("poll"):
+                    await self._attempt("read its connection", self._disconnect_if_changed())
             await asyncio.sleep(self.poll_seconds)
 
-    async def _connect(self) -> Poll:
+    async def _connect(self) -> None:
         await call_in_thread(_import_engine)  # not on the loop, which is every trigger's
-        config = await KafkaHook(self.kafka_conn_id).aget_conn()
-        return await call_in_thread(lambda: self.poller(config))
+        config = self._config = await KafkaHook(self.kafka_conn_id).aget_conn()
+        self._poll = await call_in_thread(lambda: self.poller(config))
+
+    async def _disconnect_if_changed(self) -> None:
+        if await KafkaHook(self.kafka_conn_id).aget_conn() != self._config:
+            clients, self._poll = [self._poll], None
+            await call_in_thread(clients.clear)  # it closes them: not on the loop
 
     async def _attempt(self, what: str, call: Awaitable[T]) -> T | None:
         """Return the result of ``call``, None if it fails; a failure is logged once for as long as it is the same."""

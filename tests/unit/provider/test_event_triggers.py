@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from airflow.sdk import Asset
@@ -85,3 +85,31 @@ def test_the_ends_of_the_first_poll_are_stored_so_that_a_restart_before_the_firs
     state = AssetState({"topic_id": "t1", "ends": {"0": 20}, "at_ms": 1})
     assert first_event(state) == {"until": {"0": 50}}
     assert [each["ends"]["0"] for each in state.written] == [30, 40]
+
+
+def test_a_connection_that_changes_while_polls_fail_is_connected_to_with_the_same_state(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A rotated password, or another broker: the clients of the old ones would fail for ever."""
+
+    class Rotated(Growing):
+        def poller(self, config: KafkaConfig) -> Poll:
+            poll, servers = super().poller(config), config.bootstrap_servers
+
+            def authenticated() -> dict[str, Any] | None:
+                if servers == "b:1":
+                    extra = {"bootstrap.servers": "c:1"}
+                    connection = json.dumps({"conn_type": "kafka", "extra": extra})
+                    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", connection)
+                    raise RuntimeError("not authenticated any more")
+                return poll()
+
+            return authenticated
+
+    trigger = Rotated(topic="features", every_records=1, poll_seconds=0.001)
+    trigger.asset_state_store = cast(Any, AssetState({"topic_id": "t1", "ends": {"0": 20}, "at_ms": 1}))
+
+    async def scene() -> Any:
+        return (await asyncio.wait_for(anext(aiter(trigger.run())), 60)).payload
+
+    assert asyncio.run(scene()) == {"until": {"0": 50}}

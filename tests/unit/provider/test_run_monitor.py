@@ -148,3 +148,17 @@ def test_progress_names_the_most_frequent_reasons() -> None:
     assert format_report(last) == (
         "job j running: 50 records in, 39 out, 11 dead letters (5 GuestTrap, 3 Rejected: negative, 2 GuestTimeout)"
     )
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        {"records_in": 5},
+        {"records_in": "5", "records_out": 1},
+        {"records_in": 5, "records_out": 4, "dead_letters": [1]},
+    ],
+)
+def test_a_report_whose_totals_cannot_be_read_ends_the_run_like_any_other(result: dict[str, Any]) -> None:
+    last = report(JobState.FAILED, message="why", result=result)
+    assert monitor().observe(ORDER, last, 1) == RunEnd(state="failed", message="why")
+    assert format_report(last) == "job j failed: why"
