@@ -33,8 +33,11 @@ SUBMISSION = {
 UPLOAD = "spark.kubernetes.file.upload.path"
 """The setting that lets spark-submit upload local files for a driver on Kubernetes."""
 
-SECRET = re.compile(r"(?i)secret|password|token|access[.]?key|credential")
+SECRET = re.compile(r"(?i)secret|password|passphrase|token|(access|account|private)[._]?key|[.]sas[.]|credential")
 """Names that Spark redacts in its UI, and credentials."""
+
+SECRET_VALUE = re.compile(r"(?i)(secret|password|passphrase|token)([.]?(key|value))?=|://[^/@\s]+:[^/@\s]+@")
+"""Values with a secret in them: a Java property, or a URL with a password."""
 
 REFERENCE = re.compile(
     r"(?i)secretKeyRef|kubernetes\.(driver|executor)\.secrets\.|\.enabled$|\.provider$|^spark\.redaction\."
@@ -89,12 +92,15 @@ class SparkJobHook(SparkSubmitHook):
     def settings_digest(self, launcher: str | None = None) -> str:
         """Identify the driver's settings: master, deploy mode, launcher, the arguments given here.
 
-        The contents of ``py_files`` count if this machine starts the driver; on a launcher's, the paths are its own.
+        Names and contents of ``py_files`` count if this machine starts the driver; on a launcher's, the paths are its
+        own.
         """
-        files = [] if launcher else str(self._given["options"].get("py_files") or "").split(",")
-        contents = {name: digest_of(Path(name).read_bytes()) for name in files if Path(name).is_file()}
         where = {"master": self.master, "deploy_mode": self._connection["deploy_mode"], "launcher": launcher}
-        settings = {**where, **self._given, "py_files": contents}
+        settings = {**where, **self._given}
+        if not launcher:
+            files = str(self._given["options"].get("py_files") or "").split(",")
+            contents = [_content(Path(name)) for name in files if name]
+            settings |= {"options": self._given["options"] | {"py_files": contents}}
         return digest_of(json.dumps(settings, sort_keys=True, default=str).encode())
 
     @property
@@ -113,10 +119,7 @@ class SparkJobHook(SparkSubmitHook):
         self.require_deploy_mode()
         if self.on_cluster:
             self._conf.setdefault(SUBMISSION[_kind(self.master)], "false")
-        if not self._jars and not self._packages:
-            from wasmline.local import connector_jars
-
-            self._jars = ",".join(map(str, connector_jars()))
+        self._add_connector_jars()
         self._application_args = ["--job", job, "--run", run]
         return self._build_spark_submit_command(self._driver_application)
 
@@ -155,6 +158,20 @@ class SparkJobHook(SparkSubmitHook):
         process = start_supervisor(self.command(job, run), self.environment(kafka), job, run, log, options)
         process.returncode = 0  # this process does not wait for it: without this, Popen warns when it is collected
         return process.pid
+
+    def prepare(self, log: Path) -> None:
+        """Make and get what a driver needs here: the folder of its log, and the connector's jars.
+
+        Raises OSError, ArtifactUnavailable for jars that cannot be downloaded.
+        """
+        log.parent.mkdir(parents=True, exist_ok=True)
+        self._add_connector_jars()
+
+    def _add_connector_jars(self) -> None:
+        if not self._jars and not self._packages:
+            from wasmline.local import connector_jars
+
+            self._jars = ",".join(map(str, connector_jars()))
 
     def _get_spark_binary_path(self) -> list[str]:
         binary = self._connection["spark_binary"]
@@ -196,12 +213,23 @@ class SparkJobHook(SparkSubmitHook):
         return [each for each in named.split(",") if "://" not in each]
 
 
+def _content(file: Path) -> list[str]:
+    """Identify a file by its name and contents, wherever it is; anything else by its path."""
+    return [file.name, digest_of(file.read_bytes())] if file.is_file() else [str(file)]
+
+
 def _kind(master: str) -> str:
     """Return the kind of a master URL: k8s, yarn, spark, local …"""
     return re.split(r"[:\[]", master, maxsplit=1)[0]
 
 
 def _check(conf: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    for name, value in [*((f"conf[{name!r}]", value) for name, value in conf.items()), *options.items()]:
+        if SECRET_VALUE.search(str(value)):
+            raise ValueError(
+                f"{name} looks like it contains a secret, and every user of the machine can read a command line: put "
+                "it into spark-defaults.conf, or into a file named by options={'properties_file': …}"
+            )
     for name in conf:
         if SECRET.search(name) and not REFERENCE.search(name):
             raise ValueError(

@@ -12,7 +12,8 @@ from airflow.providers.apache.spark.hooks import spark_submit as spark_submit_ho
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 
-from wasmline.errors import PrerequisiteMissing
+from wasmline import local
+from wasmline.errors import ArtifactUnavailable, PrerequisiteMissing
 from wasmline.kafka import KafkaConfig
 from wasmline.kafka.config import VARIABLE as KAFKA_VARIABLE
 from wasmline_provider.hooks.spark import SUBMISSION, UPLOAD, SparkJobHook
@@ -278,3 +279,52 @@ def test_a_launched_supervisor_has_a_session_of_its_own_and_none_of_our_streams(
     assert os.getsid(pid) == pid != os.getsid(0)
     os.waitpid(pid, 0)
     assert "bootstrap.servers" in log.read_text()
+
+
+def test_a_handler_s_file_is_the_same_in_another_folder_and_another_one_with_other_contents(
+    connect: Any, tmp_path: Path
+) -> None:
+    def digest(folder: str, text: str) -> str:
+        file = tmp_path / folder / "functions.py"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
+        return str(connect({"host": "local"}, options={"py_files": str(file)}).settings_digest())
+
+    assert digest("bundle-1", "a") == digest("bundle-2", "a") != digest("bundle-2", "b")
+
+
+def test_what_a_driver_needs_here_is_there_before_it_is_ordered(
+    connect: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unavailable() -> list[Path]:
+        raise ArtifactUnavailable("no jars")
+
+    hook = connect({"host": "local"}, jars=None)
+    hook.prepare(tmp_path / "job" / "run.log")
+    assert (tmp_path / "job").is_dir()
+    monkeypatch.setattr(local, "connector_jars", unavailable)
+    hook.command("clean", "run-1")  # it has them
+    with pytest.raises(ArtifactUnavailable):
+        connect({"host": "local"}, jars=None).prepare(tmp_path / "run.log")
+
+
+@pytest.mark.parametrize(
+    "conf",
+    [
+        {"spark.hadoop.fs.azure.account.key.x.dfs.core.windows.net": SECRET},
+        {"spark.hadoop.fs.gs.auth.service.account.private.key": SECRET},
+        {"spark.driver.extraJavaOptions": f"-Djavax.net.ssl.trustStorePassword={SECRET}"},
+        {"spark.jars.repositories": f"https://user:{SECRET}@repository/maven"},
+    ],
+)
+def test_a_secret_by_another_name_or_in_a_value_is_refused_without_saying_it(
+    connect: Any, conf: dict[str, str]
+) -> None:
+    with pytest.raises(ValueError, match="secret") as refused:
+        connect({"host": "local"}, conf=conf)
+    assert SECRET not in str(refused.value)
+
+
+def test_a_repository_s_password_among_the_options_is_refused(connect: Any) -> None:
+    with pytest.raises(ValueError, match=r"^repositories looks like it contains a secret"):
+        connect({"host": "local"}, options={"repositories": f"https://user:{SECRET}@repository/maven"})
