@@ -69,10 +69,11 @@ class JobClient:
         log_folder: Callable[[], Path],
         start_driver: Callable[[JobRun], Any],
         *,
-        ordering: Callable[[JobRun], object] = lambda run: None,
+        before_order: Callable[[JobRun], object] = lambda run: None,
         launch_request: LaunchRequest | None = None,
         submit_digest: str = "",
         restart_stopped: bool = True,
+        earlier_run: str = "",
     ) -> EnsuredRun:
         """Ensure that a run of ``spec`` is live, and return it with the action that this took.
 
@@ -83,18 +84,21 @@ class JobClient:
         is stopped first.
 
         log_folder: returns the folder for drivers' output; whatever it raises, nothing is ordered.
-        ordering: called with a new run before it is ordered.
+        before_order: called with a new run before it is ordered; whatever it raises, nothing is ordered.
         launch_request: a launcher starts the driver, not ``start_driver``; ``log_folder`` is then on its machine, and
             not called for a run that is adopted.
         submit_digest: identifies the settings of ``start_driver``; a run with others is restarted.
         restart_stopped: False leaves a job that a user has stopped as it is.
+        earlier_run: the run of an earlier try of the caller; one that a user has stopped is left as it is, too.
 
         Raises DuplicateJob if another job does the same processing, JobBusy if another owner's run is live that is not
         a continuous stream, or while others order the job again and again.
         """
         for _ in range(ENSURE_ATTEMPTS):
             current = self._read_current(spec.job)
-            decision = decide(current, spec, owner, submit_digest, restart_stopped=restart_stopped)
+            decision = decide(
+                current, spec, owner, submit_digest, restart_stopped=restart_stopped, earlier_run=earlier_run
+            )
             try:
                 if current is not None and decision.action in ("adopted", "updated", "left_stopped"):
                     found = self._current_run(current.order, log_folder if launch_request is None else None)
@@ -105,9 +109,8 @@ class JobClient:
                 if current is not None and current.is_live and current.order.spec.stream is None:
                     self.stop(_run(folder, current.order.spec), timeout=self._heartbeat, by="system")
                 run = _run(folder, replace(spec, run=f"{owner}-{uuid.uuid4().hex[:8]}"))
-                ordering(run)
-                replaced = current.order if current is not None else None
-                self._start(replace(spec, run=run.run), run, start_driver, replaced, launch_request, submit_digest)
+                before_order(run)
+                self._start(replace(spec, run=run.run), run, start_driver, current, launch_request, submit_digest)
             except Conflict:
                 continue  # another client ordered the job since it was read
             return EnsuredRun(run=run, action=decision.action, changed=decision.changed)
@@ -126,7 +129,7 @@ class JobClient:
         spec: JobSpec,
         run: JobRun,
         start_driver: Callable[[JobRun], Any],
-        replaced: JobOrder | None,
+        replaced: CurrentRun | None,
         launch_request: LaunchRequest | None,
         submit_digest: str,
     ) -> None:
@@ -136,7 +139,13 @@ class JobClient:
         """
         ordered = False
         try:
-            self._jobs.submit(spec, submit_digest=submit_digest, launch=launch_request, replaces=replaced)
+            self._jobs.submit(
+                spec,
+                submit_digest=submit_digest,
+                launch=launch_request,
+                replaces=None if replaced is None else replaced.order,
+                dead_report=None if replaced is None or replaced.is_live else replaced.report,
+            )
             ordered = True
             if launch_request is None:
                 start_driver(run)
@@ -154,11 +163,11 @@ class JobClient:
         return report.state
 
     def report(self, run: JobRun) -> JobReport:
-        """Return the last report of a run. Raises JobNotFound."""
+        """Return the last report of a run. Raises JobNotFound if newer runs of the job have replaced it."""
         report = self._jobs.report(run.job, run.run)
         if report is None:
             raise JobNotFound(
-                f"no report of run {run.run} of job {run.job} is left: a newer run replaced it", job=run.job
+                f"no report of run {run.run} of job {run.job} is left: newer runs replaced it", job=run.job
             )
         return report
 
@@ -181,10 +190,12 @@ class JobClient:
     def await_start(self, run: JobRun) -> JobReport:
         """Return the first report of a run's driver, or a final one of its supervisor.
 
-        Raises JobFailed without one for the heartbeat timeout, if nobody starts the driver for a shorter one, or if a
-        newer run replaces the run; each may pass.
+        A driver that waits for the end of the run before repeats its report, as no one else does: it has started.
+
+        Raises JobFailed without a report for the heartbeat timeout, if nobody starts the driver for a shorter one, or
+        if a newer run replaces the run; each may pass.
         """
-        begun = time.monotonic()
+        begun, first = time.monotonic(), self._jobs.report(run.job, run.run)
         while (waited_s := time.monotonic() - begun) < self._heartbeat:
             report = self._jobs.report(run.job, run.run)
             if report is None or report.error == Fenced.__name__:
@@ -192,10 +203,12 @@ class JobClient:
                     f"run {run.run} of job {run.job} was replaced before its driver started",
                     report={"job": run.job, "run": run.run, "state": "replaced"},
                 )
-            if report.state is not JobState.STARTING:
+            if report.state is not JobState.STARTING or _is_repeated(first, report):
                 return report
-            if waited_s > report.timeout_s:
+            if not report.is_driver_starting and waited_s > report.timeout_s:
                 break
+            if first is None or first.message != report.message:
+                first = report
             time.sleep(POLL_INTERVAL_S / 4)
         raise JobFailed(
             f"the driver of job {run.job}, run {run.run}, did not start within {waited_s:.0f} s. Its output is in "
@@ -211,7 +224,7 @@ class JobClient:
         except JobNotFound:
             return None
         live = is_live(self._jobs, job, order.spec.run, starting_timeout_s=self._heartbeat)
-        return CurrentRun(order=order, is_live=live)
+        return CurrentRun(order=order, is_live=live, report=self._jobs.report(job, order.spec.run))
 
     def _fresh(self, report: JobReport) -> bool:
         return abs(now_ms() - report.updated_ms) < self._heartbeat * 1000
@@ -220,6 +233,11 @@ class JobClient:
 def task_instance_key(*identity: object) -> str:
     """Return a short name that is the same for every try of a task instance, and unique to it."""
     return hashlib.sha256("\0".join(map(str, identity)).encode()).hexdigest()[:12]
+
+
+def _is_repeated(earlier: JobReport | None, report: JobReport) -> bool:
+    """Return whether a report is a heartbeat: an earlier one with another time."""
+    return earlier is not None and earlier != report and earlier == replace(report, updated_ms=earlier.updated_ms)
 
 
 def _run(folder: Path, spec: JobSpec) -> JobRun:

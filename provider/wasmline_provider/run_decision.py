@@ -10,7 +10,7 @@ from wasmline_provider.stream_changes import can_update_in_place, changed_fields
 
 if TYPE_CHECKING:
     from wasmline.control import JobOrder
-    from wasmline.job_specs import JobSpec
+    from wasmline.job_specs import JobReport, JobSpec
 
 Action = Literal["started", "adopted", "updated", "restarted", "left_stopped"]
 """How a run was ensured. ``updated``: the live run takes the change over; ``left_stopped``: a user had stopped it."""
@@ -21,10 +21,11 @@ SUBMIT_SETTINGS = "submit settings"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurrentRun:
-    """The current order of a job, and whether its run has a driver or gets one."""
+    """The current order of a job, whether its run has a driver or gets one, and the run's last report."""
 
     order: JobOrder
     is_live: bool
+    report: JobReport | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,13 +37,19 @@ class Decision:
 
 
 def decide(
-    current: CurrentRun | None, spec: JobSpec, owner: str, submit_digest: str, *, restart_stopped: bool
+    current: CurrentRun | None,
+    spec: JobSpec,
+    owner: str,
+    submit_digest: str,
+    *,
+    restart_stopped: bool,
+    earlier_run: str = "",
 ) -> Decision:
     """Return how a run of ``spec`` is ensured; see JobClient.ensure. Raises JobBusy."""
     if current is None:
         return Decision(action="started")
     order = current.order
-    if order.is_stopped_by_user and not restart_stopped:
+    if order.is_stopped_by_user and (not restart_stopped or order.spec.run == earlier_run):
         return Decision(action="left_stopped")
     if not current.is_live:
         return Decision(action="started")

@@ -147,12 +147,14 @@ class JobTopic:
         submit_digest: str = "",
         launch: LaunchRequest | None = None,
         replaces: JobOrder | Literal["any"] | None = "any",
+        dead_report: JobReport | None = None,
     ) -> JobOrder:
         """Order a run, and report it as starting in the same transaction, before anything starts.
 
         Another client can adopt the run from that moment. ``replaces``: the order that the caller has read, None for
-        none. Raises Conflict if the current one has another run or was stopped by a user meanwhile; DuplicateJob if
-        another job's order has the same processing, unless this job's current order has it, too.
+        none. ``dead_report``: the last report of its run, if the caller took that for dead. Raises Conflict if the
+        current order has another run or was stopped by a user meanwhile, or if the dead run has reported; DuplicateJob
+        if another job's order has the same processing, unless this job's current order has it, too.
         """
         order = JobOrder(spec=spec, wanted="running", submit_digest=submit_digest, launch=launch)
         waiting = f"ordered from launcher {launch.launcher}" if launch is not None else ""
@@ -165,6 +167,8 @@ class JobTopic:
                     return {}
                 raise _OrderChanged(spec.job)
             standing = current.spec.run if current is not None else ""
+            if dead_report is not None and _reports_again(view, dead_report):
+                raise _OrderChanged(spec.job)
             if current is None or current.spec.processing != spec.processing:
                 _require_unique(view, spec)
             kept = {report_key(spec.job, run) for run in (standing, spec.run)}
@@ -305,7 +309,7 @@ class JobTopic:
             try:
                 self._topic.compare_and_set(ORDERS_TRANSACTIONAL_ID, decide)
             except _OrderChanged as changed:
-                text = f"another client has ordered or stopped job {changed.job}: read its order again"
+                text = f"job {changed.job} was ordered or stopped by another client, or reports again: read it again"
                 raise Conflict(text, name=changed.job, generation=None) from None
             except (Conflict, BrokerUnavailable):
                 left = deadline - time.monotonic()
@@ -340,6 +344,17 @@ def _readable(key: bytes, value: bytes) -> JobOrder | None:
     except WasmlineError as error:
         logger.warning("the order of job %s is skipped: %s", key.decode(errors="replace"), error)
         return None
+
+
+def _reports_again(view: Mapping[bytes, bytes], last: JobReport) -> bool:
+    """Return whether a run goes on after a report that was taken for its last one."""
+    data = view.get(report_key(last.job, last.run))
+    if data is None or data == encode(last):
+        return False
+    try:
+        return not decode(JobReport, data).state.final
+    except WasmlineError:  # of another release
+        return True
 
 
 def _has_ended(view: Mapping[bytes, bytes], order: JobOrder, run: str) -> bool:

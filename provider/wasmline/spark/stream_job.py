@@ -101,11 +101,15 @@ class StreamJob(ABC, Generic[D]):
         context, reported = self._context, -math.inf
         while True:
             try:
-                return self._prepare()
+                prepared = self._prepare()
             except DeploymentPaused as paused:
                 if not context.job.is_continuous:
                     raise
                 message = str(paused)
+            else:
+                if reported > 0:  # planning sends no heartbeats
+                    self._report_before_takeover(JobState.STARTING, "the deployment was resumed")
+                return prepared
             if self._stop_wanted():
                 raise _Unwanted
             if time.monotonic() - reported > HEARTBEAT_INTERVAL_S:

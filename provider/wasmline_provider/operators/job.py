@@ -20,7 +20,7 @@ from airflow.sdk.exceptions import (
     TaskDeferred,
 )
 
-from wasmline.errors import InvalidKafkaConfig, JobFailed
+from wasmline.errors import InvalidKafkaConfig, JobFailed, JobNotFound
 from wasmline.log_end import log_end
 from wasmline.repeated_errors import error_line
 from wasmline_provider.hooks.kafka import KafkaHook
@@ -294,7 +294,9 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         placement = self._placement(spark, kafka)  # raises before anything is ordered
         spec = self.spec(context)
 
-        def ordering(run: JobRun) -> None:
+        def before_order(run: JobRun) -> None:
+            if placement.launch_request is None:
+                spark.prepare(Path(run.log))
             self._running = plain(run)  # a kill stops it from now on
 
         def start_driver(run: JobRun) -> None:
@@ -310,13 +312,16 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
                 task_instance_key(ti.dag_id, ti.run_id, ti.task_id, ti.map_index),
                 placement.log_folder,
                 start_driver,
-                ordering=ordering,
+                before_order=before_order,
                 launch_request=placement.launch_request,
                 submit_digest=spark.settings_digest(self.launcher),
                 restart_stopped=self.restarts_stopped,
+                earlier_run=self._earlier_run(context),
             )
         if ensured.action == "left_stopped":
-            raise AirflowSkipException(f"{ensured}: a user has stopped the job")
+            raise AirflowSkipException(
+                f"{ensured}: a user has stopped the job. To start it again: wasmline delete {self.job}, and a new try"
+            )
         if ensured.action in ("started", "restarted"):
             self.log.info("%s; on %s; %s %s", ensured, spark.master, placement.description, ensured.run.log)
         else:
@@ -328,6 +333,15 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
             "action": ensured.action,
             "changed": list(ensured.changed),
         }
+
+    def _earlier_run(self, context: Context) -> str:
+        """Return the run that an earlier try of this task waited for, "" in a first try, also after the task was
+        cleared."""
+        ti, store = context["ti"], context.get("task_state_store")
+        earlier: Any = store.get(self.external_id_key) if store else None
+        if not earlier or ti.try_number <= ti.max_tries - (self.retries or 0) + 1:
+            return ""
+        return str(earlier["run"])
 
     def get_job_status(self, external_id: Any, context: Context) -> str:
         """Return the state of a run; OUTDATED if the task has another specification by now, or cannot reuse it."""
@@ -367,8 +381,11 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
 
         if self._replaced is not None:
             return self._replaced
-        with self._client() as client:
-            report = client.report(to_job_run(external_id))
+        try:
+            with self._client() as client:
+                report = client.report(to_job_run(external_id))
+        except JobNotFound as error:
+            return self._without_report(external_id, "replaced", str(error), "")
         require_success(report, external_id["log"], may_be_stopped=self.may_be_stopped)
         ensured = {name: external_id[name] for name in ("action", "changed") if external_id.get(name)}
         result = {

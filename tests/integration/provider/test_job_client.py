@@ -1,6 +1,7 @@
 """Runs of jobs as tasks see them, on a real broker: ordered once, found again, followed, stopped, lost."""
 
 import json
+import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -273,7 +274,7 @@ def test_a_stop_by_a_user_while_a_supervisor_starts_the_stream_wins(desk: Desk) 
     desk.tell(first.run, JobState.FAILED)
     read = desk.log.order(desk.spec.job)
     desk.log.stop(desk.spec.job, first.run.run)
-    with pytest.raises(Conflict, match="read its order again"):
+    with pytest.raises(Conflict, match="ordered or stopped by another client"):
         desk.log.submit(replace(desk.continuous(), run="late"), replaces=read)
 
 
@@ -357,7 +358,7 @@ def test_a_signal_between_the_order_and_the_start_of_the_driver_leaves_no_living
     ordered: list[JobRun] = []
     monkeypatch.setattr(JobTopic, "submit", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        desk.ensure(ordering=ordered.append)
+        desk.ensure(before_order=ordered.append)
     assert [desk.desk.state(run) for run in ordered] == [JobState.FAILED]
     assert desk.launched == []
 
@@ -369,6 +370,50 @@ def test_a_run_that_was_replaced_before_its_driver_started_is_an_error_that_may_
         with pytest.raises(JobFailed, match="was replaced before its driver started") as failed:
             desk.desk.await_start(run)
         assert may_pass(failed.value.report.get("error"))
+
+
+def test_a_driver_that_waits_for_the_run_before_has_started_however_long_that_takes(desk: Desk) -> None:
+    run = desk.ensure(spec=desk.continuous()).run
+    waiting = JobReport.now(run.job, run.run, JobState.STARTING, "waiting for run a to end")
+
+    def report() -> None:
+        for beat in range(100):
+            desk.log.write_report(replace(waiting, updated_ms=waiting.updated_ms + beat))
+            if started.done():
+                return
+            time.sleep(0.2)
+
+    with ThreadPoolExecutor() as pool:
+        started = pool.submit(desk.desk.await_start, run)
+        pool.submit(report)
+        assert started.result(timeout=30).message == waiting.message
+
+
+def test_a_wait_for_a_slow_spark_lasts_as_long_as_the_caller_says(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_specs, "DRIVER_START_TIMEOUT_S", 0.1)
+    desk.desk = JobClient(desk.log, heartbeat=3)
+    run = desk.ensure(spec=desk.continuous()).run
+    desk.log.write_report(JobReport.now(run.job, run.run, JobState.STARTING, "spark-submit started"))
+    with pytest.raises(JobFailed, match="did not start within 3 s"):
+        desk.desk.await_start(run)
+
+
+def test_a_run_that_reports_again_before_the_next_one_is_ordered_is_adopted(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its cluster took no writes for a while, and takes the heartbeat first and the order then."""
+    monkeypatch.setattr(run_liveness, "DRIVER_HEARTBEAT_TIMEOUT_S", 0.5)
+    first = desk.ensure(spec=desk.continuous()).run
+    desk.tell(first, JobState.RUNNING, updated_ms=1)
+    submit = JobTopic.submit
+
+    def after_a_heartbeat(topic: JobTopic, *arguments: Any, **options: Any) -> Any:
+        desk.log.write_report(JobReport.now(first.job, first.run, JobState.RUNNING))
+        return submit(topic, *arguments, **options)
+
+    monkeypatch.setattr(JobTopic, "submit", after_a_heartbeat)
+    second = desk.ensure(STRANGER, desk.continuous())
+    assert (second.action, second.run) == ("adopted", first)
 
 
 def test_a_late_stop_leaves_a_run_that_has_ended_unless_a_launcher_may_start_it_again(desk: Desk) -> None:

@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +22,7 @@ from airflow.sdk.exceptions import (
 from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
 from wasmline.control import StoppedBy
-from wasmline.errors import JobFailed
+from wasmline.errors import JobFailed, JobNotFound
 from wasmline_provider import run_wait
 from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.job_client import JobRun
@@ -326,3 +328,28 @@ def test_a_stop_that_cannot_be_requested_is_an_error_that_names_the_command(
     assert record.levelno == logging.ERROR
     assert "the stop of job j, run r, was NOT requested (OSError: no broker answered)" in record.getMessage()
     assert record.getMessage().endswith("wasmline stop j")
+
+
+@pytest.mark.parametrize(
+    ("try_number", "max_tries", "earlier"),
+    [(1, 2, ""), (2, 2, "r"), (3, 2, "r"), (4, 5, ""), (5, 5, "r")],
+    ids=["first", "retry", "last retry", "first after it was cleared in its third try", "retry after that"],
+)
+def test_only_a_retry_has_an_earlier_run(try_number: int, max_tries: int, earlier: str) -> None:
+    waiting = context(store={SparkStreamOperator.external_id_key: RUN})
+    waiting["ti"].try_number, waiting["ti"].max_tries = try_number, max_tries
+    assert stream(retries=2)._earlier_run(waiting) == earlier
+
+
+def test_a_run_whose_report_newer_runs_have_replaced_ends_as_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def client(self: SparkStreamOperator) -> Iterator[SimpleNamespace]:
+        def report(run: JobRun) -> None:
+            raise JobNotFound("no report is left", job=run.job)
+
+        yield SimpleNamespace(report=report)
+
+    monkeypatch.setattr(SparkStreamOperator, "_client", client)
+    assert stream().get_job_result(RUN, context())["state"] == "replaced"
+    with pytest.raises(JobFailed, match="no report is left"):
+        stream(**BOUNDED).get_job_result(RUN, context())

@@ -103,3 +103,9 @@ def test_changes_are_named_and_leases_take_some_over(changed: JobSpec, names: st
 def test_each_live_field_exists() -> None:
     known = {each.name for each in fields(StreamSpec)} | {f"function.{each.name}" for each in fields(FunctionSpec)}
     assert known.issuperset(frozenset().union(*UPDATABLE_FIELDS.values()))
+
+
+def test_a_retry_leaves_a_run_that_a_user_has_stopped_meanwhile_and_another_task_starts_it() -> None:
+    stopped = current(job("adopted"), live=False, wanted="stopped", stopped_by="user")
+    assert decide(stopped, job(""), "o", "digest", restart_stopped=True, earlier_run="adopted").action == "left_stopped"
+    assert decide(stopped, job(""), "o", "digest", restart_stopped=True, earlier_run="older").action == "started"
