@@ -1,5 +1,6 @@
 """The parallel mode on a real Spark: leases that follow each other, tasks that die or freeze, drivers that follow."""
 
+import itertools
 import os
 import signal
 from contextlib import closing
@@ -15,9 +16,11 @@ from support.leases.lease_harness import EXACTLY_ONCE, Harnesses
 from support.rounds import ROUNDS, rounds
 from support.streams.transform_job import TransformJob, by_key, keyed, make_transform_job, unique, until
 from wasmline import dead_letters
-from wasmline.control import DeploymentTopic, JobTopic, StatusTopic
+from wasmline.control import DeploymentTopic, JobTopic, StatusTopic, control_topics
+from wasmline.control.job_keys import report_key
+from wasmline.documents import decode
 from wasmline.errors import DeploymentPaused, Fenced, InvalidJob, ProgressLost
-from wasmline.job_specs import JobState
+from wasmline.job_specs import JobReport, JobState
 from wasmline.kafka import ConsumerGroups, Topics, read_to_end
 from wasmline.spark.parallel import job
 from wasmline.spark.timings import StreamTimings
@@ -127,6 +130,11 @@ def test_a_stream_that_starts_while_its_deployment_is_paused_waits_for_its_resum
         assert transform_job.out() == []
         deployments.resume(transform_job.spec.name)
         until(lambda: len(transform_job.out()) == 20)
+    key = report_key(order.job, order.run)
+    jobs_topic = read_to_end(transform_job.config, control_topics.JOBS)
+    reports = [decode(JobReport, each.value()) for each in jobs_topic if each.key() == key and each.value()]
+    states = [state for state, _ in itertools.groupby(each.state for each in reports)]
+    assert states[-4:-1] == [JobState.RUNNING, JobState.STARTING, JobState.RUNNING]  # it has the time to plan
     deployments.pause(transform_job.spec.name, "dinner")
     with transform_job.running(mode=mode) as order, closing(JobTopic(transform_job.config)) as jobs:
         until(lambda: (report := jobs.report(order.job, order.run)) is not None and "(dinner)" in report.message)
