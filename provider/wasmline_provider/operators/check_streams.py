@@ -111,7 +111,7 @@ def _transform(status: JobStatus) -> str:
 
 def _dead(job: str, status: JobStatus | None) -> str:
     if status is None:
-        return f"stream {job} should run and was never ordered"
+        return f"stream {job} should run and was never ordered: see the task that starts it"
     run, report = status.order.spec.run, status.report
     last = ": ".join(filter(None, (report.state.value, report.error, report.message))) if report else "none"
     return f"stream {job} should run and has no driver (run {run}, last report: {last})"
