@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from wasmline import errors
 from wasmline.job_specs import JobReport, JobState
 
-PASSING_ERRORS = frozenset(
+TRANSIENT_ERRORS = frozenset(
     {
         "ClientClosed",
         "Conflict",  # a new try reads the other writer's result first
@@ -49,12 +49,12 @@ class RestartPolicy:
 DEFAULT_RESTARTS = RestartPolicy()
 
 
-def may_pass(error: str | None) -> bool:
+def is_transient(error: str | None) -> bool:
     """Return whether a new start may succeed after an error of this class name.
 
     Names that are not Wasmline's are those of Spark, Java and Python: they may pass.
     """
-    if not error or error in PASSING_ERRORS:
+    if not error or error in TRANSIENT_ERRORS:
         return True
     known = getattr(errors, error, None)
     if not (isinstance(known, type) and issubclass(known, errors.WasmlineError)):
@@ -64,4 +64,4 @@ def may_pass(error: str | None) -> bool:
 
 def is_restartable(report: JobReport) -> bool:
     """Return whether a run with this last report failed by an error that may pass."""
-    return report.state is JobState.FAILED and (report.error in RESTART_ERRORS or may_pass(report.error))
+    return report.state is JobState.FAILED and (report.error in RESTART_ERRORS or is_transient(report.error))

@@ -79,7 +79,7 @@ class RunMonitor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class ReportLine:
     """A changed report of a run that goes on, as one line."""
 
     line: str
@@ -92,7 +92,7 @@ class ReadFailure:
     error: Exception | None
 
 
-RunNews = RunEnd | Progress | ReadFailure
+RunEvent = RunEnd | ReportLine | ReadFailure
 
 
 class MonitoringFollower:
@@ -104,7 +104,7 @@ class MonitoringFollower:
     def __init__(
         self,
         run: JobRun,
-        post: Callable[[RunNews], object],
+        post: Callable[[RunEvent], object],
         *,
         heartbeat_s: float,
         clock: Callable[[], float] = time.monotonic,
@@ -129,7 +129,7 @@ class MonitoringFollower:
             end = self._monitor.observe(reading.order, reading.report, self._clock())
         if self._monitor.progress != self._posted:
             self._posted = self._monitor.progress
-            self._post(Progress(line=self._posted))
+            self._post(ReportLine(line=self._posted))
         if end is not None:
             self._has_ended = True
             self._post(end)

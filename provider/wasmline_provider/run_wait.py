@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from wasmline.repeated_errors import RepeatedErrors, error_line
 from wasmline_provider.job_client import POLL_INTERVAL_S, STOP_TIMEOUT_S, JobRun
-from wasmline_provider.run_monitor import MonitoringFollower, Progress, ReadFailure, RunEnd, RunNews
+from wasmline_provider.run_monitor import MonitoringFollower, ReadFailure, ReportLine, RunEnd, RunEvent
 from wasmline_provider.shared_run_reader import cluster_clients
 from wasmline_provider.stop_writer import stop_failure_message
 
@@ -38,15 +38,15 @@ def await_end(
     """Return the end of a run, None if ``timeout_s`` is over before. A cluster that is away delays it."""
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     errors = RepeatedErrors()
-    news: queue.SimpleQueue[RunNews] = queue.SimpleQueue()  # a signal's handler may use it at any moment
-    follower = MonitoringFollower(run, news.put, heartbeat_s=heartbeat_s)
+    events: queue.SimpleQueue[RunEvent] = queue.SimpleQueue()  # a signal's handler may use it at any moment
+    follower = MonitoringFollower(run, events.put, heartbeat_s=heartbeat_s)
     following = cluster_clients(settings).reader.follow(run.job, run.run, follower, interval_s=POLL_INTERVAL_S)
     try:
         while True:
-            match news.get(timeout=None if deadline is None else max(0.0, deadline - time.monotonic())):
+            match events.get(timeout=None if deadline is None else max(0.0, deadline - time.monotonic())):
                 case RunEnd() as end:
                     return end
-                case Progress(line=line):
+                case ReportLine(line=line):
                     log.info("%s", line)
                 case ReadFailure(error=None):
                     errors.solved("read")
@@ -78,6 +78,6 @@ def stop_run(
         log.error("%s", stop_failure_message(run.job, run.run, told))
         return
     finally:
-        request.withdraw()
+        request.cancel()
     end = await_end(settings, run, log, heartbeat_s=timeout_s, timeout_s=max(0.0, deadline - time.monotonic()))
     log.info("job %s, run %s: %s", run.job, run.run, end.state if end else "stop requested; still running")

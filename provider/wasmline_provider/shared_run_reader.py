@@ -53,13 +53,13 @@ class RunFollower(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Following:
+class FollowHandle:
     """A follower and its run. ``stop`` ends it; the reader then calls it at most once more."""
 
     run: RunKey
     follower: RunFollower
     interval_s: float
-    stop_following: Callable[[Following], None]
+    stop_following: Callable[[FollowHandle], None]
 
     def stop(self) -> None:
         """End the following. Idempotent, and does not block."""
@@ -84,33 +84,33 @@ class SharedRunReader:
         self._clock = clock
         self._lock = threading.RLock()  # a signal's handler may follow a run while its thread holds the lock
         self._wake = threading.Event()
-        self._followings: dict[Following, float | None] = {}
+        self._handles: dict[FollowHandle, float | None] = {}
         """The followers, with the moment of the last reading of each."""
         self._runs = False
 
-    def follow(self, job: str, run: str, follower: RunFollower, *, interval_s: float) -> Following:
+    def follow(self, job: str, run: str, follower: RunFollower, *, interval_s: float) -> FollowHandle:
         """Call ``follower`` with readings of a run, at least every ``interval_s`` seconds, until it is stopped."""
-        following = Following((job, run), follower, interval_s, self._stop)
+        following = FollowHandle((job, run), follower, interval_s, self._stop)
         with self._lock:
-            self._followings[following] = None
+            self._handles[following] = None
             if not self._runs:
                 self._runs = True
                 threading.Thread(target=self._run, name="wasmline-run-reader", daemon=True).start()
             self._wake.set()
         return following
 
-    def _stop(self, following: Following) -> None:
+    def _stop(self, following: FollowHandle) -> None:
         with self._lock:
-            self._followings.pop(following, None)
-            if not self._followings:
+            self._handles.pop(following, None)
+            if not self._handles:
                 self._wake.set()
 
-    def _current(self) -> list[Following]:
+    def _current(self) -> list[FollowHandle]:
         """Return the followings; without any, the thread ends."""
         with self._lock:
             self._wake.clear()
-            self._runs = bool(self._followings)
-            return list(self._followings)
+            self._runs = bool(self._handles)
+            return list(self._handles)
 
     def _run(self) -> None:
         source: RunSource | None = None
@@ -133,12 +133,12 @@ class SharedRunReader:
                 self._wait(min(each.interval_s for each in followings), wakes=True)
         _close(source)
 
-    def _give(self, following: Following, reading: RunReading) -> None:
+    def _give(self, following: FollowHandle, reading: RunReading) -> None:
         now = self._clock()
         with self._lock:
-            if following not in self._followings:
+            if following not in self._handles:
                 return
-            last, self._followings[following] = self._followings[following], now
+            last, self._handles[following] = self._handles[following], now
         if last is None or now - last > following.interval_s + SLOW_READING_S:
             _call(following.follower.on_interruption)
         _call(following.follower.on_reading, reading)
@@ -149,7 +149,7 @@ class SharedRunReader:
         while (left := deadline - time.monotonic()) > 0 and self._wake.wait(left):
             with self._lock:
                 self._wake.clear()
-                if wakes or not self._followings:
+                if wakes or not self._handles:
                     return
 
 

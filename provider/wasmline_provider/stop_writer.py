@@ -39,11 +39,11 @@ class StopRequest:
     run: str
     by: StoppedBy
     tell: Callable[[Exception | None], None]
-    withdraw_from: Callable[[StopRequest], None]
+    cancel_from: Callable[[StopRequest], None]
 
-    def withdraw(self) -> None:
+    def cancel(self) -> None:
         """Give the request up, unless it is being written at this moment. Idempotent, and does not block."""
-        self.withdraw_from(self)
+        self.cancel_from(self)
 
 
 class StopWriter:
@@ -62,7 +62,7 @@ class StopWriter:
 
     def request(self, job: str, run: str, tell: Callable[[Exception | None], None], *, by: StoppedBy) -> StopRequest:
         """Request ``run`` to end at its next safe point. Does not block."""
-        request = StopRequest(job, run, by, tell, self._withdraw)
+        request = StopRequest(job, run, by, tell, self._cancel)
         with self._lock:
             self._waiting[request] = None
             if not self._runs:
@@ -70,7 +70,7 @@ class StopWriter:
                 threading.Thread(target=self._run, name="wasmline-stop-writer", daemon=True).start()
         return request
 
-    def _withdraw(self, request: StopRequest) -> None:
+    def _cancel(self, request: StopRequest) -> None:
         with self._lock:
             self._waiting.pop(request, None)
             if not self._waiting:

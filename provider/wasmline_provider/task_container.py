@@ -28,7 +28,7 @@ PROC = Path("/proc")
 Command = Sequence[str]
 
 
-def end_with_task(
+def ephemeral_container_reason(
     environment: Mapping[str, str], pid: int, first_process: Command, ancestors: Sequence[Command]
 ) -> str | None:
     """Return the sign that the container ends with its task, or None where the driver outlives the task.
@@ -51,7 +51,7 @@ def end_with_task(
 def require_lasting_container() -> None:
     """Raise EphemeralContainer if a driver started by this process would end with the task."""
     pid = os.getpid()
-    sign = end_with_task(os.environ, pid, _command_line(FIRST_PROCESS), _ancestors(pid))
+    sign = ephemeral_container_reason(os.environ, pid, _command_line(FIRST_PROCESS), _ancestors(pid))
     if sign is not None:
         raise EphemeralContainer(
             f"a driver started here would end with the task ({sign}). Nothing was ordered. Either set the operator's "

@@ -6,9 +6,9 @@ from wasmline.control.deployment_topic import DeploymentTopic, deploy, read_depl
 from wasmline.control.job_control_state import CONTROL_TOPICS, JobControlState
 from wasmline.control.job_status import JobStatus, JobStatusReader, PartitionTotals
 from wasmline.control.job_topic import (
+    ClaimProducer,
     ClaimWriter,
     DriverClaim,
-    JobDriver,
     JobOrder,
     JobTopic,
     LeaseWithdrawal,
@@ -24,6 +24,7 @@ from wasmline.control.status_topic import StatusTopic
 
 __all__ = [
     "CONTROL_TOPICS",
+    "ClaimProducer",
     "ClaimWriter",
     "DeadRun",
     "DeadRunDetector",
@@ -32,7 +33,6 @@ __all__ = [
     "DeploymentTopic",
     "DriverClaim",
     "JobControlState",
-    "JobDriver",
     "JobOrder",
     "JobStatus",
     "JobStatusReader",

@@ -391,7 +391,7 @@ def _unknown(job: str) -> JobNotFound:
     return JobNotFound(f"there is no job {job!r} on this cluster", job=job)
 
 
-class JobDriver:
+class ClaimProducer:
     """The driver's side: the claims that make it the only active driver of its job.
 
     The transactional.id is derived from the job's name, so that a newer driver fences the older one, which detects it
@@ -455,7 +455,7 @@ class ClaimWriter:
         self._job = job
         self._name = driver
         self._jobs = JobTopic(config)
-        self._driver: JobDriver | None = None
+        self._driver: ClaimProducer | None = None
 
     def take_over(self, claim: Callable[[DriverClaim | None], DriverClaim]) -> None:
         """Make this the job's driver, with the claim that ``claim`` derives from the newest one after fencing.
@@ -464,7 +464,7 @@ class ClaimWriter:
         """
         for attempt in range(TAKEOVER_ATTEMPTS):
             self._forget()
-            self._driver = JobDriver(self._config, self._job)
+            self._driver = ClaimProducer(self._config, self._job)
             try:
                 self._driver.claim(claim(self._jobs.last_claim(self._job)))
             except Fenced:
@@ -475,7 +475,7 @@ class ClaimWriter:
                 return
 
     def claim(self, claim: DriverClaim, earlier: DriverClaim | None = None) -> None:
-        """Record ``claim`` durably, and ``earlier`` as JobDriver does. Raises Fenced when another driver claimed.
+        """Record ``claim`` durably, and ``earlier`` as ClaimProducer does. Raises Fenced when another driver claimed.
 
         If the cluster rejects it, or the outcome is unknown, the claim is retried for CLAIM_TIMEOUT_S.
         """
@@ -483,7 +483,7 @@ class ClaimWriter:
         while True:
             if self._driver is None:
                 self.require_newest()  # first, to avoid fencing a newer driver
-                self._driver = JobDriver(self._config, self._job)
+                self._driver = ClaimProducer(self._config, self._job)
                 self.require_newest()
                 self._jobs.close()  # an idle client would buffer new records until the next read
             try:

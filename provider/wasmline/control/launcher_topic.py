@@ -27,7 +27,7 @@ LAUNCHER_TIMEOUT_S = 60.0
 
 LAUNCHER_POLL_INTERVAL_S = 0.5
 
-PREFIX = "/launcher/"
+LAUNCHER_KEY_PREFIX = "/launcher/"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +69,9 @@ class Launch:
             raise InvalidJob(f"the attempt of a launch must be from 0 to {MAX_ATTEMPTS - 1}")
 
 
-def status_key(launcher: str) -> bytes:
+def launcher_status_key(launcher: str) -> bytes:
     """Return the key of a launcher's status. A job's name has no slash, so that no record of a job has this key."""
-    return f"{PREFIX}{launcher}".encode()
+    return f"{LAUNCHER_KEY_PREFIX}{launcher}".encode()
 
 
 class LauncherClaim:
@@ -85,7 +85,7 @@ class LauncherClaim:
         self, config: KafkaConfig, topic: CompactedTopic, status: LauncherStatus, replaced: bytes | None
     ) -> None:
         """Claim the name. Raises Conflict unless the value of its record still is ``replaced``."""
-        self._key = status_key(status.launcher)
+        self._key = launcher_status_key(status.launcher)
         self._writer = TransactionalWriter(config, control_topics.JOBS, f"wasmline.launcher.{status.launcher}")
         try:
             if topic.read().get(self._key) != replaced:
@@ -114,7 +114,7 @@ def read_launchers(topic: CompactedTopic) -> list[LauncherStatus]:
     """Return the last status of each launcher that was not ended by a signal; skip those that cannot be read."""
     found = []
     for key, value in sorted(topic.read().items()):
-        if key.startswith(PREFIX.encode()):
+        if key.startswith(LAUNCHER_KEY_PREFIX.encode()):
             with suppress(UnsupportedSpecVersion):  # of another release
                 found.append(decode(LauncherStatus, value))
     return found
@@ -127,7 +127,7 @@ def require_launcher(config: KafkaConfig, name: str, *, timeout: float = LAUNCHE
     """
     require_launcher_name(name)
     control_topics.ensure(config)
-    topic = CompactedTopic(config, control_topics.JOBS, keep=lambda key: key.startswith(PREFIX.encode()))
+    topic = CompactedTopic(config, control_topics.JOBS, keep=lambda key: key.startswith(LAUNCHER_KEY_PREFIX.encode()))
     deadline = time.monotonic() + timeout
     try:
         first = {status.launcher: status for status in read_launchers(topic)}

@@ -99,11 +99,11 @@ class DriverContext:
         return self.new_driver.name
 
     @property
-    def claims_are_authoritative(self) -> bool:
+    def has_authoritative_claims(self) -> bool:
         """Whether this job's claims, not the group, hold its progress: micro-batches at least once."""
         return (self.stream.mode, self.stream.delivery) == ("microbatch", "at_least_once")
 
-    def fenced(self) -> Fenced:
+    def fenced_error(self) -> Fenced:
         """Return the error of a driver whose job another one has claimed."""
         return Fenced(f"a newer driver claimed job {self.job.job}; this one ends", job=self.job.job)
 

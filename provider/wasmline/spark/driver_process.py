@@ -23,7 +23,7 @@ FENCED_STATUS = 81
 
 SUPERVISOR = "wasmline.spark.spark_submit_supervisor"
 
-VALUES = frozenset(
+VALUE_OPTIONS = frozenset(
     {
         "--archives",
         "--conf",
@@ -52,7 +52,7 @@ VALUES = frozenset(
 )
 """The options of spark-submit that an order may have; each takes a value."""
 
-FLAGS = frozenset({"--verbose"})
+FLAG_OPTIONS = frozenset({"--verbose"})
 """The same without a value."""
 
 
@@ -74,10 +74,10 @@ def require_options(arguments: Sequence[str]) -> None:
     """Raise InvalidJob unless ``arguments`` are options of spark-submit that an order may have, with their values."""
     left = iter(arguments)
     for option in left:
-        if option in FLAGS:
+        if option in FLAG_OPTIONS:
             continue
-        if option not in VALUES:
-            known = ", ".join(sorted(VALUES | FLAGS))
+        if option not in VALUE_OPTIONS:
+            known = ", ".join(sorted(VALUE_OPTIONS | FLAG_OPTIONS))
             raise InvalidJob(f"{option[:100]!r} is not an option of spark-submit that an order may have: {known}")
         if next(left, None) is None:
             raise InvalidJob(f"the option {option} of spark-submit has no value")

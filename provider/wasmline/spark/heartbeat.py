@@ -24,7 +24,7 @@ class Heartbeat:
         self._on_stop = on_stop
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="wasmline-heartbeat", daemon=True)
-        self.stopped = False
+        self.is_stop_requested = False
 
     def __enter__(self) -> Heartbeat:
         self._thread.start()
@@ -52,6 +52,6 @@ class Heartbeat:
     def _report(self, jobs: JobTopic) -> None:
         jobs.write_report(JobReport.now(self._spec.job, self._spec.run, JobState.RUNNING))
         order = jobs.order(self._spec.job)
-        if not self.stopped and (order.wanted == "stopped" or order.spec.run != self._spec.run):
-            self.stopped = True
+        if not self.is_stop_requested and (order.wanted == "stopped" or order.spec.run != self._spec.run):
+            self.is_stop_requested = True
             self._on_stop()

@@ -25,7 +25,7 @@ class LaunchTimings:
     claim_timeout_s: float = 4 * LAUNCHER_HEARTBEAT_INTERVAL_S
 
 
-DEFAULT_TIMINGS = LaunchTimings()
+DEFAULT_LAUNCH_TIMINGS = LaunchTimings()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ class Abandon:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Conclude:
+class WriteFinalReport:
     """Write the last report of a run that has no driver to do so."""
 
     job: str
@@ -74,7 +74,7 @@ class Conclude:
     message: str
 
 
-Action = Start | Adopt | Abandon | Conclude
+Action = Start | Adopt | Abandon | WriteFinalReport
 
 
 @dataclass(slots=True)
@@ -89,7 +89,7 @@ class _Followed:
     reason: str = ""
     running_since: float | None = None
     started_here: bool = False
-    told: bool = False
+    is_logged: bool = False
 
 
 class LaunchPlanner:
@@ -100,7 +100,7 @@ class LaunchPlanner:
     """
 
     def __init__(
-        self, launcher: str, policy: RestartPolicy = DEFAULT_RESTARTS, timings: LaunchTimings = DEFAULT_TIMINGS
+        self, launcher: str, policy: RestartPolicy = DEFAULT_RESTARTS, timings: LaunchTimings = DEFAULT_LAUNCH_TIMINGS
     ) -> None:
         self._launcher = launcher
         self._policy = policy
@@ -126,7 +126,7 @@ class LaunchPlanner:
         followed = self._follow(job, run, report, launch, now)
         if records.order.wanted == "stopped":
             followed.due = None
-            return self._conclude_unstarted(job, run, report, launch)
+            return self._report_unstarted(job, run, report, launch)
         if report is not None and report.state.final:
             return self._restart_failed(job, records, report, followed, now)
         if launch is None and (report is None or report.state is JobState.STARTING):
@@ -170,14 +170,14 @@ class LaunchPlanner:
                 self._schedule(followed, now, "its supervisor ended without a report")
             elif now - followed.changed > timeout:
                 self._schedule(followed, now, f"no heartbeat for {timeout:.0f} s")
-            elif running and followed.running_since is not None and not (followed.started_here or followed.told):
-                followed.told = True
+            elif running and followed.running_since is not None and not (followed.started_here or followed.is_logged):
+                followed.is_logged = True
                 return [Adopt(job=job, run=followed.run)]
         if followed.due is None:
             return []
         if not records.order.spec.is_continuous:
             followed.due = None
-            return [Conclude(job=job, run=followed.run, state=JobState.FAILED, message=followed.reason)]
+            return [WriteFinalReport(job=job, run=followed.run, state=JobState.FAILED, message=followed.reason)]
         return [self._start(job, followed, now, followed.reason)] if now >= followed.due else []
 
     def _restart_failed(
@@ -188,19 +188,21 @@ class LaunchPlanner:
             return []
         error = report.error or "no error"
         if not is_restartable(report):
-            if followed.told:
+            if followed.is_logged:
                 return []
-            followed.told = True
+            followed.is_logged = True
             return [Abandon(job=job, run=followed.run, error=error)]
         if followed.due is None:
             self._schedule(followed, now, f"failed: {error}")
         return [self._start(job, followed, now, followed.reason)] if now >= (followed.due or 0) else []
 
-    def _conclude_unstarted(self, job: str, run: str, report: JobReport | None, launch: Launch | None) -> list[Action]:
+    def _report_unstarted(self, job: str, run: str, report: JobReport | None, launch: Launch | None) -> list[Action]:
         """Return the last report of a run that was stopped before its driver was started."""
         if launch is not None or (report is not None and report.state is not JobState.STARTING):
             return []
-        return [Conclude(job=job, run=run, state=JobState.STOPPED, message="stopped before its driver was started")]
+        return [
+            WriteFinalReport(job=job, run=run, state=JobState.STOPPED, message="stopped before its driver was started")
+        ]
 
     def _schedule(self, followed: _Followed, now: float, reason: str) -> None:
         followed.due, followed.reason = now + self._policy.delay_s(followed.attempt), reason
@@ -209,5 +211,5 @@ class LaunchPlanner:
     def _start(self, job: str, followed: _Followed, now: float, reason: str) -> Start:
         followed.attempt += 1
         followed.due, followed.changed, followed.running_since = None, now, None
-        followed.started_here, followed.told = True, False
+        followed.started_here, followed.is_logged = True, False
         return Start(job=job, run=followed.run, attempt=followed.attempt, reason=reason)

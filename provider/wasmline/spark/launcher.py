@@ -25,7 +25,7 @@ from wasmline.control import (
     control_topics,
 )
 from wasmline.control.job_keys import launch_key, report_key
-from wasmline.control.launcher_topic import LAUNCHER_HEARTBEAT_INTERVAL_S, PREFIX, status_key
+from wasmline.control.launcher_topic import LAUNCHER_HEARTBEAT_INTERVAL_S, LAUNCHER_KEY_PREFIX, launcher_status_key
 from wasmline.documents import decode, encode
 from wasmline.errors import Conflict, KafkaError, WasmlineError
 from wasmline.job_specs import JobReport, JobState
@@ -35,15 +35,15 @@ from wasmline.repeated_errors import RepeatedErrors
 from wasmline.restart_policy import DEFAULT_RESTARTS, RestartPolicy
 from wasmline.spark.driver_process import driver_environment, option_value, start_supervisor, submit_command
 from wasmline.spark.launch_planner import (
-    DEFAULT_TIMINGS,
+    DEFAULT_LAUNCH_TIMINGS,
     Abandon,
     Action,
     Adopt,
-    Conclude,
     JobRecords,
     LaunchPlanner,
     LaunchTimings,
     Start,
+    WriteFinalReport,
 )
 
 log = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ class Launcher:
         start: StartDriver,
         *,
         policy: RestartPolicy = DEFAULT_RESTARTS,
-        timings: LaunchTimings = DEFAULT_TIMINGS,
+        timings: LaunchTimings = DEFAULT_LAUNCH_TIMINGS,
     ) -> None:
         self._config = config
         self._name = name
@@ -105,8 +105,8 @@ class Launcher:
         )
         self._topic = CompactedTopic(config, control_topics.JOBS, keep=_concerns_launchers)
         self._claim: LauncherClaim | None = None
-        self._beaten = 0.0
-        self._other: LauncherStatus | None = None
+        self._last_heartbeat_at = 0.0
+        self._other_status: LauncherStatus | None = None
         self._other_changed = 0.0
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._unstarted: set[str] = set()
@@ -164,7 +164,7 @@ class Launcher:
         now = time.monotonic()
         if self._claim is None and not self._take_name(view, now):
             return
-        if now - self._beaten >= LAUNCHER_HEARTBEAT_INTERVAL_S:
+        if now - self._last_heartbeat_at >= LAUNCHER_HEARTBEAT_INTERVAL_S:
             self._write({})
         jobs = self._job_records(view)
         for action in self._planner.plan(jobs, ended, now):
@@ -177,14 +177,14 @@ class Launcher:
 
     def _take_name(self, view: Mapping[bytes, bytes], now: float) -> bool:
         """Claim the name if no other process of it sends heartbeats; return whether this process has it."""
-        data = view.get(status_key(self._name))
+        data = view.get(launcher_status_key(self._name))
         current = self._decoded("the status of this launcher", LauncherStatus, data) if data else None
         if current is not None and current.instance != self._status.instance:
-            if self._other != current:
-                if self._other is None or self._other.instance != current.instance:
+            if self._other_status != current:
+                if self._other_status is None or self._other_status.instance != current.instance:
                     where = f"process {current.process} on {current.host}"
                     log.info("launcher %s: %s has the name; this process waits", self._name, where)
-                self._other, self._other_changed = current, now
+                self._other_status, self._other_changed = current, now
             if now - self._other_changed < self._timings.claim_timeout_s:
                 return False
         self._status = replace(self._status, updated_ms=now_ms())
@@ -192,7 +192,7 @@ class Launcher:
             self._claim = LauncherClaim(self._config, self._topic, self._status, data)
         except Conflict:
             return False
-        self._beaten, self._other = now, None
+        self._last_heartbeat_at, self._other_status = now, None
         self._planner = LaunchPlanner(self._name, self._policy, self._timings)  # what it knew may be out of date
         log.info("launcher %s: active; drivers' output goes to %s", self._name, self._log_folder)
         return True
@@ -208,7 +208,7 @@ class Launcher:
             raise Conflict(f"this process does not have the launcher {self._name}", name=self._name, generation=None)
         self._status = replace(self._status, updated_ms=max(now_ms(), self._status.updated_ms + 1))
         self._claim.write(self._status, records)
-        self._beaten = time.monotonic()
+        self._last_heartbeat_at = time.monotonic()
 
     # -- jobs --------------------------------------------------------------------------------------------------------
 
@@ -256,7 +256,7 @@ class Launcher:
                 log.info("launcher %s: job %s, run %s: adopted, its driver sends heartbeats", self._name, job, run)
             case Abandon(error=error):
                 log.error("launcher %s: job %s, run %s: not started again after %s", self._name, job, run, error)
-            case Conclude(state=state, message=message):
+            case WriteFinalReport(state=state, message=message):
                 cause = "JobFailed" if state is JobState.FAILED else None
                 self._write(_record(JobReport.now(job, run, state, message, error=cause)))
                 log.info("launcher %s: job %s, run %s: %s: %s", self._name, job, run, state.value, message)
@@ -304,4 +304,4 @@ def _record(report: JobReport) -> dict[bytes, bytes]:
 def _concerns_launchers(key: bytes) -> bool:
     """Return whether a launcher reads records of this key: orders, reports, launches and statuses of launchers."""
     _, slash, kind = key.partition(b"/")
-    return not slash or key.startswith(PREFIX.encode()) or kind == b"launch" or kind.startswith(b"report/")
+    return not slash or key.startswith(LAUNCHER_KEY_PREFIX.encode()) or kind == b"launch" or kind.startswith(b"report/")

@@ -79,7 +79,7 @@ def _train(spark: SparkSession, config: KafkaConfig, spec: JobSpec) -> JobReport
         except TrainingSkipped as skipped:
             return JobReport.now(spec.job, spec.run, JobState.SUCCEEDED, str(skipped), result=skipped.result)
         except Exception:
-            if heart.stopped:
+            if heart.is_stop_requested:
                 return JobReport.now(spec.job, spec.run, JobState.STOPPED, "stopped before the model was fitted")
             raise
     return JobReport.now(spec.job, spec.run, JobState.SUCCEEDED, result=result)

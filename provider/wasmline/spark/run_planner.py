@@ -65,7 +65,7 @@ class PlannedRun(Generic[D]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _JobState:
+class _ResumeState:
     """What earlier runs left: the newest claim, the last one about the topic, and the state of its checkpoint."""
 
     topic: TopicState
@@ -130,7 +130,7 @@ class RunPlanner(Generic[D]):
             plan = self._plan(state, committed)
         except ProgressLost as error:
             if self._claim_changed(state):
-                raise self._context.fenced() from error
+                raise self._context.fenced_error() from error
             raise
         return PlannedRun(
             prepared=self._prepared,
@@ -141,30 +141,30 @@ class RunPlanner(Generic[D]):
             is_renewed=is_renewed,
         )
 
-    def _read_state(self) -> _JobState:
+    def _read_state(self) -> _ResumeState:
         context, topic = self._context, TopicState.now(self._context.config, self._prepared.topic)
         newest = context.jobs.last_claim(context.job.job)
         last = context.jobs.last_claim(context.job.job, topic.id)
         checkpoint = CheckpointState()
         if last is not None and last.mode == "microbatch" and last.checkpoint.startswith(f"{context.job.storage}/"):
             checkpoint = checkpoint_state(context.spark, last.checkpoint)
-        return _JobState(topic=topic, newest=newest, last=last, checkpoint=checkpoint)
+        return _ResumeState(topic=topic, newest=newest, last=last, checkpoint=checkpoint)
 
-    def _needs_group(self, state: _JobState) -> bool:
+    def _needs_group(self, state: _ResumeState) -> bool:
         """Return whether the plan needs the group's committed offsets."""
         known = state.known
-        if not self._context.claims_are_authoritative:
+        if not self._context.has_authoritative_claims:
             return True
         is_claimed = known is not None and claim_is_authoritative(known) and bool(known.offsets)
         return known is not None and not (is_claimed and self._context.stream.fail_on_moved_progress)
 
-    def _renew(self, state: _JobState, *, ends_transactions: bool) -> bool:
+    def _renew(self, state: _ResumeState, *, ends_transactions: bool) -> bool:
         """Commit the group's offsets once more where that fences others, or the run continues from them."""
         context, known = self._context, state.known
         deliveries = context.stream.delivery, known.delivery if known is not None else None
         # A run that was killed at its start may have left a transaction open without having claimed any progress.
         fences = ends_transactions or "exactly_once" in deliveries
-        if not fences and (known is None or context.claims_are_authoritative):
+        if not fences and (known is None or context.has_authoritative_claims):
             return False
         arguments = context.config, context.job, self._prepared.topic, state.topic.begins
         deployment = self._prepared.deployment
@@ -172,7 +172,7 @@ class RunPlanner(Generic[D]):
         renew_offsets(*arguments, keeps_maps=self._prepared.keeps_maps, fences=fences, outputs=outputs)
         return True
 
-    def _plan(self, state: _JobState, committed: Mapping[int, CommittedOffset]) -> RunPlan:
+    def _plan(self, state: _ResumeState, committed: Mapping[int, CommittedOffset]) -> RunPlan:
         offsets = {partition: each.offset for partition, each in committed.items()}
         context = self._context
         plan = plan_run(state.last, state.checkpoint, offsets, state.topic, context.job, context.driver)
@@ -183,6 +183,6 @@ class RunPlanner(Generic[D]):
         arguments = self._context.config, self._context.job, self._prepared.topic, partitions, limit
         return stable_offsets(*arguments, keeps_maps=self._prepared.keeps_maps)
 
-    def _claim_changed(self, state: _JobState) -> bool:
+    def _claim_changed(self, state: _ResumeState) -> bool:
         """Return whether another driver has claimed the job since its state was read."""
         return self._context.jobs.last_claim(self._context.job.job) != state.newest

@@ -37,7 +37,7 @@ REPORT_TIMEOUT_S = 600.0
 
 REPORT_RETRY_DELAY_S = 5.0
 
-SIGNAL_STATUS = 128
+SIGNAL_STATUS_OFFSET = 128
 """Added to a signal's number in the exit status of a shell, Spark or JVM whose program was ended by it."""
 
 
@@ -122,14 +122,14 @@ def _run(command: list[str], output: BinaryIO) -> int:
 def _reason(status: int, log: Path) -> str:
     end = log_end(log)
     quoted = f"{log} ends with:\n{end}" if end else f"its output is in {log}"
-    return f"spark-submit {describe_status(status)} and no final report; {quoted}"
+    return f"spark-submit {describe_exit_status(status)} and no final report; {quoted}"
 
 
-def describe_status(status: int) -> str:
+def describe_exit_status(status: int) -> str:
     """Return an exit status in words, with the signal's name if a signal ended the command or its driver."""
     if status < 0:
         return f"was killed by {_signal_name(-status) or f'signal {-status}'}"
-    if name := _signal_name(status - SIGNAL_STATUS):
+    if name := _signal_name(status - SIGNAL_STATUS_OFFSET):
         return f"ended with status {status}, because its driver was killed by {name}"
     return f"ended with status {status}"
 

@@ -38,7 +38,7 @@ MAX_REPORT_AGE_MS = 600_000
 """Maximum age of the report of a driver to wait for, in milliseconds: more than clock skew."""
 
 
-class _Unwanted(Exception):
+class _StopRequested(Exception):
     """A stop was requested before the run took the job over."""
 
 
@@ -48,7 +48,7 @@ class StreamJob(ABC, Generic[D]):
     The steps, each of which needs the result of the one before: PreparedRun, PlannedRun, JobQuery, StreamingQuery.
     """
 
-    boundary: str
+    safe_point: str
     """The point at which a stop takes effect."""
 
     def __init__(
@@ -73,15 +73,15 @@ class StreamJob(ABC, Generic[D]):
         try:
             prepared = self._await_deployment()
             self._wait_for_earlier_driver()
-            if self._stop_wanted():
+            if self._poll_stop_request():
                 return self._stopped_early()
             planner = RunPlanner(self._context, prepared)
             has_open_transactions = planner.check()
-            self._context.claims.take_over(self._takeover)
+            self._context.claims.take_over(self._build_takeover_claim)
             while True:
                 with suppress(PartitionsAdded):
                     return self._run_query(self._plan(planner, ends_transactions=has_open_transactions))
-        except _Unwanted:
+        except _StopRequested:
             return self._stopped_early()
         finally:
             self._context.close()
@@ -110,8 +110,8 @@ class StreamJob(ABC, Generic[D]):
                 if reported > 0:  # planning sends no heartbeats
                     self._report_before_takeover(JobState.STARTING, "the deployment was resumed")
                 return prepared
-            if self._stop_wanted():
-                raise _Unwanted
+            if self._poll_stop_request():
+                raise _StopRequested
             if time.monotonic() - reported > HEARTBEAT_INTERVAL_S:
                 self._report_before_takeover(JobState.RUNNING, message)
                 reported = time.monotonic()
@@ -134,7 +134,7 @@ class StreamJob(ABC, Generic[D]):
     def _plan_once(self, planner: RunPlanner[D], *, ends_transactions: bool) -> PlannedRun[D]:
         run = planner.plan(ends_transactions=ends_transactions)
         context = self._context
-        if not context.claims_are_authoritative:
+        if not context.has_authoritative_claims:
             require_newest = context.claims.require_newest
             reset_offsets(context.config, context.job, run.topic.name, run.plan.corrections, require_newest)
         return run
@@ -154,7 +154,7 @@ class StreamJob(ABC, Generic[D]):
             raise
 
     def _await_query(self, run: PlannedRun[D], job_query: JobQuery, query: StreamingQuery) -> JobReport:
-        """Watch the query until it ends; stop it at a boundary when a stop is requested."""
+        """Watch the query until it ends; stop it at a safe point when a stop is requested."""
         context, job = self._context, self._context.job.job
         try:
             while not query.awaitTermination(POLL_INTERVAL_S):  # type: ignore[arg-type]  # a part of a second does
@@ -174,9 +174,9 @@ class StreamJob(ABC, Generic[D]):
         job_query.poll(query)
         newest = context.jobs.last_claim(job)
         if newest is not None and newest.run == context.job.run and newest.driver != context.driver:
-            raise context.fenced()  # a newer run waits for the report, a newer driver of this one writes it
+            raise context.fenced_error()  # a newer run waits for the report, a newer driver of this one writes it
         if context.stopping.is_set():
-            return job_query.report(JobState.STOPPED, f"stopped at {self.boundary}")
+            return job_query.report(JobState.STOPPED, f"stopped at {self.safe_point}")
         return job_query.report(JobState.SUCCEEDED, "caught up")
 
     def _poll(self, job_query: JobQuery, query: StreamingQuery) -> None:
@@ -184,7 +184,7 @@ class StreamJob(ABC, Generic[D]):
         if job_query.poll(query):
             job_query.report(JobState.RUNNING)
             self._reported = time.monotonic()
-        if self._stop_wanted() and not query.status["isTriggerActive"]:
+        if self._poll_stop_request() and not query.status["isTriggerActive"]:
             query.stop()
 
     def _send_heartbeat(self, job_query: JobQuery) -> None:
@@ -221,12 +221,12 @@ class StreamJob(ABC, Generic[D]):
 
     # -- other drivers, and the stop ---------------------------------------------------------------------------------
 
-    def _stop_wanted(self) -> bool:
+    def _poll_stop_request(self) -> bool:
         context = self._context
         if not context.stopping.is_set():
             order = context.jobs.order(context.job.job)
             if order.spec.run != context.job.run or order.wanted == "stopped":
-                log.info("stop requested: ending at %s", self.boundary)
+                log.info("stop requested: ending at %s", self.safe_point)
                 context.stopping.set()
         return context.stopping.is_set()
 
@@ -237,7 +237,7 @@ class StreamJob(ABC, Generic[D]):
         """
         jobs, job = self._context.jobs, self._context.job
         seen, since, waited = -1, time.monotonic(), False
-        while not self._stop_wanted():
+        while not self._poll_stop_request():
             last = jobs.last_claim(job.job)
             if last is None or last.ended or last.run == job.run:
                 break
@@ -250,19 +250,19 @@ class StreamJob(ABC, Generic[D]):
                 log.warning("run %s of job %s sends no heartbeats: it is fenced", last.run, job.job)
                 break
             if not waited or time.monotonic() - self._reported > HEARTBEAT_INTERVAL_S:
-                waiting = f"waiting for run {last.run} to end at {self.boundary}"
+                waiting = f"waiting for run {last.run} to end at {self.safe_point}"
                 self._report_before_takeover(JobState.STARTING, waiting)
                 self._reported, waited = time.monotonic(), True
             time.sleep(POLL_INTERVAL_S)
 
-    def _takeover(self, last: DriverClaim | None) -> DriverClaim:
+    def _build_takeover_claim(self, last: DriverClaim | None) -> DriverClaim:
         """Return the claim of the takeover.
 
-        Raises _Unwanted if a newer run was ordered before all other drivers are fenced: a driver that was frozen until
-        now would take the job from that run.
+        Raises _StopRequested if a newer run was ordered before all other drivers are fenced: a driver that was frozen
+        until now would take the job from that run.
         """
-        if self._stop_wanted():
-            raise _Unwanted
+        if self._poll_stop_request():
+            raise _StopRequested
         return takeover_claim(self._context, last)
 
     def _stopped_early(self) -> JobReport:
@@ -272,7 +272,7 @@ class StreamJob(ABC, Generic[D]):
         """Write a report of the run. Raises Fenced if another driver of it has claimed the job since this one began."""
         context = self._context
         if context.new_driver.is_superseded_by(context.jobs.last_claim(context.job.job), context.job.run):
-            raise context.fenced()
+            raise context.fenced_error()
         report = JobReport.now(context.job.job, context.job.run, state, message)
         context.jobs.write_report(report)
         return report

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from airflow.sdk.exceptions import AirflowFailException
 
 from wasmline.errors import JobFailed, WasmlineError
-from wasmline.restart_policy import may_pass
+from wasmline.restart_policy import is_transient
 
 R = TypeVar("R")
 
@@ -25,7 +25,7 @@ def fail_at_once(execute: Callable[..., R]) -> Callable[..., R]:
         try:
             return execute(*arguments, **options)
         except WasmlineError as error:
-            if may_pass(_name(error)):
+            if is_transient(_name(error)):
                 raise
             raise AirflowFailException(f"{type(error).__name__}: {error}") from error
 

@@ -15,8 +15,8 @@ from wasmline.errors import InvalidJob
 from wasmline.repeated_errors import RepeatedErrors, error_line
 from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.job_client import HEARTBEAT_TIMEOUT_S, POLL_INTERVAL_S, STOP_TIMEOUT_S, JobRun
-from wasmline_provider.run_monitor import MonitoringFollower, Progress, ReadFailure, RunEnd, RunNews
-from wasmline_provider.shared_run_reader import RECONNECT_DELAYS, Following, cluster_clients
+from wasmline_provider.run_monitor import MonitoringFollower, ReadFailure, ReportLine, RunEnd, RunEvent
+from wasmline_provider.shared_run_reader import RECONNECT_DELAYS, FollowHandle, cluster_clients
 from wasmline_provider.stop_writer import stop_failure_message
 from wasmline_provider.task_instance_state import TRIGGER_ANSWER_TIMEOUT_S, read_task_instance_state, user_or_system
 
@@ -150,16 +150,18 @@ class JobTrigger(BaseTrigger):
 
     async def _followed(self, settings: dict[str, Any], note: Callable[[Exception | None], None]) -> RunEnd | None:
         """Return the run's end as read with ``settings``; None once the connection has others."""
-        news: asyncio.Queue[RunNews] = asyncio.Queue()
-        follower = MonitoringFollower(self.job_run, _on_loop(news.put_nowait), heartbeat_s=self.heartbeat_seconds)
+        events: asyncio.Queue[RunEvent] = asyncio.Queue()
+        follower = MonitoringFollower(self.job_run, _on_loop(events.put_nowait), heartbeat_s=self.heartbeat_seconds)
         reader = cluster_clients(settings).reader
-        following: Following = reader.follow(self.job_run.job, self.job_run.run, follower, interval_s=self.poll_seconds)
+        following: FollowHandle = reader.follow(
+            self.job_run.job, self.job_run.run, follower, interval_s=self.poll_seconds
+        )
         try:
             while True:
-                match await news.get():
+                match await events.get():
                     case RunEnd() as end:
                         return end
-                    case Progress(line=line):
+                    case ReportLine(line=line):
                         self.log.info("%s", line)
                     case ReadFailure(error=error):
                         note(error)
@@ -194,7 +196,7 @@ class JobTrigger(BaseTrigger):
         try:
             await written.wait()
         finally:
-            request.withdraw()
+            request.cancel()
 
     async def _settings(self, note: Callable[[Exception | None], None]) -> dict[str, Any]:
         """Return the connection's settings, however often it takes. Raises AirflowNotFoundException, see the class."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.streams.transform_job import until
-from wasmline.control import ClaimWriter, DriverClaim, JobDriver, JobTopic
+from wasmline.control import ClaimProducer, ClaimWriter, DriverClaim, JobTopic
 from wasmline.errors import Fenced
 from wasmline.job_offsets import offset_renewal
 from wasmline.kafka import KafkaConfig, read_to_end
@@ -52,7 +52,7 @@ def is_forgotten(config: KafkaConfig, name: str) -> bool:
 
 def test_a_driver_that_sleeps_past_its_producers_expiry_goes_on(forgetful: KafkaConfig) -> None:
     alone, kept = job(), job()
-    driver, keeper = JobDriver(forgetful, alone), ClaimWriter(forgetful, kept, "d")
+    driver, keeper = ClaimProducer(forgetful, alone), ClaimWriter(forgetful, kept, "d")
     driver.claim(CLAIM)
     keeper.take_over(lambda last: CLAIM)
     until(lambda: is_forgotten(forgetful, alone) and is_forgotten(forgetful, kept))
@@ -64,7 +64,7 @@ def test_a_driver_that_sleeps_past_its_producers_expiry_goes_on(forgetful: Kafka
 
     until(lambda: is_forgotten(forgetful, alone) and is_forgotten(forgetful, kept))
     other = replace(CLAIM, driver="other")
-    rivals = [JobDriver(forgetful, name) for name in (alone, kept)]
+    rivals = [ClaimProducer(forgetful, name) for name in (alone, kept)]
     for rival in rivals:
         rival.claim(other)
     until(lambda: is_forgotten(forgetful, alone) and is_forgotten(forgetful, kept))
@@ -106,21 +106,21 @@ def test_a_driver_that_is_fenced_by_one_that_never_claims_goes_on(kafka: Running
     name = job()
     keeper = ClaimWriter(kafka.config, name, "d")
     keeper.take_over(lambda last: CLAIM)
-    JobDriver(kafka.config, name).close()
+    ClaimProducer(kafka.config, name).close()
     keeper.claim(replace(CLAIM, batch_id=4))
     keeper.close()
 
 
 def test_a_takeover_is_given_the_newest_claim_once_the_older_driver_is_fenced(kafka: RunningKafka) -> None:
     name = job()
-    older = JobDriver(kafka.config, name)
+    older = ClaimProducer(kafka.config, name)
     older.claim(CLAIM)
     keeper = ClaimWriter(kafka.config, name, "new")
     seen: list[DriverClaim | None] = []
 
     def taken(last: DriverClaim | None) -> DriverClaim:
         if not seen:
-            JobDriver(kafka.config, name).close()  # somebody comes in between, and it is tried again
+            ClaimProducer(kafka.config, name).close()  # somebody comes in between, and it is tried again
         seen.append(last)
         return replace(CLAIM, driver="new")
 

@@ -11,11 +11,11 @@ from confluent_kafka import Producer
 
 from wasmline.cli import main
 from wasmline.control import (
+    ClaimProducer,
     Deployment,
     DeploymentSpec,
     DeploymentTopic,
     DriverClaim,
-    JobDriver,
     JobTopic,
     ModuleStore,
     StatusTopic,
@@ -349,13 +349,13 @@ def test_an_unknown_job_is_not_found(config: KafkaConfig) -> None:
 def test_a_newer_driver_fences_the_older_one(config: KafkaConfig, spec: DeploymentSpec) -> None:
     deployment = deploy(config, spec, MODULE)
     name = unique("job")
-    older, newer = JobDriver(config, name), None
+    older, newer = ClaimProducer(config, name), None
 
     def claim(batch_id: int) -> DriverClaim:
         return DriverClaim(run="r", checkpoint="c", batch_id=batch_id, deployment=deployment)
 
     older.claim(claim(0))
-    newer = JobDriver(config, name)
+    newer = ClaimProducer(config, name)
     newer.claim(claim(1))
 
     with pytest.raises(Fenced, match=name):

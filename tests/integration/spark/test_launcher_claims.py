@@ -24,7 +24,7 @@ from wasmline.control import (
     require_launcher,
 )
 from wasmline.control.job_keys import launch_key, report_key
-from wasmline.control.launcher_topic import LauncherClaim, status_key
+from wasmline.control.launcher_topic import LauncherClaim, launcher_status_key
 from wasmline.documents import encode, plain
 from wasmline.errors import (
     BrokerUnavailable,
@@ -235,7 +235,7 @@ def test_an_argument_that_no_process_can_have_fails_the_run_and_not_the_launcher
 
 def test_a_status_of_another_release_is_replaced(machine: Machine) -> None:
     with RecordWriter(machine.config) as writer:
-        writer.write(control_topics.JOBS, [(status_key(machine.name), b'{"spec_version": 2}', None, None)])
+        writer.write(control_topics.JOBS, [(launcher_status_key(machine.name), b'{"spec_version": 2}', None, None)])
     with pytest.raises(LauncherUnavailable):
         require_launcher(machine.config, machine.name, timeout=0.1)
     launcher = machine.launcher()

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from support.streams.transform_job import TransformJob, by_key, keyed, make_transform_job, unique, until
 from wasmline import dead_letters
-from wasmline.control import DeploymentTopic, JobDriver, JobTopic, StatusTopic
+from wasmline.control import ClaimProducer, DeploymentTopic, JobTopic, StatusTopic
 from wasmline.errors import (
     DeploymentNotFound,
     DeploymentPaused,
@@ -349,7 +349,7 @@ def test_a_driver_that_was_fenced_ends_at_its_next_batch_and_leaves_the_report_o
         until(lambda: jobs.last_claim(transform_job.job) is not None)
         newest = jobs.last_claim(transform_job.job)
         assert newest is not None
-        with closing(JobDriver(transform_job.config, transform_job.job)) as rival:
+        with closing(ClaimProducer(transform_job.config, transform_job.job)) as rival:
             rival.claim(replace(newest, driver="rival"))
         transform_job.produce(keyed(10))
         with pytest.raises(Fenced):

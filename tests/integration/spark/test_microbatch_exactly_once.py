@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[att
 from pyspark.sql import SparkSession
 
 from support.streams.transform_job import TransformJob, by_key, keyed, make_transform_job, unique, until
-from wasmline.control import DeploymentTopic, DriverClaim, JobDriver
+from wasmline.control import ClaimProducer, DeploymentTopic, DriverClaim
 from wasmline.errors import DeploymentPaused, GroupInUse, JobFailed, ProgressLost
 from wasmline.job_specs import JobState
 from wasmline.kafka import ConsumerGroups, Topics, produce_all, producer, read_to_end
@@ -174,7 +174,7 @@ def test_a_run_after_the_parallel_mode_goes_on_from_the_groups_progress(
         run=unique("run"), mode="parallel", checkpoint=f"{transform_job.folder}/{topic.id}-parallel", batch_id=3,
         deployment=DeploymentTopic(transform_job.config).get(transform_job.spec.name), partitions=3,
     )  # fmt: skip
-    driver = JobDriver(transform_job.config, transform_job.job)
+    driver = ClaimProducer(transform_job.config, transform_job.job)
     driver.claim(claim)
     driver.close()
 

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from support.leases.lease_driver import prepare_session
 from support.streams.transform_job import TransformJob, by_key, keyed, make_transform_job, until
-from wasmline.control import DeploymentTopic, JobDriver, JobTopic, StatusTopic
+from wasmline.control import ClaimProducer, DeploymentTopic, JobTopic, StatusTopic
 from wasmline.errors import DeploymentPaused, Fenced, GroupInUse, InvalidJob, InvalidKafkaConfig, ProgressLost
 from wasmline.job_specs import JobState
 from wasmline.kafka import KafkaConfig, Topics, producer, read_to_end
@@ -133,7 +133,7 @@ def test_a_run_that_is_refused_leaves_the_living_driver_alone(transform_job: Tra
         with pytest.raises(DeploymentPaused):
             refused.run()
         deployments.resume(transform_job.spec.name)
-        JobDriver(transform_job.config, transform_job.job).close()  # one that ends before its claim
+        ClaimProducer(transform_job.config, transform_job.job).close()  # one that ends before its claim
         transform_job.produce(keyed(100, first=100))
         until(lambda: len(transform_job.out()) == 200)
     assert outputs(transform_job) == by_key(keyed(200))
@@ -180,7 +180,7 @@ def test_a_driver_that_fell_silent_is_fenced_and_its_checkpoint_left_alone(
     assert order.stream is not None
     assert transform_job.spark is not None
     silent = make_stream_job(transform_job.spark, transform_job.config, order, order.stream)
-    monkeypatch.setattr(silent, "_stop_wanted", lambda: False)  # it does not hear of the next order
+    monkeypatch.setattr(silent, "_poll_stop_request", lambda: False)  # it does not hear of the next order
     with ThreadPoolExecutor(1) as thread:
         first = thread.submit(silent.run)
         transform_job.produce(keyed(100))

@@ -22,7 +22,7 @@ from support.chaos.group_progress import GroupProgress
 from support.chaos.operator_decision import abort, hanging_in
 from support.rounds import ROUNDS, stopped_for_operator
 from wasmline.background_call import BackgroundCall
-from wasmline.control import DriverClaim, JobDriver, JobTopic, StatusTopic
+from wasmline.control import ClaimProducer, DriverClaim, JobTopic, StatusTopic
 from wasmline.errors import HangingTransaction
 from wasmline.job_offsets.offset_renewal import MAX_RENEWAL_INTERVAL_S
 from wasmline.job_specs import FunctionSpec, JobSpec, StreamSpec
@@ -198,7 +198,7 @@ class LeaseHarness:
         claim = DriverClaim(
             run=self.job.run, mode="parallel", driver=driver, checkpoint="c", batch_id=-1, deployment=None
         )
-        claimant = JobDriver(self.config, self.job.job)
+        claimant = ClaimProducer(self.config, self.job.job)
         claimant.claim(claim)
         claimant.close()
         behalf = PlannerConfig(job=self.job.job, run=self.job.run, driver=driver, topic=self.topic, **planned)

@@ -315,7 +315,7 @@ class Broken:
         tell(OSError("no broker answered"))
         return self
 
-    def withdraw(self) -> None:
+    def cancel(self) -> None:
         pass
 
 

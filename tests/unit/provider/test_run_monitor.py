@@ -11,11 +11,11 @@ from wasmline.job_specs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline_provider.job_client import JobRun
 from wasmline_provider.run_monitor import (
     MonitoringFollower,
-    Progress,
     ReadFailure,
+    ReportLine,
     RunEnd,
+    RunEvent,
     RunMonitor,
-    RunNews,
     format_report,
 )
 
@@ -97,12 +97,12 @@ def test_a_job_that_was_deleted_is_lost_at_once() -> None:
 
 
 class Followed:
-    """A follower with its news and a clock."""
+    """A follower with its events and a clock."""
 
     def __init__(self) -> None:
-        self.news: list[RunNews] = []
+        self.events: list[RunEvent] = []
         self.now = 0.0
-        self.follower = MonitoringFollower(RUN, self.news.append, heartbeat_s=120, clock=lambda: self.now)
+        self.follower = MonitoringFollower(RUN, self.events.append, heartbeat_s=120, clock=lambda: self.now)
 
     def read(self, last: JobReport | None = None, order: JobOrder | None = ORDER) -> None:
         self.follower.on_reading(RunReading(order=order, report=last))
@@ -114,10 +114,10 @@ def test_each_change_and_the_end_are_told_once() -> None:
         seen.read(last)
     seen.read(report(JobState.SUCCEEDED))
     seen.read(report(JobState.SUCCEEDED))
-    assert seen.news == [
-        Progress(line="job j running"),
-        Progress(line="job j running: 2 rows"),
-        Progress(line="job j succeeded"),
+    assert seen.events == [
+        ReportLine(line="job j running"),
+        ReportLine(line="job j running: 2 rows"),
+        ReportLine(line="job j succeeded"),
         RunEnd(state="succeeded", message=""),
     ]
 
@@ -130,16 +130,16 @@ def test_a_cluster_that_is_away_for_a_day_ends_nothing() -> None:
     seen.follower.on_interruption()
     seen.read(report())
     seen.read(report())
-    assert seen.news == [Progress(line="job j running"), ReadFailure(error=error), ReadFailure(error=None)]
+    assert seen.events == [ReportLine(line="job j running"), ReadFailure(error=error), ReadFailure(error=None)]
     seen.now += 121
     seen.read(report())
-    assert isinstance(seen.news[-1], RunEnd)
+    assert isinstance(seen.events[-1], RunEnd)
 
 
 def test_a_report_of_another_release_ends_the_waiting_with_its_reason() -> None:
     seen = Followed()
     seen.follower.on_reading(RunReading(error=UnsupportedSpecVersion("spec_version is 2")))
-    assert seen.news == [RunEnd(state="lost", message="spec_version is 2")]
+    assert seen.events == [RunEnd(state="lost", message="spec_version is 2")]
 
 
 def test_progress_names_the_most_frequent_reasons() -> None:

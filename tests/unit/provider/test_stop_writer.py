@@ -92,7 +92,7 @@ def test_a_request_that_is_withdrawn_is_not_written_later() -> None:
     request = writer.request("job", "run", answers.put, by="user")
     stopper.go.set()
     assert isinstance(answers.get(timeout=WAIT_S), BrokerUnavailable)
-    request.withdraw()
-    request.withdraw()
+    request.cancel()
+    request.cancel()
     assert wait_until(lambda: stopper.has_ended, WAIT_S)
     assert stopper.written == []

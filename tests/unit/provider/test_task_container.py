@@ -14,7 +14,7 @@ import pytest
 from wasmline.errors import EphemeralContainer
 from wasmline.local.process import wait_until
 from wasmline_provider import task_container
-from wasmline_provider.task_container import end_with_task
+from wasmline_provider.task_container import ephemeral_container_reason
 
 WORKLOAD = ["python", "-m", task_container.WORKLOAD_RUNNER, "--json-string", '{"token": "hunter2"}']
 NAMESPACE = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
@@ -50,7 +50,7 @@ LASTING = {
 @pytest.mark.parametrize("name", ENDING)
 def test_a_container_of_one_task_is_recognised_and_its_token_is_not_shown(name: str) -> None:
     environment, pid, first_process, ancestors = ENDING[name]
-    sign = end_with_task(environment, pid, first_process, ancestors)
+    sign = ephemeral_container_reason(environment, pid, first_process, ancestors)
     assert sign
     assert "hunter2" not in sign
 
@@ -58,7 +58,7 @@ def test_a_container_of_one_task_is_recognised_and_its_token_is_not_shown(name: 
 @pytest.mark.parametrize("name", LASTING)
 def test_a_container_of_a_worker_is_not(name: str) -> None:
     environment, pid, first_process, ancestors = LASTING[name]
-    assert end_with_task(environment, pid, first_process, ancestors) is None
+    assert ephemeral_container_reason(environment, pid, first_process, ancestors) is None
 
 
 def test_this_process_may_start_drivers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,11 +15,11 @@ from wasmline.spark.launch_planner import (
     Abandon,
     Action,
     Adopt,
-    Conclude,
     JobRecords,
     LaunchPlanner,
     LaunchTimings,
     Start,
+    WriteFinalReport,
 )
 
 POLICY = RestartPolicy(first_delay_s=1, max_delay_s=16, healthy_s=60)
@@ -79,7 +79,7 @@ class Cluster:
                 )
                 self.records = replace(self.records, launch=launch)
                 self.report(JobState.STARTING)
-            elif isinstance(action, Conclude):
+            elif isinstance(action, WriteFinalReport):
                 self.report(action.state, "JobFailed" if action.state is JobState.FAILED else None)
         return actions
 
@@ -216,7 +216,7 @@ def test_a_newer_run_is_launched_and_the_one_before_is_forgotten(cluster: Cluste
 def test_a_stop_before_the_launch_ends_the_run(cluster: Cluster) -> None:
     cluster.report(JobState.STARTING)
     cluster.want("stopped")
-    assert [type(each) for each in cluster.step()] == [Conclude]
+    assert [type(each) for each in cluster.step()] == [WriteFinalReport]
     assert cluster.records.report is not None
     assert cluster.records.report.state is JobState.STOPPED
     assert cluster.step(1_000) == []
@@ -237,7 +237,7 @@ def test_a_bounded_run_is_started_once_and_its_loss_is_reported() -> None:
     cluster = Cluster(BOUNDED)
     cluster.step()
     cluster.ended.add("launch-1")
-    assert [type(each) for each in cluster.step(1)] == [Conclude]
+    assert [type(each) for each in cluster.step(1)] == [WriteFinalReport]
     assert cluster.records.report is not None
     assert cluster.records.report.state is JobState.FAILED
     assert cluster.step(1_000) == []

@@ -9,7 +9,7 @@ from wasmline.errors import BrokerUnavailable, HangingTransaction, KafkaError, N
 from wasmline.job_specs import JobReport, JobState
 from wasmline.kafka import KafkaConfig
 from wasmline.spark import spark_submit_supervisor
-from wasmline.spark.spark_submit_supervisor import describe_status, supervise
+from wasmline.spark.spark_submit_supervisor import describe_exit_status, supervise
 
 COMMAND = ["sh", "-c", "echo out of memory; kill -9 $$"]
 
@@ -30,7 +30,7 @@ COMMAND = ["sh", "-c", "echo out of memory; kill -9 $$"]
     ],
 )
 def test_a_status_names_the_signal_that_ended_the_driver(status: int, words: str) -> None:
-    assert describe_status(status) == words
+    assert describe_exit_status(status) == words
 
 
 class Cluster:

@@ -13,7 +13,7 @@ from wasmline.spark.stream_job import StreamJob
 class MicrobatchJob(StreamJob[Deployment]):
     """One run of a streaming job in batches."""
 
-    boundary = "a batch boundary"
+    safe_point = "a batch boundary"
 
     def _prepare(self) -> PreparedRun[Deployment]:
         context = self._context
@@ -21,7 +21,7 @@ class MicrobatchJob(StreamJob[Deployment]):
         context.deployments.check(deployment)
         context.config.java()  # raises InvalidKafkaConfig for a setting that Spark's client does not have
         topic = deployment.spec.input_topic
-        if not context.claims_are_authoritative:
+        if not context.has_authoritative_claims:
             require_transactions(context.config, context.job, topic)
         data_loss = DataLossCheck(context.config, topic, fails=context.stream.fail_on_data_loss)
         return PreparedRun(deployment=deployment, topic=topic, data_loss=data_loss)
@@ -29,7 +29,7 @@ class MicrobatchJob(StreamJob[Deployment]):
     def _begin(self, run: PlannedRun[Deployment]) -> MicrobatchQuery:
         context = self._context
         transactions = None
-        if not context.claims_are_authoritative:
+        if not context.has_authoritative_claims:
             transactions = TransactionalBatches(
                 context.config,
                 context.job,

@@ -18,7 +18,7 @@ from wasmline.topic_partitions import TopicPartition
 class ParallelJob(StreamJob[Deployment | None]):
     """One run of a job in parallel mode. Leases follow each other at once, whatever the trigger interval."""
 
-    boundary = "the end of a lease"
+    safe_point = "the end of a lease"
 
     def _prepare(self) -> PreparedRun[Deployment | None]:
         """Check the deployment, the topic, the members of the group and the capabilities of the cluster.
