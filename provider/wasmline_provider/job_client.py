@@ -43,6 +43,14 @@ class JobRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SilentRun:
+    """A run whose last report is that of ``updated_ms``, and that sent no heartbeat for the time-out of one."""
+
+    run: str
+    updated_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EnsuredRun:
     """A run that is live, or a stopped one that was left so, the action that this took, and the changed fields."""
 
@@ -74,6 +82,7 @@ class JobClient:
         submit_digest: str = "",
         restart_stopped: bool = True,
         earlier_run: str = "",
+        silent_run: SilentRun | None = None,
     ) -> EnsuredRun:
         """Ensure that a run of ``spec`` is live, and return it with the action that this took.
 
@@ -90,12 +99,13 @@ class JobClient:
         submit_digest: identifies the settings of ``start_driver``; a run with others is restarted.
         restart_stopped: False leaves a job that a user has stopped as it is.
         earlier_run: the run of an earlier try of the caller; one that a user has stopped is left as it is, too.
+        silent_run: a run that was watched in vain for another report: it is not waited for if it has none by now.
 
         Raises DuplicateJob if another job does the same processing, JobBusy if another owner's run is live that is not
         a continuous stream, or while others order the job again and again.
         """
         for _ in range(ENSURE_ATTEMPTS):
-            current = self._read_current(spec.job)
+            current = self._read_current(spec.job, silent_run)
             decision = decide(
                 current, spec, owner, submit_digest, restart_stopped=restart_stopped, earlier_run=earlier_run
             )
@@ -212,19 +222,22 @@ class JobClient:
             time.sleep(POLL_INTERVAL_S / 4)
         raise JobFailed(
             f"the driver of job {run.job}, run {run.run}, did not start within {waited_s:.0f} s. Its output is in "
-            f"{run.log}",
+            f"{run.log}, on the machine that was to start it",
             report={"job": run.job, "run": run.run, "state": "lost"},
         )
 
-    def _read_current(self, job: str) -> CurrentRun | None:
+    def _read_current(self, job: str, silent_run: SilentRun | None) -> CurrentRun | None:
         from wasmline.control import is_live
 
         try:
             order = self._jobs.order(job)
         except JobNotFound:
             return None
-        live = is_live(self._jobs, job, order.spec.run, starting_timeout_s=self._heartbeat)
-        return CurrentRun(order=order, is_live=live, report=self._jobs.report(job, order.spec.run))
+        run, report = order.spec.run, self._jobs.report(job, order.spec.run)
+        if report is not None and silent_run == SilentRun(run=run, updated_ms=report.updated_ms):
+            return CurrentRun(order=order, is_live=False, report=report)
+        live = is_live(self._jobs, job, run, starting_timeout_s=self._heartbeat)
+        return CurrentRun(order=order, is_live=live, report=self._jobs.report(job, run))
 
     def _fresh(self, report: JobReport) -> bool:
         return abs(now_ms() - report.updated_ms) < self._heartbeat * 1000

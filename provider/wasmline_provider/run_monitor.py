@@ -74,7 +74,7 @@ class RunMonitor:
     def _lost(self) -> str:
         return (
             f"job {self._run.job} sent no heartbeat for {self._heartbeat_s:.0f} s (run {self._run.run}, last report: "
-            f"{self.progress or 'none'}). Its driver's output is in {self._run.log}"
+            f"{self.progress or 'none'}). Its driver's output is in {self._run.log}, on the machine that started it"
         )
 
 

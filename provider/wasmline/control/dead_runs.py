@@ -21,13 +21,17 @@ EVENT_DELAYS = RestartPolicy(first_delay_s=10.0, max_delay_s=900.0, healthy_s=20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadRun:
-    """A run without a driver. ``state`` is that of its last report, ``lost`` for one that ended without a final one."""
+    """A run without a driver. ``state`` is that of its last report, ``lost`` for one that ended without a final one.
+
+    ``updated_ms`` is the time in its last report, 0 without one.
+    """
 
     job: str
     run: str
     state: str
     error: str | None
     message: str
+    updated_ms: int = 0
 
 
 @dataclass(slots=True)
@@ -122,12 +126,13 @@ class DeadRunDetector:
         """Return the run if it has no driver, and should have one that a restart may give."""
         if order.is_stopped_by_user or not order.spec.is_continuous:
             return None
-        names = {"job": order.spec.job, "run": order.spec.run}
+        job, run, updated_ms = order.spec.job, order.spec.run, report.updated_ms if report is not None else 0
         if report is None or not report.state.final:
             if silent_s < (report.timeout_s if report is not None else DRIVER_START_TIMEOUT_S):
                 return None
             message = f"no heartbeat for {silent_s:.0f} s"
-            return DeadRun(**names, state="lost", error=None, message=message)
+            return DeadRun(job=job, run=run, state="lost", error=None, message=message, updated_ms=updated_ms)
         if report.state is JobState.FAILED and not is_restartable(report):
             return None
-        return DeadRun(**names, state=report.state.value, error=report.error, message=report.message)
+        state, error = report.state.value, report.error
+        return DeadRun(job=job, run=run, state=state, error=error, message=report.message, updated_ms=updated_ms)

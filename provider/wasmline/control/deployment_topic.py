@@ -199,5 +199,5 @@ def _decoded(view: dict[bytes, bytes], name: str) -> Deployment | None:
 
 def _require_deployed(name: str, current: Deployment | None) -> Deployment:
     if current is None:
-        raise DeploymentNotFound(f"nothing is deployed as {name!r}", name=name)
+        raise DeploymentNotFound(f"nothing is deployed as {name!r}: wasmline deploy", name=name)
     return current

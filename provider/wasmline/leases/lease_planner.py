@@ -209,7 +209,9 @@ class LeasePlanner:
             return None
         deployment = self._control.deployment
         if deployment is None:
-            raise DeploymentNotFound(f"nothing is deployed as {stream.transform!r}", name=stream.transform)
+            raise DeploymentNotFound(
+                f"nothing is deployed as {stream.transform!r}: wasmline deploy", name=stream.transform
+            )
         if deployment.state == "running":
             require_input_topic(deployment, self._planned.topic)
             self._preflight.check(deployment)

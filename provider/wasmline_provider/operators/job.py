@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from wasmline.kafka import KafkaConfig
     from wasmline_provider.driver_placement import DriverPlacement
     from wasmline_provider.hooks.spark import SparkJobHook
-    from wasmline_provider.job_client import JobClient, JobRun
+    from wasmline_provider.job_client import JobClient, JobRun, SilentRun
     from wasmline_provider.task_instance_state import TaskInstanceKey
 
 OUTDATED = "outdated"
@@ -317,6 +317,7 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
                 submit_digest=spark.settings_digest(self.launcher),
                 restart_stopped=self.restarts_stopped,
                 earlier_run=self._earlier_run(context),
+                silent_run=self._silent_run(context),
             )
         if ensured.action == "left_stopped":
             raise AirflowSkipException(
@@ -342,6 +343,16 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         if not earlier or ti.try_number <= ti.max_tries - (self.retries or 0) + 1:
             return ""
         return str(earlier["run"])
+
+    def _silent_run(self, context: Context) -> SilentRun | None:
+        """Return the run of this job that the DeadStreamTrigger of this run of the DAG has watched in vain."""
+        from wasmline_provider.job_client import SilentRun
+
+        events = context.get("triggering_asset_events") or {}
+        payloads = [event.extra.get("payload") for each in events.values() for event in each]
+        dead = [each for payload in payloads if isinstance(payload, dict) for each in payload.get("jobs", ())]
+        found = [each for each in dead if each.get("job") == self.job and each.get("state") == "lost"]
+        return SilentRun(run=found[-1]["run"], updated_ms=found[-1]["updated_ms"]) if found else None
 
     def get_job_status(self, external_id: Any, context: Context) -> str:
         """Return the state of a run; OUTDATED if the task has another specification by now, or cannot reuse it."""

@@ -35,6 +35,7 @@ from wasmline_provider.job_client import (
     EnsuredRun,
     JobClient,
     JobRun,
+    SilentRun,
     task_instance_key,
 )
 from wasmline_provider.local import TaskState
@@ -126,6 +127,21 @@ def test_an_order_whose_client_died_is_replaced_sooner_than_a_driver_that_is_bei
     second = harness.ensure(OTHER_OWNER, harness.continuous())
     assert second.action == ("adopted" if is_begun else "started")
     assert (second.run == first.run) is is_begun
+
+
+@pytest.mark.parametrize("has_reported", [False, True])
+def test_a_run_that_was_watched_in_vain_is_not_waited_for_unless_it_has_reported_since(
+    harness: JobClientHarness, monkeypatch: pytest.MonkeyPatch, has_reported: bool
+) -> None:
+    first = harness.ensure(spec=harness.continuous()).run
+    last = now_ms() - 40_000
+    harness.report(first, JobState.RUNNING, updated_ms=last)
+    if has_reported:
+        harness.report(first, JobState.RUNNING, updated_ms=now_ms())
+    monkeypatch.setattr(run_liveness, "POLL_INTERVAL_S", 1e6)  # a wait would not end
+    silent = SilentRun(run=first.run, updated_ms=last)
+    second = harness.ensure(OTHER_OWNER, harness.continuous(), silent_run=silent)
+    assert second.action == ("adopted" if has_reported else "started")
 
 
 def test_another_task_s_live_run_is_left_alone(harness: JobClientHarness) -> None:

@@ -25,7 +25,7 @@ from wasmline.control import StoppedBy
 from wasmline.errors import JobFailed, JobNotFound
 from wasmline_provider import run_wait
 from wasmline_provider.hooks.kafka import KafkaHook
-from wasmline_provider.job_client import JobRun
+from wasmline_provider.job_client import JobRun, SilentRun
 from wasmline_provider.operators.stream import SparkStreamOperator
 from wasmline_provider.run_monitor import RunEnd
 from wasmline_provider.task_instance_state import UNFINISHED_STATES
@@ -353,3 +353,19 @@ def test_a_run_whose_report_newer_runs_have_replaced_ends_as_replaced(monkeypatc
     assert stream().get_job_result(RUN, context())["state"] == "replaced"
     with pytest.raises(JobFailed, match="no report is left"):
         stream(**BOUNDED).get_job_result(RUN, context())
+
+
+@pytest.mark.parametrize(
+    ("payload", "silent"),
+    [
+        ({"jobs": [{"job": "j", "run": "r", "state": "lost", "updated_ms": 5}]}, SilentRun(run="r", updated_ms=5)),
+        ({"jobs": [{"job": "j", "run": "r", "state": "failed", "updated_ms": 5}]}, None),
+        ({"jobs": [{"job": "another", "run": "r", "state": "lost", "updated_ms": 5}]}, None),
+        ({"reasons": []}, None),
+        (None, None),
+    ],
+)
+def test_a_run_of_the_dag_for_an_event_knows_which_run_was_silent(payload: Any, silent: SilentRun | None) -> None:
+    events = {"streams.dead": [SimpleNamespace(extra={"payload": payload})]}
+    started: Any = {**context(), "triggering_asset_events": events}
+    assert stream()._silent_run(started) == silent
