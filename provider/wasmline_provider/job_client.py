@@ -99,7 +99,8 @@ class JobClient:
         submit_digest: identifies the settings of ``start_driver``; a run with others is restarted.
         restart_stopped: False leaves a job that a user has stopped as it is.
         earlier_run: the run of an earlier try of the caller; one that a user has stopped is left as it is, too.
-        silent_run: a run that was watched in vain for another report: it is not waited for if it has none by now.
+        silent_run: a run that was watched in vain for another report: it is not waited for if it has none by now,
+            unless its driver is being started.
 
         Raises DuplicateJob if another job does the same processing, JobBusy if another owner's run is live that is not
         a continuous stream, or while others order the job again and again.
@@ -173,11 +174,12 @@ class JobClient:
         return report.state
 
     def report(self, run: JobRun) -> JobReport:
-        """Return the last report of a run. Raises JobNotFound if newer runs of the job have replaced it."""
+        """Return the last report of a run. Raises JobNotFound if newer runs replaced it, or the job was deleted."""
         report = self._jobs.report(run.job, run.run)
         if report is None:
             raise JobNotFound(
-                f"no report of run {run.run} of job {run.job} is left: newer runs replaced it", job=run.job
+                f"no report of run {run.run} of job {run.job} is left: newer runs replaced it, or it was deleted",
+                job=run.job,
             )
         return report
 
@@ -234,10 +236,11 @@ class JobClient:
         except JobNotFound:
             return None
         run, report = order.spec.run, self._jobs.report(job, order.spec.run)
-        if report is not None and silent_run == SilentRun(run=run, updated_ms=report.updated_ms):
+        was_silent = report is not None and silent_run == SilentRun(run=run, updated_ms=report.updated_ms)
+        if was_silent and report is not None and not report.is_driver_starting:
             return CurrentRun(order=order, is_live=False, report=report)
         live = is_live(self._jobs, job, run, starting_timeout_s=self._heartbeat)
-        return CurrentRun(order=order, is_live=live, report=self._jobs.report(job, run))
+        return CurrentRun(order=order, is_live=live, report=report)
 
     def _fresh(self, report: JobReport) -> bool:
         return abs(now_ms() - report.updated_ms) < self._heartbeat * 1000

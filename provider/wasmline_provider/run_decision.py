@@ -21,7 +21,7 @@ SUBMIT_SETTINGS = "submit settings"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurrentRun:
-    """The current order of a job, whether its run has a driver or gets one, and the run's last report."""
+    """The current order of a job, whether its run has a driver or gets one, and its report before that was decided."""
 
     order: JobOrder
     is_live: bool

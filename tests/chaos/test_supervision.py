@@ -22,6 +22,9 @@ KILLS = 5 * ROUNDS
 PARTS_LIMIT_S = 60.0
 """Seconds from the death of a driver, an executor or a Spark worker until the streams are at work again."""
 
+MACHINE_LIMIT_S = 90.0
+"""The same from the death of a driver with its supervisor: 30 seconds more, without a heartbeat."""
+
 AIRFLOW_LIMIT_S = 180.0
 """Seconds from the return of a component of Airflow, or of a pod, until then."""
 
@@ -29,6 +32,7 @@ Fault = tuple[float, Callable[[SupervisedStreams], float]]
 
 FAULTS: dict[str, Fault] = {
     "driver": (PARTS_LIMIT_S, SupervisedStreams.kill_driver),
+    "driver with its supervisor": (MACHINE_LIMIT_S, SupervisedStreams.kill_machine),
     "frozen driver": (AIRFLOW_LIMIT_S, SupervisedStreams.freeze_driver),
     "executor": (PARTS_LIMIT_S, SupervisedStreams.kill_executor),
     "Spark worker": (PARTS_LIMIT_S, SupervisedStreams.kill_spark_worker),
@@ -59,8 +63,9 @@ def test_a_stream_is_at_work_again_whatever_was_killed(
         pytest.skip("a part of the long form")
     assert not pod or has_pid_namespaces(), "needs unshare and the right to make a pid namespace"
     seed = int(os.environ.get("CHAOS_SEED") or random.randrange(1 << 32))
-    kinds = [*plan(seed, list(FAULTS), KILLS)] if pod else ["driver", "scheduler"]
+    kinds = [*plan(seed, list(FAULTS), KILLS)] if pod else ["frozen driver", "scheduler"]
     slow: list[str] = []
+    excused = 0
     with supervised_streams(kafka, tmp_path, pod=pod, seed=seed) as streams:
         for number in rounds(len(kinds)):
             kind = kinds[number]
@@ -68,7 +73,9 @@ def test_a_stream_is_at_work_again_whatever_was_killed(
             machine_stalls.begin()
             seconds = streams.await_outputs(fault(streams))
             resumed_after(seconds)
-            if seconds > limit and not machine_stalls:
+            if seconds > limit and machine_stalls:
+                excused += 1
+            elif seconds > limit:
                 slow.append(f"{kind}, kill {number}: {seconds:.0f} s")
             with capsys.disabled():
                 stood_still = ", the machine stood still" if machine_stalls else ""
@@ -78,6 +85,8 @@ def test_a_stream_is_at_work_again_whatever_was_killed(
             streams.await_runs()  # a task that was killed fails later
         failed = [run for run, state in streams.dag_runs() if state == "failed"]
     commits = streams.ledger.check_commits()
+    producers = streams.ledger.check_producers(kafka.local.folder / "node-1" / "data")
     assert commits[streams.worker_job] > 0
-    assert streams.ledger.check_producers(kafka.local.folder / "node-1" / "data") > 0
+    assert all(producers.values())
+    assert excused <= max(1, len(kinds) // 10), "the machine stands still too often to judge"
     assert (streams.ledger.violations, failed, slow) == ([], [], []), f"seed {seed}"

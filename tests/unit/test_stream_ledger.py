@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -34,8 +35,8 @@ def put(ledger: StreamLedger, *numbers: int) -> None:
         see(ledger, "out", *StreamLedger.record(number))
 
 
-def claim(ledger: StreamLedger, run: str, driver: str, at_ms: int = 0) -> None:
-    made = DriverClaim(run=run, driver=driver, checkpoint="c", batch_id=1, deployment=None)
+def claim(ledger: StreamLedger, run: str, driver: str, at_ms: int = 0, **batch: Any) -> None:
+    made = DriverClaim(run=run, driver=driver, checkpoint="c", batch_id=1, deployment=None, **batch)
     see(ledger, control_topics.JOBS, b"job/batch", encode(made), at_ms)
 
 
@@ -43,10 +44,10 @@ def report(ledger: StreamLedger, run: str, state: JobState) -> None:
     see(ledger, control_topics.JOBS, f"job/report/{run}".encode(), encode(JobReport.now(JOB, run, state)))
 
 
-def commit(ledger: StreamLedger, offset: int) -> None:
+def commit(ledger: StreamLedger, offset: int, at_ms: int = 0) -> None:
     group, topic = b"wasmline.job", b"in"
     key = struct.pack(">hh12sh2si", 1, len(group), group, len(topic), topic, 0)
-    see(ledger, COMMITS, key, struct.pack(">hq", 3, offset))
+    see(ledger, COMMITS, key, struct.pack(">hq", 3, offset), at_ms)
 
 
 def test_a_history_without_a_fault_is_one() -> None:
@@ -90,6 +91,20 @@ def test_an_offset_that_goes_back_is_found() -> None:
     assert ledger.violations == ["('wasmline.job', 'in', 0) goes back from 7 to 6"]
 
 
+@pytest.mark.parametrize(
+    ("offset", "at_ms", "is_found"), [(5, 20, False), (9, 20, False), (9, 40, True), (12, 40, False)]
+)
+def test_a_commit_of_a_batch_that_the_newest_claim_has_not_begun_is_found(
+    offset: int, at_ms: int, is_found: bool
+) -> None:
+    ledger = made()
+    claim(ledger, "r1", "a", 10, mode="microbatch", offsets={0: 5}, ends={0: 9})
+    claim(ledger, "r2", "b", 30, mode="microbatch", offsets={0: 10}, ends={0: 15})
+    commit(ledger, offset, at_ms)
+    assert ledger.check_commits() == {JOB: 1}
+    assert len(ledger.violations) == is_found
+
+
 @pytest.mark.parametrize("last_ms", [150, 250], ids=["before", "after"])
 def test_a_producer_that_commits_after_a_newer_driver_has_claimed_its_checkpoint_is_found(
     tmp_path: Path, last_ms: int
@@ -103,7 +118,7 @@ def test_a_producer_that_commits_after_a_newer_driver_has_claimed_its_checkpoint
     folder.mkdir()
     log = b"".join(_batch(offset, at_ms) for offset, at_ms in enumerate((100, last_ms)))
     (folder / "0.log").write_bytes(log)
-    assert ledger.check_producers(tmp_path) == 1
+    assert ledger.check_producers(tmp_path) == {JOB: 1}
     assert len(ledger.violations) == (last_ms > 200)
 
 

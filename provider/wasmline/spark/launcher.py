@@ -27,7 +27,7 @@ from wasmline.control import (
 from wasmline.control.job_keys import launch_key, report_key
 from wasmline.control.launcher_topic import LAUNCHER_HEARTBEAT_INTERVAL_S, LAUNCHER_KEY_PREFIX, launcher_status_key
 from wasmline.documents import decode, encode
-from wasmline.errors import Conflict, KafkaError, WasmlineError
+from wasmline.errors import Conflict, InvalidJob, KafkaError, WasmlineError
 from wasmline.job_specs import JobReport, JobState
 from wasmline.kafka import CompactedTopic, KafkaConfig
 from wasmline.printable import bounded_line
@@ -223,7 +223,11 @@ class Launcher:
                 continue
             job = key.decode(errors="replace")
             order = self._decoded(f"the order of job {job}", JobOrder, value)
-            if order is None or order.launch is None or order.launch.launcher != self._name or order.spec.job != job:
+            if order is None or order.launch is None or order.launch.launcher != self._name:
+                continue
+            if order.spec.job != job:
+                if self._errors.changed(job, InvalidJob("its order is of another job")):
+                    log.warning("launcher %s: skips job %s, its order is of another job", self._name, bounded_line(job))
                 continue
             report = view.get(report_key(job, order.spec.run))
             launch = view.get(launch_key(job))

@@ -224,7 +224,8 @@ def _kind(master: str) -> str:
 
 
 def _check(conf: Mapping[str, Any], options: Mapping[str, Any]) -> None:
-    for name, value in [*((f"conf[{name!r}]", value) for name, value in conf.items()), *options.items()]:
+    shown = {f"conf[{name!r}]": value for name, value in conf.items() if "redaction." not in name}
+    for name, value in {**shown, **options}.items():
         if SECRET_VALUE.search(str(value)):
             raise ValueError(
                 f"{name} looks like it contains a secret, and every user of the machine can read a command line: put "

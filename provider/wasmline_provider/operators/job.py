@@ -5,15 +5,18 @@ from __future__ import annotations
 import sys
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from airflow.configuration import conf as airflow_conf
 from airflow.sdk import BaseOperator, ResumableJobMixin
 from airflow.sdk.exceptions import (
     AirflowException,
+    AirflowNotFoundException,
     AirflowSkipException,
     AirflowTaskTimeout,
     TaskDeferralTimeout,
@@ -125,6 +128,25 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         self._settings: dict[str, Any] | None = None
         self._replaced: dict[str, Any] | None = None
         """The result of a run that a newer one has replaced."""
+        self._check_spark()
+
+    def _check_spark(self) -> None:
+        """Reject settings of Spark that cannot run, as far as they and the connection are known at this time.
+
+        Raises ValueError, InvalidJob, PrerequisiteMissing.
+        """
+        conf, options = self.conf or {}, self.spark_options or {}
+        given = (self.spark_conn_id, self.launcher, self.application, self.jars, *conf, *conf.values())
+        if not all(is_final(each) for each in (*given, *options.values())):
+            return
+        try:
+            spark = self._spark()
+        except AirflowNotFoundException:
+            return  # it may be there when the task runs, which fails otherwise
+        if self.launcher:
+            spark.launch_arguments()
+        else:
+            spark.require_deploy_mode()
 
     @abstractmethod
     def spec(self, context: Context) -> JobSpec:
@@ -349,10 +371,12 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         from wasmline_provider.job_client import SilentRun
 
         events = context.get("triggering_asset_events") or {}
-        payloads = [event.extra.get("payload") for each in events.values() for event in each]
-        dead = [each for payload in payloads if isinstance(payload, dict) for each in payload.get("jobs", ())]
-        found = [each for each in dead if each.get("job") == self.job and each.get("state") == "lost"]
-        return SilentRun(run=found[-1]["run"], updated_ms=found[-1]["updated_ms"]) if found else None
+        for payload in (event.extra.get("payload") for each in events.values() for event in each):
+            with suppress(msgspec.ValidationError):  # of another trigger
+                for dead in msgspec.convert(payload, _DeadRuns).jobs:
+                    if (dead.job, dead.state) == (self.job, "lost"):
+                        return SilentRun(run=dead.run, updated_ms=dead.updated_ms)
+        return None
 
     def get_job_status(self, external_id: Any, context: Context) -> str:
         """Return the state of a run; OUTDATED if the task has another specification by now, or cannot reuse it."""
@@ -442,6 +466,26 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
             yield jobs
         finally:
             jobs.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _DeadRun:
+    job: str
+    run: str
+    state: str
+    updated_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _DeadRuns:
+    """The payload of a DeadStreamTrigger."""
+
+    jobs: tuple[_DeadRun, ...]
+
+
+def is_final(value: Any) -> bool:
+    """Return whether a parameter already has its final value: it is neither a template nor another task's result."""
+    return value is None or isinstance(value, int | float) or (isinstance(value, str) and "{" not in value)
 
 
 def to_job_run(external_id: Mapping[str, str]) -> JobRun:

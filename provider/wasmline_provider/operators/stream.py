@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_h
 from wasmline.errors import InvalidJob
 from wasmline.job_specs import JobSpec, StreamSpec
 from wasmline_provider.operators.failures import fail_at_once
-from wasmline_provider.operators.job import SparkJobOperator, require_success, to_job_run
+from wasmline_provider.operators.job import SparkJobOperator, is_final, require_success, to_job_run
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -182,6 +182,8 @@ class SparkStreamOperator(SparkJobOperator):
     def _start(self, context: Context) -> dict[str, Any]:
         """Ensure the run, and return it once its driver has started."""
         ensured = self.submit_job(context)
+        if store := context.get("task_state_store"):
+            store.set(self.external_id_key, ensured)
         with self._client() as client:
             report = client.await_start(to_job_run(ensured))
         require_success(report, ensured["log"], may_be_stopped=self.may_be_stopped)
@@ -205,11 +207,11 @@ class SparkStreamOperator(SparkJobOperator):
 
     def _check(self) -> None:
         """Reject parameters that cannot run, as far as they are known before templates are rendered."""
-        if all(_known(getattr(self, name)) for name in ("job", "storage", *STREAM, *FUNCTION, "metrics_port")):
+        if all(is_final(getattr(self, name)) for name in ("job", "storage", *STREAM, *FUNCTION, "metrics_port")):
             self._spec()
             return
         for name in CHOICES:
-            if _known(value := getattr(self, name)):
+            if is_final(value := getattr(self, name)):
                 _chosen(name, value)
 
     def _spec(self) -> JobSpec:
@@ -236,11 +238,6 @@ class SparkStreamOperator(SparkJobOperator):
             )
         except msgspec.ValidationError as error:
             raise InvalidJob(f"job {self.job} cannot be ordered: {error}") from error
-
-
-def _known(value: Any) -> bool:
-    """Return whether a parameter already has its final value: it is neither a template nor another task's result."""
-    return value is None or isinstance(value, int | float) or (isinstance(value, str) and "{" not in value)
 
 
 def _given(value: Any) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from wasmline_provider.hooks.kafka import KafkaHook
-from wasmline_provider.triggers.polling import Poll, PollingEventTrigger
+from wasmline_provider.triggers.polling import Poller, PollingEventTrigger
 
 if TYPE_CHECKING:
     from wasmline.kafka import KafkaConfig
@@ -22,9 +22,9 @@ class DeadStreamTrigger(PollingEventTrigger):
         dead = DeadStreamTrigger(jobs=["delivery-distance"])
         dead_streams = Asset("streams.dead", watchers=[AssetWatcher("dead", dead)])
 
-    The payload is ``{"jobs": [{"job", "run", "state", "error", "message"}]}``; the state is ``failed``, ``stopped`` by
-    the system, or ``lost`` without a heartbeat. Jobs that a user stopped, that nobody ever ordered, and those whose
-    error a restart does not cure are not told of.
+    The payload is ``{"jobs": [{"job", "run", "state", "error", "message", "updated_ms"}]}``; the state is ``failed``,
+    ``stopped`` by the system, or ``lost`` without a heartbeat, which a SparkJobOperator then does not wait for again.
+    Jobs that a user stopped, that nobody ever ordered, and those whose error a restart does not cure are not told of.
 
     :param jobs: names of the jobs.
     :param kafka_conn_id: the connection of the cluster.
@@ -47,7 +47,7 @@ class DeadStreamTrigger(PollingEventTrigger):
             {"jobs": self.jobs, "kafka_conn_id": self.kafka_conn_id, "poll_seconds": self.poll_seconds},
         )
 
-    def poller(self, config: KafkaConfig) -> Poll:
+    def poller(self, config: KafkaConfig) -> Poller:
         from wasmline.control import DeadRunDetector, JobTopic
         from wasmline.documents import plain
         from wasmline.errors import KafkaError
@@ -62,4 +62,4 @@ class DeadStreamTrigger(PollingEventTrigger):
                 raise
             return {"jobs": [plain(each) for each in dead]} if dead else None
 
-        return poll
+        return Poller(poll, topic.close)

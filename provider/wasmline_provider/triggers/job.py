@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,9 @@ from wasmline_provider.task_instance_state import TRIGGER_ANSWER_TIMEOUT_S, read
 
 if TYPE_CHECKING:
     from wasmline.control import StoppedBy
+
+_STATE_READERS = ThreadPoolExecutor(4, thread_name_prefix="wasmline-task-state")
+"""Threads that ask Airflow for the states of killed tasks: that may take long, and asyncio's threads are others'."""
 
 UNKNOWN_CONNECTION = "unknown_connection"
 """The state of an event of a trigger whose connection is not defined in Airflow."""
@@ -175,10 +179,8 @@ class JobTrigger(BaseTrigger):
         if self.task_instance is None:
             return "user"
         async with asyncio.timeout(TRIGGER_ANSWER_TIMEOUT_S):
-            # In a thread of its own: the common one may wait for other triggers.
-            return user_or_system(
-                await sync_to_async(read_task_instance_state, thread_sensitive=False)(self.task_instance)
-            )
+            read = sync_to_async(read_task_instance_state, thread_sensitive=False, executor=_STATE_READERS)
+            return user_or_system(await read(self.task_instance))
 
     async def _request_stop(
         self, settings: dict[str, Any], note: Callable[[Exception | None], None], by: StoppedBy

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from wasmline.new_records import EventThresholds, TopicEnds, new_offsets
 from wasmline_provider.hooks.kafka import KafkaHook
-from wasmline_provider.triggers.polling import Poll, PollingEventTrigger
+from wasmline_provider.triggers.polling import Poller, PollingEventTrigger
 
 if TYPE_CHECKING:
     from wasmline.kafka import KafkaConfig
@@ -65,7 +65,7 @@ class NewRecordsTrigger(PollingEventTrigger):
             },
         )
 
-    def poller(self, config: KafkaConfig) -> Poll:
+    def poller(self, config: KafkaConfig) -> Poller:
         from wasmline.clock import now_ms
         from wasmline.kafka import Topics
 
@@ -88,7 +88,7 @@ class NewRecordsTrigger(PollingEventTrigger):
                 "until": ends,
             }
 
-        return poll
+        return Poller(poll)
 
     async def restore(self) -> None:
         import msgspec

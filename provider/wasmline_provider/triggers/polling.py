@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
@@ -19,8 +20,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-Poll = Callable[[], dict[str, Any] | None]
-"""Returns the payload of an event, or None."""
+
+@dataclass(frozen=True, slots=True)
+class Poller:
+    """``poll`` returns the payload of an event, or None; ``close`` closes the Kafka clients. Both may block."""
+
+    poll: Callable[[], dict[str, Any] | None]
+    close: Callable[[], object] = lambda: None
 
 
 class PollingEventTrigger(BaseEventTrigger):
@@ -41,11 +47,11 @@ class PollingEventTrigger(BaseEventTrigger):
         self.poll_seconds = poll_seconds
         self._errors = RepeatedErrors()
         self._config: KafkaConfig | None = None
-        self._poll: Poll | None = None
+        self._poller: Poller | None = None
 
     @abstractmethod
-    def poller(self, config: KafkaConfig) -> Poll:
-        """Return what polls the cluster; both are called in a thread, and may block."""
+    def poller(self, config: KafkaConfig) -> Poller:
+        """Return what polls the cluster; called in a thread, and may block."""
 
     async def restore(self) -> None:
         """Read what an earlier triggerer stored; before the first poll."""
@@ -56,13 +62,13 @@ class PollingEventTrigger(BaseEventTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         is_restored = False
         while True:
-            if self._poll is None:
+            if self._poller is None:
                 await self._attempt("connect", self._connect())
-            if self._poll is not None:
+            if self._poller is not None:
                 if not is_restored:
                     await self._attempt("read its state", self.restore())
                     is_restored = True
-                payload = await self._attempt("poll", call_in_thread(self._poll))
+                payload = await self._attempt("poll", call_in_thread(self._poller.poll))
                 if payload is not None:
                     yield TriggerEvent(payload)  # type: ignore[no-untyped-call]
                 await self._attempt("store its state", self.store())
@@ -73,12 +79,12 @@ class PollingEventTrigger(BaseEventTrigger):
     async def _connect(self) -> None:
         await call_in_thread(_import_engine)  # not on the loop, which is every trigger's
         config = self._config = await KafkaHook(self.kafka_conn_id).aget_conn()
-        self._poll = await call_in_thread(lambda: self.poller(config))
+        self._poller = await call_in_thread(lambda: self.poller(config))
 
     async def _disconnect_if_changed(self) -> None:
-        if await KafkaHook(self.kafka_conn_id).aget_conn() != self._config:
-            clients, self._poll = [self._poll], None
-            await call_in_thread(clients.clear)  # it closes them: not on the loop
+        if self._poller is not None and await KafkaHook(self.kafka_conn_id).aget_conn() != self._config:
+            poller, self._poller = self._poller, None
+            await call_in_thread(poller.close)
 
     async def _attempt(self, what: str, call: Awaitable[T]) -> T | None:
         """Return the result of ``call``, None if it fails; a failure is logged once for as long as it is the same."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from wasmline.retrain_conditions import RetrainConditions
 from wasmline_provider.hooks.kafka import KafkaHook
-from wasmline_provider.triggers.polling import Poll, PollingEventTrigger
+from wasmline_provider.triggers.polling import Poller, PollingEventTrigger
 
 if TYPE_CHECKING:
     from wasmline.kafka import KafkaConfig
@@ -102,7 +102,7 @@ class RetrainTrigger(PollingEventTrigger):
             {**asdict(self.conditions), "kafka_conn_id": self.kafka_conn_id, "poll_seconds": self.poll_seconds},
         )
 
-    def poller(self, config: KafkaConfig) -> Poll:
+    def poller(self, config: KafkaConfig) -> Poller:
         from wasmline.documents import plain
         from wasmline.training import RetrainMonitor
 
@@ -112,4 +112,4 @@ class RetrainTrigger(PollingEventTrigger):
             event = monitor.poll()
             return None if event is None else {"why": event.why, **plain(event)}
 
-        return poll
+        return Poller(poll)

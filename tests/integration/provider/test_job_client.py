@@ -17,6 +17,7 @@ from demo_stack.stack import close_orphans
 from wasmline import job_specs
 from wasmline.clock import now_ms
 from wasmline.control import JobTopic, LaunchRequest, control_topics, run_liveness
+from wasmline.control.job_keys import report_key
 from wasmline.digests import digest_of
 from wasmline.documents import encode, plain
 from wasmline.errors import (
@@ -28,7 +29,7 @@ from wasmline.errors import (
     LauncherUnavailable,
 )
 from wasmline.job_specs import FunctionSpec, JobReport, JobSpec, JobState, StreamSpec
-from wasmline.kafka import CompactedTopic
+from wasmline.kafka import CompactedTopic, produce_all
 from wasmline.restart_policy import is_transient
 from wasmline.testing.kafka import RunningKafka
 from wasmline_provider.job_client import (
@@ -127,6 +128,24 @@ def test_an_order_whose_client_died_is_replaced_sooner_than_a_driver_that_is_bei
     second = harness.ensure(OTHER_OWNER, harness.continuous())
     assert second.action == ("adopted" if is_begun else "started")
     assert (second.run == first.run) is is_begun
+
+
+def test_a_driver_that_starts_slowly_is_adopted_though_it_was_watched_in_vain(harness: JobClientHarness) -> None:
+    harness.client = JobClient(harness.topic, heartbeat=600)
+    first = harness.ensure(spec=harness.continuous()).run
+    starting = replace(JobReport.now(first.job, first.run, JobState.STARTING, "spark-submit started"))
+    harness.topic.write_report(replace(starting, updated_ms=starting.updated_ms - 200_000))
+    silent = SilentRun(run=first.run, updated_ms=starting.updated_ms - 200_000)
+    assert harness.ensure(OTHER_OWNER, harness.continuous(), silent_run=silent).action == "adopted"
+
+
+def test_a_dead_run_whose_reports_have_a_field_of_a_newer_release_is_replaced(harness: JobClientHarness) -> None:
+    first = harness.ensure(spec=harness.continuous()).run
+    report = plain(JobReport.now(first.job, first.run, JobState.RUNNING)) | {"colour": "blue"}
+    key = report_key(first.job, first.run)
+    produce_all(harness.config, control_topics.JOBS, [(key, json.dumps(report).encode(), None, None)])
+    silent = SilentRun(run=first.run, updated_ms=report["updated_ms"])
+    assert harness.ensure(OTHER_OWNER, harness.continuous(), silent_run=silent).action == "started"
 
 
 @pytest.mark.parametrize("has_reported", [False, True])

@@ -81,9 +81,10 @@ def test_a_cluster_that_runs_no_python_driver_is_refused_before_anything_is_orde
     transform: DeploymentSpec, kafka: RunningKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     standalone = {"conn_type": "spark", "host": "spark://master:7077", "extra": {"deploy-mode": "cluster"}}
+    parsed = operator(transform, tmp_path)
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(standalone))
     with pytest.raises(PrerequisiteMissing, match="runs no Python driver"):
-        operator(transform, tmp_path).submit_job(context())
+        parsed.submit_job(context())
     require_nothing_ordered(kafka, transform.name)
 
 

@@ -138,8 +138,8 @@ def test_a_driver_on_a_standalone_cluster_is_refused_and_nothing_is_ordered(
     stream: Callable[..., Stream], cluster: StandaloneCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection = {"conn_type": "spark", "host": cluster.master, "extra": {"deploy-mode": "cluster"}}
-    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(connection))
     refused = stream(deferrable=True)
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(connection))
     with pytest.raises(AirflowFailException, match="use deploy mode client"):
         refused.operator.execute(context())
     with pytest.raises(JobNotFound):

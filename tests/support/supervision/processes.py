@@ -23,12 +23,21 @@ def descendants(pid: int) -> list[psutil.Process]:
 
 def drivers(job: str) -> list[psutil.Process]:
     """Return the JVM of the driver of a job and its Python process, if they run."""
+    return [each for each, command in _of_job(job) if SUPERVISOR not in command]
+
+
+def with_supervisors(job: str) -> list[psutil.Process]:
+    """Return the same, and the supervisors of the job's drivers."""
+    return [each for each, _ in _of_job(job)]
+
+
+def _of_job(job: str) -> list[tuple[psutil.Process, list[str]]]:
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.NoSuchProcess):
             command = process.cmdline()
-            if SUPERVISOR not in command and f"--job {job} --run" in " ".join(command):
-                found.append(process)
+            if f"--job {job} --run" in " ".join(command):
+                found.append((process, command))
     return found
 
 

@@ -159,12 +159,12 @@ class StreamLedger:
                     )
         return checked
 
-    def check_producers(self, data: Path) -> int:
-        """Read the commits in a broker's folder of logs; return how many producers they are of."""
-        count = 0
+    def check_producers(self, data: Path) -> dict[str, int]:
+        """Read the commits in a broker's folder of logs; return how many producers they are of, by job."""
+        count = {}
         for job in self.drivers:
             producers = list(_producers(data, f"wasmline.{job}"))
-            count += len(producers)
+            count[job] = len(producers)
             for driver, at_ms in self._claimed_ms[job].items():
                 for each in producers:
                     if each.first_ms < at_ms < each.last_ms:

@@ -24,7 +24,7 @@ from support.streams.identity_transform import deploy_identity
 from support.streams.standalone_cluster import StandaloneCluster, standalone_cluster
 from support.streams.transform_job import unique
 from support.supervision.airflow_components import AirflowComponents
-from support.supervision.processes import descendants, drivers, kill, processes_of
+from support.supervision.processes import descendants, drivers, kill, processes_of, with_supervisors
 from support.supervision.stream_ledger import COMMITS, StreamLedger
 from wasmline.control import DeploymentSpec, JobTopic, control_topics
 from wasmline.errors import JobNotFound
@@ -93,6 +93,13 @@ class SupervisedStreams:
         """Kill the JVM of a driver, or its Python process."""
         job = self.random.choice(list(self.streams))
         kill([self._one_of(lambda: drivers(job))])
+        return time.monotonic()
+
+    def kill_machine(self) -> float:
+        """Kill a driver with its supervisor, so that nobody reports the driver's end."""
+        job = self.random.choice(list(self.streams))
+        self._one_of(lambda: drivers(job))
+        kill(with_supervisors(job))
         return time.monotonic()
 
     def freeze_driver(self) -> float:

@@ -14,20 +14,20 @@ from airflow.triggers.base import BaseEventTrigger
 from wasmline.kafka import KafkaConfig
 from wasmline.new_records import TopicEnds
 from wasmline_provider.triggers.new_records import STATE_KEY, NewRecordsTrigger
-from wasmline_provider.triggers.polling import Poll
+from wasmline_provider.triggers.polling import Poller
 
 
 class Growing(NewRecordsTrigger):
     """Polls a topic in memory that grows by ten records between two polls, and fires at every fifth poll."""
 
-    def poller(self, config: KafkaConfig) -> Poll:
+    def poller(self, config: KafkaConfig) -> Poller:
         def poll() -> dict[str, Any] | None:
             last = self._last.ends["0"] if self._last else 0
             now = TopicEnds(topic_id="t1", ends={"0": last + 10}, at_ms=1)
             self._last = now
             return {"until": now.ends} if now.ends["0"] % 50 == 0 else None
 
-        return poll
+        return Poller(poll)
 
 
 class AssetState:
@@ -92,9 +92,11 @@ def test_a_connection_that_changes_while_polls_fail_is_connected_to_with_the_sam
 ) -> None:
     """A rotated password, or another broker: the clients of the old ones would fail for ever."""
 
+    closed: list[str] = []
+
     class Rotated(Growing):
-        def poller(self, config: KafkaConfig) -> Poll:
-            poll, servers = super().poller(config), config.bootstrap_servers
+        def poller(self, config: KafkaConfig) -> Poller:
+            poll, servers = super().poller(config).poll, config.bootstrap_servers
 
             def authenticated() -> dict[str, Any] | None:
                 if servers == "b:1":
@@ -104,7 +106,7 @@ def test_a_connection_that_changes_while_polls_fail_is_connected_to_with_the_sam
                     raise RuntimeError("not authenticated any more")
                 return poll()
 
-            return authenticated
+            return Poller(authenticated, lambda: closed.append(servers))
 
     trigger = Rotated(topic="features", every_records=1, poll_seconds=0.001)
     trigger.asset_state_store = cast(Any, AssetState({"topic_id": "t1", "ends": {"0": 20}, "at_ms": 1}))
@@ -113,3 +115,4 @@ def test_a_connection_that_changes_while_polls_fail_is_connected_to_with_the_sam
         return (await asyncio.wait_for(anext(aiter(trigger.run())), 60)).payload
 
     assert asyncio.run(scene()) == {"until": {"0": 50}}
+    assert closed == ["b:1"]

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -29,6 +30,7 @@ from wasmline_provider.job_client import JobRun, SilentRun
 from wasmline_provider.operators.stream import SparkStreamOperator
 from wasmline_provider.run_monitor import RunEnd
 from wasmline_provider.task_instance_state import UNFINISHED_STATES
+from wasmline_provider.triggers import job as job_trigger
 from wasmline_provider.triggers.job import UNKNOWN_CONNECTION, JobTrigger
 
 RUN = {"job": "j", "run": "r", "log": "driver.log"}
@@ -304,6 +306,32 @@ def test_a_trigger_whose_task_nobody_has_ended_leaves_the_run_alone(
     assert asked == [], "no connection, no stop"
 
 
+def test_kills_that_wait_for_airflow_s_answer_leave_asyncio_s_threads_to_other_triggers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers = threading.Event()
+
+    def blocked(task: object) -> str:
+        answers.wait(60)
+        return "deferred"
+
+    monkeypatch.setattr(job_trigger, "read_task_instance_state", blocked)
+    triggers = [JobTrigger(job="j", run=f"r-{number}", log="driver.log") for number in range(100)]
+    for each in triggers:
+        each.task_instance = cast(Any, TASK)
+
+    async def scene() -> None:
+        kills = [asyncio.create_task(each.on_kill()) for each in triggers]
+        await asyncio.sleep(0)
+        try:
+            await asyncio.wait_for(asyncio.to_thread(lambda: None), 30)
+        finally:
+            answers.set()
+            await asyncio.gather(*kills)
+
+    asyncio.run(scene())
+
+
 class Broken:
     """A cluster whose requests fail."""
 
@@ -361,6 +389,8 @@ def test_a_run_whose_report_newer_runs_have_replaced_ends_as_replaced(monkeypatc
         ({"jobs": [{"job": "j", "run": "r", "state": "lost", "updated_ms": 5}]}, SilentRun(run="r", updated_ms=5)),
         ({"jobs": [{"job": "j", "run": "r", "state": "failed", "updated_ms": 5}]}, None),
         ({"jobs": [{"job": "another", "run": "r", "state": "lost", "updated_ms": 5}]}, None),
+        ({"jobs": [{"job": "j", "run": "r", "state": "lost"}]}, None),  # of an earlier release
+        ({"jobs": ["a"]}, None),
         ({"reasons": []}, None),
         (None, None),
     ],

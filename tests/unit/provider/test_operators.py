@@ -1,6 +1,7 @@
 """What every operator owes Airflow: templates of its own arguments, taken as they are."""
 
 import inspect
+import json
 from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from support.eta_model import eta_record
 from support.gated_models import METRICS, publish_gated
 from wasmline.documents import plain
-from wasmline.errors import Conflict, InvalidJob, InvalidTrainSpec
+from wasmline.errors import Conflict, InvalidJob, InvalidTrainSpec, PrerequisiteMissing
 from wasmline.job_specs import FunctionSpec, JobReport, JobSpec, JobState, SliceRequest, StreamSpec
 from wasmline.registry import ArtifactMetadata, Version
 from wasmline.training import GatePolicy, ModelRegistry, PromotionLog
@@ -401,3 +402,37 @@ def test_a_promotion_is_decided_anew_if_another_model_was_promoted_meanwhile(tmp
         ("keep", "1.0.0", "1.0.0"),
     ]
     assert "not below 1.0000 beyond noise" in results[1]["reason"]
+
+
+LOCAL = {"conn_type": "spark", "host": "local"}
+
+STANDALONE = {"conn_type": "spark", "host": "spark://master:7077", "extra": {"deploy-mode": "cluster"}}
+
+
+@pytest.mark.parametrize(
+    ("connection", "options", "error"),
+    [
+        (STANDALONE, {}, "runs no Python driver in deploy mode cluster"),
+        (STANDALONE, {"launcher": "l"}, "leave out the launcher"),
+        (LOCAL, {"conf": {"spark.my.password": "p"}}, "looks like a secret"),
+        (
+            LOCAL,
+            {"spark_options": {"colour": "blue"}},
+            "options colour are not among",
+        ),
+    ],
+)
+def test_settings_of_spark_that_cannot_run_are_refused_when_the_dag_is_parsed(
+    monkeypatch: pytest.MonkeyPatch, connection: dict[str, Any], options: dict[str, Any], error: str
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(connection))
+    with pytest.raises((PrerequisiteMissing, ValueError), match=error):
+        stream(job="j", storage="s", transform="t", **options)
+
+
+def test_settings_of_spark_that_are_not_known_when_the_dag_is_parsed_are_left_to_the_task(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stream(job="j", storage="s", transform="t", spark_conn_id="of_another_environment")
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(STANDALONE))
+    stream(job="j", storage="s", transform="t", conf={"spark.submit.deployMode": "{{ params.mode }}"})

@@ -325,6 +325,10 @@ def test_a_secret_by_another_name_or_in_a_value_is_refused_without_saying_it(
     assert SECRET not in str(refused.value)
 
 
+def test_spark_s_own_redaction_is_no_secret(connect: Any) -> None:
+    connect({"host": "local"}, conf={"spark.sql.redaction.string.regex": r"(?i)(password=)\S+"})
+
+
 def test_a_repository_s_password_among_the_options_is_refused(connect: Any) -> None:
     with pytest.raises(ValueError, match=r"^repositories looks like it contains a secret"):
         connect({"host": "local"}, options={"repositories": f"https://user:{SECRET}@repository/maven"})
