@@ -13,7 +13,8 @@ some seconds of a driver's death that was reported, and after half a minute with
 itself is down, nothing does, unless the drivers are started by `wasmline launcher`.
 
 *What makes a run fail*: a stream that still has no driver some minutes after its `ensure_…`, with the end of its
-driver's log, and an `ensure_…` that failed, such as for a transform that is not deployed. A cluster that cannot be reached for some minutes is waited for.
+driver's log, and an `ensure_…` that failed, such as for a transform that is not deployed. A cluster that cannot be
+reached for some minutes is waited for.
 """
 
 from __future__ import annotations
