@@ -13,6 +13,7 @@ import pytest
 
 from wasmline.errors import EphemeralContainer
 from wasmline.local.process import wait_until
+from wasmline.spark.driver_process import SUPERVISOR
 from wasmline_provider import task_container
 from wasmline_provider.task_container import ephemeral_container_reason
 
@@ -78,8 +79,11 @@ def test_the_parents_of_this_process_are_read() -> None:
 
 
 RUNNER = """
-import os, subprocess, sys
+import os, sys
+from pathlib import Path
 from wasmline.errors import EphemeralContainer
+from wasmline.kafka.config import VARIABLE
+from wasmline.spark.driver_process import start_supervisor
 from wasmline_provider.task_container import require_lasting_container
 
 if os.fork():  # the supervisor of the task: the container ends when it does
@@ -90,9 +94,9 @@ try:
     print("passed", flush=True)
 except EphemeralContainer as error:
     print("refused:", error.sign, flush=True)
-# A driver, as it would be started: with a session of its own.
-subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", sys.argv[1]], start_new_session=True,
-                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+command = [sys.executable, "-c", "import time; time.sleep(600)", sys.argv[1]]
+environment = {**os.environ, VARIABLE: '{"bootstrap.servers": "127.0.0.1:1"}'}
+start_supervisor(command, environment, "job", "run", Path(sys.argv[0]).with_name("driver.log"))
 os._exit(0)
 """
 
@@ -139,7 +143,7 @@ def test_where_the_container_is_a_workers_the_task_passes_and_the_driver_outlive
         assert pod.stdin is not None
         assert pod.stdout.readline() == "passed\n"
         assert pod.stdout.readline() == "the task has ended\n"
-        lived = [each for each in _ps() if mark in each and "sleep(600)" in each]
+        lived = [each for each in _ps() if mark in each and SUPERVISOR in each]
         pod.stdin.close()
     assert lived
     assert wait_until(lambda: not driver_lives(mark), 10)  # the worker's container has ended
