@@ -106,23 +106,30 @@ def test_a_commit_of_a_batch_that_the_newest_claim_has_not_begun_is_found(
 
 
 @pytest.mark.parametrize("last_ms", [150, 250], ids=["before", "after"])
-def test_a_producer_that_commits_after_a_newer_driver_has_claimed_its_checkpoint_is_found(
-    tmp_path: Path, last_ms: int
+@pytest.mark.parametrize(
+    ("topic", "body", "producers"),
+    [
+        (COMMITS, b"a record of wasmline.job", 1),
+        (control_topics.JOBS, b'job/report/r1 {"state":"running"}', 0),
+    ],
+    ids=["commits", "reports"],
+)
+def test_a_producer_that_writes_after_a_newer_driver_has_claimed_its_checkpoint_is_found(
+    tmp_path: Path, topic: str, body: bytes, producers: int, last_ms: int
 ) -> None:
     ledger = made()
     claim(ledger, "r1", "a", 10)
     claim(ledger, "r1", "a", 20)
     claim(ledger, "r2", "b", 190)
     claim(ledger, "r2", "b", 200)
-    folder = tmp_path / f"{COMMITS}-0"
+    folder = tmp_path / f"{topic}-0"
     folder.mkdir()
-    log = b"".join(_batch(offset, at_ms) for offset, at_ms in enumerate((100, last_ms)))
+    log = b"".join(_batch(offset, at_ms, body) for offset, at_ms in enumerate((100, last_ms)))
     (folder / "0.log").write_bytes(log)
-    assert ledger.check_producers(tmp_path) == {JOB: 1}
+    assert ledger.check_producers(tmp_path) == {JOB: producers}
     assert len(ledger.violations) == (last_ms > 200)
 
 
-def _batch(offset: int, at_ms: int) -> bytes:
-    body = b"a record of wasmline.job"
+def _batch(offset: int, at_ms: int, body: bytes) -> bytes:
     length = HEADER.size - PREFIX_BYTES + len(body)
     return HEADER.pack(offset, length, 0, 2, 0, 0, 0, at_ms, at_ms, 7, 0, 0, 1) + body

@@ -3,6 +3,7 @@
 from wasmline.control.dead_runs import DeadRun, DeadRunDetector
 from wasmline.control.deployment_spec import Deployment, DeploymentSpec
 from wasmline.control.deployment_topic import DeploymentTopic, deploy, read_deployments, require_topics
+from wasmline.control.driver_records import DriverRecords
 from wasmline.control.job_control_state import CONTROL_TOPICS, JobControlState
 from wasmline.control.job_status import JobStatus, JobStatusReader, PartitionTotals
 from wasmline.control.job_topic import (
@@ -32,6 +33,7 @@ __all__ = [
     "DeploymentSpec",
     "DeploymentTopic",
     "DriverClaim",
+    "DriverRecords",
     "JobControlState",
     "JobOrder",
     "JobStatus",

@@ -425,7 +425,7 @@ class ClaimProducer:
                 self._require_newest()
                 self._writer.write(records)
         except Conflict as conflict:
-            raise _fenced(self._job) from conflict
+            raise fenced_error(self._job) from conflict
         self._claimed = claim
 
     def close(self) -> None:
@@ -439,7 +439,7 @@ class ClaimProducer:
         jobs = JobTopic(self._config)
         try:
             if jobs.last_claim(self._job) != self._claimed:
-                raise _fenced(self._job)
+                raise fenced_error(self._job)
         finally:
             jobs.close()
 
@@ -507,7 +507,7 @@ class ClaimWriter:
         """Raise Fenced unless this driver's claim is the newest one."""
         newest = self._jobs.last_claim(self._job)
         if newest is None or newest.driver != self._name:
-            raise _fenced(self._job)
+            raise fenced_error(self._job)
 
     def _forget(self) -> None:
         if self._driver is not None:
@@ -515,5 +515,6 @@ class ClaimWriter:
             self._driver = None
 
 
-def _fenced(job: str) -> Fenced:
+def fenced_error(job: str) -> Fenced:
+    """Return the error of a driver whose job another one has claimed."""
     return Fenced(f"a newer driver claimed job {job}; this one ends", job=job)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
-from wasmline.control import ClaimWriter, DriverClaim, JobTopic, StatusTopic
+from wasmline.control import ClaimWriter, DriverClaim, DriverRecords, JobTopic, StatusTopic
 from wasmline.errors import Fenced, UnsupportedSpecVersion
-from wasmline.job_specs import JobSpec, StreamSpec
+from wasmline.job_specs import JobReport, JobSpec, StreamSpec
 from wasmline.kafka import KafkaConfig
 from wasmline.spark.deployment_tracker import DeploymentTracker
 from wasmline.spark.timings import StreamTimings
@@ -62,6 +62,7 @@ class DriverContext:
     new_driver: NewDriver
     jobs: JobTopic
     claims: ClaimWriter
+    records: DriverRecords
     statuses: StatusTopic
     deployments: DeploymentTracker
     stopping: threading.Event
@@ -88,6 +89,7 @@ class DriverContext:
             new_driver=driver,
             jobs=jobs,
             claims=ClaimWriter(config, job.job, driver.name),
+            records=DriverRecords(config, job.job, driver.name, jobs),
             statuses=StatusTopic(config),
             deployments=DeploymentTracker(config, stream.transform),
             stopping=threading.Event(),
@@ -103,11 +105,21 @@ class DriverContext:
         """Whether this job's claims, not the group, hold its progress: micro-batches at least once."""
         return (self.stream.mode, self.stream.delivery) == ("microbatch", "at_least_once")
 
+    def write_report(self, report: JobReport) -> None:
+        """Write a report of this driver, which has claimed the job. Raises Fenced if a newer one has.
+
+        The last report is of the run, not of the driver: it is written also where the next run has claimed the job.
+        """
+        if report.state.final:
+            self.jobs.write_report(report)
+        else:
+            self.records.write_report(report)
+
     def fenced_error(self) -> Fenced:
         """Return the error of a driver whose job another one has claimed."""
         return Fenced(f"a newer driver claimed job {self.job.job}; this one ends", job=self.job.job)
 
     def close(self) -> None:
         """Close the Kafka clients."""
-        for client in (self.deployments, self.claims, self.statuses, self.jobs):
+        for client in (self.deployments, self.claims, self.records, self.statuses, self.jobs):
             client.close()

@@ -261,6 +261,7 @@ class StreamJob(ABC, Generic[D]):
         Raises _StopRequested if a newer run was ordered before all other drivers are fenced: a driver that was frozen
         until now would take the job from that run.
         """
+        self._context.records.open()
         if self._poll_stop_request():
             raise _StopRequested
         return takeover_claim(self._context, last)

@@ -19,7 +19,7 @@ KEYS = 17
 
 
 class Producer(NamedTuple):
-    """A producer of commits, and the times of its first and last, in milliseconds."""
+    """A producer of commits or reports, and the times of its first and last, in milliseconds."""
 
     id: int
     epoch: int
@@ -34,8 +34,8 @@ class StreamLedger:
     - Once a driver has claimed a job, no older one claims it or withdraws a lease, no older run reports that it runs,
       and none that has reported its end does without another driver's claim.
     - A group's offset of a partition never goes back. Once a driver has claimed its checkpoint, which it does after it
-      has fenced the older ones, no producer commits that did so before, and micro-batches commit only what their newest
-      claim has begun.
+      has fenced the older ones, no producer commits, or reports that the job runs, that did so before, and
+      micro-batches commit only what their newest claim has begun.
     """
 
     def __init__(self, streams: Mapping[str, DeploymentSpec]) -> None:
@@ -160,15 +160,21 @@ class StreamLedger:
         return checked
 
     def check_producers(self, data: Path) -> dict[str, int]:
-        """Read the commits in a broker's folder of logs; return how many producers they are of, by job."""
+        """Read commits and reports in a broker's folder of logs; return how many producers of commits there are, by
+        job.
+        """
         count = {}
         for job in self.drivers:
-            producers = list(_producers(data, f"wasmline.{job}"))
-            count[job] = len(producers)
+            commits = _producers(data, COMMITS, f"wasmline.{job}")
+            reports = _producers(data, control_topics.JOBS, f"{job}/report/", '"state":"running"')
+            count[job] = len(commits)
             for driver, at_ms in self._claimed_ms[job].items():
-                for each in producers:
-                    if each.first_ms < at_ms < each.last_ms:
-                        self.violations.append(f"{job}: {each} commits before and after the claim of {driver}, {at_ms}")
+                for what, producers in (("commits", commits), ("reports", reports)):
+                    self.violations += [
+                        f"{job}: {each} {what} before and after the claim of {driver}, {at_ms}"
+                        for each in producers
+                        if each.first_ms < at_ms < each.last_ms
+                    ]
         return count
 
 
@@ -186,12 +192,14 @@ def _fields(key: bytes) -> tuple[int, tuple[str, str, int]]:
     return version, (texts[0], texts[1], partition)
 
 
-def _producers(data: Path, group: str) -> list[Producer]:
+def _producers(data: Path, topic: str, *texts: str) -> list[Producer]:
+    """Return the producers of the batches of a topic that have all of some texts."""
     found: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for log in data.glob(f"{COMMITS}-*/*.log"):
+    for log in data.glob(f"{topic}-*/*.log"):
         content = log.read_bytes()
         for batch in batches(content):
-            if batch.producer_id < 0 or batch.is_control or group.encode() not in content[batch.begin : batch.end]:
+            body = content[batch.begin : batch.end]
+            if batch.producer_id < 0 or batch.is_control or not all(text.encode() in body for text in texts):
                 continue
             *_, latest_ms, producer, epoch, _, _ = HEADER.unpack_from(content, batch.begin)
             found[producer, epoch].append(latest_ms)

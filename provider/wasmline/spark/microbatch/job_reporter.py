@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Literal
@@ -44,6 +44,7 @@ class MicrobatchReporter:
         job: JobSpec,
         deployment: Deployment,
         jobs: JobTopic,
+        write_report: Callable[[JobReport], None],
         status: StatusTopic,
         *,
         begins: Mapping[int, int],
@@ -52,6 +53,7 @@ class MicrobatchReporter:
         """``begins``: the first offsets. ``driver``: commits for the group while it drives; None: the tasks commit."""
         self._job = job
         self._jobs = jobs
+        self._write_report = write_report
         self._status = status
         self._driver = driver
         self._begins = begins
@@ -97,7 +99,7 @@ class MicrobatchReporter:
             self._write_statuses()
         totals = plain(self.totals(None if state.final else RECENT_BATCHES))
         report = JobReport.now(self._job.job, self._job.run, state, message, error=error, result=totals)
-        self._jobs.write_report(report)
+        self._write_report(report)
         return report
 
     def totals(self, batches: int | None = None) -> StreamTotals:

@@ -119,6 +119,7 @@ class MicrobatchQuery(JobQuery):
             context.job,
             run.deployment,
             context.jobs,
+            context.write_report,
             context.statuses,
             begins=run.plan.offsets,
             driver=context.driver if transactions is None else None,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Literal
 
 from wasmline.clock import now_ms
-from wasmline.control import Deployment, JobTopic, PartitionTotals, StatusTopic
+from wasmline.control import Deployment, PartitionTotals, StatusTopic
 from wasmline.documents import plain
 from wasmline.errors import KafkaError
 from wasmline.job_specs import JobReport, JobSpec, JobState, StreamTotals
@@ -21,10 +21,12 @@ log = logging.getLogger(__name__)
 class ParallelReporter:
     """Follows the partition statuses of one run, whose counters start at zero. For one thread."""
 
-    def __init__(self, job: JobSpec, topic: str, jobs: JobTopic, status: StatusTopic) -> None:
+    def __init__(
+        self, job: JobSpec, topic: str, write_report: Callable[[JobReport], None], status: StatusTopic
+    ) -> None:
         self._job = job
         self._topic = topic
-        self._jobs = jobs
+        self._write_report = write_report
         self._log = status
         self._statuses: dict[int, PartitionStatus] = {}
 
@@ -62,7 +64,7 @@ class ParallelReporter:
             self._write_state("failed" if state is JobState.FAILED else "stopped")
         totals = plain(self._totals())
         report = JobReport.now(self._job.job, self._job.run, state, message, error=error, result=totals)
-        self._jobs.write_report(report)
+        self._write_report(report)
         return report
 
     def _totals(self) -> StreamTotals:

@@ -58,7 +58,7 @@ class LeaseQuery(JobQuery):
         self._checked = time.monotonic()
         self._task_limit = TaskLimit(context.timings.task_start_timeout_s)
         self._slots_message = ""
-        self._reporter = ParallelReporter(context.job, run.topic.name, context.jobs, context.statuses)
+        self._reporter = ParallelReporter(context.job, run.topic.name, context.write_report, context.statuses)
         self._reporter.begin(run.deployment, run.plan.offsets, self._topics.end_offsets(run.topic.name))
 
     def start(self) -> StreamingQuery:
@@ -140,7 +140,7 @@ class LeaseQuery(JobQuery):
         claim = self._current_round()
         if claim is not None and claim.partitions < topic.partitions:
             log.info("%s has new partitions; they join the next lease", topic.name)
-            context.jobs.write_withdrawal(context.job.job, LeaseWithdrawal(driver=context.driver, epoch=claim.batch_id))
+            context.records.write_withdrawal(LeaseWithdrawal(driver=context.driver, epoch=claim.batch_id))
 
     def _limit_tasks(self) -> None:
         """Let the next rounds have as many tasks as there are slots; end the current one where that is another number.
@@ -165,7 +165,7 @@ class LeaseQuery(JobQuery):
         if limit is not None:
             log.warning("job %s: %d tasks from the next round on; Spark has %d slots", context.job.job, limit, slots)
             withdrawal = LeaseWithdrawal(driver=context.driver, epoch=claim.batch_id, max_tasks=limit)
-            context.jobs.write_withdrawal(context.job.job, withdrawal)
+            context.records.write_withdrawal(withdrawal)
 
     def _current_round(self) -> DriverClaim | None:
         """Return the claim of this driver's newest round, None before its first."""

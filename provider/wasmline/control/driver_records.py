@@ -1,0 +1,75 @@
+"""Writes the records of a driver that are no claims: its reports, and its withdrawals of leases."""
+
+from __future__ import annotations
+
+from wasmline.control import control_topics
+from wasmline.control.job_keys import report_key, withdrawal_key
+from wasmline.control.job_topic import JobTopic, LeaseWithdrawal, fenced_error
+from wasmline.documents import encode
+from wasmline.errors import Conflict, KafkaError, ProducerIdExpired
+from wasmline.job_specs import JobReport
+from wasmline.kafka import KafkaConfig, TransactionalWriter
+
+FENCED_ATTEMPTS = 5
+"""Attempts of the driver with the newest claim to write while others that start fence it."""
+
+
+class DriverRecords:
+    """Writes for the driver with the newest claim of a job; what an older one writes is refused by the cluster.
+
+    Its transactional id is not that of the claims, which other processes of a driver write as well. A driver opens it
+    before its first claim: from then on the older ones are fenced. One that was fenced and has the newest claim goes
+    on. For one thread, that of ``jobs``.
+    """
+
+    def __init__(self, config: KafkaConfig, job: str, driver: str, jobs: JobTopic) -> None:
+        self._config = config
+        self._job = job
+        self._driver = driver
+        self._jobs = jobs
+        self._writer: TransactionalWriter | None = None
+
+    def open(self) -> None:
+        """Fence the other drivers of the job. Raises BrokerUnavailable."""
+        self.close()
+        self._writer = TransactionalWriter(self._config, control_topics.JOBS, f"wasmline.records.{self._job}")
+
+    def write_report(self, report: JobReport) -> None:
+        """Write a report durably. Raises Fenced if a newer driver has claimed the job, BrokerUnavailable."""
+        self._write(report_key(report.job, report.run), encode(report))
+
+    def write_withdrawal(self, withdrawal: LeaseWithdrawal) -> None:
+        """Write a withdrawal of leases durably. Raises Fenced if a newer driver has claimed the job."""
+        self._write(withdrawal_key(self._job), encode(withdrawal))
+
+    def close(self) -> None:
+        """Close the Kafka client."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    def _write(self, key: bytes, value: bytes) -> None:
+        for _ in range(FENCED_ATTEMPTS):
+            writer = self._writer or self._reopen()
+            try:
+                writer.write({key: value})
+            except (Conflict, ProducerIdExpired):
+                self.close()
+            except KafkaError:
+                self.close()  # the next writer ends the failed transaction
+                raise
+            else:
+                return
+        raise fenced_error(self._job)
+
+    def _reopen(self) -> TransactionalWriter:
+        self._require_newest()  # first, to avoid fencing a newer driver
+        self.open()
+        self._require_newest()
+        assert self._writer is not None
+        return self._writer
+
+    def _require_newest(self) -> None:
+        newest = self._jobs.last_claim(self._job)
+        if newest is None or newest.driver != self._driver:
+            raise fenced_error(self._job)
