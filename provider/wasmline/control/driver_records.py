@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 from wasmline.control import control_topics
 from wasmline.control.job_keys import report_key, withdrawal_key
-from wasmline.control.job_topic import JobTopic, LeaseWithdrawal, fenced_error
+from wasmline.control.job_topic import CLAIM_TIMEOUT_S, JobTopic, LeaseWithdrawal, fenced_error
 from wasmline.documents import encode
-from wasmline.errors import Conflict, KafkaError, ProducerIdExpired
+from wasmline.errors import Conflict, Fenced, KafkaError, ProducerIdExpired
 from wasmline.job_specs import JobReport
 from wasmline.kafka import KafkaConfig, TransactionalWriter
 
@@ -17,9 +19,10 @@ FENCED_ATTEMPTS = 5
 class DriverRecords:
     """Writes for the driver with the newest claim of a job; what an older one writes is refused by the cluster.
 
-    Its transactional id is not that of the claims, which other processes of a driver write as well. A driver opens it
-    before its first claim: from then on the older ones are fenced. One that was fenced and has the newest claim goes
-    on. For one thread, that of ``jobs``.
+    Its transactional id is not that of the claims, which other processes of a driver write as well; no job's name has
+    a slash. A driver opens it before its first claim, to fence the older ones, and after it, to fence one that has
+    opened it in between: none opens it again from then on. One that was fenced and has the newest claim goes on. For
+    one thread, that of ``jobs``.
     """
 
     def __init__(self, config: KafkaConfig, job: str, driver: str, jobs: JobTopic) -> None:
@@ -32,7 +35,7 @@ class DriverRecords:
     def open(self) -> None:
         """Fence the other drivers of the job. Raises BrokerUnavailable."""
         self.close()
-        self._writer = TransactionalWriter(self._config, control_topics.JOBS, f"wasmline.records.{self._job}")
+        self._writer = TransactionalWriter(self._config, control_topics.JOBS, f"wasmline.job.{self._job}/records")
 
     def write_report(self, report: JobReport) -> None:
         """Write a report durably. Raises Fenced if a newer driver has claimed the job, BrokerUnavailable."""
@@ -49,25 +52,30 @@ class DriverRecords:
             self._writer = None
 
     def _write(self, key: bytes, value: bytes) -> None:
-        for _ in range(FENCED_ATTEMPTS):
-            writer = self._writer or self._reopen()
+        """Write a record; if the cluster rejects it, or the outcome is unknown, again for CLAIM_TIMEOUT_S."""
+        deadline, attempts = time.monotonic() + CLAIM_TIMEOUT_S, FENCED_ATTEMPTS
+        while True:
             try:
-                writer.write({key: value})
+                if self._writer is None:
+                    self._require_newest()  # first, to avoid fencing a newer driver
+                    self.open()
+                    self._require_newest()
+                assert self._writer is not None
+                self._writer.write({key: value})
             except (Conflict, ProducerIdExpired):
                 self.close()
-            except KafkaError:
+                attempts -= 1
+                if not attempts:
+                    raise fenced_error(self._job) from None
+            except KafkaError as error:
                 self.close()  # the next writer ends the failed transaction
+                if not error.retryable or time.monotonic() > deadline:
+                    raise
+            except Fenced:
+                self.close()
                 raise
             else:
                 return
-        raise fenced_error(self._job)
-
-    def _reopen(self) -> TransactionalWriter:
-        self._require_newest()  # first, to avoid fencing a newer driver
-        self.open()
-        self._require_newest()
-        assert self._writer is not None
-        return self._writer
 
     def _require_newest(self) -> None:
         newest = self._jobs.last_claim(self._job)

@@ -482,13 +482,9 @@ class ClaimWriter:
         """
         deadline = time.monotonic() + CLAIM_TIMEOUT_S
         while True:
-            if self._driver is None:
-                self.require_newest()  # first, to avoid fencing a newer driver
-                self._driver = ClaimProducer(self._config, self._job)
-                self.require_newest()
-                self._jobs.close()  # an idle client would buffer new records until the next read
+            driver = self._driver or self._reopen()
             try:
-                self._driver.claim(claim, earlier)
+                driver.claim(claim, earlier)
             except Fenced:
                 self._forget()
             except KafkaError as error:
@@ -508,6 +504,18 @@ class ClaimWriter:
         newest = self._jobs.last_claim(self._job)
         if newest is None or newest.driver != self._name:
             raise fenced_error(self._job)
+
+    def _reopen(self) -> ClaimProducer:
+        self.require_newest()  # first, to avoid fencing a newer driver
+        driver = ClaimProducer(self._config, self._job)
+        try:
+            self.require_newest()
+        except WasmlineError:
+            driver.close()  # it may have fenced a newer driver, and must not write
+            raise
+        self._jobs.close()  # an idle client would buffer new records until the next read
+        self._driver = driver
+        return driver
 
     def _forget(self) -> None:
         if self._driver is not None:

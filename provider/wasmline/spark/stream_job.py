@@ -78,6 +78,7 @@ class StreamJob(ABC, Generic[D]):
             planner = RunPlanner(self._context, prepared)
             has_open_transactions = planner.check()
             self._context.claims.take_over(self._build_takeover_claim)
+            self._context.records.open()
             while True:
                 with suppress(PartitionsAdded):
                     return self._run_query(self._plan(planner, ends_transactions=has_open_transactions))
@@ -203,7 +204,7 @@ class StreamJob(ABC, Generic[D]):
         self._context.stopping.set()
         deadline = time.monotonic() + QUERY_STOP_TIMEOUT_S
         while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
-            with suppress(KafkaError):
+            with suppress(KafkaError, Fenced):
                 self._send_heartbeat(job_query)
             time.sleep(POLL_INTERVAL_S)
         query.stop()
@@ -236,7 +237,7 @@ class StreamJob(ABC, Generic[D]):
         A checkpoint that was not ended by its driver is not reused: this run then begins one of its own.
         """
         jobs, job = self._context.jobs, self._context.job
-        seen, since, waited = -1, time.monotonic(), False
+        seen, since, waited, read_at = -1, time.monotonic(), False, time.monotonic()
         while not self._poll_stop_request():
             last = jobs.last_claim(job.job)
             if last is None or last.ended or last.run == job.run:
@@ -244,8 +245,8 @@ class StreamJob(ABC, Generic[D]):
             report = jobs.report(job.job, last.run)
             if report is None or report.state.final or now_ms() - report.updated_ms > MAX_REPORT_AGE_MS:
                 break
-            if report.updated_ms != seen:
-                seen, since = report.updated_ms, time.monotonic()
+            if report.updated_ms != seen or time.monotonic() - read_at > HEARTBEAT_INTERVAL_S:
+                seen, since = report.updated_ms, time.monotonic()  # where this took long, that driver waited, too
             if time.monotonic() - since > self._context.timings.heartbeat_timeout_s:
                 log.warning("run %s of job %s sends no heartbeats: it is fenced", last.run, job.job)
                 break
@@ -254,6 +255,7 @@ class StreamJob(ABC, Generic[D]):
                 self._report_before_takeover(JobState.STARTING, waiting)
                 self._reported, waited = time.monotonic(), True
             time.sleep(POLL_INTERVAL_S)
+            read_at = time.monotonic()
 
     def _build_takeover_claim(self, last: DriverClaim | None) -> DriverClaim:
         """Return the claim of the takeover.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 from airflow.configuration import conf as airflow_conf
-from airflow.sdk import BaseOperator, ResumableJobMixin
+from airflow.sdk import BaseHook, BaseOperator, ResumableJobMixin
 from airflow.sdk.exceptions import (
     AirflowException,
     AirflowNotFoundException,
@@ -23,7 +23,7 @@ from airflow.sdk.exceptions import (
     TaskDeferred,
 )
 
-from wasmline.errors import InvalidKafkaConfig, JobFailed, JobNotFound
+from wasmline.errors import InvalidKafkaConfig, JobFailed, JobNotFound, PrerequisiteMissing
 from wasmline.log_end import log_end
 from wasmline.repeated_errors import error_line
 from wasmline_provider.hooks.kafka import KafkaHook
@@ -136,13 +136,17 @@ class SparkJobOperator(ResumableJobMixin, BaseOperator):
         Raises ValueError, InvalidJob, PrerequisiteMissing.
         """
         conf, options = self.conf or {}, self.spark_options or {}
+        if not (isinstance(conf, Mapping) and isinstance(options, Mapping)):
+            return  # another task's result, or a template
         given = (self.spark_conn_id, self.launcher, self.application, self.jars, *conf, *conf.values())
         if not all(is_final(each) for each in (*given, *options.values())):
             return
         try:
+            if BaseHook.get_connection(self.spark_conn_id).extra_dejson.get("keytab"):
+                return  # Spark's hook would write it to a file
             spark = self._spark()
-        except AirflowNotFoundException:
-            return  # it may be there when the task runs, which fails otherwise
+        except (AirflowNotFoundException, PermissionError, PrerequisiteMissing):
+            return  # they may be there where the task runs, which fails otherwise
         if self.launcher:
             spark.launch_arguments()
         else:

@@ -10,7 +10,7 @@ import pytest
 
 from support.streams.transform_job import until
 from wasmline.control import ClaimProducer, ClaimWriter, DriverClaim, JobTopic
-from wasmline.errors import Fenced
+from wasmline.errors import BrokerUnavailable, Fenced
 from wasmline.job_offsets import offset_renewal
 from wasmline.kafka import KafkaConfig, read_to_end
 from wasmline.local import LocalKafka, server_properties
@@ -109,6 +109,34 @@ def test_a_driver_that_is_fenced_by_one_that_never_claims_goes_on(kafka: Running
     ClaimProducer(kafka.config, name).close()
     keeper.claim(replace(CLAIM, batch_id=4))
     keeper.close()
+
+
+def test_a_driver_that_could_not_check_its_claim_again_claims_nothing_before_it_has(
+    kafka: RunningKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was fenced; a newer driver claims after its first check, it opens another producer, and the second fails."""
+    name = job()
+    older, newer = ClaimWriter(kafka.config, name, "d"), ClaimWriter(kafka.config, name, "new")
+    older.take_over(lambda last: CLAIM)
+    ClaimProducer(kafka.config, name).close()
+    require_newest, answers = ClaimWriter.require_newest, ["the first check", "no answer"]
+
+    def unavailable(writer: ClaimWriter) -> None:
+        answer = answers.pop(0) if writer is older and answers else ""
+        if answer == "no answer":
+            raise BrokerUnavailable(answer, bootstrap_servers="b:1")
+        require_newest(writer)
+        if answer:
+            newer.take_over(lambda last: replace(CLAIM, driver="new"))
+
+    monkeypatch.setattr(ClaimWriter, "require_newest", unavailable)
+    with pytest.raises(BrokerUnavailable):
+        older.claim(replace(CLAIM, batch_id=4))
+    with pytest.raises(Fenced):
+        older.claim(replace(CLAIM, batch_id=4))
+    newer.claim(replace(CLAIM, driver="new", batch_id=4))
+    older.close()
+    newer.close()
 
 
 def test_a_takeover_is_given_the_newest_claim_once_the_older_driver_is_fenced(kafka: RunningKafka) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from typing import Any
 
 import pytest
 
@@ -30,6 +31,7 @@ class Driver:
             return DriverClaim(run="r", driver=self.name, checkpoint="c", batch_id=-1, deployment=None)
 
         self._claims.take_over(claim)
+        self.records.open()
 
     def report(self, message: str) -> None:
         self.records.write_report(JobReport.now(self.job, "r", JobState.RUNNING, message))
@@ -72,18 +74,67 @@ def test_the_driver_with_the_newest_claim_goes_on_after_another_one_that_never_c
     assert driver.last_message() == "still at work"
 
 
-def test_a_report_that_got_no_answer_is_an_error_and_the_next_one_is_written(
+def test_an_older_driver_that_opens_between_a_newer_one_s_fence_and_its_claim_is_refused_all_the_same(
     drivers: tuple[Driver, Driver], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    driver, _ = drivers
+    older, newer = drivers
+    older.take_over()
+    opened = newer.records.open
+
+    def interrupted() -> None:
+        opened()
+        monkeypatch.undo()
+        older.report("before the claim")
+
+    monkeypatch.setattr(newer.records, "open", interrupted)
+    newer.take_over()
+    with pytest.raises(Fenced):
+        older.report("late")
+    assert newer.last_message() == "before the claim"
+
+
+def test_a_report_that_got_no_answer_is_written_again_by_the_newest_driver_only(
+    drivers: tuple[Driver, Driver], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver, newer = drivers
     driver.take_over()
+    write = TransactionalWriter.write
+    failures = ["no answer"] * 2
 
-    def unavailable(writer: TransactionalWriter, records: object) -> None:
-        raise BrokerUnavailable("no answer", bootstrap_servers="b:1")
+    def unavailable(writer: TransactionalWriter, records: Any) -> None:
+        if failures:
+            raise BrokerUnavailable(failures.pop(), bootstrap_servers="b:1")
+        write(writer, records)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(TransactionalWriter, "write", unavailable)
-        with pytest.raises(BrokerUnavailable):
-            driver.report("lost")
+    monkeypatch.setattr(TransactionalWriter, "write", unavailable)
     driver.report("written")
     assert driver.last_message() == "written"
+    newer.take_over()
+    failures.append("no answer")
+    with pytest.raises(Fenced):
+        driver.report("late")
+
+
+def test_a_driver_that_could_not_check_its_claim_again_writes_nothing_before_it_has(
+    drivers: tuple[Driver, Driver], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A newer driver claims after its first check, it opens another writer, and the second check fails."""
+    older, newer = drivers
+    older.take_over()
+    older.records.close()
+    last_claim, answers = JobTopic.last_claim, ["the first check", "no answer"]
+
+    def unavailable(jobs: JobTopic, job: str, topic_id: str = "") -> DriverClaim | None:
+        answer = answers.pop(0) if jobs is older.jobs and answers else ""
+        if answer == "no answer":
+            raise BrokerUnavailable(answer, bootstrap_servers="b:1")
+        claim = last_claim(jobs, job, topic_id)
+        if answer:
+            newer.take_over()
+        return claim
+
+    monkeypatch.setattr(JobTopic, "last_claim", unavailable)
+    with pytest.raises(Fenced):
+        older.report("late")
+    newer.report("at work")
+    assert newer.last_message() == "at work"

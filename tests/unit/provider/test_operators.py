@@ -436,3 +436,11 @@ def test_settings_of_spark_that_are_not_known_when_the_dag_is_parsed_are_left_to
     stream(job="j", storage="s", transform="t", spark_conn_id="of_another_environment")
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(STANDALONE))
     stream(job="j", storage="s", transform="t", conf={"spark.submit.deployMode": "{{ params.mode }}"})
+    stream(job="j", storage="s", transform="t", conf="{{ params.conf }}")
+    with DAG("d", schedule=None):
+        settings = BaseOperator(task_id="settings")
+        task = SparkStreamOperator(task_id="s", job="j", storage="s", transform="t", conf=settings.output)
+    assert task.upstream_task_ids == {"settings"}
+    keytab = {**STANDALONE, "extra": {"deploy-mode": "cluster", "keytab": "a2V5", "principal": "p"}}
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(keytab))
+    stream(job="j", storage="s", transform="t")  # which would write the keytab to a file

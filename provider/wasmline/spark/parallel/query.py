@@ -12,7 +12,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from wasmline.control import Deployment, DriverClaim, LeaseWithdrawal
 from wasmline.documents import plain
-from wasmline.errors import JobFailed, KafkaError
+from wasmline.errors import Fenced, JobFailed, KafkaError
 from wasmline.job_offsets.catch_up import CatchUpTarget
 from wasmline.job_offsets.resume_plan import require_same_topic
 from wasmline.job_specs import HEARTBEAT_INTERVAL_S, JobReport, JobState, stream_of
@@ -108,14 +108,15 @@ class LeaseQuery(JobQuery):
 
     def before_stop(self) -> None:
         """End this driver's leases, and plan no more: otherwise one would follow another."""
-        job, jobs, driver = self._context.job, self._context.jobs, self._context.driver
+        job, driver = self._context.job.job, self._context.driver
         try:
-            newest = jobs.last_claim(job.job)
+            newest = self._context.jobs.last_claim(job)
             if newest is not None and newest.driver == driver:
                 epoch = newest.batch_id + 1  # one may be planned at this moment
-                jobs.write_withdrawal(job.job, LeaseWithdrawal(driver=driver, epoch=epoch, max_tasks=0))
-        except KafkaError as error:
-            log.warning("the leases of job %s could not be told to stop: %s", job.job, error)
+                withdrawal = LeaseWithdrawal(driver=driver, epoch=epoch, max_tasks=0)
+                self._context.records.write_withdrawal(withdrawal)
+        except (KafkaError, Fenced) as error:
+            log.warning("the leases of job %s could not be told to stop: %s", job, error)
 
     def raise_cause(self, query: StreamingQuery, exception: StreamingQueryException) -> None:
         text = str(exception)
