@@ -22,8 +22,8 @@ KILLS = 5 * ROUNDS
 PARTS_LIMIT_S = 60.0
 """Seconds from the death of a driver, an executor or a Spark worker until the streams are at work again."""
 
-MACHINE_LIMIT_S = 90.0
-"""The same from the death of a driver with its supervisor: 30 seconds more, without a heartbeat."""
+MACHINE_LIMIT_S = 120.0
+"""The same from the death of a driver with its supervisor: half a minute goes by without a heartbeat before."""
 
 AIRFLOW_LIMIT_S = 180.0
 """Seconds from the return of a component of Airflow, or of a pod, until then."""

@@ -108,7 +108,8 @@ class SupervisedStreams:
         self._one_of(lambda: drivers(job))
         claimed, frozen = len(self.ledger.drivers[job]), drivers(job)
         for each in frozen:
-            each.suspend()
+            with suppress(psutil.NoSuchProcess):  # a shell of spark-submit
+                each.suspend()
         try:
             assert wait_until(lambda: len(self.ledger.drivers[job]) > claimed, START_TIMEOUT_S), self.describe()
         finally:
