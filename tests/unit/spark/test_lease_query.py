@@ -11,7 +11,7 @@ from wasmline.spark.parallel.query import LeaseQuery
 
 
 class Jobs:
-    """The newest claim of a job, and the stops that were requested."""
+    """The newest claim of a job, and the withdrawals of its driver."""
 
     def __init__(self, driver: str | None) -> None:
         self.claim = None if driver is None else DriverClaim(
@@ -22,7 +22,7 @@ class Jobs:
     def last_claim(self, job: str) -> DriverClaim | None:
         return self.claim
 
-    def write_withdrawal(self, job: str, withdrawal: LeaseWithdrawal) -> None:
+    def write_withdrawal(self, withdrawal: LeaseWithdrawal) -> None:
         self.withdrawn.append(withdrawal)
 
 
@@ -33,6 +33,6 @@ def test_a_driver_ends_its_own_leases_and_neither_its_order_nor_those_of_a_newer
     query: Any = object.__new__(LeaseQuery)
     jobs = Jobs(driver)
     spec = JobSpec(job="j", run="run-1", storage="s")
-    query._context = SimpleNamespace(jobs=jobs, driver="mine", job=spec)
+    query._context = SimpleNamespace(jobs=jobs, records=jobs, driver="mine", job=spec)
     query.before_stop()
     assert jobs.withdrawn == ([LeaseWithdrawal(driver="mine", epoch=2, max_tasks=0)] if withdraws else [])
