@@ -236,8 +236,8 @@ class JobClient:
         except JobNotFound:
             return None
         run, report = order.spec.run, self._jobs.report(job, order.spec.run)
-        was_silent = report is not None and silent_run == SilentRun(run=run, updated_ms=report.updated_ms)
-        if was_silent and report is not None and not report.is_driver_starting:
+        last = SilentRun(run=run, updated_ms=report.updated_ms) if report is not None else None
+        if report is not None and not report.is_driver_starting and silent_run == last:
             return CurrentRun(order=order, is_live=False, report=report)
         live = is_live(self._jobs, job, run, starting_timeout_s=self._heartbeat)
         return CurrentRun(order=order, is_live=live, report=report)

@@ -14,6 +14,7 @@ from wasmline.control.job_topic import (
     JobTopic,
     LeaseWithdrawal,
     StoppedBy,
+    fenced_error,
 )
 from wasmline.control.launch_request import LaunchRequest
 from wasmline.control.launcher_topic import Launch, LauncherClaim, LauncherStatus, require_launcher
@@ -52,6 +53,7 @@ __all__ = [
     "StatusTopic",
     "StoppedBy",
     "deploy",
+    "fenced_error",
     "is_live",
     "live_jobs",
     "partition_stalls",

@@ -6,7 +6,13 @@ import time
 
 from wasmline.control import control_topics
 from wasmline.control.job_keys import report_key, withdrawal_key
-from wasmline.control.job_topic import CLAIM_TIMEOUT_S, JobTopic, LeaseWithdrawal, fenced_error
+from wasmline.control.job_topic import (
+    CLAIM_TIMEOUT_S,
+    JobTopic,
+    LeaseWithdrawal,
+    fenced_error,
+    require_newest_driver,
+)
 from wasmline.documents import encode
 from wasmline.errors import Conflict, Fenced, KafkaError, ProducerIdExpired
 from wasmline.job_specs import JobReport
@@ -78,6 +84,4 @@ class DriverRecords:
                 return
 
     def _require_newest(self) -> None:
-        newest = self._jobs.last_claim(self._job)
-        if newest is None or newest.driver != self._driver:
-            raise fenced_error(self._job)
+        require_newest_driver(self._jobs, self._job, self._driver)

@@ -13,6 +13,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -346,25 +347,25 @@ def _readable(key: bytes, value: bytes) -> JobOrder | None:
         return None
 
 
+def _readable_report(view: Mapping[bytes, bytes], job: str, run: str) -> JobReport | None:
+    """Return the last report of a run; None without one, or for one of another release."""
+    data = view.get(report_key(job, run))
+    with suppress(WasmlineError):
+        return decode(JobReport, data) if data is not None else None
+    return None
+
+
 def _reports_again(view: Mapping[bytes, bytes], last: JobReport) -> bool:
     """Return whether a run goes on after a report that was taken for its last one."""
-    data = view.get(report_key(last.job, last.run))
-    if data is None:
-        return False
-    try:
-        report = decode(JobReport, data)
-    except WasmlineError:  # of another release
-        return True
+    report = _readable_report(view, last.job, last.run)
+    if report is None:
+        return report_key(last.job, last.run) in view
     return report != last and not report.state.final
 
 
 def _has_ended(view: Mapping[bytes, bytes], order: JobOrder, run: str) -> bool:
-    data = view.get(report_key(order.spec.job, run))
-    if data is None:
-        return False
-    try:
-        report = decode(JobReport, data)
-    except WasmlineError:  # of another release
+    report = _readable_report(view, order.spec.job, run)
+    if report is None:
         return False
     starts_again = order.launch is not None and order.spec.is_continuous and is_restartable(report)
     return report.state.final and not starts_again
@@ -501,9 +502,7 @@ class ClaimWriter:
 
     def require_newest(self) -> None:
         """Raise Fenced unless this driver's claim is the newest one."""
-        newest = self._jobs.last_claim(self._job)
-        if newest is None or newest.driver != self._name:
-            raise fenced_error(self._job)
+        require_newest_driver(self._jobs, self._job, self._name)
 
     def _reopen(self) -> ClaimProducer:
         self.require_newest()  # first, to avoid fencing a newer driver
@@ -521,6 +520,13 @@ class ClaimWriter:
         if self._driver is not None:
             self._driver.close()
             self._driver = None
+
+
+def require_newest_driver(jobs: JobTopic, job: str, driver: str) -> None:
+    """Raise Fenced unless the newest claim of a job is a driver's."""
+    newest = jobs.last_claim(job)
+    if newest is None or newest.driver != driver:
+        raise fenced_error(job)
 
 
 def fenced_error(job: str) -> Fenced:

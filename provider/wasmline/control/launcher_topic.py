@@ -44,6 +44,7 @@ class LauncherStatus:
 
 
 MAX_ATTEMPTS = 2**31
+"""More starts than a launcher makes: a greater number is no launcher's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

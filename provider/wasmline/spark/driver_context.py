@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pyspark.sql import SparkSession
 
 from wasmline.control import ClaimWriter, DriverClaim, DriverRecords, JobTopic, StatusTopic
-from wasmline.errors import Fenced, UnsupportedSpecVersion
+from wasmline.errors import UnsupportedSpecVersion
 from wasmline.job_specs import JobReport, JobSpec, StreamSpec
 from wasmline.kafka import KafkaConfig
 from wasmline.spark.deployment_tracker import DeploymentTracker
@@ -114,10 +114,6 @@ class DriverContext:
             self.jobs.write_report(report)
         else:
             self.records.write_report(report)
-
-    def fenced_error(self) -> Fenced:
-        """Return the error of a driver whose job another one has claimed."""
-        return Fenced(f"a newer driver claimed job {self.job.job}; this one ends", job=self.job.job)
 
     def close(self) -> None:
         """Close the Kafka clients."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from wasmline.control import Deployment, DriverClaim
+from wasmline.control import Deployment, DriverClaim, fenced_error
 from wasmline.errors import BrokerUnavailable, ProgressLost
 from wasmline.job_offsets.committed_offset_reader import stable_offsets
 from wasmline.job_offsets.data_loss_check import DataLossCheck
@@ -130,7 +130,7 @@ class RunPlanner(Generic[D]):
             plan = self._plan(state, committed)
         except ProgressLost as error:
             if self._claim_changed(state):
-                raise self._context.fenced_error() from error
+                raise fenced_error(self._context.job.job) from error
             raise
         return PlannedRun(
             prepared=self._prepared,

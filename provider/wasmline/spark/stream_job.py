@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from wasmline.clock import now_ms
-from wasmline.control import DriverClaim
+from wasmline.control import DriverClaim, fenced_error
 from wasmline.errors import DeploymentPaused, Fenced, KafkaError, ProducerFenced, WasmlineError
 from wasmline.job_offsets.resume_offset_commit import reset_offsets
 from wasmline.job_offsets.resume_plan import require_same_topic
@@ -175,7 +175,8 @@ class StreamJob(ABC, Generic[D]):
         job_query.poll(query)
         newest = context.jobs.last_claim(job)
         if newest is not None and newest.run == context.job.run and newest.driver != context.driver:
-            raise context.fenced_error()  # a newer run waits for the report, a newer driver of this one writes it
+            # A newer run waits for the report; a newer driver of this one writes it.
+            raise fenced_error(context.job.job)
         if context.stopping.is_set():
             return job_query.report(JobState.STOPPED, f"stopped at {self.safe_point}")
         return job_query.report(JobState.SUCCEEDED, "caught up")
@@ -275,7 +276,7 @@ class StreamJob(ABC, Generic[D]):
         """Write a report of the run. Raises Fenced if another driver of it has claimed the job since this one began."""
         context = self._context
         if context.new_driver.is_superseded_by(context.jobs.last_claim(context.job.job), context.job.run):
-            raise context.fenced_error()
+            raise fenced_error(context.job.job)
         report = JobReport.now(context.job.job, context.job.run, state, message)
         context.jobs.write_report(report)
         return report
