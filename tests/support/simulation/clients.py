@@ -53,9 +53,10 @@ EARLIEST = type(OffsetSpec.earliest())  # type: ignore[no-untyped-call]
 
 EVERYTHING = 1 << 62
 
-MOMENTS = ("fence", "claim", "read", "write", "send", "commit", "plan", "done")
-"""What a run is about to do when it is held: take a transactional id, end the transaction of a claim, read progress,
-write outputs, send progress, commit progress, record a batch in the checkpoint, record that it is done."""
+MOMENTS = ("fence", "claim", "report", "read", "write", "send", "commit", "plan", "done")
+"""What a run is about to do when it is held: take a transactional id, end the transaction of a claim, open its own
+records or end a transaction of them, read progress, write outputs, send progress, commit progress, record a batch in
+the checkpoint, record that it is done."""
 
 REQUEST_S = 10.0
 """Seconds that a request waits for a broker, where nothing else is said."""
@@ -191,7 +192,7 @@ class MemoryProducer(Client):
         """It was asked to be committed; it is committed, and this client does not know it yet."""
 
     def init_transactions(self, timeout: float = -1) -> None:
-        cluster = self.environment.request(timeout, "fence")
+        cluster = self.environment.request(timeout, "report" if self._writes_reports else "fence")
         timeout_s = float(self.settings.get("transaction.timeout.ms", 60_000)) / 1_000
         self._writer = MemoryTransactionalProducer(cluster, str(self._id), timeout_s=timeout_s)
 
@@ -264,7 +265,9 @@ class MemoryProducer(Client):
 
     def commit_transaction(self, timeout: float = -1) -> None:
         self.flush(timeout)
-        self.environment.request(timeout, "claim" if str(self._id).startswith("wasmline.job.") else "commit")
+        writes_claims = str(self._id).startswith("wasmline.job.")
+        what = "report" if self._writes_reports else "claim" if writes_claims else "commit"
+        self.environment.request(timeout, what)
         self._refuse_failed()
         assert self._writer is not None
         self._is_ending = True
@@ -292,6 +295,10 @@ class MemoryProducer(Client):
             except WasmlineError as error:
                 raise self._failed(error) from error
         self._is_begun = False
+
+    @property
+    def _writes_reports(self) -> bool:
+        return str(self._id).endswith("/records")
 
     def _send(self) -> None:
         environment, cluster = self.environment, self.environment.cluster
