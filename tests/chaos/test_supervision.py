@@ -12,7 +12,8 @@ import pytest
 
 from support.machine_stalls import MachineStalls
 from support.rounds import ROUNDS, resumed_after, rounds
-from support.supervision.supervised_streams import SupervisedStreams, has_pid_namespaces, supervised_streams
+from support.supervision.processes import has_pid_namespaces
+from support.supervision.supervised_streams import SupervisedStreams, supervised_streams
 from wasmline.testing.kafka import RunningKafka
 
 LONG = "WASMLINE_LONG" in os.environ

@@ -37,8 +37,8 @@ class AirflowComponents:
         self.api.login()
 
     def start(self, name: str, *, instance: str = "", environment: Mapping[str, str] | None = None) -> None:
-        """Start a component; another one of a kind needs a name, ``instance``, and ports of its own."""
-        command = [sys.executable, "-m", "airflow", name]
+        """Start a component, a command of ``airflow``; a second one needs an ``instance`` name and ports of its own."""
+        command = [sys.executable, "-m", "airflow", *name.split()]
         settings = {**self._airflow.environment(), **self._settings, **(environment or {})}
         self._services[instance or name] = Service.start(command, name, self._log(instance or name), settings)
 

@@ -1,13 +1,25 @@
-"""Finds and kills the processes of supervised streams."""
+"""Finds and kills the processes of supervised streams; pid namespaces."""
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Iterable
 from contextlib import suppress
 
 import psutil  # type: ignore[import-untyped]
 
 from wasmline.spark.driver_process import SUPERVISOR
+
+PID_NAMESPACE = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
+"""A command in a pid namespace, whose processes all end with the first one, as those of a pod."""
+
+
+def has_pid_namespaces() -> bool:
+    """Return whether this machine has pid namespaces for us."""
+    return (
+        bool(shutil.which(PID_NAMESPACE[0])) and subprocess.run([*PID_NAMESPACE, "true"], check=False).returncode == 0
+    )
 
 
 def descendants(pid: int) -> list[psutil.Process]:

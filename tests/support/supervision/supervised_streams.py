@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import random
 import re
-import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +22,7 @@ from support.streams.identity_transform import deploy_identity
 from support.streams.standalone_cluster import StandaloneCluster, standalone_cluster
 from support.streams.transform_job import unique
 from support.supervision.airflow_components import AirflowComponents
-from support.supervision.processes import descendants, drivers, kill, processes_of, with_supervisors
+from support.supervision.processes import PID_NAMESPACE, descendants, drivers, kill, processes_of, with_supervisors
 from support.supervision.stream_ledger import COMMITS, StreamLedger
 from wasmline.control import DeploymentSpec, JobTopic, control_topics
 from wasmline.errors import JobNotFound
@@ -52,16 +50,6 @@ SETTINGS = {"AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60"}
 T = TypeVar("T")
 
 SPARK = {"spark.ui.enabled": "false", "spark.executor.memory": "512m", "spark.cores.max": "2"}
-
-PID_NAMESPACE = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
-"""A command in a pid namespace, whose processes all end with the first one, as those of a pod."""
-
-
-def has_pid_namespaces() -> bool:
-    """Return whether this machine has pid namespaces for us."""
-    return (
-        bool(shutil.which(PID_NAMESPACE[0])) and subprocess.run([*PID_NAMESPACE, "true"], check=False).returncode == 0
-    )
 
 
 @dataclass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import uuid
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from support.supervision.processes import PID_NAMESPACE, has_pid_namespaces
 from wasmline.errors import EphemeralContainer
 from wasmline.local.process import wait_until
 from wasmline.spark.driver_process import SUPERVISOR
@@ -18,7 +18,6 @@ from wasmline_provider import task_container
 from wasmline_provider.task_container import ephemeral_container_reason
 
 WORKLOAD = ["python", "-m", task_container.WORKLOAD_RUNNER, "--json-string", '{"token": "hunter2"}']
-NAMESPACE = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
 
 ENDING = {
     "a pod of the Kubernetes executor": ({"AIRFLOW_IS_K8S_EXECUTOR_POD": "True"}, 9, ["dumb-init"], []),
@@ -109,11 +108,11 @@ sys.stdin.read()
 
 
 @pytest.fixture
-def container() -> list[str]:
+def container() -> tuple[str, ...]:
     """The command that makes its argument process 1 of a pid namespace."""
-    if not shutil.which("unshare") or subprocess.run([*NAMESPACE, "true"], capture_output=True, check=False).returncode:
+    if not has_pid_namespaces():
         pytest.skip("needs unshare and the right to make a pid namespace")
-    return NAMESPACE
+    return PID_NAMESPACE
 
 
 def driver_lives(mark: str) -> bool:
@@ -121,7 +120,7 @@ def driver_lives(mark: str) -> bool:
 
 
 def test_where_the_task_is_the_container_it_is_refused_and_a_driver_would_end_with_it(
-    container: list[str], tmp_path: Path
+    container: tuple[str, ...], tmp_path: Path
 ) -> None:
     mark, script = f"driver-{uuid.uuid4()}", tmp_path / "runner.py"
     script.write_text(RUNNER)
@@ -132,7 +131,7 @@ def test_where_the_task_is_the_container_it_is_refused_and_a_driver_would_end_wi
 
 
 def test_where_the_container_is_a_workers_the_task_passes_and_the_driver_outlives_it(
-    container: list[str], tmp_path: Path
+    container: tuple[str, ...], tmp_path: Path
 ) -> None:
     mark, task, worker = f"driver-{uuid.uuid4()}", tmp_path / "runner.py", tmp_path / "worker.py"
     task.write_text(RUNNER)
