@@ -8,6 +8,7 @@ import pytest
 
 from support import rounds
 from support.machine_stalls import MachineStalls, rerun_after_stalls
+from support.short_lived_jvms import JDK_JAVA_OPTIONS
 
 pytest_plugins = ["wasmline.testing.kafka", "wasmline.testing.spark", "wasmline_provider.testing"]
 
@@ -17,8 +18,7 @@ KAFKA_FIXTURES = {"kafka", "kafka_cluster", "secured_kafka", "stoppable_kafka", 
 TESTS_WITHOUT_SERVICES = {"unit", "property", "architecture", "contract", "simulation"}
 
 if "WASMLINE_LONG" not in os.environ:
-    # JVMs that live for seconds: half of their CPU time would go into compiling, and most of the suite's is theirs.
-    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    os.environ.setdefault("JDK_JAVA_OPTIONS", JDK_JAVA_OPTIONS)  # most of the suite's CPU time is that of JVMs
 
 STALLS = MachineStalls()
 

@@ -18,6 +18,7 @@ import pytest
 
 import wasmline
 from support.record_traffic import Feed, Watch
+from support.short_lived_jvms import JDK_JAVA_OPTIONS
 from support.streams.identity_transform import deploy_identity
 from support.streams.standalone_cluster import StandaloneCluster, standalone_cluster
 from support.streams.transform_job import unique
@@ -224,6 +225,7 @@ def supervised_streams(kafka: RunningKafka, folder: Path, *, pod: bool, seed: in
     with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
         patch.setenv("WASMLINE_HOME", str(folder))
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        patch.setenv("JDK_JAVA_OPTIONS", JDK_JAVA_OPTIONS)  # drivers and executors are killed every minute
         stack.callback(lambda: kill(processes_of("WASMLINE_HOME", str(folder))))
         cluster = stack.enter_context(standalone_cluster(folder / "spark"))
         connections: dict[str, dict[str, Any]] = {
