@@ -177,7 +177,7 @@ def test_a_task_of_the_run_before_is_no_stranger_who_moves_progress_between_two_
     older = history.start(*EXACT)
     history.advance_into_task(older, 0)
     newer = history.start("parallel", "exactly_once")
-    history.advance_into_task(newer, 44)
+    history.advance_into_task(newer, 40)
     history.redeploy()
     while history.world.spark.executors[newer.name]:
         history.advance(newer, 1)

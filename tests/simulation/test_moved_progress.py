@@ -94,7 +94,7 @@ def test_progress_that_is_moved_back_while_leases_are_at_work_ends_the_run_and_r
     produce(4)
     run = history.start("parallel", "exactly_once", is_endless=True)
     history.advance_to(run, "done")
-    history.advance(run, 21)
+    history.advance(run, 30)
     history.move(1, -3)
     for _ in range(3):
         produce(1)

@@ -20,7 +20,7 @@ from wasmline.consumer import (
     RetryPolicy,
 )
 from wasmline.consumer.handler_adapters import Handler
-from wasmline.control import Deployment, DeploymentTopic, JobControlState, JobTopic, LeaseWithdrawal
+from wasmline.control import Deployment, DeploymentTopic, JobControlState, LeaseWithdrawal, withdraw_lease
 from wasmline.control.control_topics import JOBS
 from wasmline.errors import (
     HandlerBroken,
@@ -293,9 +293,5 @@ class LeaseWorker:
         """Withdraw the lease, so that its end is not awaited: its partitions may have no owner until then."""
         if self._over.is_set():
             return
-        jobs = JobTopic(self._config)
-        try:
-            withdrawal = LeaseWithdrawal(driver=self._lease.driver, epoch=self._lease.epoch)
-            jobs.write_withdrawal(self._lease.job.job, withdrawal)
-        finally:
-            jobs.close()
+        withdrawal = LeaseWithdrawal(driver=self._lease.driver, epoch=self._lease.epoch)
+        withdraw_lease(self._config, self._lease.job.job, withdrawal)

@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from typing import Any
 
 import pytest
 
-from wasmline.control import ClaimWriter, DriverClaim, DriverRecords, JobTopic, LeaseWithdrawal
+from wasmline.control import (
+    ClaimWriter,
+    DriverClaim,
+    DriverRecords,
+    JobTopic,
+    LeaseWithdrawal,
+    fence_lease_tasks,
+    withdraw_lease,
+)
+from wasmline.control.control_topics import JOBS
+from wasmline.control.job_keys import withdrawal_key
+from wasmline.control.job_topic import require_newest_driver
+from wasmline.documents import decode
 from wasmline.errors import BrokerUnavailable, Fenced
 from wasmline.job_specs import JobReport, JobState
-from wasmline.kafka import KafkaConfig, TransactionalWriter
+from wasmline.kafka import KafkaConfig, TransactionalWriter, read_to_end
 from wasmline.testing.kafka import RunningKafka
 
 
@@ -20,7 +33,7 @@ class Driver:
     """A driver of a job, which claims it with its records' id opened, as drivers do."""
 
     def __init__(self, config: KafkaConfig, job: str, clients: ExitStack) -> None:
-        self.job, self.name = job, uuid.uuid4().hex
+        self.config, self.job, self.name = config, job, uuid.uuid4().hex
         self.jobs = clients.enter_context(closing(JobTopic(config)))
         self.records = clients.enter_context(closing(DriverRecords(config, job, self.name, self.jobs)))
         self._claims = clients.enter_context(closing(ClaimWriter(config, job, self.name)))
@@ -32,9 +45,19 @@ class Driver:
 
         self._claims.take_over(claim)
         self.records.open()
+        fence_lease_tasks(self.config, self.job)
 
     def report(self, message: str) -> None:
         self.records.write_report(JobReport.now(self.job, "r", JobState.RUNNING, message))
+
+    def withdraw_by_task(self, epoch: int) -> None:
+        withdraw_lease(self.config, self.job, LeaseWithdrawal(driver=self.name, epoch=epoch))
+
+    def withdrawn(self) -> list[tuple[str, int]]:
+        """Return driver and epoch of each withdrawal that was written, also of those that were replaced."""
+        values = [each.value() for each in read_to_end(self.config, JOBS) if each.key() == withdrawal_key(self.job)]
+        found = [decode(LeaseWithdrawal, value or b"") for value in values]
+        return [(each.driver, each.epoch) for each in found]
 
     def last_message(self) -> str:
         report = self.jobs.report(self.job, "r")
@@ -62,6 +85,41 @@ def test_after_a_newer_driver_s_claim_the_cluster_refuses_what_the_older_one_wri
     with pytest.raises(Fenced):
         older.records.write_withdrawal(LeaseWithdrawal(driver=older.name, epoch=1))
     assert newer.last_message() == "newer"
+
+
+def test_tasks_withdraw_leases_of_the_driver_with_the_newest_claim_only(drivers: tuple[Driver, Driver]) -> None:
+    older, newer = drivers
+    older.take_over()
+    older.withdraw_by_task(1)
+    newer.take_over()
+    older.withdraw_by_task(2)
+    newer.withdraw_by_task(3)
+    assert newer.withdrawn() == [(older.name, 1), (newer.name, 3)]
+
+
+def test_a_withdrawal_of_a_task_is_refused_if_a_newer_driver_claims_before_it_is_written(
+    drivers: tuple[Driver, Driver], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older, newer = drivers
+    older.take_over()
+
+    def overtaken(jobs: JobTopic, job: str, driver: str) -> None:
+        require_newest_driver(jobs, job, driver)
+        monkeypatch.undo()
+        newer.take_over()
+
+    monkeypatch.setattr("wasmline.control.lease_withdrawals.require_newest_driver", overtaken)
+    older.withdraw_by_task(1)
+    assert newer.withdrawn() == []
+
+
+def test_of_tasks_that_withdraw_at_one_moment_each_is_heard(drivers: tuple[Driver, Driver]) -> None:
+    driver, _ = drivers
+    driver.take_over()
+    with ThreadPoolExecutor(3) as tasks:
+        for done in [tasks.submit(driver.withdraw_by_task, 7) for _ in range(3)]:
+            done.result(60)
+    assert set(driver.withdrawn()) == {(driver.name, 7)}
 
 
 def test_the_driver_with_the_newest_claim_goes_on_after_another_one_that_never_claims(
@@ -101,10 +159,10 @@ def test_a_report_that_got_no_answer_is_written_again_by_the_newest_driver_only(
     write = TransactionalWriter.write
     failures = ["no answer"] * 2
 
-    def unavailable(writer: TransactionalWriter, records: Any) -> None:
+    def unavailable(writer: TransactionalWriter, *records: Any) -> None:
         if failures:
             raise BrokerUnavailable(failures.pop(), bootstrap_servers="b:1")
-        write(writer, records)
+        write(writer, *records)
 
     monkeypatch.setattr(TransactionalWriter, "write", unavailable)
     driver.report("written")

@@ -298,7 +298,7 @@ class MemoryProducer(Client):
 
     @property
     def _writes_reports(self) -> bool:
-        return str(self._id).endswith("/records")
+        return str(self._id).endswith(("/records", "/leases"))
 
     def _send(self) -> None:
         environment, cluster = self.environment, self.environment.cluster
