@@ -12,7 +12,7 @@
     ├─ RegistryError    VersionNotFound · VersionExists · DigestMismatch · RegistryUnavailable
     │                   InvalidReference(reference) · InvalidLayout(path) · InvalidArtifact
     ├─ DeployError      InvalidSpec · LimitExceeded, an InvalidSpec · DeploymentNotFound · DeploymentPaused
-    │                   UnprovenModel(name) · ModelNotServing(name, state)
+    │                   UnprovenModel(name) · ModelNotServing(name, state) · InvalidRollback(name)
     ├─ KafkaError       BrokerUnavailable(bootstrap_servers) · InvalidKafkaConfig(key) · ClientClosed
     │                   TopicNotFound(topic) · TopicMisconfigured(topic, setting) · NotAuthorized
     │                   RecordNotFound(topic, partition, offset)
@@ -29,8 +29,8 @@
     ├─ LocalError       PrerequisiteMissing(install) · ArtifactUnavailable · PortInUse(port) · ServiceFailed(log)
     │                   EphemeralContainer(sign)
     ├─ TrainingError    InvalidTrainSpec(field) · NotEnoughData(rows) · GateFailed(report) · InvalidModel
-    │                   ModelProofFailed(record, expected, actual, path) · InvalidRollback(name)
-    │                   RecordsRemoved(offsets) · TrainingSkipped(result)
+    │                   ModelProofFailed(record, expected, actual, path) · RecordsRemoved(offsets)
+    │                   TrainingSkipped(result)
     └─ JobError         UnsupportedSpecVersion · InvalidJob · JobNotFound · JobBusy(job, run) · JobFailed(report)
                         DuplicateJob(job) · LauncherUnavailable(launcher, alive)
                         TooManyFailures(share) · SourceInvalid(path) · VerificationFailed(report)
@@ -243,6 +243,12 @@ class RegistryUnavailable(RegistryError):
 
 class DeployError(WasmlineError):
     """A deployment cannot be created or changed."""
+
+
+class InvalidRollback(DeployError):
+    """The model or transform ``name`` has no such version to return to, or the rollback has no reason."""
+
+    name: str
 
 
 class InvalidSpec(DeployError):
@@ -526,12 +532,6 @@ class ModelProofFailed(TrainingError):
     expected: float
     actual: float | None
     path: tuple[str, ...]
-
-
-class InvalidRollback(TrainingError):
-    """The model ``name`` has no such champion to return to, or the rollback has no reason."""
-
-    name: str
 
 
 class NotEnoughData(TrainingError):

@@ -26,15 +26,19 @@ from wasmline.consumer.backends.kafka import (
 from wasmline.consumer.runtime import committer, partition_lifecycle
 from wasmline.consumer.timings import DEFAULT_TIMINGS
 from wasmline.control import (
+    ChangeCause,
     Deployment,
+    DeploymentEvent,
     DeploymentSpec,
     DriverClaim,
+    GenerationStart,
     JobControlState,
     JobOrder,
     Launch,
     LauncherStatus,
     LaunchRequest,
     LeaseWithdrawal,
+    ModuleOffsets,
     control_topics,
     job_topic,
     module_store,
@@ -313,6 +317,10 @@ def test_the_errors_that_pause_a_deployment_are_those_of_the_page() -> None:
 
 DOCUMENTS: dict[str, Any] = {
     "Deployment": Deployment,
+    "Module offsets": ModuleOffsets,
+    "Deployment event": DeploymentEvent,
+    "Change cause": ChangeCause,
+    "Start of a generation": GenerationStart,
     "Specification": DeploymentSpec,
     "Schema": Schema,
     "Model reference": ModelReference,
@@ -349,6 +357,8 @@ WITH_EXAMPLES = [heading for heading in DOCUMENTS if examples("control_topics.md
 def test_all_kinds_of_records_have_an_example() -> None:
     assert WITH_EXAMPLES == [
         "Deployment",
+        "Deployment event",
+        "Start of a generation",
         "Order",
         "Claim",
         "Withdrawal",

@@ -24,6 +24,8 @@ COMMANDS = {
     "worker": ("wasmline.cli.worker:worker", "Run a function or a transform on topics, many keys at a time."),
     "launcher": ("wasmline.cli.launcher:launcher", "Start the drivers of jobs on this machine."),
     "deploy": ("wasmline.cli.deploy:deploy", "Deploy a version onto its topics."),
+    "history": ("wasmline.cli.deployment_history:history", "Show the generations of a deployment, by whom and why."),
+    "rollback": ("wasmline.cli.deployment_history:rollback", "Deploy an earlier generation again."),
     "list": ("wasmline.cli.deploy:list_", "List the deployed transforms."),
     "status": ("wasmline.cli.status:status", "Show the status of a job's run, live at a terminal."),
     "explain": ("wasmline.cli.explain:explain", "Tell where a record comes from: module, model and sources."),

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from wasmline.cli.confirmation import user_name
 from wasmline.cli.options import (
     Variable,
     clock_option,
     kafka_config,
     kafka_option,
     provenance_option,
+    reason_option,
     registry_option,
     schemas_option,
 )
@@ -43,6 +45,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 @provenance_option
 @click.option("--max-failure-share", type=float, help="Pause when more records fail, from above 0 to 1; default 0.5.")
 @click.option("--expected-generation", type=int, help="Fail unless this generation is current (0: none yet).")
+@reason_option
 def deploy(
     reference: str,
     registry: str,
@@ -56,13 +59,15 @@ def deploy(
     provenance: bool,
     max_failure_share: float | None,
     expected_generation: int | None,
+    reason: str,
 ) -> None:
     """Deploy a published version onto its topics.
 
     Options override the values that its transform.yaml declares. FOLDER stands for the version in its transform.yaml.
-    A running job switches to the new generation at its next batch.
+    A running job switches to the new generation at its next batch. A specification that is deployed already makes no
+    new generation; a paused one is resumed.
     """
-    from wasmline.control import DeploymentSpec
+    from wasmline.control import ChangeCause, DeploymentSpec
     from wasmline.control import deploy as deploy_spec
     from wasmline.registry import FilesystemRegistry
 
@@ -78,30 +83,34 @@ def deploy(
         schemas=schemas,
         provenance=provenance,
     )
-    deployment = deploy_spec(kafka_config(settings), spec, wasm, expected_generation=expected_generation)
+    cause = ChangeCause(reason=reason, by=user_name())
+    deployment = deploy_spec(kafka_config(settings), spec, wasm, expected_generation=expected_generation, cause=cause)
     click.echo(f'transform "{spec.name}" deployed: {version}, generation {deployment.generation}')
 
 
 @click.command()
 @click.argument("name")
 @kafka_option
-@click.option("--reason", default="paused from the command line", show_default=True, help="Shown by list.")
+@click.option(
+    "--reason", default="paused from the command line", show_default=True, help="Shown by list; kept in the history."
+)
 def pause(name: str, settings: tuple[tuple[str, str], ...], reason: str) -> None:
     """Pause a deployment: its jobs start no further batch."""
     from wasmline.control import DeploymentTopic
 
-    DeploymentTopic(kafka_config(settings)).pause(name, reason)
+    DeploymentTopic(kafka_config(settings)).pause(name, reason, by=user_name())
     click.echo("Transform paused!")
 
 
 @click.command()
 @click.argument("name")
 @kafka_option
-def resume(name: str, settings: tuple[tuple[str, str], ...]) -> None:
+@reason_option
+def resume(name: str, settings: tuple[tuple[str, str], ...], reason: str) -> None:
     """Resume a paused deployment from its progress."""
-    from wasmline.control import DeploymentTopic
+    from wasmline.control import ChangeCause, DeploymentTopic
 
-    DeploymentTopic(kafka_config(settings)).resume(name)
+    DeploymentTopic(kafka_config(settings)).resume(name, cause=ChangeCause(reason=reason, by=user_name()))
     click.echo("Transform resumed!")
 
 

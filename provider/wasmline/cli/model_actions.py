@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from wasmline.cli.confirmation import require_confirmed, user_name
 from wasmline.cli.options import (
     json_option,
     kafka_config,
@@ -117,9 +116,9 @@ def rollback(
         raise click.UsageError("give --reason: it is kept in the history")
     for line in _plan_lines(plan):
         click.echo(printable(line), err=True)
-    if not yes and not _confirmed():
-        raise click.Abort
-    result = roll_back(plan, models=models, registry=registry, kafka=kafka, reason=reason, by=_user())
+    if not yes:
+        require_confirmed("Roll back?")
+    result = roll_back(plan, models=models, registry=registry, kafka=kafka, reason=reason, by=user_name())
     generations = ", ".join(f"{each.spec.name} generation {each.generation}" for each in result.deployments)
     document = {
         "promotion": plain(result.promotion),
@@ -176,23 +175,6 @@ def _plan_lines(plan: RollbackPlan) -> list[str]:
 
 def _done(plan: RollbackPlan) -> str:
     return f"model {plan.model} is rolled back from {plan.champion} to {plan.version}"
-
-
-def _confirmed() -> bool:
-    if not sys.stdin.isatty():
-        raise click.UsageError("there is no terminal to ask at: add --yes")
-    return click.confirm("Roll back?", err=True)
-
-
-def _user() -> str:
-    """Return the user of this process as the system knows it; the environment could name any."""
-    import pwd
-
-    uid = os.getuid()
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:  # a container's user without an entry
-        return f"uid {uid}"
 
 
 def _echo(document: dict[str, Any], text: str, as_json: bool) -> None:

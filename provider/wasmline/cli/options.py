@@ -192,6 +192,11 @@ def models_option(command: Command) -> Command:
     )(command)
 
 
+def reason_option(command: Command) -> Command:
+    """Add the option of the reason that the history of a deployment keeps."""
+    return click.option("--reason", default="", help="Why; kept in the history.")(command)
+
+
 def json_option(command: Command) -> Command:
     """Add the option of output for machines."""
     return click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")(command)

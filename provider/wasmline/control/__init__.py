@@ -1,7 +1,22 @@
 """Deployments and jobs: their state in the control topics of the user's own cluster."""
 
 from wasmline.control.dead_runs import DeadRun, DeadRunDetector
-from wasmline.control.deployment_spec import Deployment, DeploymentSpec
+from wasmline.control.deployment_history import (
+    NO_CAUSE,
+    ChangeCause,
+    DeploymentEvent,
+    GenerationHistory,
+    GenerationOffsets,
+    GenerationStart,
+    HistoryTopic,
+)
+from wasmline.control.deployment_rollback import (
+    DeploymentRollbackPlan,
+    find_rollback,
+    plan_deployment_rollback,
+    roll_back_deployment,
+)
+from wasmline.control.deployment_spec import Deployment, DeploymentSpec, ModuleOffsets
 from wasmline.control.deployment_topic import DeploymentTopic, deploy, read_deployments, require_topics
 from wasmline.control.driver_records import DriverRecords
 from wasmline.control.job_control_state import CONTROL_TOPICS, JobControlState
@@ -27,15 +42,23 @@ from wasmline.control.status_topic import StatusTopic
 
 __all__ = [
     "CONTROL_TOPICS",
+    "NO_CAUSE",
+    "ChangeCause",
     "ClaimProducer",
     "ClaimWriter",
     "DeadRun",
     "DeadRunDetector",
     "Deployment",
+    "DeploymentEvent",
+    "DeploymentRollbackPlan",
     "DeploymentSpec",
     "DeploymentTopic",
     "DriverClaim",
     "DriverRecords",
+    "GenerationHistory",
+    "GenerationOffsets",
+    "GenerationStart",
+    "HistoryTopic",
     "JobControlState",
     "JobOrder",
     "JobStatus",
@@ -46,6 +69,7 @@ __all__ = [
     "LauncherClaim",
     "LauncherStatus",
     "LeaseWithdrawal",
+    "ModuleOffsets",
     "ModuleStore",
     "PartitionStall",
     "PartitionTotals",
@@ -56,11 +80,14 @@ __all__ = [
     "deploy",
     "fence_lease_tasks",
     "fenced_error",
+    "find_rollback",
     "is_live",
     "live_jobs",
     "partition_stalls",
+    "plan_deployment_rollback",
     "read_deployments",
     "require_launcher",
     "require_topics",
+    "roll_back_deployment",
     "withdraw_lease",
 ]

@@ -12,6 +12,7 @@ logger = logging.getLogger(__name__)
 
 MODULES = "_wasmline.modules"
 DEPLOYMENTS = "_wasmline.deployments"
+HISTORY = "_wasmline.history"
 JOBS = "_wasmline.jobs"
 STATUS = "_wasmline.status"
 LOGS = "_wasmline.logs"
@@ -24,7 +25,10 @@ COMPACTED = {
     "min.cleanable.dirty.ratio": "0.1",
 }
 ONE_DAY = {"cleanup.policy": "delete", "retention.ms": str(24 * 3600 * 1000)}
-POLICIES = {MODULES: COMPACTED, DEPLOYMENTS: COMPACTED, JOBS: COMPACTED, STATUS: COMPACTED, LOGS: ONE_DAY}
+POLICIES = {
+    **dict.fromkeys((MODULES, DEPLOYMENTS, HISTORY, JOBS, STATUS), COMPACTED),
+    LOGS: ONE_DAY,
+}
 
 
 def ensure(config: KafkaConfig) -> None:

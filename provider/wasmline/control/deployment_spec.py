@@ -131,12 +131,28 @@ class DeploymentSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleOffsets:
+    """Offsets of the module topic between which the chunks of a module are, ``end`` excluded."""
+
+    begin: int
+    end: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.begin <= self.end:
+            raise InvalidSpec(f"{self.begin} to {self.end} are no offsets of a module")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
-    """One generation of a deployment. ``reason``: why it is paused."""
+    """One generation of a deployment. ``reason``: why it is paused.
+
+    ``module_offsets`` is where its module was stored; None in those of earlier releases.
+    """
 
     spec: DeploymentSpec
     generation: int
     state: Literal["running", "paused"]
     updated_ms: int
     reason: str = ""
+    module_offsets: ModuleOffsets | None = None
     spec_version: Literal[1] = 1

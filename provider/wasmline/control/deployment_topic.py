@@ -9,7 +9,15 @@ from dataclasses import replace
 
 from wasmline.clock import now_ms
 from wasmline.control import control_topics
-from wasmline.control.deployment_spec import Deployment, DeploymentSpec
+from wasmline.control.deployment_history import (
+    NO_CAUSE,
+    Action,
+    ChangeCause,
+    DeploymentEvent,
+    HistoryTopic,
+    event_record,
+)
+from wasmline.control.deployment_spec import Deployment, DeploymentSpec, ModuleOffsets
 from wasmline.control.module_store import ModuleStore
 from wasmline.digests import digest_of
 from wasmline.documents import decode, encode
@@ -21,12 +29,15 @@ from wasmline.errors import (
     UnprovenModel,
     UnsupportedSpecVersion,
 )
-from wasmline.kafka import CompactedTopic, KafkaConfig, Topics
+from wasmline.kafka import CompactedTopic, KafkaConfig, TopicRecord, Topics
 from wasmline.model_reference import ModelReference
 from wasmline.printable import bounded_line
 from wasmline.wasm.model_section import model_of
 
 logger = logging.getLogger(__name__)
+
+BACKFILLED = "earlier-release"
+"""Unique part of the key of the event that is written for a generation of a release without a history."""
 
 PAUSE_ATTEMPTS = 5
 """Attempts while others write the same deployment."""
@@ -37,6 +48,7 @@ class DeploymentTopic:
 
     def __init__(self, config: KafkaConfig) -> None:
         control_topics.ensure(config)
+        self._config = config
         self._topic = CompactedTopic(config, control_topics.DEPLOYMENTS)
 
     def all(self) -> dict[str, Deployment]:
@@ -52,13 +64,27 @@ class DeploymentTopic:
 
     def get(self, name: str) -> Deployment:
         """Return the current deployment of ``name``, or raise DeploymentNotFound."""
-        return _require_deployed(name, _decoded(self._topic.read(), name))
+        return _require_deployed(name, self.find(name))
 
-    def deploy(self, spec: DeploymentSpec, *, expected_generation: int | None = None) -> Deployment:
+    def find(self, name: str) -> Deployment | None:
+        """Return the current deployment of ``name``, None if there is none."""
+        return _decoded(self._topic.read(), name)
+
+    def deploy(
+        self,
+        spec: DeploymentSpec,
+        *,
+        expected_generation: int | None = None,
+        module_offsets: ModuleOffsets | None = None,
+        restored_generation: int | None = None,
+        cause: ChangeCause = NO_CAUSE,
+    ) -> Deployment:
         """Write the next generation of ``spec.name`` and return it.
 
+        If the current one has this ``spec``, it is returned, and resumed if it is paused.
         ``expected_generation`` is the generation that the caller has read (0 = none yet); None accepts any.
-        Raises Conflict if the current generation differs, or if another writer writes at the same time.
+        ``restored_generation`` is the one that a rollback deploys again. Raises Conflict if the current generation
+        differs, or if another writer writes at the same time.
         """
 
         def following(current: Deployment | None) -> Deployment:
@@ -70,28 +96,47 @@ class DeploymentTopic:
                     name=spec.name,
                     generation=generation,
                 )
-            return Deployment(spec=spec, generation=generation + 1, state="running", updated_ms=now_ms())
+            if current is not None and current.spec == spec:
+                return replace(current, state="running", reason="")
+            return Deployment(
+                spec=spec,
+                generation=(generation or self._last_generation(spec.name)) + 1,
+                state="running",
+                updated_ms=0,
+                module_offsets=module_offsets,
+            )
 
-        return self._set(spec.name, following)
+        action: Action = "deploy" if restored_generation is None else "rollback"
+        return self._set(spec.name, action, following, cause, restored_generation)
 
-    def pause(self, name: str, reason: str, *, generation: int | None = None) -> Deployment:
-        """Pause ``name`` with a reason. With ``generation``, raises Conflict unless that one is current."""
+    def pause(
+        self, name: str, reason: str, *, generation: int | None = None, by: str = "", run: str = ""
+    ) -> Deployment:
+        """Pause ``name`` with a reason, of which the history keeps one line. ``by`` and ``run``: see ChangeCause.
+
+        With ``generation``, raises Conflict unless that one is current; one that is paused keeps its reason.
+        """
 
         def paused(current: Deployment | None) -> Deployment:
             deployed = _require_deployed(name, current)
             if generation not in (None, deployed.generation):
                 message = f"{name} moved on to generation {deployed.generation}; generation {generation} was not paused"
                 raise Conflict(message, name=name, generation=deployed.generation)
-            return replace(deployed, state="paused", reason=reason, updated_ms=now_ms())
+            if generation is not None and deployed.state == "paused":  # another task found the same fault
+                return deployed
+            return replace(deployed, state="paused", reason=reason)
 
-        return self._set(name, paused)
+        return self._set(name, "pause", paused, ChangeCause.shortened(reason=reason, by=by, run=run))
 
-    def pause_generation(self, deployment: Deployment, reason: str) -> bool:
-        """Pause this generation despite concurrent writers and return True; return False if a newer one is current."""
+    def pause_generation(self, deployment: Deployment, reason: str, *, run: str = "") -> bool:
+        """Pause this generation despite concurrent writers and return True; return False if a newer one is current.
+
+        ``run`` names the run that found it at fault.
+        """
         name = deployment.spec.name
         for _ in range(PAUSE_ATTEMPTS):
             try:
-                self.pause(name, reason, generation=deployment.generation)
+                self.pause(name, reason, generation=deployment.generation, run=run)
             except Conflict as conflict:
                 logger.info("%s", conflict)
                 if self.get(name).generation != deployment.generation:
@@ -100,26 +145,46 @@ class DeploymentTopic:
                 return True
         return False
 
-    def resume(self, name: str) -> Deployment:
+    def resume(self, name: str, *, cause: ChangeCause = NO_CAUSE) -> Deployment:
         """Resume a paused ``name`` from its progress."""
-        return self._set(
-            name,
-            lambda current: replace(_require_deployed(name, current), state="running", reason="", updated_ms=now_ms()),
-        )
+
+        def resumed(current: Deployment | None) -> Deployment:
+            return replace(_require_deployed(name, current), state="running", reason="")
+
+        return self._set(name, "resume", resumed, cause)
 
     def close(self) -> None:
         """Close the Kafka clients."""
         self._topic.close()
 
-    def _set(self, name: str, following: Callable[[Deployment | None], Deployment]) -> Deployment:
+    def _set(
+        self,
+        name: str,
+        action: Action,
+        following: Callable[[Deployment | None], Deployment],
+        cause: ChangeCause,
+        restored_generation: int | None = None,
+    ) -> Deployment:
+        """Write what follows the current deployment, with the event of its history, unless that is the same."""
         made: list[Deployment] = []
+        events: list[TopicRecord] = []
 
         def decide(view: dict[bytes, bytes]) -> dict[bytes, bytes]:
-            made.append(following(_decoded(view, name)))
+            current = _decoded(view, name)
+            made.append(following(current))
+            if made[-1] == current:
+                return {}
+            made[-1] = replace(made[-1], updated_ms=now_ms())
+            if current is not None and current.generation < made[-1].generation and self._is_missing(current):
+                events.append(event_record(DeploymentEvent(action="deploy", deployment=current), BACKFILLED))
+            event = DeploymentEvent(
+                action=action, deployment=made[-1], cause=cause, restored_generation=restored_generation
+            )
+            events.append(event_record(event))
             return {name.encode(): encode(made[-1])}
 
         try:
-            self._topic.compare_and_set(f"wasmline.deployment.{name}", decide)
+            self._topic.compare_and_set(f"wasmline.deployment.{name}", decide, lambda: events)
         except Conflict as conflict:
             if made:  # the decision was made, but another writer was first
                 text = f"{name} is being deployed concurrently: check the current deployment and retry"
@@ -127,11 +192,33 @@ class DeploymentTopic:
             raise
         return made[-1]
 
+    def _last_generation(self, name: str) -> int:
+        """Return the last generation in the history of a name that is not deployed; 0 without one."""
+        return max((each.number for each in HistoryTopic(self._config).generations(name)), default=0)
+
+    def _is_missing(self, deployment: Deployment) -> bool:
+        """Return whether the history lacks a generation, as one that a release without a history has deployed."""
+        if deployment.module_offsets is not None:
+            return False
+        known = HistoryTopic(self._config).generations(deployment.spec.name)
+        return all(each.number != deployment.generation for each in known)
+
 
 def deploy(
-    config: KafkaConfig, spec: DeploymentSpec, wasm: bytes, *, expected_generation: int | None = None
+    config: KafkaConfig,
+    spec: DeploymentSpec,
+    wasm: bytes,
+    *,
+    expected_generation: int | None = None,
+    stored_at: ModuleOffsets | None = None,
+    restored_generation: int | None = None,
+    cause: ChangeCause = NO_CAUSE,
 ) -> Deployment:
     """Deploy ``wasm`` as ``spec``: check the topics, store and verify the module, then write the next generation.
+
+    The current generation is returned if it has this ``spec``, and resumed if it is paused. The module is not stored
+    again if it is where a current deployment of any name has it, or at ``stored_at``. ``expected_generation`` and
+    ``restored_generation``: see DeploymentTopic.deploy.
 
     Raises TopicNotFound for a topic that does not exist, DigestMismatch if ``wasm`` does not match the digest of
     ``spec``, UnprovenModel and InvalidModel unless it is the proven module of the model of ``spec``, Conflict if
@@ -142,12 +229,16 @@ def deploy(
     if digest != spec.digest:
         raise DigestMismatch(f"{spec.name}@{spec.version} names another module", expected=spec.digest, actual=digest)
     require_proven_model(spec, wasm)
-    ModuleStore(config).put(wasm)
-    log = DeploymentTopic(config)
-    try:
-        return log.deploy(spec, expected_generation=expected_generation)
-    finally:
-        log.close()
+    with closing(DeploymentTopic(config)) as deployments:
+        known = (each.module_offsets for each in deployments.all().values() if each.spec.digest == digest)
+        stored = ModuleStore(config).put(wasm, next(filter(None, known), stored_at))
+        return deployments.deploy(
+            spec,
+            expected_generation=expected_generation,
+            module_offsets=stored.offsets,
+            restored_generation=restored_generation,
+            cause=cause,
+        )
 
 
 def read_deployments(config: KafkaConfig) -> list[Deployment]:

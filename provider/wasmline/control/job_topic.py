@@ -12,12 +12,14 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from wasmline.clock import now_ms
 from wasmline.control import control_topics
+from wasmline.control.deployment_history import GenerationStart, report_record, start_record
 from wasmline.control.deployment_spec import Deployment
 from wasmline.control.job_keys import claim_key, launch_key, report_key, withdrawal_key
 from wasmline.control.launch_request import LaunchRequest
@@ -34,7 +36,7 @@ from wasmline.errors import (
     WasmlineError,
 )
 from wasmline.job_specs import JobReport, JobSpec, JobState, StreamSpec
-from wasmline.kafka import CompactedTopic, KafkaConfig, RecordWriter, TransactionalWriter
+from wasmline.kafka import CompactedTopic, KafkaConfig, RecordWriter, TopicRecord, TransactionalWriter
 from wasmline.restart_policy import is_restartable
 
 logger = logging.getLogger(__name__)
@@ -289,6 +291,10 @@ class JobTopic:
         data = self._topic.read().get(report_key(job, run))
         return decode(JobReport, data) if data else None
 
+    def find_report(self, job: str, run: str) -> JobReport | None:
+        """Return the last report of ``run``; None without one, or for one of another release."""
+        return _readable_report(self._topic.read(), job, run)
+
     def last_launch(self, job: str) -> Launch | None:
         """Return the last start of a driver of ``job`` by a launcher."""
         data = self._topic.read().get(launch_key(job))
@@ -406,25 +412,30 @@ class ClaimProducer:
         self._claimed: DriverClaim | None = None
         self._writer = self._open()
 
-    def claim(self, claim: DriverClaim, earlier: DriverClaim | None = None) -> None:
+    def claim(
+        self,
+        claim: DriverClaim,
+        earlier: DriverClaim | None = None,
+        other_records: Collection[TopicRecord] = (),
+    ) -> None:
         """Record ``claim`` durably. Raises Fenced when a newer driver has claimed the job.
 
-        ``earlier`` is written with it as the last claim about another topic. The cluster expires the producer of a
-        driver without claims for ``transactional.id.expiration.ms``, a week by default; a new producer replaces it
-        if the newest claim is still this driver's.
+        ``earlier`` is written with it as the last claim about another topic, and so are records of other topics. The
+        cluster expires the producer of a driver without claims for ``transactional.id.expiration.ms``, a week by
+        default; a new producer replaces it if the newest claim is still this driver's.
         """
         records: dict[bytes, bytes | None] = {claim_key(self._job): encode(claim)}
         if earlier is not None:
             records[claim_key(self._job, earlier.topic_id)] = encode(earlier)
         try:
             try:
-                self._writer.write(records)
+                self._writer.write(records, other_records)
             except ProducerIdExpired:
                 self._require_newest()  # first, to avoid fencing a newer driver
                 self._writer.close()
                 self._writer = self._open()
                 self._require_newest()
-                self._writer.write(records)
+                self._writer.write(records, other_records)
         except Conflict as conflict:
             raise fenced_error(self._job) from conflict
         self._claimed = claim
@@ -458,6 +469,7 @@ class ClaimWriter:
         self._name = driver
         self._jobs = JobTopic(config)
         self._driver: ClaimProducer | None = None
+        self._claimed: DriverClaim | None = None
 
     def take_over(self, claim: Callable[[DriverClaim | None], DriverClaim]) -> None:
         """Make this the job's driver, with the claim that ``claim`` derives from the newest one after fencing.
@@ -479,13 +491,14 @@ class ClaimWriter:
     def claim(self, claim: DriverClaim, earlier: DriverClaim | None = None) -> None:
         """Record ``claim`` durably, and ``earlier`` as ClaimProducer does. Raises Fenced when another driver claimed.
 
-        If the cluster rejects it, or the outcome is unknown, the claim is retried for CLAIM_TIMEOUT_S.
+        The first claim of a generation is recorded in the history of its deployment as well. If the cluster rejects
+        it, or the outcome is unknown, the claim is retried for CLAIM_TIMEOUT_S.
         """
         deadline = time.monotonic() + CLAIM_TIMEOUT_S
         while True:
             driver = self._driver or self._reopen()
             try:
-                driver.claim(claim, earlier)
+                driver.claim(claim, earlier, self._start_records(claim))
             except Fenced:
                 self._forget()
             except KafkaError as error:
@@ -493,6 +506,7 @@ class ClaimWriter:
                 if not error.retryable or time.monotonic() > deadline:
                     raise
             else:
+                self._claimed = claim
                 return
 
     def close(self) -> None:
@@ -503,6 +517,30 @@ class ClaimWriter:
     def require_newest(self) -> None:
         """Raise Fenced unless this driver's claim is the newest one."""
         require_newest_driver(self._jobs, self._job, self._name)
+
+    def _start_records(self, claim: DriverClaim) -> list[TopicRecord]:
+        """Return the records of the start of a generation, if the newest claim, of any process, is of another one."""
+        if claim.deployment is None or _generation(claim) == _generation(self._claimed):
+            return []
+        newest = self._jobs.last_claim(self._job)
+        report = self._jobs.find_report(self._job, newest.run) if newest is not None else None
+        self._jobs.close()
+        if _generation(claim) == _generation(newest):
+            return []
+        start = GenerationStart(
+            generation=claim.deployment.generation,
+            job=self._job,
+            run=claim.run,
+            topic=claim.topic,
+            topic_id=claim.topic_id,
+            offsets=claim.offsets,
+            started_ms=now_ms(),
+        )
+        records = [start_record(claim.deployment.spec.name, start)]
+        before = newest.deployment if newest is not None else None
+        if newest is not None and before is not None and report is not None and report.result.get("records_in"):
+            records.append(report_record(before.spec.name, before.generation, newest.topic_id, report))
+        return records
 
     def _reopen(self) -> ClaimProducer:
         self.require_newest()  # first, to avoid fencing a newer driver
@@ -527,6 +565,17 @@ def require_newest_driver(jobs: JobTopic, job: str, driver: str) -> None:
     newest = jobs.last_claim(job)
     if newest is None or newest.driver != driver:
         raise fenced_error(job)
+
+
+def _generation(claim: DriverClaim | None) -> tuple[str, int, str, bool] | None:
+    """Return what a claim begins to run: transform, generation, topic, and whether the release has a history.
+
+    None where no transform runs.
+    """
+    if claim is None or claim.deployment is None:
+        return None
+    deployment = claim.deployment
+    return deployment.spec.name, deployment.generation, claim.topic_id, deployment.module_offsets is not None
 
 
 def fenced_error(job: str) -> Fenced:

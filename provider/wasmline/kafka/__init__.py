@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from wasmline.kafka.compacted_topic import CompactedTopic, TransactionalWriter
+from wasmline.kafka.compacted_topic import CompactedTopic, TopicRecord, TransactionalWriter
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.consumer_group_offsets import ConsumerGroups
 from wasmline.kafka.producer import RecordWriter, produce_all, producer
@@ -19,6 +19,7 @@ __all__ = [
     "KafkaConfig",
     "RecordWriter",
     "TopicInfo",
+    "TopicRecord",
     "TopicTailer",
     "Topics",
     "TransactionalWriter",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
+from typing import NamedTuple
 
 from confluent_kafka import (
     Consumer,
@@ -46,6 +47,14 @@ PRODUCER_ID_EXPIRED_CODES = (KafkaError.INVALID_PRODUCER_ID_MAPPING, KafkaError.
 """Error codes of a coordinator for a transactional.id that has expired."""
 
 
+class TopicRecord(NamedTuple):
+    """A record of a topic; without a value it deletes its key."""
+
+    topic: str
+    key: bytes
+    value: bytes | None
+
+
 class TransactionalWriter:
     """Writes records atomically under one transactional.id; the newest writer of an id fences all earlier ones."""
 
@@ -67,8 +76,10 @@ class TransactionalWriter:
             self._producer = ReconnectingProducer(bounded(settings))
             self._producer.init_transactions(REQUEST_TIMEOUT_S)
 
-    def write(self, records: Mapping[bytes, bytes | None]) -> None:
-        """Write ``records`` in one transaction. After a failure this writer cannot be used any more.
+    def write(self, records: Mapping[bytes, bytes | None], other_records: Iterable[TopicRecord] = ()) -> None:
+        """Write ``records``, and ``other_records`` of other topics, in one transaction.
+
+        After a failure this writer cannot be used any more.
 
         Raises Conflict when a newer writer took over the id, ProducerIdExpired when the cluster forgot this one, and
         BrokerUnavailable when the cluster did not accept them in time.
@@ -81,8 +92,8 @@ class TransactionalWriter:
 
         with self._fencing():
             self._producer.begin_transaction()
-            for key, value in records.items():
-                self._producer.produce(self._topic, key=key, value=value, on_delivery=delivered)
+            for topic, key, value in (*((self._topic, *each) for each in records.items()), *other_records):
+                self._producer.produce(topic, key=key, value=value, on_delivery=delivered)
             try:
                 self._producer.commit_transaction(REQUEST_TIMEOUT_S)
             except KafkaException as error:
@@ -152,17 +163,20 @@ class CompactedTopic:
         return self.read()
 
     def compare_and_set(
-        self, transactional_id: str, decide: Callable[[dict[bytes, bytes]], Mapping[bytes, bytes | None]]
+        self,
+        transactional_id: str,
+        decide: Callable[[dict[bytes, bytes]], Mapping[bytes, bytes | None]],
+        other_records: Callable[[], Iterable[TopicRecord]] = tuple,
     ) -> Mapping[bytes, bytes | None]:
         """Fence every other writer of ``transactional_id``, read the table, and write the result of ``decide``.
 
-        Returns the written records. ``decide`` may raise to change nothing. Raises Conflict when another writer of the
-        id came in between.
+        Returns the written records. ``decide`` may raise to change nothing. ``other_records``, called after it, returns
+        records of other topics for the same transaction. Raises Conflict when another writer of the id came in between.
         """
         writer = TransactionalWriter(self._config, self._topic, transactional_id)
         try:
             written = decide(self.read())
-            writer.write(written)
+            writer.write(written, other_records())
             return written
         finally:
             writer.close()

@@ -192,7 +192,7 @@ class LeaseWorker:
 
     def _transform(self, deployment: Deployment) -> tuple[HandlerFactory, ConsumerOptions]:
         spec = deployment.spec
-        handler = transform_handler(self._config, spec)
+        handler = transform_handler(self._config, deployment)
         handler.listener = self._statuses.add_logs
         return handler, self._options(
             batch_size=self._max_call_records,
@@ -253,7 +253,7 @@ class LeaseWorker:
         """Start to load the next lease's handler, if that is another generation; its errors are left to that lease."""
         mine, deployed = self._lease.deployment, self._control.deployment
         if mine and deployed and deployed.generation != mine.generation and deployed.state == "running":
-            BackgroundCall(partial(transform_handler, self._config, deployed.spec))
+            BackgroundCall(partial(transform_handler, self._config, deployed))
 
     def _end_if_done(self, health: ConsumerHealth) -> None:
         """End the lease if its time is over, or all of its records are done."""
@@ -279,7 +279,7 @@ class LeaseWorker:
             reason = pause_reason(error)
             log = DeploymentTopic(self._config)
             try:
-                log.pause_generation(deployment, reason)
+                log.pause_generation(deployment, reason, run=f"{self._lease.job.job}/{self._lease.job.run}")
             finally:
                 log.close()
             self._end(reason)

@@ -17,7 +17,7 @@ class Preflight:
     would delay every lease, and each task starts its own (``start_module``).
     """
 
-    def __init__(self, config: KafkaConfig, load: Callable[[DeploymentSpec], bytes] | None) -> None:
+    def __init__(self, config: KafkaConfig, load: Callable[[Deployment], bytes] | None) -> None:
         self._config = config
         self._load = load
         self._checked = 0
@@ -32,7 +32,7 @@ class Preflight:
             return
         require_topics(self._config, deployment.spec)
         if self._load is not None:
-            start_module(deployment.spec, self._load(deployment.spec))
+            start_module(deployment.spec, self._load(deployment))
         self._checked = deployment.generation
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from wasmline import dead_letters, provenance
 from wasmline.consumer import BatchResult, ConsumedRecord, Output
-from wasmline.control import DeploymentSpec, ModuleStore
+from wasmline.control import Deployment, DeploymentSpec, ModuleStore
 from wasmline.documents import encode
 from wasmline.errors import HandlerBroken, InvalidBatch, TooManyFailures, TransformError
 from wasmline.kafka import KafkaConfig, Topics
@@ -40,19 +40,21 @@ _handlers: dict[bytes, TransformHandler] = {}
 _handlers_lock = threading.Lock()
 
 
-def transform_handler(config: KafkaConfig, spec: DeploymentSpec) -> TransformHandler:
+def transform_handler(config: KafkaConfig, deployment: Deployment) -> TransformHandler:
     """Return the handler of a deployment, cached in this process until another deployment is requested.
 
     Thread-safe; concurrent calls wait while the handler is created. Raises the errors of TransformHandler,
     VersionNotFound, TopicNotFound and BrokerUnavailable.
     """
+    spec = deployment.spec
     key = encode(spec)
     with _handlers_lock:
         handler = _handlers.get(key)
         if handler is None:
             forget()
             limits = Topics(config).record_limits(spec.output_topics)
-            handler = _handlers[key] = TransformHandler(spec, ModuleStore(config).get(spec.digest), limits)
+            wasm = ModuleStore(config).get(spec.digest, deployment.module_offsets)
+            handler = _handlers[key] = TransformHandler(spec, wasm, limits)
         return handler
 
 

@@ -12,15 +12,17 @@ from wasmline.pipeline.preflight import Preflight, pause_reason
 class DeploymentTracker:
     """Follows one deployment for a driver. Used from one thread at a time."""
 
-    def __init__(self, config: KafkaConfig, name: str) -> None:
+    def __init__(self, config: KafkaConfig, name: str, *, run: str = "") -> None:
+        """``run`` names the driver's run in the history of the deployment."""
         self._name = name
+        self._run = run
         self._config = config
         self._log = DeploymentTopic(config)
         self._modules = ModuleStore(config)
         self._bytes: tuple[str, bytes] = ("", b"")
-        self._preflight = Preflight(config, lambda spec: self._module(spec.digest))
-        self._window = (0, FailureWindow(1.0))
-        self._limits: tuple[int, dict[str, int]] = (0, {})
+        self._preflight = Preflight(config, self.module)
+        self._window = ((0, 0), FailureWindow(1.0))
+        self._limits: tuple[tuple[int, int], dict[str, int]] = ((0, 0), {})
 
     def current(self) -> Deployment:
         """Return the current deployment. Raises DeploymentNotFound."""
@@ -34,7 +36,10 @@ class DeploymentTracker:
 
     def module(self, deployment: Deployment) -> bytes:
         """Return the module's verified bytes; the last requested module is cached."""
-        return self._module(deployment.spec.digest)
+        digest = deployment.spec.digest
+        if self._bytes[0] != digest:
+            self._bytes = (digest, self._modules.get(digest, deployment.module_offsets))
+        return self._bytes[1]
 
     def check(self, deployment: Deployment) -> None:
         """Check the generation before its first record; pause it if its module does not start.
@@ -49,9 +54,9 @@ class DeploymentTracker:
             raise
 
     def window(self, deployment: Deployment) -> FailureWindow:
-        """Return the failure window over the batches of this generation; a newer generation gets a new window."""
-        if self._window[0] != deployment.generation:
-            self._window = (deployment.generation, FailureWindow(deployment.spec.max_failure_share))
+        """Return the failure window over the batches of a deployment; a new one after a change or a resumption."""
+        if self._window[0] != _change(deployment):
+            self._window = (_change(deployment), FailureWindow(deployment.spec.max_failure_share))
         return self._window[1]
 
     def batch_bytes(self, deployment: Deployment, usual: int) -> int:
@@ -64,23 +69,23 @@ class DeploymentTracker:
 
     def limits(self, deployment: Deployment) -> dict[str, int]:
         """Return ``max.message.bytes`` of the output topics, except those whose settings this client cannot read."""
-        if self._limits[0] != deployment.generation:
+        if self._limits[0] != _change(deployment):
             limits = Topics(self._config).record_limits(deployment.spec.topics[1:])
-            self._limits = (deployment.generation, limits)
+            self._limits = (_change(deployment), limits)
         return self._limits[1]
 
     def pause(self, deployment: Deployment, reason: str) -> bool:
         """Pause this generation and return True; return False if a newer generation is deployed."""
-        return self._log.pause_generation(deployment, reason)
+        return self._log.pause_generation(deployment, reason, run=self._run)
 
     def close(self) -> None:
         """Close the Kafka clients."""
         self._log.close()
 
-    def _module(self, digest: str) -> bytes:
-        if self._bytes[0] != digest:
-            self._bytes = (digest, self._modules.get(digest))
-        return self._bytes[1]
+
+def _change(deployment: Deployment) -> tuple[int, int]:
+    """Return what tells a deployment from the same generation after it was paused and resumed."""
+    return deployment.generation, deployment.updated_ms
 
 
 def require_running(deployment: Deployment) -> None:

@@ -91,7 +91,7 @@ class DriverContext:
             claims=ClaimWriter(config, job.job, driver.name),
             records=DriverRecords(config, job.job, driver.name, jobs),
             statuses=StatusTopic(config),
-            deployments=DeploymentTracker(config, stream.transform),
+            deployments=DeploymentTracker(config, stream.transform, run=f"{job.job}/{job.run}"),
             stopping=threading.Event(),
         )
 

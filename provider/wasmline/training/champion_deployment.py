@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wasmline.control import Deployment, DeploymentSpec, deploy, read_deployments
+from wasmline.control import NO_CAUSE, ChangeCause, Deployment, DeploymentSpec, deploy, read_deployments
 from wasmline.errors import Conflict
 from wasmline.kafka import KafkaConfig
 from wasmline.training.model_publisher import model_reference
@@ -11,7 +11,13 @@ from wasmline.training.promotion_log import PromotionLog
 
 
 def deploy_champion(
-    kafka: KafkaConfig, spec: DeploymentSpec, wasm: bytes, *, models: str, expected_generation: int | None = None
+    kafka: KafkaConfig,
+    spec: DeploymentSpec,
+    wasm: bytes,
+    *,
+    models: str,
+    expected_generation: int | None = None,
+    cause: ChangeCause = NO_CAUSE,
 ) -> Deployment:
     """Deploy ``wasm`` as ``spec`` if its model is the champion in the registry at ``models``.
 
@@ -25,7 +31,7 @@ def deploy_champion(
         current = (each.generation for each in read_deployments(kafka) if each.spec.name == spec.name)
         expected_generation = next(current, 0)
     require_champion(models, spec)
-    return deploy(kafka, spec, wasm, expected_generation=expected_generation)
+    return deploy(kafka, spec, wasm, expected_generation=expected_generation, cause=cause)
 
 
 def require_champion(models: str, spec: DeploymentSpec) -> None:

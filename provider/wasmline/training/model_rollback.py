@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from wasmline.control import Deployment, DeploymentSpec, deploy, read_deployments, require_topics
+from wasmline.control import ChangeCause, Deployment, DeploymentSpec, deploy, read_deployments, require_topics
 from wasmline.errors import DeploymentNotFound, DigestMismatch, InvalidRollback
 from wasmline.kafka import KafkaConfig
 from wasmline.registry import FilesystemRegistry
@@ -109,8 +109,9 @@ def roll_back(
     promotion = plan.recorded or PromotionLog(models).roll_back(
         plan.model, plan.version, champion=plan.champion, reason=reason, by=by, run=run
     )
+    cause = ChangeCause.shortened(reason=promotion.reason, by=promotion.by, run=promotion.run)
     moved = [
-        deploy(kafka, spec, wasm, expected_generation=current.generation)
+        deploy(kafka, spec, wasm, expected_generation=current.generation, cause=cause)
         for current, (spec, wasm) in zip(plan.deployments, moves, strict=True)
     ]
     return RollbackResult(promotion=promotion, deployments=tuple(moved))

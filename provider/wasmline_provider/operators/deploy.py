@@ -6,14 +6,17 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowFailException
 
+from wasmline.errors import Conflict
 from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.operators.failures import fail_at_once
+from wasmline_provider.run_identity import USER_TEMPLATE, change_cause, run_name
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from wasmline.control import DeploymentSpec
+    from wasmline.control import Deployment, DeploymentSpec
     from wasmline.registry import Version
 
 
@@ -51,6 +54,8 @@ class WasmDeployOperator(BaseOperator):
     :param expected_generation: deploy only over this generation (0: none yet); None deploys over any.
     :param models: of a compiled model, the folder or fsspec URL of the model registry: a version that is not the
         champion any more fails with Conflict, also when the task is late, tried again or cleared. None deploys any.
+    :param reason: why; kept in the history of the deployment.
+    :param by: the user of the history; by default the one who triggered the run, else the task's owner.
     """
 
     template_fields: Sequence[str] = (
@@ -64,6 +69,8 @@ class WasmDeployOperator(BaseOperator):
         "env",
         "expected_generation",
         "models",
+        "reason",
+        "by",
     )
     template_fields_renderers = {"env": "json"}
     ui_color = "#e9e4fd"
@@ -85,6 +92,8 @@ class WasmDeployOperator(BaseOperator):
         max_failure_share: float = 0.5,
         expected_generation: int | str | None = None,
         models: str | None = None,
+        reason: str = "",
+        by: str = USER_TEMPLATE,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -102,6 +111,8 @@ class WasmDeployOperator(BaseOperator):
         self.max_failure_share = max_failure_share
         self.expected_generation = expected_generation
         self.models = models
+        self.reason = reason
+        self.by = by
 
     @fail_at_once
     def execute(self, context: Context) -> dict[str, Any]:
@@ -111,25 +122,20 @@ class WasmDeployOperator(BaseOperator):
 
         registry = FilesystemRegistry(self.registry)
         published, wasm = registry.load(self.name, self.version or None)
-        expected = None if self.expected_generation in (None, "") else int(self.expected_generation)
+        expected = _number(self.expected_generation)
         kafka, wanted = KafkaHook(self.kafka_conn_id).get_conn(), self._spec(published)
+        cause = change_cause(context, self.reason, self.by)
         if self.models:
             from wasmline.training import deploy_champion
 
-            deployment = deploy_champion(kafka, wanted, wasm, models=self.models, expected_generation=expected)
+            deployment = deploy_champion(
+                kafka, wanted, wasm, models=self.models, expected_generation=expected, cause=cause
+            )
         else:
-            deployment = deploy(kafka, wanted, wasm, expected_generation=expected)
+            deployment = deploy(kafka, wanted, wasm, expected_generation=expected, cause=cause)
         spec = deployment.spec
         self.log.info("%s is deployed as generation %d: %s", published, deployment.generation, " → ".join(spec.topics))
-        result = {
-            "name": spec.name,
-            "version": spec.version,
-            "digest": spec.digest,
-            "generation": deployment.generation,
-            "input_topic": spec.input_topic,
-            "output_topics": list(spec.output_topics),
-            "dead_letter_topic": spec.dead_letter_topic,
-        }
+        result = _result(deployment)
         record(context, self.outlets, result)
         return result
 
@@ -149,3 +155,109 @@ class WasmDeployOperator(BaseOperator):
             clock=self.clock,
             provenance=self.provenance,
         )
+
+
+class WasmRollbackOperator(BaseOperator):
+    """Deploys an earlier generation of a transform again, with its topics, environment and limits.
+
+    Jobs that run the transform switch to it at their next batch, and continue at their committed offsets. A task that
+    is tried again or cleared after its rollback was made returns that generation. It fails without a retry, with
+    Conflict, if another one was deployed since; so a run of a DAG has one such task for a transform.
+
+    Example::
+
+        WasmRollbackOperator(task_id="rollback", name="delivery-distance", reason="{{ params.reason }}")
+
+    Returns the same as WasmDeployOperator, of the new generation.
+
+    :param name: the transform.
+    :param reason: why; required, and kept in the history of the deployment.
+    :param version: the version to deploy again, as it was deployed last; None or empty for the generation before the
+        current one, or, if the current one was made by a rollback, the one before the generation that it restored.
+    :param generation: the generation to deploy again, instead of a version.
+    :param expected_generation: the generation to replace; if another one is current when the task runs or is tried
+        again, the task fails with Conflict. None replaces any.
+    :param kafka_conn_id: Airflow's connection to the cluster.
+    :param by: the user of the history; by default the one who triggered the run, else the task's owner.
+    """
+
+    template_fields: Sequence[str] = (
+        "name",
+        "reason",
+        "version",
+        "generation",
+        "expected_generation",
+        "kafka_conn_id",
+        "by",
+    )
+    ui_color = "#e9e4fd"
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        reason: str,
+        version: str | None = None,
+        generation: int | str | None = None,
+        expected_generation: int | str | None = None,
+        kafka_conn_id: str = KafkaHook.default_conn_name,
+        by: str = USER_TEMPLATE,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.name = name
+        self.reason = reason
+        self.version = version
+        self.generation = generation
+        self.expected_generation = expected_generation
+        self.kafka_conn_id = kafka_conn_id
+        self.by = by
+
+    @fail_at_once
+    def execute(self, context: Context) -> dict[str, Any]:
+        from wasmline_provider.asset_events import record
+
+        try:
+            deployment = self._roll_back(context)
+        except Conflict as error:  # another try would replace what was deployed meanwhile
+            raise AirflowFailException(f"{type(error).__name__}: {error}") from error
+        spec = deployment.spec
+        self.log.info("%s is rolled back to %s, generation %d", spec.name, spec.version, deployment.generation)
+        result = _result(deployment)
+        record(context, self.outlets, result)
+        return result
+
+    def _roll_back(self, context: Context) -> Deployment:
+        from wasmline.control import find_rollback, plan_deployment_rollback, roll_back_deployment
+
+        kafka = KafkaHook(self.kafka_conn_id).get_conn()
+        if (made := find_rollback(kafka, self.name, run_name(context))) is not None:
+            return made
+        plan = plan_deployment_rollback(
+            kafka,
+            self.name,
+            version=self.version or None,
+            generation=_number(self.generation),
+            expected_generation=_number(self.expected_generation),
+        )
+        if plan.target.state == "paused":
+            self.log.warning("generation %d was paused: %s", plan.target.generation, plan.target.reason)
+        return roll_back_deployment(kafka, plan, cause=change_cause(context, self.reason, self.by))
+
+
+def _number(rendered: int | str | None) -> int | None:
+    """Return a generation that a template may have rendered as text."""
+    return None if rendered in (None, "") else int(rendered)
+
+
+def _result(deployment: Deployment) -> dict[str, Any]:
+    spec = deployment.spec
+    return {
+        "name": spec.name,
+        "version": spec.version,
+        "digest": spec.digest,
+        "generation": deployment.generation,
+        "input_topic": spec.input_topic,
+        "output_topics": list(spec.output_topics),
+        "dead_letter_topic": spec.dead_letter_topic,
+    }

@@ -15,6 +15,7 @@ from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.operators.failures import fail_at_once
 from wasmline_provider.operators.job import SparkJobOperator
 from wasmline_provider.operators.slice_bounds import slice_since, slice_until
+from wasmline_provider.run_identity import USER_TEMPLATE, run_name
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -347,7 +348,7 @@ class RollbackModelOperator(BaseOperator):
         reason: str,
         version: str | None = None,
         kafka_conn_id: str = KafkaHook.default_conn_name,
-        by: str = "{{ dag_run.triggering_user_name or task.owner }}",
+        by: str = USER_TEMPLATE,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -365,7 +366,7 @@ class RollbackModelOperator(BaseOperator):
         from wasmline_provider.asset_events import record
 
         kafka = KafkaHook(self.kafka_conn_id).get_conn()
-        run = f"{context['dag_run'].dag_id}/{context['run_id']}"
+        run = run_name(context)
         plan = plan_rollback(self.model, models=self.models, kafka=kafka, version=self.version or None, run=run)
         self.log.info("%s: %s replaces the champion %s", plan.model, plan.version, plan.champion)
         done = roll_back(

@@ -2,6 +2,7 @@
 
 import threading
 import uuid
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from wasmline.control import (
     control_topics,
     deploy,
 )
+from wasmline.digests import digest_of
 from wasmline.errors import (
     BrokerUnavailable,
     Conflict,
@@ -62,8 +64,13 @@ def spec(config: KafkaConfig) -> DeploymentSpec:
     source, target = unique("in"), unique("out")
     control_topics.create(source, 3)
     control_topics.create(target, 3)
-    digest = ModuleStore(config).put(MODULE)
+    digest = digest_of(MODULE)
     return DeploymentSpec(name=unique("t"), version="1.0.0", digest=digest, input_topic=source, output_topics=(target,))
+
+
+def changed(spec: DeploymentSpec) -> DeploymentSpec:
+    """Return a specification that is another generation."""
+    return replace(spec, env={"CHANGED": unique("yes")})
 
 
 def open_transaction(config: KafkaConfig, topic: str) -> Producer:
@@ -115,9 +122,19 @@ def test_each_deployment_of_a_name_is_a_new_generation(config: KafkaConfig, spec
     assert DeploymentTopic(config).get(spec.name).spec.env == {"K": "V"}
 
 
+def test_the_same_deploy_twice_is_one_generation_and_resumes_it(config: KafkaConfig, spec: DeploymentSpec) -> None:
+    first = deploy(config, spec, MODULE)
+    assert deploy(config, spec, MODULE) == first
+    with closing(DeploymentTopic(config)) as deployments:
+        deployments.pause(spec.name, "lunch")
+        again = deploy(config, spec, MODULE)
+        assert (again.generation, again.state, again.reason) == (1, "running", "")
+        assert deployments.get(spec.name) == again
+
+
 def test_who_decided_on_an_old_generation_gets_a_conflict(config: KafkaConfig, spec: DeploymentSpec) -> None:
     deploy(config, spec, MODULE)
-    deploy(config, spec, MODULE)
+    deploy(config, changed(spec), MODULE)
 
     with pytest.raises(Conflict, match="generation 2, not 1") as caught:
         deploy(config, spec, MODULE, expected_generation=1)
@@ -160,7 +177,7 @@ def test_a_foreign_open_transaction_does_not_hide_a_deployment_from_the_next_dep
 
     def deployer() -> None:
         try:
-            outcomes.append(type(DeploymentTopic(config).deploy(spec, expected_generation=1)))
+            outcomes.append(type(DeploymentTopic(config).deploy(changed(spec), expected_generation=1)))
         except Conflict:
             outcomes.append(Conflict)
 
@@ -188,7 +205,7 @@ def test_a_paused_deployment_says_why_and_resumes(config: KafkaConfig, spec: Dep
 
 def test_pausing_leaves_a_newer_generation_alone(config: KafkaConfig, spec: DeploymentSpec) -> None:
     deploy(config, spec, MODULE)
-    deploy(config, spec, MODULE)
+    deploy(config, changed(spec), MODULE)
     log = DeploymentTopic(config)
 
     with pytest.raises(Conflict):

@@ -18,7 +18,7 @@ from support.leases.lease_harness import EXACTLY_ONCE, NOTHING, TIMEOUT_S, Harne
 from support.rounds import ROUNDS, rounds
 from wasmline.consumer import ConsumerOptions, Output, ParallelConsumer
 from wasmline.consumer.backends.kafka.lazy_offset_store import LazyOffsetStore
-from wasmline.control import DeploymentSpec, LeaseWithdrawal, ModuleStore
+from wasmline.control import Deployment, DeploymentSpec, LeaseWithdrawal, ModuleStore
 from wasmline.errors import (
     CommitFailed,
     Fenced,
@@ -421,11 +421,12 @@ def test_a_partition_that_is_added_is_part_of_the_next_lease(harnesses: Harnesse
 
 def test_whoever_asks_for_the_handler_of_a_deployment_while_it_is_made_gets_that_one(kafka: RunningKafka) -> None:
     """A lease that a new generation ends has its module made, for the next lease of the process to begin with."""
-    digest = ModuleStore(kafka.config).put(guest())
+    stored = ModuleStore(kafka.config).put(guest())
     source, target = kafka.topic(), kafka.topic()
-    spec = DeploymentSpec(name="t", version="1.0.0", digest=digest, input_topic=source, output_topics=(target,))
+    spec = DeploymentSpec(name="t", version="1.0.0", digest=stored.digest, input_topic=source, output_topics=(target,))
+    deployment = Deployment(spec=spec, generation=1, state="running", updated_ms=0, module_offsets=stored.offsets)
     with ThreadPoolExecutor(2) as threads:
-        first, second = threads.map(transform_handler, (kafka.config,) * 2, (spec,) * 2)
+        first, second = threads.map(transform_handler, (kafka.config,) * 2, (deployment,) * 2)
     assert first is second
 
 

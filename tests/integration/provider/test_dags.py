@@ -29,14 +29,24 @@ from enriching.benchmark import ConsumerComparison
 from enriching.service import SlowService
 from support.eta_model import eta_record, eta_rows
 from support.served_model import ServedModel, small_models
-from wasmline.control import DeploymentTopic, JobStatusReader, PartitionTotals
+from support.streams.identity_transform import deploy_identity
+from wasmline.control import (
+    ChangeCause,
+    DeploymentTopic,
+    HistoryTopic,
+    JobStatusReader,
+    PartitionTotals,
+    deploy,
+)
 from wasmline.errors import Conflict, JobBusy, JobFailed
 from wasmline.job_specs import FunctionSpec
 from wasmline.kafka import Topics, read_to_end
 from wasmline.local.ports import HOST
 from wasmline.registry import FilesystemRegistry
+from wasmline.testing.guests import guest
 from wasmline.testing.kafka import RunningKafka
 from wasmline.training import ModelRegistry
+from wasmline_provider.operators.deploy import WasmRollbackOperator
 from wasmline_provider.triggers.dead_stream import DeadStreamTrigger
 
 DAGS = Path(wasmline.__file__).parents[2] / "dags"
@@ -138,12 +148,49 @@ def test_a_rollback_from_the_form_is_in_the_stream_and_in_the_history(
     for name in ("retrain_delivery_eta", "delivery_pipeline"):
         late = load(name).dag.get_task("deploy_model")
         late.version = "1.1.0"
+        context = {"dag_run": SimpleNamespace(dag_id=name), "run_id": "late"}
         with pytest.raises(Conflict, match=r"has delivery-eta@1\.1\.0, and the champion is delivery-eta@1\.0\.0"):
-            late.execute({})
+            late.execute(context)
     assert model.deployed().spec.version == "1.0.0"
     model.promote("1.2.0")
     with pytest.raises(AirflowFailException, match=r"ModelNotServing: .*the champion delivery-eta.* is not published"):
         dag.get_task("check").execute({})
+
+
+def test_a_transform_is_rolled_back_from_the_form_once_and_never_over_a_later_deployment(
+    load: Callable[[str], ModuleType], run_dag: Callable[..., Any], connected: RunningKafka
+) -> None:
+    first = deploy_identity(connected.config)
+    deploy(connected.config, replace(first, version="2.0.0"), guest())
+    dag = load("rollback_transform").dag
+    assert dag.params.get_param("transform").schema["examples"] == []
+    run = run_dag(dag, transform=first.name, reason="late orders")
+    assert run.state == "success"
+    *_, generation = HistoryTopic(connected.config).generations(first.name)
+    [event] = generation.events
+    cause = ChangeCause(reason="late orders", by="dag_test", run=f"rollback_transform/{run.run_id}")
+    assert (event.action, event.restored_generation, event.cause, event.deployment.spec) == (
+        "rollback",
+        1,
+        cause,
+        first,
+    )
+
+    task, context = rollback(first.name), {"dag_run": SimpleNamespace(dag_id=dag.dag_id), "run_id": run.run_id}
+    assert task.execute(context)["generation"] == 3  # the run is cleared
+    deploy(connected.config, replace(first, version="3.0.0"), guest())
+    with pytest.raises(AirflowFailException, match="in generation 3, and generation 4 is current"):
+        task.execute(context)
+    late = {**context, "run_id": "late"}
+    with pytest.raises(AirflowFailException, match="at generation 4, not 3"):
+        rollback(first.name, expected_generation="3").execute(late)
+    with pytest.raises(AirflowFailException, match="InvalidRollback"):
+        rollback(first.name, version="9.0.0").execute(late)
+    assert rollback(first.name, generation="2").execute(late)["version"] == "2.0.0"
+
+
+def rollback(name: str, **arguments: Any) -> WasmRollbackOperator:
+    return WasmRollbackOperator(task_id="rollback", name=name, reason="late orders", **arguments)
 
 
 def intervals(dag: Any, since: datetime, until: datetime) -> list[tuple[datetime, datetime]]:

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from support.streams.transform_job import TransformJob, by_key, keyed, make_transform_job, unique, until
 from wasmline import dead_letters
-from wasmline.control import ClaimProducer, DeploymentTopic, JobTopic, StatusTopic
+from wasmline.control import ClaimProducer, DeploymentTopic, HistoryTopic, JobTopic, StatusTopic
 from wasmline.errors import (
     DeploymentNotFound,
     DeploymentPaused,
@@ -149,6 +149,17 @@ def test_a_running_job_switches_to_the_next_generation_between_batches(transform
     for _, value, headers in random.Random(7).sample(out, 1_000):
         assert headers == expected[value]
     assert [b"@1.1.0 " in each["wasmline.provenance"] for each in expected.values()].count(True) == 600
+
+    history = HistoryTopic(transform_job.config).generations(transform_job.spec.name)
+    before, after = [offsets for each in history for offsets in each.offsets]
+    assert (before.start.offsets, before.end, after.start.offsets, after.end) == (
+        {0: 0, 1: 0, 2: 0},
+        since,
+        since,
+        None,
+    )
+    assert before.report is not None
+    assert before.report.result["records_in"] == 600
 
 
 def test_a_replayed_batch_runs_the_generation_it_was_recorded_with(transform_job: TransformJob) -> None:

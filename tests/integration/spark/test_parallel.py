@@ -16,7 +16,7 @@ from support.leases.lease_harness import EXACTLY_ONCE, Harnesses
 from support.rounds import ROUNDS, rounds
 from support.streams.transform_job import TransformJob, by_key, keyed, make_transform_job, unique, until
 from wasmline import dead_letters
-from wasmline.control import DeploymentTopic, JobTopic, StatusTopic, control_topics
+from wasmline.control import DeploymentTopic, HistoryTopic, JobTopic, StatusTopic, control_topics
 from wasmline.control.job_keys import report_key
 from wasmline.documents import decode
 from wasmline.errors import DeploymentPaused, Fenced, InvalidJob, ProgressLost
@@ -102,6 +102,12 @@ def test_a_generation_ends_the_lease_and_one_that_is_at_fault_waits_for_a_better
         third = transform_job.deploy(NEXT_IDENTITY)
         until(lambda: len(transform_job.out()) + letters == 1_100)
     assert {status.generation for status in StatusTopic(transform_job.config).of(transform_job.job)} == {third}
+    history = HistoryTopic(transform_job.config).generations(transform_job.spec.name)
+    assert [event.action for event in history[1].events] == ["deploy", "pause"]
+    assert history[1].events[-1].cause.run.startswith(f"{transform_job.job}/run-")
+    _, at_fault, better = [offsets for each in history for offsets in each.offsets]
+    assert sum(at_fault.start.offsets.values()) == 500
+    assert (at_fault.end, better.end) == (better.start.offsets, None)
     values = [value for _, value, _ in transform_job.out()] + [value for value, _ in transform_job.letters()]
     assert sorted(values) == sorted(value for _, value in keyed(1_100))
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from support.streams.transform_job import unique
-from wasmline.control import DeploymentSpec, ModuleStore, deploy
+from wasmline.control import DeploymentSpec, deploy
+from wasmline.digests import digest_of
 from wasmline.kafka import KafkaConfig, Topics
 from wasmline.testing.guests import guest
 
@@ -17,7 +18,7 @@ def deploy_identity(config: KafkaConfig, partitions: int = 2) -> DeploymentSpec:
     spec = DeploymentSpec(
         name=name,
         version="1.0.0",
-        digest=ModuleStore(config).put(wasm),
+        digest=digest_of(wasm),
         input_topic=source,
         output_topics=(target,),
     )

@@ -14,7 +14,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from wasmline.control import DeploymentSpec, JobTopic, ModuleStore, deploy
+from wasmline.control import DeploymentSpec, JobTopic, deploy
+from wasmline.digests import digest_of
 from wasmline.job_specs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import KafkaConfig, Topics, produce_all, read_to_end
 from wasmline.spark.main import make_stream_job
@@ -37,7 +38,7 @@ class TransformJob:
     timings: StreamTimings = DEFAULT_TIMINGS
 
     def deploy(self, wasm: bytes, **changes: object) -> int:
-        self.spec = replace(self.spec, digest=ModuleStore(self.config).put(wasm), **changes)  # type: ignore[arg-type]
+        self.spec = replace(self.spec, digest=digest_of(wasm), **changes)  # type: ignore[arg-type]
         return deploy(self.config, self.spec, wasm).generation
 
     def produce(self, records: Iterable[tuple[bytes | None, bytes]]) -> int:

@@ -21,7 +21,7 @@ from wasmline.registry import ArtifactMetadata, Version
 from wasmline.training import GatePolicy, ModelRegistry, PromotionLog
 from wasmline.wasm import Schema
 from wasmline_provider.operators.build import WasmBuildOperator, WasmPublishOperator, WasmTestOperator
-from wasmline_provider.operators.deploy import WasmDeployOperator
+from wasmline_provider.operators.deploy import WasmDeployOperator, WasmRollbackOperator
 from wasmline_provider.operators.model import (
     CheckModelServingOperator,
     CompileModelOperator,
@@ -37,6 +37,7 @@ OPERATORS: dict[type[BaseOperator], dict[str, Any]] = {
     WasmTestOperator: {"project": "{{ project }}"},
     WasmPublishOperator: {"project": "{{ project }}", "registry": "{{ registry }}"},
     WasmDeployOperator: {"name": "{{ name }}", "registry": "{{ registry }}"},
+    WasmRollbackOperator: {name: f"{{{{ {name} }}}}" for name in WasmRollbackOperator.template_fields},
     SparkStreamOperator: {**JOB, "transform": "{{ transform }}"},
     TrainModelOperator: {**JOB, "train": {"model": "{{ model }}"}},
     CompileModelOperator: {name: f"{{{{ {name} }}}}" for name in CompileModelOperator.template_fields},

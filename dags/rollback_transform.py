@@ -1,0 +1,75 @@
+"""### Deploy an earlier generation of a transform again
+
+From the form: the generation before the current one, or the last one of a version, is deployed as the next generation,
+with its topics, environment and limits. The history keeps the reason and the user who triggered the run. A run that
+failed can be cleared: what it did is not done again.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+
+from airflow.sdk import DAG, Param
+
+import demo_settings
+from wasmline.errors import RegistryError
+from wasmline.registry import FilesystemRegistry
+from wasmline_provider.operators.deploy import WasmRollbackOperator
+
+
+def known_transforms() -> list[str]:
+    """Return the published transforms for the form; none if the registry cannot be read now."""
+    try:
+        return FilesystemRegistry(demo_settings.REGISTRY).names()
+    except RegistryError as error:  # the form works without: any name can be typed
+        logging.getLogger(__name__).warning("the form shows no transforms: %s", error)
+        return []
+
+
+with DAG(
+    "rollback_transform",
+    description="Deploy an earlier generation of a transform again.",
+    doc_md=__doc__,
+    schedule=None,
+    catchup=False,
+    max_active_runs=1,
+    dagrun_timeout=timedelta(minutes=30),
+    tags=["wasmline", "example"],
+    params={
+        "transform": Param(
+            type="string",
+            minLength=1,
+            examples=known_transforms(),
+            title="Transform",
+            description="The name that wasmline list shows.",
+        ),
+        "version": Param(
+            None,
+            type=["null", "string"],
+            title="Version",
+            description="The version to deploy again. Empty: the generation before the current one.",
+        ),
+        "expected_generation": Param(
+            None,
+            type=["null", "integer"],
+            minimum=1,
+            title="Current generation",
+            description="The generation to replace; the run fails if another one is current. Empty: any.",
+        ),
+        "reason": Param(
+            type="string",
+            minLength=1,
+            title="Reason",
+            description="Why the transform is rolled back. It is kept in the history.",
+        ),
+    },
+) as dag:
+    WasmRollbackOperator(
+        task_id="rollback",
+        name="{{ params.transform }}",
+        version="{{ params.version or '' }}",
+        expected_generation="{{ params.expected_generation or '' }}",
+        reason="{{ params.reason }}",
+        kafka_conn_id=demo_settings.KAFKA,
+    )

@@ -1,0 +1,26 @@
+"""Asks before a command changes something, and names its user."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+
+def require_confirmed(question: str) -> None:
+    """Ask at the terminal; abort without a yes. Raises UsageError where there is no terminal."""
+    if not sys.stdin.isatty():
+        raise click.UsageError("there is no terminal to ask at: add --yes")
+    click.confirm(question, err=True, abort=True)
+
+
+def user_name() -> str:
+    """Return the user of this process as the system knows it; the environment could name any."""
+    import pwd
+
+    uid = os.getuid()
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:  # a container's user without an entry
+        return f"uid {uid}"

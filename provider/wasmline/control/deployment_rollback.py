@@ -1,0 +1,134 @@
+"""Rolls a deployment back to one of its earlier generations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass, fields
+
+from wasmline.control.deployment_history import ChangeCause, GenerationHistory, HistoryTopic
+from wasmline.control.deployment_spec import Deployment, DeploymentSpec
+from wasmline.control.deployment_topic import DeploymentTopic, deploy
+from wasmline.control.module_store import ModuleStore
+from wasmline.errors import Conflict, InvalidRollback
+from wasmline.kafka import KafkaConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeploymentRollbackPlan:
+    """The deployment to replace, and the earlier one whose specification is deployed again.
+
+    restored_generation: the generation of ``target`` or, if that was made by a rollback, the one that it restored.
+    """
+
+    current: Deployment
+    target: Deployment
+    restored_generation: int
+
+    @property
+    def changed_fields(self) -> tuple[str, ...]:
+        """The fields of the specification that differ."""
+        names = (each.name for each in fields(DeploymentSpec))
+        return tuple(each for each in names if getattr(self.current.spec, each) != getattr(self.target.spec, each))
+
+
+def plan_deployment_rollback(
+    config: KafkaConfig,
+    name: str,
+    *,
+    version: str | None = None,
+    generation: int | None = None,
+    expected_generation: int | None = None,
+) -> DeploymentRollbackPlan:
+    """Return the rollback to the last earlier generation of ``version``, or to ``generation``. Changes nothing.
+
+    The default is the generation before the current one; if the current one was made by a rollback, the one before the
+    generation that it restored. ``expected_generation`` is the generation to replace; None for any. Raises
+    DeploymentNotFound, InvalidRollback, Conflict if another generation is current, BrokerUnavailable.
+    """
+    with closing(DeploymentTopic(config)) as deployments:
+        current = deployments.get(name)
+    if expected_generation not in (None, current.generation):
+        raise Conflict(
+            f"{name} is at generation {current.generation}, not {expected_generation}: nothing was changed",
+            name=name,
+            generation=current.generation,
+        )
+    by_number = {each.number: each for each in HistoryTopic(config).generations(name)}
+    earlier = [each for number, each in by_number.items() if number < current.generation]
+    if version is not None:
+        wanted, found = f"version {version}", [each for each in earlier if each.deployment.spec.version == version]
+    else:
+        number = generation or _restored_generation(current.generation, by_number) - 1
+        wanted, found = f"generation {number}", [each for each in earlier if each.number == number]
+    if not found:
+        known = ", ".join(f"{each.number} ({each.deployment.spec.version})" for each in earlier[-10:]) or "none"
+        raise InvalidRollback(
+            f"{name} has no earlier {wanted} in its history; the last earlier generations are {known}: name one of "
+            "them, or deploy a version",
+            name=name,
+        )
+    target = found[-1].deployment
+    if target.spec == current.spec:
+        raise InvalidRollback(
+            f"{name} already runs the specification of generation {target.generation}, version {target.spec.version}: "
+            "nothing was changed; name another generation or version",
+            name=name,
+        )
+    if target.spec.model != current.spec.model:
+        raise InvalidRollback(
+            f"generations {current.generation} and {target.generation} of {name} serve different models: use "
+            "wasmline models rollback, which changes the champion as well",
+            name=name,
+        )
+    restored = _restored_generation(target.generation, by_number)
+    return DeploymentRollbackPlan(current=current, target=target, restored_generation=restored)
+
+
+def roll_back_deployment(config: KafkaConfig, plan: DeploymentRollbackPlan, *, cause: ChangeCause) -> Deployment:
+    """Deploy the specification of the plan's target as the next generation, and return it.
+
+    Raises InvalidRollback without a reason, Conflict if another was deployed since the plan was made, VersionNotFound
+    if the cluster has the module no more, and the errors of ``deploy``.
+    """
+    target = plan.target
+    if not cause.reason.strip():
+        raise InvalidRollback(f"the rollback of {target.spec.name} needs a reason", name=target.spec.name)
+    return deploy(
+        config,
+        target.spec,
+        ModuleStore(config).get(target.spec.digest, target.module_offsets),
+        stored_at=target.module_offsets,
+        expected_generation=plan.current.generation,
+        restored_generation=plan.restored_generation,
+        cause=cause,
+    )
+
+
+def find_rollback(config: KafkaConfig, name: str, run: str) -> Deployment | None:
+    """Return the current deployment if it is the rollback that ``run`` made; None if that run has made none.
+
+    Raises Conflict if another generation was deployed after that rollback, DeploymentNotFound.
+    """
+    first_events = [each.events[0] for each in HistoryTopic(config).generations(name)]
+    with closing(DeploymentTopic(config)) as deployments:  # after the history: one that is newer was deployed since
+        current = deployments.get(name)
+    made = [each.deployment.generation for each in first_events if each.action == "rollback" and each.cause.run == run]
+    if made and made[-1] != current.generation:
+        raise Conflict(
+            f"{run} has rolled {name} back in generation {made[-1]}, and generation {current.generation} is current: "
+            "nothing was changed",
+            name=name,
+            generation=current.generation,
+        )
+    return current if made else None
+
+
+def _restored_generation(number: int, by_number: Mapping[int, GenerationHistory]) -> int:
+    """Return the generation that a generation restores, directly or by others; itself if it was not made so."""
+    while number in by_number:
+        restored = by_number[number].events[0].restored_generation
+        if restored is None or restored >= number:  # a stranger may have written anything
+            break
+        number = restored
+    return number
