@@ -141,13 +141,12 @@ class HistoryTopic:
             except UnsupportedSpecVersion as error:
                 record = f"{control_topics.HISTORY} {key.decode(errors='replace')}"
                 logger.warning("record %s is skipped: %s", bounded_line(record), bounded_line(error))
-        offsets = [each for job in sorted(starts) for each in _offsets(name, starts[job], view)]
+        offsets: dict[int, list[GenerationOffsets]] = {}
+        for job in sorted(starts):
+            for each in _offsets(name, starts[job], view):
+                offsets.setdefault(each.start.generation, []).append(each)
         return [
-            GenerationHistory(
-                number=number,
-                events=tuple(events[number]),
-                offsets=tuple(each for each in offsets if each.start.generation == number),
-            )
+            GenerationHistory(number=number, events=tuple(events[number]), offsets=tuple(offsets.get(number, ())))
             for number in sorted(events)
         ]
 

@@ -42,6 +42,7 @@ from wasmline.errors import (
     BrokerUnavailable,
     Conflict,
     DeploymentNotFound,
+    Fenced,
     InvalidRollback,
     InvalidSpec,
     VersionNotFound,
@@ -391,7 +392,7 @@ def test_a_fenced_driver_records_no_start(transform: Transform, drivers: list[Dr
     first.claim(older.claim(one, 0, {0: 0}))
     newer.take_over()
     two = transform.deploy(2)
-    with pytest.raises(Exception, match="a newer driver claimed"):
+    with pytest.raises(Fenced, match="a newer driver claimed"):
         first.claim(older.claim(two, 1, {0: 7}))
     assert offsets_of(transform) == [(1, "run-older", {0: 0}, None)]
 
