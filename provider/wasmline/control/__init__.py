@@ -33,7 +33,7 @@ from wasmline.control.job_topic import (
 )
 from wasmline.control.launch_request import LaunchRequest
 from wasmline.control.launcher_topic import Launch, LauncherClaim, LauncherStatus, require_launcher
-from wasmline.control.lease_withdrawals import fence_lease_tasks, withdraw_lease
+from wasmline.control.lease_withdrawals import withdraw_lease
 from wasmline.control.module_store import ModuleStore
 from wasmline.control.partition_stalls import PartitionStall, partition_stalls
 from wasmline.control.run_liveness import is_live, live_jobs
@@ -78,7 +78,6 @@ __all__ = [
     "StatusTopic",
     "StoppedBy",
     "deploy",
-    "fence_lease_tasks",
     "fenced_error",
     "find_rollback",
     "is_live",

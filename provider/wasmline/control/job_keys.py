@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 
+def claims_transactional_id(job: str) -> str:
+    """Return the transactional.id of what needs the newest claim: the claims, and withdrawals by tasks of leases."""
+    return f"wasmline.job.{job}"
+
+
 def report_key(job: str, run: str) -> bytes:
     """Return the key of a run's last report; with an empty run, the beginning of the keys of the job's reports."""
     return f"{job}/report/{run}".encode()

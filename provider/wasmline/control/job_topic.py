@@ -21,7 +21,7 @@ from wasmline.clock import now_ms
 from wasmline.control import control_topics
 from wasmline.control.deployment_history import GenerationStart, report_record, start_record
 from wasmline.control.deployment_spec import Deployment
-from wasmline.control.job_keys import claim_key, launch_key, report_key, withdrawal_key
+from wasmline.control.job_keys import claim_key, claims_transactional_id, launch_key, report_key, withdrawal_key
 from wasmline.control.launch_request import LaunchRequest
 from wasmline.control.launcher_topic import Launch
 from wasmline.documents import decode, encode
@@ -445,7 +445,7 @@ class ClaimProducer:
         self._writer.close()
 
     def _open(self) -> TransactionalWriter:
-        return TransactionalWriter(self._config, control_topics.JOBS, f"wasmline.job.{self._job}")
+        return TransactionalWriter(self._config, control_topics.JOBS, claims_transactional_id(self._job))
 
     def _require_newest(self) -> None:
         jobs = JobTopic(self._config)
@@ -560,11 +560,12 @@ class ClaimWriter:
             self._driver = None
 
 
-def require_newest_driver(jobs: JobTopic, job: str, driver: str) -> None:
-    """Raise Fenced unless the newest claim of a job is a driver's."""
+def require_newest_driver(jobs: JobTopic, job: str, driver: str) -> DriverClaim:
+    """Return the newest claim of a job. Raises Fenced unless it is a driver's."""
     newest = jobs.last_claim(job)
     if newest is None or newest.driver != driver:
         raise fenced_error(job)
+    return newest
 
 
 def _generation(claim: DriverClaim | None) -> tuple[str, int, str, bool] | None:

@@ -23,9 +23,11 @@ from wasmline.consumer.handler_adapters import Handler
 from wasmline.control import Deployment, DeploymentTopic, JobControlState, LeaseWithdrawal, withdraw_lease
 from wasmline.control.control_topics import JOBS
 from wasmline.errors import (
+    Conflict,
     HandlerBroken,
     HandlerStuck,
     InvalidJob,
+    KafkaError,
     ModuleError,
     ProducerFenced,
     ProgressLost,
@@ -294,4 +296,8 @@ class LeaseWorker:
         if self._over.is_set():
             return
         withdrawal = LeaseWithdrawal(driver=self._lease.driver, epoch=self._lease.epoch)
-        withdraw_lease(self._config, self._lease.job.job, withdrawal)
+        try:
+            withdraw_lease(self._config, self._lease.job.job, withdrawal)
+        except (Conflict, KafkaError) as error:  # a task that fails is run again, and would take partitions back
+            text = "lease %d of job %s is not withdrawn, so its partitions may have no owner until it ends: %s"
+            logger.error(text, self._lease.epoch, self._lease.job.job, error)

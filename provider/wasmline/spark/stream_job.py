@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from wasmline.clock import now_ms
-from wasmline.control import DriverClaim, fence_lease_tasks, fenced_error
+from wasmline.control import DriverClaim, fenced_error
 from wasmline.errors import DeploymentPaused, Fenced, KafkaError, ProducerFenced, WasmlineError
 from wasmline.job_offsets.resume_offset_commit import reset_offsets
 from wasmline.job_offsets.resume_plan import require_same_topic
@@ -79,7 +79,6 @@ class StreamJob(ABC, Generic[D]):
             has_open_transactions = planner.check()
             self._context.claims.take_over(self._build_takeover_claim)
             self._context.records.open()
-            fence_lease_tasks(self._context.config, self._context.job.job)
             while True:
                 with suppress(PartitionsAdded):
                     return self._run_query(self._plan(planner, ends_transactions=has_open_transactions))

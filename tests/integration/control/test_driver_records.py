@@ -16,17 +16,18 @@ from wasmline.control import (
     DriverRecords,
     JobTopic,
     LeaseWithdrawal,
-    fence_lease_tasks,
     withdraw_lease,
 )
 from wasmline.control.control_topics import JOBS
 from wasmline.control.job_keys import withdrawal_key
 from wasmline.control.job_topic import require_newest_driver
 from wasmline.documents import decode
-from wasmline.errors import BrokerUnavailable, Fenced
+from wasmline.errors import BrokerUnavailable, Conflict, Fenced, ProducerIdExpired
 from wasmline.job_specs import JobReport, JobState
 from wasmline.kafka import KafkaConfig, TransactionalWriter, read_to_end
 from wasmline.testing.kafka import RunningKafka
+
+MODULE = "wasmline.control.lease_withdrawals.require_newest_driver"
 
 
 class Driver:
@@ -41,11 +42,16 @@ class Driver:
     def take_over(self) -> None:
         def claim(last: DriverClaim | None) -> DriverClaim:
             self.records.open()
-            return DriverClaim(run="r", driver=self.name, checkpoint="c", batch_id=-1, deployment=None)
+            return self._claim(-1)
 
         self._claims.take_over(claim)
         self.records.open()
-        fence_lease_tasks(self.config, self.job)
+
+    def claim_lease(self, epoch: int) -> None:
+        self._claims.claim(self._claim(epoch))
+
+    def _claim(self, epoch: int) -> DriverClaim:
+        return DriverClaim(run="r", driver=self.name, checkpoint="c", batch_id=epoch, deployment=None)
 
     def report(self, message: str) -> None:
         self.records.write_report(JobReport.now(self.job, "r", JobState.RUNNING, message))
@@ -103,14 +109,71 @@ def test_a_withdrawal_of_a_task_is_refused_if_a_newer_driver_claims_before_it_is
     older, newer = drivers
     older.take_over()
 
-    def overtaken(jobs: JobTopic, job: str, driver: str) -> None:
-        require_newest_driver(jobs, job, driver)
+    def overtaken(jobs: JobTopic, job: str, driver: str) -> DriverClaim:
+        newest = require_newest_driver(jobs, job, driver)
         monkeypatch.undo()
         newer.take_over()
+        return newest
 
-    monkeypatch.setattr("wasmline.control.lease_withdrawals.require_newest_driver", overtaken)
+    def checked(jobs: JobTopic, job: str, driver: str) -> DriverClaim:
+        monkeypatch.setattr(MODULE, overtaken)  # from the second check on, once the task has opened its id
+        return require_newest_driver(jobs, job, driver)
+
+    monkeypatch.setattr(MODULE, checked)
     older.withdraw_by_task(1)
     assert newer.withdrawn() == []
+
+
+def test_a_driver_that_its_own_tasks_fence_goes_on(drivers: tuple[Driver, Driver]) -> None:
+    driver, _ = drivers
+    driver.take_over()
+    for epoch in (0, 1):
+        driver.claim_lease(epoch)
+        driver.withdraw_by_task(epoch)
+    assert driver.withdrawn() == [(driver.name, 0), (driver.name, 1)]
+
+
+def test_a_task_of_an_older_driver_or_of_an_earlier_lease_does_not_fence_those_at_work(
+    drivers: tuple[Driver, Driver], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older, newer = drivers
+    older.take_over()
+    newer.take_over()
+    newer.claim_lease(5)
+    opened: list[str] = []
+
+    def refuse(config: KafkaConfig, topic: str, transactional_id: str) -> TransactionalWriter:
+        opened.append(transactional_id)
+        return TransactionalWriter(config, topic, transactional_id)
+
+    monkeypatch.setattr("wasmline.control.lease_withdrawals.TransactionalWriter", refuse)
+    older.withdraw_by_task(9)
+    newer.withdraw_by_task(4)
+    assert opened == []
+    newer.withdraw_by_task(5)
+    assert (len(opened), newer.withdrawn()) == (1, [(newer.name, 5)])
+
+
+def test_a_withdrawal_that_got_no_answer_is_written_again(
+    drivers: tuple[Driver, Driver], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver, _ = drivers
+    driver.take_over()
+    write = TransactionalWriter.write
+    failures: list[Exception] = [
+        ProducerIdExpired("forgotten"),
+        Conflict("fenced", name="", generation=None),
+        BrokerUnavailable("no answer", bootstrap_servers="b:1"),
+    ]
+
+    def unavailable(writer: TransactionalWriter, *records: Any) -> None:
+        if failures:
+            raise failures.pop()
+        write(writer, *records)
+
+    monkeypatch.setattr(TransactionalWriter, "write", unavailable)
+    driver.withdraw_by_task(3)
+    assert driver.withdrawn() == [(driver.name, 3)]
 
 
 def test_of_tasks_that_withdraw_at_one_moment_each_is_heard(drivers: tuple[Driver, Driver]) -> None:

@@ -20,6 +20,7 @@ from wasmline.consumer import ConsumerOptions, Output, ParallelConsumer
 from wasmline.consumer.backends.kafka.lazy_offset_store import LazyOffsetStore
 from wasmline.control import Deployment, DeploymentSpec, LeaseWithdrawal, ModuleStore
 from wasmline.errors import (
+    BrokerUnavailable,
     CommitFailed,
     Fenced,
     GroupInUse,
@@ -329,6 +330,27 @@ def test_progress_that_went_back_ends_the_job(harnesses: Harnesses) -> None:
     groups.commit_offsets(harness.job.group, {first: 5})
     with pytest.raises(ProgressLost, match="has 5 committed"):
         lessor.next(grant)
+
+
+def test_a_lease_whose_withdrawal_is_not_written_ends_all_the_same(
+    harnesses: Harnesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task that failed would be run again, and take its partitions back from their new owner."""
+
+    def unavailable(*_: object) -> None:
+        raise BrokerUnavailable("no answer", bootstrap_servers="b:1")
+
+    monkeypatch.setattr("wasmline.leases.lease_worker.withdraw_lease", unavailable)
+    harness = harnesses(partitions=1)
+    lessor = harness.lessor(slots=1)
+    groups, first = ConsumerGroups(harness.config), TopicPartition(harness.topic, 0)
+    harness.produce(100)
+    groups.commit_offsets(harness.job.group, {first: 20})
+    (lease,) = lessor.leases(lessor.next(NOTHING))
+    groups.commit_offsets(harness.job.group, {first: 5})
+    worker = LeaseWorker(harness.config, lease)
+    deque(worker.run(), 0)
+    assert "has 5 committed" in worker.reason
 
 
 @pytest.mark.parametrize("to", [100, 500], ids=["back", "ahead"])
