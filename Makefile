@@ -65,7 +65,7 @@ chaos: $(INSTALLED) ## consumers, brokers, streams and Airflow die and come back
 	  tests/contract/test_clients.py tests/integration/kafka/test_committed_offset_store.py tests/integration/java/test_interop.py \
 	  tests/integration/leases/test_leases.py tests/integration/spark/test_parallel.py \
 	  tests/integration/spark/test_microbatch_exactly_once.py tests/integration/spark/test_microbatch_runs.py \
-	  tests/integration/spark/test_launcher_claims.py tests/integration/provider/test_launcher.py \
+	  tests/integration/redrive tests/integration/spark/test_launcher_claims.py tests/integration/provider/test_launcher.py \
 	  tests/integration/provider/test_standalone.py
 	@CHAOS_ROUNDS=$(ROUNDS) WASMLINE_LONG=1 $(BIN)/python -m pytest --timeout=0 $(SUPERVISION)  # alone: it has time limits
 

@@ -7,9 +7,11 @@ and for rejections.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
+from wasmline.offset_ranges import MAX_OFFSET, MAX_PARTITION
 from wasmline.printable import one_line
 from wasmline.topic_partitions import TopicPartition
 
@@ -32,6 +34,9 @@ SOURCE_TOPIC = "wasmline.source.topic"
 SOURCE_PARTITION = "wasmline.source.partition"
 SOURCE_OFFSET = "wasmline.source.offset"
 
+REDRIVEN = "wasmline.redriven"
+"""The dead letter that a record was written from again, as ``topic-partition@offset``."""
+
 OURS = frozenset((REASON, ERROR, MODULE, TRANSFORM, SOURCE_TOPIC, SOURCE_PARTITION, SOURCE_OFFSET))
 """Headers that describe a failure; a dead letter's other headers are the record's."""
 
@@ -43,6 +48,12 @@ MAX_REASON_BYTES = 1_024
 MAX_REASONS = 50
 MAX_LABEL = 80
 OTHER = "other"
+
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,18}")
+_COORDINATES = re.compile(
+    rf"(?P<topic>{_TOPIC.pattern})-(?P<partition>{_NUMBER.pattern})@(?P<offset>{_NUMBER.pattern})"
+)
 
 Header = tuple[str, bytes | None]
 
@@ -71,6 +82,76 @@ class DeadLetter(NamedTuple):
         key = self.key if len(self.key or b"") <= MAX_REASON_BYTES else None
         kept = [header for header in self.carried if header[0] in OURS]
         return DeadLetter(key, None, kept, [*self.added, (TRUNCATED, str(size).encode())])
+
+
+class Failure(NamedTuple):
+    """What the headers of a dead letter tell of its failure; "" and None where they do not.
+
+    ``offset`` is that of the record in ``source``, -1 without one; ``truncated_bytes`` the record's size, if the letter
+    lacks its value.
+    """
+
+    source: TopicPartition | None
+    offset: int
+    transform: str
+    version: str
+    digest: str
+    error: str | None
+    reason: str | None
+    truncated_bytes: int | None
+
+    @property
+    def transform_reference(self) -> str:
+        """``name@version`` of the transform, as far as it is known."""
+        return f"{self.transform}@{self.version}" if self.version else self.transform
+
+    @property
+    def position(self) -> str:
+        """The record in the form of messages, ``orders-0@42``; "" if it is not known."""
+        return "" if self.source is None else f"{self.source}@{self.offset}"
+
+
+def parse_failure(headers: Sequence[Header]) -> Failure:
+    """Return what headers tell of a failure: of repeated ones the last counts, which the host wrote."""
+    texts = {name: (value or b"").decode(errors="replace") for name, value in headers}
+    topic, partition, offset = (texts.get(name, "") for name in (SOURCE_TOPIC, SOURCE_PARTITION, SOURCE_OFFSET))
+    size = texts[TRUNCATED] if _is_truncated(headers) else ""
+    name, _, version = texts.get(TRANSFORM, "").partition("@")
+    is_position = (
+        _TOPIC.fullmatch(topic)
+        and all(_NUMBER.fullmatch(each) for each in (partition, offset))
+        and (int(partition) <= MAX_PARTITION and int(offset) <= MAX_OFFSET)
+    )
+    return Failure(
+        source=TopicPartition(topic, int(partition)) if is_position else None,
+        offset=int(offset) if is_position else -1,
+        transform=name,
+        version=version,
+        digest=texts.get(MODULE, ""),
+        error=texts.get(ERROR),
+        reason=texts.get(REASON),
+        truncated_bytes=int(size) if _NUMBER.fullmatch(size) else None,
+    )
+
+
+def parse_redriven(value: bytes | None) -> tuple[TopicPartition, int] | None:
+    """Return the letter that a header REDRIVEN names, and its offset; None if it names none."""
+    found = _COORDINATES.fullmatch((value or b"").decode(errors="replace"))
+    if found is None or int(found["partition"]) > MAX_PARTITION or int(found["offset"]) > MAX_OFFSET:
+        return None
+    return TopicPartition(found["topic"], int(found["partition"])), int(found["offset"])
+
+
+def record_headers(headers: Sequence[Header]) -> list[Header]:
+    """Return the headers of the record that became a dead letter: all but those of its last failure."""
+    last = {name: place for place, (name, _) in enumerate(headers) if name in OURS}
+    failure = {*last.values(), *([len(headers) - 1] if _is_truncated(headers) else ())}
+    return [header for place, header in enumerate(headers) if place not in failure]
+
+
+def _is_truncated(headers: Sequence[Header]) -> bool:
+    """Return whether the host has added the header of a truncated dead letter, which it writes last."""
+    return bool(headers) and headers[-1][0] == TRUNCATED
 
 
 def failed(

@@ -13,9 +13,10 @@
     │                   InvalidReference(reference) · InvalidLayout(path) · InvalidArtifact
     ├─ DeployError      InvalidSpec · LimitExceeded, an InvalidSpec · DeploymentNotFound · DeploymentPaused
     │                   UnprovenModel(name) · ModelNotServing(name, state) · InvalidRollback(name)
+    │                   InvalidRedrive(topic)
     ├─ KafkaError       BrokerUnavailable(bootstrap_servers) · InvalidKafkaConfig(key) · ClientClosed
     │                   TopicNotFound(topic) · TopicMisconfigured(topic, setting) · NotAuthorized
-    │                   RecordNotFound(topic, partition, offset)
+    │                   RecordNotFound(topic, partition, offset) · RecordRejected
     │                   CorruptRecord(topic, partition, offset)
     │                   InexactMetadata · GroupInUse(group, members) · ProducerIdExpired
     │                   HangingTransaction(transactional_id, producer_id, partitions)
@@ -251,6 +252,12 @@ class InvalidRollback(DeployError):
     name: str
 
 
+class InvalidRedrive(DeployError):
+    """Dead letters of ``topic`` cannot be redriven as requested."""
+
+    topic: str
+
+
 class InvalidSpec(DeployError):
     """A value of a deployment cannot be used, such as a topic that is both input and output."""
 
@@ -300,6 +307,10 @@ class RecordNotFound(KafkaError):
     topic: str
     partition: int
     offset: int
+
+
+class RecordRejected(KafkaError):
+    """A topic does not take a record, by its size, its time or its key: the same record is never taken."""
 
 
 class CorruptRecord(KafkaError):

@@ -22,6 +22,7 @@ def get_provider_info() -> dict[str, Any]:
                     "wasmline_provider.operators.check_streams",
                     "wasmline_provider.operators.deploy",
                     "wasmline_provider.operators.model",
+                    "wasmline_provider.operators.redrive",
                     "wasmline_provider.operators.stream",
                 ],
             }

@@ -27,6 +27,7 @@ from wasmline.consumer.runtime import committer, partition_lifecycle
 from wasmline.consumer.timings import DEFAULT_TIMINGS
 from wasmline.control import (
     ChangeCause,
+    DeadLetterSelection,
     Deployment,
     DeploymentEvent,
     DeploymentSpec,
@@ -39,6 +40,8 @@ from wasmline.control import (
     LaunchRequest,
     LeaseWithdrawal,
     ModuleOffsets,
+    Redrive,
+    RedrivenOffsets,
     control_topics,
     job_topic,
     module_store,
@@ -339,6 +342,9 @@ DOCUMENTS: dict[str, Any] = {
     "Totals": StreamTotals,
     "Batch": BatchReport,
     "Partition status": PartitionStatus,
+    "Redrive": Redrive,
+    "Selection": DeadLetterSelection,
+    "Redriven offsets": RedrivenOffsets,
 }
 
 
@@ -366,6 +372,8 @@ def test_all_kinds_of_records_have_an_example() -> None:
         "Launcher status",
         "Report",
         "Partition status",
+        "Redrive",
+        "Redriven offsets",
     ]
 
 

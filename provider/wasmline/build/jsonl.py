@@ -155,9 +155,9 @@ def _output(columns: Sequence[Any], source: dict[str, int], topics: Sequence[str
     return {
         "output": output,
         "topic": topics[output],
-        "key": _shown(key),
-        "value": _shown(value),
-        "headers": [[header["key"], _shown(header["value"])] for header in headers or ()],
+        "key": plain_bytes(key),
+        "value": plain_bytes(value),
+        "headers": [[header["key"], plain_bytes(header["value"])] for header in headers or ()],
         "source": source,
     }
 
@@ -168,7 +168,8 @@ def _raw(value: _Bytes) -> bytes | None:
     return None if value is None else value.base64
 
 
-def _shown(value: bytes | None) -> str | dict[str, str] | None:
+def plain_bytes(value: bytes | None) -> str | dict[str, str] | None:
+    """Return bytes as a line has them: as text if they are UTF-8, else as Base64 in an object."""
     if value is None:
         return None
     try:

@@ -31,6 +31,7 @@ COMMANDS = {
     "explain": ("wasmline.cli.explain:explain", "Tell where a record comes from: module, model and sources."),
     "pause": ("wasmline.cli.deploy:pause", "Pause a deployment."),
     "resume": ("wasmline.cli.deploy:resume", "Resume a paused deployment."),
+    "dead-letters": ("wasmline.cli.dead_letters:dead_letters", "List, show and redrive dead letters."),
     "stop": ("wasmline.cli.jobs:stop", "Stop a job's run at its next safe point."),
     "delete": ("wasmline.cli.jobs:delete", "Forget a job that does not run."),
     "models": ("wasmline.cli.models:models", "List, compare, compile, rebuild and roll back models."),

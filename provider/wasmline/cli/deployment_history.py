@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from wasmline.cli.confirmation import require_confirmed, user_name
+from wasmline.cli.json_output import echo_json
 from wasmline.cli.model_texts import moment
 from wasmline.cli.options import json_option, kafka_config, kafka_option
 from wasmline.cli.table import aligned
@@ -38,7 +39,7 @@ def history(name: str, settings: tuple[tuple[str, str], ...], detailed: bool, as
         current = deployments.get(name)
     generations = HistoryTopic(config).generations(name)
     if as_json:
-        _echo_json({"current": current, "generations": generations})
+        echo_json({"current": current, "generations": generations})
         return
     rows = [["GENERATION", "STATE", "VERSION", "TIME", "ACTION", "BY", "RUN", "REASON"]]
     for each in generations:
@@ -95,7 +96,7 @@ def rollback(
         require_confirmed("Roll back?")
     deployment = roll_back_deployment(config, plan, cause=cause)
     if as_json:
-        _echo_json(deployment)
+        echo_json(deployment)
         return
     text = f'transform "{name}" rolled back: version {deployment.spec.version}, generation {deployment.generation}'
     click.echo(bounded_line(text))
@@ -147,11 +148,3 @@ def _offset_rows(offsets: GenerationOffsets) -> list[list[str]]:
         ]
         for partition in sorted({*start.offsets, *(end or ())})
     ]
-
-
-def _echo_json(document: Any) -> None:
-    import msgspec
-
-    from wasmline.documents import encode
-
-    click.echo(msgspec.json.format(encode(document), indent=2).decode())

@@ -36,6 +36,14 @@ from wasmline.control.launcher_topic import Launch, LauncherClaim, LauncherStatu
 from wasmline.control.lease_withdrawals import withdraw_lease
 from wasmline.control.module_store import ModuleStore
 from wasmline.control.partition_stalls import PartitionStall, partition_stalls
+from wasmline.control.redrive_topic import (
+    DeadLetterSelection,
+    Redrive,
+    RedrivenOffsets,
+    RedriveState,
+    RedriveTopic,
+    RedriveWriter,
+)
 from wasmline.control.run_liveness import is_live, live_jobs
 from wasmline.control.run_reader import RunReader, RunReading
 from wasmline.control.status_topic import StatusTopic
@@ -46,6 +54,7 @@ __all__ = [
     "ChangeCause",
     "ClaimProducer",
     "ClaimWriter",
+    "DeadLetterSelection",
     "DeadRun",
     "DeadRunDetector",
     "Deployment",
@@ -73,6 +82,11 @@ __all__ = [
     "ModuleStore",
     "PartitionStall",
     "PartitionTotals",
+    "Redrive",
+    "RedriveState",
+    "RedriveTopic",
+    "RedriveWriter",
+    "RedrivenOffsets",
     "RunReader",
     "RunReading",
     "StatusTopic",

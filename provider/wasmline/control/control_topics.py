@@ -14,6 +14,7 @@ MODULES = "_wasmline.modules"
 DEPLOYMENTS = "_wasmline.deployments"
 HISTORY = "_wasmline.history"
 JOBS = "_wasmline.jobs"
+REDRIVES = "_wasmline.redrives"
 STATUS = "_wasmline.status"
 LOGS = "_wasmline.logs"
 
@@ -26,7 +27,7 @@ COMPACTED = {
 }
 ONE_DAY = {"cleanup.policy": "delete", "retention.ms": str(24 * 3600 * 1000)}
 POLICIES = {
-    **dict.fromkeys((MODULES, DEPLOYMENTS, HISTORY, JOBS, STATUS), COMPACTED),
+    **dict.fromkeys((MODULES, DEPLOYMENTS, HISTORY, JOBS, REDRIVES, STATUS), COMPACTED),
     LOGS: ONE_DAY,
 }
 

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 from wasmline.kafka.compacted_topic import CompactedTopic, TopicRecord, TransactionalWriter
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.consumer_group_offsets import ConsumerGroups
-from wasmline.kafka.producer import RecordWriter, produce_all, producer
+from wasmline.kafka.producer import ANY_PARTITION, RecordWriter, produce_all, producer
 from wasmline.kafka.topic_reader import read_range, read_record, read_to_end
 from wasmline.kafka.topic_tailer import TopicTailer
 from wasmline.kafka.topics import TopicInfo, Topics
 from wasmline.renames import renamed
 
 __all__ = [
+    "ANY_PARTITION",
     "CompactedTopic",
     "ConsumerGroups",
     "KafkaConfig",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
@@ -19,14 +19,14 @@ from confluent_kafka import (
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
 from wasmline import topic_partitions
-from wasmline.errors import BrokerUnavailable, Conflict, ProducerIdExpired
+from wasmline.errors import BrokerUnavailable, Conflict, ProducerIdExpired, RecordRejected
 from wasmline.kafka.bounded_admin_client import BoundedAdminClient
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.detached_consumer import detached_consumer, unique_group
 from wasmline.kafka.error_mapping import message_error, translate_errors
 from wasmline.kafka.hanging_transactions import require_readable
 from wasmline.kafka.list_offsets import list_offsets
-from wasmline.kafka.producer import bounded
+from wasmline.kafka.producer import ANY_PARTITION, DEFAULTS, RECORD_ERROR_CODES, Headers, bounded, enqueue
 from wasmline.kafka.reconnecting_clients import ReconnectingProducer
 
 logger = logging.getLogger(__name__)
@@ -48,41 +48,57 @@ PRODUCER_ID_EXPIRED_CODES = (KafkaError.INVALID_PRODUCER_ID_MAPPING, KafkaError.
 
 
 class TopicRecord(NamedTuple):
-    """A record of a topic; without a value it deletes its key."""
+    """A record of a topic; in a compacted one, no value deletes its key.
+
+    Without ``partition``, the key selects it as Java's producer does; without ``timestamp``, it has the current time.
+    """
 
     topic: str
-    key: bytes
+    key: bytes | None
     value: bytes | None
+    headers: Headers = ()
+    timestamp: int | None = None
+    partition: int = ANY_PARTITION
 
 
 class TransactionalWriter:
     """Writes records atomically under one transactional.id; the newest writer of an id fences all earlier ones."""
 
-    def __init__(self, config: KafkaConfig, topic: str, transactional_id: str) -> None:
+    def __init__(
+        self,
+        config: KafkaConfig,
+        topic: str,
+        transactional_id: str,
+        *,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        """``settings``: librdkafka settings for records of other topics, such as their compression."""
         self._topic = topic
         self._id = transactional_id
         self._bootstrap = config.bootstrap_servers
         # Low back-offs: a transaction that follows another waits one back-off for the first to end (100 ms by default).
-        settings = config.client(
+        client = config.client(
             **{
                 "transactional.id": transactional_id,
                 "transaction.timeout.ms": "10000",  # a writer that died blocks all reads no longer
                 "retry.backoff.ms": "5",
                 "retry.backoff.max.ms": "50",
                 "linger.ms": "0",
+                **(settings or {}),
             }
         )
         with self._fencing():
-            self._producer = ReconnectingProducer(bounded(settings))
+            self._producer = ReconnectingProducer(bounded({**DEFAULTS, **client}))
             self._producer.init_transactions(REQUEST_TIMEOUT_S)
 
-    def write(self, records: Mapping[bytes, bytes | None], other_records: Iterable[TopicRecord] = ()) -> None:
+    def write(self, records: Mapping[bytes, bytes | None], other_records: Collection[TopicRecord] = ()) -> None:
         """Write ``records``, and ``other_records`` of other topics, in one transaction.
 
         After a failure this writer cannot be used any more.
 
-        Raises Conflict when a newer writer took over the id, ProducerIdExpired when the cluster forgot this one, and
-        BrokerUnavailable when the cluster did not accept them in time.
+        Raises Conflict when a newer writer took over the id, ProducerIdExpired when the cluster forgot this one,
+        RecordRejected when a topic does not take a record, and BrokerUnavailable when the cluster did not accept them
+        in time.
         """
         undelivered: list[KafkaError] = []
 
@@ -92,8 +108,13 @@ class TransactionalWriter:
 
         with self._fencing():
             self._producer.begin_transaction()
-            for topic, key, value in (*((self._topic, *each) for each in records.items()), *other_records):
-                self._producer.produce(topic, key=key, value=value, on_delivery=delivered)
+            for record in (*(TopicRecord(self._topic, *each) for each in records.items()), *other_records):
+                contents = (record.key, record.value, record.headers, record.timestamp)
+                enqueue(self._producer, record.topic, contents, delivered, record.partition)
+            while other_records and len(self._producer) and not undelivered:
+                self._producer.flush(POLL_INTERVAL_S)  # a commit would wait for the records behind one that is rejected
+            if undelivered:
+                raise KafkaException(undelivered[0])
             try:
                 self._producer.commit_transaction(REQUEST_TIMEOUT_S)
             except KafkaException as error:
@@ -117,6 +138,7 @@ class TransactionalWriter:
             {
                 **dict.fromkeys(FENCED_CODES, conflict),
                 **dict.fromkeys(PRODUCER_ID_EXPIRED_CODES, expired),
+                **dict.fromkeys(RECORD_ERROR_CODES, RecordRejected(f"a topic on {self._bootstrap} rejects a record")),
                 KafkaError.UNKNOWN: failed,
             },
         )
@@ -166,7 +188,7 @@ class CompactedTopic:
         self,
         transactional_id: str,
         decide: Callable[[dict[bytes, bytes]], Mapping[bytes, bytes | None]],
-        other_records: Callable[[], Iterable[TopicRecord]] = tuple,
+        other_records: Callable[[], Collection[TopicRecord]] = tuple,
     ) -> Mapping[bytes, bytes | None]:
         """Fence every other writer of ``transactional_id``, read the table, and write the result of ``decide``.
 

@@ -41,6 +41,17 @@ BACK_PRESSURE_WAIT_S = 0.05
 ANY_PARTITION = -1
 """The partition is selected by the key."""
 
+BATCH_ERROR_CODES = (KafkaError.INVALID_TIMESTAMP, KafkaError.INVALID_RECORD, KafkaError._INVALID_DIFFERENT_RECORD)
+"""Error codes of all records of a batch that one of them may have caused."""
+
+RECORD_ERROR_CODES = (
+    KafkaError.MSG_SIZE_TOO_LARGE,
+    KafkaError.INVALID_MSG,
+    KafkaError.INVALID_MSG_SIZE,
+    *BATCH_ERROR_CODES,
+)
+"""Error codes of one record that a retry does not resolve."""
+
 FLUSH_TIMEOUT_S = 90.0
 """Seconds to wait for the last acknowledgements: more than ``delivery.timeout.ms``, so all results are known."""
 

@@ -30,6 +30,7 @@ from enriching.service import SlowService
 from support.eta_model import eta_record, eta_rows
 from support.served_model import ServedModel, small_models
 from support.streams.identity_transform import deploy_identity
+from wasmline import dead_letters
 from wasmline.control import (
     ChangeCause,
     DeploymentTopic,
@@ -40,13 +41,16 @@ from wasmline.control import (
 )
 from wasmline.errors import Conflict, JobBusy, JobFailed
 from wasmline.job_specs import FunctionSpec
-from wasmline.kafka import Topics, read_to_end
+from wasmline.kafka import Topics, produce_all, read_to_end
 from wasmline.local.ports import HOST
+from wasmline.redrive import DeadLetterReader
 from wasmline.registry import FilesystemRegistry
 from wasmline.testing.guests import guest
 from wasmline.testing.kafka import RunningKafka
+from wasmline.topic_partitions import TopicPartition
 from wasmline.training import ModelRegistry
 from wasmline_provider.operators.deploy import WasmRollbackOperator
+from wasmline_provider.operators.redrive import RedriveDeadLettersOperator
 from wasmline_provider.triggers.dead_stream import DeadStreamTrigger
 
 DAGS = Path(wasmline.__file__).parents[2] / "dags"
@@ -187,6 +191,35 @@ def test_a_transform_is_rolled_back_from_the_form_once_and_never_over_a_later_de
     with pytest.raises(AirflowFailException, match="InvalidRollback"):
         rollback(first.name, version="9.0.0").execute(late)
     assert rollback(first.name, generation="2").execute(late)["version"] == "2.0.0"
+
+
+def test_dead_letters_are_redriven_from_the_form_once_also_if_the_run_is_cleared(
+    load: Callable[[str], ModuleType], run_dag: Callable[..., Any], connected: RunningKafka
+) -> None:
+    topic = connected.topic()
+    spec = replace(deploy_identity(connected.config), dead_letter_topic=topic, version="1.0.1")
+    deploy(connected.config, spec, guest())
+    place = dead_letters.coordinates(TopicPartition(spec.input_topic, 0), 0)
+    origin = dead_letters.origin(transform=f"{spec.name}@1.0.0", digest=spec.digest)
+    headers = [*dead_letters.failure(error="GuestTrap", reason="no"), *origin, *place]
+    produce_all(connected.config, topic, [(b"k", b"%d" % number, headers, None) for number in range(3)])
+    dag = load("redrive_dead_letters").dag
+    run = run_dag(dag, topic=topic, through=spec.name, error="GuestTrap", reason="1.0.1 is deployed")
+    assert run.state == "success"
+    assert [each.value() for each in read_to_end(connected.config, spec.output_topics[0])] == [b"0", b"1", b"2"]
+
+    produce_all(connected.config, topic, [(b"k", b"3", headers, None)])
+    task = RedriveDeadLettersOperator(task_id="redrive", topic=topic, through=spec.name, error="GuestTrap", reason="x")
+    context = {"dag_run": SimpleNamespace(dag_id=dag.dag_id), "run_id": run.run_id}
+    counts = {"dead_letters": 3, "outputs": 3, "failed_again": 0, "skipped": {}}
+    assert task.execute(context) == {"topic": topic, **counts}  # the run is cleared
+    reader = DeadLetterReader(connected.config, topic)
+    [made] = reader.state().redrives.values()
+    assert (made.cause.reason, made.cause.by) == ("1.0.1 is deployed", "dag_test")
+    assert (made.id, made.cause.run) == (f"{dag.dag_id}/{run.run_id}/redrive", f"{dag.dag_id}/{run.run_id}")
+    assert task.execute({**context, "run_id": "late"})["dead_letters"] == 1
+    with pytest.raises(AirflowFailException, match="InvalidRedrive"):
+        RedriveDeadLettersOperator(task_id="redrive", topic=topic, to_topic=topic, reason="x").execute(context)
 
 
 def rollback(name: str, **arguments: Any) -> WasmRollbackOperator:

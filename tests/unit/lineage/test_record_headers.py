@@ -37,6 +37,15 @@ def test_an_output_that_is_made_of_a_dead_letter_is_an_output() -> None:
     assert origin_of([*FAILURE, *LETTER, OUTPUT]).source == RecordPosition(topic="orders", partition=3, offset=42)
 
 
+def test_a_redriven_record_names_its_dead_letter_unless_it_failed_again() -> None:
+    redriven = (dead_letters.REDRIVEN, b"orders.dlq-1@5")
+    assert origin_of([OUTPUT, redriven]) == HeaderOrigin(
+        source=RecordPosition(topic="orders.dlq", partition=1, offset=5)
+    )
+    assert origin_of([redriven, *FAILURE, *LETTER]).source == RecordPosition(topic="letters", partition=1, offset=7)
+    assert "is no dead letter" in (origin_of([(dead_letters.REDRIVEN, b"x")]).problem or "")
+
+
 def test_a_dead_letter_of_a_function_names_no_module() -> None:
     origin = origin_of([*FAILURE, *dead_letters.coordinates(TopicPartition("orders", 0), 0)])
     assert origin.source == RecordPosition(topic="orders", partition=0, offset=0)

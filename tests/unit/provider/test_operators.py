@@ -29,6 +29,7 @@ from wasmline_provider.operators.model import (
     RollbackModelOperator,
     TrainModelOperator,
 )
+from wasmline_provider.operators.redrive import RedriveDeadLettersOperator
 from wasmline_provider.operators.stream import SparkStreamOperator
 
 JOB: dict[str, Any] = {"job": "{{ job }}", "storage": "{{ storage }}"}
@@ -37,6 +38,7 @@ OPERATORS: dict[type[BaseOperator], dict[str, Any]] = {
     WasmTestOperator: {"project": "{{ project }}"},
     WasmPublishOperator: {"project": "{{ project }}", "registry": "{{ registry }}"},
     WasmDeployOperator: {"name": "{{ name }}", "registry": "{{ registry }}"},
+    RedriveDeadLettersOperator: {name: f"{{{{ {name} }}}}" for name in RedriveDeadLettersOperator.template_fields},
     WasmRollbackOperator: {name: f"{{{{ {name} }}}}" for name in WasmRollbackOperator.template_fields},
     SparkStreamOperator: {**JOB, "transform": "{{ transform }}"},
     TrainModelOperator: {**JOB, "train": {"model": "{{ model }}"}},

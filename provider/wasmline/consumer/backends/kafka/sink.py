@@ -14,18 +14,15 @@ from wasmline.consumer.records import Output
 from wasmline.errors import OutputRefused, WasmlineError
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.error_mapping import translate_errors
-from wasmline.kafka.producer import ANY_PARTITION, BACK_PRESSURE_WAIT_S, missing_topic_errors, producer, try_enqueue
-
-BATCH_ERROR_CODES = (KafkaError.INVALID_TIMESTAMP, KafkaError.INVALID_RECORD, KafkaError._INVALID_DIFFERENT_RECORD)
-"""Error codes of all records of a batch that one of them may have caused."""
-
-RECORD_ERROR_CODES = (
-    KafkaError.MSG_SIZE_TOO_LARGE,
-    KafkaError.INVALID_MSG,
-    KafkaError.INVALID_MSG_SIZE,
-    *BATCH_ERROR_CODES,
+from wasmline.kafka.producer import (
+    ANY_PARTITION,
+    BACK_PRESSURE_WAIT_S,
+    BATCH_ERROR_CODES,
+    RECORD_ERROR_CODES,
+    missing_topic_errors,
+    producer,
+    try_enqueue,
 )
-"""Error codes of one record that a retry does not resolve."""
 
 
 def produce(client: Producer, output: Output, on_delivery: Callable[[KafkaError | None, Message], None]) -> None:

@@ -1,0 +1,80 @@
+"""### Write dead letters again
+
+From the form: what was not redriven yet of a dead-letter topic goes to the topics that it comes from, or, with a
+transform, through its current version. Each is redriven once; a run that failed can be cleared, and continues.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+
+from airflow.sdk import DAG, Param
+
+import demo_settings
+from wasmline.errors import RegistryError
+from wasmline.registry import FilesystemRegistry
+from wasmline_provider.operators.redrive import RedriveDeadLettersOperator
+
+
+def known_versions() -> tuple[list[str], list[str]]:
+    """Return the published transforms and their dead-letter topics; none if the registry cannot be read now."""
+    try:
+        registry = FilesystemRegistry(demo_settings.REGISTRY)
+        names = registry.names()
+        declared = {registry.get(name).metadata.transform.get("dead-letter-topic") for name in names}
+    except RegistryError as error:  # the form works without: any name can be typed
+        logging.getLogger(__name__).warning("the form shows no transforms: %s", error)
+        return [], []
+    return names, sorted(topic for topic in declared if topic)
+
+
+transforms, topics = known_versions()
+
+with DAG(
+    "redrive_dead_letters",
+    description="Write the dead letters of a topic again.",
+    doc_md=__doc__,
+    schedule=None,
+    catchup=False,
+    max_active_runs=1,
+    dagrun_timeout=timedelta(hours=2),
+    tags=["wasmline", "example"],
+    params={
+        "topic": Param(
+            type="string",
+            minLength=1,
+            examples=topics,
+            title="Dead-letter topic",
+            description="The topics that wasmline dead-letters list shows.",
+        ),
+        "through": Param(
+            None,
+            type=["null", "string"],
+            examples=transforms,
+            title="Through transform",
+            description="Its current version processes them. Empty: they go back to the topics that they come from.",
+        ),
+        "error": Param(
+            None,
+            type=["null", "string"],
+            examples=["Rejected", "GuestTrap", "GuestTimeout", "GuestOutOfMemory"],
+            title="Error",
+            description="Redrive the dead letters of this error only. Empty: all.",
+        ),
+        "reason": Param(
+            type="string",
+            minLength=1,
+            title="Reason",
+            description="Why the dead letters are redriven. It is kept with the redrive.",
+        ),
+    },
+) as dag:
+    RedriveDeadLettersOperator(
+        task_id="redrive",
+        topic="{{ params.topic }}",
+        through="{{ params.through or '' }}",
+        error="{{ params.error or '' }}",
+        reason="{{ params.reason }}",
+        kafka_conn_id=demo_settings.KAFKA,
+    )

@@ -1,0 +1,221 @@
+"""The redrive topic: which dead letters were written again, by whom and where.
+
+Keys, for a dead-letter topic ``t`` with the id ``i``: ``t/i/redrive/r`` holds the Redrive ``r``, and
+``t/i/offsets/p/b`` the RedrivenOffsets of block ``b`` of partition ``p``: of the BLOCK_OFFSETS offsets from
+``b * BLOCK_OFFSETS`` on. Both are written in the transaction of the records that the dead letters become. The fields:
+docs/protocols/control_topics.md.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Literal
+
+from wasmline.control import control_topics
+from wasmline.control.deployment_history import NO_CAUSE, ChangeCause
+from wasmline.documents import decode, encode
+from wasmline.errors import InvalidSpec, UnsupportedSpecVersion
+from wasmline.kafka import CompactedTopic, KafkaConfig, TopicInfo, TopicRecord, TransactionalWriter
+from wasmline.offset_ranges import union_of
+from wasmline.printable import bounded_line
+
+logger = logging.getLogger(__name__)
+
+BLOCK_OFFSETS = 10_000
+
+_OFFSETS = re.compile(rb"offsets/([0-9]{1,10})/([0-9]{1,15})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterSelection:
+    """The dead letters to redrive: those with all of these; None for any.
+
+    transform, error: of the headers ``wasmline.transform``, without its version, and ``wasmline.error``.
+    reason_contains: a part of the header ``wasmline.reason``.
+    source_topic: the topic of the record that failed.
+    partition, offset: those of the dead letter.
+    """
+
+    transform: str | None = None
+    error: str | None = None
+    reason_contains: str | None = None
+    source_topic: str | None = None
+    partition: int | None = None
+    offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redrive:
+    """One redrive of a dead-letter topic, and what it has done so far.
+
+    limit: the maximum number to redrive.
+    to_topic: where the records are written; None: to the topic that each comes from.
+    through, generation: the transform that processes them instead, and the generation that does.
+    ends: the end offset of each partition of the dead-letter topic at its start; later ones are not redriven.
+    dead_letters: how many were redriven. outputs, failed_again: what the transform wrote of those, and how many failed
+        again.
+    skipped: how many could not be redriven, by reason. They stay pending.
+    """
+
+    id: str
+    topic: str
+    topic_id: str
+    selection: DeadLetterSelection
+    limit: int | None = None
+    ends: dict[int, int]
+    to_topic: str | None = None
+    through: str | None = None
+    generation: int | None = None
+    cause: ChangeCause = NO_CAUSE
+    state: Literal["running", "done"] = "running"
+    dead_letters: int = 0
+    outputs: int = 0
+    failed_again: int = 0
+    skipped: dict[str, int] = field(default_factory=dict)
+    started_ms: int
+    updated_ms: int
+    spec_version: Literal[1] = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedrivenOffsets:
+    """The offsets of one block whose dead letters were redriven, as ascending boundaries of half-open ranges.
+
+    A range may hold offsets without a record.
+    """
+
+    boundaries: tuple[int, ...]
+    spec_version: Literal[1] = 1
+
+    def __post_init__(self) -> None:
+        if len(self.boundaries) % 2 or any(one >= other for one, other in pairwise(self.boundaries)):
+            raise InvalidSpec(f"boundaries are not pairs in ascending order: {self.boundaries[:6]}")
+
+
+Blocks = Mapping[tuple[int, int], tuple[int, ...]]
+"""The boundaries of RedrivenOffsets by partition and block."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedriveState:
+    """What the redrive topic knows of one dead-letter topic. ``stale``: keys about dead letters that are gone."""
+
+    redrives: Mapping[str, Redrive]
+    blocks: Blocks
+    stale: tuple[bytes, ...] = ()
+
+    def is_redriven(self, partition: int, offset: int) -> bool:
+        """Return whether the dead letter at an offset was redriven."""
+        boundaries = self.blocks.get((partition, offset // BLOCK_OFFSETS), ())
+        return bisect_right(boundaries, offset) % 2 == 1
+
+
+class RedriveTopic:
+    """Reads the redrive topic."""
+
+    def __init__(self, config: KafkaConfig) -> None:
+        control_topics.ensure(config)
+        self._config = config
+
+    def read(self, topic: TopicInfo, begins: Mapping[int, int]) -> RedriveState:
+        """Return the redrives of a dead-letter topic whose partitions begin at ``begins``.
+
+        A redrive that this release cannot read is skipped with a warning. Raises UnsupportedSpecVersion for offsets
+        that it cannot read: their dead letters might be redriven twice. Raises BrokerUnavailable.
+        """
+        prefix, of_topic = _prefix(topic), f"{topic.name}/".encode()
+        table = CompactedTopic(self._config, control_topics.REDRIVES, keep=lambda key: key.startswith(of_topic))
+        with closing(table):
+            view = table.read()
+        redrives: dict[str, Redrive] = {}
+        blocks: dict[tuple[int, int], tuple[int, ...]] = {}
+        stale: list[bytes] = []
+        for key, value in view.items():
+            if not key.startswith(prefix):  # of a topic of this name that was deleted
+                stale.append(key)
+            elif found := _OFFSETS.fullmatch(key.removeprefix(prefix)):
+                partition, block = map(int, found.groups())
+                if (block + 1) * BLOCK_OFFSETS <= begins.get(partition, 0):
+                    stale.append(key)  # retention has removed its dead letters
+                else:
+                    blocks[partition, block] = decode(RedrivenOffsets, value).boundaries
+            else:
+                try:
+                    redrive = decode(Redrive, value)
+                    redrives[redrive.id] = redrive
+                except UnsupportedSpecVersion as error:
+                    logger.warning("record %s is skipped: %s", bounded_line(key.decode(errors="replace")), error)
+        return RedriveState(redrives=redrives, blocks=blocks, stale=tuple(stale))
+
+
+class RedriveWriter:
+    """Writes the records of redriven dead letters, and which those are, in one transaction; for one dead-letter topic.
+
+    A newer one for the same topic fences it. After a failure it cannot be used any more.
+    """
+
+    def __init__(
+        self,
+        config: KafkaConfig,
+        topic: str,
+        describe: Callable[[], tuple[TopicInfo, Mapping[int, int]]],
+        compression: str = "none",
+    ) -> None:
+        """Fence other redrives of the topic, and then read what was redriven of it.
+
+        describe: returns the topic and the beginning offset of each partition; called once the others are fenced.
+        Raises what RedriveTopic.read does, and Conflict.
+        """
+        settings = {"batch.size": "1", "compression.type": compression}  # a record that its topic takes is taken alone
+        self._writer = TransactionalWriter(
+            config, control_topics.REDRIVES, f"wasmline.redrive.{topic}", settings=settings
+        )
+        try:
+            self._topic, begins = describe()
+            self.state = RedriveTopic(config).read(self._topic, begins)
+        except BaseException:
+            self._writer.close()
+            raise
+        self._blocks = dict(self.state.blocks)
+        self._stale = self.state.stale
+
+    def write(
+        self, redrive: Redrive, dead_letters: Iterable[tuple[int, int, int]], records: Collection[TopicRecord] = ()
+    ) -> None:
+        """Write ``records``, and ``redrive`` as it is after them. Raises Conflict, RecordRejected if a
+        topic does not take one of them, and BrokerUnavailable.
+
+        dead_letters: the partition of each, its offset, and the offset after the record before it: there is no record
+        between these two, so that ranges of neighbours join.
+        """
+        found: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        for partition, offset, range_start in dead_letters:
+            block = offset // BLOCK_OFFSETS
+            start = max(range_start, block * BLOCK_OFFSETS)
+            found.setdefault((partition, block), []).append((start, offset + 1))
+        written: dict[bytes, bytes | None] = dict.fromkeys(self._stale)
+        blocks = {}
+        for (partition, block), ranges in found.items():
+            before = self._blocks.get((partition, block), ())
+            merged = union_of([{"0": before}, *({"0": each} for each in ranges)])["0"]
+            blocks[partition, block] = merged
+            key = _prefix(self._topic) + f"offsets/{partition}/{block}".encode()
+            written[key] = encode(RedrivenOffsets(boundaries=merged))
+        written[_prefix(self._topic) + f"redrive/{redrive.id}".encode()] = encode(redrive)
+        self._writer.write(written, records)
+        self._blocks |= blocks
+        self._stale = ()
+
+    def close(self) -> None:
+        """Close the Kafka client."""
+        self._writer.close()
+
+
+def _prefix(topic: TopicInfo) -> bytes:
+    return f"{topic.name}/{topic.id}/".encode()

@@ -1,0 +1,8 @@
+"""Writes dead letters again: to the topics they come from, or through a transform."""
+
+from wasmline.redrive.dead_letter_reader import DeadLetterReader, StoredDeadLetter
+from wasmline.redrive.redrive_plan import RedrivePlan, plan_redrive
+from wasmline.redrive.redrive_run import run_redrive
+from wasmline.redrive.source_records import Timestamps
+
+__all__ = ["DeadLetterReader", "RedrivePlan", "StoredDeadLetter", "Timestamps", "plan_redrive", "run_redrive"]

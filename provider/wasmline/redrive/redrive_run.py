@@ -1,0 +1,259 @@
+"""Redrives dead letters: each once, in the order of its key, in transactions that also record which are done."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from itertools import islice
+from typing import Protocol
+
+from wasmline.clock import now_ms
+from wasmline.control import NO_CAUSE, ChangeCause, Redrive, RedriveWriter
+from wasmline.errors import (
+    BrokerUnavailable,
+    Conflict,
+    InvalidRedrive,
+    OffsetOutOfRange,
+    RecordRejected,
+    WasmlineError,
+)
+from wasmline.kafka import KafkaConfig, TopicInfo
+from wasmline.redrive.conversion import Conversion, ConversionTooLarge
+from wasmline.redrive.dead_letter_reader import DeadLetterReader, StoredDeadLetter
+from wasmline.redrive.redrive_plan import RedrivePlan
+from wasmline.redrive.source_records import SourceRecords
+
+logger = logging.getLogger(__name__)
+
+MAX_TRANSACTION_DEAD_LETTERS = 500
+MAX_TRANSACTION_BYTES = 2**20
+"""Maximum bytes of the dead letters of a transaction of several."""
+
+RETRY_TIMEOUT_S = 60.0
+"""Seconds without progress for which a redrive is tried again while no broker answers."""
+
+RETRY_DELAY_S = 1.0
+
+REJECTED = "their topic rejects their record, by its time, its key or its size"
+
+
+class _Converter(Protocol):
+    """Makes the records to write of dead letters."""
+
+    compression: str
+
+    def convert(self, letters: Sequence[StoredDeadLetter]) -> Conversion: ...
+
+    def close(self) -> None: ...
+
+
+def run_redrive(
+    config: KafkaConfig,
+    plan: RedrivePlan,
+    *,
+    cause: ChangeCause = NO_CAUSE,
+    redrive_id: str = "",
+    progress: Callable[[Redrive], None] | None = None,
+) -> Redrive:
+    """Redrive the dead letters of a plan, and return what was done.
+
+    One that was redriven is never redriven again, also after a kill at any moment: its record and the note of it are in
+    one transaction. Those that cannot be redriven are counted as ``skipped``, and stay pending. A redrive that was
+    begun with the same ``redrive_id`` is continued, up to its own ends, or returned if it is done. ``progress`` is
+    called after each transaction.
+
+    Raises InvalidRedrive if the topic was created again since the plan, or if another redrive has this id; Conflict if
+    another redrive of the topic takes over; the errors of the module, NotAuthorized and BrokerUnavailable: what was
+    redriven by then stays so.
+    """
+    new = Redrive(
+        id=redrive_id or uuid.uuid4().hex,
+        topic=plan.topic.name,
+        topic_id=plan.topic.id,
+        selection=plan.selection,
+        limit=plan.limit,
+        ends=dict(plan.ends),
+        to_topic=plan.to_topic,
+        through=plan.deployment.spec.name if plan.deployment else None,
+        generation=plan.deployment.generation if plan.deployment else None,
+        cause=cause,
+        started_ms=now_ms(),
+        updated_ms=now_ms(),
+    )
+    with closing(_converter(config, plan)) as converter:
+        run = _RedriveRun(config, new, converter, progress)
+        while True:
+            try:
+                return run.attempt()
+            except (BrokerUnavailable, OffsetOutOfRange) as error:  # retention may remove what is read next
+                if time.monotonic() - run.progressed > RETRY_TIMEOUT_S:
+                    raise
+                logger.warning("the redrive of %s is tried again: %s", new.topic, error)
+                time.sleep(random.uniform(0, RETRY_DELAY_S))
+
+
+class _RedriveRun:
+    """Attempts of one redrive; each begins with what the ones before have recorded."""
+
+    def __init__(
+        self,
+        config: KafkaConfig,
+        new: Redrive,
+        converter: _Converter,
+        progress: Callable[[Redrive], None] | None,
+    ) -> None:
+        self._config = config
+        self._converter = converter
+        self._progress = progress
+        self._redrive = new
+        self._others: dict[str, Redrive] | None = None
+        """Other redrives of the topic, as the first attempt found them."""
+        self._skipped: Counter[str] = Counter()
+        self.progressed = time.monotonic()
+
+    def attempt(self) -> Redrive:
+        """Redrive what is pending; see ``run_redrive``."""
+        self._skipped.clear()
+        writer, reader = self._open()
+        try:
+            if self._redrive.state == "done":
+                return self._redrive
+            redrive = self._redrive
+            pending = reader.pending(redrive.selection, writer.state, redrive.ends)
+            left = None if redrive.limit is None else redrive.limit - redrive.dead_letters
+            for letters in _chunks(islice(pending, left)):
+                writer = self._write_all(writer, reader, letters)
+            self._write(writer, reader, Conversion(), state="done")
+        finally:
+            writer.close()
+        return self._redrive
+
+    def _open(self) -> tuple[RedriveWriter, DeadLetterReader]:
+        """Fence other redrives of the topic, and then read what it has and what was redriven of it."""
+        readers: list[DeadLetterReader] = []
+
+        def describe() -> tuple[TopicInfo, Mapping[int, int]]:
+            readers.append(reader := DeadLetterReader(self._config, self._redrive.topic))
+            self._require_same_topic(reader)
+            return reader.topic, reader.begins
+
+        writer = RedriveWriter(self._config, self._redrive.topic, describe, self._converter.compression)
+        try:
+            self._continue(writer.state.redrives)
+        except BaseException:
+            writer.close()
+            raise
+        return writer, readers[0]
+
+    def _continue(self, known: Mapping[str, Redrive]) -> None:
+        """Continue from the recorded state of this redrive. Raises Conflict if another one has worked meanwhile."""
+        new = self._redrive
+        others = {name: each for name, each in known.items() if name != new.id}
+        if self._others is None:
+            self._others = others
+        elif self._others != others:
+            raise self._conflict()
+        recorded = known.get(new.id)
+        if recorded is None:
+            return
+        if (recorded.selection, recorded.limit, recorded.to_topic, recorded.through) != (
+            new.selection,
+            new.limit,
+            new.to_topic,
+            new.through,
+        ):
+            text = f"redrive {new.id} of {new.topic} was begun with other dead letters, or to another place"
+            raise InvalidRedrive(text, topic=new.topic)
+        self._redrive = replace(recorded, generation=new.generation)
+
+    def _require_same_topic(self, reader: DeadLetterReader) -> None:
+        if reader.current_id() != self._redrive.topic_id:
+            text = f"{self._redrive.topic} was deleted and created again: begin another redrive"
+            raise InvalidRedrive(text, topic=self._redrive.topic)
+
+    def _write_all(
+        self, writer: RedriveWriter, reader: DeadLetterReader, letters: Sequence[StoredDeadLetter]
+    ) -> RedriveWriter:
+        """Redrive some dead letters in one transaction, or in several if a topic rejects one of their records.
+
+        Returns the writer to go on with.
+        """
+        try:
+            self._write(writer, reader, self._converter.convert(letters))
+        except (ConversionTooLarge, RecordRejected) as error:
+            if isinstance(error, RecordRejected):
+                writer.close()
+                writer, reader = self._open()
+            if len(letters) == 1:
+                logger.warning("%s is not redriven: %s", letters[0].position, error)
+                self._skipped[REJECTED] += 1
+                return writer
+            middle = len(letters) // 2
+            for part in (letters[:middle], letters[middle:]):
+                writer = self._write_all(writer, reader, part)
+        return writer
+
+    def _write(
+        self, writer: RedriveWriter, reader: DeadLetterReader, converted: Conversion, state: str = "running"
+    ) -> None:
+        self._skipped.update(converted.skipped)
+        self._require_same_topic(reader)
+        done = [
+            (letter.topic_partition.partition, letter.offset, letter.range_start) for letter in converted.dead_letters
+        ]
+        redrive = replace(
+            self._redrive,
+            state="done" if state == "done" else "running",
+            dead_letters=self._redrive.dead_letters + len(done),
+            outputs=self._redrive.outputs + converted.outputs,
+            failed_again=self._redrive.failed_again + converted.failed_again,
+            skipped=dict(self._skipped),
+            updated_ms=now_ms(),
+        )
+        try:
+            writer.write(redrive, done, converted.records)
+        except RecordRejected:
+            self._skipped.subtract(converted.skipped)  # they are counted when they are converted again
+            raise
+        except Conflict as error:
+            raise self._conflict() from error
+        self._redrive = redrive
+        self.progressed = time.monotonic()
+        if self._progress is not None:
+            self._progress(redrive)
+
+    def _conflict(self) -> WasmlineError:
+        redrive = self._redrive
+        text = (
+            f"another redrive of {redrive.topic} took over, after {redrive.dead_letters:,} dead letters of this one, "
+        )
+        text += "which stay redriven: run this again when the other one has ended"
+        return Conflict(text, name=redrive.topic, generation=None)
+
+
+def _converter(config: KafkaConfig, plan: RedrivePlan) -> _Converter:
+    if plan.deployment is None:
+        return SourceRecords(config, plan.to_topic, plan.timestamps, plan.topic.name)
+    from wasmline.redrive.transform_outputs import TransformOutputs  # imports the engine
+
+    return TransformOutputs(config, plan.deployment)
+
+
+def _chunks(letters: Iterable[StoredDeadLetter]) -> Iterator[list[StoredDeadLetter]]:
+    """Yield the dead letters of one transaction after the other."""
+    chunk: list[StoredDeadLetter] = []
+    size = 0
+    for letter in letters:
+        if chunk and (len(chunk) == MAX_TRANSACTION_DEAD_LETTERS or size + letter.size > MAX_TRANSACTION_BYTES):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(letter)
+        size += letter.size
+    if chunk:
+        yield chunk

@@ -1,0 +1,125 @@
+"""Operator that redrives dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+
+from wasmline_provider.hooks.kafka import KafkaHook
+from wasmline_provider.operators.failures import fail_at_once
+from wasmline_provider.run_identity import USER_TEMPLATE, change_cause, run_name
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from wasmline.control import Redrive
+
+
+class RedriveDeadLettersOperator(BaseOperator):
+    """Writes dead letters again: to the topics that they come from, to another one, or through a transform.
+
+    Each is redriven once. A task that is tried again or cleared continues its redrive, up to the ends that the topic
+    had when that began; it does not make it twice.
+
+    Example::
+
+        RedriveDeadLettersOperator(
+            task_id="redrive",
+            topic="orders.dlq",
+            through="delivery-distance",
+            reason="{{ params.reason }}",
+        )
+
+    Returns ``topic``, ``dead_letters``: how many were redriven, ``outputs``, ``failed_again``, and
+    ``skipped``: how many cannot be redriven, by reason.
+
+    :param topic: the dead-letter topic.
+    :param reason: why; required, and kept with the redrive.
+    :param to_topic: the topic to write to; None or empty for the topics that the dead letters come from.
+    :param through: the transform that processes the dead letters instead, by its current version.
+    :param transform: redrive the dead letters of this transform only.
+    :param error: redrive the dead letters of this error only, such as ``GuestTrap`` or ``Rejected``.
+    :param reason_contains: redrive the dead letters with this text in their reason only.
+    :param source_topic: redrive the dead letters of records of this topic only.
+    :param kafka_conn_id: Airflow's connection to the cluster.
+    :param by: the user of the redrive; by default the one who triggered the run, else the task's owner.
+    """
+
+    template_fields: Sequence[str] = (
+        "topic",
+        "reason",
+        "to_topic",
+        "through",
+        "transform",
+        "error",
+        "reason_contains",
+        "source_topic",
+        "kafka_conn_id",
+        "by",
+    )
+    ui_color = "#e9e4fd"
+
+    def __init__(
+        self,
+        *,
+        topic: str,
+        reason: str,
+        to_topic: str | None = None,
+        through: str | None = None,
+        transform: str | None = None,
+        error: str | None = None,
+        reason_contains: str | None = None,
+        source_topic: str | None = None,
+        kafka_conn_id: str = KafkaHook.default_conn_name,
+        by: str = USER_TEMPLATE,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.topic = topic
+        self.reason = reason
+        self.to_topic = to_topic
+        self.through = through
+        self.transform = transform
+        self.error = error
+        self.reason_contains = reason_contains
+        self.source_topic = source_topic
+        self.kafka_conn_id = kafka_conn_id
+        self.by = by
+
+    @fail_at_once
+    def execute(self, context: Context) -> dict[str, Any]:
+        from wasmline.control import DeadLetterSelection
+        from wasmline.redrive import plan_redrive, run_redrive
+
+        kafka = KafkaHook(self.kafka_conn_id).get_conn()
+        selection = DeadLetterSelection(
+            transform=self.transform or None,
+            error=self.error or None,
+            reason_contains=self.reason_contains or None,
+            source_topic=self.source_topic or None,
+        )
+        plan = plan_redrive(kafka, self.topic, selection, to_topic=self.to_topic or None, through=self.through or None)
+        for group, count in plan.pending.items():
+            self.log.info("%d dead letters of %s: %s", count, group.transform, group.error)
+        done = run_redrive(
+            kafka,
+            plan,
+            cause=change_cause(context, self.reason, self.by),
+            redrive_id=self._redrive_id(context),
+            progress=self._log_progress,
+        )
+        for why, count in done.skipped.items():
+            self.log.warning("%d dead letters stay pending: %s", count, why)
+        names = ("topic", "dead_letters", "outputs", "failed_again", "skipped")
+        return {name: getattr(done, name) for name in names}
+
+    def _redrive_id(self, context: Context) -> str:
+        """Return the identity of the redrive, the same at each try of this task, or of this one of mapped tasks."""
+        map_index = getattr(context.get("ti"), "map_index", None)
+        mapped = f"/{map_index}" if isinstance(map_index, int) and map_index >= 0 else ""
+        return f"{run_name(context)}/{self.task_id}{mapped}"
+
+    def _log_progress(self, redrive: Redrive) -> None:
+        self.log.info("%d dead letters of %s are redriven", redrive.dead_letters, redrive.topic)
