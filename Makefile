@@ -24,7 +24,7 @@ demo: $(INSTALLED) ## run the delivery pipeline through Airflow, Kafka and Spark
 	@PYTHONPATH=dags $(BIN)/python -P -m demo_stack.run_demo $(if $(DATA),--data "$(DATA)")
 
 test: $(INSTALLED) rust-target lint ## check and run the whole test suite
-	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 test-unit: $(INSTALLED) ## the tests that need no broker and no JVM, in two minutes
 	@$(BIN)/python -m pytest --numprocesses 3 --dist loadfile -m "not kafka" $(UNIT_TESTS)
@@ -65,7 +65,7 @@ chaos: $(INSTALLED) ## consumers, brokers, streams and Airflow die and come back
 	  tests/contract/test_clients.py tests/integration/kafka/test_committed_offset_store.py tests/integration/java/test_interop.py \
 	  tests/integration/leases/test_leases.py tests/integration/spark/test_parallel.py \
 	  tests/integration/spark/test_microbatch_exactly_once.py tests/integration/spark/test_microbatch_runs.py \
-	  tests/integration/redrive tests/integration/spark/test_launcher_claims.py tests/integration/provider/test_launcher.py \
+	  tests/simulation/test_jobs.py tests/integration/redrive tests/integration/spark/test_launcher_claims.py tests/integration/provider/test_launcher.py \
 	  tests/integration/provider/test_standalone.py
 	@CHAOS_ROUNDS=$(ROUNDS) WASMLINE_LONG=1 $(BIN)/python -m pytest --timeout=0 $(SUPERVISION)  # alone: it has time limits
 

@@ -46,6 +46,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                     reason="a test of the long form: make chaos, make soak, make simulate-gate, make backfill"
                 )
             )
+        if "property" in item.nodeid.split("/"):
+            # Hypothesis would run the example again that the signal of a time-out has ended, and hang there.
+            item.add_marker(pytest.mark.timeout(method="thread"))
         if isinstance(item, pytest.Function):
             callspec = getattr(item, "callspec", None)
             given = {each for each in callspec.params.values() if isinstance(each, str)} if callspec else set()

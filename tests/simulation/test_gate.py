@@ -17,8 +17,8 @@ MOST_PROMOTIONS = 1
 """Per seed of 20 nights: at most 10 in all of 10 seeds."""
 
 SHIFT_DAY = 20
-SEEDS = [1, 7]
-LONG_SEEDS = [2, 3, 4, 5, 6, 8, 9, 10]
+SEEDS = [7]
+LONG_SEEDS = [1, 2, 3, 4, 5, 6, 8, 9, 10]
 
 
 @pytest.fixture(scope="module")

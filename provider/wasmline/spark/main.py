@@ -106,6 +106,7 @@ def main() -> int:
     parser.add_argument("--run", required=True)
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s", stream=sys.stderr)
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # else a line for each event of the query
     config = KafkaConfig.from_environment()
     jobs = JobTopic(config)
     try:

@@ -19,8 +19,9 @@ class StreamTimings:
     heartbeat_timeout_s: float = 3 * HEARTBEAT_INTERVAL_S
     """Seconds without a report after which a run stops waiting for the driver of an earlier run."""
 
-    open_transaction_wait_s: float = 10.0
-    """Seconds to wait for open transactions, possibly of a dead driver, before they are ended."""
+    open_transaction_wait_s: float = 2.0
+    """Seconds to wait for open transactions before they are ended: those of a driver at work take less, and those of a
+    dead one do not end by themselves for a minute."""
 
     stable_read_timeout_s: float = REQUEST_TIMEOUT_S
     """Seconds to wait for open transactions once those of other drivers are ended."""

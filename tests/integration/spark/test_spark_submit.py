@@ -123,6 +123,7 @@ def test_an_endless_job_serves_metrics_until_a_stop_record_ends_it_with_a_final_
 
     assert running.wait(60) == 0
     assert final_report(config, order).state is JobState.STOPPED
+    assert "py4j" not in log.read_text(), "a line for each batch"
 
 
 def test_what_spark_submit_was_told_wins_but_for_what_is_needed(tmp_path: Path) -> None:
