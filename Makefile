@@ -65,6 +65,7 @@ chaos: $(INSTALLED) ## consumers, brokers, streams and Airflow die and come back
 	  tests/contract/test_clients.py tests/integration/kafka/test_committed_offset_store.py tests/integration/java/test_interop.py \
 	  tests/integration/leases/test_leases.py tests/integration/spark/test_parallel.py \
 	  tests/integration/spark/test_microbatch_exactly_once.py tests/integration/spark/test_microbatch_runs.py \
+	  tests/integration/spark/test_microbatch_shards.py \
 	  tests/simulation/test_jobs.py tests/integration/redrive tests/integration/spark/test_launcher_claims.py tests/integration/provider/test_launcher.py \
 	  tests/integration/provider/test_standalone.py
 	@CHAOS_ROUNDS=$(ROUNDS) WASMLINE_LONG=1 $(BIN)/python -m pytest --timeout=0 $(SUPERVISION)  # alone: it has time limits
@@ -85,7 +86,7 @@ clean: ## remove the environment and what the demo left
 	@rm -rf $(VENV) build
 
 ##@ Figures
-.PHONY: bench-pipeline bench-engine bench-model bench-limit bench-consumer bench-stream
+.PHONY: bench-pipeline bench-engine bench-model bench-limit bench-consumer bench-stream bench-control
 bench-pipeline: $(INSTALLED) ## Kafka -> Wasm -> Kafka on Spark beside the same query without it, as ratios
 	@$(BIN)/python tests/benchmarks/bench_pipeline.py
 
@@ -100,6 +101,9 @@ bench-limit: $(INSTALLED) ## how exactly a guest that loops is stopped at its CP
 
 bench-consumer: $(INSTALLED) ## the key-parallel consumer beside the Java library and others, as ratios (ARGS="--quick", ARGS="--help")
 	@$(BIN)/python tests/benchmarks/bench_consumer.py $(ARGS)
+
+bench-control: $(INSTALLED) ## deploys, switches, starts and listing with 10 and 10,000 versions, as ratios (about five minutes)
+	@$(BIN)/python tests/benchmarks/bench_control.py
 
 bench-stream: $(INSTALLED) ## streams on Spark beside what they are measured against, as ratios (ARGS="--quick", ARGS="--help")
 	@$(BIN)/python tests/benchmarks/bench_stream.py $(ARGS)

@@ -31,9 +31,12 @@ COMMANDS = {
     "explain": ("wasmline.cli.explain:explain", "Tell where a record comes from: module, model and sources."),
     "pause": ("wasmline.cli.deploy:pause", "Pause a deployment."),
     "resume": ("wasmline.cli.deploy:resume", "Resume a paused deployment."),
+    "logs": ("wasmline.cli.logs:logs", "Show what the guests of a transform have logged."),
+    "jobs": ("wasmline.cli.jobs:jobs", "List the jobs, with the state of their runs."),
     "dead-letters": ("wasmline.cli.dead_letters:dead_letters", "List, show and redrive dead letters."),
     "stop": ("wasmline.cli.jobs:stop", "Stop a job's run at its next safe point."),
     "delete": ("wasmline.cli.jobs:delete", "Forget a job that does not run."),
+    "withdraw": ("wasmline.cli.jobs:withdraw", "End a job's current round of leases; the next begins at once."),
     "models": ("wasmline.cli.models:models", "List, compare, compile, rebuild and roll back models."),
     "local": ("wasmline.cli.local:local", "Start and stop a real Kafka on this machine."),
 }

@@ -24,3 +24,9 @@ def user_name() -> str:
         return pwd.getpwuid(uid).pw_name
     except KeyError:  # a container's user without an entry
         return f"uid {uid}"
+
+
+def confirm_at_terminal(question: str) -> None:
+    """Ask at the terminal; abort without a yes. Where there is no terminal, nobody is asked."""
+    if sys.stdin.isatty():
+        click.confirm(question, err=True, abort=True)

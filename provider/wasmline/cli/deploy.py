@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -121,12 +121,16 @@ def resume(name: str, settings: tuple[tuple[str, str], ...], reason: str) -> Non
 def list_(settings: tuple[tuple[str, str], ...], detailed: bool, style: str) -> None:
     """List the deployed transforms with their progress."""
     from wasmline.control import DeploymentTopic, StatusTopic
+    from wasmline.kafka import Topics
 
     config = kafka_config(settings)
-    deployments = DeploymentTopic(config).all().values()
-    statuses = _living(config, StatusTopic(config).all())
+    deployments = list(DeploymentTopic(config).all().values())
+    statuses: dict[str, list[PartitionStatus]] = {}
+    for status in _living(config, StatusTopic(config).all()):
+        statuses.setdefault(status.transform, []).append(status)
+    bounds = Topics(config).bounds({deployment.spec.input_topic for deployment in deployments})
     listed = [
-        _summary(config, deployment, [each for each in statuses if each.transform == deployment.spec.name])
+        _summary(deployment, statuses.get(deployment.spec.name, []), bounds.get(deployment.spec.input_topic, {}))
         for deployment in deployments
     ]
     if style == "json":
@@ -146,18 +150,12 @@ def _living(config: KafkaConfig, statuses: list[PartitionStatus]) -> list[Partit
     from dataclasses import replace
 
     from wasmline.control import JobTopic
-    from wasmline.errors import UnsupportedSpecVersion
 
-    ended = set()
     with closing(JobTopic(config)) as jobs:
-        for order in jobs.orders():
-            try:
-                report = jobs.report(order.spec.job, order.spec.run)
-            except UnsupportedSpecVersion as error:
-                click.echo(f"the report of job {order.spec.job} cannot be read: {printable(str(error))}", err=True)
-                continue
-            if report is not None and report.state.final:
-                ended.add(order.spec.job)
+        overviews = jobs.overviews()
+    for problem in filter(None, (each.problem for each in overviews)):
+        click.echo(printable(problem), err=True)
+    ended = {each.order.spec.job for each in overviews if each.report is not None and each.report.state.final}
     shown = [replace(each, state="stopped") if each.job in ended else each for each in statuses]
     return sorted(shown, key=lambda status: status.updated_ms)
 
@@ -172,12 +170,17 @@ def _named(reference: str) -> tuple[str, str | None]:
     return parse_reference(reference)
 
 
-def _summary(config: KafkaConfig, deployment: Deployment, statuses: list[PartitionStatus]) -> dict[str, Any]:
-    """Return rpk's fields of one transform, with the last reported state and the current lag of each partition."""
+def _summary(
+    deployment: Deployment, statuses: list[PartitionStatus], bounds: Mapping[int, tuple[int, int]]
+) -> dict[str, Any]:
+    """Return rpk's fields of one transform, with the last reported state and the current lag of each partition.
+
+    ``bounds``: the beginning and end offset of each partition of the input topic.
+    """
     spec = deployment.spec
     known = {status.partition: status for status in statuses if status.topic == spec.input_topic}
     partitions = []
-    for partition, (begin, end) in sorted(_bounds(config, spec.input_topic).items()):
+    for partition, (begin, end) in sorted(bounds.items()):
         status = known.get(partition)
         state = "inactive" if status is None or status.state in ("stopped", "paused") else status.state
         lag = max(0, end - (status.offset if status else begin))
@@ -196,19 +199,6 @@ def _summary(config: KafkaConfig, deployment: Deployment, statuses: list[Partiti
         "reason": deployment.reason,
         "status": partitions,
     }
-
-
-def _bounds(config: KafkaConfig, topic: str) -> dict[int, tuple[int, int]]:
-    """Return the beginning and end offset of each partition; none if the topic does not exist."""
-    from wasmline.errors import TopicNotFound
-    from wasmline.kafka import Topics
-
-    topics = Topics(config)
-    try:
-        begins, ends = topics.beginning_offsets(topic), topics.end_offsets(topic)
-    except TopicNotFound:
-        return {}
-    return {partition: (begin, ends[partition]) for partition, begin in begins.items()}
 
 
 def _echo_json(listed: list[dict[str, Any]], detailed: bool) -> None:

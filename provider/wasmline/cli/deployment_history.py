@@ -16,6 +16,7 @@ from wasmline.printable import bounded_line
 
 if TYPE_CHECKING:
     from wasmline.control import Deployment, DeploymentRollbackPlan, GenerationHistory, GenerationOffsets
+    from wasmline.kafka import KafkaConfig
 
 SHOWN_FIELDS = ("version", "digest", "input_topic", "output_topics", "dead_letter_topic")
 """Fields of a specification that a rollback shows with both values; of others only the name is shown."""
@@ -25,8 +26,9 @@ SHOWN_FIELDS = ("version", "digest", "input_topic", "output_topics", "dead_lette
 @click.argument("name")
 @kafka_option
 @click.option("-d", "--detailed", is_flag=True, help="Show, by job and partition, the offsets of each generation.")
+@click.option("--job", "of_job", is_flag=True, help="NAME is a job: show who stopped or deleted it.")
 @json_option
-def history(name: str, settings: tuple[tuple[str, str], ...], detailed: bool, as_json: bool) -> None:
+def history(name: str, settings: tuple[tuple[str, str], ...], detailed: bool, of_job: bool, as_json: bool) -> None:
     """Show the changes of a deployment: generation, time, action, user, run and reason.
 
     END OFFSET is excluded, and "-" until the job begins the next generation of the topic. In parallel mode some records
@@ -35,6 +37,9 @@ def history(name: str, settings: tuple[tuple[str, str], ...], detailed: bool, as
     from wasmline.control import DeploymentTopic, HistoryTopic
 
     config = kafka_config(settings)
+    if of_job:
+        _show_job(config, name, as_json)
+        return
     with closing(DeploymentTopic(config)) as deployments:
         current = deployments.get(name)
     generations = HistoryTopic(config).generations(name)
@@ -100,6 +105,21 @@ def rollback(
         return
     text = f'transform "{name}" rolled back: version {deployment.spec.version}, generation {deployment.generation}'
     click.echo(bounded_line(text))
+
+
+def _show_job(config: KafkaConfig, job: str, as_json: bool) -> None:
+    from wasmline.control import read_job_events
+
+    events = read_job_events(config, job)
+    if as_json:
+        echo_json(events)
+        return
+    rows = [["TIME", "ACTION", "RUN", "BY", "DAG RUN", "REASON"]]
+    for event in events:
+        cause = event.cause
+        texts = (event.run, cause.by, cause.run, cause.reason)
+        rows.append([moment(event.changed_ms), event.action, *(bounded_line(text) or "-" for text in texts)])
+    click.echo(aligned(rows))
 
 
 def _plan_lines(plan: DeploymentRollbackPlan) -> list[str]:

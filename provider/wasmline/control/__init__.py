@@ -20,12 +20,14 @@ from wasmline.control.deployment_spec import Deployment, DeploymentSpec, ModuleO
 from wasmline.control.deployment_topic import DeploymentTopic, deploy, read_deployments, require_topics
 from wasmline.control.driver_records import DriverRecords
 from wasmline.control.job_control_state import CONTROL_TOPICS, JobControlState
+from wasmline.control.job_history import JobEvent, job_event_record, read_job_events
 from wasmline.control.job_status import JobStatus, JobStatusReader, PartitionTotals
 from wasmline.control.job_topic import (
     ClaimProducer,
     ClaimWriter,
     DriverClaim,
     JobOrder,
+    JobOverview,
     JobTopic,
     LeaseWithdrawal,
     StoppedBy,
@@ -69,7 +71,9 @@ __all__ = [
     "GenerationStart",
     "HistoryTopic",
     "JobControlState",
+    "JobEvent",
     "JobOrder",
+    "JobOverview",
     "JobStatus",
     "JobStatusReader",
     "JobTopic",
@@ -95,10 +99,12 @@ __all__ = [
     "fenced_error",
     "find_rollback",
     "is_live",
+    "job_event_record",
     "live_jobs",
     "partition_stalls",
     "plan_deployment_rollback",
     "read_deployments",
+    "read_job_events",
     "require_launcher",
     "require_topics",
     "roll_back_deployment",

@@ -19,8 +19,9 @@ from typing import Literal
 
 from wasmline.clock import now_ms
 from wasmline.control import control_topics
-from wasmline.control.deployment_history import GenerationStart, report_record, start_record
+from wasmline.control.deployment_history import ChangeCause, GenerationStart, report_record, start_record
 from wasmline.control.deployment_spec import Deployment
+from wasmline.control.job_history import JobAction, JobEvent, job_event_record
 from wasmline.control.job_keys import claim_key, claims_transactional_id, launch_key, report_key, withdrawal_key
 from wasmline.control.launch_request import LaunchRequest
 from wasmline.control.launcher_topic import Launch
@@ -135,6 +136,29 @@ class LeaseWithdrawal:
     spec_version: Literal[1] = 1
 
 
+JobCondition = Literal["ordered", "starting", "running", "succeeded", "stopped", "failed", "silent"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobOverview:
+    """The order of a job and the last report of its run; None without one, or where ``problem`` says why not."""
+
+    order: JobOrder
+    report: JobReport | None
+    problem: str = ""
+
+    def condition(self, now: int) -> JobCondition:
+        """Return the state of the run at Unix time ``now`` in milliseconds.
+
+        ``silent``: by this machine's clock its driver has not reported for so long that it counts as dead.
+        """
+        report = self.report
+        if report is None:
+            return "ordered"
+        is_late = now - report.updated_ms > 1_000 * report.timeout_s
+        return "silent" if is_late and not report.state.final else report.state.value
+
+
 class JobTopic:
     """The orchestrator's side of the job topic."""
 
@@ -200,24 +224,34 @@ class JobTopic:
         self._write_orders(decide)
         return updated
 
-    def stop(self, job: str, run: str, *, by: StoppedBy = "user") -> None:
+    def stop(self, job: str, run: str, *, by: StoppedBy = "user", cause: ChangeCause | None = None) -> None:
         """Request ``run`` to end at its next safe point. No effect on a run that was replaced by a newer one.
 
         A stop by the ``system`` leaves a user's as it is. Raises JobNotFound.
         """
-        if self.stop_runs({job: run}, by=by):
+        if self.stop_runs({job: run}, by=by, cause=cause):
             raise _unknown(job)
 
-    def stop_runs(self, runs: Mapping[str, str], *, by: StoppedBy = "user", skip_ended: bool = False) -> set[str]:
+    def stop_runs(
+        self,
+        runs: Mapping[str, str],
+        *,
+        by: StoppedBy = "user",
+        skip_ended: bool = False,
+        cause: ChangeCause | None = None,
+    ) -> set[str]:
         """Request runs, by their jobs, to end as ``stop`` does, in one transaction; return the jobs without a
         readable order.
 
         skip_ended: leave a run that has reported its end as it is, unless its launcher starts its driver again.
+        cause: kept in the history of each job that this changes.
         """
         unknown: set[str] = set()
+        events: list[TopicRecord] = []
 
         def decide(view: dict[bytes, bytes]) -> dict[bytes, bytes | None]:
             unknown.clear()
+            events.clear()
             written: dict[bytes, bytes | None] = {}
             for job, run in runs.items():
                 data = view.get(job.encode())
@@ -228,16 +262,17 @@ class JobTopic:
                     continue
                 elif order.spec.run == run and not (by == "system" and order.wanted == "stopped"):
                     written[job.encode()] = encode(replace(order, wanted="stopped", stopped_by=by))
+                    events.extend(_events("stop", job, run, cause))
             return written
 
-        self._write_orders(decide)
+        self._write_orders(decide, lambda: events)
         return unknown
 
-    def delete(self, job: str, run: str) -> None:
+    def delete(self, job: str, run: str, *, cause: ChangeCause | None = None) -> None:
         """Forget the order of ``job``, which is of ``run``, and its reports. Raises JobNotFound, Conflict.
 
         Its claims stay, and its group and checkpoint: a job of the same name continues from them. An order that this
-        release cannot read is deleted whatever its run.
+        release cannot read is deleted whatever its run. ``cause`` is kept in the history of the job.
         """
         key = job.encode()
 
@@ -250,7 +285,7 @@ class JobTopic:
             gone = {name for name in view if name.startswith(report_key(job, ""))}
             return dict.fromkeys([key, withdrawal_key(job), launch_key(job), *sorted(gone)])
 
-        self._write_orders(decide)
+        self._write_orders(decide, lambda: _events("delete", job, run, cause))
 
     def order(self, job: str) -> JobOrder:
         """Return the current order of ``job``. Raises JobNotFound, UnsupportedSpecVersion."""
@@ -262,6 +297,19 @@ class JobTopic:
     def orders(self) -> list[JobOrder]:
         """Return the current order of every job; one that this release cannot read is skipped with a warning."""
         return list(_orders(self._topic.read()).values())
+
+    def overviews(self) -> list[JobOverview]:
+        """Return every job that has an order which this release can read, by name, from one reading."""
+        view = self._topic.read()
+        found = []
+        for name, order in _orders(view).items():
+            data, report, problem = view.get(report_key(name, order.spec.run)), None, ""
+            try:
+                report = decode(JobReport, data) if data is not None else None
+            except WasmlineError as error:
+                problem = f"the report of job {name} cannot be read: {error}"
+            found.append(JobOverview(order=order, report=report, problem=problem))
+        return found
 
     def last_claim(self, job: str, topic_id: str = "") -> DriverClaim | None:
         """Return the newest claim of a driver of ``job``.
@@ -276,11 +324,24 @@ class JobTopic:
             return decode(DriverClaim, earlier) if earlier else claim
         return claim
 
-    def withdraw(self, job: str) -> None:
-        """End the current round of leases of ``job``, if any, in parallel mode; its driver begins the next one."""
+    def withdraw(self, job: str, *, cause: ChangeCause | None = None) -> LeaseWithdrawal | None:
+        """End the current round of leases of ``job``, if any, in parallel mode; its driver begins the next one.
+
+        Returns the withdrawal. ``cause`` is kept in the history of the job.
+        """
         claim = self.last_claim(job)
-        if claim is not None:
-            self.write_withdrawal(job, LeaseWithdrawal(driver=claim.driver, epoch=claim.batch_id))
+        if claim is None:
+            return None
+        withdrawal = LeaseWithdrawal(driver=claim.driver, epoch=claim.batch_id)
+        self.write_withdrawal(job, withdrawal)
+        for topic, key, value, *_ in _events("withdraw", job, claim.run, cause):
+            self._writer.write(topic, [(key, value, [], None)])
+        return withdrawal
+
+    def last_withdrawal(self, job: str) -> LeaseWithdrawal | None:
+        """Return the last withdrawal of leases of ``job``."""
+        data = self._topic.read().get(withdrawal_key(job))
+        return decode(LeaseWithdrawal, data) if data else None
 
     def write_withdrawal(self, job: str, withdrawal: LeaseWithdrawal) -> None:
         """Write ``withdrawal``; returns when every in-sync replica has it."""
@@ -309,12 +370,16 @@ class JobTopic:
         self._writer.close()
         self._topic.close()
 
-    def _write_orders(self, decide: Callable[[dict[bytes, bytes]], Mapping[bytes, bytes | None]]) -> None:
+    def _write_orders(
+        self,
+        decide: Callable[[dict[bytes, bytes]], Mapping[bytes, bytes | None]],
+        other_records: Callable[[], Collection[TopicRecord]] = tuple,
+    ) -> None:
         """Write the result of ``decide`` by compare-and-set; again if other orders come in between."""
         deadline = time.monotonic() + ORDER_TIMEOUT_S
         while True:
             try:
-                self._topic.compare_and_set(ORDERS_TRANSACTIONAL_ID, decide)
+                self._topic.compare_and_set(ORDERS_TRANSACTIONAL_ID, decide, other_records)
             except _OrderChanged as changed:
                 text = f"job {changed.job} was ordered or stopped by another client, or reports again: read it again"
                 raise Conflict(text, name=changed.job, generation=None) from None
@@ -338,6 +403,13 @@ class _OrderChanged(Exception):
     def __init__(self, job: str) -> None:
         super().__init__(job)
         self.job = job
+
+
+def _events(action: JobAction, job: str, run: str, cause: ChangeCause | None) -> list[TopicRecord]:
+    """Return the record of an action with a cause."""
+    if cause is None:
+        return []
+    return [job_event_record(JobEvent(action=action, job=job, run=run, changed_ms=now_ms(), cause=cause))]
 
 
 def _orders(view: Mapping[bytes, bytes]) -> dict[str, JobOrder]:
@@ -474,22 +546,34 @@ class ClaimWriter:
     def take_over(self, claim: Callable[[DriverClaim | None], DriverClaim]) -> None:
         """Make this the job's driver, with the claim that ``claim`` derives from the newest one after fencing.
 
-        Raises Fenced if other drivers claim at the same moment in each of TAKEOVER_ATTEMPTS attempts.
+        Raises Fenced if other drivers claim at the same moment in each of TAKEOVER_ATTEMPTS attempts. An attempt that
+        a task of a lease has fenced, or that no broker answers, is repeated for CLAIM_TIMEOUT_S.
         """
-        for attempt in range(TAKEOVER_ATTEMPTS):
+        deadline, attempts = time.monotonic() + CLAIM_TIMEOUT_S, TAKEOVER_ATTEMPTS
+        while True:
             self._forget()
-            self._driver = ClaimProducer(self._config, self._job)
+            before: DriverClaim | None = None
             try:
-                self._driver.claim(claim(self._jobs.last_claim(self._job)))
+                self._driver = ClaimProducer(self._config, self._job)
+                before = self._jobs.last_claim(self._job)
+                self._driver.claim(claim(before))
             except Fenced:
-                if attempt == TAKEOVER_ATTEMPTS - 1:
+                attempts -= self._jobs.last_claim(self._job) != before
+                if not attempts or time.monotonic() > deadline:
                     raise
+            except (Conflict, KafkaError) as error:
+                if not (error.retryable or isinstance(error, Conflict)) or time.monotonic() > deadline:
+                    raise
+                logger.info("the takeover of job %s is tried again: %s", self._job, error)
             else:
                 self._jobs.close()
                 return
+            time.sleep(random.uniform(0, ORDER_RETRY_DELAY_S))  # not in step with others
 
-    def claim(self, claim: DriverClaim, earlier: DriverClaim | None = None) -> None:
-        """Record ``claim`` durably, and ``earlier`` as ClaimProducer does. Raises Fenced when another driver claimed.
+    def claim(
+        self, claim: DriverClaim, earlier: DriverClaim | None = None, other_records: Collection[TopicRecord] = ()
+    ) -> None:
+        """Record ``claim`` durably, and the others as ClaimProducer does. Raises Fenced when another driver claimed.
 
         The first claim of a generation is recorded in the history of its deployment as well. If the cluster rejects
         it, or the outcome is unknown, the claim is retried for CLAIM_TIMEOUT_S.
@@ -498,7 +582,7 @@ class ClaimWriter:
         while True:
             driver = self._driver or self._reopen()
             try:
-                driver.claim(claim, earlier, self._start_records(claim))
+                driver.claim(claim, earlier, [*self._start_records(claim), *other_records])
             except Fenced:
                 self._forget()
             except KafkaError as error:

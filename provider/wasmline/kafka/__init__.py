@@ -8,7 +8,7 @@ from wasmline.kafka.compacted_topic import CompactedTopic, TopicRecord, Transact
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.consumer_group_offsets import ConsumerGroups
 from wasmline.kafka.producer import ANY_PARTITION, RecordWriter, produce_all, producer
-from wasmline.kafka.topic_reader import read_range, read_record, read_to_end
+from wasmline.kafka.topic_reader import follow, read_range, read_record, read_to_end
 from wasmline.kafka.topic_tailer import TopicTailer
 from wasmline.kafka.topics import TopicInfo, Topics
 from wasmline.renames import renamed
@@ -24,6 +24,7 @@ __all__ = [
     "TopicTailer",
     "Topics",
     "TransactionalWriter",
+    "follow",
     "produce_all",
     "producer",
     "read_range",

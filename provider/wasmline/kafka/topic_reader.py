@@ -1,4 +1,4 @@
-"""Reads the records of a topic between two offsets, one record, or all to its end, without a consumer group."""
+"""Reads the records of a topic between two offsets, one, all to its end, or as they come, without a consumer group."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ IDLE_TIMEOUT_S = 30.0
 
 OPEN_TRANSACTION_WAIT_S = 5.0
 """Seconds to wait for open transactions to be decided."""
+
+FOLLOW_POLL_S = 0.5
 
 MAX_POLL_RECORDS = 1000
 POLL_INTERVAL_S = 0.05
@@ -67,6 +69,27 @@ def read_to_end(config: KafkaConfig, topic: str) -> Iterator[Message]:
     ranges = {partition: (begins[partition], end) for partition, end in ends.items() if begins[partition] < end}
     with translate_errors(config.bootstrap_servers):
         yield from _read(config, topic, ranges, reset="earliest")
+
+
+def follow(config: KafkaConfig, topic: str, offset: int) -> Iterator[Message]:
+    """Yield the committed records of a topic's only partition from ``offset`` on, as they come, without an end.
+
+    Those that retention removes before they are read are passed over. Raises BrokerUnavailable, KafkaError.
+    """
+    settings = {"auto.offset.reset": "earliest", "fetch.wait.max.ms": "500"}
+    with translate_errors(config.bootstrap_servers):
+        consumer = detached_consumer(config, unique_group("follower"), settings)
+        try:
+            consumer.assign([TopicPartition(topic, 0, offset)])
+            while True:
+                message = consumer.poll(FOLLOW_POLL_S)
+                error = message.error() if message is not None else None
+                if message is not None and error is not None and not error.retriable():
+                    raise message_error(message, error)
+                if message is not None and error is None:
+                    yield message
+        finally:
+            consumer.close()
 
 
 def _decided(topics: Topics, topic: str) -> dict[int, int]:

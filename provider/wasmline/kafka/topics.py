@@ -17,7 +17,7 @@ from wasmline.errors import BrokerUnavailable, TopicNotFound, WasmlineError
 from wasmline.errors import KafkaError as KafkaFailed
 from wasmline.kafka.bounded_admin_client import REQUEST_TIMEOUT_S, RETRY_INTERVAL_S, BoundedAdminClient, Codes
 from wasmline.kafka.config import KafkaConfig
-from wasmline.kafka.list_offsets import list_offsets
+from wasmline.kafka.list_offsets import list_offsets, list_topic_offsets
 
 URL_SAFE = str.maketrans("+/", "-_")
 """Translates the client's Base64 alphabet to the URL-safe one."""
@@ -165,6 +165,22 @@ class Topics:
     def end_offsets(self, name: str) -> dict[int, int]:
         """Return the end offsets for a read_committed reader, by partition. Raises TopicNotFound."""
         return self._offsets(name, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+
+    def bounds(self, names: Collection[str]) -> dict[str, dict[int, tuple[int, int]]]:
+        """Return the beginning and end offset of each partition of those of these topics that exist.
+
+        In three requests, however many there are; the end is that for a read_committed reader.
+        """
+        found = self.describe_existing(names) if names else {}
+        partitions = [TopicPartition(name, number) for name, each in found.items() for number in range(each.partitions)]
+        begins, ends = (
+            list_topic_offsets(self._admin, dict.fromkeys(partitions, spec), IsolationLevel.READ_COMMITTED)
+            for spec in (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        )
+        bounds: dict[str, dict[int, tuple[int, int]]] = {name: {} for name in found}
+        for (name, partition), begin in begins.items():
+            bounds[name][partition] = (begin, ends.get((name, partition), begin))
+        return bounds
 
     def written_offsets(self, name: str) -> dict[int, int]:
         """Return the offset after the last record that was written, committed or not, by partition."""

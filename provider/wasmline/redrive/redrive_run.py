@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from itertools import islice
-from typing import Protocol
+from typing import Literal, Protocol
 
 from wasmline.clock import now_ms
 from wasmline.control import NO_CAUSE, ChangeCause, Redrive, RedriveWriter
@@ -200,7 +200,11 @@ class _RedriveRun:
         return writer
 
     def _write(
-        self, writer: RedriveWriter, reader: DeadLetterReader, converted: Conversion, state: str = "running"
+        self,
+        writer: RedriveWriter,
+        reader: DeadLetterReader,
+        converted: Conversion,
+        state: Literal["running", "done"] = "running",
     ) -> None:
         self._skipped.update(converted.skipped)
         self._require_same_topic(reader)
@@ -209,11 +213,11 @@ class _RedriveRun:
         ]
         redrive = replace(
             self._redrive,
-            state="done" if state == "done" else "running",
+            state=state,
             dead_letters=self._redrive.dead_letters + len(done),
             outputs=self._redrive.outputs + converted.outputs,
             failed_again=self._redrive.failed_again + converted.failed_again,
-            skipped=dict(self._skipped),
+            skipped=dict(+self._skipped),
             updated_ms=now_ms(),
         )
         try:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from wasmline.control import Deployment, DriverClaim, fenced_error
-from wasmline.errors import BrokerUnavailable, ProgressLost
+from wasmline.errors import BrokerUnavailable, OffsetOutOfRange, ProgressLost
 from wasmline.job_offsets.committed_offset_reader import stable_offsets
 from wasmline.job_offsets.data_loss_check import DataLossCheck
 from wasmline.job_offsets.offset_renewal import renew_offsets
@@ -106,13 +107,18 @@ class RunPlanner(Generic[D]):
             except BrokerUnavailable as error:
                 job = self._context.job.job
                 log.warning("a transaction of job %s may be open; it is ended first: %s", job, error)
+                with suppress(OffsetOutOfRange):  # the transaction may go beyond what retention has removed
+                    self._check_plan(state, self._unstable())
                 return True
+        self._check_plan(state, committed)
+        return False
+
+    def _check_plan(self, state: _ResumeState, committed: Mapping[int, CommittedOffset]) -> None:
         try:
             self._plan(state, committed)
         except ProgressLost:
             if not self._claim_changed(state):
                 raise
-        return False
 
     def plan(self, *, ends_transactions: bool) -> PlannedRun[D]:
         """Return the planned run, once no other driver commits progress, except a newer one: Fenced.
@@ -182,6 +188,11 @@ class RunPlanner(Generic[D]):
     def _stable(self, partitions: Iterable[int], limit: float) -> Mapping[int, CommittedOffset]:
         arguments = self._context.config, self._context.job, self._prepared.topic, partitions, limit
         return stable_offsets(*arguments, keeps_maps=self._prepared.keeps_maps)
+
+    def _unstable(self) -> Mapping[int, CommittedOffset]:
+        """Return the committed offsets as they are if no open transaction is committed."""
+        found = ConsumerGroups(self._context.config).committed(self._context.job.group, self._prepared.topic)
+        return {partition: CommittedOffset(offset) for partition, offset in found.items()}
 
     def _claim_changed(self, state: _ResumeState) -> bool:
         """Return whether another driver has claimed the job since its state was read."""

@@ -1,17 +1,23 @@
 """``wasmline stop`` and ``wasmline delete`` on a real broker."""
 
+import json
+import re
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner, Result
 
 from wasmline.cli import main
-from wasmline.control import JobTopic
+from wasmline.cli.confirmation import user_name
+from wasmline.control import ClaimWriter, DriverClaim, JobTopic, control_topics, read_job_events
+from wasmline.control.job_keys import report_key
 from wasmline.errors import JobNotFound
 from wasmline.job_specs import JobReport, JobSpec, JobState, StreamSpec
+from wasmline.kafka import produce_all
 from wasmline.local.process import wait_until
 from wasmline.testing.kafka import RunningKafka
 
@@ -73,7 +79,7 @@ def test_a_live_job_is_not_deleted_and_an_ended_one_is(job: Job) -> None:
 
 def test_a_deletion_is_asked_for(job: Job) -> None:
     job.report(JobState.STOPPED)
-    assert job.run("delete").exit_code == 1
+    assert job.run("delete").exit_code == 2
     assert job.jobs.order(job.spec.job).spec.run == "run-1"
 
 
@@ -83,3 +89,54 @@ def test_an_unknown_job_is_named(kafka: RunningKafka, command: str) -> None:
     result = CliRunner().invoke(main, [command, "nobody-ordered-it", "-X", servers])
     assert result.exit_code == 1
     assert "nobody-ordered-it" in result.output
+
+
+def test_jobs_are_listed_with_the_state_of_their_runs(job: Job) -> None:
+    job.report(JobState.RUNNING)
+    report = JobReport.now(job.spec.job, job.spec.run, JobState.RUNNING)
+    silent = Job(job.kafka)
+    with closing(silent.jobs):
+        silent.jobs.write_report(replace(report, job=silent.spec.job, updated_ms=report.updated_ms - 3_600_000))
+        produce_all(job.kafka.config, control_topics.JOBS, [(report_key(silent.spec.job, "other"), b"{}", [], None)])
+        arguments = ["jobs", "-X", f"bootstrap.servers={job.kafka.bootstrap_servers}"]
+        listed = json.loads(CliRunner().invoke(main, [*arguments, "--json"]).stdout)
+        conditions = {each["order"]["spec"]["job"]: each["condition"] for each in listed}
+        assert (conditions[job.spec.job], conditions[silent.spec.job]) == ("running", "silent")
+        lines = [line for line in CliRunner().invoke(main, arguments).stdout.splitlines() if job.spec.job in line]
+        assert re.search(r"running +running +microbatch +at_least_once +transform t-", lines[0])
+        job.report(JobState.STOPPED)
+        produce_all(job.kafka.config, control_topics.JOBS, [(report_key(silent.spec.job, "run-1"), b"{}", [], None)])
+        result = CliRunner().invoke(main, [*arguments, "--json"])
+        assert f"the report of job {silent.spec.job} cannot be read" in result.stderr
+        conditions = {each["order"]["spec"]["job"]: each["condition"] for each in json.loads(result.stdout)}
+        assert (conditions[job.spec.job], conditions[silent.spec.job]) == ("stopped", "ordered")
+
+
+def test_who_stops_and_deletes_a_job_is_kept_with_the_reason(job: Job) -> None:
+    job.report(JobState.STOPPED)
+    stopped = job.run("stop", "--reason", "too slow", "--json")
+    assert json.loads(stopped.stdout) == {"job": job.spec.job, "run": "run-1", "state": "stopped"}
+    assert job.run("stop").exit_code == 0  # it is stopped already: no event
+    assert job.run("delete", "--yes", "--reason", "not needed").exit_code == 0
+    events = read_job_events(job.kafka.config, job.spec.job)
+    found = [(each.action, each.run, each.cause.reason, each.cause.by) for each in events]
+    assert found == [("stop", "run-1", "too slow", user_name()), ("delete", "run-1", "not needed", user_name())]
+    shown = job.run("history", "--job").stdout
+    assert re.search(rf"stop +run-1 +{user_name()} +- +too slow\n.*delete +run-1", shown)
+
+
+def test_a_round_of_leases_is_withdrawn_with_its_author(job: Job) -> None:
+    refused = job.run("withdraw", "--yes")
+    assert "has no leases" in refused.output
+    with closing(ClaimWriter(job.kafka.config, job.spec.job, "driver")) as claims:
+        claims.take_over(lambda _: claim(-1))
+        assert "has no leases" in job.run("withdraw", "--yes").output
+        claims.claim(claim(3))
+    done = json.loads(job.run("withdraw", "--yes", "--json", "--reason", "one task is stuck").stdout)
+    assert done == {"job": job.spec.job, "run": "run-1", "epoch": 3}
+    [event] = read_job_events(job.kafka.config, job.spec.job)
+    assert (event.action, event.cause.reason) == ("withdraw", "one task is stuck")
+
+
+def claim(epoch: int) -> DriverClaim:
+    return DriverClaim(run="run-1", mode="parallel", driver="driver", checkpoint="c", batch_id=epoch, deployment=None)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from wasmline.control import (
+    ClaimProducer,
     ClaimWriter,
     DriverClaim,
     DriverRecords,
@@ -20,7 +21,7 @@ from wasmline.control import (
 )
 from wasmline.control.control_topics import JOBS
 from wasmline.control.job_keys import withdrawal_key
-from wasmline.control.job_topic import require_newest_driver
+from wasmline.control.job_topic import TAKEOVER_ATTEMPTS, require_newest_driver
 from wasmline.documents import decode
 from wasmline.errors import BrokerUnavailable, Conflict, Fenced, ProducerIdExpired
 from wasmline.job_specs import JobReport, JobState
@@ -122,6 +123,27 @@ def test_a_withdrawal_of_a_task_is_refused_if_a_newer_driver_claims_before_it_is
     monkeypatch.setattr(MODULE, checked)
     older.withdraw_by_task(1)
     assert newer.withdrawn() == []
+
+
+def test_a_driver_takes_over_while_tasks_of_the_one_before_fence_it(
+    drivers: tuple[Driver, Driver], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More often than drivers may claim at one moment, and with a broker that does not answer in between."""
+    older, newer = drivers
+    older.take_over()
+    claim, fences = ClaimProducer.claim, [*range(TAKEOVER_ATTEMPTS + 2)]
+
+    def fenced(producer: ClaimProducer, *arguments: Any) -> None:
+        if fences:
+            if (number := fences.pop()) == 2:
+                raise BrokerUnavailable("no answer", bootstrap_servers="b:1")
+            older.withdraw_by_task(TAKEOVER_ATTEMPTS + 2 - number)
+        claim(producer, *arguments)
+
+    monkeypatch.setattr(ClaimProducer, "claim", fenced)
+    newer.take_over()
+    newer.claim_lease(0)
+    assert {driver for driver, _ in newer.withdrawn()} == {older.name}
 
 
 def test_a_driver_that_its_own_tasks_fence_goes_on(drivers: tuple[Driver, Driver]) -> None:

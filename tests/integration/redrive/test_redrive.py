@@ -425,8 +425,14 @@ redrive_run.run_redrive(config, plan_redrive(config, topic, through=transform))
 """
 
 
-@pytest.mark.parametrize("rounds", [1, pytest.param(3, marks=pytest.mark.long)])
-@pytest.mark.parametrize("through", [False, True], ids=["back", "through the transform"])
+@pytest.mark.parametrize(
+    ("through", "rounds"),
+    [
+        pytest.param(False, 1, id="back"),
+        pytest.param(False, 3, id="back, often", marks=pytest.mark.long),
+        pytest.param(True, 3, id="through the transform", marks=pytest.mark.long),
+    ],
+)
 def test_a_redrive_that_is_killed_and_run_again_redrives_each_letter_once(
     letters: Topic, kafka: RunningKafka, through: bool, rounds: int
 ) -> None:

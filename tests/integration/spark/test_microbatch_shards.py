@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from zlib import crc32
 
+import pytest
 from pyspark.sql import SparkSession
 
 from support.streams import local_cluster
@@ -65,6 +66,7 @@ def test_shards_are_written_once_and_a_replay_repeats_nothing(
     assert {status.lag for status in StatusTopic(kafka.config).of(transform_job.job)} == {0}
 
 
+@pytest.mark.long
 def test_partitions_of_a_virtual_shard_share_transactions(
     kafka: RunningKafka, spark: SparkSession, tmp_path: Path
 ) -> None:

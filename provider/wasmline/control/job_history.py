@@ -1,0 +1,61 @@
+"""Records who stopped or deleted a job or withdrew its leases, in the history topic.
+
+Keys: ``/<job>/event/u`` with a unique ``u``; no transform's name is empty. The fields:
+docs/protocols/control_topics.md.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Literal
+
+from wasmline.control import control_topics
+from wasmline.control.deployment_history import NO_CAUSE, ChangeCause
+from wasmline.documents import decode, encode
+from wasmline.errors import UnsupportedSpecVersion
+from wasmline.kafka import CompactedTopic, KafkaConfig, TopicRecord
+from wasmline.printable import bounded_line
+
+logger = logging.getLogger(__name__)
+
+JobAction = Literal["stop", "delete", "withdraw", "set progress"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobEvent:
+    """An action on a job, and the run that it had. ``offsets``: the progress that was set, by partition."""
+
+    action: JobAction
+    job: str
+    run: str
+    changed_ms: int
+    cause: ChangeCause = NO_CAUSE
+    offsets: dict[int, int] = field(default_factory=dict)
+    spec_version: Literal[1] = 1
+
+
+def job_event_record(event: JobEvent) -> TopicRecord:
+    """Return the record of an event."""
+    key = f"/{event.job}/event/{uuid.uuid4().hex}".encode()
+    return TopicRecord(control_topics.HISTORY, key, encode(event))
+
+
+def read_job_events(config: KafkaConfig, job: str) -> list[JobEvent]:
+    """Return the events of a job, oldest first; one that this release cannot read is skipped with a warning.
+
+    Raises BrokerUnavailable.
+    """
+    control_topics.ensure(config)
+    prefix = f"/{job}/event/".encode()
+    with closing(CompactedTopic(config, control_topics.HISTORY, keep=lambda key: key.startswith(prefix))) as topic:
+        view = topic.read()
+    events = []
+    for key, value in view.items():
+        try:
+            events.append(decode(JobEvent, value))
+        except UnsupportedSpecVersion as error:
+            logger.warning("record %s is skipped: %s", bounded_line(key.decode(errors="replace")), bounded_line(error))
+    return events
