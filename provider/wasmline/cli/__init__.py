@@ -36,6 +36,7 @@ COMMANDS = {
     "dead-letters": ("wasmline.cli.dead_letters:dead_letters", "List, show and redrive dead letters."),
     "stop": ("wasmline.cli.jobs:stop", "Stop a job's run at its next safe point."),
     "delete": ("wasmline.cli.jobs:delete", "Forget a job that does not run."),
+    "progress": ("wasmline.cli.progress:progress", "Show and set where the next run of a job continues."),
     "withdraw": ("wasmline.cli.jobs:withdraw", "End a job's current round of leases; the next begins at once."),
     "models": ("wasmline.cli.models:models", "List, compare, compile, rebuild and roll back models."),
     "local": ("wasmline.cli.local:local", "Start and stop a real Kafka on this machine."),

@@ -20,6 +20,7 @@ from wasmline.control import DeploymentTopic, HistoryTopic, JobTopic, StatusTopi
 from wasmline.control.job_keys import report_key
 from wasmline.documents import decode
 from wasmline.errors import DeploymentPaused, Fenced, InvalidJob, ProgressLost
+from wasmline.job_offsets.progress_change import JobProgress, set_progress
 from wasmline.job_specs import JobReport, JobState
 from wasmline.kafka import ConsumerGroups, Topics, read_to_end
 from wasmline.spark.parallel import job
@@ -81,6 +82,22 @@ def test_the_modes_go_on_from_each_other_without_a_gap_or_an_overlap(transform_j
         transform_job.produce(keyed(200, first=200 * number))
         assert transform_job.run(mode=mode, delivery="exactly_once").result["records_in"] == 200
     assert by_key((key, value) for key, value, _ in transform_job.out()) == by_key(keyed(600))
+
+
+def test_progress_that_is_set_is_where_each_mode_and_delivery_continues(transform_job: TransformJob) -> None:
+    transform_job.deploy(IDENTITY)
+    transform_job.produce(keyed(200))
+    back = 0
+    for mode in ("microbatch", "parallel"):
+        for delivery in ("exactly_once", "at_least_once"):
+            assert transform_job.run(mode=mode, delivery=delivery).result["records_in"] == (back or 200)
+            found = set_progress(transform_job.config, transform_job.job, ten_back)
+            back = sum(found.topic.ends.values()) - sum(found.offsets.values())
+    assert transform_job.run(mode="microbatch", delivery="at_least_once").result["records_in"] == back > 10
+
+
+def ten_back(found: JobProgress) -> dict[int, int]:
+    return {partition: max(0, offset - 10) for partition, offset in found.offsets.items()}
 
 
 def test_a_generation_ends_the_lease_and_one_that_is_at_fault_waits_for_a_better_one(

@@ -1,0 +1,167 @@
+"""``wasmline progress show | set``: where the next run of a job continues."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from wasmline.cli.confirmation import require_confirmed, user_name
+from wasmline.cli.json_output import echo_json
+from wasmline.cli.options import json_option, kafka_config, kafka_option
+from wasmline.cli.table import aligned
+from wasmline.printable import bounded_line
+
+if TYPE_CHECKING:
+    from wasmline.job_offsets.progress_change import JobProgress
+    from wasmline.kafka import KafkaConfig
+
+RELATIVE = re.compile(r"[+-][0-9]{1,18}")
+OFFSET = re.compile(r"[0-9]{1,18}")
+
+
+@click.group()
+def progress() -> None:
+    """Show and set where the next run of a job continues."""
+
+
+@progress.command()
+@click.argument("job")
+@kafka_option
+@json_option
+def show(job: str, settings: tuple[tuple[str, str], ...], as_json: bool) -> None:
+    """Show the next offset to read of each partition of a job's input topic.
+
+    COMMITTED is that of the consumer group, which other tools see. After micro-batches at least once that were killed,
+    NEXT is where the last batch begins, which may be done.
+    """
+    from wasmline.job_offsets.progress_change import read_progress
+
+    found = read_progress(kafka_config(settings), job)
+    if as_json:
+        echo_json(_document(found))
+    else:
+        click.echo(_text(found))
+
+
+@progress.command(name="set")
+@click.argument("job")
+@kafka_option
+@click.option("--to", "target", required=True, metavar="start|end|OFFSET|+N|-N|TIME", help="Where to continue.")
+@click.option("--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Only these; repeatable.")
+@click.option("--reason", required=True, help="Why; kept in the history of the job.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@json_option
+def set_(
+    job: str,
+    settings: tuple[tuple[str, str], ...],
+    target: str,
+    partitions: tuple[int, ...],
+    reason: str,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Set where the next run of a job continues: the same for every mode and delivery.
+
+    --to is the start or the end of the topic, an offset, so many records after or before the current progress, or the
+    first record of a time such as 2026-11-26T16:00:00Z. Progress that goes back processes records again, and writes
+    their outputs again; progress that goes forward skips records. Refused while the job has a driver.
+    """
+    from wasmline.control import ChangeCause
+    from wasmline.job_offsets.progress_change import read_progress, set_progress
+
+    config = kafka_config(settings)
+    cause = ChangeCause(reason=reason, by=user_name())
+    resolve = _resolver(config, target, partitions)
+    before = read_progress(config, job)
+    wanted = resolve(before)
+    if before.problem:
+        click.echo(bounded_line(before.problem), err=True)
+    for partition, offset in sorted(wanted.items()):
+        moved = offset - before.offsets.get(partition, offset)
+        what = "stays" if not moved else f"skips {moved:,} offsets" if moved > 0 else f"repeats {-moved:,} offsets"
+        click.echo(f"{before.topic.name}-{partition}: {before.offsets.get(partition)} -> {offset}, {what}", err=True)
+    if not yes:
+        require_confirmed(f"Set the progress of job {job}?")
+    done = set_progress(config, job, lambda _: wanted, cause=cause)
+    if as_json:
+        echo_json(_document(done))
+    else:
+        click.echo(_text(done))
+
+
+def _resolver(
+    config: KafkaConfig, target: str, partitions: tuple[int, ...]
+) -> Callable[[JobProgress], Mapping[int, int]]:
+    """Return the function that turns progress into the wanted one."""
+    from wasmline.kafka import Topics
+
+    moment = _unix_ms(target)
+
+    def resolve(found: JobProgress) -> Mapping[int, int]:
+        topic = found.topic
+        times = Topics(config).offsets_for_time(topic.name, moment) if moment is not None else {}
+        wanted = {}
+        for each in partitions or sorted(topic.begins):
+            begin, end = topic.begins.get(each, 0), topic.ends.get(each, 0)
+            if target in ("start", "end"):
+                wanted[each] = begin if target == "start" else end
+            elif RELATIVE.fullmatch(target):
+                if each not in found.offsets:
+                    raise click.UsageError(
+                        f"{target} needs known progress: {found.problem or 'there is no such partition'}"
+                    )
+                wanted[each] = min(max(found.offsets[each] + int(target), begin), end)
+            elif OFFSET.fullmatch(target):
+                wanted[each] = int(target)
+            else:
+                wanted[each] = times.get(each, end)
+        return wanted
+
+    return resolve
+
+
+def _unix_ms(target: str) -> int | None:
+    """Return the time that a target names; None for another kind. Raises BadParameter."""
+    if target in ("start", "end") or RELATIVE.fullmatch(target) or OFFSET.fullmatch(target):
+        return None
+    try:
+        parsed = datetime.fromisoformat(target)
+    except ValueError:
+        text = f"{target!r} is neither start, end, an offset, +N, -N nor a time such as 2026-11-26T16:00:00Z"
+        raise click.BadParameter(text, param_hint="--to") from None
+    return int((parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp() * 1_000)
+
+
+def _document(found: JobProgress) -> dict[str, Any]:
+    stream = found.order.spec.stream
+    return {
+        "job": found.order.spec.job,
+        "topic": found.topic.name,
+        "mode": stream.mode if stream else None,
+        "delivery": stream.delivery if stream else None,
+        "problem": found.problem,
+        "partitions": [
+            {
+                "partition": partition,
+                "next": (offset := found.offsets.get(partition)),
+                "committed": found.committed.get(partition),
+                "start": begin,
+                "end": found.topic.ends[partition],
+                "lag": None if offset is None else max(0, found.topic.ends[partition] - offset),
+            }
+            for partition, begin in sorted(found.topic.begins.items())
+        ],
+    }
+
+
+def _text(found: JobProgress) -> str:
+    document = _document(found)
+    head = f"{document['job']}, {document['topic']}, mode {document['mode']}, {document['delivery'].replace('_', ' ')}"
+    rows = [["PARTITION", "NEXT", "COMMITTED", "START", "END", "LAG"]]
+    rows += [["-" if each is None else str(each) for each in row.values()] for row in document["partitions"]]
+    problem = [bounded_line(found.problem)] if found.problem else []
+    return "\n".join([bounded_line(head), *problem, aligned(rows)])

@@ -1,0 +1,250 @@
+"""Shows and sets the progress of a job that does not run: the same for every mode and delivery.
+
+A run continues at the newest claim, the group's committed offsets, or both: ``resume_plan`` says when. So a change
+claims the job, commits the group's offsets, and claims them as the progress; what a kill in between leaves is the
+progress before or the one after, for the next run and for the next change.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+
+from wasmline.clock import now_ms
+from wasmline.control import (
+    NO_CAUSE,
+    ChangeCause,
+    ClaimWriter,
+    DeploymentTopic,
+    DriverClaim,
+    JobEvent,
+    JobOrder,
+    JobTopic,
+    is_live,
+    job_event_record,
+)
+from wasmline.errors import Fenced, InvalidJob, JobBusy, ProgressLost
+from wasmline.job_offsets.committed_offset_reader import stable_offsets
+from wasmline.job_offsets.offset_renewal import renew_offsets
+from wasmline.job_offsets.resume_offset_commit import reset_offsets
+from wasmline.job_offsets.resume_plan import (
+    CheckpointState,
+    TopicState,
+    claim_is_authoritative,
+    matches_topic,
+    plan_run,
+)
+from wasmline.job_specs import JobSpec, stream_of
+from wasmline.kafka import ConsumerGroups, KafkaConfig, Topics
+from wasmline.transactional_ids import VIRTUAL_SHARDS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobProgress:
+    """The progress of a job in its input topic.
+
+    offsets: the next offset to read of each partition. After micro-batches at least once that were killed, it is the
+        beginning of the last batch, which may be done. Empty where it is lost: ``problem`` says why.
+    committed: the group's committed offsets, which others see.
+    claim: the newest claim about the topic. newest: that of the job, which may be about another topic.
+    """
+
+    order: JobOrder
+    topic: TopicState
+    offsets: Mapping[int, int]
+    committed: Mapping[int, int]
+    claim: DriverClaim | None
+    newest: DriverClaim | None
+    problem: str = ""
+
+
+def read_progress(config: KafkaConfig, job: str) -> JobProgress:
+    """Return the progress of a job.
+
+    Raises JobNotFound, InvalidJob for a training, TopicNotFound, DeploymentNotFound, BrokerUnavailable.
+    """
+    with closing(JobTopic(config)) as jobs:
+        order = jobs.order(job)
+        topic = _input_topic(config, order.spec)
+        return _progress(config, jobs, order, topic, ConsumerGroups(config).committed(order.spec.group, topic))
+
+
+def set_progress(
+    config: KafkaConfig,
+    job: str,
+    choose: Callable[[JobProgress], Mapping[int, int]],
+    *,
+    cause: ChangeCause = NO_CAUSE,
+) -> JobProgress:
+    """Set the next offset to read of the partitions that ``choose`` returns; the others keep their progress.
+
+    Older drivers are fenced before. Where progress goes back, records are processed again, and what a run in parallel
+    mode had finished above its progress as well; where it goes forward, records are skipped. Returns the progress that
+    was set.
+
+    Raises JobBusy while the job has a driver, or gets one meanwhile: then it may have started at either progress;
+    GroupInUse while others consume with the job's group; InvalidJob for an offset that the topic does not have, and
+    where progress is lost and not set for every partition; and what read_progress raises.
+    """
+    with closing(JobTopic(config)) as jobs:
+        order = jobs.order(job)
+        run = order.spec.run
+        if is_live(jobs, job, run):
+            raise JobBusy(f"run {run} of job {job} is live: wasmline stop {job}", job=job, run=run)
+        ConsumerGroups(config).require_no_members(order.spec.group)
+        newest = jobs.last_claim(job)
+        driver = f"progress-{uuid.uuid4().hex}"
+        with closing(ClaimWriter(config, job, driver)) as claims:
+            try:
+                claims.take_over(lambda last: _takeover_claim(order.spec, driver, last))
+                progress = replace(_stable_progress(config, jobs, order), newest=newest)
+                return _set(config, claims, driver, progress, choose(progress), cause)
+            except Fenced as error:
+                text = f"a driver of job {job} started meanwhile: stop it, and look at its progress"
+                raise JobBusy(text, job=job, run=run) from error
+
+
+def _set(
+    config: KafkaConfig,
+    claims: ClaimWriter,
+    driver: str,
+    progress: JobProgress,
+    chosen: Mapping[int, int],
+    cause: ChangeCause,
+) -> JobProgress:
+    spec, topic, newest = progress.order.spec, progress.topic, progress.newest
+    wanted = {**progress.offsets, **_checked(progress, chosen)}
+    changed = _claim(progress, driver, wanted)
+    earlier = newest if newest is not None and newest.topic_id and not matches_topic(newest, topic) else None
+    claims.claim(changed, earlier)
+    # A partition that stays where it is keeps its offset map.
+    corrections = {each: offset for each, offset in wanted.items() if progress.committed.get(each) != offset}
+    reset_offsets(config, _committing(progress.order, changed), topic.name, corrections, claims.require_newest)
+    event = JobEvent(
+        action="set progress", job=spec.job, run=spec.run, changed_ms=now_ms(), cause=cause, offsets=wanted
+    )
+    final = replace(changed, offsets=wanted, left=wanted, late=_late(progress, wanted))
+    claims.claim(final, other_records=[job_event_record(event)])
+    return replace(progress, offsets=wanted, committed=wanted, claim=final, newest=final, problem="")
+
+
+def _stable_progress(config: KafkaConfig, jobs: JobTopic, order: JobOrder) -> JobProgress:
+    """Return the progress once no transaction of the fenced drivers can change it."""
+    spec, topic = order.spec, _input_topic(config, order.spec)
+    partitions = range(len(Topics(config).beginning_offsets(topic)))
+    last = jobs.last_claim(spec.job)
+    committing = _committing(order, last)
+    if stream_of(committing).delivery == "exactly_once":
+        renew_offsets(config, committing, topic, partitions, fences=True)
+    found = stable_offsets(config, committing, topic, partitions)
+    return _progress(config, jobs, order, topic, {each: committed.offset for each, committed in found.items()})
+
+
+def _committing(order: JobOrder, last: DriverClaim | None) -> JobSpec:
+    """Return the job, exactly once if its last run was: tasks of that may still commit in transactions."""
+    stream = stream_of(order.spec)
+    if last is not None and last.delivery == "exactly_once":
+        stream = replace(stream, delivery="exactly_once")
+    return replace(order.spec, stream=stream)
+
+
+def _takeover_claim(spec: JobSpec, driver: str, last: DriverClaim | None) -> DriverClaim:
+    """Return a claim that fences other drivers and changes no progress."""
+    if last is not None:
+        return replace(last, driver=driver)
+    stream = stream_of(spec)
+    return DriverClaim(
+        run=spec.run,
+        mode=stream.mode,
+        delivery=stream.delivery,
+        driver=driver,
+        checkpoint="",
+        batch_id=-1,
+        deployment=None,
+        virtual_shards=VIRTUAL_SHARDS,
+    )
+
+
+def _claim(progress: JobProgress, driver: str, wanted: Mapping[int, int]) -> DriverClaim:
+    """Return the claim under which the group may be at the progress before, or at the wanted one.
+
+    Its checkpoint is a folder that does not exist, so that the next run begins its own.
+    """
+    last, spec, topic = progress.claim, progress.order.spec, progress.topic
+    stream = stream_of(spec)
+    mode, delivery = (last.mode, last.delivery) if last is not None else (stream.mode, stream.delivery)
+    claim = DriverClaim(
+        run=spec.run,
+        mode=mode,
+        delivery=delivery,
+        driver=driver,
+        partitions=len(wanted),
+        topic=topic.name,
+        topic_id=topic.id,
+        offsets={each: progress.committed.get(each, offset) for each, offset in wanted.items()},
+        left=dict(wanted),
+        late=_late(progress, progress.offsets),
+        checkpoint=f"{spec.storage}/checkpoints/{spec.job}/{topic.id}.{driver}",
+        batch_id=-1,
+        deployment=last.deployment if last is not None else None,
+        virtual_shards=VIRTUAL_SHARDS,
+    )
+    return replace(claim, offsets=dict(wanted), left={}) if claim_is_authoritative(claim) else claim
+
+
+def _late(progress: JobProgress, offsets: Mapping[int, int]) -> dict[int, tuple[int, ...]]:
+    """Return the offsets above ``offsets`` that tasks of the last run may still commit; not the progress before."""
+    last = progress.claim
+    if last is None:
+        return {}
+    found = {}
+    for each, offset in offsets.items():
+        known = {last.left.get(each, -1), last.ends.get(each, -1), *last.late.get(each, ())}
+        found[each] = tuple(sorted(at for at in known if at > offset and at != progress.offsets.get(each)))
+    return {each: late for each, late in found.items() if late}
+
+
+def _progress(
+    config: KafkaConfig, jobs: JobTopic, order: JobOrder, name: str, committed: Mapping[int, int]
+) -> JobProgress:
+    """Return where the next run would continue, as its driver plans it."""
+    topic = TopicState.now(config, name)
+    last = jobs.last_claim(order.spec.job, topic.id)
+    offsets: Mapping[int, int] = {}
+    problem = ""
+    try:
+        offsets = plan_run(last, CheckpointState(), committed, topic, order.spec, "next").offsets
+    except ProgressLost as error:
+        problem = str(error)
+    return JobProgress(
+        order=order,
+        topic=topic,
+        offsets=offsets,
+        committed=committed,
+        claim=last if last is not None and matches_topic(last, topic) else None,
+        newest=jobs.last_claim(order.spec.job),
+        problem=problem,
+    )
+
+
+def _input_topic(config: KafkaConfig, spec: JobSpec) -> str:
+    stream = stream_of(spec)
+    if stream.function is not None:
+        return stream.function.topic
+    with closing(DeploymentTopic(config)) as deployments:
+        return deployments.get(stream.transform).spec.input_topic
+
+
+def _checked(progress: JobProgress, chosen: Mapping[int, int]) -> Mapping[int, int]:
+    topic = progress.topic
+    for partition, offset in chosen.items():
+        if partition not in topic.begins:
+            raise InvalidJob(f"{topic.name} has no partition {partition}")
+        if not topic.begins[partition] <= offset <= topic.ends[partition]:
+            text = f"{topic.name}-{partition} has offsets {topic.begins[partition]} to {topic.ends[partition]}: "
+            raise InvalidJob(f"{text}it cannot continue at {offset}")
+    if progress.problem and set(chosen) != set(topic.begins):
+        raise InvalidJob(f"the progress has to be set for every partition: {progress.problem}")
+    return chosen
