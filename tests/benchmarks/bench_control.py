@@ -56,13 +56,14 @@ GOALS = {"deploy": 1.5, "switch": 1.5, "driver start": 1.5, "memory of a followe
 LIST_GOAL_S = 2.0
 
 FOLLOWER = """
-import resource, sys
+from pathlib import Path
 from wasmline.control import CONTROL_TOPICS, JobControlState
 from wasmline.kafka import KafkaConfig, TopicTailer
 state, tailer = JobControlState("job", "t"), TopicTailer(KafkaConfig.from_environment(), CONTROL_TOPICS)
 for message in tailer.poll():
     state.apply(message.topic(), message.key(), message.value())
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+status = Path("/proc/self/status").read_text()
+print(next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS:")))
 """
 
 Record = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | None, int | None]
