@@ -55,12 +55,12 @@ lock: $(INSTALLED) ## resolve the dependencies anew into requirements.lock
 
 fuzz: $(INSTALLED) ## random records and modules, soaks, two million records in Go (EXAMPLES=20000 BATCHES=1000000; about half an hour)
 	@FUZZ_EXAMPLES=$(EXAMPLES) FUZZ_BATCHES=$(BATCHES) WASMLINE_LONG=1 \
-	  $(BIN)/python -m pytest --timeout=0 tests/fuzz tests/integration/wasm/test_go_memory.py \
+	  $(BIN)/python -m pytest --timeout=0 -o faulthandler_timeout=0 tests/fuzz tests/integration/wasm/test_go_memory.py \
 	  tests/integration/build/test_sdk_cpp.py
 
 SUPERVISION := tests/chaos/test_supervision.py tests/chaos/test_evictions.py
 chaos: $(INSTALLED) ## consumers, brokers, streams and Airflow die and come back, beside outside books (ROUNDS=10; about two hours)
-	@CHAOS_ROUNDS=$(ROUNDS) WASMLINE_LONG=1 $(BIN)/python -m pytest --timeout=0 --numprocesses 2 --dist loadfile \
+	@CHAOS_ROUNDS=$(ROUNDS) WASMLINE_LONG=1 $(BIN)/python -m pytest --timeout=0 -o faulthandler_timeout=0 --numprocesses 2 --dist loadfile \
 	  $(SUPERVISION:%=--ignore=%) tests/chaos \
 	  tests/contract/test_clients.py tests/integration/kafka/test_committed_offset_store.py tests/integration/java/test_interop.py \
 	  tests/integration/leases/test_leases.py tests/integration/spark/test_parallel.py \
@@ -68,19 +68,19 @@ chaos: $(INSTALLED) ## consumers, brokers, streams and Airflow die and come back
 	  tests/integration/spark/test_microbatch_shards.py \
 	  tests/simulation/test_jobs.py tests/integration/redrive tests/integration/spark/test_launcher_claims.py tests/integration/provider/test_launcher.py \
 	  tests/integration/provider/test_standalone.py
-	@CHAOS_ROUNDS=$(ROUNDS) WASMLINE_LONG=1 $(BIN)/python -m pytest --timeout=0 $(SUPERVISION)  # alone: it has time limits
+	@CHAOS_ROUNDS=$(ROUNDS) WASMLINE_LONG=1 $(BIN)/python -m pytest --timeout=0 -o faulthandler_timeout=0 $(SUPERVISION)  # alone: it has time limits
 
 soak: $(INSTALLED) ## a job in parallel mode for long: nothing lost or doubled, its memory flat (MINUTES=60; see build/soak/memory.tsv)
-	@SOAK_MINUTES=$(MINUTES) WASMLINE_LONG=1 $(BIN)/python -m pytest --timeout=0 tests/soak
+	@SOAK_MINUTES=$(MINUTES) WASMLINE_LONG=1 $(BIN)/python -m pytest --timeout=0 -o faulthandler_timeout=0 tests/soak
 
 simulate: $(INSTALLED) ## histories of whole jobs on a cluster in memory (MINUTES=60, or SEED=7: one that failed)
 	@$(BIN)/python tests/simulation/simulate.py $(if $(SEED),--seed $(SEED),--minutes $(MINUTES))
 
 simulate-gate: $(INSTALLED) ## ten times twenty nights of training on data that does not change, and on data that does (about 3 minutes)
-	@WASMLINE_LONG=1 $(BIN)/python -m pytest --timeout=0 tests/simulation/test_gate.py
+	@WASMLINE_LONG=1 $(BIN)/python -m pytest --timeout=0 -o faulthandler_timeout=0 tests/simulation/test_gate.py
 
 backfill: $(INSTALLED) ## a backfill of ten days on a real Airflow: a slice for each day, and these touch (about 8 minutes)
-	@WASMLINE_LONG=1 $(BIN)/python -m pytest --timeout=0 tests/system/test_backfill.py
+	@WASMLINE_LONG=1 $(BIN)/python -m pytest --timeout=0 -o faulthandler_timeout=0 tests/system/test_backfill.py
 
 clean: ## remove the environment and what the demo left
 	@rm -rf $(VENV) build

@@ -33,6 +33,7 @@ def jobs(settings: tuple[tuple[str, str], ...], as_json: bool) -> None:
     requested. AGE is the time since the last report.
     """
     from wasmline.control import JobTopic
+    from wasmline.documents import plain
 
     with closing(JobTopic(kafka_config(settings))) as topic:
         found = topic.overviews()
@@ -40,7 +41,7 @@ def jobs(settings: tuple[tuple[str, str], ...], as_json: bool) -> None:
         click.echo(bounded_line(problem), err=True)
     now = now_ms()
     if as_json:
-        echo_json([{"condition": each.condition(now), "order": each.order, "report": each.report} for each in found])
+        echo_json([{"condition": each.condition(now), **plain(each)} for each in found])
         return
     rows = [["JOB", "STATE", "WANTED", "MODE", "DELIVERY", "PROCESSES", "AGE", "MESSAGE"]]
     click.echo(aligned(rows + [_row(each, now) for each in found]))
@@ -120,7 +121,7 @@ def withdraw(job: str, settings: tuple[tuple[str, str], ...], reason: str, yes: 
 
     Its tasks end at their next safe point, and the next round divides the partitions anew.
     """
-    from wasmline.control import JobTopic
+    from wasmline.control import JobTopic, is_live
     from wasmline.errors import InvalidJob
 
     cause = _cause(reason)
@@ -129,6 +130,8 @@ def withdraw(job: str, settings: tuple[tuple[str, str], ...], reason: str, yes: 
         claim = topic.last_claim(job)
         if claim is None or claim.mode != "parallel" or claim.batch_id < 0:
             raise InvalidJob(f"job {job} has no leases: its last run was not in parallel mode, or has begun none")
+        if not is_live(topic, job, claim.run):
+            raise InvalidJob(f"job {job} has no leases: run {claim.run} has no driver")
         if not yes:
             confirm_at_terminal(f"Withdraw round {claim.batch_id} of the leases of job {job}, run {claim.run}?")
         withdrawal = topic.withdraw(job, cause=cause)

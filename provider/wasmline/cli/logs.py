@@ -99,7 +99,7 @@ def logs(
         with suppress(KeyboardInterrupt):
             for line in _new_lines(config, name, end):
                 click.echo(show(line))
-    elif not count:
+    elif not count and head != 0 and tail != 0:
         click.echo(f"there are no log lines of {printable(name)} on this cluster for that time", err=True)
 
 

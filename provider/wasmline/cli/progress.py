@@ -71,6 +71,7 @@ def set_(
     their outputs again; progress that goes forward skips records. Refused while the job has a driver.
     """
     from wasmline.control import ChangeCause
+    from wasmline.errors import InvalidJob
     from wasmline.job_offsets.progress_change import read_progress, set_progress
 
     config = kafka_config(settings)
@@ -81,16 +82,28 @@ def set_(
     if before.problem:
         click.echo(bounded_line(before.problem), err=True)
     for partition, offset in sorted(wanted.items()):
-        moved = offset - before.offsets.get(partition, offset)
-        what = "stays" if not moved else f"skips {moved:,} offsets" if moved > 0 else f"repeats {-moved:,} offsets"
-        click.echo(f"{before.topic.name}-{partition}: {before.offsets.get(partition)} -> {offset}, {what}", err=True)
+        click.echo(f"{before.topic.name}-{partition}: {_change(before.offsets.get(partition), offset)}", err=True)
     if not yes:
         require_confirmed(f"Set the progress of job {job}?")
-    done = set_progress(config, job, lambda _: wanted, cause=cause)
+
+    def confirmed(found: JobProgress) -> Mapping[int, int]:
+        if (found.topic.id, found.offsets) != (before.topic.id, before.offsets):
+            raise InvalidJob(f"the progress of job {job} has changed since it was shown: repeat this")
+        return wanted
+
+    done = set_progress(config, job, confirmed, cause=cause)
     if as_json:
         echo_json(_document(done))
     else:
         click.echo(_text(done))
+
+
+def _change(before: int | None, offset: int) -> str:
+    if before is None:
+        return f"unknown -> {offset}"
+    moved = offset - before
+    what = "stays" if not moved else f"skips {moved:,} offsets" if moved > 0 else f"repeats {-moved:,} offsets"
+    return f"{before} -> {offset}, {what}"
 
 
 def _resolver(
@@ -103,6 +116,9 @@ def _resolver(
 
     def resolve(found: JobProgress) -> Mapping[int, int]:
         topic = found.topic
+        for each in partitions:
+            if each not in topic.begins:
+                raise click.UsageError(f"{topic.name} has no partition {each}")
         times = Topics(config).offsets_for_time(topic.name, moment) if moment is not None else {}
         wanted = {}
         for each in partitions or sorted(topic.begins):

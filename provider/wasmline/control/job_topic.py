@@ -136,7 +136,7 @@ class LeaseWithdrawal:
     spec_version: Literal[1] = 1
 
 
-JobCondition = Literal["ordered", "starting", "running", "succeeded", "stopped", "failed", "silent"]
+JobCondition = Literal["ordered", "starting", "running", "succeeded", "stopped", "failed", "silent", "unknown"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +154,7 @@ class JobOverview:
         """
         report = self.report
         if report is None:
-            return "ordered"
+            return "unknown" if self.problem else "ordered"
         is_late = now - report.updated_ms > 1_000 * report.timeout_s
         return "silent" if is_late and not report.state.final else report.state.value
 

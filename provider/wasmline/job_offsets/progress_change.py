@@ -84,26 +84,33 @@ def set_progress(
     mode had finished above its progress as well; where it goes forward, records are skipped. Returns the progress that
     was set.
 
+    A kill on the way leaves the progress before, or the one that was set; lost progress stays lost.
+
     Raises JobBusy while the job has a driver, or gets one meanwhile: then it may have started at either progress;
     GroupInUse while others consume with the job's group; InvalidJob for an offset that the topic does not have, and
-    where progress is lost and not set for every partition; and what read_progress raises.
+    where progress is lost or uncertain and not set for every partition; and what read_progress raises.
     """
     with closing(JobTopic(config)) as jobs:
-        order = jobs.order(job)
+        newest, order = jobs.last_claim(job), jobs.order(job)
         run = order.spec.run
         if is_live(jobs, job, run):
             raise JobBusy(f"run {run} of job {job} is live: wasmline stop {job}", job=job, run=run)
         ConsumerGroups(config).require_no_members(order.spec.group)
-        newest = jobs.last_claim(job)
         driver = f"progress-{uuid.uuid4().hex}"
+        busy = JobBusy(f"a driver of job {job} started meanwhile: stop it, and look at its progress", job=job, run=run)
+
+        def takeover(last: DriverClaim | None) -> DriverClaim:
+            if last != newest or jobs.order(job).spec != order.spec:
+                raise busy
+            return _takeover_claim(order.spec, driver, last)
+
         with closing(ClaimWriter(config, job, driver)) as claims:
             try:
-                claims.take_over(lambda last: _takeover_claim(order.spec, driver, last))
+                claims.take_over(takeover)
                 progress = replace(_stable_progress(config, jobs, order), newest=newest)
                 return _set(config, claims, driver, progress, choose(progress), cause)
             except Fenced as error:
-                text = f"a driver of job {job} started meanwhile: stop it, and look at its progress"
-                raise JobBusy(text, job=job, run=run) from error
+                raise busy from error
 
 
 def _set(
@@ -116,12 +123,21 @@ def _set(
 ) -> JobProgress:
     spec, topic, newest = progress.order.spec, progress.topic, progress.newest
     wanted = {**progress.offsets, **_checked(progress, chosen)}
+    # The group may lack a partition that was added, or have the offsets of an older topic of this name.
+    unknown = {
+        each: offset
+        for each, offset in progress.offsets.items()
+        if progress.claim is None or each not in progress.committed
+    }
+    committing = _committing(progress.order, progress.claim)
+    reset_offsets(config, committing, topic.name, unknown, claims.require_newest)
+    progress = replace(progress, committed={**progress.committed, **unknown})
     changed = _claim(progress, driver, wanted)
     earlier = newest if newest is not None and newest.topic_id and not matches_topic(newest, topic) else None
     claims.claim(changed, earlier)
     # A partition that stays where it is keeps its offset map.
     corrections = {each: offset for each, offset in wanted.items() if progress.committed.get(each) != offset}
-    reset_offsets(config, _committing(progress.order, changed), topic.name, corrections, claims.require_newest)
+    reset_offsets(config, committing, topic.name, corrections, claims.require_newest)
     event = JobEvent(
         action="set progress", job=spec.job, run=spec.run, changed_ms=now_ms(), cause=cause, offsets=wanted
     )
@@ -168,7 +184,7 @@ def _takeover_claim(spec: JobSpec, driver: str, last: DriverClaim | None) -> Dri
 
 
 def _claim(progress: JobProgress, driver: str, wanted: Mapping[int, int]) -> DriverClaim:
-    """Return the claim under which the group may be at the progress before, or at the wanted one.
+    """Return the claim under which the group may be at the progress before, unless it was lost, or at the wanted one.
 
     Its checkpoint is a folder that does not exist, so that the next run begins its own.
     """
@@ -183,7 +199,7 @@ def _claim(progress: JobProgress, driver: str, wanted: Mapping[int, int]) -> Dri
         partitions=len(wanted),
         topic=topic.name,
         topic_id=topic.id,
-        offsets={each: progress.committed.get(each, offset) for each, offset in wanted.items()},
+        offsets=dict(wanted if progress.problem else progress.offsets),
         left=dict(wanted),
         late=_late(progress, progress.offsets),
         checkpoint=f"{spec.storage}/checkpoints/{spec.job}/{topic.id}.{driver}",
@@ -245,6 +261,12 @@ def _checked(progress: JobProgress, chosen: Mapping[int, int]) -> Mapping[int, i
         if not topic.begins[partition] <= offset <= topic.ends[partition]:
             text = f"{topic.name}-{partition} has offsets {topic.begins[partition]} to {topic.ends[partition]}: "
             raise InvalidJob(f"{text}it cannot continue at {offset}")
-    if progress.problem and set(chosen) != set(topic.begins):
-        raise InvalidJob(f"the progress has to be set for every partition: {progress.problem}")
+    if set(chosen) != set(topic.begins) and (why := progress.problem or _uncertainty(progress.claim)):
+        raise InvalidJob(f"the progress has to be set for every partition: {why}")
     return chosen
+
+
+def _uncertainty(claim: DriverClaim | None) -> str:
+    """Return why the progress of a partition that is not set would not be kept; "" if it is."""
+    is_certain = claim is None or claim.ended or claim.batch_id < 0 or not claim_is_authoritative(claim)
+    return "" if is_certain else "only the checkpoint of the last run knows whether its last batch is done"

@@ -109,7 +109,7 @@ def test_jobs_are_listed_with_the_state_of_their_runs(job: Job) -> None:
         result = CliRunner().invoke(main, [*arguments, "--json"])
         assert f"the report of job {silent.spec.job} cannot be read" in result.stderr
         conditions = {each["order"]["spec"]["job"]: each["condition"] for each in json.loads(result.stdout)}
-        assert (conditions[job.spec.job], conditions[silent.spec.job]) == ("stopped", "ordered")
+        assert (conditions[job.spec.job], conditions[silent.spec.job]) == ("stopped", "unknown")
 
 
 def test_who_stops_and_deletes_a_job_is_kept_with_the_reason(job: Job) -> None:
@@ -136,6 +136,13 @@ def test_a_round_of_leases_is_withdrawn_with_its_author(job: Job) -> None:
     assert done == {"job": job.spec.job, "run": "run-1", "epoch": 3}
     [event] = read_job_events(job.kafka.config, job.spec.job)
     assert (event.action, event.cause.reason) == ("withdraw", "one task is stuck")
+
+
+def test_leases_of_a_run_without_a_driver_are_not_withdrawn(job: Job) -> None:
+    with closing(ClaimWriter(job.kafka.config, job.spec.job, "driver")) as claims:
+        claims.take_over(lambda _: claim(3))
+    job.report(JobState.FAILED)
+    assert "has no driver" in job.run("withdraw", "--yes").output
 
 
 def claim(epoch: int) -> DriverClaim:

@@ -118,7 +118,12 @@ def test_the_next_run_continues_where_it_was_told_to(job: Job, ended: bool) -> N
     job.claim({0: 40, 1: 50}, ended=ended)
     job.end()
     assert read_progress(job.config, job.spec.job).offsets == {0: 40, 1: 50}
-    assert job.set({0: 0}).offsets == {0: 0, 1: 50}
+    if job.mode == MODES[0] and not ended:
+        with pytest.raises(InvalidJob, match="every partition: only the checkpoint"):
+            job.set({0: 0})
+        job.set({0: 0, 1: 50})
+    else:
+        assert job.set({0: 0}).offsets == {0: 0, 1: 50}
     assert job.next_start() == {0: 0, 1: 50}
     assert job.set({0: 100, 1: 7}).committed == {0: 100, 1: 7}
     assert job.next_start() == read_progress(job.config, job.spec.job).offsets == {0: 100, 1: 7}
@@ -129,6 +134,17 @@ def test_the_next_run_continues_where_it_was_told_to(job: Job, ended: bool) -> N
 def test_progress_can_be_set_before_the_first_run(job: Job) -> None:
     job.end()
     assert read_progress(job.config, job.spec.job).offsets == {0: 0, 1: 0}
+    claim = ClaimWriter.claim
+
+    def killed(writer: ClaimWriter, *arguments: Any, **others: Any) -> None:
+        claim(writer, *arguments, **others)
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ClaimWriter, "claim", killed)
+        with pytest.raises(KeyboardInterrupt):
+            job.set({1: 30})
+    assert job.next_start() in ({0: 0, 1: 0}, {0: 0, 1: 30})
     job.set({1: 30})
     assert job.next_start() == {0: 0, 1: 30}
 
@@ -196,8 +212,19 @@ def test_lost_progress_is_set_for_every_partition_or_not_at_all(job: Job) -> Non
         job.set({1: 50})
     with pytest.raises(ProgressLost):
         job.next_start()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(progress_change, "reset_offsets", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            job.set({0: 40, 1: 50})
+    with pytest.raises(ProgressLost):
+        job.next_start()
     job.set({0: 40, 1: 50})
     assert job.next_start() == {0: 40, 1: 50}
+
+
+def interrupted(*arguments: Any) -> None:
+    if arguments[3]:
+        raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("job", MODES[-1:], indirect=True)
