@@ -87,8 +87,8 @@ class DeadLetter(NamedTuple):
 class Failure(NamedTuple):
     """What the headers of a dead letter tell of its failure; "" and None where they do not.
 
-    ``offset`` is that of the record in ``source``, -1 without one; ``truncated_bytes`` the record's size, if the letter
-    lacks its value.
+    ``offset`` is that of the record in ``source``, -1 without one; ``truncated_bytes`` the record's size, if its value
+    is missing.
     """
 
     source: TopicPartition | None
@@ -135,7 +135,7 @@ def parse_failure(headers: Sequence[Header]) -> Failure:
 
 
 def parse_redriven(value: bytes | None) -> tuple[TopicPartition, int] | None:
-    """Return the letter that a header REDRIVEN names, and its offset; None if it names none."""
+    """Return the dead letter that a header REDRIVEN names, and its offset; None if it names none."""
     found = _COORDINATES.fullmatch((value or b"").decode(errors="replace"))
     if found is None or int(found["partition"]) > MAX_PARTITION or int(found["offset"]) > MAX_OFFSET:
         return None

@@ -33,6 +33,7 @@ from wasmline.control import (
     DeploymentSpec,
     JobTopic,
     ModuleOffsets,
+    StatusTopic,
     control_topics,
     deploy,
 )
@@ -41,10 +42,11 @@ from wasmline.digests import digest_of
 from wasmline.documents import encode
 from wasmline.job_specs import JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import KafkaConfig, Topics, produce_all
+from wasmline.leases.lease_status_reporter import unread
 from wasmline.local import LocalKafka
-from wasmline.partition_status import PartitionStatus
 from wasmline.spark.deployment_tracker import DeploymentTracker
 from wasmline.testing.guests import guest
+from wasmline.wasm.binary.custom_section import add_last_section
 
 REPOSITORY = Path(__file__).parents[2]
 VERSIONS = int(os.environ.get("VERSIONS", "10000"))
@@ -129,20 +131,9 @@ class Cluster:
 
 
 def module(version: int) -> bytes:
-    """Return a module of MODULE_BYTES, other ones for each version: a custom section has the rest."""
+    """Return a module of about MODULE_BYTES, another one for each version: a custom section has the rest."""
     wasm = guest()
-    rest = MODULE_BYTES - len(wasm) - 8
-    body = b"\x01v" + str(version).encode().ljust(rest, b".")
-    return wasm + b"\x00" + _leb128(len(body)) + body
-
-
-def _leb128(number: int) -> bytes:
-    encoded = bytearray()
-    while number > 0x7F:
-        encoded.append(0x80 | (number & 0x7F))
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)
+    return add_last_section(wasm, b"version", str(version).encode().ljust(MODULE_BYTES - len(wasm), b"."))
 
 
 def start(cluster: Cluster) -> None:
@@ -174,31 +165,13 @@ def fill_list(config: KafkaConfig) -> None:
             yield made.name.encode(), encode(document), [], None
 
     produce_all(config, control_topics.DEPLOYMENTS, deployments())
-    statuses = []
-    with closing(JobTopic(config)) as jobs:
+    with closing(JobTopic(config)) as jobs, closing(StatusTopic(config)) as statuses:
         for number in range(JOBS):
             stream = StreamSpec(transform=f"d-{number}", trigger_interval="1 second")
-            jobs.submit(JobSpec(job=f"job-{number}", run="r", storage="s", stream=stream))
-            jobs.write_report(JobReport.now(f"job-{number}", "r", JobState.RUNNING))
-            statuses += [
-                PartitionStatus(
-                    job=f"job-{number}",
-                    transform=f"d-{number}",
-                    topic=f"in-{number % TOPICS}",
-                    partition=partition,
-                    digest=spec.digest,
-                    generation=1,
-                    state="running",
-                    offset=0,
-                    lag=0,
-                    rate=0.0,
-                    since_offset=0,
-                    updated_ms=now_ms(),
-                )
-                for partition in range(2)
-            ]
-    records: list[Record] = [(f"{each.job}/{each.partition}".encode(), encode(each), [], None) for each in statuses]
-    produce_all(config, control_topics.STATUS, records)
+            job = JobSpec(job=f"job-{number}", run="r", storage="s", stream=stream)
+            jobs.submit(job)
+            jobs.write_report(JobReport.now(job.job, "r", JobState.RUNNING))
+            statuses.write(unread(job, None, f"in-{number % TOPICS}", partition) for partition in range(2))
 
 
 def main() -> None:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from wasmline.cli.confirmation import require_confirmed, user_name
+from wasmline.cli.confirmation import change_cause, require_confirmed
 from wasmline.cli.json_output import echo_json
-from wasmline.cli.model_texts import moment
-from wasmline.cli.options import json_option, kafka_config, kafka_option
+from wasmline.cli.moments import moment
+from wasmline.cli.options import json_option, kafka_config, kafka_option, record_arguments, yes_option
 from wasmline.cli.table import aligned
 from wasmline.dead_letters import OTHER, label
 from wasmline.printable import bounded_line, printable
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 MAX_SHOWN = 1_000
-"""Letters that ``list`` shows one by one, unless told otherwise."""
+"""Dead letters that ``list`` shows one by one, unless told otherwise."""
 
 LABEL_COLUMNS = 17
 
@@ -105,9 +105,7 @@ def list_(
 
 
 @dead_letters.command()
-@click.argument("topic")
-@click.argument("partition", type=click.IntRange(min=0, max=2**31 - 1))
-@click.argument("offset", type=click.IntRange(min=0, max=2**63 - 1))
+@record_arguments
 @kafka_option
 @json_option
 def show(topic: str, partition: int, offset: int, settings: tuple[tuple[str, str], ...], as_json: bool) -> None:
@@ -146,7 +144,7 @@ def show(topic: str, partition: int, offset: int, settings: tuple[tuple[str, str
 )
 @click.option("--reason", required=True, help="Why you redrive; kept with the redrive. It selects nothing.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be redriven.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @json_option
 def redrive(
     topic: str,
@@ -171,7 +169,7 @@ def redrive(
     is redriven once, also if this is killed and run again. The order within a key is kept among them, not with the
     records that were written meanwhile. Ends with 3 if some stay pending or failed again.
     """
-    from wasmline.control import ChangeCause, DeadLetterSelection
+    from wasmline.control import DeadLetterSelection
     from wasmline.redrive import plan_redrive, run_redrive
 
     if sum((to_source, to_topic is not None, through is not None)) != 1:
@@ -181,7 +179,7 @@ def redrive(
     if through is not None and (selected["source_topic"] is not None or timestamps != "keep"):
         raise click.UsageError("--through reads records of its input topic and keeps their times")
     config = kafka_config(settings)
-    cause = ChangeCause(reason=reason, by=user_name())
+    cause = change_cause(reason)
     selection = DeadLetterSelection(partition=partition, offset=offset, **selected)
     plan = plan_redrive(
         config, topic, selection, to_topic=to_topic, timestamps=timestamps, through=through, limit=limit

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from wasmline.cli.confirmation import user_name
+from wasmline.cli.confirmation import change_cause, user_name
 from wasmline.cli.options import (
     Variable,
     clock_option,
@@ -67,7 +67,7 @@ def deploy(
     A running job switches to the new generation at its next batch. A specification that is deployed already makes no
     new generation; a paused one is resumed.
     """
-    from wasmline.control import ChangeCause, DeploymentSpec
+    from wasmline.control import DeploymentSpec
     from wasmline.control import deploy as deploy_spec
     from wasmline.registry import FilesystemRegistry
 
@@ -83,7 +83,7 @@ def deploy(
         schemas=schemas,
         provenance=provenance,
     )
-    cause = ChangeCause(reason=reason, by=user_name())
+    cause = change_cause(reason)
     deployment = deploy_spec(kafka_config(settings), spec, wasm, expected_generation=expected_generation, cause=cause)
     click.echo(f'transform "{spec.name}" deployed: {version}, generation {deployment.generation}')
 
@@ -108,9 +108,9 @@ def pause(name: str, settings: tuple[tuple[str, str], ...], reason: str) -> None
 @reason_option
 def resume(name: str, settings: tuple[tuple[str, str], ...], reason: str) -> None:
     """Resume a paused deployment from its progress."""
-    from wasmline.control import ChangeCause, DeploymentTopic
+    from wasmline.control import DeploymentTopic
 
-    DeploymentTopic(kafka_config(settings)).resume(name, cause=ChangeCause(reason=reason, by=user_name()))
+    DeploymentTopic(kafka_config(settings)).resume(name, cause=change_cause(reason))
     click.echo("Transform resumed!")
 
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from wasmline.cli.confirmation import require_confirmed, user_name
+from wasmline.cli.confirmation import change_cause, require_confirmed
 from wasmline.cli.json_output import echo_json
-from wasmline.cli.model_texts import moment
-from wasmline.cli.options import json_option, kafka_config, kafka_option
+from wasmline.cli.moments import moment
+from wasmline.cli.options import json_option, kafka_config, kafka_option, yes_option
 from wasmline.cli.table import aligned
 from wasmline.printable import bounded_line
 
@@ -69,7 +69,7 @@ def history(name: str, settings: tuple[tuple[str, str], ...], detailed: bool, of
 @click.option("--to-generation", "generation", type=click.IntRange(min=1), help="The generation, instead of a version.")
 @click.option("--expected-generation", type=int, help="Fail unless this generation is current.")
 @click.option("--reason", required=True, help="Why; kept in the history.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @json_option
 def rollback(
     name: str,
@@ -86,12 +86,12 @@ def rollback(
     The default is the generation before the current one; if the current one was made by a rollback, the one before the
     generation that it restored. A running job switches at its next batch and continues at its committed offsets.
     """
-    from wasmline.control import ChangeCause, plan_deployment_rollback, roll_back_deployment
+    from wasmline.control import plan_deployment_rollback, roll_back_deployment
 
     if version is not None and generation is not None:
         raise click.UsageError("give --to or --to-generation, not both")
     config = kafka_config(settings)
-    cause = ChangeCause(reason=reason, by=user_name())
+    cause = change_cause(reason)
     plan = plan_deployment_rollback(
         config, name, version=version, generation=generation, expected_generation=expected_generation
     )

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import click
 
-from wasmline.cli.options import kafka_config, kafka_option, models_option, registry_option
+from wasmline.cli.options import kafka_config, kafka_option, models_option, record_arguments, registry_option
 from wasmline.printable import printable
 
 
 @click.command()
-@click.argument("topic")
-@click.argument("partition", type=click.IntRange(min=0, max=2**31 - 1))
-@click.argument("offset", type=click.IntRange(min=0, max=2**63 - 1))
+@record_arguments
 @kafka_option
 @registry_option
 @models_option

@@ -8,19 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wasmline.cli.confirmation import confirm_at_terminal, require_confirmed, user_name
+from wasmline.cli.confirmation import change_cause, confirm_at_terminal, require_confirmed
 from wasmline.cli.json_output import echo_json
-from wasmline.cli.options import json_option, kafka_config, kafka_option, reason_option
+from wasmline.cli.options import json_option, kafka_config, kafka_option, reason_option, yes_option
 from wasmline.cli.table import aligned
 from wasmline.clock import now_ms
 from wasmline.printable import bounded_line
 
 if TYPE_CHECKING:
-    from wasmline.control import ChangeCause, JobOverview
+    from wasmline.control import JobOverview
 
 POLL_INTERVAL_S = 0.25
-
-yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 
 
 @click.command()
@@ -62,7 +60,7 @@ def stop(job: str, settings: tuple[tuple[str, str], ...], reason: str, wait_s: f
     from wasmline.control import JobTopic, is_live
     from wasmline.errors import JobBusy
 
-    cause = _cause(reason)
+    cause = change_cause(reason)
     with closing(JobTopic(kafka_config(settings))) as topic:
         order = topic.order(job)
         if not yes:
@@ -95,7 +93,7 @@ def delete(job: str, settings: tuple[tuple[str, str], ...], reason: str, yes: bo
     from wasmline.control import JobTopic, is_live
     from wasmline.errors import JobBusy, UnsupportedSpecVersion
 
-    cause = _cause(reason)
+    cause = change_cause(reason)
     with closing(JobTopic(kafka_config(settings))) as topic:
         try:
             run = topic.order(job).spec.run
@@ -124,7 +122,7 @@ def withdraw(job: str, settings: tuple[tuple[str, str], ...], reason: str, yes: 
     from wasmline.control import JobTopic, is_live
     from wasmline.errors import InvalidJob
 
-    cause = _cause(reason)
+    cause = change_cause(reason)
     with closing(JobTopic(kafka_config(settings))) as topic:
         topic.order(job)
         claim = topic.last_claim(job)
@@ -137,12 +135,6 @@ def withdraw(job: str, settings: tuple[tuple[str, str], ...], reason: str, yes: 
         withdrawal = topic.withdraw(job, cause=cause)
     epoch = withdrawal.epoch if withdrawal is not None else claim.batch_id
     _echo({"job": job, "run": claim.run, "epoch": epoch}, f"job {job}: round {epoch} of its leases ends", as_json)
-
-
-def _cause(reason: str) -> ChangeCause:
-    from wasmline.control import ChangeCause
-
-    return ChangeCause(reason=reason, by=user_name())
 
 
 def _echo(document: dict[str, Any], text: str, as_json: bool) -> None:

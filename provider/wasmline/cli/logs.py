@@ -6,13 +6,12 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from datetime import UTC, datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
 
-from wasmline.cli.model_texts import moment
+from wasmline.cli.moments import moment, parse_moment
 from wasmline.cli.options import kafka_config, kafka_option
 from wasmline.clock import now_ms
 from wasmline.printable import printable
@@ -36,11 +35,10 @@ class Moment(click.ParamType[int]):
         if found := DURATION.fullmatch(value):
             return now_ms() - int(found[1]) * UNITS_MS[found[2]]
         try:
-            parsed = datetime.fromisoformat(value)
+            return parse_moment(value)
         except ValueError:
             text = f"{value!r} is neither a time such as 2026-11-26T16:00:00Z nor a duration such as 15m"
             self.fail(text, param, ctx)
-        return int((parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp() * 1_000)
 
 
 class LogLine(NamedTuple):
@@ -86,10 +84,13 @@ def logs(
         raise click.UsageError("--follow has no end: --head and --until have no meaning with it")
     config, show = kafka_config(settings), _formatter(name, style)
     from wasmline.control import control_topics
+    from wasmline.kafka import follow as follow_topic
+    from wasmline.kafka import read_range
 
     control_topics.ensure(config)
     begin, end = _bounds(config, since)
-    found = (line for line in _lines(config, name, begin, end) if until is None or line.time_ms < until)
+    written = _lines(name, read_range(config, control_topics.LOGS, {0: (begin, end)}))
+    found = (line for line in written if until is None or line.time_ms < until)
     lines: Iterable[LogLine] = found if tail is None else deque(found, tail)
     count = 0
     for line in islice(lines, head):
@@ -97,7 +98,7 @@ def logs(
         count += 1
     if follow:
         with suppress(KeyboardInterrupt):
-            for line in _new_lines(config, name, end):
+            for line in _lines(name, follow_topic(config, control_topics.LOGS, end)):
                 click.echo(show(line))
     elif not count and head != 0 and tail != 0:
         click.echo(f"there are no log lines of {printable(name)} on this cluster for that time", err=True)
@@ -112,22 +113,9 @@ def _bounds(config: KafkaConfig, since: int | None) -> tuple[int, int]:
     return begins[0], topics.end_offsets(LOGS)[0]
 
 
-def _lines(config: KafkaConfig, name: str, begin: int, end: int) -> Iterator[LogLine]:
-    from wasmline.control.control_topics import LOGS
-    from wasmline.kafka import read_range
-
+def _lines(name: str, messages: Iterable[Any]) -> Iterator[LogLine]:
     key = name.encode()
-    for message in read_range(config, LOGS, {0: (begin, end)}):
-        if message.key() == key:
-            yield LogLine(message.timestamp()[1], (message.value() or b"").decode(errors="replace"))
-
-
-def _new_lines(config: KafkaConfig, name: str, begin: int) -> Iterator[LogLine]:
-    from wasmline.control.control_topics import LOGS
-    from wasmline.kafka import follow
-
-    key = name.encode()
-    for message in follow(config, LOGS, begin):
+    for message in messages:
         if message.key() == key:
             yield LogLine(message.timestamp()[1], (message.value() or b"").decode(errors="replace"))
 

@@ -16,6 +16,7 @@ from wasmline.cli.options import (
     models_option,
     registry_option,
     transform_option,
+    yes_option,
 )
 from wasmline.printable import printable
 
@@ -87,7 +88,7 @@ def compile_(
 @kafka_option
 @click.option("--to", "version", metavar="VERSION", help="The version to return to.  [default: the champion before]")
 @click.option("--reason", default="", help="Why; kept in the history. Required, but to complete a rollback.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @json_option
 def rollback(
     model: str,

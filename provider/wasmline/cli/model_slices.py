@@ -39,7 +39,7 @@ def slices(model: str, models: str, as_json: bool) -> None:
 
 def slices_text(history: Sequence[RecordedSlice]) -> str:
     """Return slices as a table."""
-    from wasmline.cli.model_texts import moment
+    from wasmline.cli.moments import moment
     from wasmline.cli.table import aligned
     from wasmline.offset_ranges import count_offsets, ranges_text
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from wasmline.cli.moments import moment
 from wasmline.cli.table import aligned
 from wasmline.offset_ranges import ranges_text
 from wasmline.printable import bounded_line
@@ -136,14 +136,6 @@ def history_text(decisions: Sequence[Promotion]) -> str:
             ]
         )
     return aligned(rows)
-
-
-def moment(unix_ms: int) -> str:
-    """Return a time of a stored document as text in UTC; one that no calendar has, as its number."""
-    try:
-        return datetime.fromtimestamp(unix_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    except (OverflowError, ValueError, OSError):
-        return f"{unix_ms} ms"
 
 
 def comparison_text(compared: ModelComparison) -> str:

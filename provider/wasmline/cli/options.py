@@ -192,6 +192,22 @@ def models_option(command: Command) -> Command:
     )(command)
 
 
+def record_arguments(command: Command) -> Command:
+    """Add the arguments of one record: its topic, its partition and its offset."""
+    for argument in (
+        click.argument("offset", type=click.IntRange(min=0, max=2**63 - 1)),
+        click.argument("partition", type=click.IntRange(min=0, max=2**31 - 1)),
+        click.argument("topic"),
+    ):
+        command = argument(command)
+    return command
+
+
+def yes_option(command: Command) -> Command:
+    """Add the option not to ask at the terminal."""
+    return click.option("-y", "--yes", is_flag=True, help="Do not ask.")(command)
+
+
 def reason_option(command: Command) -> Command:
     """Add the option of the reason that the history of a deployment keeps."""
     return click.option("--reason", default="", help="Why; kept in the history.")(command)

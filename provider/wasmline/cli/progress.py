@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from wasmline.cli.confirmation import require_confirmed, user_name
+from wasmline.cli.confirmation import change_cause, require_confirmed
 from wasmline.cli.json_output import echo_json
-from wasmline.cli.options import json_option, kafka_config, kafka_option
+from wasmline.cli.moments import parse_moment
+from wasmline.cli.options import json_option, kafka_config, kafka_option, yes_option
 from wasmline.cli.table import aligned
 from wasmline.printable import bounded_line
 
@@ -53,7 +53,7 @@ def show(job: str, settings: tuple[tuple[str, str], ...], as_json: bool) -> None
 @click.option("--to", "target", required=True, metavar="start|end|OFFSET|+N|-N|TIME", help="Where to continue.")
 @click.option("--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Only these; repeatable.")
 @click.option("--reason", required=True, help="Why; kept in the history of the job.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @json_option
 def set_(
     job: str,
@@ -70,12 +70,11 @@ def set_(
     first record of a time such as 2026-11-26T16:00:00Z. Progress that goes back processes records again, and writes
     their outputs again; progress that goes forward skips records. Refused while the job has a driver.
     """
-    from wasmline.control import ChangeCause
     from wasmline.errors import InvalidJob
     from wasmline.job_offsets.progress_change import read_progress, set_progress
 
     config = kafka_config(settings)
-    cause = ChangeCause(reason=reason, by=user_name())
+    cause = change_cause(reason)
     resolve = _resolver(config, target, partitions)
     before = read_progress(config, job)
     wanted = resolve(before)
@@ -112,14 +111,14 @@ def _resolver(
     """Return the function that turns progress into the wanted one."""
     from wasmline.kafka import Topics
 
-    moment = _unix_ms(target)
+    time_ms = _unix_ms(target)
 
     def resolve(found: JobProgress) -> Mapping[int, int]:
         topic = found.topic
         for each in partitions:
             if each not in topic.begins:
                 raise click.UsageError(f"{topic.name} has no partition {each}")
-        times = Topics(config).offsets_for_time(topic.name, moment) if moment is not None else {}
+        times = Topics(config).offsets_for_time(topic.name, time_ms) if time_ms is not None else {}
         wanted = {}
         for each in partitions or sorted(topic.begins):
             begin, end = topic.begins.get(each, 0), topic.ends.get(each, 0)
@@ -145,11 +144,10 @@ def _unix_ms(target: str) -> int | None:
     if target in ("start", "end") or RELATIVE.fullmatch(target) or OFFSET.fullmatch(target):
         return None
     try:
-        parsed = datetime.fromisoformat(target)
+        return parse_moment(target)
     except ValueError:
         text = f"{target!r} is neither start, end, an offset, +N, -N nor a time such as 2026-11-26T16:00:00Z"
         raise click.BadParameter(text, param_hint="--to") from None
-    return int((parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp() * 1_000)
 
 
 def _document(found: JobProgress) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Records who stopped or deleted a job or withdrew its leases, in the history topic.
+"""Records who stopped or deleted a job, withdrew its leases or set its progress, in the history topic.
 
 Keys: ``/<job>/event/u`` with a unique ``u``; no transform's name is empty. The fields:
 docs/protocols/control_topics.md.

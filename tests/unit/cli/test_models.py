@@ -13,7 +13,7 @@ from support.eta_model import eta_record, eta_rows, held_out
 from support.gated_models import METRICS, ROWS, forward_rows, publish_gated
 from support.served_model import small_models
 from wasmline.cli import main
-from wasmline.cli.model_texts import moment
+from wasmline.cli.moments import moment
 from wasmline.job_specs import SliceRequest
 from wasmline.training import (
     Decision,
