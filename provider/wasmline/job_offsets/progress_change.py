@@ -35,9 +35,10 @@ from wasmline.job_offsets.resume_plan import (
     claim_is_authoritative,
     matches_topic,
     plan_run,
+    takeover_claim,
 )
 from wasmline.job_specs import JobSpec, stream_of
-from wasmline.kafka import ConsumerGroups, KafkaConfig, Topics
+from wasmline.kafka import ConsumerGroups, KafkaConfig
 from wasmline.transactional_ids import VIRTUAL_SHARDS
 
 
@@ -48,7 +49,7 @@ class JobProgress:
     offsets: the next offset to read of each partition. After micro-batches at least once that were killed, it is the
         beginning of the last batch, which may be done. Empty where it is lost: ``problem`` says why.
     committed: the group's committed offsets, which others see.
-    claim: the newest claim about the topic. newest: that of the job, which may be about another topic.
+    claim: the newest claim about the topic.
     """
 
     order: JobOrder
@@ -56,7 +57,6 @@ class JobProgress:
     offsets: Mapping[int, int]
     committed: Mapping[int, int]
     claim: DriverClaim | None
-    newest: DriverClaim | None
     problem: str = ""
 
 
@@ -68,7 +68,7 @@ def read_progress(config: KafkaConfig, job: str) -> JobProgress:
     with closing(JobTopic(config)) as jobs:
         order = jobs.order(job)
         topic = _input_topic(config, order.spec)
-        return _progress(config, jobs, order, topic, ConsumerGroups(config).committed(order.spec.group, topic))
+        return _progress(jobs, order, topic, ConsumerGroups(config).committed(order.spec.group, topic.name))
 
 
 def set_progress(
@@ -100,15 +100,16 @@ def set_progress(
         busy = JobBusy(f"a driver of job {job} started meanwhile: stop it, and look at its progress", job=job, run=run)
 
         def takeover(last: DriverClaim | None) -> DriverClaim:
-            if last != newest or jobs.order(job).spec != order.spec:
+            is_own = last is not None and last.driver == driver  # an attempt whose answer was lost
+            if not (is_own or last == newest) or jobs.order(job).spec != order.spec:
                 raise busy
-            return _takeover_claim(order.spec, driver, last)
+            return takeover_claim(order.spec, stream_of(order.spec), driver, last)
 
         with closing(ClaimWriter(config, job, driver)) as claims:
             try:
                 claims.take_over(takeover)
-                progress = replace(_stable_progress(config, jobs, order), newest=newest)
-                return _set(config, claims, driver, progress, choose(progress), cause)
+                progress = _stable_progress(config, jobs, order)
+                return _set(config, claims, driver, newest, progress, _checked(progress, choose(progress)), cause)
             except Fenced as error:
                 raise busy from error
 
@@ -117,12 +118,13 @@ def _set(
     config: KafkaConfig,
     claims: ClaimWriter,
     driver: str,
+    newest: DriverClaim | None,
     progress: JobProgress,
     chosen: Mapping[int, int],
     cause: ChangeCause,
 ) -> JobProgress:
-    spec, topic, newest = progress.order.spec, progress.topic, progress.newest
-    wanted = {**progress.offsets, **_checked(progress, chosen)}
+    spec, topic = progress.order.spec, progress.topic
+    wanted = {**progress.offsets, **chosen}
     # The group may lack a partition that was added, or have the offsets of an older topic of this name.
     unknown = {
         each: offset
@@ -143,19 +145,17 @@ def _set(
     )
     final = replace(changed, offsets=wanted, left=wanted, late=_late(progress, wanted))
     claims.claim(final, other_records=[job_event_record(event)])
-    return replace(progress, offsets=wanted, committed=wanted, claim=final, newest=final, problem="")
+    return replace(progress, offsets=wanted, committed=wanted, claim=final, problem="")
 
 
 def _stable_progress(config: KafkaConfig, jobs: JobTopic, order: JobOrder) -> JobProgress:
     """Return the progress once no transaction of the fenced drivers can change it."""
-    spec, topic = order.spec, _input_topic(config, order.spec)
-    partitions = range(len(Topics(config).beginning_offsets(topic)))
-    last = jobs.last_claim(spec.job)
-    committing = _committing(order, last)
+    topic = _input_topic(config, order.spec)
+    committing = _committing(order, jobs.last_claim(order.spec.job))
     if stream_of(committing).delivery == "exactly_once":
-        renew_offsets(config, committing, topic, partitions, fences=True)
-    found = stable_offsets(config, committing, topic, partitions)
-    return _progress(config, jobs, order, topic, {each: committed.offset for each, committed in found.items()})
+        renew_offsets(config, committing, topic.name, topic.begins, fences=True)
+    found = stable_offsets(config, committing, topic.name, topic.begins)
+    return _progress(jobs, order, topic, {each: committed.offset for each, committed in found.items()})
 
 
 def _committing(order: JobOrder, last: DriverClaim | None) -> JobSpec:
@@ -164,23 +164,6 @@ def _committing(order: JobOrder, last: DriverClaim | None) -> JobSpec:
     if last is not None and last.delivery == "exactly_once":
         stream = replace(stream, delivery="exactly_once")
     return replace(order.spec, stream=stream)
-
-
-def _takeover_claim(spec: JobSpec, driver: str, last: DriverClaim | None) -> DriverClaim:
-    """Return a claim that fences other drivers and changes no progress."""
-    if last is not None:
-        return replace(last, driver=driver)
-    stream = stream_of(spec)
-    return DriverClaim(
-        run=spec.run,
-        mode=stream.mode,
-        delivery=stream.delivery,
-        driver=driver,
-        checkpoint="",
-        batch_id=-1,
-        deployment=None,
-        virtual_shards=VIRTUAL_SHARDS,
-    )
 
 
 def _claim(progress: JobProgress, driver: str, wanted: Mapping[int, int]) -> DriverClaim:
@@ -222,11 +205,8 @@ def _late(progress: JobProgress, offsets: Mapping[int, int]) -> dict[int, tuple[
     return {each: late for each, late in found.items() if late}
 
 
-def _progress(
-    config: KafkaConfig, jobs: JobTopic, order: JobOrder, name: str, committed: Mapping[int, int]
-) -> JobProgress:
+def _progress(jobs: JobTopic, order: JobOrder, topic: TopicState, committed: Mapping[int, int]) -> JobProgress:
     """Return where the next run would continue, as its driver plans it."""
-    topic = TopicState.now(config, name)
     last = jobs.last_claim(order.spec.job, topic.id)
     offsets: Mapping[int, int] = {}
     problem = ""
@@ -240,17 +220,16 @@ def _progress(
         offsets=offsets,
         committed=committed,
         claim=last if last is not None and matches_topic(last, topic) else None,
-        newest=jobs.last_claim(order.spec.job),
         problem=problem,
     )
 
 
-def _input_topic(config: KafkaConfig, spec: JobSpec) -> str:
+def _input_topic(config: KafkaConfig, spec: JobSpec) -> TopicState:
     stream = stream_of(spec)
     if stream.function is not None:
-        return stream.function.topic
+        return TopicState.now(config, stream.function.topic)
     with closing(DeploymentTopic(config)) as deployments:
-        return deployments.get(stream.transform).spec.input_topic
+        return TopicState.now(config, deployments.get(stream.transform).spec.input_topic)
 
 
 def _checked(progress: JobProgress, chosen: Mapping[int, int]) -> Mapping[int, int]:

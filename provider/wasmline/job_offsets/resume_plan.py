@@ -8,7 +8,7 @@ the committed progress of the job's group, provided the run left it there.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from wasmline.control import DriverClaim
 from wasmline.errors import InvalidJob
@@ -119,6 +119,22 @@ def plan_run(
         corrections=_differing(offsets, committed),
         replayed=last if is_replayed else None,
         late=late_commit_offsets(last, offsets),
+    )
+
+
+def takeover_claim(job: JobSpec, stream: StreamSpec, driver: str, last: DriverClaim | None) -> DriverClaim:
+    """Return the claim that makes ``driver`` the job's driver and does not change the job's progress."""
+    if last is not None:
+        return replace(last, driver=driver)
+    return DriverClaim(
+        run=job.run,
+        mode=stream.mode,
+        delivery=stream.delivery,
+        driver=driver,
+        checkpoint="",
+        batch_id=-1,
+        deployment=None,
+        virtual_shards=VIRTUAL_SHARDS,
     )
 
 

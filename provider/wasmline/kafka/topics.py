@@ -171,10 +171,18 @@ class Topics:
 
         In three requests, however many there are; the end is that for a read_committed reader.
         """
-        found = self.describe_existing(names) if names else {}
+        found, gone = self.describe_existing(names) if names else {}, self._missing(", ".join(names))
+        if not found:
+            return {}
         partitions = [TopicPartition(name, number) for name, each in found.items() for number in range(each.partitions)]
         begins, ends = (
-            list_topic_offsets(self._admin, dict.fromkeys(partitions, spec), IsolationLevel.READ_COMMITTED)
+            list_topic_offsets(
+                self._admin,
+                dict.fromkeys(partitions, spec),
+                IsolationLevel.READ_COMMITTED,
+                gone,
+                skipped=(TopicNotFound,),
+            )
             for spec in (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
         )
         bounds: dict[str, dict[int, tuple[int, int]]] = {name: {} for name in found}

@@ -85,8 +85,8 @@ def plan_redrive(
     selection = selection or DeadLetterSelection()
     deployment = _deployment(config, topic, through) if through is not None else None
     if deployment is not None:
-        name, source = deployment.spec.name, deployment.spec.input_topic
-        selection = replace(selection, transform=selection.transform or name, source_topic=source)
+        spec = deployment.spec
+        selection = replace(selection, transform=selection.transform or spec.name, source_topic=spec.input_topic)
     reader = DeadLetterReader(config, topic)
     state = reader.state()
     pending: Counter[DeadLetterGroup] = Counter()

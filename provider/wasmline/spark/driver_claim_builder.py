@@ -1,4 +1,4 @@
-"""Builds the claims of a stream job's driver: at the takeover, before each batch, and at the end. Pure."""
+"""Builds the claims of a stream job's driver: before each batch, and at the end. Pure."""
 
 from __future__ import annotations
 
@@ -10,22 +10,6 @@ from wasmline.job_offsets.resume_plan import late_commit_offsets
 from wasmline.spark.driver_context import DriverContext
 from wasmline.spark.run_planner import PlannedRun
 from wasmline.transactional_ids import VIRTUAL_SHARDS
-
-
-def takeover_claim(context: DriverContext, last: DriverClaim | None) -> DriverClaim:
-    """Return the claim that makes this the job's driver and does not change the job's progress."""
-    if last is not None:
-        return replace(last, driver=context.driver)
-    return DriverClaim(
-        run=context.job.run,
-        mode=context.stream.mode,
-        delivery=context.stream.delivery,
-        driver=context.driver,
-        checkpoint="",
-        batch_id=-1,
-        deployment=None,
-        virtual_shards=VIRTUAL_SHARDS,
-    )
 
 
 def first_claim(context: DriverContext, run: PlannedRun[Deployment | None]) -> DriverClaim:

@@ -17,10 +17,10 @@ from wasmline.clock import now_ms
 from wasmline.control import DriverClaim, fenced_error
 from wasmline.errors import DeploymentPaused, Fenced, KafkaError, ProducerFenced, WasmlineError
 from wasmline.job_offsets.resume_offset_commit import reset_offsets
-from wasmline.job_offsets.resume_plan import require_same_topic
+from wasmline.job_offsets.resume_plan import require_same_topic, takeover_claim
 from wasmline.job_specs import HEARTBEAT_INTERVAL_S, JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import KafkaConfig, Topics
-from wasmline.spark.driver_claim_builder import final_claim, first_claim, takeover_claim
+from wasmline.spark.driver_claim_builder import final_claim, first_claim
 from wasmline.spark.driver_context import DriverContext, NewDriver
 from wasmline.spark.job_query import JobQuery, PartitionsAdded
 from wasmline.spark.run_planner import D, PlannedRun, PreparedRun, RunPlanner
@@ -267,7 +267,8 @@ class StreamJob(ABC, Generic[D]):
         self._context.records.open()
         if self._poll_stop_request():
             raise _StopRequested
-        return takeover_claim(self._context, last)
+        context = self._context
+        return takeover_claim(context.job, context.stream, context.driver, last)
 
     def _stopped_early(self) -> JobReport:
         return self._report_before_takeover(JobState.STOPPED, "stopped before it began")

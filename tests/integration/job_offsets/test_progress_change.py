@@ -15,8 +15,8 @@ from click.testing import CliRunner
 
 from wasmline.cli import main
 from wasmline.cli.confirmation import user_name
-from wasmline.control import ChangeCause, ClaimWriter, DriverClaim, JobTopic, read_job_events
-from wasmline.errors import InvalidJob, JobBusy, ProgressLost
+from wasmline.control import ChangeCause, ClaimProducer, ClaimWriter, DriverClaim, JobTopic, read_job_events
+from wasmline.errors import BrokerUnavailable, InvalidJob, JobBusy, ProgressLost
 from wasmline.job_offsets import progress_change
 from wasmline.job_offsets.progress_change import JobProgress, read_progress, set_progress
 from wasmline.job_offsets.resume_offset_commit import reset_offsets
@@ -178,6 +178,22 @@ def test_a_kill_on_the_way_leaves_the_progress_before_or_the_one_after(
     assert job.next_start() == {0: 20, 1: 80}
     job.set({0: 30, 1: 70})
     assert job.next_start() == {0: 30, 1: 70}
+
+
+@pytest.mark.parametrize("job", MODES[-1:], indirect=True)
+def test_a_takeover_whose_answer_is_lost_is_no_other_driver(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    job.claim({0: 40, 1: 50})
+    job.end()
+    claim = ClaimProducer.claim
+
+    def unanswered(producer: ClaimProducer, *arguments: Any) -> None:
+        claim(producer, *arguments)
+        monkeypatch.undo()
+        raise BrokerUnavailable("no answer", bootstrap_servers="b:1")
+
+    monkeypatch.setattr(ClaimProducer, "claim", unanswered)
+    job.set({0: 0, 1: 0})
+    assert job.next_start() == {0: 0, 1: 0}
 
 
 @pytest.mark.parametrize("job", [MODES[0], MODES[3]], indirect=True)
