@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -106,6 +106,7 @@ Blocks = Mapping[tuple[int, int], tuple[int, ...]]
 class RedriveState:
     """What the redrive topic knows of one dead-letter topic. ``stale``: keys about dead letters that are gone."""
 
+    topic: TopicInfo
     redrives: Mapping[str, Redrive]
     blocks: Blocks
     stale: tuple[bytes, ...] = ()
@@ -151,7 +152,7 @@ class RedriveTopic:
                     redrives[redrive.id] = redrive
                 except UnsupportedSpecVersion as error:
                     logger.warning("record %s is skipped: %s", bounded_line(key.decode(errors="replace")), error)
-        return RedriveState(redrives=redrives, blocks=blocks, stale=tuple(stale))
+        return RedriveState(topic=topic, redrives=redrives, blocks=blocks, stale=tuple(stale))
 
 
 class RedriveWriter:
@@ -160,57 +161,45 @@ class RedriveWriter:
     A newer one for the same topic fences it. After a failure it cannot be used any more.
     """
 
-    def __init__(
-        self,
-        config: KafkaConfig,
-        topic: str,
-        describe: Callable[[], tuple[TopicInfo, Mapping[int, int]]],
-        compression: str = "none",
-    ) -> None:
-        """Fence other redrives of the topic, and then read what was redriven of it.
-
-        describe: returns the topic and the beginning offset of each partition; called once the others are fenced.
-        Raises what RedriveTopic.read does, and Conflict.
-        """
+    def __init__(self, config: KafkaConfig, topic: str, compression: str = "none") -> None:
+        """Fence other redrives of the topic. Raises Conflict, BrokerUnavailable."""
         settings = {"batch.size": "1", "compression.type": compression}  # a record that its topic takes is taken alone
         self._writer = TransactionalWriter(
             config, control_topics.REDRIVES, f"wasmline.redrive.{topic}", settings=settings
         )
-        try:
-            self._topic, begins = describe()
-            self.state = RedriveTopic(config).read(self._topic, begins)
-        except BaseException:
-            self._writer.close()
-            raise
-        self._blocks = dict(self.state.blocks)
-        self._stale = self.state.stale
 
     def write(
-        self, redrive: Redrive, dead_letters: Iterable[tuple[int, int, int]], records: Collection[TopicRecord] = ()
-    ) -> None:
-        """Write ``records``, and ``redrive`` as it is after them. Raises Conflict, RecordRejected if a
-        topic does not take one of them, and BrokerUnavailable.
+        self,
+        state: RedriveState,
+        redrive: Redrive,
+        dead_letters: Iterable[tuple[int, int, int]],
+        records: Collection[TopicRecord] = (),
+    ) -> RedriveState:
+        """Write ``records``, and ``redrive`` as it is after them; return what follows ``state``.
 
+        state: as it was read once the others were fenced, or as the write before returned it.
         dead_letters: the partition of each, its offset, and the offset after the record before it: there is no record
         between these two, so that ranges of neighbours join.
+
+        Raises Conflict, RecordRejected if a topic does not take one of the records, and BrokerUnavailable.
         """
         found: dict[tuple[int, int], list[tuple[int, int]]] = {}
         for partition, offset, range_start in dead_letters:
             block = offset // BLOCK_OFFSETS
             start = max(range_start, block * BLOCK_OFFSETS)
             found.setdefault((partition, block), []).append((start, offset + 1))
-        written: dict[bytes, bytes | None] = dict.fromkeys(self._stale)
-        blocks = {}
-        for (partition, block), ranges in found.items():
-            before = self._blocks.get((partition, block), ())
-            merged = union_of([{"0": before}, *({"0": each} for each in ranges)])["0"]
-            blocks[partition, block] = merged
-            key = _prefix(self._topic) + f"offsets/{partition}/{block}".encode()
-            written[key] = encode(RedrivenOffsets(boundaries=merged))
-        written[_prefix(self._topic) + f"redrive/{redrive.id}".encode()] = encode(redrive)
+        blocks = {
+            place: union_of([{"0": state.blocks.get(place, ())}, *({"0": each} for each in ranges)])["0"]
+            for place, ranges in found.items()
+        }
+        prefix = _prefix(state.topic)
+        written: dict[bytes, bytes | None] = dict.fromkeys(state.stale)
+        for (partition, block), boundaries in blocks.items():
+            written[prefix + f"offsets/{partition}/{block}".encode()] = encode(RedrivenOffsets(boundaries=boundaries))
+        written[prefix + f"redrive/{redrive.id}".encode()] = encode(redrive)
         self._writer.write(written, records)
-        self._blocks |= blocks
-        self._stale = ()
+        redrives = {**state.redrives, redrive.id: redrive}
+        return RedriveState(topic=state.topic, redrives=redrives, blocks={**state.blocks, **blocks})
 
     def close(self) -> None:
         """Close the Kafka client."""

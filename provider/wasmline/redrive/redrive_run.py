@@ -14,16 +14,15 @@ from itertools import islice
 from typing import Literal, Protocol
 
 from wasmline.clock import now_ms
-from wasmline.control import NO_CAUSE, ChangeCause, Redrive, RedriveWriter
+from wasmline.control import NO_CAUSE, ChangeCause, DeadLetterSelection, Redrive, RedriveState, RedriveWriter
 from wasmline.errors import (
     BrokerUnavailable,
     Conflict,
     InvalidRedrive,
     OffsetOutOfRange,
     RecordRejected,
-    WasmlineError,
 )
-from wasmline.kafka import KafkaConfig, TopicInfo
+from wasmline.kafka import KafkaConfig
 from wasmline.redrive.conversion import Conversion, ConversionTooLarge
 from wasmline.redrive.dead_letter_reader import DeadLetterReader, StoredDeadLetter
 from wasmline.redrive.redrive_plan import RedrivePlan
@@ -112,6 +111,9 @@ class _RedriveRun:
         self._converter = converter
         self._progress = progress
         self._redrive = new
+        self._writer: RedriveWriter | None = None
+        self._state: RedriveState | None = None
+        """What was redriven, as this run has written it since it opened the writer."""
         self._others: dict[str, Redrive] | None = None
         """Other redrives of the topic, as the first attempt found them."""
         self._skipped: Counter[str] = Counter()
@@ -120,36 +122,32 @@ class _RedriveRun:
     def attempt(self) -> Redrive:
         """Redrive what is pending; see ``run_redrive``."""
         self._skipped.clear()
-        writer, reader = self._open()
         try:
-            if self._redrive.state == "done":
-                return self._redrive
+            reader, state = self._open()
             redrive = self._redrive
-            pending = reader.pending(redrive.selection, writer.state, redrive.ends)
+            if redrive.state == "done":
+                return redrive
             left = None if redrive.limit is None else redrive.limit - redrive.dead_letters
-            for letters in _chunks(islice(pending, left)):
-                writer = self._write_all(writer, reader, letters)
-            self._write(writer, reader, Conversion(), state="done")
+            for letters in _chunks(islice(reader.pending(redrive.selection, state, redrive.ends), left)):
+                self._write_all(reader, letters)
+            self._write(reader, Conversion(), state="done")
         finally:
-            writer.close()
+            self._close()
         return self._redrive
 
-    def _open(self) -> tuple[RedriveWriter, DeadLetterReader]:
+    def _open(self) -> tuple[DeadLetterReader, RedriveState]:
         """Fence other redrives of the topic, and then read what it has and what was redriven of it."""
-        readers: list[DeadLetterReader] = []
+        self._close()
+        self._writer = RedriveWriter(self._config, self._redrive.topic, self._converter.compression)
+        reader = DeadLetterReader(self._config, self._redrive.topic)
+        self._require_same_topic(reader)
+        self._state = reader.state()
+        self._continue(self._state.redrives)
+        return reader, self._state
 
-        def describe() -> tuple[TopicInfo, Mapping[int, int]]:
-            readers.append(reader := DeadLetterReader(self._config, self._redrive.topic))
-            self._require_same_topic(reader)
-            return reader.topic, reader.begins
-
-        writer = RedriveWriter(self._config, self._redrive.topic, describe, self._converter.compression)
-        try:
-            self._continue(writer.state.redrives)
-        except BaseException:
-            writer.close()
-            raise
-        return writer, readers[0]
+    def _close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
 
     def _continue(self, known: Mapping[str, Redrive]) -> None:
         """Continue from the recorded state of this redrive. Raises Conflict if another one has worked meanwhile."""
@@ -162,12 +160,7 @@ class _RedriveRun:
         recorded = known.get(new.id)
         if recorded is None:
             return
-        if (recorded.selection, recorded.limit, recorded.to_topic, recorded.through) != (
-            new.selection,
-            new.limit,
-            new.to_topic,
-            new.through,
-        ):
+        if _request(recorded) != _request(new):
             text = f"redrive {new.id} of {new.topic} was begun with other dead letters, or to another place"
             raise InvalidRedrive(text, topic=new.topic)
         self._redrive = replace(recorded, generation=new.generation)
@@ -177,68 +170,59 @@ class _RedriveRun:
             text = f"{self._redrive.topic} was deleted and created again: begin another redrive"
             raise InvalidRedrive(text, topic=self._redrive.topic)
 
-    def _write_all(
-        self, writer: RedriveWriter, reader: DeadLetterReader, letters: Sequence[StoredDeadLetter]
-    ) -> RedriveWriter:
-        """Redrive some dead letters in one transaction, or in several if a topic rejects one of their records.
-
-        Returns the writer to go on with.
-        """
+    def _write_all(self, reader: DeadLetterReader, letters: Sequence[StoredDeadLetter]) -> None:
+        """Redrive some dead letters in one transaction, or in several if a topic rejects one of their records."""
         try:
-            self._write(writer, reader, self._converter.convert(letters))
+            self._write(reader, self._converter.convert(letters))
         except (ConversionTooLarge, RecordRejected) as error:
             if isinstance(error, RecordRejected):
-                writer.close()
-                writer, reader = self._open()
+                self._open()
             if len(letters) == 1:
                 logger.warning("%s is not redriven: %s", letters[0].position, error)
                 self._skipped[REJECTED] += 1
-                return writer
+                return
             middle = len(letters) // 2
             for part in (letters[:middle], letters[middle:]):
-                writer = self._write_all(writer, reader, part)
-        return writer
+                self._write_all(reader, part)
 
     def _write(
-        self,
-        writer: RedriveWriter,
-        reader: DeadLetterReader,
-        converted: Conversion,
-        state: Literal["running", "done"] = "running",
+        self, reader: DeadLetterReader, converted: Conversion, state: Literal["running", "done"] = "running"
     ) -> None:
-        self._skipped.update(converted.skipped)
+        assert self._writer is not None
+        assert self._state is not None
         self._require_same_topic(reader)
         done = [
             (letter.topic_partition.partition, letter.offset, letter.range_start) for letter in converted.dead_letters
         ]
+        skipped = self._skipped + converted.skipped
         redrive = replace(
             self._redrive,
             state=state,
             dead_letters=self._redrive.dead_letters + len(done),
             outputs=self._redrive.outputs + converted.outputs,
             failed_again=self._redrive.failed_again + converted.failed_again,
-            skipped=dict(+self._skipped),
+            skipped=dict(skipped),
             updated_ms=now_ms(),
         )
         try:
-            writer.write(redrive, done, converted.records)
-        except RecordRejected:
-            self._skipped.subtract(converted.skipped)  # they are counted when they are converted again
-            raise
+            self._state = self._writer.write(self._state, redrive, done, converted.records)
         except Conflict as error:
             raise self._conflict() from error
-        self._redrive = redrive
+        self._redrive, self._skipped = redrive, skipped
         self.progressed = time.monotonic()
         if self._progress is not None:
             self._progress(redrive)
 
-    def _conflict(self) -> WasmlineError:
+    def _conflict(self) -> Conflict:
         redrive = self._redrive
-        text = (
-            f"another redrive of {redrive.topic} took over, after {redrive.dead_letters:,} dead letters of this one, "
-        )
-        text += "which stay redriven: run this again when the other one has ended"
+        text = f"another redrive of {redrive.topic} took over; {redrive.dead_letters:,} dead letters of this one stay "
+        text += "redriven: run it again when the other one has ended"
         return Conflict(text, name=redrive.topic, generation=None)
+
+
+def _request(redrive: Redrive) -> tuple[DeadLetterSelection, int | None, str | None, str | None]:
+    """Return what a redrive was asked for."""
+    return redrive.selection, redrive.limit, redrive.to_topic, redrive.through
 
 
 def _converter(config: KafkaConfig, plan: RedrivePlan) -> _Converter:

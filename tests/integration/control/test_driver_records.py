@@ -71,6 +71,22 @@ class Driver:
         return report.message if report is not None else ""
 
 
+NO_ANSWER = BrokerUnavailable("no answer", bootstrap_servers="b:1")
+
+
+def fail_writes(monkeypatch: pytest.MonkeyPatch, *errors: Exception) -> list[Exception]:
+    """Let the next writes fail, the first with the last error; return the errors that are left."""
+    write, failures = TransactionalWriter.write, [*errors]
+
+    def unavailable(writer: TransactionalWriter, *records: Any) -> None:
+        if failures:
+            raise failures.pop()
+        write(writer, *records)
+
+    monkeypatch.setattr(TransactionalWriter, "write", unavailable)
+    return failures
+
+
 @pytest.fixture
 def drivers(kafka: RunningKafka) -> Iterator[tuple[Driver, Driver]]:
     with ExitStack() as clients:
@@ -181,19 +197,7 @@ def test_a_withdrawal_that_got_no_answer_is_written_again(
 ) -> None:
     driver, _ = drivers
     driver.take_over()
-    write = TransactionalWriter.write
-    failures: list[Exception] = [
-        ProducerIdExpired("forgotten"),
-        Conflict("fenced", name="", generation=None),
-        BrokerUnavailable("no answer", bootstrap_servers="b:1"),
-    ]
-
-    def unavailable(writer: TransactionalWriter, *records: Any) -> None:
-        if failures:
-            raise failures.pop()
-        write(writer, *records)
-
-    monkeypatch.setattr(TransactionalWriter, "write", unavailable)
+    fail_writes(monkeypatch, ProducerIdExpired("forgotten"), Conflict("fenced", name="", generation=None), NO_ANSWER)
     driver.withdraw_by_task(3)
     assert driver.withdrawn() == [(driver.name, 3)]
 
@@ -241,19 +245,11 @@ def test_a_report_that_got_no_answer_is_written_again_by_the_newest_driver_only(
 ) -> None:
     driver, newer = drivers
     driver.take_over()
-    write = TransactionalWriter.write
-    failures = ["no answer"] * 2
-
-    def unavailable(writer: TransactionalWriter, *records: Any) -> None:
-        if failures:
-            raise BrokerUnavailable(failures.pop(), bootstrap_servers="b:1")
-        write(writer, *records)
-
-    monkeypatch.setattr(TransactionalWriter, "write", unavailable)
+    failures = fail_writes(monkeypatch, NO_ANSWER, NO_ANSWER)
     driver.report("written")
     assert driver.last_message() == "written"
     newer.take_over()
-    failures.append("no answer")
+    failures.append(NO_ANSWER)
     with pytest.raises(Fenced):
         driver.report("late")
 

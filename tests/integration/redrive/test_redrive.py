@@ -562,15 +562,18 @@ def test_a_topic_that_was_created_again_has_no_redriven_letters(letters: Topic) 
 def test_neighbours_are_kept_as_one_range_and_those_that_retention_removed_are_forgotten(letters: Topic) -> None:
     topic = Topics(letters.config).describe(letters.name)
     redrive = redrive_of(letters)
-    with closing(RedriveWriter(letters.config, letters.name, lambda: (topic, {0: 0}))) as writer:
-        writer.write(redrive, [(0, 5, 3), (0, 7, 6), (0, 9_999, 9_990), (0, 10_004, 9_998), (1, 2, 2)])
-    state = RedriveTopic(letters.config).read(topic, {0: 0})
+    redrives = RedriveTopic(letters.config)
+    with closing(RedriveWriter(letters.config, letters.name)) as writer:
+        done = [(0, 5, 3), (0, 7, 6), (0, 9_999, 9_990), (0, 10_004, 9_998), (1, 2, 2)]
+        written = writer.write(redrives.read(topic, {0: 0}), redrive, done)
+    state = redrives.read(topic, {0: 0})
+    assert state == written
     assert state.blocks == {(0, 0): (3, 8, 9_990, 10_000), (0, 1): (10_000, 10_005), (1, 0): (2, 3)}
     assert [offset for offset in range(12) if state.is_redriven(0, offset)] == [3, 4, 5, 6, 7]
     assert state.is_redriven(0, 10_004)
     assert not state.is_redriven(0, 10_005)
-    with closing(RedriveWriter(letters.config, letters.name, lambda: (topic, {0: 10_000}))) as writer:
-        writer.write(redrive, [])
+    with closing(RedriveWriter(letters.config, letters.name)) as writer:
+        writer.write(redrives.read(topic, {0: 10_000}), redrive, [])
     assert not [key for key in _keys(letters) if key.endswith(b"offsets/0/0")]
 
 
