@@ -11,14 +11,14 @@ import click
 
 from wasmline.cli.confirmation import change_cause, require_confirmed
 from wasmline.cli.json_output import echo_json
-from wasmline.cli.moments import moment
 from wasmline.cli.options import json_option, kafka_config, kafka_option, record_arguments, yes_option
 from wasmline.cli.table import aligned
 from wasmline.dead_letters import OTHER, label
+from wasmline.cli.moments import moment
 from wasmline.printable import bounded_line, printable
 
 if TYPE_CHECKING:
-    from wasmline.control import Redrive, RedriveState
+    from wasmline.control import DeadLetterSelection, Redrive, RedriveState
     from wasmline.redrive import RedrivePlan, StoredDeadLetter, Timestamps
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -169,26 +169,25 @@ def redrive(
     is redriven once, also if this is killed and run again. The order within a key is kept among them, not with the
     records that were written meanwhile. Ends with 3 if some stay pending or failed again.
     """
-    from wasmline.control import DeadLetterSelection
     from wasmline.redrive import plan_redrive, run_redrive
 
     if sum((to_source, to_topic is not None, through is not None)) != 1:
         raise click.UsageError("exactly one of --to-source, --to and --through is required")
-    if offset is not None and partition is None:
-        raise click.UsageError("--offset needs --partition")
     if through is not None and (selected["source_topic"] is not None or timestamps != "keep"):
         raise click.UsageError("--through reads records of its input topic and keeps their times")
     config = kafka_config(settings)
     cause = change_cause(reason)
-    selection = DeadLetterSelection(partition=partition, offset=offset, **selected)
+    selection = _selection(partition, offset, selected)
     plan = plan_redrive(
         config, topic, selection, to_topic=to_topic, timestamps=timestamps, through=through, limit=limit
     )
     for line in _plan_lines(plan):
         click.echo(bounded_line(line), err=True)
-    if dry_run:
+    if dry_run or not plan.dead_letters:
+        if as_json:
+            echo_json({"topic": topic, "pending": plan.dead_letters, "dead_letters": 0})
         return
-    if plan.dead_letters and not yes:
+    if not yes:
         require_confirmed("Redrive them?")
     done = run_redrive(config, plan, cause=cause, progress=_echo_progress)
     if as_json:
@@ -290,6 +289,14 @@ def _document(letter: StoredDeadLetter, state: RedriveState) -> dict[str, Any]:
         "headers": [[name, plain_bytes(value)] for name, value in record_headers(letter.headers or [])],
         "truncated_bytes": failure.truncated_bytes,
     }
+
+
+def _selection(partition: int | None, offset: int | None, selected: dict[str, Any]) -> DeadLetterSelection:
+    from wasmline.control import DeadLetterSelection
+
+    if offset is not None and partition is None:
+        raise click.UsageError("--offset needs --partition")
+    return DeadLetterSelection(partition=partition, offset=offset, **selected)
 
 
 def _plan_lines(plan: RedrivePlan) -> Iterator[str]:

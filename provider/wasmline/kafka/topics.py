@@ -196,8 +196,9 @@ class Topics:
 
     def offsets_for_time(self, name: str, ms: int) -> dict[int, int]:
         """Return the first offset of Unix time ``ms`` or later, by partition; the end offset if there is none yet."""
-        found, ends = self._offsets(name, OffsetSpec.for_timestamp(ms)), self.end_offsets(name)
-        return {partition: offset if offset >= 0 else ends[partition] for partition, offset in found.items()}
+        ends = self.end_offsets(name)  # first: a record that is written meanwhile is not before the result
+        found = self._offsets(name, OffsetSpec.for_timestamp(max(0, ms)))  # the protocol's special times are negative
+        return {each: offset if (offset := found.get(each, -1)) >= 0 else end for each, end in ends.items()}
 
     def _offsets(
         self, name: str, spec: OffsetSpec, isolation: IsolationLevel = IsolationLevel.READ_COMMITTED

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from itertools import islice
 from typing import Literal, Protocol
 
 from wasmline.clock import now_ms
@@ -127,13 +126,18 @@ class _RedriveRun:
             redrive = self._redrive
             if redrive.state == "done":
                 return redrive
-            left = None if redrive.limit is None else redrive.limit - redrive.dead_letters
-            for letters in _chunks(islice(reader.pending(redrive.selection, state, redrive.ends), left)):
+            for letters in _chunks(reader.pending(redrive.selection, state, redrive.ends), self._left):
                 self._write_all(reader, letters)
             self._write(reader, Conversion(), state="done")
         finally:
             self._close()
         return self._redrive
+
+    def _left(self) -> int:
+        """Return the maximum number of dead letters of the next transaction."""
+        limit = self._redrive.limit
+        left = MAX_TRANSACTION_DEAD_LETTERS if limit is None else limit - self._redrive.dead_letters
+        return min(left, MAX_TRANSACTION_DEAD_LETTERS)
 
     def _open(self) -> tuple[DeadLetterReader, RedriveState]:
         """Fence other redrives of the topic, and then read what it has and what was redriven of it."""
@@ -144,6 +148,16 @@ class _RedriveRun:
         self._state = reader.state()
         self._continue(self._state.redrives)
         return reader, self._state
+
+    def _reopen(self) -> None:
+        """Open after a rejected transaction. Raises Conflict if another process has worked on this redrive meanwhile.
+
+        The tries of an Airflow task share the id of their redrive.
+        """
+        before = self._state
+        _, state = self._open()
+        if before is not None and state.redrives != before.redrives:
+            raise self._conflict()
 
     def _close(self) -> None:
         if self._writer is not None:
@@ -176,7 +190,7 @@ class _RedriveRun:
             self._write(reader, self._converter.convert(letters))
         except (ConversionTooLarge, RecordRejected) as error:
             if isinstance(error, RecordRejected):
-                self._open()
+                self._reopen()
             if len(letters) == 1:
                 logger.warning("%s is not redriven: %s", letters[0].position, error)
                 self._skipped[REJECTED] += 1
@@ -233,14 +247,16 @@ def _converter(config: KafkaConfig, plan: RedrivePlan) -> _Converter:
     return TransformOutputs(config, plan.deployment)
 
 
-def _chunks(letters: Iterable[StoredDeadLetter]) -> Iterator[list[StoredDeadLetter]]:
-    """Yield the dead letters of one transaction after the other."""
+def _chunks(letters: Iterable[StoredDeadLetter], left: Callable[[], int]) -> Iterator[list[StoredDeadLetter]]:
+    """Yield the dead letters of one transaction after the other, at most ``left()`` in each, until that is 0."""
     chunk: list[StoredDeadLetter] = []
     size = 0
     for letter in letters:
-        if chunk and (len(chunk) == MAX_TRANSACTION_DEAD_LETTERS or size + letter.size > MAX_TRANSACTION_BYTES):
+        if chunk and (len(chunk) == left() or size + letter.size > MAX_TRANSACTION_BYTES):
             yield chunk
             chunk, size = [], 0
+        if not left():
+            return
         chunk.append(letter)
         size += letter.size
     if chunk:

@@ -21,6 +21,9 @@ logger = logging.getLogger(__name__)
 MAX_OUTPUT_BYTES = 2**22
 """Maximum bytes of the outputs of several dead letters."""
 
+MAX_OUTPUTS = 2_000
+"""Maximum number of them: each is a request of its own, and their transaction has ten seconds."""
+
 
 class TransformOutputs:
     """Runs dead letters through a module, as a job runs the records of its input topic.
@@ -44,7 +47,7 @@ class TransformOutputs:
     def convert(self, letters: Sequence[StoredDeadLetter]) -> Conversion:
         """Return the outputs of the dead letters' records, and then the dead letters of those that failed again.
 
-        Raises ConversionTooLarge if those of several have more than MAX_OUTPUT_BYTES.
+        Raises ConversionTooLarge if those of several are more than MAX_OUTPUTS or MAX_OUTPUT_BYTES.
         """
         done, records = Conversion(), list[DeadLetterRecord]()
         for letter in letters:
@@ -72,13 +75,12 @@ class TransformOutputs:
             partitions=[source.partition for source in sources if source is not None],
             offsets=[record.dead_letter.failure.offset for record in records],
         )
-        size = 0
+        size = count = 0
         for part in self._runner.run_placed(batch):
             size += part.get_total_buffer_size()
-            if size > MAX_OUTPUT_BYTES and len(records) > 1:
-                raise ConversionTooLarge(
-                    f"the outputs of {len(records)} records take more than {MAX_OUTPUT_BYTES} bytes"
-                )
+            count += part.num_rows
+            if (size > MAX_OUTPUT_BYTES or count > MAX_OUTPUTS) and len(records) > 1:
+                raise ConversionTooLarge(f"{len(records)} records have {count:,} outputs or more, of {size:,} bytes")
             topics, keys, values, times = (part[name].to_pylist() for name in ("topic", "key", "value", "timestamp"))
             rows = zip(topics, keys, values, header_pairs(part["headers"]), times, strict=True)
             done.records.extend(TopicRecord(*row) for row in rows)

@@ -186,6 +186,8 @@ def test_offsets_follow_the_records_and_their_times(kafka: RunningKafka) -> None
     produce_all(kafka.config, name, [(None, b"%d" % index, None, start + 1000 * index) for index in range(10)])
     assert topics.beginning_offsets(name) == {0: 0}
     assert topics.end_offsets(name) == {0: 10}
+    for special in (-1, -2, -3, -4, -(10**12)):  # the first three are the protocol's latest, earliest and newest
+        assert topics.offsets_for_time(name, special) == {0: 0}
     assert topics.offsets_for_time(name, 0) == {0: 0}
     assert topics.offsets_for_time(name, start + 2500) == {0: 3}
     assert topics.offsets_for_time(name, start + 3000) == {0: 3}

@@ -46,7 +46,7 @@ from wasmline.errors import (
 )
 from wasmline.kafka import CompactedTopic, KafkaConfig, RecordWriter, Topics, TransactionalWriter, read_to_end
 from wasmline.lineage.record_headers import origin_of
-from wasmline.redrive import DeadLetterReader, plan_redrive, redrive_run, run_redrive
+from wasmline.redrive import DeadLetterReader, plan_redrive, redrive_run, run_redrive, transform_outputs
 from wasmline.redrive.redrive_run import REJECTED
 from wasmline.redrive.source_records import (
     EXPIRED,
@@ -322,6 +322,22 @@ def test_some_letters_are_redriven_first_and_one_by_its_position(letters: Topic)
     assert len(written(letters.config, letters.source)) == 30
 
 
+def test_a_limit_does_not_count_what_cannot_be_redriven(letters: Topic) -> None:
+    letters.fill([(b"k", b"no source", [], None)] * 3)
+    letters.fill(map(letters.letter, range(10)))
+    done = letters.redrive(limit=4)
+    assert (done.dead_letters, len(written(letters.config, letters.source))) == (4, 4)
+    assert letters.redrive(limit=7).dead_letters == 6
+
+
+def test_a_redrive_of_nothing_does_not_begin_and_says_so_in_json(letters: Topic) -> None:
+    arguments = ["redrive", letters.name, "--to-source", "--reason", "none", "--json"]
+    assert json.loads(run(letters, *arguments).stdout) == {"topic": letters.name, "pending": 0, "dead_letters": 0}
+    assert _keys(letters) == []
+    letters.fill([letters.letter(0)])
+    assert json.loads(run(letters, *arguments, "--dry-run").stdout)["pending"] == 1
+
+
 # -- through a transform ----------------------------------------------------------------------------------------------
 
 
@@ -365,6 +381,19 @@ def test_large_outputs_of_many_letters_take_several_transactions_and_are_compres
     letters.fill((b"%d" % number, b"x" * 100_000, letters.letter(number)[2], None) for number in range(20))
     done = letters.redrive(through=letters.transform)
     assert (done.dead_letters, done.outputs, done.failed_again) == (20, 160, 0)
+
+
+def test_many_outputs_of_many_letters_take_several_transactions(
+    letters: Topic, kafka: RunningKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transform_outputs, "MAX_OUTPUTS", 20)
+    letters.deploy(kafka.topic(), guests.WRITE * 8)
+    letters.fill(letters.letter(number) for number in range(10))
+    plan = plan_redrive(letters.config, letters.name, through=letters.transform)
+    counts: list[int] = []
+    run_redrive(letters.config, plan, progress=lambda done: counts.append(done.outputs))
+    assert max(after - before for before, after in itertools.pairwise([0, *counts])) <= 20
+    assert counts[-1] == 80
 
 
 def test_a_redrive_through_a_transform_needs_one_that_can_take_letters(letters: Topic, kafka: RunningKafka) -> None:
@@ -509,6 +538,26 @@ def test_a_redrive_that_tries_again_leaves_the_topic_to_one_that_began_meanwhile
     with pytest.raises(Conflict, match="another redrive"):
         letters.redrive()
     assert newer[0].dead_letters == 20
+
+
+def test_a_process_that_was_frozen_after_a_rejection_repeats_nothing_of_another_one_with_the_same_id(
+    letters: Topic, kafka: RunningKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = kafka.topic(cleanup_policy="compact")
+    letters.fill(letters.letter(number) for number in range(5))
+    letters.fill([(None, b"no key for a compacted topic", letters.letter(0)[2], None)])
+    plan = plan_redrive(letters.config, letters.name, to_topic=target)
+    reopen, other = redrive_run._RedriveRun._reopen, list[Redrive]()
+
+    def frozen(run: Any) -> None:
+        monkeypatch.undo()
+        other.append(run_redrive(letters.config, plan, redrive_id="dag/run"))
+        reopen(run)
+
+    monkeypatch.setattr(redrive_run._RedriveRun, "_reopen", frozen)
+    with pytest.raises(Conflict, match="another redrive"):
+        run_redrive(letters.config, plan, redrive_id="dag/run")
+    assert (other[0].dead_letters, len(written(letters.config, target))) == (5, 5)
 
 
 def test_letters_that_retention_removes_meanwhile_are_passed_over(
