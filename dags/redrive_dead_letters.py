@@ -6,30 +6,13 @@ transform, through its current version. Each is redriven once; a run that failed
 
 from __future__ import annotations
 
-import logging
 from datetime import timedelta
 
 from airflow.sdk import DAG, Param
 
 import demo_settings
-from wasmline.errors import RegistryError
-from wasmline.registry import FilesystemRegistry
+from wasmline_provider.form_choices import known_dead_letter_topics, known_transforms
 from wasmline_provider.operators.redrive import RedriveDeadLettersOperator
-
-
-def known_versions() -> tuple[list[str], list[str]]:
-    """Return the published transforms and their dead-letter topics; none if the registry cannot be read now."""
-    try:
-        registry = FilesystemRegistry(demo_settings.REGISTRY)
-        names = registry.names()
-        declared = {registry.get(name).metadata.transform.get("dead-letter-topic") for name in names}
-    except RegistryError as error:  # the form works without: any name can be typed
-        logging.getLogger(__name__).warning("the form shows no transforms: %s", error)
-        return [], []
-    return names, sorted(topic for topic in declared if topic)
-
-
-transforms, topics = known_versions()
 
 with DAG(
     "redrive_dead_letters",
@@ -44,14 +27,14 @@ with DAG(
         "topic": Param(
             type="string",
             minLength=1,
-            examples=topics,
+            examples=known_dead_letter_topics(demo_settings.KAFKA),
             title="Dead-letter topic",
             description="The topics that wasmline dead-letters list shows.",
         ),
         "through": Param(
             None,
             type=["null", "string"],
-            examples=transforms,
+            examples=known_transforms(demo_settings.KAFKA),
             title="Through transform",
             description="Its current version processes them. Empty: they go back to the topics that they come from.",
         ),

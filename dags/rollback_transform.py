@@ -7,25 +7,13 @@ failed can be cleared: what it did is not done again.
 
 from __future__ import annotations
 
-import logging
 from datetime import timedelta
 
 from airflow.sdk import DAG, Param
 
 import demo_settings
-from wasmline.errors import RegistryError
-from wasmline.registry import FilesystemRegistry
+from wasmline_provider.form_choices import known_transforms
 from wasmline_provider.operators.deploy import WasmRollbackOperator
-
-
-def known_transforms() -> list[str]:
-    """Return the published transforms for the form; none if the registry cannot be read now."""
-    try:
-        return FilesystemRegistry(demo_settings.REGISTRY).names()
-    except RegistryError as error:  # the form works without: any name can be typed
-        logging.getLogger(__name__).warning("the form shows no transforms: %s", error)
-        return []
-
 
 with DAG(
     "rollback_transform",
@@ -40,7 +28,7 @@ with DAG(
         "transform": Param(
             type="string",
             minLength=1,
-            examples=known_transforms(),
+            examples=known_transforms(demo_settings.KAFKA),
             title="Transform",
             description="The name that wasmline list shows.",
         ),

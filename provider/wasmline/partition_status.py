@@ -11,7 +11,8 @@ class PartitionStatus:
     """One input partition of one job.
 
     ``offset`` is the next offset to read, ``lag`` the records behind the topic's end, ``rate`` records per second of
-    the last batch, ``since_offset`` the first offset of the running generation. The counts are those of this run.
+    the last batch, ``since_offset`` the first offset of the running generation. The counts are those of this run, but
+    ``generation_records`` and ``generation_dead_letters`` count from ``since_offset`` on, over several runs.
     ``hangs`` is how often it was delayed by transactions whose markers a broker had lost, and which were ended.
     ``in_flight`` records are in handlers now, ``retries`` counts further attempts, and ``stuck_keys`` are keys whose
     first record waits for its next attempt or has been in its handler for long. ``lost_offsets`` are offsets that the
@@ -35,6 +36,8 @@ class PartitionStatus:
     records_in: int = 0
     records_out: int = 0
     dead_letters: dict[str, int] = field(default_factory=dict)
+    generation_records: int = 0
+    generation_dead_letters: int = 0
     in_flight: int = 0
     retries: int = 0
     stuck_keys: int = 0

@@ -21,12 +21,14 @@ def get_provider_info() -> dict[str, Any]:
                     "wasmline_provider.operators.build",
                     "wasmline_provider.operators.check_streams",
                     "wasmline_provider.operators.deploy",
+                    "wasmline_provider.operators.job_actions",
                     "wasmline_provider.operators.model",
                     "wasmline_provider.operators.redrive",
                     "wasmline_provider.operators.stream",
                 ],
             }
         ],
+        "sensors": [{"integration-name": name, "python-modules": ["wasmline_provider.sensors.deployment"]}],
         "hooks": [
             {
                 "integration-name": name,

@@ -14,7 +14,7 @@ from wasmline.cli.json_output import echo_json
 from wasmline.cli.options import json_option, kafka_config, kafka_option, record_arguments, yes_option
 from wasmline.cli.table import aligned
 from wasmline.dead_letters import OTHER, label
-from wasmline.cli.moments import moment
+from wasmline.moments import moment
 from wasmline.printable import bounded_line, printable
 
 if TYPE_CHECKING:

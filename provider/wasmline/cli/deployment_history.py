@@ -9,9 +9,9 @@ import click
 
 from wasmline.cli.confirmation import change_cause, require_confirmed
 from wasmline.cli.json_output import echo_json
-from wasmline.cli.moments import moment
 from wasmline.cli.options import json_option, kafka_config, kafka_option, yes_option
 from wasmline.cli.table import aligned
+from wasmline.moments import moment
 from wasmline.printable import bounded_line
 
 if TYPE_CHECKING:

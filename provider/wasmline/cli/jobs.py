@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +16,6 @@ from wasmline.printable import bounded_line
 
 if TYPE_CHECKING:
     from wasmline.control import JobOverview
-
-POLL_INTERVAL_S = 0.25
 
 
 @click.command()
@@ -57,25 +54,15 @@ def stop(job: str, settings: tuple[tuple[str, str], ...], reason: str, wait_s: f
 
     A stopped job stays stopped until a user or a DAG starts it again; the supervising DAG leaves it as it is.
     """
-    from wasmline.control import JobTopic, is_live
-    from wasmline.errors import JobBusy
+    from wasmline.control import stop_job
 
+    config = kafka_config(settings)
     cause = change_cause(reason)
-    with closing(JobTopic(kafka_config(settings))) as topic:
-        order = topic.order(job)
-        if not yes:
-            confirm_at_terminal(f"Stop run {order.spec.run} of job {job}? It stays stopped until somebody starts it.")
-        while not (order := topic.order(job)).is_stopped_by_user:
-            topic.stop(job, order.spec.run, cause=cause)  # no effect if a supervisor replaces the run at this moment
-        run = order.spec.run
-        deadline = time.monotonic() + wait_s
-        while (live := is_live(topic, job, run)) and time.monotonic() < deadline:
-            time.sleep(POLL_INTERVAL_S)
-        report = topic.report(job, run)
-    if live:
-        raise JobBusy(f"job {job} is told to stop, and run {run} has not ended in {wait_s:g} s", job=job, run=run)
-    state = report.state.value if report is not None and report.state.final else "no driver"
-    _echo({"job": job, "run": run, "state": state}, f"job {job}, run {run}: {state}", as_json)
+    if not yes:
+        confirm_at_terminal(f"Stop job {job}? It stays stopped until somebody starts it.")
+    ended = stop_job(config, job, cause=cause, timeout_s=wait_s)
+    state = ended.state.value if ended.state is not None else "no driver"
+    _echo({"job": job, "run": ended.run, "state": state}, f"job {job}, run {ended.run}: {state}", as_json)
 
 
 @click.command()
@@ -90,21 +77,13 @@ def delete(job: str, settings: tuple[tuple[str, str], ...], reason: str, yes: bo
     Its progress stays: a job of the same name continues from it. A job of another name may have its transform or
     function then, and begins at its own starting offsets.
     """
-    from wasmline.control import JobTopic, is_live
-    from wasmline.errors import JobBusy, UnsupportedSpecVersion
+    from wasmline.control import delete_job
 
+    config = kafka_config(settings)
     cause = change_cause(reason)
-    with closing(JobTopic(kafka_config(settings))) as topic:
-        try:
-            run = topic.order(job).spec.run
-        except UnsupportedSpecVersion as error:
-            click.echo(f"its order cannot be read by this release: {error}", err=True)
-            run = ""
-        if run and is_live(topic, job, run):
-            raise JobBusy(f"run {run} of job {job} is live: wasmline stop {job}", job=job, run=run)
-        if not yes:
-            require_confirmed(f"Delete job {job}?")
-        topic.delete(job, run, cause=cause)
+    if not yes:
+        require_confirmed(f"Delete job {job}?")
+    run = delete_job(config, job, cause=cause)
     _echo({"job": job, "run": run}, f"job {job} deleted", as_json)
 
 
@@ -119,22 +98,15 @@ def withdraw(job: str, settings: tuple[tuple[str, str], ...], reason: str, yes: 
 
     Its tasks end at their next safe point, and the next round divides the partitions anew.
     """
-    from wasmline.control import JobTopic, is_live
-    from wasmline.errors import InvalidJob
+    from wasmline.control import withdraw_leases
 
+    config = kafka_config(settings)
     cause = change_cause(reason)
-    with closing(JobTopic(kafka_config(settings))) as topic:
-        topic.order(job)
-        claim = topic.last_claim(job)
-        if claim is None or claim.mode != "parallel" or claim.batch_id < 0:
-            raise InvalidJob(f"job {job} has no leases: its last run was not in parallel mode, or has begun none")
-        if not is_live(topic, job, claim.run):
-            raise InvalidJob(f"job {job} has no leases: run {claim.run} has no driver")
-        if not yes:
-            confirm_at_terminal(f"Withdraw round {claim.batch_id} of the leases of job {job}, run {claim.run}?")
-        withdrawal = topic.withdraw(job, cause=cause)
-    epoch = withdrawal.epoch if withdrawal is not None else claim.batch_id
-    _echo({"job": job, "run": claim.run, "epoch": epoch}, f"job {job}: round {epoch} of its leases ends", as_json)
+    if not yes:
+        confirm_at_terminal(f"Withdraw the current leases of job {job}?")
+    done = withdraw_leases(config, job, cause=cause)
+    document = {"job": job, "driver": done.driver, "epoch": done.epoch}
+    _echo(document, f"job {job}: round {done.epoch} of its leases ends", as_json)
 
 
 def _echo(document: dict[str, Any], text: str, as_json: bool) -> None:

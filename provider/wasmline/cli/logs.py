@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
 
-from wasmline.cli.moments import moment, parse_moment
 from wasmline.cli.options import kafka_config, kafka_option
 from wasmline.clock import now_ms
+from wasmline.moments import moment, parse_moment
 from wasmline.printable import printable
 
 if TYPE_CHECKING:

@@ -39,8 +39,8 @@ def slices(model: str, models: str, as_json: bool) -> None:
 
 def slices_text(history: Sequence[RecordedSlice]) -> str:
     """Return slices as a table."""
-    from wasmline.cli.moments import moment
     from wasmline.cli.table import aligned
+    from wasmline.moments import moment
     from wasmline.offset_ranges import count_offsets, ranges_text
 
     def boundary(value: str | int | dict[str, int]) -> str:

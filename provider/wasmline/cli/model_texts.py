@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from wasmline.cli.moments import moment
 from wasmline.cli.table import aligned
+from wasmline.moments import moment
 from wasmline.offset_ranges import ranges_text
 from wasmline.printable import bounded_line
 

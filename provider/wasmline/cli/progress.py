@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from wasmline.cli.confirmation import change_cause, require_confirmed
 from wasmline.cli.json_output import echo_json
-from wasmline.cli.moments import parse_moment
 from wasmline.cli.options import json_option, kafka_config, kafka_option, yes_option
 from wasmline.cli.table import aligned
 from wasmline.printable import bounded_line
 
 if TYPE_CHECKING:
     from wasmline.job_offsets.progress_change import JobProgress
-    from wasmline.kafka import KafkaConfig
-
-RELATIVE = re.compile(r"[+-][0-9]{1,18}")
-OFFSET = re.compile(r"[0-9]{1,18}")
 
 
 @click.group()
@@ -72,12 +66,13 @@ def set_(
     """
     from wasmline.errors import InvalidJob
     from wasmline.job_offsets.progress_change import read_progress, set_progress
+    from wasmline.job_offsets.progress_target import ProgressTarget
 
     config = kafka_config(settings)
     cause = change_cause(reason)
-    resolve = _resolver(config, target, partitions)
+    to = ProgressTarget.parse(target, partitions)
     before = read_progress(config, job)
-    wanted = resolve(before)
+    wanted = to.resolve(config, before)
     if before.problem:
         click.echo(bounded_line(before.problem), err=True)
     for partition, offset in sorted(wanted.items()):
@@ -103,51 +98,6 @@ def _change(before: int | None, offset: int) -> str:
     moved = offset - before
     what = "stays" if not moved else f"skips {moved:,} offsets" if moved > 0 else f"repeats {-moved:,} offsets"
     return f"{before} -> {offset}, {what}"
-
-
-def _resolver(
-    config: KafkaConfig, target: str, partitions: tuple[int, ...]
-) -> Callable[[JobProgress], Mapping[int, int]]:
-    """Return the function that turns progress into the wanted one."""
-    from wasmline.kafka import Topics
-
-    time_ms = _unix_ms(target)
-
-    def resolve(found: JobProgress) -> Mapping[int, int]:
-        topic = found.topic
-        for each in partitions:
-            if each not in topic.begins:
-                raise click.UsageError(f"{topic.name} has no partition {each}")
-        times = Topics(config).offsets_for_time(topic.name, time_ms) if time_ms is not None else {}
-        wanted = {}
-        for each in partitions or sorted(topic.begins):
-            begin, end = topic.begins.get(each, 0), topic.ends.get(each, 0)
-            if target in ("start", "end"):
-                wanted[each] = begin if target == "start" else end
-            elif RELATIVE.fullmatch(target):
-                if each not in found.offsets:
-                    raise click.UsageError(
-                        f"{target} needs known progress: {found.problem or 'there is no such partition'}"
-                    )
-                wanted[each] = min(max(found.offsets[each] + int(target), begin), end)
-            elif OFFSET.fullmatch(target):
-                wanted[each] = int(target)
-            else:
-                wanted[each] = times.get(each, end)
-        return wanted
-
-    return resolve
-
-
-def _unix_ms(target: str) -> int | None:
-    """Return the time that a target names; None for another kind. Raises BadParameter."""
-    if target in ("start", "end") or RELATIVE.fullmatch(target) or OFFSET.fullmatch(target):
-        return None
-    try:
-        return parse_moment(target)
-    except ValueError:
-        text = f"{target!r} is neither start, end, an offset, +N, -N nor a time such as 2026-11-26T16:00:00Z"
-        raise click.BadParameter(text, param_hint="--to") from None
 
 
 def _document(found: JobProgress) -> dict[str, Any]:

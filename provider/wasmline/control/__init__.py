@@ -1,6 +1,7 @@
 """Deployments and jobs: their state in the control topics of the user's own cluster."""
 
 from wasmline.control.dead_runs import DeadRun, DeadRunDetector
+from wasmline.control.deployment_health import DeploymentHealth, read_deployment_health
 from wasmline.control.deployment_history import (
     NO_CAUSE,
     ChangeCause,
@@ -19,8 +20,9 @@ from wasmline.control.deployment_rollback import (
 from wasmline.control.deployment_spec import Deployment, DeploymentSpec, ModuleOffsets
 from wasmline.control.deployment_topic import DeploymentTopic, deploy, read_deployments, require_topics
 from wasmline.control.driver_records import DriverRecords
+from wasmline.control.job_actions import EndedRun, delete_job, stop_job, withdraw_leases
 from wasmline.control.job_control_state import CONTROL_TOPICS, JobControlState
-from wasmline.control.job_history import JobEvent, job_event_record, read_job_events
+from wasmline.control.job_history import JobEvent, find_job_event, job_event_record, read_job_events
 from wasmline.control.job_status import JobStatus, JobStatusReader, PartitionTotals
 from wasmline.control.job_topic import (
     ClaimProducer,
@@ -61,11 +63,13 @@ __all__ = [
     "DeadRunDetector",
     "Deployment",
     "DeploymentEvent",
+    "DeploymentHealth",
     "DeploymentRollbackPlan",
     "DeploymentSpec",
     "DeploymentTopic",
     "DriverClaim",
     "DriverRecords",
+    "EndedRun",
     "GenerationHistory",
     "GenerationOffsets",
     "GenerationStart",
@@ -95,18 +99,23 @@ __all__ = [
     "RunReading",
     "StatusTopic",
     "StoppedBy",
+    "delete_job",
     "deploy",
     "fenced_error",
+    "find_job_event",
     "find_rollback",
     "is_live",
     "job_event_record",
     "live_jobs",
     "partition_stalls",
     "plan_deployment_rollback",
+    "read_deployment_health",
     "read_deployments",
     "read_job_events",
     "require_launcher",
     "require_topics",
     "roll_back_deployment",
+    "stop_job",
     "withdraw_lease",
+    "withdraw_leases",
 ]

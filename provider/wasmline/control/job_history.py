@@ -43,6 +43,15 @@ def job_event_record(event: JobEvent) -> TopicRecord:
     return TopicRecord(control_topics.HISTORY, key, encode(event))
 
 
+def find_job_event(config: KafkaConfig, job: str, action: JobAction, cause_run: str) -> JobEvent | None:
+    """Return the last ``action`` of a DAG run on a job, so that a task that is tried again does not repeat it.
+
+    Raises BrokerUnavailable.
+    """
+    found = (each for each in read_job_events(config, job) if (each.action, each.cause.run) == (action, cause_run))
+    return max(found, key=lambda each: each.changed_ms, default=None)
+
+
 def read_job_events(config: KafkaConfig, job: str) -> list[JobEvent]:
     """Return the events of a job, oldest first; one that this release cannot read is skipped with a warning.
 

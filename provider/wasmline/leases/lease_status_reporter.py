@@ -141,17 +141,22 @@ class LeaseStatusReporter:
         offset = last.offset if health.next_commit is None else health.next_commit
         reasons = base.dead_letters.keys() | counts.dead_letters.keys()
         records_in = base.records_in + counts.records
+        letters = {each: base.dead_letters.get(each, 0) + counts.dead_letters[each] for each in sorted(reasons)}
+        same = last.generation == fresh.generation
         now = now_ms()
         return replace(
             fresh,
             offset=offset,
             lag=last.lag if health.lag is None else health.lag,
             rate=round(max(0, records_in - last.records_in) * 1_000 / max(1, now - last.updated_ms), 1),
-            since_offset=last.since_offset if last.generation == fresh.generation else self._lease.progress[number],
+            since_offset=last.since_offset if same else self._lease.progress[number],
+            generation_records=last.generation_records * same + max(0, records_in - last.records_in),
+            generation_dead_letters=last.generation_dead_letters * same
+            + max(0, sum(letters.values()) - sum(last.dead_letters.values())),
             updated_ms=now,
             records_in=records_in,
             records_out=base.records_out + counts.outputs - counts.dead_letters.total(),
-            dead_letters={each: base.dead_letters.get(each, 0) + counts.dead_letters[each] for each in sorted(reasons)},
+            dead_letters=letters,
             in_flight=health.in_flight,
             retries=base.retries + counts.retries,
             hangs=base.hangs + counts.hangs,

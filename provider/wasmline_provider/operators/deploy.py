@@ -16,7 +16,7 @@ from wasmline_provider.run_identity import USER_TEMPLATE, change_cause, run_name
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from wasmline.control import Deployment, DeploymentSpec
+    from wasmline.control import ChangeCause, Deployment, DeploymentSpec, DeploymentTopic
     from wasmline.registry import Version
 
 
@@ -243,6 +243,80 @@ class WasmRollbackOperator(BaseOperator):
         if plan.target.state == "paused":
             self.log.warning("generation %d was paused: %s", plan.target.generation, plan.target.reason)
         return roll_back_deployment(kafka, plan, cause=change_cause(context, self.reason, self.by))
+
+
+class _TransformOperator(BaseOperator):
+    """Base of the operators on a deployed transform."""
+
+    template_fields: Sequence[str] = ("name", "reason", "kafka_conn_id", "by")
+    ui_color = "#e9e4fd"
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        reason: str,
+        kafka_conn_id: str = KafkaHook.default_conn_name,
+        by: str = USER_TEMPLATE,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.name = name
+        self.reason = reason
+        self.kafka_conn_id = kafka_conn_id
+        self.by = by
+
+    @fail_at_once
+    def execute(self, context: Context) -> dict[str, Any]:
+        from contextlib import closing
+
+        from wasmline.control import DeploymentTopic
+
+        with closing(DeploymentTopic(KafkaHook(self.kafka_conn_id).get_conn())) as deployments:
+            deployment = self._change(deployments, change_cause(context, self.reason, self.by))
+        self.log.info("%s, generation %d, is %s", self.name, deployment.generation, deployment.state)
+        return _result(deployment)
+
+    def _change(self, deployments: DeploymentTopic, cause: ChangeCause) -> Deployment:
+        raise NotImplementedError
+
+
+class WasmPauseOperator(_TransformOperator):
+    """Pauses a transform: its jobs start no further batch or lease, and wait.
+
+    Example::
+
+        WasmPauseOperator(task_id="pause", name="delivery-distance", reason="{{ params.reason }}")
+
+    Returns the same as WasmDeployOperator, of the current generation.
+
+    :param name: the transform.
+    :param reason: why; required. ``wasmline list`` shows it, and the history of the deployment keeps it.
+    :param kafka_conn_id: Airflow's connection to the cluster.
+    :param by: the user of the history; by default the one who triggered the run, else the task's owner.
+    """
+
+    def _change(self, deployments: DeploymentTopic, cause: ChangeCause) -> Deployment:
+        return deployments.pause(self.name, cause.reason, by=cause.by, run=cause.run)
+
+
+class WasmResumeOperator(_TransformOperator):
+    """Resumes a paused transform: its jobs continue at their progress.
+
+    Example::
+
+        WasmResumeOperator(task_id="resume", name="delivery-distance", reason="{{ params.reason }}")
+
+    Returns the same as WasmDeployOperator, of the current generation.
+
+    :param name: the transform.
+    :param reason: why; required, and kept in the history of the deployment.
+    :param kafka_conn_id: Airflow's connection to the cluster.
+    :param by: the user of the history; by default the one who triggered the run, else the task's owner.
+    """
+
+    def _change(self, deployments: DeploymentTopic, cause: ChangeCause) -> Deployment:
+        return deployments.resume(self.name, cause=cause)
 
 
 def _number(rendered: int | str | None) -> int | None:

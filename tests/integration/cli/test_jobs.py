@@ -86,7 +86,7 @@ def test_a_deletion_is_asked_for(job: Job) -> None:
 @pytest.mark.parametrize("command", ["stop", "delete"])
 def test_an_unknown_job_is_named(kafka: RunningKafka, command: str) -> None:
     servers = f"bootstrap.servers={kafka.bootstrap_servers}"
-    result = CliRunner().invoke(main, [command, "nobody-ordered-it", "-X", servers])
+    result = CliRunner().invoke(main, [command, "nobody-ordered-it", "--yes", "-X", servers])
     assert result.exit_code == 1
     assert "nobody-ordered-it" in result.output
 
@@ -133,7 +133,7 @@ def test_a_round_of_leases_is_withdrawn_with_its_author(job: Job) -> None:
         assert "has no leases" in job.run("withdraw", "--yes").output
         claims.claim(claim(3))
     done = json.loads(job.run("withdraw", "--yes", "--json", "--reason", "one task is stuck").stdout)
-    assert done == {"job": job.spec.job, "run": "run-1", "epoch": 3}
+    assert done == {"job": job.spec.job, "driver": "driver", "epoch": 3}
     [event] = read_job_events(job.kafka.config, job.spec.job)
     assert (event.action, event.cause.reason) == ("withdraw", "one task is stuck")
 

@@ -317,7 +317,7 @@ def test_the_command_line_shows_and_sets(kafka: RunningKafka) -> None:
     assert set_to("12", "--partition", "0") == {0: 12, 1: 50}
     assert set_to("end") == {0: 100, 1: 100}
     assert "no terminal" in run("set", job.spec.job, "--to", "start", "--reason", "x", status=2).output
-    assert "is neither start" in run("set", job.spec.job, "--to", "soon", "--reason", "x", "-y", status=2).output
+    assert "is neither start" in run("set", job.spec.job, "--to", "soon", "--reason", "x", "-y", status=1).output
     asked = run("set", job.spec.job, "--to", "-10", "--reason", "x", "-y").stderr
     assert f"{job.topic}-0: 100 -> 90, repeats 10 offsets" in asked
     events = read_job_events(kafka.config, job.spec.job)

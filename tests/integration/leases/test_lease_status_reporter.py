@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections import Counter
+from contextlib import closing
 from dataclasses import replace
 
 from wasmline.consumer import ConsumerHealth, State
 from wasmline.consumer.health import Counters, PartitionHealth
+from wasmline.consumer.partition_counters import PartitionCounters
 from wasmline.control import Deployment, DeploymentSpec, StatusTopic
 from wasmline.job_specs import JobSpec, StreamSpec
 from wasmline.leases.lease import Lease
@@ -50,6 +53,33 @@ def test_a_generation_begins_where_its_first_lease_did_however_far_that_has_come
         301,
     )
     log.close()
+
+
+def test_a_generation_counts_its_own_records_over_several_leases(kafka: RunningKafka) -> None:
+    job = JobSpec(job=f"j-{uuid.uuid4()}", run="r", storage="s", stream=StreamSpec(transform="t", mode="parallel"))
+    older = Deployment(spec=SPEC, generation=2, state="running", updated_ms=0)
+    log = StatusTopic(kafka.config)
+
+    def report(generation: int, records: int, failed: int) -> tuple[int, int, int]:
+        """Return records_in and the generation's counts after a lease that has processed so many records."""
+        deployment = replace(older, generation=generation)
+        lease = Lease(
+            job=job, deployment=deployment, driver="d", epoch=1, topic="in", until=time.time() + 60, control={},
+            progress={0: 0},
+        )  # fmt: skip
+        found = health(records)
+        counts = PartitionCounters(records=records, dead_letters=Counter({"Rejected: no": failed}))
+        LeaseStatusReporter(kafka.config, lease).close(
+            replace(found, partitions=(replace(found.partitions[0], counts=counts),)), {}
+        )
+        [status] = log.of(job.job)
+        return status.records_in, status.generation_records, status.generation_dead_letters
+
+    with closing(log):
+        assert report(2, 50, 5) == (50, 50, 5)
+        assert report(2, 10, 1) == (60, 60, 6)
+        assert report(3, 4, 2) == (64, 4, 2)
+        assert report(3, 1, 0) == (65, 5, 2)
 
 
 def health(next_commit: int) -> ConsumerHealth:

@@ -1,10 +1,8 @@
 """The product's own DAGs: they load, they say what they are, and the steps that need no Spark run."""
 
-import importlib.util
 import itertools
 import json
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
@@ -23,7 +21,6 @@ from airflow.sdk.exceptions import AirflowFailException, ParamValidationError
 from airflow.sdk.execution_time.context import ConnectionAccessor
 from airflow.serialization.serialized_objects import DagSerialization
 
-import wasmline
 from delivery.approval import KEEP, PROMOTE
 from enriching.benchmark import ConsumerComparison
 from enriching.service import SlowService
@@ -53,25 +50,7 @@ from wasmline_provider.operators.deploy import WasmRollbackOperator
 from wasmline_provider.operators.redrive import RedriveDeadLettersOperator
 from wasmline_provider.triggers.dead_stream import DeadStreamTrigger
 
-DAGS = Path(wasmline.__file__).parents[2] / "dags"
 ROWS = 1_000
-
-
-@pytest.fixture
-def load(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], ModuleType]:
-    """Load a DAG file anew, with its things below a folder of its own."""
-    monkeypatch.setenv("WASMLINE_HOME", str(tmp_path))
-    monkeypatch.delitem(sys.modules, "demo_settings", raising=False)
-
-    def load(name: str) -> ModuleType:
-        spec = importlib.util.spec_from_file_location(name, DAGS / f"{name}.py")
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        return module
-
-    return load
 
 
 def test_the_pipeline_builds_beside_producing_and_reports_at_the_end(load: Callable[[str], ModuleType]) -> None:
@@ -167,7 +146,7 @@ def test_a_transform_is_rolled_back_from_the_form_once_and_never_over_a_later_de
     first = deploy_identity(connected.config)
     deploy(connected.config, replace(first, version="2.0.0"), guest())
     dag = load("rollback_transform").dag
-    assert dag.params.get_param("transform").schema["examples"] == []
+    assert first.name in dag.params.get_param("transform").schema["examples"]
     run = run_dag(dag, transform=first.name, reason="late orders")
     assert run.state == "success"
     *_, generation = HistoryTopic(connected.config).generations(first.name)
@@ -204,6 +183,7 @@ def test_dead_letters_are_redriven_from_the_form_once_also_if_the_run_is_cleared
     headers = [*dead_letters.failure(error="GuestTrap", reason="no"), *origin, *place]
     produce_all(connected.config, topic, [(b"k", b"%d" % number, headers, None) for number in range(3)])
     dag = load("redrive_dead_letters").dag
+    assert topic in dag.params.get_param("topic").schema["examples"]
     run = run_dag(dag, topic=topic, through=spec.name, error="GuestTrap", reason="1.0.1 is deployed")
     assert run.state == "success"
     assert [each.value() for each in read_to_end(connected.config, spec.output_topics[0])] == [b"0", b"1", b"2"]
@@ -358,13 +338,6 @@ def test_the_enrichment_is_ordered_as_its_form_says_with_the_address_of_its_conn
     )
     assert enrich.conf["spark.executorEnv.CUSTOMERS_URL"] == "http://crm:8080"
     assert Path(enrich.spark_options["py_files"]).exists()
-
-
-@pytest.fixture
-def connected(kafka: RunningKafka, monkeypatch: pytest.MonkeyPatch) -> RunningKafka:
-    extra = {"bootstrap.servers": kafka.bootstrap_servers}
-    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps({"conn_type": "kafka", "extra": extra}))
-    return kafka
 
 
 def test_the_steps_up_to_the_stream_build_publish_deploy_and_produce(

@@ -141,6 +141,7 @@ def test_a_running_job_switches_to_the_next_generation_between_batches(transform
 
     assert {status.generation for status in statuses} == {second}
     assert sum(status.since_offset for status in statuses) == 600
+    assert sum(status.generation_records for status in statuses) == 600
     assert by_key((key, value) for key, value, _ in out) == by_key(keyed(1_200))
     since = {status.partition: status.since_offset for status in statuses}
     expected = transform_job.expected_headers(

@@ -294,6 +294,7 @@ def test_of_a_batch_of_two_generations_each_is_reported_with_what_it_did(half_do
     assert [(each["generation"], each["records_in"]) for each in batches] == [(1, 100), (2, 1)]
     statuses = StatusTopic(transform_job.config).of(transform_job.job)
     assert [(each.generation, each.since_offset, each.offset) for each in statuses] == [(2, 100, 100), (2, 0, 1)]
+    assert [each.generation_records for each in statuses] == [0, 1]
 
 
 def test_records_that_a_failed_batch_had_done_may_be_removed_before_the_next_run(half_done: TransformJob) -> None:

@@ -13,8 +13,8 @@ from support.eta_model import eta_record, eta_rows, held_out
 from support.gated_models import METRICS, ROWS, forward_rows, publish_gated
 from support.served_model import small_models
 from wasmline.cli import main
-from wasmline.cli.moments import moment
 from wasmline.job_specs import SliceRequest
+from wasmline.moments import moment
 from wasmline.training import (
     Decision,
     GatePolicy,

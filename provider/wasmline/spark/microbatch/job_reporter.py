@@ -157,7 +157,13 @@ class MicrobatchReporter:
         seconds = max(duration_ms["triggerExecution"], 1) / 1000
         for partition, (begin, offset) in done.items():
             rate = round(stats.records_in[partition] / seconds, 1)
-            self._partitions[partition] = self._read(partition, begin, offset, latest.get(partition, offset), rate)
+            status = self._read(partition, begin, offset, latest.get(partition, offset), rate)
+            letters = sum(count for (where, _), count in stats.dead_letters.items() if where == partition)
+            self._partitions[partition] = replace(
+                status,
+                generation_records=status.generation_records + stats.records_in[partition],
+                generation_dead_letters=status.generation_dead_letters + letters,
+            )
         self._batches.append(
             BatchReport(
                 batch_id=batch_id,
@@ -200,6 +206,8 @@ class MicrobatchReporter:
             lag=max(0, latest - end),
             rate=rate,
             since_offset=before.since_offset if before is not None and same else begin,
+            generation_records=before.generation_records if before is not None and same else 0,
+            generation_dead_letters=before.generation_dead_letters if before is not None and same else 0,
             records_in=self._total.records_in[partition],
             records_out=self._total.records_out[partition],
             hangs=self._total.hangs[partition],

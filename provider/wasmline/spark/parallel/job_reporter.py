@@ -42,6 +42,8 @@ class ParallelReporter:
                 offset=offset,
                 lag=max(0, ends[partition] - offset),
                 since_offset=known.since_offset if known is not None and same else offset,
+                generation_records=known.generation_records if known is not None and same else 0,
+                generation_dead_letters=known.generation_dead_letters if known is not None and same else 0,
             )
         self._write()
 

@@ -1,4 +1,4 @@
-"""Times in UTC as text, for terminals and from command lines."""
+"""Times in UTC as text, for terminals, and from command lines and forms."""
 
 from __future__ import annotations
 

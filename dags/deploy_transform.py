@@ -1,0 +1,125 @@
+"""### Deploy a transform, watch it, and roll it back by itself
+
+Builds a project, runs its sample records, publishes the module and deploys it. Then the new generation is watched: if
+too many of its records become dead letters, or if its job pauses it, because too many fail or its module is unusable,
+the generation before is deployed again, and the run fails. The first generation of a transform has none before it: it
+is paused. A user's own pause is no fault.
+
+A release has another version than the one before: set it in `transform.yaml`, or in the form.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from airflow.sdk import DAG, Param, get_current_context, task
+from airflow.sdk.exceptions import AirflowFailException
+
+import demo_settings
+from wasmline_provider.operators.build import WasmBuildOperator, WasmPublishOperator, WasmTestOperator
+from wasmline_provider.operators.deploy import WasmDeployOperator, WasmPauseOperator, WasmRollbackOperator
+from wasmline_provider.sensors.deployment import WasmDeploymentSensor
+
+NAME = "{{ ti.xcom_pull('publish')['name'] }}"
+GENERATION = "{{ ti.xcom_pull('deploy')['generation'] }}"
+FAULT = "deploy_transform: {{ ti.xcom_pull('watch')['fault'] | truncate(500) }}"
+
+with DAG(
+    "deploy_transform",
+    description="Build, test, publish and deploy a transform; watch it, and roll it back if it is at fault.",
+    doc_md=__doc__,
+    schedule=None,
+    catchup=False,
+    max_active_runs=1,
+    tags=["wasmline", "example"],
+    params={
+        "project": Param(
+            demo_settings.PROJECT,
+            type="string",
+            minLength=1,
+            title="Project",
+            description="The folder of the transform, with its transform.yaml, on the workers.",
+        ),
+        "version": Param(
+            None,
+            type=["null", "string"],
+            title="Version",
+            description="The version to publish. Empty: the one in transform.yaml.",
+        ),
+        "minutes": Param(10, type="number", minimum=0, title="Watch", description="Minutes since the deployment."),
+        "max_dead_letter_share": Param(
+            0.05,
+            type="number",
+            minimum=0,
+            maximum=1,
+            title="Dead letters",
+            description="The maximum share of the records that may become dead letters.",
+        ),
+        "reason": Param(
+            type="string", minLength=1, title="Reason", description="Why it is deployed. It is kept in the history."
+        ),
+    },
+) as dag:
+    build = WasmBuildOperator(task_id="build", project="{{ params.project }}")
+    test = WasmTestOperator(task_id="test", project="{{ params.project }}")
+    publish = WasmPublishOperator(
+        task_id="publish",
+        project="{{ params.project }}",
+        registry=demo_settings.REGISTRY,
+        version="{{ params.version or '' }}",
+        digest="{{ ti.xcom_pull('build')['digest'] }}",
+    )
+    deploy = WasmDeployOperator(
+        task_id="deploy",
+        name=NAME,
+        version="{{ ti.xcom_pull('publish')['version'] }}",
+        registry=demo_settings.REGISTRY,
+        kafka_conn_id=demo_settings.KAFKA,
+        reason="{{ params.reason }}",
+    )
+    watch = WasmDeploymentSensor(
+        task_id="watch",
+        name=NAME,
+        generation=GENERATION,
+        minutes="{{ params.minutes }}",
+        max_dead_letter_share="{{ params.max_dead_letter_share }}",
+        kafka_conn_id=demo_settings.KAFKA,
+        fail_on_fault=False,
+        timeout=timedelta(days=1).total_seconds(),
+    )
+
+    @task.branch
+    def decide() -> str:
+        """Continue by the result of the watch."""
+        watched = get_current_context()["ti"].xcom_pull("watch")
+        if not watched["fault"]:
+            return "accept"
+        return "roll_back" if watched["generation"] > 1 else "pause"
+
+    roll_back = WasmRollbackOperator(
+        task_id="roll_back",
+        name=NAME,
+        expected_generation=GENERATION,
+        reason=FAULT,
+        kafka_conn_id=demo_settings.KAFKA,
+    )
+    pause = WasmPauseOperator(
+        task_id="pause",
+        name=NAME,
+        reason=FAULT,
+        kafka_conn_id=demo_settings.KAFKA,
+    )
+
+    @task
+    def accept() -> None:
+        """End of a run whose generation stays deployed."""
+
+    @task(trigger_rule="none_failed_min_one_success")
+    def fail() -> None:
+        """Fail the run with the fault, once it is rolled back."""
+        watched = get_current_context()["ti"].xcom_pull("watch")
+        raise AirflowFailException(f"generation {watched['generation']} of {watched['name']}: {watched['fault']}")
+
+    build >> test >> publish >> deploy >> watch >> (decision := decide())
+    decision >> [roll_back, pause, accept()]
+    [roll_back, pause] >> fail()

@@ -1,0 +1,117 @@
+"""### Actions of whoever is on call, each with a form
+
+* `pause_transform`, `resume_transform`: jobs that run it start no further batch, and continue.
+* `stop_job`: ends the run of a job at its next safe point, whoever started it; it stays stopped until it is started.
+* `delete_job`: deletes the order of a job that does not run; its progress stays.
+* `withdraw_leases`: divides the partitions of a job in parallel mode anew.
+* `set_progress`: where the next run of a stopped job continues.
+
+The forms suggest what the cluster had when this file was last parsed, and take other names as well. The history keeps
+the reason of each action, and the user who triggered the run: `wasmline history`, with `--job` for a job's.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from airflow.sdk import DAG, Param
+
+import demo_settings
+from wasmline_provider.form_choices import known_jobs, known_transforms
+from wasmline_provider.operators.deploy import WasmPauseOperator, WasmResumeOperator
+from wasmline_provider.operators.job_actions import (
+    DeleteJobOperator,
+    SetProgressOperator,
+    StopJobOperator,
+    WithdrawLeasesOperator,
+)
+
+transforms, jobs = known_transforms(demo_settings.KAFKA), known_jobs(demo_settings.KAFKA)
+
+TRANSFORM = Param(
+    type="string", minLength=1, examples=transforms, title="Transform", description="The name that wasmline list shows."
+)
+JOB = Param(type="string", minLength=1, examples=jobs, title="Job", description="The name that wasmline jobs shows.")
+REASON = Param(type="string", minLength=1, title="Reason", description="Why. It is kept in the history.")
+
+FORM: dict[str, Any] = {
+    "schedule": None,
+    "catchup": False,
+    "dagrun_timeout": timedelta(minutes=30),
+    "tags": ["wasmline", "example"],
+    "doc_md": __doc__,
+}
+ACTION: dict[str, Any] = {"reason": "{{ params.reason }}", "kafka_conn_id": demo_settings.KAFKA}
+
+with DAG(
+    "pause_transform",
+    description="Pause a transform: its jobs start no further batch.",
+    params={"transform": TRANSFORM, "reason": REASON},
+    **FORM,
+) as pause_transform:
+    WasmPauseOperator(task_id="pause", name="{{ params.transform }}", **ACTION)
+
+with DAG(
+    "resume_transform",
+    description="Resume a paused transform from its progress.",
+    params={"transform": TRANSFORM, "reason": REASON},
+    **FORM,
+) as resume_transform:
+    WasmResumeOperator(task_id="resume", name="{{ params.transform }}", **ACTION)
+
+with DAG(
+    "stop_job",
+    description="Stop the run of a job, whoever started it.",
+    params={"job": JOB, "reason": REASON},
+    **FORM,
+) as stop_job:
+    StopJobOperator(task_id="stop", job="{{ params.job }}", **ACTION)
+
+with DAG(
+    "delete_job",
+    description="Delete the order of a job that does not run.",
+    params={"job": JOB, "reason": REASON},
+    **FORM,
+) as delete_job:
+    DeleteJobOperator(task_id="delete", job="{{ params.job }}", **ACTION)
+
+with DAG(
+    "withdraw_leases",
+    description="End the current round of leases of a job in parallel mode.",
+    params={"job": JOB, "reason": REASON},
+    **FORM,
+) as withdraw_leases:
+    WithdrawLeasesOperator(task_id="withdraw", job="{{ params.job }}", **ACTION)
+
+with DAG(
+    "set_progress",
+    description="Set where the next run of a stopped job continues.",
+    params={
+        "job": JOB,
+        "to": Param(
+            type="string",
+            minLength=1,
+            examples=["start", "end", "-1000", "+1"],
+            title="Continue at",
+            description="start or end of the topic, an offset, so many records before (-N) or after (+N) the current "
+            "progress, or the first record of a time such as 2026-11-26T16:00:00Z.",
+        ),
+        "partitions": Param(
+            None,
+            type=["null", "array"],
+            items={"type": "integer", "minimum": 0},
+            title="Partitions",
+            description="One number per line. Empty: all.",
+        ),
+        "reason": REASON,
+    },
+    **FORM,
+) as set_progress:
+    SetProgressOperator(
+        task_id="set_progress",
+        job="{{ params.job }}",
+        to="{{ params.to }}",
+        partitions="{{ params.partitions or '' }}",
+        **ACTION,
+    )

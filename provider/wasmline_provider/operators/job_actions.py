@@ -1,0 +1,190 @@
+"""Operators that act on a job: stop it, delete it, withdraw its leases, set its progress."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+
+from wasmline_provider.hooks.kafka import KafkaHook
+from wasmline_provider.operators.failures import fail_at_once
+from wasmline_provider.run_identity import USER_TEMPLATE, change_cause
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from wasmline.control import ChangeCause
+    from wasmline.kafka import KafkaConfig
+
+
+class _JobActionOperator(BaseOperator):
+    """Base of the operators on a job.
+
+    A task that is tried again or cleared does not repeat what its DAG run has done; so a run has one task for a job
+    and an action.
+    """
+
+    template_fields: Sequence[str] = ("job", "reason", "kafka_conn_id", "by")
+    ui_color = "#e8f1fb"
+
+    def __init__(
+        self,
+        *,
+        job: str,
+        reason: str,
+        kafka_conn_id: str = KafkaHook.default_conn_name,
+        by: str = USER_TEMPLATE,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.job = job
+        self.reason = reason
+        self.kafka_conn_id = kafka_conn_id
+        self.by = by
+
+    @fail_at_once
+    def execute(self, context: Context) -> dict[str, Any]:
+        config = KafkaHook(self.kafka_conn_id).get_conn()
+        result = self._act(config, change_cause(context, self.reason, self.by))
+        self.log.info("job %s: %s", self.job, result)
+        return result
+
+    def _act(self, config: KafkaConfig, cause: ChangeCause) -> dict[str, Any]:
+        raise NotImplementedError
+
+
+class StopJobOperator(_JobActionOperator):
+    """Stops the run of a job at its next safe point, whoever started it, and waits for its end.
+
+    The job stays stopped until a user or a DAG starts it again; the supervising DAG leaves it as it is.
+
+    Example::
+
+        StopJobOperator(task_id="stop", job="delivery-distance", reason="{{ params.reason }}")
+
+    Returns ``job``, ``run`` and ``state``: that of the run's last report, None if its driver died without one, or
+    ``replaced`` if the job was started again after this DAG run had stopped it.
+
+    :param job: the job.
+    :param reason: why; required, and kept in the history of the job.
+    :param timeout_seconds: the maximum to wait; then the task fails with JobBusy, and the stop stays requested.
+    :param kafka_conn_id: the connection of the cluster.
+    :param by: the user of the history; by default the one who triggered the run, else the task's owner.
+    """
+
+    def __init__(self, *, timeout_seconds: float = 120.0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.timeout_seconds = timeout_seconds
+
+    def _act(self, config: KafkaConfig, cause: ChangeCause) -> dict[str, Any]:
+        from contextlib import closing
+
+        from wasmline.control import JobTopic, find_job_event, stop_job
+        from wasmline.documents import plain
+
+        if (made := find_job_event(config, self.job, "stop", cause.run)) is not None:
+            with closing(JobTopic(config)) as jobs:
+                if jobs.order(self.job).spec.run != made.run:
+                    return {"job": self.job, "run": made.run, "state": "replaced"}
+        ended = stop_job(config, self.job, cause=cause, timeout_s=self.timeout_seconds)
+        found: dict[str, Any] = plain(ended)
+        return found
+
+
+class DeleteJobOperator(_JobActionOperator):
+    """Deletes the order of a job that does not run, and its reports.
+
+    Its progress stays: a job of the same name continues from it. A job of another name may have its transform or
+    function then, and begins at its own starting offsets.
+
+    Example::
+
+        DeleteJobOperator(task_id="delete", job="delivery-distance", reason="{{ params.reason }}")
+
+    Returns ``job`` and ``run``. Fails with JobBusy while the job runs.
+
+    :param job: the job.
+    :param reason: why; required, and kept in the history of the job.
+    :param kafka_conn_id: the connection of the cluster.
+    :param by: the user of the history; by default the one who triggered the run, else the task's owner.
+    """
+
+    def _act(self, config: KafkaConfig, cause: ChangeCause) -> dict[str, Any]:
+        from wasmline.control import delete_job, find_job_event
+
+        made = find_job_event(config, self.job, "delete", cause.run)
+        run = made.run if made is not None else delete_job(config, self.job, cause=cause)
+        return {"job": self.job, "run": run}
+
+
+class WithdrawLeasesOperator(_JobActionOperator):
+    """Ends the current round of leases of a job in parallel mode; its driver begins the next one at once.
+
+    Example::
+
+        WithdrawLeasesOperator(task_id="withdraw", job="enrich-orders", reason="{{ params.reason }}")
+
+    Returns ``job``. Fails with InvalidJob if the job has no leases.
+
+    :param job: the job.
+    :param reason: why; required, and kept in the history of the job.
+    :param kafka_conn_id: the connection of the cluster.
+    :param by: the user of the history; by default the one who triggered the run, else the task's owner.
+    """
+
+    def _act(self, config: KafkaConfig, cause: ChangeCause) -> dict[str, Any]:
+        from wasmline.control import find_job_event, withdraw_leases
+
+        if find_job_event(config, self.job, "withdraw", cause.run) is None:
+            withdraw_leases(config, self.job, cause=cause)
+        return {"job": self.job}
+
+
+class SetProgressOperator(_JobActionOperator):
+    """Sets where the next run of a job continues: the same for every mode and delivery.
+
+    Progress that goes back processes records again, and writes their outputs again; progress that goes forward skips
+    records.
+
+    Example::
+
+        SetProgressOperator(task_id="set_progress", job="delivery-distance", to="2026-11-26T16:00:00Z", reason="…")
+
+    Returns ``job`` and ``offsets``: the next offset to read of each partition. Fails with JobBusy while the job runs.
+
+    :param job: the job.
+    :param to: ``start`` or ``end`` of the topic, an offset, ``+N`` or ``-N`` records from the current progress, or a
+        time: the first record of it.
+    :param reason: why; required, and kept in the history of the job.
+    :param partitions: only these; None or empty for all.
+    :param kafka_conn_id: the connection of the cluster.
+    :param by: the user of the history; by default the one who triggered the run, else the task's owner.
+    """
+
+    template_fields: Sequence[str] = (*_JobActionOperator.template_fields, "to", "partitions")
+
+    def __init__(self, *, to: str, partitions: Sequence[int] | str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.to = to
+        self.partitions = partitions
+
+    def _act(self, config: KafkaConfig, cause: ChangeCause) -> dict[str, Any]:
+        from wasmline.control import find_job_event
+        from wasmline.job_offsets.progress_change import set_progress
+        from wasmline.job_offsets.progress_target import ProgressTarget
+
+        made = find_job_event(config, self.job, "set progress", cause.run)
+        if made is None:
+            to = ProgressTarget.parse(str(self.to), _numbers(self.partitions))
+            offsets = set_progress(config, self.job, lambda found: to.resolve(config, found), cause=cause).offsets
+        else:
+            offsets = made.offsets
+        return {"job": self.job, "offsets": {str(partition): offset for partition, offset in offsets.items()}}
+
+
+def _numbers(partitions: Sequence[int] | str | None) -> list[int]:
+    """Return partitions that a template may have rendered as text, such as ``0, 2`` or ``[0, 2]``."""
+    if isinstance(partitions, str):
+        return [int(each) for each in partitions.strip("[] ").split(",") if each.strip()]
+    return [int(each) for each in partitions or ()]

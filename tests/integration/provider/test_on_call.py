@@ -1,0 +1,264 @@
+"""The forms of whoever is on call, and a deployment that is rolled back by itself, on a real broker."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from support.streams.identity_transform import deploy_identity
+from wasmline.control import (
+    ClaimWriter,
+    DeploymentTopic,
+    DriverClaim,
+    HistoryTopic,
+    JobTopic,
+    StatusTopic,
+    read_job_events,
+)
+from wasmline.errors import JobNotFound
+from wasmline.job_offsets.progress_change import read_progress
+from wasmline.job_specs import FunctionSpec, JobReport, JobSpec, JobState, StreamSpec
+from wasmline.kafka import Topics, produce_all
+from wasmline.partition_status import PartitionStatus
+from wasmline.testing.kafka import RunningKafka
+from wasmline_provider import form_choices
+from wasmline_provider.operators.job_actions import SetProgressOperator, StopJobOperator
+from wasmline_provider.sensors.deployment import WasmDeploymentSensor
+
+Load = Callable[[str], ModuleType]
+RunDag = Callable[..., Any]
+
+PROJECT = Path(__file__).parents[3] / "wasm_modules" / "delivery_distance"
+
+
+class Job:
+    """A job of a function on a topic of two partitions with 10 records in all, whose driver is this test."""
+
+    def __init__(self, kafka: RunningKafka) -> None:
+        self.config = kafka.config
+        self.topic = kafka.topic(partitions=2)
+        produce_all(kafka.config, self.topic, [(b"k", b"v", None, 1_000 * number) for number in range(10)])
+        stream = StreamSpec(function=FunctionSpec(function="m:f", topic=self.topic), mode="parallel")
+        self.spec = JobSpec(job=f"job-{uuid.uuid4().hex[:8]}", run="run-1", storage="/s", stream=stream)
+        self.jobs = JobTopic(kafka.config)
+        self.jobs.submit(self.spec)
+
+    def report(self, state: JobState) -> None:
+        self.jobs.write_report(JobReport.now(self.spec.job, "run-1", state))
+
+    @contextmanager
+    def driver(self) -> Iterator[None]:
+        """A driver that reports each second, and then stops."""
+        ended = threading.Event()
+
+        def run() -> None:
+            while not ended.wait(1):
+                self.report(JobState.RUNNING)
+
+        self.report(JobState.RUNNING)
+        with ThreadPoolExecutor(1) as thread:
+            running = thread.submit(run)
+            try:
+                yield
+            finally:
+                ended.set()
+                running.result()
+                self.report(JobState.STOPPED)
+
+
+@pytest.fixture
+def job(connected: RunningKafka) -> Iterator[Job]:
+    made = Job(connected)
+    with closing(made.jobs):
+        yield made
+
+
+def test_an_orphan_is_stopped_and_deleted_from_forms_that_suggest_it(load: Load, run_dag: RunDag, job: Job) -> None:
+    forms = load("on_call")
+    assert job.spec.job in forms.JOB.schema["examples"]
+    dags = _dags(forms)
+    with job.driver():
+        assert run_dag(dags["delete_job"], job=job.spec.job, reason="not needed").state == "failed"  # it is live
+    assert run_dag(dags["stop_job"], job=job.spec.job, reason="an orphan").state == "success"
+    assert job.jobs.order(job.spec.job).is_stopped_by_user
+    assert run_dag(dags["delete_job"], job=job.spec.job, reason="not needed").state == "success"
+    with pytest.raises(JobNotFound):
+        job.jobs.order(job.spec.job)
+    events = read_job_events(job.config, job.spec.job)
+    found = [(each.action, each.cause.reason, each.cause.by) for each in events]
+    assert found == [("stop", "an orphan", "dag_test"), ("delete", "not needed", "dag_test")]
+
+
+def test_a_stop_that_is_cleared_leaves_a_run_alone_that_was_started_since(job: Job) -> None:
+    job.report(JobState.STOPPED)
+    context = {"dag_run": SimpleNamespace(dag_id="stop_job"), "run_id": "r"}
+    task = StopJobOperator(task_id="stop", job=job.spec.job, reason="an orphan", by="ada")
+    ended = {"job": job.spec.job, "run": "run-1", "state": "stopped"}
+    assert [task.execute(context), task.execute(context)] == [ended, ended]
+    job.jobs.submit(JobSpec(job=job.spec.job, run="run-2", storage="/s", stream=job.spec.stream))
+    assert task.execute(context) == {**ended, "state": "replaced"}
+    assert job.jobs.order(job.spec.job).wanted == "running"
+
+
+def test_progress_is_set_from_the_form_once_also_if_the_run_is_cleared(load: Load, run_dag: RunDag, job: Job) -> None:
+    dag = _dags(load("on_call"))["set_progress"]
+    with job.driver():
+        assert run_dag(dag, job=job.spec.job, to="end", reason="skip them").state == "failed"
+    assert run_dag(dag, job=job.spec.job, to="end", reason="skip them").state == "success"
+    ends = Topics(job.config).end_offsets(job.topic)
+    assert read_progress(job.config, job.spec.job).offsets == ends
+    [full] = [each for each, end in ends.items() if end]
+    run = run_dag(dag, job=job.spec.job, to="-3", partitions=[full], reason="three again")
+    assert run.state == "success"
+    context = {"dag_run": SimpleNamespace(dag_id=dag.dag_id), "run_id": run.run_id}
+    task = SetProgressOperator(task_id="set_progress", job=job.spec.job, to="-3", partitions=f"[{full}]", reason="x")
+    assert task.execute(context)["offsets"][str(full)] == ends[full] - 3
+    assert read_progress(job.config, job.spec.job).offsets == ends | {full: ends[full] - 3}
+    for to, text in (("yesterday", "is neither"), ("99", "cannot continue at 99")):
+        with pytest.raises(AirflowFailException, match=text):
+            SetProgressOperator(task_id="set_progress", job=job.spec.job, to=to, reason="x").execute(
+                {**context, "run_id": to}
+            )
+
+
+def test_leases_are_withdrawn_from_the_form(load: Load, run_dag: RunDag, job: Job) -> None:
+    dag = _dags(load("on_call"))["withdraw_leases"]
+    assert run_dag(dag, job=job.spec.job, reason="stuck").state == "failed"
+    claim = DriverClaim(run="run-1", mode="parallel", driver="d", checkpoint="c", batch_id=3, deployment=None)
+    with closing(ClaimWriter(job.config, job.spec.job, "d")) as claims:
+        claims.take_over(lambda _: claim)
+    with job.driver():
+        assert run_dag(dag, job=job.spec.job, reason="stuck").state == "success"
+    withdrawal = job.jobs.last_withdrawal(job.spec.job)
+    assert withdrawal is not None
+    assert (withdrawal.driver, withdrawal.epoch) == ("d", 3)
+
+
+def test_a_transform_is_paused_and_resumed_from_forms(load: Load, run_dag: RunDag, connected: RunningKafka) -> None:
+    name = deploy_identity(connected.config).name
+    forms = load("on_call")
+    assert name in forms.TRANSFORM.schema["examples"]
+    for action, state in (("pause", "paused"), ("resume", "running")):
+        assert run_dag(_dags(forms)[f"{action}_transform"], transform=name, reason=f"to {action}").state == "success"
+        with closing(DeploymentTopic(connected.config)) as deployments:
+            assert deployments.get(name).state == state
+    [generation] = HistoryTopic(connected.config).generations(name)
+    causes = [(each.action, each.cause.reason, each.cause.by) for each in generation.events[1:]]
+    assert causes == [("pause", "to pause", "dag_test"), ("resume", "to resume", "dag_test")]
+
+
+def test_a_form_without_an_answer_of_its_cluster_has_no_suggestions(
+    connected: RunningKafka, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = deploy_identity(connected.config).name
+    assert name in form_choices.known_transforms()
+    monkeypatch.setattr(form_choices, "READ_TIMEOUT_S", 0.0)
+    assert form_choices.known_transforms() == []
+    assert "no answer in 0 s" in caplog.text
+    assert form_choices.known_jobs("no_such_connection") == []
+    assert "no_such_connection" in caplog.text
+    monkeypatch.undo()
+    monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_DAG_ID", "stop_job")
+    monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_TASK_ID", "stop")
+    assert form_choices.known_transforms("no_such_connection") == []
+
+
+# -- a deployment that is watched --------------------------------------------------------------------------------------
+
+
+class Project:
+    """A copy of the C++ example under a name and on topics of its own."""
+
+    def __init__(self, kafka: RunningKafka, folder: Path) -> None:
+        self.config = kafka.config
+        self.folder = shutil.copytree(PROJECT, folder, ignore=shutil.ignore_patterns("build"))
+        self.name = f"distance-{uuid.uuid4().hex[:8]}"
+        names = {topic: kafka.topic() for topic in ("deliveries.raw", "deliveries.features.dlq", "deliveries.features")}
+        for file in (folder / "transform.yaml", folder / "samples" / "expected.jsonl"):
+            text = file.read_text()
+            for known, name in ({"delivery-distance": self.name} | names).items():
+                text = text.replace(known, name)
+            file.write_text(text)
+
+    def report(self, generation: int, records: int, dead_letters: int) -> None:
+        """Report the counts of a generation as a job that runs it."""
+        status = PartitionStatus(
+            job=f"{self.name}-job", transform=self.name, topic="in", partition=0, digest="d", generation=generation,
+            state="running", offset=records, lag=0, rate=0, since_offset=0, updated_ms=0, generation_records=records,
+            generation_dead_letters=dead_letters,
+        )  # fmt: skip
+        with closing(StatusTopic(self.config)) as topic:
+            topic.write([status])
+
+    def versions(self) -> list[tuple[str, str, int | None]]:
+        """Return the version, state and restored generation of each generation."""
+        found = HistoryTopic(self.config).generations(self.name)
+        return [
+            (each.deployment.spec.version, each.deployment.state, each.events[0].restored_generation) for each in found
+        ]
+
+
+def test_a_deployment_is_watched_and_rolled_back_by_itself(
+    load: Load, run_dag: RunDag, connected: RunningKafka, tmp_path: Path
+) -> None:
+    project = Project(connected, tmp_path / "project")
+    dag = load("deploy_transform").dag
+
+    def deploy(version: str, minutes: float = 0) -> Any:
+        options = {"max_dead_letter_share": 0.05, "minutes": minutes, "reason": f"release {version}"}
+        return run_dag(dag, project=str(project.folder), version=version, **options).state
+
+    project.report(1, 1_000, 51)
+    assert deploy("1.0.0", minutes=60) == "failed"
+    assert project.versions() == [("1.0.0", "paused", None)]
+    project.report(2, 1_000, 50)
+    assert deploy("1.0.1") == "success"
+    project.report(3, 99, 99)
+    assert deploy("1.0.2") == "failed"
+    assert project.versions()[1:] == [("1.0.1", "running", None), ("1.0.2", "running", None), ("1.0.1", "running", 2)]
+    *_, last = HistoryTopic(connected.config).generations(project.name)
+    assert last.events[0].cause.reason == "deploy_transform: 99 of 99 records became dead letters, more than 5.0%"
+    assert run_dag(dag, project=str(tmp_path), reason="no such project").state == "failed"
+    assert len(project.versions()) == 4
+
+
+def test_a_watch_ends_at_a_fault_of_a_run_and_not_at_a_pause_of_a_user(
+    connected: RunningKafka,
+) -> None:
+    name = deploy_identity(connected.config).name
+
+    def watch(**options: Any) -> Any:
+        arguments = {"generation": "1", "minutes": "60", "max_dead_letter_share": "0.1", **options}
+        found = WasmDeploymentSensor(task_id="watch", name=name, **arguments).poke({})
+        result: Any = found.xcom_value
+        return found.is_done, result["fault"]
+
+    assert watch() == (False, "")
+    assert watch(minutes=0) == (True, "")
+    with pytest.raises(AirflowSkipException, match="generation 1 of"):
+        watch(generation=2)
+    with closing(DeploymentTopic(connected.config)) as deployments:
+        deployments.pause(name, "a holiday", by="ada")
+        assert watch() == (False, "")
+        deployments.resume(name)
+        assert deployments.pause_generation(deployments.get(name), "too many failures", run="run-1")
+    assert watch(fail_on_fault=False) == (True, "it is paused: too many failures")
+    with pytest.raises(AirflowFailException, match=r"generation 1 of .* is at fault: it is paused: too many failures"):
+        watch()
+
+
+def _dags(forms: ModuleType) -> dict[str, Any]:
+    """Return the DAGs of a file that has several."""
+    from airflow.sdk import DAG
+
+    return {each.dag_id: each for each in vars(forms).values() if isinstance(each, DAG)}
