@@ -1,6 +1,7 @@
 """### Actions of whoever is on call, each with a form
 
 * `pause_transform`, `resume_transform`: jobs that run it start no further batch, and continue.
+* `pause_job`, `resume_job`: the same for a job that runs a function.
 * `stop_job`: ends the run of a job at its next safe point, whoever started it; it stays stopped until it is started.
 * `delete_job`: deletes the order of a job that does not run; its progress stays.
 * `withdraw_leases`: divides the partitions of a job in parallel mode anew.
@@ -22,6 +23,8 @@ from wasmline_provider.form_choices import known_jobs, known_transforms
 from wasmline_provider.operators.deploy import WasmPauseOperator, WasmResumeOperator
 from wasmline_provider.operators.job_actions import (
     DeleteJobOperator,
+    PauseJobOperator,
+    ResumeJobOperator,
     SetProgressOperator,
     StopJobOperator,
     WithdrawLeasesOperator,
@@ -59,6 +62,22 @@ with DAG(
     **FORM,
 ) as resume_transform:
     WasmResumeOperator(task_id="resume", name="{{ params.transform }}", **ACTION)
+
+with DAG(
+    "pause_job",
+    description="Pause a job that runs a function: its driver waits.",
+    params={"job": JOB, "reason": REASON},
+    **FORM,
+) as pause_job:
+    PauseJobOperator(task_id="pause", job="{{ params.job }}", **ACTION)
+
+with DAG(
+    "resume_job",
+    description="Resume a paused job that runs a function from its progress.",
+    params={"job": JOB, "reason": REASON},
+    **FORM,
+) as resume_job:
+    ResumeJobOperator(task_id="resume", job="{{ params.job }}", **ACTION)
 
 with DAG(
     "stop_job",

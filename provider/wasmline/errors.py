@@ -273,7 +273,7 @@ class DeploymentNotFound(DeployError):
 
 
 class DeploymentPaused(DeployError):
-    """The deployment is paused, by a person or because too many of its records failed."""
+    """The deployment is paused, by a user or because too many of its records failed; or a function, by its job."""
 
     name: str
 

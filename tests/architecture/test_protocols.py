@@ -295,6 +295,7 @@ def test_the_reasons_for_the_end_of_a_lease_are_those_of_the_page() -> None:
     written: list[tuple[str, str, Any]] = [
         (control_topics.JOBS, "j", JobOrder(spec=job, wanted="stopped")),
         (control_topics.JOBS, "j", JobOrder(spec=other, wanted="running")),
+        (control_topics.JOBS, "j", JobOrder(spec=job, wanted="running", paused=True)),
         (control_topics.JOBS, "j/batch", claimed),
         (control_topics.JOBS, "j/withdrawn", LeaseWithdrawal(driver="d", epoch=7)),
         (control_topics.DEPLOYMENTS, "t", replace(deployed, generation=4)),

@@ -88,29 +88,52 @@ def deploy(
     click.echo(f'transform "{spec.name}" deployed: {version}, generation {deployment.generation}')
 
 
+job_flag = click.option("--job", "of_job", is_flag=True, help="NAME is a job that runs a function.")
+
+
 @click.command()
 @click.argument("name")
 @kafka_option
+@job_flag
 @click.option(
     "--reason", default="paused from the command line", show_default=True, help="Shown by list; kept in the history."
 )
-def pause(name: str, settings: tuple[tuple[str, str], ...], reason: str) -> None:
-    """Pause a deployment: its jobs start no further batch."""
-    from wasmline.control import DeploymentTopic
+def pause(name: str, settings: tuple[tuple[str, str], ...], of_job: bool, reason: str) -> None:
+    """Pause a deployment: its jobs start no further batch. A function is paused by its job."""
+    from contextlib import closing
 
-    DeploymentTopic(kafka_config(settings)).pause(name, reason, by=user_name())
+    from wasmline.control import DeploymentTopic, JobTopic
+
+    config = kafka_config(settings)
+    if of_job:
+        with closing(JobTopic(config)) as jobs:
+            jobs.pause(name, reason, cause=change_cause(reason))
+        click.echo("Function paused!")
+        return
+    with closing(DeploymentTopic(config)) as deployments:
+        deployments.pause(name, reason, by=user_name())
     click.echo("Transform paused!")
 
 
 @click.command()
 @click.argument("name")
 @kafka_option
+@job_flag
 @reason_option
-def resume(name: str, settings: tuple[tuple[str, str], ...], reason: str) -> None:
-    """Resume a paused deployment from its progress."""
-    from wasmline.control import DeploymentTopic
+def resume(name: str, settings: tuple[tuple[str, str], ...], of_job: bool, reason: str) -> None:
+    """Resume a paused deployment, or the job of a paused function, from its progress."""
+    from contextlib import closing
 
-    DeploymentTopic(kafka_config(settings)).resume(name, cause=change_cause(reason))
+    from wasmline.control import DeploymentTopic, JobTopic
+
+    config, cause = kafka_config(settings), change_cause(reason)
+    if of_job:
+        with closing(JobTopic(config)) as jobs:
+            jobs.resume(name, cause=cause)
+        click.echo("Function resumed!")
+        return
+    with closing(DeploymentTopic(config)) as deployments:
+        deployments.resume(name, cause=cause)
     click.echo("Transform resumed!")
 
 

@@ -25,7 +25,7 @@ def jobs(settings: tuple[tuple[str, str], ...], as_json: bool) -> None:
     """List the jobs, with the state of their runs.
 
     A silent run has not reported for so long that its driver counts as dead. WANTED is stopped once a stop is
-    requested. AGE is the time since the last report.
+    requested, and paused for a paused function. AGE is the time since the last report.
     """
     from wasmline.control import JobTopic
     from wasmline.documents import plain
@@ -124,7 +124,7 @@ def _row(each: JobOverview, now: int) -> list[str]:
     return [
         bounded_line(spec.job),
         each.condition(now),
-        each.order.wanted,
+        "paused" if each.order.paused and each.order.wanted == "running" else each.order.wanted,
         stream.mode if stream else "training",
         stream.delivery if stream else "-",
         bounded_line(what),

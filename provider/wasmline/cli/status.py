@@ -143,6 +143,8 @@ def _run(standing: JobStatus, now: int) -> str:
         words[1] += ", stop requested"
     elif standing.order.is_stopped_by_user:
         words[1] += ", to stay stopped"
+    elif standing.order.paused:
+        words[1] += ", paused"
     if spec.stream is not None:
         words += [f"mode {spec.stream.mode}", spec.stream.delivery.replace("_", " ")]
     words.append(f"run {spec.run}")

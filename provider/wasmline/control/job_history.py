@@ -1,4 +1,4 @@
-"""Records who stopped or deleted a job, withdrew its leases or set its progress, in the history topic.
+"""Records who paused, stopped or deleted a job, withdrew its leases or set its progress, in the history topic.
 
 Keys: ``/<job>/event/u`` with a unique ``u``; no transform's name is empty. The fields:
 docs/protocols/control_topics.md.
@@ -21,7 +21,7 @@ from wasmline.printable import bounded_line
 
 logger = logging.getLogger(__name__)
 
-JobAction = Literal["stop", "delete", "withdraw", "set progress"]
+JobAction = Literal["pause", "resume", "stop", "delete", "withdraw", "set progress"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

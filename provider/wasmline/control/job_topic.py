@@ -15,11 +15,11 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 from wasmline.clock import now_ms
 from wasmline.control import control_topics
-from wasmline.control.deployment_history import ChangeCause, GenerationStart, report_record, start_record
+from wasmline.control.deployment_history import NO_CAUSE, ChangeCause, GenerationStart, report_record, start_record
 from wasmline.control.deployment_spec import Deployment
 from wasmline.control.job_history import JobAction, JobEvent, job_event_record
 from wasmline.control.job_keys import claim_key, claims_transactional_id, launch_key, report_key, withdrawal_key
@@ -31,6 +31,7 @@ from wasmline.errors import (
     Conflict,
     DuplicateJob,
     Fenced,
+    InvalidJob,
     JobNotFound,
     KafkaError,
     ProducerIdExpired,
@@ -70,6 +71,8 @@ class JobOrder:
     failed, or that another run follows. Orders of releases without this field have "": a user's.
     submit_digest: identifies the settings that the run was submitted with, such as Spark's; "": unknown.
     launch: the launcher that starts the driver; None if the client that wrote the order does.
+    paused: of a job that runs a function: its driver waits, and has no leases. The next order of the job keeps it.
+    pause_reason: why.
     """
 
     spec: JobSpec
@@ -77,6 +80,8 @@ class JobOrder:
     stopped_by: Literal["", "user", "system"] = ""
     submit_digest: str = ""
     launch: LaunchRequest | None = None
+    paused: bool = False
+    pause_reason: str = ""
     spec_version: Literal[1] = 1
 
     @property
@@ -183,12 +188,15 @@ class JobTopic:
         current order has another run or was stopped by a user meanwhile, or if the dead run has reported; DuplicateJob
         if another job's order has the same processing, unless this job's current order has it, too.
         """
-        order = JobOrder(spec=spec, wanted="running", submit_digest=submit_digest, launch=launch)
+        made = JobOrder(spec=spec, wanted="running", submit_digest=submit_digest, launch=launch)
         waiting = f"ordered from launcher {launch.launcher}" if launch is not None else ""
         report = JobReport.now(spec.job, spec.run, JobState.STARTING, waiting)
 
         def decide(view: dict[bytes, bytes]) -> dict[bytes, bytes | None]:
+            nonlocal made
             current = self._current(view, spec.job)
+            if current is not None and spec.stream is not None and spec.stream.function is not None:
+                made = replace(made, paused=current.paused, pause_reason=current.pause_reason)
             if replaces != "any" and _identity(current) != _identity(replaces):
                 if current is not None and current.spec.run == spec.run:  # of an earlier attempt without an answer
                     return {}
@@ -201,13 +209,13 @@ class JobTopic:
             kept = {report_key(spec.job, run) for run in (standing, spec.run)}
             stale = {name for name in view if name.startswith(report_key(spec.job, ""))} - kept
             written: dict[bytes, bytes | None] = {
-                spec.job.encode(): encode(order),
+                spec.job.encode(): encode(made),
                 report_key(spec.job, spec.run): encode(report),
             }
             return written | dict.fromkeys(sorted(stale))
 
         self._write_orders(decide)
-        return order
+        return made
 
     def update(self, order: JobOrder, stream: StreamSpec) -> JobOrder:
         """Change the stream of ``order``'s run, which takes it over by itself. Raises Conflict if that is not current.
@@ -267,6 +275,39 @@ class JobTopic:
 
         self._write_orders(decide, lambda: events)
         return unknown
+
+    def pause(self, job: str, reason: str, *, cause: ChangeCause = NO_CAUSE) -> JobOrder:
+        """Pause a job that runs a function: its leases end at their next safe point, and its driver waits.
+
+        It stays paused for its next runs. Raises JobNotFound; InvalidJob for another job.
+        """
+        return self._set_paused("pause", job, cause, paused=True, pause_reason=reason)
+
+    def resume(self, job: str, *, cause: ChangeCause = NO_CAUSE) -> JobOrder:
+        """Resume a paused job from its progress. Raises JobNotFound; InvalidJob for one that runs no function."""
+        return self._set_paused("resume", job, cause, paused=False, pause_reason="")
+
+    def _set_paused(self, action: JobAction, job: str, cause: ChangeCause, **fields: Any) -> JobOrder:
+        made: list[JobOrder] = []
+        events: list[TopicRecord] = []
+
+        def decide(view: dict[bytes, bytes]) -> dict[bytes, bytes | None]:
+            events.clear()
+            order = self._current(view, job)
+            if order is None:
+                raise _unknown(job)
+            stream = order.spec.stream
+            if stream is None or stream.function is None:
+                what = f"runs a transform: wasmline {action} {stream.transform}" if stream else "is a training"
+                raise InvalidJob(f"job {job} {what}")
+            made.append(replace(order, **fields))
+            if made[-1] == order:
+                return {}
+            events.extend(_events(action, job, order.spec.run, cause))
+            return {job.encode(): encode(made[-1])}
+
+        self._write_orders(decide, lambda: events)
+        return made[-1]
 
     def delete(self, job: str, run: str, *, cause: ChangeCause | None = None) -> None:
         """Forget the order of ``job``, which is of ``run``, and its reports. Raises JobNotFound, Conflict.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from wasmline.control.deployment_spec import Deployment
 from wasmline.control.job_status import JobStatus
+from wasmline.control.job_topic import JobOrder
 from wasmline.job_specs import JobState
 from wasmline.partition_status import PartitionStatus
 
@@ -43,7 +44,7 @@ def partition_stalls(
                 partition=each.partition,
                 offset=each.offset,
                 lag=each.lag,
-                reason=_reason(each, deployment),
+                reason=_reason(each, after.order, deployment),
             )
 
 
@@ -55,7 +56,9 @@ def _progress(status: PartitionStatus) -> tuple[int, int, int]:
     return status.offset, status.records_in, status.lost_offsets
 
 
-def _reason(status: PartitionStatus, deployment: Deployment | None) -> str:
+def _reason(status: PartitionStatus, order: JobOrder, deployment: Deployment | None) -> str:
+    if order.paused:
+        return f"the job is paused: {order.pause_reason or 'no reason was given'}"
     if deployment is not None and deployment.state == "paused":
         return f"deployment {deployment.spec.name} is paused: {deployment.reason or 'no reason was given'}"
     if status.state != "running":

@@ -66,6 +66,8 @@ class Lease:
             return "a stop is wanted"
         if order and order.spec.stream != self.job.stream:
             return "the order was changed"
+        if order and order.paused:
+            return "the job is paused"
         if claim and self.is_taken_by(claim):
             return "the job was claimed again"
         if withdrawal and withdrawal.driver == self.driver and withdrawal.epoch >= self.epoch:

@@ -104,9 +104,9 @@ class LeasePlanner:
     def next(self, last: LeaseRound) -> LeaseRound:
         """Return the round that follows ``last``, after claiming it, or ``last`` while there is nothing to do.
 
-        That is so once a stop is wanted or all is done, while the deployment is paused, and while the cluster is
-        unavailable. Raises Fenced when another driver has claimed the job; GroupInUse and ProgressLost where the group
-        has another user; InvalidJob, TopicNotFound and DeploymentNotFound for a job that cannot run.
+        That is so once a stop is wanted or all is done, while the deployment or the job is paused, and while the
+        cluster is unavailable. Raises Fenced when another driver has claimed the job; GroupInUse and ProgressLost where
+        the group has another user; InvalidJob, TopicNotFound and DeploymentNotFound for a job that cannot run.
         """
         try:
             return self._next(last) or last
@@ -160,6 +160,8 @@ class LeasePlanner:
             self._control.apply(message.topic() or "", message.key(), message.value())
         order = self._control.order
         if order is None or order.wanted == "stopped" or order.spec.run != self._planned.run:
+            return None
+        if order.paused:
             return None
         deployment = self._deployment(stream_of(order.spec))
         if deployment is not None and deployment.state == "paused":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wasmline.control import Deployment, DeploymentTopic, ModuleStore
+from wasmline.control import Deployment, DeploymentTopic, JobOrder, ModuleStore
 from wasmline.errors import DeploymentPaused, ModuleError, TransformError
 from wasmline.kafka import KafkaConfig, Topics
 from wasmline.pipeline import FailureWindow
@@ -86,6 +86,13 @@ class DeploymentTracker:
 def _change(deployment: Deployment) -> tuple[int, int]:
     """Return what tells a deployment from the same generation after it was paused and resumed."""
     return deployment.generation, deployment.updated_ms
+
+
+def require_unpaused(order: JobOrder) -> None:
+    """Raise DeploymentPaused if the job, which runs a function, is paused."""
+    if order.paused:
+        job = order.spec.job
+        raise DeploymentPaused(f"job {job} is paused ({order.pause_reason}): wasmline resume --job {job}", name=job)
 
 
 def require_running(deployment: Deployment) -> None:

@@ -1,9 +1,9 @@
-"""Operators that act on a job: stop it, delete it, withdraw its leases, set its progress."""
+"""Operators that act on a job: pause, resume, stop and delete it, withdraw its leases, set its progress."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk import BaseOperator
 
@@ -52,6 +52,46 @@ class _JobActionOperator(BaseOperator):
 
     def _act(self, config: KafkaConfig, cause: ChangeCause) -> dict[str, Any]:
         raise NotImplementedError
+
+
+class PauseJobOperator(_JobActionOperator):
+    """Pauses a job that runs a function: its leases end at their next safe point, and its driver waits.
+
+    It stays paused for its next runs. A transform is paused by WasmPauseOperator.
+
+    Example::
+
+        PauseJobOperator(task_id="pause", job="enrich-orders", reason="{{ params.reason }}")
+
+    Returns ``job`` and ``paused``, whether it is paused now. Fails with InvalidJob for a job that runs no function.
+
+    :param job: the job.
+    :param reason: why; required. ``wasmline status`` shows it, and the history of the job keeps it.
+    :param kafka_conn_id: the connection of the cluster.
+    :param by: the user of the history; by default the one who triggered the run, else the task's owner.
+    """
+
+    def _act(self, config: KafkaConfig, cause: ChangeCause) -> dict[str, Any]:
+        return _set_paused(config, self.job, cause, "pause")
+
+
+class ResumeJobOperator(_JobActionOperator):
+    """Resumes a paused job that runs a function: it continues at its progress.
+
+    Example::
+
+        ResumeJobOperator(task_id="resume", job="enrich-orders", reason="{{ params.reason }}")
+
+    Returns ``job`` and ``paused``, whether it is paused now. Fails with InvalidJob for a job that runs no function.
+
+    :param job: the job.
+    :param reason: why; required, and kept in the history of the job.
+    :param kafka_conn_id: the connection of the cluster.
+    :param by: the user of the history; by default the one who triggered the run, else the task's owner.
+    """
+
+    def _act(self, config: KafkaConfig, cause: ChangeCause) -> dict[str, Any]:
+        return _set_paused(config, self.job, cause, "resume")
 
 
 class StopJobOperator(_JobActionOperator):
@@ -181,6 +221,24 @@ class SetProgressOperator(_JobActionOperator):
         else:
             offsets = made.offsets
         return {"job": self.job, "offsets": {str(partition): offset for partition, offset in offsets.items()}}
+
+
+def _set_paused(
+    config: KafkaConfig, job: str, cause: ChangeCause, action: Literal["pause", "resume"]
+) -> dict[str, Any]:
+    from contextlib import closing
+
+    from wasmline.control import JobTopic, find_job_event
+
+    made = find_job_event(config, job, action, cause.run)
+    with closing(JobTopic(config)) as jobs:
+        if made is not None:
+            order = jobs.order(job)
+        elif action == "pause":
+            order = jobs.pause(job, cause.reason, cause=cause)
+        else:
+            order = jobs.resume(job, cause=cause)
+    return {"job": job, "paused": order.paused}
 
 
 def _numbers(partitions: Sequence[int] | str | None) -> list[int]:

@@ -16,7 +16,7 @@ from wasmline.cli.confirmation import user_name
 from wasmline.control import ClaimWriter, DriverClaim, JobTopic, control_topics, read_job_events
 from wasmline.control.job_keys import report_key
 from wasmline.errors import JobNotFound
-from wasmline.job_specs import JobReport, JobSpec, JobState, StreamSpec
+from wasmline.job_specs import FunctionSpec, JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import produce_all
 from wasmline.local.process import wait_until
 from wasmline.testing.kafka import RunningKafka
@@ -123,6 +123,23 @@ def test_who_stops_and_deletes_a_job_is_kept_with_the_reason(job: Job) -> None:
     assert found == [("stop", "run-1", "too slow", user_name()), ("delete", "run-1", "not needed", user_name())]
     shown = job.run("history", "--job").stdout
     assert re.search(rf"stop +run-1 +{user_name()} +- +too slow\n.*delete +run-1", shown)
+
+
+def test_a_function_is_paused_by_its_job_for_its_next_runs_too(job: Job) -> None:
+    assert "runs a transform: wasmline pause t-" in job.run("pause", "--job").output
+    stream = StreamSpec(function=FunctionSpec(function="m:f", topic=f"in-{uuid.uuid4()}"), mode="parallel")
+    job.jobs.submit(replace(job.spec, run="run-2", stream=stream))
+    assert job.run("pause", "--job", "--reason", "lunch").output == "Function paused!\n"
+    assert job.run("pause", "--job", "--reason", "lunch").exit_code == 0  # it is paused already: no event
+    following = job.jobs.submit(replace(job.spec, run="run-3", stream=stream))
+    assert (following.paused, following.pause_reason) == (True, "lunch")
+    assert job.jobs.order(job.spec.job) == following
+    listed = CliRunner().invoke(main, ["jobs", "-X", f"bootstrap.servers={job.kafka.bootstrap_servers}"]).stdout
+    assert re.search(rf"{job.spec.job} +starting +paused", listed)
+    assert job.run("resume", "--job").output == "Function resumed!\n"
+    assert not job.jobs.order(job.spec.job).paused
+    events = read_job_events(job.kafka.config, job.spec.job)
+    assert [(each.action, each.run) for each in events] == [("pause", "run-2"), ("resume", "run-3")]
 
 
 def test_a_round_of_leases_is_withdrawn_with_its_author(job: Job) -> None:

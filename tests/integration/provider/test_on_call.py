@@ -32,7 +32,7 @@ from wasmline.kafka import Topics, produce_all
 from wasmline.partition_status import PartitionStatus
 from wasmline.testing.kafka import RunningKafka
 from wasmline_provider import form_choices
-from wasmline_provider.operators.job_actions import SetProgressOperator, StopJobOperator
+from wasmline_provider.operators.job_actions import PauseJobOperator, SetProgressOperator, StopJobOperator
 from wasmline_provider.sensors.deployment import WasmDeploymentSensor
 
 Load = Callable[[str], ModuleType]
@@ -142,6 +142,17 @@ def test_leases_are_withdrawn_from_the_form(load: Load, run_dag: RunDag, job: Jo
     withdrawal = job.jobs.last_withdrawal(job.spec.job)
     assert withdrawal is not None
     assert (withdrawal.driver, withdrawal.epoch) == ("d", 3)
+
+
+def test_a_function_is_paused_and_resumed_from_forms_once(load: Load, run_dag: RunDag, job: Job) -> None:
+    forms = _dags(load("on_call"))
+    run = run_dag(forms["pause_job"], job=job.spec.job, reason="lunch")
+    assert run.state == "success"
+    assert job.jobs.order(job.spec.job).pause_reason == "lunch"
+    assert run_dag(forms["resume_job"], job=job.spec.job, reason="done").state == "success"
+    context = {"dag_run": SimpleNamespace(dag_id="pause_job"), "run_id": run.run_id}
+    task = PauseJobOperator(task_id="pause", job=job.spec.job, reason="lunch", by="ada")
+    assert task.execute(context) == {"job": job.spec.job, "paused": False}  # the run is cleared
 
 
 def test_a_transform_is_paused_and_resumed_from_forms(load: Load, run_dag: RunDag, connected: RunningKafka) -> None:

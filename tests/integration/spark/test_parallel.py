@@ -16,12 +16,20 @@ from support.leases.lease_harness import EXACTLY_ONCE, Harnesses
 from support.rounds import ROUNDS, rounds
 from support.streams.transform_job import TransformJob, by_key, keyed, make_transform_job, unique, until
 from wasmline import dead_letters
-from wasmline.control import DeploymentTopic, HistoryTopic, JobTopic, StatusTopic, control_topics
+from wasmline.control import (
+    ChangeCause,
+    DeploymentTopic,
+    HistoryTopic,
+    JobTopic,
+    StatusTopic,
+    control_topics,
+    read_job_events,
+)
 from wasmline.control.job_keys import report_key
 from wasmline.documents import decode
 from wasmline.errors import DeploymentPaused, Fenced, InvalidJob, ProgressLost
 from wasmline.job_offsets.progress_change import JobProgress, set_progress
-from wasmline.job_specs import JobReport, JobState
+from wasmline.job_specs import FunctionSpec, JobReport, JobState
 from wasmline.kafka import ConsumerGroups, Topics, read_to_end
 from wasmline.spark.parallel import job
 from wasmline.spark.timings import StreamTimings
@@ -161,6 +169,36 @@ def test_a_stream_that_starts_while_its_deployment_is_paused_waits_for_its_resum
     deployments.pause(transform_job.spec.name, "dinner")
     with transform_job.running(mode=mode) as order, closing(JobTopic(transform_job.config)) as jobs:
         until(lambda: (report := jobs.report(order.job, order.run)) is not None and "(dinner)" in report.message)
+
+
+def test_a_function_is_paused_by_its_job_and_continues_where_it_was(transform_job: TransformJob) -> None:
+    source = transform_job.spec.input_topic
+    Topics(transform_job.config).create(f"{source}.out", 1)
+    function = FunctionSpec(function="lease_handlers:relay", topic=source)
+
+    def out() -> list[bytes]:
+        return sorted(each.value() or b"" for each in read_to_end(transform_job.config, f"{source}.out"))
+
+    def states() -> set[str]:
+        return {each.state for each in StatusTopic(transform_job.config).of(transform_job.job)}
+
+    with closing(JobTopic(transform_job.config)) as jobs:
+        with transform_job.running(function=function, **ONCE):
+            transform_job.produce(keyed(50))
+            until(lambda: len(out()) == 50)
+            jobs.pause(transform_job.job, "the service is down", cause=ChangeCause(reason="the service is down"))
+            until(lambda: states() == {"paused"})
+            transform_job.produce(keyed(50, first=50))
+        assert len(out()) == 50
+        with pytest.raises(DeploymentPaused, match=rf"is down\): wasmline resume --job {transform_job.job}"):
+            transform_job.run(function=function, **ONCE)
+        with transform_job.running(function=function, **ONCE) as order:
+            until(lambda: (report := jobs.report(order.job, order.run)) is not None and "is paused" in report.message)
+            jobs.resume(transform_job.job)
+            until(lambda: len(out()) == 100)
+    assert out() == sorted(value for _, value in keyed(100))
+    events = read_job_events(transform_job.config, transform_job.job)
+    assert [(each.action, each.cause.reason) for each in events] == [("pause", "the service is down"), ("resume", "")]
 
 
 def test_a_deployment_that_cannot_be_run_ends_the_job_by_its_name(transform_job: TransformJob) -> None:

@@ -46,7 +46,8 @@ class TransformJob:
         return produce_all(self.config, self.spec.input_topic, rows)
 
     def order(self, **stream: object) -> JobSpec:
-        spec = StreamSpec(transform=self.spec.name, **stream)  # type: ignore[arg-type]
+        what = {} if "function" in stream else {"transform": self.spec.name}
+        spec = StreamSpec(**what, **stream)  # type: ignore[arg-type]
         order = JobSpec(job=self.job, run=unique("run"), storage=str(self.folder), stream=spec)
         JobTopic(self.config).submit(order)
         return order

@@ -8,6 +8,7 @@ from wasmline.job_offsets.catch_up import snapshot_end_offsets
 from wasmline.job_offsets.data_loss_check import DataLossCheck
 from wasmline.kafka import ConsumerGroups, Topics
 from wasmline.leases.manual_backend import probe_cluster
+from wasmline.spark.deployment_tracker import require_unpaused
 from wasmline.spark.parallel.query import LeaseQuery
 from wasmline.spark.run_planner import PlannedRun, PreparedRun
 from wasmline.spark.session import task_slots
@@ -23,7 +24,7 @@ class ParallelJob(StreamJob[Deployment | None]):
     def _prepare(self) -> PreparedRun[Deployment | None]:
         """Check the deployment, the topic, the members of the group and the capabilities of the cluster.
 
-        Raises TopicNotFound, GroupInUse, UnsafeBroker.
+        Raises TopicNotFound, GroupInUse, UnsafeBroker, DeploymentPaused.
         """
         context, function = self._context, self._context.stream.function
         deployment = None
@@ -32,6 +33,7 @@ class ParallelJob(StreamJob[Deployment | None]):
             context.deployments.check(deployment)
             topic = deployment.spec.input_topic
         else:
+            require_unpaused(context.jobs.order(context.job.job))
             topic = function.topic
         ConsumerGroups(context.config).require_no_members(context.job.group)
         Topics(context.config).describe(topic)

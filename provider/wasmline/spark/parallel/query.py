@@ -19,7 +19,7 @@ from wasmline.job_specs import HEARTBEAT_INTERVAL_S, JobReport, JobState, stream
 from wasmline.kafka import ConsumerGroups, Topics
 from wasmline.leases.lease import lease_name
 from wasmline.leases.lease_planner import PlannerConfig
-from wasmline.spark.deployment_tracker import require_running
+from wasmline.spark.deployment_tracker import require_running, require_unpaused
 from wasmline.spark.driver_context import DriverContext
 from wasmline.spark.error_parsing import cause, job_error
 from wasmline.spark.job_query import JobQuery
@@ -92,6 +92,11 @@ class LeaseQuery(JobQuery):
             paused = deployment.state == "paused"
             if stream.trigger_interval is None:
                 require_running(deployment)
+        else:
+            order = self._context.jobs.order(self._context.job.job)
+            paused = order.paused
+            if stream.trigger_interval is None:
+                require_unpaused(order)
         moved = self._reporter.follow(paused=paused and not query.status["isTriggerActive"])
         if self._caught_up is not None and query.isActive and not query.status["isTriggerActive"]:
             committed = self._groups.committed(self._context.job.group, topic)
