@@ -35,7 +35,7 @@
     └─ JobError         UnsupportedSpecVersion · InvalidJob · JobNotFound · JobBusy(job, run) · JobFailed(report)
                         DuplicateJob(job) · LauncherUnavailable(launcher, alive)
                         TooManyFailures(share) · SourceInvalid(path) · VerificationFailed(report)
-                        ProgressLost(group, topic, partition, offset)
+                        ProgressLost(group, topic, partition, offset) · ReleaseMismatch(driver, executor)
 
 A message says what happened, where, and what the reader can do. Its facts are attributes. Every error pickles, because
 Spark and multiprocessing carry errors between processes. ``retryable`` says whether the same call may succeed later.
@@ -575,6 +575,13 @@ class JobError(WasmlineError):
 
 class UnsupportedSpecVersion(JobError):
     """A document was written by another release of Wasmline."""
+
+
+class ReleaseMismatch(JobError):
+    """A driver and an executor have different releases of Wasmline."""
+
+    driver: str
+    executor: str
 
 
 class InvalidJob(JobError):

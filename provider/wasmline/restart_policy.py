@@ -25,8 +25,9 @@ TRANSIENT_ERRORS = frozenset(
 )
 """Errors that a repetition of the same call does not cure, and a new process may."""
 
-RESTART_ERRORS = frozenset({"DeploymentPaused", "HangingTransaction", "NotAuthorized"})
-"""Errors that a later start of a continuous stream may be without: deployments are resumed, and clusters mended."""
+RESTART_ERRORS = frozenset({"DeploymentPaused", "HangingTransaction", "NotAuthorized", "ReleaseMismatch"})
+"""Errors that a later start of a continuous stream may be without: deployments are resumed, clusters mended, and
+releases installed on one machine after the other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

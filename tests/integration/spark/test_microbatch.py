@@ -18,11 +18,13 @@ from wasmline.errors import (
     Fenced,
     InvalidJob,
     JobFailed,
+    ReleaseMismatch,
     TopicNotFound,
     TransformError,
 )
 from wasmline.job_specs import JobState
 from wasmline.kafka import ConsumerGroups, Topics, read_to_end
+from wasmline.spark import task_release
 from wasmline.spark.main import make_stream_job
 from wasmline.testing.guests import SCRATCH, TRAP, WRITE, guest, require, when_key
 from wasmline.testing.kafka import RunningKafka
@@ -125,6 +127,20 @@ def test_an_endless_job_stops_at_a_batch_boundary_and_loses_nothing(transform_jo
     transform_job.run()
 
     assert by_key((key, value) for key, value, _ in transform_job.out()) == by_key(keyed(1_500))
+
+
+@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+def test_an_executor_of_another_release_refuses_the_tasks_in_one_line(
+    transform_job: TransformJob, monkeypatch: pytest.MonkeyPatch, delivery: str
+) -> None:
+    transform_job.deploy(IDENTITY)
+    transform_job.produce(keyed(20))
+    monkeypatch.setattr(task_release, "RELEASE", "0.0.9")
+    with pytest.raises(ReleaseMismatch, match=r"the driver has Wasmline 0\.0\.9, and the executor on .* has"):
+        transform_job.run(delivery=delivery)
+    monkeypatch.undo()
+    transform_job.run(delivery=delivery)
+    assert len(transform_job.out()) == 20
 
 
 def test_a_running_job_switches_to_the_next_generation_between_batches(transform_job: TransformJob) -> None:

@@ -29,6 +29,7 @@ from wasmline.errors import (
     JobFailed,
     ModuleError,
     ProgressLost,
+    ReleaseMismatch,
     TooManyFailures,
     TransformError,
     WasmlineError,
@@ -305,7 +306,7 @@ class MicrobatchQuery(JobQuery):
         assert deployment is not None
         self._context.claims.claim(replace(self._claimed, batch_id=-1))
         self._report_done(query, deployment)
-        if isinstance(error := job_error(text), HangingTransaction):
+        if isinstance(error := job_error(text), HangingTransaction | ReleaseMismatch):
             raise error from exception
         failure = guest_failure(text)
         if failure is None:

@@ -16,6 +16,7 @@ from wasmline.documents import encode
 from wasmline.pipeline import BatchStats, TransformRunner
 from wasmline.pipeline.record_sizes import Limits
 from wasmline.record_batches import HEADERS, RECORD_SCHEMA
+from wasmline.spark.task_release import ReleaseBound
 from wasmline.wasm import TransformInstance, TransformRuntime
 
 INPUT_COLUMNS = ("key", "value", "to_json(headers) AS headers", "timestamp", "partition", "offset")
@@ -46,7 +47,7 @@ class BatchStatsParam(AccumulatorParam[BatchStats]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TransformTask:
+class TransformTask(ReleaseBound):
     """The function that Spark's mapInArrow runs: record batches in, sink batches out, BatchStats to the driver.
 
     With ``placed`` the output batches have PLACED_COLUMNS, else SINK_COLUMNS. ``limits``: record sizes of the topics.

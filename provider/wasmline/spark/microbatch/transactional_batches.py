@@ -30,6 +30,7 @@ from wasmline.job_specs import JobSpec
 from wasmline.kafka import ConsumerGroups, KafkaConfig
 from wasmline.pipeline import BatchStats, TransformRunner
 from wasmline.spark.microbatch.task import PLACED_COLUMNS, TransformTask, record_batch, warm_instance
+from wasmline.spark.task_release import ReleaseBound
 from wasmline.topic_partitions import TopicPartition
 from wasmline.transactional_ids import VIRTUAL_SHARDS, virtual_shard
 
@@ -220,7 +221,7 @@ class TaskTransactions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionalTask:
+class TransactionalTask(ReleaseBound):
     """The function that Spark's mapInArrow runs: the records of some parts in, DONE_COLUMNS out.
 
     ``tasks``: the parts of each task, by its number. ``work=None``: the transform has run; the records are

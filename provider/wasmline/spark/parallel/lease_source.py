@@ -24,13 +24,14 @@ from wasmline.leases.lease_planner import LeasePlanner, LeaseRound, PlannerConfi
 from wasmline.leases.lease_worker import LeaseWorker
 from wasmline.leases.timings import DEFAULT_TIMINGS
 from wasmline.spark.parallel.process_watchdog import under_watchdog
+from wasmline.spark.task_release import ReleaseBound
 
 PLANNER_CONFIG = "planned"
 TRANSFORM = "transform"
 
 
 @dataclass(frozen=True, slots=True)
-class LeasePartition(InputPartition):
+class LeasePartition(ReleaseBound, InputPartition):
     """A task's lease, and the settings to reach the cluster."""
 
     lease: Lease
