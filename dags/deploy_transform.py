@@ -2,8 +2,10 @@
 
 Builds a project, runs its sample records, publishes the module and deploys it. Then the new generation is watched: if
 too many of its records become dead letters, or if its job pauses it, because too many fail or its module is unusable,
-the generation before is deployed again, and the run fails. The first generation of a transform has none before it: it
-is paused. A user's own pause is no fault.
+the generation before is deployed again, and the run fails. Where there is none before it, or that cannot be deployed
+again, the new one is paused. While a user has paused it, the watch waits.
+
+A specification that is deployed already makes no new generation: it is not watched, and the run ends as a success.
 
 A release has another version than the one before: set it in `transform.yaml`, or in the form.
 """
@@ -17,7 +19,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 import demo_settings
 from wasmline_provider.operators.build import WasmBuildOperator, WasmPublishOperator, WasmTestOperator
-from wasmline_provider.operators.deploy import WasmDeployOperator, WasmPauseOperator, WasmRollbackOperator
+from wasmline_provider.operators.deploy import WasmDeployOperator, WasmRollbackOperator
 from wasmline_provider.sensors.deployment import WasmDeploymentSensor
 
 NAME = "{{ ti.xcom_pull('publish')['name'] }}"
@@ -31,6 +33,7 @@ with DAG(
     schedule=None,
     catchup=False,
     max_active_runs=1,
+    default_args={"retries": 5, "retry_delay": timedelta(seconds=10)},
     tags=["wasmline", "example"],
     params={
         "project": Param(
@@ -46,7 +49,9 @@ with DAG(
             title="Version",
             description="The version to publish. Empty: the one in transform.yaml.",
         ),
-        "minutes": Param(10, type="number", minimum=0, title="Watch", description="Minutes since the deployment."),
+        "minutes": Param(
+            10, type="number", minimum=0, maximum=720, title="Watch", description="Minutes since the deployment."
+        ),
         "max_dead_letter_share": Param(
             0.05,
             type="number",
@@ -88,24 +93,21 @@ with DAG(
         timeout=timedelta(days=1).total_seconds(),
     )
 
+    @task.short_circuit
+    def is_new() -> bool:
+        """Skip the rest if the specification was deployed already."""
+        return bool(get_current_context()["ti"].xcom_pull("deploy")["is_new"])
+
     @task.branch
     def decide() -> str:
         """Continue by the result of the watch."""
-        watched = get_current_context()["ti"].xcom_pull("watch")
-        if not watched["fault"]:
-            return "accept"
-        return "roll_back" if watched["generation"] > 1 else "pause"
+        return "roll_back" if get_current_context()["ti"].xcom_pull("watch")["fault"] else "accept"
 
     roll_back = WasmRollbackOperator(
         task_id="roll_back",
         name=NAME,
         expected_generation=GENERATION,
-        reason=FAULT,
-        kafka_conn_id=demo_settings.KAFKA,
-    )
-    pause = WasmPauseOperator(
-        task_id="pause",
-        name=NAME,
+        pause_if_refused=True,
         reason=FAULT,
         kafka_conn_id=demo_settings.KAFKA,
     )
@@ -114,12 +116,11 @@ with DAG(
     def accept() -> None:
         """End of a run whose generation stays deployed."""
 
-    @task(trigger_rule="none_failed_min_one_success")
+    @task(retries=0)
     def fail() -> None:
         """Fail the run with the fault, once it is rolled back."""
         watched = get_current_context()["ti"].xcom_pull("watch")
         raise AirflowFailException(f"generation {watched['generation']} of {watched['name']}: {watched['fault']}")
 
-    build >> test >> publish >> deploy >> watch >> (decision := decide())
-    decision >> [roll_back, pause, accept()]
-    [roll_back, pause] >> fail()
+    build >> test >> publish >> deploy >> is_new() >> watch >> decide() >> [roll_back, accept()]
+    roll_back >> fail()

@@ -82,10 +82,20 @@ with DAG(
 with DAG(
     "stop_job",
     description="Stop the run of a job, whoever started it.",
-    params={"job": JOB, "reason": REASON},
+    params={
+        "job": JOB,
+        "wait": Param(
+            120,
+            type="integer",
+            minimum=0,
+            title="Wait",
+            description="Seconds for its end. After that the run fails, and the stop stays requested.",
+        ),
+        "reason": REASON,
+    },
     **FORM,
 ) as stop_job:
-    StopJobOperator(task_id="stop", job="{{ params.job }}", **ACTION)
+    StopJobOperator(task_id="stop", job="{{ params.job }}", timeout_seconds="{{ params.wait }}", **ACTION)
 
 with DAG(
     "delete_job",
@@ -121,7 +131,7 @@ with DAG(
             type=["null", "array"],
             items={"type": "integer", "minimum": 0},
             title="Partitions",
-            description="One number per line. Empty: all.",
+            description="A JSON list such as [0, 2]. Empty: all.",
         ),
         "reason": REASON,
     },

@@ -46,3 +46,7 @@ class PartitionStatus:
     lease: str = ""
     committed: int | None = None
     spec_version: Literal[1] = 1
+
+    def is_of_generation(self, other: PartitionStatus) -> bool:
+        """Return whether both are of the same generation of the same transform."""
+        return (self.transform, self.generation) == (other.transform, other.generation)

@@ -42,10 +42,11 @@ def _read(kafka_conn_id: str, names: Callable[[KafkaConfig], Iterable[str]]) -> 
     if get_parsing_context().task_id is not None:  # no form is shown
         return []
     from wasmline.background_call import BackgroundCall
+    from wasmline.control import control_topics
 
     try:
         config = KafkaHook(kafka_conn_id).get_conn()
-        call = BackgroundCall(lambda: sorted(names(config)))
+        call = BackgroundCall(lambda: sorted(names(config)) if control_topics.exist(config) else [])
         if call.wait(READ_TIMEOUT_S):
             return call.result()
         reason: object = f"no answer in {READ_TIMEOUT_S:g} s"

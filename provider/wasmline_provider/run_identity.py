@@ -18,9 +18,19 @@ def run_name(context: Context) -> str:
     return f"{context['dag_run'].dag_id}/{context['run_id']}"
 
 
-def change_cause(context: Context, reason: object, by: object) -> ChangeCause:
-    """Return the cause of a change by a task. Native templates may have rendered ``reason`` and ``by`` to any type."""
+def task_name(context: Context, task_id: str) -> str:
+    """Return the DAG, the run and the task, the same at each try of this task, or of this one of mapped tasks."""
+    map_index = getattr(context.get("ti"), "map_index", None)
+    mapped = f"/{map_index}" if isinstance(map_index, int) and map_index >= 0 else ""
+    return f"{run_name(context)}/{task_id}{mapped}"
+
+
+def change_cause(context: Context, reason: object, by: object, *, run: str = "") -> ChangeCause:
+    """Return the cause of a change by a task. Native templates may have rendered ``reason`` and ``by`` to any type.
+
+    run: what the history names as its run; by default the DAG and its run.
+    """
     from wasmline.control import ChangeCause
 
     texts = ("" if each is None else str(each) for each in (reason, by))
-    return ChangeCause(reason=next(texts), by=next(texts), run=run_name(context))
+    return ChangeCause(reason=next(texts), by=next(texts), run=run or run_name(context))

@@ -32,6 +32,11 @@ POLICIES = {
 }
 
 
+def exist(config: KafkaConfig) -> bool:
+    """Return whether all control topics exist, and create none: for a client that only looks."""
+    return len(Topics(config).describe_existing(POLICIES)) == len(POLICIES)
+
+
 def ensure(config: KafkaConfig) -> None:
     """Create the missing control topics: one partition each, on up to three replicas, two of them in sync.
 

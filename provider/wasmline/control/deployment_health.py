@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import takewhile
 
 from wasmline.control.deployment_history import HistoryTopic
 from wasmline.control.deployment_spec import Deployment
@@ -47,7 +48,8 @@ def read_deployment_health(config: KafkaConfig, name: str) -> DeploymentHealth:
 
 
 def _paused_by(config: KafkaConfig, deployment: Deployment) -> str:
+    """Return the user of the last pause, "" if a run has paused the generation since it was last running."""
     generations = HistoryTopic(config).generations(deployment.spec.name)
-    events = (event for each in generations if each.number == deployment.generation for event in each.events)
-    pauses = [event for event in events if event.action == "pause"]
-    return pauses[-1].cause.by if pauses else ""
+    events = [event for each in generations if each.number == deployment.generation for event in each.events]
+    pauses = list(takewhile(lambda event: event.action == "pause", reversed(events)))
+    return pauses[0].cause.by if pauses and all(event.cause.by for event in pauses) else ""

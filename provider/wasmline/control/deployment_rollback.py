@@ -105,15 +105,20 @@ def roll_back_deployment(config: KafkaConfig, plan: DeploymentRollbackPlan, *, c
     )
 
 
-def find_rollback(config: KafkaConfig, name: str, run: str) -> Deployment | None:
+def find_rollback(config: KafkaConfig, name: str, run: str, *, replaced: int | None = None) -> Deployment | None:
     """Return the current deployment if it is the rollback that ``run`` made; None if that run has made none.
 
-    Raises Conflict if another generation was deployed after that rollback, DeploymentNotFound.
+    ``replaced``: the generation that the rollback is to replace; earlier rollbacks of the run do not count. Raises
+    Conflict if another generation was deployed after that rollback, DeploymentNotFound.
     """
     first_events = [each.events[0] for each in HistoryTopic(config).generations(name)]
     with closing(DeploymentTopic(config)) as deployments:  # after the history: one that is newer was deployed since
         current = deployments.get(name)
-    made = [each.deployment.generation for each in first_events if each.action == "rollback" and each.cause.run == run]
+    made = [
+        each.deployment.generation
+        for each in first_events
+        if each.action == "rollback" and each.cause.run == run and each.deployment.generation > (replaced or 0)
+    ]
     if made and made[-1] != current.generation:
         raise Conflict(
             f"{run} has rolled {name} back in generation {made[-1]}, and generation {current.generation} is current: "

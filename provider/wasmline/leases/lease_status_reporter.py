@@ -142,7 +142,7 @@ class LeaseStatusReporter:
         reasons = base.dead_letters.keys() | counts.dead_letters.keys()
         records_in = base.records_in + counts.records
         letters = {each: base.dead_letters.get(each, 0) + counts.dead_letters[each] for each in sorted(reasons)}
-        same = last.generation == fresh.generation
+        same = last.is_of_generation(fresh)
         now = now_ms()
         return replace(
             fresh,

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, Literal
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
-from wasmline.errors import Conflict
+from wasmline.errors import Conflict, InvalidRollback, VersionNotFound
 from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.operators.failures import fail_at_once
-from wasmline_provider.run_identity import USER_TEMPLATE, change_cause, run_name
+from wasmline_provider.run_identity import USER_TEMPLATE, change_cause, run_name, task_name
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from wasmline.control import ChangeCause, Deployment, DeploymentSpec, DeploymentTopic
+    from wasmline.control import Deployment, DeploymentSpec
     from wasmline.registry import Version
 
 
@@ -36,7 +36,8 @@ class WasmDeployOperator(BaseOperator):
             env={"REGION": "south"},
         )
 
-    Returns ``name``, ``version``, ``digest``, ``generation`` and the topics.
+    Returns ``name``, ``version``, ``digest``, ``generation``, ``state``, the topics, and ``is_new``: whether this run
+    of the DAG has made the generation. It has not if the same specification was deployed already.
 
     :param name: the transform, which is also the deployment's name.
     :param version: the published version; None for the latest.
@@ -116,7 +117,7 @@ class WasmDeployOperator(BaseOperator):
 
     @fail_at_once
     def execute(self, context: Context) -> dict[str, Any]:
-        from wasmline.control import deploy
+        from wasmline.control import HistoryTopic, deploy
         from wasmline.registry import FilesystemRegistry
         from wasmline_provider.asset_events import record
 
@@ -135,7 +136,9 @@ class WasmDeployOperator(BaseOperator):
             deployment = deploy(kafka, wanted, wasm, expected_generation=expected, cause=cause)
         spec = deployment.spec
         self.log.info("%s is deployed as generation %d: %s", published, deployment.generation, " → ".join(spec.topics))
-        result = _result(deployment)
+        generations = HistoryTopic(kafka).generations(spec.name)
+        makers = [each.events[0].cause.run for each in generations if each.number == deployment.generation]
+        result = {**_result(deployment), "is_new": makers == [cause.run]}
         record(context, self.outlets, result)
         return result
 
@@ -168,7 +171,7 @@ class WasmRollbackOperator(BaseOperator):
 
         WasmRollbackOperator(task_id="rollback", name="delivery-distance", reason="{{ params.reason }}")
 
-    Returns the same as WasmDeployOperator, of the new generation.
+    Returns ``name``, ``version``, ``digest``, ``generation`` and the topics of the new generation, and ``state``.
 
     :param name: the transform.
     :param reason: why; required, and kept in the history of the deployment.
@@ -177,6 +180,7 @@ class WasmRollbackOperator(BaseOperator):
     :param generation: the generation to deploy again, instead of a version.
     :param expected_generation: the generation to replace; if another one is current when the task runs or is tried
         again, the task fails with Conflict. None replaces any.
+    :param pause_if_refused: pause ``expected_generation`` if there is none before it, or that cannot be deployed again.
     :param kafka_conn_id: Airflow's connection to the cluster.
     :param by: the user of the history; by default the one who triggered the run, else the task's owner.
     """
@@ -200,11 +204,15 @@ class WasmRollbackOperator(BaseOperator):
         version: str | None = None,
         generation: int | str | None = None,
         expected_generation: int | str | None = None,
+        pause_if_refused: bool = False,
         kafka_conn_id: str = KafkaHook.default_conn_name,
         by: str = USER_TEMPLATE,
         **kwargs: Any,
     ) -> None:
+        if pause_if_refused and expected_generation is None:
+            raise ValueError("pause_if_refused needs expected_generation, the generation to pause")
         super().__init__(**kwargs)
+        self.pause_if_refused = pause_if_refused
         self.name = name
         self.reason = reason
         self.version = version
@@ -221,8 +229,15 @@ class WasmRollbackOperator(BaseOperator):
             deployment = self._roll_back(context)
         except Conflict as error:  # another try would replace what was deployed meanwhile
             raise AirflowFailException(f"{type(error).__name__}: {error}") from error
+        except (InvalidRollback, VersionNotFound) as error:
+            if not self.pause_if_refused:
+                raise
+            self.log.warning("%s is paused: %s", self.name, error)
+            deployment = self._pause(context)
         spec = deployment.spec
-        self.log.info("%s is rolled back to %s, generation %d", spec.name, spec.version, deployment.generation)
+        self.log.info(
+            "%s is at %s, generation %d, %s", spec.name, spec.version, deployment.generation, deployment.state
+        )
         result = _result(deployment)
         record(context, self.outlets, result)
         return result
@@ -231,25 +246,42 @@ class WasmRollbackOperator(BaseOperator):
         from wasmline.control import find_rollback, plan_deployment_rollback, roll_back_deployment
 
         kafka = KafkaHook(self.kafka_conn_id).get_conn()
-        if (made := find_rollback(kafka, self.name, run_name(context))) is not None:
+        replaced = _number(self.expected_generation)
+        if (made := find_rollback(kafka, self.name, run_name(context), replaced=replaced)) is not None:
             return made
         plan = plan_deployment_rollback(
             kafka,
             self.name,
             version=self.version or None,
             generation=_number(self.generation),
-            expected_generation=_number(self.expected_generation),
+            expected_generation=replaced,
         )
         if plan.target.state == "paused":
             self.log.warning("generation %d was paused: %s", plan.target.generation, plan.target.reason)
         return roll_back_deployment(kafka, plan, cause=change_cause(context, self.reason, self.by))
 
+    def _pause(self, context: Context) -> Deployment:
+        """Pause the expected generation as a run does that finds it at fault."""
+        from contextlib import closing
+
+        from wasmline.control import DeploymentTopic
+
+        with closing(DeploymentTopic(KafkaHook(self.kafka_conn_id).get_conn())) as deployments:
+            current = deployments.get(self.name)
+            if current.generation == _number(self.expected_generation):
+                deployments.pause_generation(current, str(self.reason), run=run_name(context))
+            return deployments.get(self.name)
+
 
 class _TransformOperator(BaseOperator):
-    """Base of the operators on a deployed transform."""
+    """Base of the operators that pause and resume a transform.
+
+    A task that is tried again or cleared does not repeat what it has done in its DAG run: the history names both.
+    """
 
     template_fields: Sequence[str] = ("name", "reason", "kafka_conn_id", "by")
     ui_color = "#e9e4fd"
+    action: Literal["pause", "resume"]
 
     def __init__(
         self,
@@ -270,15 +302,21 @@ class _TransformOperator(BaseOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         from contextlib import closing
 
-        from wasmline.control import DeploymentTopic
+        from wasmline.control import DeploymentTopic, HistoryTopic
 
-        with closing(DeploymentTopic(KafkaHook(self.kafka_conn_id).get_conn())) as deployments:
-            deployment = self._change(deployments, change_cause(context, self.reason, self.by))
+        config = KafkaHook(self.kafka_conn_id).get_conn()
+        cause = change_cause(context, self.reason, self.by, run=task_name(context, self.task_id))
+        events = (event for each in HistoryTopic(config).generations(self.name) for event in each.events)
+        is_done = any((event.action, event.cause.run) == (self.action, cause.run) for event in events)
+        with closing(DeploymentTopic(config)) as deployments:
+            if is_done:
+                deployment = deployments.get(self.name)
+            elif self.action == "pause":
+                deployment = deployments.pause(self.name, cause.reason, by=cause.by, run=cause.run)
+            else:
+                deployment = deployments.resume(self.name, cause=cause)
         self.log.info("%s, generation %d, is %s", self.name, deployment.generation, deployment.state)
         return _result(deployment)
-
-    def _change(self, deployments: DeploymentTopic, cause: ChangeCause) -> Deployment:
-        raise NotImplementedError
 
 
 class WasmPauseOperator(_TransformOperator):
@@ -296,8 +334,7 @@ class WasmPauseOperator(_TransformOperator):
     :param by: the user of the history; by default the one who triggered the run, else the task's owner.
     """
 
-    def _change(self, deployments: DeploymentTopic, cause: ChangeCause) -> Deployment:
-        return deployments.pause(self.name, cause.reason, by=cause.by, run=cause.run)
+    action = "pause"
 
 
 class WasmResumeOperator(_TransformOperator):
@@ -315,8 +352,7 @@ class WasmResumeOperator(_TransformOperator):
     :param by: the user of the history; by default the one who triggered the run, else the task's owner.
     """
 
-    def _change(self, deployments: DeploymentTopic, cause: ChangeCause) -> Deployment:
-        return deployments.resume(self.name, cause=cause)
+    action = "resume"
 
 
 def _number(rendered: int | str | None) -> int | None:
@@ -334,4 +370,5 @@ def _result(deployment: Deployment) -> dict[str, Any]:
         "input_topic": spec.input_topic,
         "output_topics": list(spec.output_topics),
         "dead_letter_topic": spec.dead_letter_topic,
+        "state": deployment.state,
     }

@@ -9,7 +9,7 @@ from airflow.sdk import BaseOperator
 
 from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.operators.failures import fail_at_once
-from wasmline_provider.run_identity import USER_TEMPLATE, change_cause
+from wasmline_provider.run_identity import USER_TEMPLATE, change_cause, task_name
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 class _JobActionOperator(BaseOperator):
     """Base of the operators on a job.
 
-    A task that is tried again or cleared does not repeat what its DAG run has done; so a run has one task for a job
-    and an action.
+    A task that is tried again or cleared does not repeat what it has done in its DAG run: the history names both.
     """
 
     template_fields: Sequence[str] = ("job", "reason", "kafka_conn_id", "by")
@@ -46,7 +45,7 @@ class _JobActionOperator(BaseOperator):
     @fail_at_once
     def execute(self, context: Context) -> dict[str, Any]:
         config = KafkaHook(self.kafka_conn_id).get_conn()
-        result = self._act(config, change_cause(context, self.reason, self.by))
+        result = self._act(config, change_cause(context, self.reason, self.by, run=task_name(context, self.task_id)))
         self.log.info("job %s: %s", self.job, result)
         return result
 
@@ -113,7 +112,9 @@ class StopJobOperator(_JobActionOperator):
     :param by: the user of the history; by default the one who triggered the run, else the task's owner.
     """
 
-    def __init__(self, *, timeout_seconds: float = 120.0, **kwargs: Any) -> None:
+    template_fields: Sequence[str] = (*_JobActionOperator.template_fields, "timeout_seconds")
+
+    def __init__(self, *, timeout_seconds: float | str = 120.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.timeout_seconds = timeout_seconds
 
@@ -127,7 +128,7 @@ class StopJobOperator(_JobActionOperator):
             with closing(JobTopic(config)) as jobs:
                 if jobs.order(self.job).spec.run != made.run:
                     return {"job": self.job, "run": made.run, "state": "replaced"}
-        ended = stop_job(config, self.job, cause=cause, timeout_s=self.timeout_seconds)
+        ended = stop_job(config, self.job, cause=cause, timeout_s=float(self.timeout_seconds))
         found: dict[str, Any] = plain(ended)
         return found
 
@@ -211,12 +212,15 @@ class SetProgressOperator(_JobActionOperator):
 
     def _act(self, config: KafkaConfig, cause: ChangeCause) -> dict[str, Any]:
         from wasmline.control import find_job_event
+        from wasmline.errors import InvalidJob
         from wasmline.job_offsets.progress_change import set_progress
         from wasmline.job_offsets.progress_target import ProgressTarget
 
         made = find_job_event(config, self.job, "set progress", cause.run)
         if made is None:
-            to = ProgressTarget.parse(str(self.to), _numbers(self.partitions))
+            if not isinstance(self.to, str):  # a native template has lost the sign that makes +N relative
+                raise InvalidJob(f"to must be text, got the number {self.to}: turn render_template_as_native_obj off")
+            to = ProgressTarget.parse(self.to, _numbers(self.partitions))
             offsets = set_progress(config, self.job, lambda found: to.resolve(config, found), cause=cause).offsets
         else:
             offsets = made.offsets
@@ -241,8 +245,10 @@ def _set_paused(
     return {"job": job, "paused": order.paused}
 
 
-def _numbers(partitions: Sequence[int] | str | None) -> list[int]:
-    """Return partitions that a template may have rendered as text, such as ``0, 2`` or ``[0, 2]``."""
+def _numbers(partitions: Sequence[int] | int | str | None) -> list[int]:
+    """Return partitions that a template may have rendered as text, such as ``0, 2`` or ``[0, 2]``, or as a number."""
+    if isinstance(partitions, int):
+        return [partitions]
     if isinstance(partitions, str):
         return [int(each) for each in partitions.strip("[] ").split(",") if each.strip()]
     return [int(each) for each in partitions or ()]

@@ -9,7 +9,7 @@ from airflow.sdk import BaseOperator
 
 from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.operators.failures import fail_at_once
-from wasmline_provider.run_identity import USER_TEMPLATE, change_cause, run_name
+from wasmline_provider.run_identity import USER_TEMPLATE, change_cause, task_name
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -107,19 +107,13 @@ class RedriveDeadLettersOperator(BaseOperator):
             kafka,
             plan,
             cause=change_cause(context, self.reason, self.by),
-            redrive_id=self._redrive_id(context),
+            redrive_id=task_name(context, self.task_id),
             progress=self._log_progress,
         )
         for why, count in done.skipped.items():
             self.log.warning("%d dead letters stay pending: %s", count, why)
         names = ("topic", "dead_letters", "outputs", "failed_again", "skipped")
         return {name: getattr(done, name) for name in names}
-
-    def _redrive_id(self, context: Context) -> str:
-        """Return the identity of the redrive, the same at each try of this task, or of this one of mapped tasks."""
-        map_index = getattr(context.get("ti"), "map_index", None)
-        mapped = f"/{map_index}" if isinstance(map_index, int) and map_index >= 0 else ""
-        return f"{run_name(context)}/{self.task_id}{mapped}"
 
     def _log_progress(self, redrive: Redrive) -> None:
         self.log.info("%d dead letters of %s are redriven", redrive.dead_letters, redrive.topic)

@@ -21,8 +21,10 @@ class WasmDeploymentSensor(BaseSensorOperator):
     """Watches a generation for some minutes, and ends as soon as it is at fault.
 
     It is at fault if the share of its records that became dead letters exceeds ``max_dead_letter_share``, or if a run
-    has paused it, because more records failed than its own ``max_failure_share`` allows, or its module is unusable. The
-    task is skipped if another generation is deployed meanwhile. Between two looks it holds no worker.
+    has paused it, because more records failed than its own ``max_failure_share`` allows, or its module is unusable.
+    While a user has paused it, the task waits, and the time begins anew with its resumption. The task is skipped if
+    another generation is deployed meanwhile. Between two looks it holds no worker. Give it retries: a cluster that does
+    not answer is a failure that may pass.
 
     Example::
 
@@ -39,7 +41,7 @@ class WasmDeploymentSensor(BaseSensorOperator):
 
     :param name: the transform.
     :param generation: the generation to watch.
-    :param minutes: the time since its deployment for which it is watched.
+    :param minutes: the time since its deployment or resumption for which it is watched.
     :param max_dead_letter_share: the maximum share of its records that may become dead letters, from 0 to 1.
     :param min_records: records from which on the share is judged before the end of the time.
     :param fail_on_fault: fail the task, without a retry, if there is a fault; otherwise it only returns it.
@@ -89,6 +91,9 @@ class WasmDeploymentSensor(BaseSensorOperator):
         if deployment.generation != int(self.generation):
             current = f"generation {deployment.generation} of {self.name} is deployed"
             raise AirflowSkipException(f"{current}, and {self.generation} is not watched any more")
+        if health.paused_by:
+            self.log.info("generation %s of %s is paused by %s", self.generation, self.name, health.paused_by)
+            return PokeReturnValue(False)
         is_over = now_ms() - deployment.updated_ms >= 60_000 * float(self.minutes)
         fault = self._fault(health, is_over)
         self.log.info("%d records, %d dead letters, %s", health.records, health.dead_letters, fault or "no fault")
@@ -107,7 +112,7 @@ class WasmDeploymentSensor(BaseSensorOperator):
 
     def _fault(self, health: DeploymentHealth, is_over: bool) -> str:
         """Return what is wrong with the generation, "" if nothing is."""
-        if health.deployment.state == "paused" and not health.paused_by:
+        if health.deployment.state == "paused":
             return f"it is paused: {health.deployment.reason}"
         is_enough = is_over or health.records >= int(self.min_records)
         if is_enough and health.dead_letter_share > float(self.max_dead_letter_share):

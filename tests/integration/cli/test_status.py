@@ -8,7 +8,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -172,6 +172,7 @@ def test_watching_tells_each_change_and_ends_with_the_run(driver: Driver, enviro
     assert watching.returncode == 0
 
 
+@pytest.mark.timeout(120)
 def test_at_a_terminal_it_is_live_until_ctrl_c(driver: Driver, environment: dict[str, str]) -> None:
     driver.report(JobState.RUNNING, "first")
     screen, terminal = pty.openpty()
@@ -182,6 +183,9 @@ def test_at_a_terminal_it_is_live_until_ctrl_c(driver: Driver, environment: dict
         driver.report(JobState.RUNNING, "second")
         read_until(screen, b"second")
         live.send_signal(signal.SIGINT)
+        with suppress(OSError):  # the command has closed its end
+            while os.read(screen, 4096):  # or it would wait for room to write
+                pass
     os.close(screen)
     assert live.returncode == 0
 

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -23,6 +24,8 @@ from wasmline.control import (
     HistoryTopic,
     JobTopic,
     StatusTopic,
+    deploy,
+    read_deployment_health,
     read_job_events,
 )
 from wasmline.errors import JobNotFound
@@ -30,8 +33,10 @@ from wasmline.job_offsets.progress_change import read_progress
 from wasmline.job_specs import FunctionSpec, JobReport, JobSpec, JobState, StreamSpec
 from wasmline.kafka import Topics, produce_all
 from wasmline.partition_status import PartitionStatus
+from wasmline.testing.guests import guest
 from wasmline.testing.kafka import RunningKafka
 from wasmline_provider import form_choices
+from wasmline_provider.operators.deploy import WasmRollbackOperator
 from wasmline_provider.operators.job_actions import PauseJobOperator, SetProgressOperator, StopJobOperator
 from wasmline_provider.sensors.deployment import WasmDeploymentSensor
 
@@ -124,10 +129,11 @@ def test_progress_is_set_from_the_form_once_also_if_the_run_is_cleared(load: Loa
     task = SetProgressOperator(task_id="set_progress", job=job.spec.job, to="-3", partitions=f"[{full}]", reason="x")
     assert task.execute(context)["offsets"][str(full)] == ends[full] - 3
     assert read_progress(job.config, job.spec.job).offsets == ends | {full: ends[full] - 3}
-    for to, text in (("yesterday", "is neither"), ("99", "cannot continue at 99")):
+    texts: list[tuple[Any, str]] = [("yesterday", "is neither"), ("99", "cannot continue at 99"), (3, "must be text")]
+    for to, text in texts:
         with pytest.raises(AirflowFailException, match=text):
             SetProgressOperator(task_id="set_progress", job=job.spec.job, to=to, reason="x").execute(
-                {**context, "run_id": to}
+                {**context, "run_id": str(to)}
             )
 
 
@@ -225,22 +231,50 @@ def test_a_deployment_is_watched_and_rolled_back_by_itself(
     project = Project(connected, tmp_path / "project")
     dag = load("deploy_transform").dag
 
-    def deploy(version: str, minutes: float = 0) -> Any:
+    def release(version: str, minutes: float = 0) -> Any:
         options = {"max_dead_letter_share": 0.05, "minutes": minutes, "reason": f"release {version}"}
         return run_dag(dag, project=str(project.folder), version=version, **options).state
 
+    for task in dag.tasks:
+        task.retries = 0
     project.report(1, 1_000, 51)
-    assert deploy("1.0.0", minutes=60) == "failed"
+    assert release("1.0.0", minutes=60) == "failed"
     assert project.versions() == [("1.0.0", "paused", None)]
+    assert release("1.0.0", minutes=60) == "success"  # it is resumed as it is, and not watched
     project.report(2, 1_000, 50)
-    assert deploy("1.0.1") == "success"
+    assert release("1.0.1") == "success"
     project.report(3, 99, 99)
-    assert deploy("1.0.2") == "failed"
+    assert release("1.0.2") == "failed"
     assert project.versions()[1:] == [("1.0.1", "running", None), ("1.0.2", "running", None), ("1.0.1", "running", 2)]
     *_, last = HistoryTopic(connected.config).generations(project.name)
     assert last.events[0].cause.reason == "deploy_transform: 99 of 99 records became dead letters, more than 5.0%"
     assert run_dag(dag, project=str(tmp_path), reason="no such project").state == "failed"
     assert len(project.versions()) == 4
+
+
+def test_a_generation_that_cannot_be_rolled_back_is_paused_unless_another_is_current(connected: RunningKafka) -> None:
+    first = deploy_identity(connected.config)
+    context: Any = {"dag_run": SimpleNamespace(dag_id="deploy_transform"), "run_id": "r"}
+
+    def roll_back(expected: str) -> Any:
+        task = WasmRollbackOperator(
+            task_id="roll_back", name=first.name, reason="no", expected_generation=expected, pause_if_refused=True
+        )
+        return task.execute(context)
+
+    assert (roll_back("1")["generation"], roll_back("1")["state"]) == (1, "paused")
+    assert read_deployment_health(connected.config, first.name).paused_by == ""
+    with closing(DeploymentTopic(connected.config)) as deployments:
+        deployments.pause(first.name, "a look at it", by="ada")
+        assert read_deployment_health(connected.config, first.name).paused_by == ""  # the fault was not resumed
+        deploy(connected.config, replace(first, version="2.0.0"), guest())
+        assert roll_back("2")["version"] == "1.0.0"
+        deploy(connected.config, replace(first, version="4.0.0"), guest())
+        assert (roll_back("4")["generation"], roll_back("4")["version"]) == (5, "1.0.0")  # the run is cleared
+        context["run_id"] = "late"
+        with pytest.raises(AirflowFailException, match="generation 5, not 3"):
+            roll_back("3")
+        assert deployments.get(first.name).state == "running"
 
 
 def test_a_watch_ends_at_a_fault_of_a_run_and_not_at_a_pause_of_a_user(
@@ -251,8 +285,8 @@ def test_a_watch_ends_at_a_fault_of_a_run_and_not_at_a_pause_of_a_user(
     def watch(**options: Any) -> Any:
         arguments = {"generation": "1", "minutes": "60", "max_dead_letter_share": "0.1", **options}
         found = WasmDeploymentSensor(task_id="watch", name=name, **arguments).poke({})
-        result: Any = found.xcom_value
-        return found.is_done, result["fault"]
+        result: Any = found.xcom_value or {}
+        return found.is_done, result.get("fault")
 
     assert watch() == (False, "")
     assert watch(minutes=0) == (True, "")
@@ -260,7 +294,7 @@ def test_a_watch_ends_at_a_fault_of_a_run_and_not_at_a_pause_of_a_user(
         watch(generation=2)
     with closing(DeploymentTopic(connected.config)) as deployments:
         deployments.pause(name, "a holiday", by="ada")
-        assert watch() == (False, "")
+        assert watch(minutes=0) == (False, None)
         deployments.resume(name)
         assert deployments.pause_generation(deployments.get(name), "too many failures", run="run-1")
     assert watch(fail_on_fault=False) == (True, "it is paused: too many failures")

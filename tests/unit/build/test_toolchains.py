@@ -92,6 +92,7 @@ def test_a_program_on_a_relative_path_is_not_run(
 
 
 def test_a_compiler_gets_the_variables_that_are_named_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CARGO_HOME", raising=False)
     for name in ("CPATH", "CCC_OVERRIDE_OPTIONS", "ZIG_LIB_DIR", "LD_PRELOAD", "GOFLAGS", "HOME", "CARGO_NET_OFFLINE"):
         monkeypatch.setenv(name, "x")
     monkeypatch.setenv("PATH", ":/usr/bin:.:relative:/bin:")

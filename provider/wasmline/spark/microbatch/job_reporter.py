@@ -199,7 +199,7 @@ class MicrobatchReporter:
     def _read(self, partition: int, begin: int, end: int, latest: int, rate: float) -> PartitionStatus:
         before = self._partitions.get(partition)
         fresh = self._unread(partition, begin, latest)
-        same = before is not None and before.generation == fresh.generation and before.offset <= begin
+        same = before is not None and before.is_of_generation(fresh) and before.offset <= begin
         return replace(
             fresh,
             offset=end,

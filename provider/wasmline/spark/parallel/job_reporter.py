@@ -36,7 +36,7 @@ class ParallelReporter:
         for partition, offset in progress.items():
             fresh = unread(self._job, deployment, self._topic, partition)
             known = before.get(partition)
-            same = known is not None and known.generation == fresh.generation and known.since_offset <= offset
+            same = known is not None and known.is_of_generation(fresh) and known.since_offset <= offset
             self._statuses[partition] = replace(
                 fresh,
                 offset=offset,
