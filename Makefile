@@ -56,7 +56,7 @@ lock: $(INSTALLED) ## resolve the dependencies anew into requirements.lock
 fuzz: $(INSTALLED) ## random records and modules, soaks, two million records in Go (EXAMPLES=20000 BATCHES=1000000; about half an hour)
 	@FUZZ_EXAMPLES=$(EXAMPLES) FUZZ_BATCHES=$(BATCHES) WASMLINE_LONG=1 \
 	  $(BIN)/python -m pytest --timeout=0 -o faulthandler_timeout=0 tests/fuzz tests/integration/wasm/test_go_memory.py \
-	  tests/integration/build/test_sdk_cpp.py
+	  tests/integration/build/test_sdk_cpp.py tests/integration/build/test_cpp.py
 
 SUPERVISION := tests/chaos/test_supervision.py tests/chaos/test_evictions.py
 chaos: $(INSTALLED) ## consumers, brokers, streams and Airflow die and come back, beside outside books (ROUNDS=10; about two hours)

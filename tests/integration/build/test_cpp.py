@@ -317,6 +317,7 @@ def test_the_same_sources_elsewhere_give_the_same_bytes(tmp_path: Path, cache: P
     assert (second.digest, second.source_digest) == (first.digest, first.source_digest)
 
 
+@pytest.mark.long
 def test_a_fresh_toolchain_cache_gives_the_same_bytes(tmp_path: Path, cache: Path) -> None:
     """In C, whose library takes half a minute of one core to compile; that of C++ takes twice as long."""
     for name in ("warm", "cold"):
