@@ -43,7 +43,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "WASMLINE_LONG" not in os.environ and item.get_closest_marker("long"):
             item.add_marker(
                 pytest.mark.skip(
-                    reason="a test of the long form: make chaos, make soak, make simulate-gate, make backfill"
+                    reason="of the long form: make chaos, make soak, make simulate-gate, make backfill, make acls"
                 )
             )
         if "property" in item.nodeid.split("/"):

@@ -15,7 +15,7 @@
     │                   UnprovenModel(name) · ModelNotServing(name, state) · InvalidRollback(name)
     │                   InvalidRedrive(topic)
     ├─ KafkaError       BrokerUnavailable(bootstrap_servers) · InvalidKafkaConfig(key) · ClientClosed
-    │                   TopicNotFound(topic) · TopicMisconfigured(topic, setting) · NotAuthorized
+    │                   TopicNotFound(topic) · TopicMisconfigured(topic, setting) · NotAuthorized(name)
     │                   RecordNotFound(topic, partition, offset) · RecordRejected
     │                   CorruptRecord(topic, partition, offset)
     │                   InexactMetadata · GroupInUse(group, members) · ProducerIdExpired
@@ -345,7 +345,9 @@ class HangingTransactionEnded(BrokerUnavailable):
 
 
 class NotAuthorized(KafkaError):
-    """The cluster does not permit this client's request."""
+    """The cluster does not permit this client's request. ``name``: the topic, group or transactional id; "" unknown."""
+
+    name: str = ""
 
 
 class InvalidKafkaConfig(KafkaError):

@@ -15,8 +15,8 @@ from wasmline.kafka import librdkafka_ctypes
 from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore, OffsetsOnlyStore
 from wasmline.kafka.config import KafkaConfig
 from wasmline.kafka.consumer_group_offsets import group_in_use_error
-from wasmline.kafka.detached_consumer import detached_consumer
-from wasmline.kafka.error_mapping import translate_errors
+from wasmline.kafka.detached_consumer import detached_consumer, read_group
+from wasmline.kafka.error_mapping import denied_errors, translate_errors
 from wasmline.topic_partitions import CommittedOffset, TopicPartition
 from wasmline.transactional_ids import shared_id
 
@@ -29,6 +29,7 @@ class GroupOffsets:
         self._config = config
         self._group = group
         self._prefix = prefix
+        self._denied = denied_errors(config.bootstrap_servers, group=group)
         self._offset_store = LibrdkafkaOffsetStore() if keeps_maps else OffsetsOnlyStore()
         with translate_errors(config.bootstrap_servers):
             self._reader = detached_consumer(config, group)
@@ -45,9 +46,8 @@ class GroupOffsets:
     def renew(self, partitions: Collection[TopicPartition]) -> None:
         """Commit the committed progress once more, unchanged. Raises GroupInUse."""
         found = self.read(partitions)
-        with translate_errors(
-            self._config.bootstrap_servers, {KafkaError.UNKNOWN_MEMBER_ID: group_in_use_error(self._group)}
-        ):
+        in_use = {KafkaError.UNKNOWN_MEMBER_ID: group_in_use_error(self._group)}
+        with translate_errors(self._config.bootstrap_servers, {**in_use, **self._denied}):
             self._offset_store.commit(self._reader, found, REQUEST_TIMEOUT_S)
 
     def close(self) -> None:
@@ -59,8 +59,9 @@ class GroupOffsets:
     ) -> Mapping[TopicPartition, CommittedOffset]:
         """Return the result of ``committed``, with the maps."""
         ids = {shared_id(self._prefix, partition) for partition in partitions}
-        with translate_errors(self._config.bootstrap_servers):
-            read = partial(self._offset_store.committed, self._reader, partitions)
+        with translate_errors(self._config.bootstrap_servers, self._denied):
+            committed = partial(self._offset_store.committed, self._reader, partitions)
+            read = partial(read_group, self._reader, committed)
             return stable_read(self._config, self._group, ids, read, time.monotonic() + limit)
 
 

@@ -21,8 +21,8 @@ from wasmline.errors import BrokerUnavailable, HangingTransactionEnded, InvalidK
 from wasmline.kafka import librdkafka_ctypes
 from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore
 from wasmline.kafka.config import KafkaConfig
-from wasmline.kafka.detached_consumer import detached_consumer
-from wasmline.kafka.error_mapping import translate_errors
+from wasmline.kafka.detached_consumer import detached_consumer, read_group
+from wasmline.kafka.error_mapping import denied_errors, translate_errors
 from wasmline.kafka.producer import Record, enqueue
 from wasmline.kafka.transactional_producer import (
     CLIENT_WARM_UP_S,
@@ -107,9 +107,13 @@ class BatchTransactions:
             "to no more than their transaction.max.timeout.ms, and to more than a batch takes",
             key="transaction.timeout.ms",
         )
-        codes = {**dict.fromkeys(FENCED_CODES, fenced), KafkaError.INVALID_TRANSACTION_TIMEOUT: too_long}
+        name = self._id(partitions)
+        codes = {
+            **dict.fromkeys(FENCED_CODES, fenced),
+            KafkaError.INVALID_TRANSACTION_TIMEOUT: too_long,
+            **denied_errors(self._config.bootstrap_servers, group=self._group, transactional_id=name),
+        }
         with translate_errors(self._config.bootstrap_servers, codes):
-            name = self._id(partitions)
             reader = self._reader = self._reader or detached_consumer(self._config, self._group)
             try:
                 client, progress = self._claim(name, partitions, reader)
@@ -146,7 +150,8 @@ class BatchTransactions:
         init_transactions(spare.client, deadline, max(0.0, spare.made + CLIENT_WARM_UP_S - time.monotonic()))
 
         def read(timeout: float) -> Mapping[TopicPartition, CommittedOffset]:
-            return retry(partial(self._offset_store.committed, reader, partitions), time.monotonic() + timeout)
+            committed = partial(self._offset_store.committed, reader, partitions)
+            return retry(partial(read_group, reader, committed), time.monotonic() + timeout)
 
         ids = {name, *self._ids}
         return spare.client, stable_read(self._config, self._group, ids, read, deadline, self._topics)

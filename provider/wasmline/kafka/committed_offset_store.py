@@ -14,6 +14,7 @@ import secrets
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Protocol
 
 import confluent_kafka
@@ -23,8 +24,8 @@ from wasmline.errors import BrokerUnavailable, ClientClosed, InexactMetadata, No
 from wasmline.errors import KafkaError as KafkaFailed
 from wasmline.kafka.bounded_admin_client import COORDINATOR_REQUEST_TIMEOUT_S, BoundedAdminClient
 from wasmline.kafka.config import KafkaConfig
-from wasmline.kafka.detached_consumer import detached_consumer
-from wasmline.kafka.error_mapping import translate_errors
+from wasmline.kafka.detached_consumer import detached_consumer, read_group
+from wasmline.kafka.error_mapping import denied_errors, translate_errors
 from wasmline.kafka.librdkafka_ctypes import NO_CALLBACK, Entry, Librdkafka, entries_of
 from wasmline.topic_partitions import CommittedOffset, TopicPartition
 
@@ -136,7 +137,8 @@ def self_test(
     """
     where = f"{partition} on {config.bootstrap_servers}"
     missing = TopicNotFound(f"there is no {where}", topic=partition.topic)
-    with translate_errors(config.bootstrap_servers, {KafkaError.UNKNOWN_TOPIC_OR_PART: missing}):
+    denied = denied_errors(config.bootstrap_servers, topic=partition.topic, group=f"{group}.self-test.")
+    with translate_errors(config.bootstrap_servers, {KafkaError.UNKNOWN_TOPIC_OR_PART: missing, **denied}):
         for _ in range(SELF_TEST_ATTEMPTS):
             written = CommittedOffset(0, secrets.token_hex(SELF_TEST_LENGTH // 2))
             read = _round_trip(
@@ -160,7 +162,7 @@ def _round_trip(
     consumer = detached_consumer(config, group)
     try:
         # A read ends in time without an answer; a running commit would delay the close.
-        offset_store.committed(consumer, [partition], timeout)
+        read_group(consumer, partial(offset_store.committed, consumer, [partition]), timeout)
         offset_store.commit(consumer, {partition: written}, timeout)
         read = offset_store.committed(consumer, [partition], timeout).get(partition)
     finally:

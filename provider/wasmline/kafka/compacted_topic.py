@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import NamedTuple
 
 from confluent_kafka import (
@@ -19,11 +19,11 @@ from confluent_kafka import (
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
 from wasmline import topic_partitions
-from wasmline.errors import BrokerUnavailable, Conflict, ProducerIdExpired, RecordRejected
+from wasmline.errors import BrokerUnavailable, Conflict, ProducerIdExpired, RecordRejected, WasmlineError
 from wasmline.kafka.bounded_admin_client import BoundedAdminClient
 from wasmline.kafka.config import KafkaConfig
-from wasmline.kafka.detached_consumer import detached_consumer, unique_group
-from wasmline.kafka.error_mapping import message_error, translate_errors
+from wasmline.kafka.detached_consumer import detached_consumer, is_group_denial, unique_group
+from wasmline.kafka.error_mapping import DENIED_CODES, denied_errors, message_error, translate_errors
 from wasmline.kafka.hanging_transactions import require_readable
 from wasmline.kafka.list_offsets import list_offsets
 from wasmline.kafka.producer import ANY_PARTITION, DEFAULTS, RECORD_ERROR_CODES, Headers, bounded, enqueue
@@ -34,6 +34,8 @@ logger = logging.getLogger(__name__)
 REQUEST_TIMEOUT_S = 30.0
 """Seconds that one read or write may take before the cluster counts as unavailable."""
 
+ABORT_TIMEOUT_S = 5.0
+
 POLL_INTERVAL_S = 0.05
 
 FENCED_CODES = (
@@ -42,6 +44,9 @@ FENCED_CODES = (
     KafkaError.INVALID_PRODUCER_EPOCH,
     KafkaError.CONCURRENT_TRANSACTIONS,
 )
+
+PURGED_CODES = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
+"""Error codes of the records of a transaction that has failed; its commit reports the reason."""
 
 PRODUCER_ID_EXPIRED_CODES = (KafkaError.INVALID_PRODUCER_ID_MAPPING, KafkaError.UNKNOWN_PRODUCER_ID)
 """Error codes of a coordinator for a transactional.id that has expired."""
@@ -106,19 +111,23 @@ class TransactionalWriter:
             if error is not None:
                 undelivered.append(error)
 
-        with self._fencing():
+        topics = sorted({self._topic, *(record.topic for record in other_records)})
+        with self._fencing(denied_errors(self._bootstrap, topic=" or ".join(topics))):
             self._producer.begin_transaction()
             for record in (*(TopicRecord(self._topic, *each) for each in records.items()), *other_records):
                 contents = (record.key, record.value, record.headers, record.timestamp)
                 enqueue(self._producer, record.topic, contents, delivered, record.partition)
             while other_records and len(self._producer) and not undelivered:
                 self._producer.flush(POLL_INTERVAL_S)  # a commit would wait for the records behind one that is rejected
-            if undelivered:
+            if undelivered and undelivered[0].code() not in PURGED_CODES:
                 raise KafkaException(undelivered[0])
             try:
                 self._producer.commit_transaction(REQUEST_TIMEOUT_S)
             except KafkaException as error:
                 self._producer.poll(0)
+                if error.args[0].code() in DENIED_CODES:
+                    with suppress(KafkaException):  # the readers of the other topics would wait for its time-out
+                        self._producer.abort_transaction(ABORT_TIMEOUT_S)
                 if undelivered and error.args[0].code() == KafkaError._INCONSISTENT:
                     raise KafkaException(undelivered[0]) from error
                 raise
@@ -127,7 +136,7 @@ class TransactionalWriter:
         """End the client; a transaction left open is aborted by the id's next writer."""
         self._producer.purge()
 
-    def _fencing(self) -> AbstractContextManager[None]:
+    def _fencing(self, denied: Mapping[int, WasmlineError] | None = None) -> AbstractContextManager[None]:
         # A coordinator answers so where a commit meets the fence of another writer; whether it was made is not known.
         text = f"{self._bootstrap} failed in a transaction of {self._id}: try again"
         failed = BrokerUnavailable(text, bootstrap_servers=self._bootstrap)
@@ -136,6 +145,8 @@ class TransactionalWriter:
         return translate_errors(
             self._bootstrap,
             {
+                **denied_errors(self._bootstrap, transactional_id=self._id),
+                **(denied or {}),
                 **dict.fromkeys(FENCED_CODES, conflict),
                 **dict.fromkeys(PRODUCER_ID_EXPIRED_CODES, expired),
                 **dict.fromkeys(RECORD_ERROR_CODES, RecordRejected(f"a topic on {self._bootstrap} rejects a record")),
@@ -154,6 +165,7 @@ class CompactedTopic:
         self._config = config
         self._topic = topic
         self._keep = keep
+        self._denied = denied_errors(config.bootstrap_servers, topic=topic)
         self._view: dict[bytes, bytes] = {}
         self._end = -1
         self._clients: tuple[Consumer, BoundedAdminClient] | None = None
@@ -165,11 +177,11 @@ class CompactedTopic:
         so this reads to the last record written, and waits for open transactions before it. Raises BrokerUnavailable,
         and HangingTransaction where one will never end.
         """
-        with translate_errors(self._config.bootstrap_servers):
+        with self._translated():
             consumer, admin = self._clients or self._open()
             partition = TopicPartition(self._topic, 0)
             latest = {partition: OffsetSpec.latest()}  # type: ignore[no-untyped-call]
-            end = list_offsets(admin, latest, IsolationLevel.READ_UNCOMMITTED)[0]
+            end = list_offsets(admin, latest, IsolationLevel.READ_UNCOMMITTED, self._denied)[0]
             if end < self._end:  # the topic was deleted and recreated
                 self.close()
                 consumer, admin = self._open()
@@ -180,7 +192,7 @@ class CompactedTopic:
         """Return the table as ``read`` does, after reading the topic again, with the keys that ``keep`` takes now."""
         if self._clients is not None:
             self._view, self._end = {}, -1
-            with translate_errors(self._config.bootstrap_servers):
+            with self._translated():
                 self._clients[0].assign([TopicPartition(self._topic, 0, 0)])
         return self.read()
 
@@ -209,6 +221,9 @@ class CompactedTopic:
             self._clients[0].close()
             self._clients = None
 
+    def _translated(self) -> AbstractContextManager[None]:
+        return translate_errors(self._config.bootstrap_servers, self._denied)
+
     def _open(self) -> tuple[Consumer, BoundedAdminClient]:
         consumer = detached_consumer(
             self._config,
@@ -236,9 +251,11 @@ class CompactedTopic:
                 self._apply(message)
 
     def _apply(self, message: Message) -> None:
+        if is_group_denial(message):
+            return
         error, key, value = message.error(), message.key(), message.value()
         if error is not None and error.code() != KafkaError._PARTITION_EOF:
-            raise message_error(message, error)
+            raise message_error(self._config.bootstrap_servers, message, error)
         if error is not None:
             self._end = message.offset() or 0
         elif key is None:

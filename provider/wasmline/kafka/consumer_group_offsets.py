@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, TypeVar
 
 import confluent_kafka
@@ -20,8 +21,8 @@ from wasmline.kafka.bounded_admin_client import (
 )
 from wasmline.kafka.committed_offset_store import OffsetsOnlyStore
 from wasmline.kafka.config import KafkaConfig
-from wasmline.kafka.detached_consumer import detached_consumer
-from wasmline.kafka.error_mapping import translate_errors
+from wasmline.kafka.detached_consumer import detached_consumer, is_group_denial, read_group
+from wasmline.kafka.error_mapping import denied_errors, translate_errors
 from wasmline.kafka.reconnecting_clients import ReconnectingConsumer
 from wasmline.kafka.topics import Topics
 from wasmline.topic_partitions import CommittedOffset, TopicPartition
@@ -55,8 +56,9 @@ class ConsumerGroups:
         reader = self._reader(group)
 
         def ask(codes: Codes) -> dict[TopicPartition, CommittedOffset]:
-            with translate_errors(self._admin.servers, codes):
-                return OffsetsOnlyStore().committed(reader, asked, self._admin.attempt)
+            denied = denied_errors(self._admin.servers, topic=topic, group=group)
+            with translate_errors(self._admin.servers, {**denied, **codes}):
+                return read_group(reader, partial(OffsetsOnlyStore().committed, reader, asked), self._admin.attempt)
 
         return {partition.partition: each.offset for partition, each in self._once_loaded(group, ask).items()}
 
@@ -84,7 +86,9 @@ class ConsumerGroups:
             answers = self._admin.client.alter_consumer_group_offsets(
                 request, request_timeout=COORDINATOR_REQUEST_TIMEOUT_S
             )
-            self._check(answers[group], {**codes, KafkaError.UNKNOWN_MEMBER_ID: group_in_use_error(group)})
+            denied = denied_errors(self._admin.servers, topic=", ".join({each.topic for each in offsets}), group=group)
+            in_use = {KafkaError.UNKNOWN_MEMBER_ID: group_in_use_error(group)}
+            self._check(answers[group], {**denied, **codes, **in_use})
 
         self._once_loaded(group, ask)
 
@@ -124,13 +128,15 @@ class ConsumerGroups:
             joined.append(partitions)
 
         settings = {"group.id": group, "client.id": RENEWAL_CLIENT, "enable.auto.commit": "false"}
-        with translate_errors(self._admin.servers):
+        with translate_errors(self._admin.servers, denied_errors(self._admin.servers, topic=topic, group=group)):
             consumer = ReconnectingConsumer(self._config.client(**settings))
             try:
                 consumer.subscribe([topic], on_assign=assigned)
                 deadline = time.monotonic() + self._timeout
                 while not joined:
-                    consumer.poll(POLL_INTERVAL_S)
+                    message = consumer.poll(POLL_INTERVAL_S)
+                    if message is not None and is_group_denial(message):
+                        raise KafkaException(message.error())
                     if time.monotonic() > deadline:
                         text = f"group {group} on {self._admin.servers} could not be joined in {self._timeout:.0f} s"
                         raise BrokerUnavailable(text, bootstrap_servers=self._admin.servers)
@@ -158,6 +164,7 @@ class ConsumerGroups:
             answers = self._admin.client.describe_consumer_groups(
                 [group], request_timeout=COORDINATOR_REQUEST_TIMEOUT_S
             )
+            codes = {**denied_errors(self._admin.servers, group=group), **codes}
             return self._admin.result(answers[group], codes, limit=self._admin.attempt)
 
         return self._once_loaded(group, ask)

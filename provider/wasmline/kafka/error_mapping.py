@@ -62,11 +62,37 @@ SETTING = re.compile(r"\b([a-z_]+(?:\.[a-z_]+)+)\b")
 """Finds the setting that librdkafka objects to in its message."""
 
 
-def message_error(message: Message, error: KafkaError) -> CorruptRecord | KafkaException:
+def denied_errors(
+    servers: str, *, topic: str = "", group: str = "", transactional_id: str = ""
+) -> dict[int, WasmlineError]:
+    """Return the errors of a request about these resources for the codes of missing permissions.
+
+    A cluster denies itself to producers without Write on any topic.
+    """
+
+    def denied(kind: str, name: str) -> NotAuthorized:
+        text = f"{servers} does not permit this client to use {kind} {name}: grant its user an ACL on it"
+        return NotAuthorized(f"{text} (kafka-acls; docs/acls.md lists the operations)", name=name)
+
+    errors: dict[int, WasmlineError] = {}
+    if topic:
+        codes = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
+        errors |= dict.fromkeys(codes, denied("topic", topic))
+    if group:
+        errors[KafkaError.GROUP_AUTHORIZATION_FAILED] = denied("group", group)
+    if transactional_id:
+        errors[KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED] = denied("transactional id", transactional_id)
+    return errors
+
+
+def message_error(servers: str, message: Message, error: KafkaError) -> WasmlineError | KafkaException:
     """Return the exception for an error that a consumer reported in place of a record."""
+    topic = message.topic() or ""
+    if (denied := denied_errors(servers, topic=topic).get(error.code())) is not None:
+        return denied
     if error.code() not in CORRUPT_CODES:
         return KafkaException(error)
-    topic, partition, offset = message.topic() or "", message.partition() or 0, message.offset() or 0
+    partition, offset = message.partition() or 0, message.offset() or 0
     text = (
         f"{topic}-{partition}: the batch at offset {offset} is corrupt ({error.str()}): make a replica that has it "
         "intact the leader, or move the progress past the batch, whose last offset kafka-dump-log shows"

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from wasmline.errors import BrokerUnavailable, TopicNotFound, WasmlineError
 from wasmline.kafka.config import SOCKET_TIMEOUT_MS, KafkaConfig
-from wasmline.kafka.error_mapping import translate_errors
+from wasmline.kafka.error_mapping import denied_errors, translate_errors
 from wasmline.kafka.reconnecting_clients import ReconnectingProducer
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -115,10 +115,11 @@ def try_enqueue(
     return True
 
 
-def missing_topic_errors(topic: str, servers: str) -> dict[int, WasmlineError]:
-    """Return the errors of a writer for the codes of a topic that does not exist."""
+def unusable_topic_errors(topic: str, servers: str) -> dict[int, WasmlineError]:
+    """Return the errors of a writer for the codes of a topic that does not exist, or that it is denied."""
     missing = TopicNotFound(f"there is no topic {topic} on {servers}: create it first", topic=topic)
-    return {KafkaError.UNKNOWN_TOPIC_OR_PART: missing, KafkaError._UNKNOWN_TOPIC: missing}
+    codes = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
+    return {**dict.fromkeys(codes, missing), **denied_errors(servers, topic=topic)}
 
 
 class RecordWriter:
@@ -144,7 +145,7 @@ class RecordWriter:
         """
         self._failed.clear()
         count = 0
-        with translate_errors(self._servers, missing_topic_errors(topic, self._servers)):
+        with translate_errors(self._servers, unusable_topic_errors(topic, self._servers)):
             for record in records:
                 self._enqueue(topic, record)
                 count += 1

@@ -10,8 +10,8 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from wasmline.errors import BrokerUnavailable, OffsetOutOfRange, RecordNotFound
 from wasmline.errors import KafkaError as KafkaFailed
 from wasmline.kafka.config import KafkaConfig
-from wasmline.kafka.detached_consumer import detached_consumer, unique_group
-from wasmline.kafka.error_mapping import message_error, translate_errors
+from wasmline.kafka.detached_consumer import detached_consumer, is_group_denial, unique_group
+from wasmline.kafka.error_mapping import denied_errors, message_error, translate_errors
 from wasmline.kafka.topics import Topics
 
 IDLE_TIMEOUT_S = 30.0
@@ -34,7 +34,7 @@ def read_range(config: KafkaConfig, topic: str, ranges: Mapping[int, tuple[int, 
     where the cluster no longer has the beginning of a range, BrokerUnavailable when nothing comes for 30 seconds.
     """
     wanted = {partition: bounds for partition, bounds in ranges.items() if bounds[0] < bounds[1]}
-    with translate_errors(config.bootstrap_servers):
+    with translate_errors(config.bootstrap_servers, denied_errors(config.bootstrap_servers, topic=topic)):
         yield from _read(config, topic, wanted, reset="error")
 
 
@@ -67,7 +67,7 @@ def read_to_end(config: KafkaConfig, topic: str) -> Iterator[Message]:
     topics = Topics(config)
     begins, ends = topics.beginning_offsets(topic), _decided(topics, topic)
     ranges = {partition: (begins[partition], end) for partition, end in ends.items() if begins[partition] < end}
-    with translate_errors(config.bootstrap_servers):
+    with translate_errors(config.bootstrap_servers, denied_errors(config.bootstrap_servers, topic=topic)):
         yield from _read(config, topic, ranges, reset="earliest")
 
 
@@ -84,9 +84,11 @@ def follow(config: KafkaConfig, topic: str, offset: int) -> Iterator[Message]:
             while True:
                 message = consumer.poll(FOLLOW_POLL_S)
                 error = message.error() if message is not None else None
-                if message is not None and error is not None and not error.retriable():
-                    raise message_error(message, error)
-                if message is not None and error is None:
+                if message is None or is_group_denial(message):
+                    continue
+                if error is not None and not error.retriable():
+                    raise message_error(config.bootstrap_servers, message, error)
+                if error is None:
                     yield message
         finally:
             consumer.close()
@@ -129,7 +131,9 @@ def _until(consumer: Consumer, topic: str, ends: dict[int, int], config: KafkaCo
             text = f"nothing came from {topic} on {servers} for {IDLE_TIMEOUT_S:.0f} s; still to read, up to: {ends}"
             raise BrokerUnavailable(text, bootstrap_servers=servers)
         for message in messages:
-            partition, offset = _position(message)
+            if is_group_denial(message):
+                continue
+            partition, offset = _position(config.bootstrap_servers, message)
             if partition not in ends:
                 continue
             if message.error() is None and offset < ends[partition]:
@@ -140,7 +144,7 @@ def _until(consumer: Consumer, topic: str, ends: dict[int, int], config: KafkaCo
                 consumer.pause([TopicPartition(topic, partition)])
 
 
-def _position(message: Message) -> tuple[int, int]:
+def _position(servers: str, message: Message) -> tuple[int, int]:
     """Return the partition and offset of a record or of the end of a partition; raise any other reported error."""
     error, partition, offset = message.error(), message.partition(), message.offset()
     if error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET and partition is not None:
@@ -148,7 +152,7 @@ def _position(message: Message) -> tuple[int, int]:
         text = f"{where} no longer has offset {offset}: retention removed it"
         raise OffsetOutOfRange(text, topic=message.topic(), partition=partition, offset=offset or 0, start=None)
     if error is not None and error.code() != KafkaError._PARTITION_EOF:
-        raise message_error(message, error)
+        raise message_error(servers, message, error)
     if partition is None or offset is None:
         raise KafkaFailed(f"a message of {message.topic()} has no coordinates")
     return partition, offset

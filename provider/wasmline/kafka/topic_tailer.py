@@ -11,7 +11,7 @@ from wasmline import topic_partitions
 from wasmline.errors import BrokerUnavailable
 from wasmline.errors import KafkaError as KafkaFailed
 from wasmline.kafka.config import KafkaConfig
-from wasmline.kafka.detached_consumer import detached_consumer, unique_group
+from wasmline.kafka.detached_consumer import detached_consumer, is_group_denial, unique_group
 from wasmline.kafka.error_mapping import message_error, translate_errors
 from wasmline.kafka.hanging_transactions import require_readable
 from wasmline.kafka.topics import Topics
@@ -79,7 +79,7 @@ class TopicTailer:
         self._held, self._checked = held, now
 
     def _take(self, message: Message | None) -> Iterator[Message]:
-        if message is None:
+        if message is None or is_group_denial(message):
             return
         error, topic, offset = message.error(), message.topic() or "", message.offset() or 0
         if error is None:
@@ -91,4 +91,4 @@ class TopicTailer:
         elif error.code() == KafkaError._AUTO_OFFSET_RESET:
             raise KafkaFailed(f"{topic} was deleted and recreated: the records read before are no longer valid")
         elif not error.retriable():
-            raise message_error(message, error)
+            raise message_error(self._config.bootstrap_servers, message, error)

@@ -17,6 +17,7 @@ from wasmline.errors import BrokerUnavailable, TopicNotFound, WasmlineError
 from wasmline.errors import KafkaError as KafkaFailed
 from wasmline.kafka.bounded_admin_client import REQUEST_TIMEOUT_S, RETRY_INTERVAL_S, BoundedAdminClient, Codes
 from wasmline.kafka.config import KafkaConfig
+from wasmline.kafka.error_mapping import denied_errors
 from wasmline.kafka.list_offsets import list_offsets, list_topic_offsets
 
 URL_SAFE = str.maketrans("+/", "-_")
@@ -63,7 +64,8 @@ class Topics:
 
         def ask(codes: Codes) -> None:
             answers = self._admin.client.create_topics([topic], request_timeout=self._timeout)
-            self._admin.result(answers[name], {KafkaError.TOPIC_ALREADY_EXISTS: exists, **codes})
+            denied = denied_errors(self._servers, topic=name)
+            self._admin.result(answers[name], {KafkaError.TOPIC_ALREADY_EXISTS: exists, **denied, **codes})
 
         # A broker counts for replicas only some time after its start.
         too_few = f"{self._servers} has fewer brokers up than {name} has replicas"
@@ -78,7 +80,7 @@ class Topics:
         """Delete topics with their records and return once they are gone. Raises TopicNotFound."""
         answers = self._admin.client.delete_topics(list(names), request_timeout=self._timeout)
         for name, answer in answers.items():
-            self._admin.result(answer, self._missing(name))
+            self._admin.result(answer, self._codes(name))
             self._until(partial(self._is_gone, name), f"topic {name} still exists")
 
     def exists(self, name: str) -> bool:
@@ -99,15 +101,13 @@ class Topics:
     def describe_existing(self, names: Collection[str]) -> dict[str, TopicInfo]:
         """Return the cluster's descriptions of those of these topics that exist, in one request."""
 
-        codes = self._missing(", ".join(names))
-
         def ask(_: Codes) -> dict[str, TopicDescription]:
             asked = TopicCollection(list(names))
             answers = self._admin.client.describe_topics(asked, request_timeout=self._admin.attempt)
             found = {}
             for name in names:
                 with suppress(TopicNotFound):
-                    found[name] = self._admin.result(answers[name], codes)
+                    found[name] = self._admin.result(answers[name], self._codes(name))
             return found
 
         return {name: _topic_info(name, each) for name, each in self._admin.settled(ask, (), "", learns=True).items()}
@@ -146,7 +146,7 @@ class Topics:
 
     def _settings(self, name: str, answer: Future[Any]) -> dict[str, str] | None:
         hidden = KafkaFailed(f"this client is not permitted to read the settings of topic {name}")
-        codes = {**self._missing(name), KafkaError.TOPIC_AUTHORIZATION_FAILED: hidden}
+        codes = {**self._codes(name), KafkaError.TOPIC_AUTHORIZATION_FAILED: hidden}
         try:
             return {key: each.value for key, each in self._admin.result(answer, codes).items()}
         except KafkaFailed as error:
@@ -171,7 +171,7 @@ class Topics:
 
         In three requests, however many there are; the end is that for a read_committed reader.
         """
-        found, gone = self.describe_existing(names) if names else {}, self._missing(", ".join(names))
+        found, gone = self.describe_existing(names) if names else {}, self._codes(", ".join(names))
         if not found:
             return {}
         partitions = [TopicPartition(name, number) for name, each in found.items() for number in range(each.partitions)]
@@ -204,14 +204,15 @@ class Topics:
         self, name: str, spec: OffsetSpec, isolation: IsolationLevel = IsolationLevel.READ_COMMITTED
     ) -> dict[int, int]:
         wanted = {TopicPartition(name, partition): spec for partition in range(self.describe(name).partitions)}
-        return list_offsets(self._admin, wanted, isolation, self._missing(name))
+        return list_offsets(self._admin, wanted, isolation, self._codes(name))
 
     def _is_gone(self, name: str) -> bool:
         return not self.exists(name)
 
-    def _missing(self, name: str) -> dict[int, WasmlineError]:
-        missing = self._not_found(name)
-        return {KafkaError.UNKNOWN_TOPIC_OR_PART: missing, KafkaError.TOPIC_EXCEPTION: missing}
+    def _codes(self, name: str) -> dict[int, WasmlineError]:
+        """Return the errors of requests about a topic that is missing, or that this client is denied."""
+        missing = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION}
+        return {**dict.fromkeys(missing, self._not_found(name)), **denied_errors(self._servers, topic=name)}
 
     def _not_found(self, name: str) -> TopicNotFound:
         return TopicNotFound(f"there is no topic {name} on {self._servers}: create it, or name another", topic=name)

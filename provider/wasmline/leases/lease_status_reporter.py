@@ -15,7 +15,7 @@ from wasmline.clock import now_ms
 from wasmline.consumer import ConsumerHealth
 from wasmline.consumer.health import PartitionHealth
 from wasmline.control import Deployment, StatusTopic
-from wasmline.errors import KafkaError
+from wasmline.errors import KafkaError, NotAuthorized
 from wasmline.job_specs import JobSpec
 from wasmline.kafka import KafkaConfig
 from wasmline.leases.lease import Lease
@@ -64,10 +64,12 @@ class LeaseProgress(NamedTuple):
 class LeaseStatusReporter:
     """Writes partition statuses to the status topic, in its own thread, without delaying other work.
 
-    The counts of a run continue from lease to lease. Statuses that cannot be written are logged.
+    The counts of a run continue from lease to lease. Statuses that cannot be written are logged; ``denied`` is the
+    error where an ACL is missing for them.
     """
 
     def __init__(self, config: KafkaConfig, lease: Lease) -> None:
+        self.denied: NotAuthorized | None = None
         self._config = config
         self._lease = lease
         self._log: StatusTopic | None = None
@@ -88,7 +90,12 @@ class LeaseStatusReporter:
         self._base |= self._last
 
     def publish(self, health: ConsumerHealth) -> LeaseProgress:
-        """Write changes since the last call, unless a write is still running; return a summary."""
+        """Write changes since the last call, unless a write is still running; return a summary.
+
+        Raises NotAuthorized.
+        """
+        if self.denied is not None:
+            raise self.denied
         if self._writing.wait(0):
             self._write(health)
         return LeaseProgress(
@@ -166,6 +173,8 @@ class LeaseStatusReporter:
         )
 
     def _warn(self, error: KafkaError) -> None:
+        if isinstance(error, NotAuthorized):
+            self.denied = error
         logger.warning("the partition statuses of job %s are behind: %s", self._lease.job.job, error)
 
 

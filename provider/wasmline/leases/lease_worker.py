@@ -130,6 +130,8 @@ class LeaseWorker:
             self._ended.set()
             heartbeats.result()
         where = f"{self._lease.topic} {list(self._lease.partitions)}"
+        if self._statuses.denied is not None:
+            raise self._statuses.denied
         logger.info("lease %d of job %s on %s is over: %s", self._lease.epoch, self._lease.job.job, where, self.reason)
 
     def _attempt(self) -> Iterator[LeaseProgress]:

@@ -27,7 +27,7 @@ from wasmline.control import (
 from wasmline.control.job_keys import launch_key, report_key
 from wasmline.control.launcher_topic import LAUNCHER_HEARTBEAT_INTERVAL_S, LAUNCHER_KEY_PREFIX, launcher_status_key
 from wasmline.documents import decode, encode
-from wasmline.errors import Conflict, InvalidJob, KafkaError, WasmlineError
+from wasmline.errors import Conflict, InvalidJob, KafkaError, NotAuthorized, WasmlineError
 from wasmline.job_specs import JobReport, JobState
 from wasmline.kafka import CompactedTopic, KafkaConfig
 from wasmline.printable import bounded_line
@@ -119,17 +119,26 @@ class Launcher:
         return self._claim is not None
 
     def run(self, stopping: threading.Event) -> None:
-        """Serve until ``stopping`` is set. Raises errors of the cluster that waiting does not mend at the start."""
+        """Serve until ``stopping`` is set.
+
+        Raises NotAuthorized, and at the start other errors of the cluster that waiting does not mend.
+        """
         self._connect(stopping)
         while not stopping.is_set():
             self.step()
             stopping.wait(POLL_INTERVAL_S)
 
     def step(self) -> None:
-        """Read the records once and do what is due. An error of the cluster is logged, and delays it."""
+        """Read the records once and do what is due. An error of the cluster is logged, and delays it.
+
+        Raises NotAuthorized.
+        """
         try:
             self._serve()
             self._errors.solved("kafka")
+        except NotAuthorized:
+            self._drop_claim()
+            raise
         except (KafkaError, Conflict) as error:
             if line := self._errors.changed("kafka", error):
                 log.warning("launcher %s: waits for the cluster: %s", self._name, line)

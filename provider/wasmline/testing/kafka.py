@@ -93,7 +93,7 @@ def _credentials(folder: Path, mechanism: Mechanism) -> tuple[SaslSsl, dict[str,
     server = authority.issue_cert("127.0.0.1", "localhost")
     authority.cert_pem.write_to_path(str(folder / "ca.pem"))
     (folder / "server.pem").write_bytes(b"".join(blob.bytes() for blob in server.cert_chain_pems))
-    (folder / "server.key").write_bytes(_pkcs8(server.private_key_pem.bytes()))
+    (folder / "server.key").write_bytes(pkcs8_key(server.private_key_pem.bytes()))
     user, password = "analyst", 'pass "word" \\ with = signs; and €'
     security = SaslSsl(
         mechanism=mechanism,
@@ -111,7 +111,7 @@ def _credentials(folder: Path, mechanism: Mechanism) -> tuple[SaslSsl, dict[str,
     return security, client
 
 
-def _pkcs8(pem: bytes) -> bytes:
+def pkcs8_key(pem: bytes) -> bytes:
     """Return a private key in the only format that Java reads."""
     from cryptography.hazmat.primitives import serialization
 

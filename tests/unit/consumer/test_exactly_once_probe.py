@@ -8,7 +8,7 @@ import pytest
 from wasmline.consumer import ConsumerOptions
 from wasmline.consumer.backends.kafka import KafkaBackend, exactly_once_probe
 from wasmline.consumer.backends.kafka.lazy_offset_store import LazyOffsetStore
-from wasmline.errors import InvalidConsumerOption, NotAuthorized, UnsafeBroker
+from wasmline.errors import InvalidConsumerOption, NotAuthorized
 from wasmline.kafka import KafkaConfig
 from wasmline.kafka.committed_offset_store import LibrdkafkaOffsetStore
 from wasmline.topic_partitions import TopicPartition
@@ -28,7 +28,7 @@ def test_a_broker_that_does_not_permit_its_test_is_refused(monkeypatch: pytest.M
 
     monkeypatch.setattr(exactly_once_probe, "create_fencing_producer", refused)
     config = KafkaConfig({"bootstrap.servers": "nowhere:1"})
-    with pytest.raises(UnsafeBroker, match=r"could not be tested.*begin with wasmline.stream.j, or use at_least_once"):
+    with pytest.raises(NotAuthorized, match=r"could not be tested.*begin with wasmline.stream.j, or use at_least_once"):
         exactly_once_probe.require_exactly_once(
             config,
             "wasmline.stream.j",

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from wasmline.clock import now_ms
 from wasmline.control import Deployment, JobTopic, StatusTopic
 from wasmline.documents import plain
-from wasmline.errors import KafkaError
+from wasmline.errors import KafkaError, NotAuthorized
 from wasmline.job_specs import BatchReport, JobReport, JobSpec, JobState, StreamTotals
 from wasmline.kafka import ConsumerGroups, KafkaConfig, Topics
 from wasmline.partition_status import PartitionStatus
@@ -35,7 +35,8 @@ class MicrobatchReporter:
     """Joins Spark's offsets of a finished batch with the counts of its tasks.
 
     ``batch`` is called on the query's thread, everything else on the driver's own. Reports must be written; statuses,
-    group offsets and guest logs are informative, and a failure to write them is logged.
+    group offsets and guest logs are informative, and a failure to write them is logged. NotAuthorized is raised for
+    them, too, unless the run has ended.
     """
 
     def __init__(
@@ -229,6 +230,8 @@ class MicrobatchReporter:
             self._groups.commit_offsets(
                 group, {TopicPartition(self._topic, partition): offset for partition, offset in offsets.items()}
             )
+        except NotAuthorized:
+            raise
         except KafkaError as error:
             log.warning("the offsets of group %s, which lag tools read, are behind: %s", group, error)
 
@@ -236,6 +239,8 @@ class MicrobatchReporter:
         try:
             self._status.write(replace(status, state=self._state) for status in self._partitions.values())
         except KafkaError as error:
+            if isinstance(error, NotAuthorized) and self._state in ("running", "paused"):
+                raise
             log.warning("the partition statuses of job %s are behind: %s", self._job.job, error)
 
     def _write_logs(self, deployment: Deployment, stats: BatchStats) -> None:
@@ -243,6 +248,8 @@ class MicrobatchReporter:
             return
         try:
             self._status.write_logs(deployment.spec.name, stats.lines)
+        except NotAuthorized:
+            raise
         except KafkaError as error:
             log.warning("%d log lines of %s are lost: %s", len(stats.logs), deployment.spec.name, error)
 

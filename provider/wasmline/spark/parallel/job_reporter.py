@@ -10,7 +10,7 @@ from typing import Literal
 from wasmline.clock import now_ms
 from wasmline.control import Deployment, PartitionTotals, StatusTopic
 from wasmline.documents import plain
-from wasmline.errors import KafkaError
+from wasmline.errors import KafkaError, NotAuthorized
 from wasmline.job_specs import JobReport, JobSpec, JobState, StreamTotals
 from wasmline.leases.lease_status_reporter import unread
 from wasmline.partition_status import PartitionStatus
@@ -31,7 +31,10 @@ class ParallelReporter:
         self._statuses: dict[int, PartitionStatus] = {}
 
     def begin(self, deployment: Deployment | None, progress: Mapping[int, int], ends: Mapping[int, int]) -> None:
-        """Write the initial status of each partition before the first lease; tasks count from there."""
+        """Write the initial status of each partition before the first lease; tasks count from there.
+
+        Raises NotAuthorized.
+        """
         before = {each.partition: each for each in self._log.of(self._job.job) if each.topic == self._topic}
         for partition, offset in progress.items():
             fresh = unread(self._job, deployment, self._topic, partition)
@@ -45,7 +48,7 @@ class ParallelReporter:
                 generation_records=known.generation_records if known is not None and same else 0,
                 generation_dead_letters=known.generation_dead_letters if known is not None and same else 0,
             )
-        self._write()
+        self._write(is_first=True)
 
     def follow(self, *, paused: bool) -> bool:
         """Read the statuses that the tasks wrote; return whether there is anything to report.
@@ -91,8 +94,10 @@ class ParallelReporter:
         self._statuses = {each: replace(status, **idle) for each, status in self._statuses.items()}  # type: ignore[arg-type]
         self._write()
 
-    def _write(self) -> None:
+    def _write(self, *, is_first: bool = False) -> None:
         try:
             self._log.write(self._statuses.values())
         except KafkaError as error:
+            if is_first and isinstance(error, NotAuthorized):
+                raise
             log.warning("the partition statuses of job %s are behind: %s", self._job.job, error)

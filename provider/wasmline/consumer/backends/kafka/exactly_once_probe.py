@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable
+from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -13,8 +14,8 @@ from wasmline.consumer.backends.kafka.transaction_settings import OPEN_TIMEOUT_S
 from wasmline.errors import BrokerUnavailable, NotAuthorized, UnsafeBroker
 from wasmline.kafka.committed_offset_store import CommittedOffsetStore
 from wasmline.kafka.config import KafkaConfig
-from wasmline.kafka.detached_consumer import detached_consumer
-from wasmline.kafka.error_mapping import translate_errors
+from wasmline.kafka.detached_consumer import detached_consumer, read_group
+from wasmline.kafka.error_mapping import denied_errors, translate_errors
 from wasmline.kafka.transactional_producer import FENCED_CODES, create_fencing_producer
 from wasmline.topic_partitions import CommittedOffset, TopicPartition
 
@@ -28,7 +29,7 @@ PROBE_ATTEMPTS = 2
 def require_exactly_once(
     config: KafkaConfig, prefix: str, partition: TopicPartition, offset_store: LazyOffsetStore
 ) -> None:
-    """Raise UnsafeBroker as ``probe_exactly_once`` does, and where the cluster does not permit that test."""
+    """Raise UnsafeBroker as ``probe_exactly_once`` does, and NotAuthorized if the cluster does not permit that test."""
     try:
         probe_exactly_once(config, prefix, partition, offset_store)
     except NotAuthorized as error:
@@ -36,7 +37,7 @@ def require_exactly_once(
         text += (
             f"Permit this client the groups and the transactional ids that begin with {prefix}, or use at_least_once"
         )
-        raise UnsafeBroker(text) from error
+        raise NotAuthorized(text, name=error.name) from error
 
 
 def probe_exactly_once(
@@ -55,7 +56,8 @@ def probe_exactly_once(
         name = f"{prefix}.self-test.{uuid.uuid4().hex}"
         try:
             # No other producer has this id: the cluster fences it after transaction.timeout.ms.
-            with translate_errors(servers, dict.fromkeys(FENCED_CODES, timed_out)):
+            denied = denied_errors(servers, topic=partition.topic, group=name, transactional_id=name)
+            with translate_errors(servers, {**dict.fromkeys(FENCED_CODES, timed_out), **denied}):
                 waits = _waits_for_transaction(config, name, partition, exact)
             break
         except BrokerUnavailable as error:
@@ -71,7 +73,8 @@ def _waits_for_transaction(
     reader = detached_consumer(config, name)
     try:
         writer = create_fencing_producer(config, name, PRODUCER_SETTINGS, time.monotonic() + OPEN_TIMEOUT_S)
-        exact.committed(reader, [partition], OPEN_TIMEOUT_S)  # the first read of a group waits for its coordinator
+        # The first read of a group waits for its coordinator.
+        read_group(reader, partial(exact.committed, reader, [partition]), OPEN_TIMEOUT_S)
         writer.begin_transaction()
         exact.send_offsets(writer, reader.consumer_group_metadata(), {partition: CommittedOffset(0)}, OPEN_TIMEOUT_S)
         waits = _waits(lambda: exact.committed(reader, [partition], SLOW_STABLE_READ_S))

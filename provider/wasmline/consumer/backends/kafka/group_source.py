@@ -9,7 +9,7 @@ import operator
 import re
 import time
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import Any
 
@@ -30,10 +30,11 @@ from wasmline.consumer.backends.kafka.stable_fetch_recovery import stable_read
 from wasmline.consumer.options import ConsumerOptions
 from wasmline.consumer.records import ConsumedRecord, Headers
 from wasmline.consumer.timings import DEFAULT_TIMINGS, Timings
-from wasmline.errors import CommitFailed, CorruptRecord, MetadataTooLarge
+from wasmline.errors import CommitFailed, CorruptRecord, MetadataTooLarge, WasmlineError
 from wasmline.kafka import librdkafka_ctypes
 from wasmline.kafka.config import KafkaConfig
-from wasmline.kafka.error_mapping import message_error, translate_errors
+from wasmline.kafka.detached_consumer import is_group_denial
+from wasmline.kafka.error_mapping import denied_errors, message_error, translate_errors
 from wasmline.kafka.reconnecting_clients import ReconnectingConsumer
 from wasmline.kafka.topics import Topics
 from wasmline.topic_partitions import CommittedOffset, TopicPartition
@@ -153,7 +154,7 @@ class GroupSource:
     def consumer(self) -> Consumer:
         """The client, created at the first use."""
         if self._opened is None:
-            with translate_errors(self._config.bootstrap_servers):
+            with self._translated():
                 self._opened = ReconnectingConsumer({**self._settings, "stats_cb": self._note_statistics})
         return self._opened
 
@@ -188,14 +189,14 @@ class GroupSource:
             listener.lost([TopicPartition(each.topic, each.partition) for each in lost])
 
         self._joins, self._listener = True, listener
-        with translate_errors(self._config.bootstrap_servers):
+        with self._translated():
             self.consumer.subscribe(list(self._topics), on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
 
     def poll(self, limit: int, timeout: float) -> Sequence[ConsumedRecord]:
         corrupt, self._corrupt = self._corrupt, None
         if corrupt is not None:
             raise corrupt
-        with translate_errors(self._config.bootstrap_servers):
+        with self._translated():
             # ``consume`` with a time-out would wait until it has the maximum.
             first = self.consumer.poll(timeout) if timeout > 0 else None
             messages = self.consumer.consume(limit - (first is not None), 0)
@@ -204,15 +205,15 @@ class GroupSource:
             return self._records(polled)
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
-        with translate_errors(self._config.bootstrap_servers):
+        with self._translated():
             self.consumer.pause(topic_partitions(partitions))
 
     def resume(self, partitions: Collection[TopicPartition]) -> None:
-        with translate_errors(self._config.bootstrap_servers):
+        with self._translated():
             self.consumer.resume(topic_partitions(partitions))
 
     def seek(self, offsets: Mapping[TopicPartition, int]) -> None:
-        with translate_errors(self._config.bootstrap_servers):
+        with self._translated():
             for partition, offset in offsets.items():
                 place = confluent_kafka.TopicPartition(*partition, offset)
                 if partition in self._stranded or not self._try_seek(place):
@@ -223,7 +224,7 @@ class GroupSource:
         if not partitions:
             return {}
         ids = {self.transactional_id(partition) for partition in partitions}
-        with translate_errors(self._config.bootstrap_servers):
+        with self._translated():
             read = partial(self._offset_store.on(next(iter(partitions))).committed, self.consumer, partitions)
             return stable_read(self._config, self.group, ids, read, time.monotonic() + self._timings.request_timeout_s)
 
@@ -231,7 +232,7 @@ class GroupSource:
         if not partitions:
             return {}
         asked = self._places(dict.fromkeys(partitions, OFFSET_BEGINNING))
-        with translate_errors(self._config.bootstrap_servers):
+        with self._translated():
             # ListOffsets accepts the constant for a log's beginning in place of a timestamp.
             found = self.consumer.offsets_for_times(asked, timeout=self._timings.request_timeout_s)
             for each in found:
@@ -241,7 +242,7 @@ class GroupSource:
 
     def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         ends = {}
-        with translate_errors(self._config.bootstrap_servers):
+        with self._translated():
             for partition in partitions:
                 _, ends[partition] = self.consumer.get_watermark_offsets(
                     confluent_kafka.TopicPartition(*partition), timeout=self._timings.request_timeout_s
@@ -261,7 +262,7 @@ class GroupSource:
         gone = CommitFailed("a topic was deleted; all other offsets were committed")
         codes = {**dict.fromkeys(REBALANCED_CODES, moved_on), **dict.fromkeys(PARTITION_GONE_CODES, gone)}
         codes |= dict.fromkeys(METADATA_TOO_LARGE_CODES, metadata_too_large_error(offsets))
-        with translate_errors(self._config.bootstrap_servers, codes):
+        with self._translated(codes):
             self._offset_store.on(next(iter(offsets))).commit(self.consumer, offsets, self._timings.request_timeout_s)
 
     def transactional_id(self, partition: TopicPartition) -> str:
@@ -292,6 +293,10 @@ class GroupSource:
                 [confluent_kafka.TopicPartition(self._topics[0], 0)], max(0.0, deadline - time.monotonic())
             )
 
+    def _translated(self, codes: Mapping[int, WasmlineError] | None = None) -> AbstractContextManager[None]:
+        denied = denied_errors(self._config.bootstrap_servers, group=self.group)
+        return translate_errors(self._config.bootstrap_servers, {**denied, **(codes or {})})
+
     def _records(self, messages: Sequence[Message]) -> list[ConsumedRecord]:
         records: list[ConsumedRecord] = []
         try:
@@ -314,8 +319,10 @@ class GroupSource:
         if error.code() == KafkaError._AUTO_OFFSET_RESET and self._begin != OFFSET_INVALID and self._listener:
             self._out_of_range(self._listener, message, TRUNCATED.search(error.str()))
             return False
+        if is_group_denial(message):
+            self._joins = False  # there is no group to leave
         if error.fatal() or error.code() not in TRANSIENT_CODES:
-            raise message_error(message, error)
+            raise message_error(self._config.bootstrap_servers, message, error)
         logger.warning("%s", error.str())
         return False
 

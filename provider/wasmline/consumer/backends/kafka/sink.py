@@ -19,9 +19,9 @@ from wasmline.kafka.producer import (
     BACK_PRESSURE_WAIT_S,
     BATCH_ERROR_CODES,
     RECORD_ERROR_CODES,
-    missing_topic_errors,
     producer,
     try_enqueue,
+    unusable_topic_errors,
 )
 
 
@@ -59,7 +59,7 @@ def delivery_error(config: KafkaConfig, topic: str, error: KafkaError, *, with_o
         return refused
     servers = config.bootstrap_servers
     try:
-        with translate_errors(servers, missing_topic_errors(topic, servers)):
+        with translate_errors(servers, unusable_topic_errors(topic, servers)):
             raise KafkaException(error)
     except WasmlineError as ours:
         return ours

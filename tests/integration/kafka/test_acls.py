@@ -1,0 +1,76 @@
+"""Each part of Wasmline on a broker with an authorizer: the listed ACLs are enough, and none of them can be missing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from support.acls.authorized_kafka import AuthorizedKafka, authorized_kafka
+from support.acls.parts import RUNS, Place
+from wasmline.control import control_topics
+from wasmline.control.acls import PARTS, Acl, Operation
+from wasmline.errors import NotAuthorized
+
+LONG_RUNS = {
+    "driver of micro-batches, at least once",
+    "driver of micro-batches, exactly once",
+    "driver in parallel mode, at least once",
+}
+SHORT_DENIALS = {
+    "creator of the control topics",
+    "log reader",
+    "orchestrator",
+    "launcher",
+    "consumer, at least once",
+    "consumer, exactly once",
+    "driver that pauses a deployment at fault",
+}
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AuthorizedKafka]:
+    """One node with an authorizer, for the tests of this module."""
+    with authorized_kafka(tmp_path_factory.mktemp("kafka")) as started:
+        yield started
+
+
+def prepared(kafka: AuthorizedKafka, folder: Path, part: str) -> Place:
+    """Return a place where an administrator has prepared a part."""
+    control_topics.ensure(kafka.config)
+    place = Place(kafka.config, folder)
+    RUNS[part][0](place)
+    return place
+
+
+def run(kafka: AuthorizedKafka, place: Place, part: str, acls: Collection[Acl]) -> None:
+    """Run a part as a user with these ACLs."""
+    RUNS[part][1](place, kafka.user([replace(acl, name=place.named(acl.name)) for acl in acls]))
+
+
+def without(acls: Collection[Acl], missing: Acl, operation: Operation) -> list[Acl]:
+    left = [each for each in acls if each is not missing]
+    if others := tuple(each for each in missing.operations if each != operation):
+        left.append(replace(missing, operations=others))
+    return left
+
+
+def parts(long: Collection[str]) -> list[object]:
+    return [pytest.param(part, marks=[pytest.mark.long] if part in long else []) for part in PARTS]
+
+
+@pytest.mark.parametrize("part", parts(LONG_RUNS))
+def test_a_part_runs_with_the_acls_that_are_listed(kafka: AuthorizedKafka, tmp_path: Path, part: str) -> None:
+    run(kafka, prepared(kafka, tmp_path, part), part, PARTS[part])
+
+
+@pytest.mark.parametrize("part", parts(PARTS.keys() - SHORT_DENIALS))
+def test_an_acl_that_is_missing_is_named(kafka: AuthorizedKafka, tmp_path: Path, part: str) -> None:
+    for acl in PARTS[part]:
+        for operation in acl.operations:
+            place = prepared(kafka, tmp_path, part)
+            with pytest.raises(NotAuthorized, match="grant its user an ACL on it") as caught:
+                run(kafka, place, part, without(PARTS[part], acl, operation))
+            assert place.named(acl.name) in caught.value.name, (acl, operation, str(caught.value))
