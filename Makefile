@@ -82,7 +82,7 @@ simulate-gate: $(INSTALLED) ## ten times twenty nights of training on data that 
 backfill: $(INSTALLED) ## a backfill of ten days on a real Airflow: a slice for each day, and these touch (about 8 minutes)
 	@WASMLINE_LONG=1 $(BIN)/python -m pytest --timeout=0 -o faulthandler_timeout=0 tests/system/test_backfill.py
 
-acls: $(INSTALLED) ## each part with exactly its ACLs on a broker with an authorizer, and without each of them (about 5 minutes)
+acls: $(INSTALLED) ## each part with exactly its ACLs on a broker with an authorizer, and without each of them (about 8 minutes)
 	@WASMLINE_LONG=1 $(BIN)/python -m pytest tests/integration/kafka/test_acls.py
 
 clean: ## remove the environment and what the demo left

@@ -15,18 +15,19 @@ from wasmline.control.acls import PARTS, Acl, Operation
 from wasmline.errors import NotAuthorized
 
 LONG_RUNS = {
-    "driver of micro-batches, at least once",
+    "observer",
+    "operator",
+    "redriver, through a transform",
     "driver of micro-batches, exactly once",
     "driver in parallel mode, at least once",
+    "driver in parallel mode, exactly once",
 }
 SHORT_DENIALS = {
     "creator of the control topics",
     "log reader",
-    "orchestrator",
     "launcher",
     "consumer, at least once",
     "consumer, exactly once",
-    "driver that pauses a deployment at fault",
 }
 
 

@@ -69,8 +69,9 @@ class Place:
         self.unique = uuid.uuid4().hex[:8]
         self.transform, self.job, self.group = f"t-{self.unique}", f"j-{self.unique}", f"g-{self.unique}"
         self.input, self.output, self.letters = (f"{each}-{self.unique}" for each in ("in", "out", "letters"))
+        topics = Topics(admin)
         for topic in (self.input, self.output, self.letters):
-            Topics(admin).create(topic, 1)
+            topics.create(topic, 1)
 
     def named(self, text: str) -> str:
         """Return the name of an ACL with its placeholders replaced."""
