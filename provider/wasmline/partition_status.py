@@ -16,7 +16,8 @@ class PartitionStatus:
     ``hangs`` is how often it was delayed by transactions whose markers a broker had lost, and which were ended.
     ``in_flight`` records are in handlers now, ``retries`` counts further attempts, and ``stuck_keys`` are keys whose
     first record waits for its next attempt or has been in its handler for long. ``lost_offsets`` are offsets that the
-    log no longer had when they were to be read; transaction markers may be among them. In parallel mode ``lease`` is
+    log no longer had when they were to be read; transaction markers may be among them. ``host`` is the machine whose
+    task processed it last; "" before the first. In parallel mode ``lease`` is
     the source of the status, and ``committed`` the offset that it left committed; None while it runs, or if it was
     killed.
     """
@@ -43,6 +44,7 @@ class PartitionStatus:
     stuck_keys: int = 0
     hangs: int = 0
     lost_offsets: int = 0
+    host: str = ""
     lease: str = ""
     committed: int | None = None
     spec_version: Literal[1] = 1

@@ -207,7 +207,8 @@ def _summary(
         status = known.get(partition)
         state = "inactive" if status is None or status.state in ("stopped", "paused") else status.state
         lag = max(0, end - (status.offset if status else begin))
-        partitions.append({"partition": partition, "node_id": None, "status": state, "lag": lag})
+        host = status.host if status is not None and state != "inactive" else ""
+        partitions.append({"partition": partition, "node": host or None, "status": state, "lag": lag})
     return {
         "name": spec.name,
         "input_topic": spec.input_topic,
@@ -252,5 +253,8 @@ def _echo_detailed(listed: list[dict[str, Any]]) -> None:
         if each["state"] == "paused":
             click.echo(f"  paused: {printable(each['reason'])}")
         rows = [["PARTITION", "NODE", "STATUS", "LAG"]]
-        rows += [[str(status["partition"]), "-", status["status"], str(status["lag"])] for status in each["status"]]
+        rows += [
+            [str(status["partition"]), status["node"] or "-", status["status"], str(status["lag"])]
+            for status in each["status"]
+        ]
         click.echo(aligned(rows, indent="      "))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -169,6 +170,7 @@ class LeaseStatusReporter:
             hangs=base.hangs + counts.hangs,
             stuck_keys=health.stuck_keys,
             lost_offsets=base.lost_offsets + counts.lost_offsets,
+            host=socket.gethostname(),
             lease=self._lease.name,
         )
 

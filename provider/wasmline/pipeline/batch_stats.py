@@ -17,7 +17,8 @@ class BatchStats:
 
     ``records_in``, ``records_out`` and ``lost_offsets`` count by input partition, ``dead_letters`` by input partition
     and reason; ``failures`` are the dead letters that the host, not the guest, decided on. ``hangs`` counts by input
-    partition how often it was delayed by transactions whose markers a broker had lost.
+    partition how often it was delayed by transactions whose markers a broker had lost. ``hosts`` are the machines that
+    ran them, by input partition.
     """
 
     records_in: Counter[int] = field(default_factory=Counter)
@@ -26,6 +27,7 @@ class BatchStats:
     lost_offsets: Counter[int] = field(default_factory=Counter)
     failures: int = 0
     hangs: Counter[int] = field(default_factory=Counter)
+    hosts: dict[int, str] = field(default_factory=dict)
     logs: list[str] = field(default_factory=list)
     logs_dropped: int = 0
 
@@ -37,6 +39,7 @@ class BatchStats:
             self.dead_letters[partition, dead_letters.label(label, "", self._labels)] += count
         self.failures += other.failures
         self.hangs.update(other.hangs)
+        self.hosts.update(other.hosts)
         room = MAX_LOG_LINES - len(self.logs)
         self.logs.extend(other.logs[:room])
         self.logs_dropped += other.logs_dropped + max(0, len(other.logs) - room)

@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from support.streams.identity_transform import deploy_identity
 from wasmline.cli import main
 from wasmline.clock import now_ms
 from wasmline.control import JobTopic, StatusTopic, control_topics
@@ -194,6 +196,17 @@ def read_until(screen: int, wanted: bytes) -> None:
     seen = b""
     while wanted not in seen:
         seen += os.read(screen, 4096)
+
+
+def test_the_list_shows_the_hosts_of_running_partitions(
+    driver: Driver, kafka: RunningKafka, environment: dict[str, str]
+) -> None:
+    spec = deploy_identity(kafka.config, partitions=2)
+    known = replace(driver.partition(0, 1), transform=spec.name, topic=spec.input_topic, host="spark-2")
+    driver.tell(known, replace(known, partition=1, state="stopped"))
+    detailed = CliRunner().invoke(main, ["list", "--detailed"], env=environment).stdout
+    [shown] = re.findall(rf"{spec.name}, .*\n.*\n(.*)\n(.*)\n", detailed)
+    assert [line.split() for line in shown] == [["0", "spark-2", "running", "0"], ["1", "-", "inactive", "0"]]
 
 
 def test_a_report_of_another_release_is_named_and_hides_no_deployment_from_the_list(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 import uuid
 from collections import Counter
@@ -73,6 +74,7 @@ def test_a_generation_counts_its_own_records_over_several_leases(kafka: RunningK
             replace(found, partitions=(replace(found.partitions[0], counts=counts),)), {}
         )
         [status] = log.of(job.job)
+        assert status.host == socket.gethostname()
         return status.records_in, status.generation_records, status.generation_dead_letters
 
     with closing(log):

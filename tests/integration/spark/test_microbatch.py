@@ -1,6 +1,7 @@
 """A deployment run by a real Spark between topics of a real broker."""
 
 import random
+import socket
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
@@ -158,6 +159,7 @@ def test_a_running_job_switches_to_the_next_generation_between_batches(transform
     assert {status.generation for status in statuses} == {second}
     assert sum(status.since_offset for status in statuses) == 600
     assert sum(status.generation_records for status in statuses) == 600
+    assert {status.host for status in statuses} == {socket.gethostname()}
     assert by_key((key, value) for key, value, _ in out) == by_key(keyed(1_200))
     since = {status.partition: status.since_offset for status in statuses}
     expected = transform_job.expected_headers(

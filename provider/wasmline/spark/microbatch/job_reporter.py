@@ -213,6 +213,7 @@ class MicrobatchReporter:
             records_out=self._total.records_out[partition],
             hangs=self._total.hangs[partition],
             lost_offsets=self._total.lost_offsets[partition],
+            host=self._total.hosts.get(partition, ""),
             dead_letters={
                 label: count for (where, label), count in self._total.dead_letters.items() if where == partition
             },

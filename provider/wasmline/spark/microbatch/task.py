@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -67,7 +68,13 @@ class TransformTask(ReleaseBound):
             for batch in batches:
                 if batch.num_rows:
                     yield from run(record_batch(batch))
-        self.stats.add(stats)
+        self.stats.add(with_host(stats))
+
+
+def with_host(stats: BatchStats) -> BatchStats:
+    """Return the counts of a task with this machine as the host of its partitions."""
+    stats.hosts = dict.fromkeys(stats.records_in, socket.gethostname())
+    return stats
 
 
 @contextmanager

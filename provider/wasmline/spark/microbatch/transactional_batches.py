@@ -29,7 +29,7 @@ from wasmline.job_offsets.resume_plan import RunPlan, is_possible_offset
 from wasmline.job_specs import JobSpec
 from wasmline.kafka import ConsumerGroups, KafkaConfig
 from wasmline.pipeline import BatchStats, TransformRunner
-from wasmline.spark.microbatch.task import PLACED_COLUMNS, TransformTask, record_batch, warm_instance
+from wasmline.spark.microbatch.task import PLACED_COLUMNS, TransformTask, record_batch, warm_instance, with_host
 from wasmline.spark.task_release import ReleaseBound
 from wasmline.topic_partitions import TopicPartition
 from wasmline.transactional_ids import VIRTUAL_SHARDS, virtual_shard
@@ -255,7 +255,7 @@ class TransactionalTask(ReleaseBound):
             pipeline = TransformRunner(work.deployment, instance, stats, work.limits)
             records = (record_batch(batch) for batch in batches)
             done = process_and_commit(parts, records, self.writing.transactions(), pipeline.run_placed)
-        work.stats.add(stats)
+        work.stats.add(with_host(stats))
         return done
 
     def _write(self, parts: tuple[OffsetRange, ...], batches: Iterator[pa.RecordBatch]) -> dict[int, CommittedRange]:
