@@ -252,6 +252,8 @@ def supervised_streams(kafka: RunningKafka, folder: Path, *, pod: bool, seed: in
             for job, spec in streams.items():
                 feeds.enter_context(_feed(kafka.config, job, spec, found.written))
             found.await_outputs(time.monotonic())
+            if pod:
+                found.await_runs()  # the first run of the DAG has ended, as nearly always where something dies
             stack.enter_context(Watch(kafka.config, [COMMITS], ledger.on_record))
             yield found
         assert wait_until(lambda: not any(ledger.missing(job, found.written[job]) for job in streams), START_TIMEOUT_S)
