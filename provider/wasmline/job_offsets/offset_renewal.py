@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Collection, Iterable
 
-from wasmline.errors import NotAuthorized, WasmlineError
+from wasmline.errors import WasmlineError
 from wasmline.job_offsets.committed_offset_reader import GroupOffsets
 from wasmline.job_offsets.resume_offset_commit import offset_transactions
 from wasmline.job_specs import JobSpec
@@ -55,7 +55,7 @@ class OffsetRenewer:
         """If a renewal is due, commit the committed progress of these partitions once more, unchanged.
 
         Call this while the partitions have no owner. With exactly-once, an owner would be fenced. A failed renewal is
-        postponed, and logged. Raises NotAuthorized.
+        postponed, and logged.
         """
         if time.monotonic() < self._due:
             return
@@ -64,8 +64,6 @@ class OffsetRenewer:
                 renew_offsets(self._config, job, self._topic, partitions, keeps_maps=self._keeps_maps)
                 self._renewed = time.monotonic()
             self._due, self._renewed = self._renewed + self.interval(), None
-        except NotAuthorized:
-            raise
         except WasmlineError as error:
             logger.warning("the renewal of the progress of job %s is postponed: %s", job.job, error)
             self._due = time.monotonic() + RETRY_INTERVAL_S

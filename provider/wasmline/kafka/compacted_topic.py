@@ -119,13 +119,14 @@ class TransactionalWriter:
                 enqueue(self._producer, record.topic, contents, delivered, record.partition)
             while other_records and len(self._producer) and not undelivered:
                 self._producer.flush(POLL_INTERVAL_S)  # a commit would wait for the records behind one that is rejected
-            if undelivered and undelivered[0].code() not in PURGED_CODES:
-                raise KafkaException(undelivered[0])
             try:
+                if undelivered and undelivered[0].code() not in PURGED_CODES:
+                    raise KafkaException(undelivered[0])
                 self._producer.commit_transaction(REQUEST_TIMEOUT_S)
             except KafkaException as error:
                 self._producer.poll(0)
-                if error.args[0].code() in DENIED_CODES:
+                codes = {error.args[0].code(), *(each.code() for each in undelivered)}
+                if not codes.isdisjoint(DENIED_CODES):
                     with suppress(KafkaException):  # the readers of the other topics would wait for its time-out
                         self._producer.abort_transaction(ABORT_TIMEOUT_S)
                 if undelivered and error.args[0].code() == KafkaError._INCONSISTENT:

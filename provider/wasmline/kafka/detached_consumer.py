@@ -14,8 +14,8 @@ from wasmline.kafka.reconnecting_clients import ReconnectingConsumer
 
 T = TypeVar("T")
 
-DENIAL_CHECK_INTERVAL_S = 0.5
-"""Maximum seconds of one read of a group until the client is asked whether it may use the group."""
+DENIAL_CHECK_S = 3.0
+"""Seconds of a read of a group after which the client is asked whether it may use the group."""
 
 
 def detached_consumer(config: KafkaConfig, group: str, settings: dict[str, str] | None = None) -> Consumer:
@@ -45,18 +45,32 @@ def read_group(consumer: Consumer, read: Callable[[float], T], timeout: float) -
     its group's offsets.
 
     Where the client may not use the group, librdkafka looks for its coordinator until the time is over. The reason is
-    in the queue of the consumer's messages, and is raised instead.
+    in the queue of the consumer's messages, and is raised instead. An answer to a read that was given up is lost, so
+    there are two reads at most.
     """
     deadline = time.monotonic() + timeout
+    limit = min(timeout, DENIAL_CHECK_S)
     while True:
-        left = max(0.0, deadline - time.monotonic())
         try:
-            return read(min(left, DENIAL_CHECK_INTERVAL_S))
+            found = read(limit)
         except KafkaException as error:
+            limit = deadline - time.monotonic()
             if error.args[0].code() != KafkaError._TIMED_OUT:
                 raise
-            while (message := consumer.poll(0)) is not None:
-                if is_group_denial(message):
-                    raise KafkaException(message.error()) from error
-            if left <= DENIAL_CHECK_INTERVAL_S:
+            _raise_denial(consumer, error)
+            if limit <= 0:
                 raise
+        else:
+            _drop_messages(consumer)  # a denial of earlier is over
+            return found
+
+
+def _raise_denial(consumer: Consumer, error: KafkaException) -> None:
+    while (message := consumer.poll(0)) is not None:
+        if is_group_denial(message):
+            raise KafkaException(message.error()) from error
+
+
+def _drop_messages(consumer: Consumer) -> None:
+    while consumer.poll(0) is not None:
+        pass

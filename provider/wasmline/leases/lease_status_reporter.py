@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import threading
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -16,9 +17,10 @@ from wasmline.clock import now_ms
 from wasmline.consumer import ConsumerHealth
 from wasmline.consumer.health import PartitionHealth
 from wasmline.control import Deployment, StatusTopic
-from wasmline.errors import KafkaError, NotAuthorized
+from wasmline.errors import KafkaError
 from wasmline.job_specs import JobSpec
 from wasmline.kafka import KafkaConfig
+from wasmline.kafka.permission_check import PermissionCheck
 from wasmline.leases.lease import Lease
 from wasmline.partition_status import PartitionStatus
 from wasmline.pipeline.batch_stats import BatchStats
@@ -29,6 +31,9 @@ CLOSE_TIMEOUT_S = 5.0
 """Maximum seconds of writing the last statuses; after that they are dropped."""
 
 NOTHING: Mapping[int, int] = MappingProxyType({})
+
+_permissions: dict[tuple[str, str], PermissionCheck] = defaultdict(PermissionCheck)
+"""This process's permissions to write statuses and log lines, by cluster."""
 
 _logs: dict[str, StatusTopic] = {}
 """This process's status log, by cluster: a new connection would take half a second for its identity."""
@@ -66,11 +71,11 @@ class LeaseStatusReporter:
     """Writes partition statuses to the status topic, in its own thread, without delaying other work.
 
     The counts of a run continue from lease to lease. Statuses that cannot be written are logged; ``denied`` is the
-    error where an ACL is missing for them.
+    error if an ACL is missing for them.
     """
 
     def __init__(self, config: KafkaConfig, lease: Lease) -> None:
-        self.denied: NotAuthorized | None = None
+        self.denied: KafkaError | None = None
         self._config = config
         self._lease = lease
         self._log: StatusTopic | None = None
@@ -91,12 +96,7 @@ class LeaseStatusReporter:
         self._base |= self._last
 
     def publish(self, health: ConsumerHealth) -> LeaseProgress:
-        """Write changes since the last call, unless a write is still running; return a summary.
-
-        Raises NotAuthorized.
-        """
-        if self.denied is not None:
-            raise self.denied
+        """Write changes since the last call, unless a write is still running; return a summary."""
         if self._writing.wait(0):
             self._write(health)
         return LeaseProgress(
@@ -121,7 +121,7 @@ class LeaseStatusReporter:
             log.close_reader()
             self._log = log
         except KafkaError as error:
-            self._warn(error)
+            self._warn("statuses", error)
 
     def _write(self, health: ConsumerHealth, left: Mapping[int, int] = NOTHING) -> None:
         statuses = self._last | {each.partition.partition: self._status(each) for each in health.partitions}
@@ -134,12 +134,16 @@ class LeaseStatusReporter:
             self._writing = BackgroundCall(partial(self._write_to_topic, self._log, changed, lines))
 
     def _write_to_topic(self, log: StatusTopic, statuses: Collection[PartitionStatus], lines: Sequence[str]) -> None:
+        what, cluster = "statuses", self._config.to_json()
         try:
             log.write(statuses)
+            _permissions[cluster, what].passed()
             if lines:
+                what = "log lines"
                 log.write_logs(self._lease.stream.transform, lines)
+                _permissions[cluster, what].passed()
         except KafkaError as error:
-            self._warn(error)
+            self._warn(what, error)
 
     def _status(self, health: PartitionHealth) -> PartitionStatus:
         number, counts = health.partition.partition, health.counts
@@ -174,10 +178,10 @@ class LeaseStatusReporter:
             lease=self._lease.name,
         )
 
-    def _warn(self, error: KafkaError) -> None:
-        if isinstance(error, NotAuthorized):
+    def _warn(self, what: str, error: KafkaError) -> None:
+        if _permissions[self._config.to_json(), what].is_missing(error):
             self.denied = error
-        logger.warning("the partition statuses of job %s are behind: %s", self._lease.job.job, error)
+        logger.warning("the %s of job %s are behind: %s", what, self._lease.job.job, error)
 
 
 def _same(status: PartitionStatus, last: PartitionStatus | None) -> bool:

@@ -159,6 +159,8 @@ class LeaseWorker:
                     consumer.stop(drain=False)  # the lease is withdrawn once it has ended
                     continue
                 self._end_if_done(health)
+                if self._statuses.denied is not None:
+                    self._end("an ACL is missing")
                 if time.monotonic() - reported >= STATUS_INTERVAL_S:
                     reported = time.monotonic()
                     yield self._statuses.publish(health)

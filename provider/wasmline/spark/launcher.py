@@ -27,9 +27,10 @@ from wasmline.control import (
 from wasmline.control.job_keys import launch_key, report_key
 from wasmline.control.launcher_topic import LAUNCHER_HEARTBEAT_INTERVAL_S, LAUNCHER_KEY_PREFIX, launcher_status_key
 from wasmline.documents import decode, encode
-from wasmline.errors import Conflict, InvalidJob, KafkaError, NotAuthorized, WasmlineError
+from wasmline.errors import Conflict, InvalidJob, KafkaError, WasmlineError
 from wasmline.job_specs import JobReport, JobState
 from wasmline.kafka import CompactedTopic, KafkaConfig
+from wasmline.kafka.permission_check import PermissionCheck
 from wasmline.printable import bounded_line
 from wasmline.repeated_errors import RepeatedErrors
 from wasmline.restart_policy import DEFAULT_RESTARTS, RestartPolicy
@@ -112,6 +113,7 @@ class Launcher:
         self._unstarted: set[str] = set()
         """Launches of which it is not known whether they were recorded, because of an error of the cluster."""
         self._errors = RepeatedErrors()
+        self._permission = PermissionCheck()
 
     @property
     def active(self) -> bool:
@@ -119,10 +121,7 @@ class Launcher:
         return self._claim is not None
 
     def run(self, stopping: threading.Event) -> None:
-        """Serve until ``stopping`` is set.
-
-        Raises NotAuthorized, and at the start other errors of the cluster that waiting does not mend.
-        """
+        """Serve until ``stopping`` is set. Raises errors of the cluster that waiting does not mend at the start."""
         self._connect(stopping)
         while not stopping.is_set():
             self.step()
@@ -131,15 +130,16 @@ class Launcher:
     def step(self) -> None:
         """Read the records once and do what is due. An error of the cluster is logged, and delays it.
 
-        Raises NotAuthorized.
+        Raises NotAuthorized until this has succeeded once.
         """
         try:
             self._serve()
             self._errors.solved("kafka")
-        except NotAuthorized:
-            self._drop_claim()
-            raise
+            self._permission.passed()
         except (KafkaError, Conflict) as error:
+            if self._permission.is_missing(error):
+                self._drop_claim()
+                raise
             if line := self._errors.changed("kafka", error):
                 log.warning("launcher %s: waits for the cluster: %s", self._name, line)
             self._drop_claim()  # after a failed write its client is of no use; the name is claimed again

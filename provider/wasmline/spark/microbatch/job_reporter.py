@@ -13,9 +13,10 @@ from typing import Any, Literal
 from wasmline.clock import now_ms
 from wasmline.control import Deployment, JobTopic, StatusTopic
 from wasmline.documents import plain
-from wasmline.errors import KafkaError, NotAuthorized
+from wasmline.errors import KafkaError
 from wasmline.job_specs import BatchReport, JobReport, JobSpec, JobState, StreamTotals
 from wasmline.kafka import ConsumerGroups, KafkaConfig, Topics
+from wasmline.kafka.permission_check import PermissionCheck
 from wasmline.partition_status import PartitionStatus
 from wasmline.pipeline import BatchStats
 from wasmline.topic_partitions import TopicPartition
@@ -35,8 +36,8 @@ class MicrobatchReporter:
     """Joins Spark's offsets of a finished batch with the counts of its tasks.
 
     ``batch`` is called on the query's thread, everything else on the driver's own. Reports must be written; statuses,
-    group offsets and guest logs are informative, and a failure to write them is logged. NotAuthorized is raised for
-    them, too, unless the run has ended.
+    group offsets and guest logs are informative, and a failure to write them is logged. NotAuthorized is raised until
+    one of the kind was written.
     """
 
     def __init__(
@@ -63,6 +64,8 @@ class MicrobatchReporter:
         self._state: State = "running"
         self._done: dict[int, tuple[Deployment, BatchStats]] = {}
         self._total = BatchStats()
+        self._status_permission, self._log_permission = PermissionCheck(), PermissionCheck()
+        self._group_permission = PermissionCheck()
         topics, self._topic = Topics(config), deployment.spec.input_topic
         begins, ends = topics.beginning_offsets(self._topic), topics.end_offsets(self._topic)
         before = {status.partition: status for status in status.of(job.job) if status.topic == self._topic}
@@ -231,16 +234,18 @@ class MicrobatchReporter:
             self._groups.commit_offsets(
                 group, {TopicPartition(self._topic, partition): offset for partition, offset in offsets.items()}
             )
-        except NotAuthorized:
-            raise
+            self._group_permission.passed()
         except KafkaError as error:
+            if self._group_permission.is_missing(error):
+                raise
             log.warning("the offsets of group %s, which lag tools read, are behind: %s", group, error)
 
     def _write_statuses(self) -> None:
         try:
             self._status.write(replace(status, state=self._state) for status in self._partitions.values())
+            self._status_permission.passed()
         except KafkaError as error:
-            if isinstance(error, NotAuthorized) and self._state in ("running", "paused"):
+            if self._status_permission.is_missing(error):
                 raise
             log.warning("the partition statuses of job %s are behind: %s", self._job.job, error)
 
@@ -249,9 +254,10 @@ class MicrobatchReporter:
             return
         try:
             self._status.write_logs(deployment.spec.name, stats.lines)
-        except NotAuthorized:
-            raise
+            self._log_permission.passed()
         except KafkaError as error:
+            if self._log_permission.is_missing(error):
+                raise
             log.warning("%d log lines of %s are lost: %s", len(stats.logs), deployment.spec.name, error)
 
 

@@ -28,6 +28,7 @@ from wasmline.errors import (
     HangingTransaction,
     JobFailed,
     ModuleError,
+    NotAuthorized,
     ProgressLost,
     ReleaseMismatch,
     TooManyFailures,
@@ -305,7 +306,10 @@ class MicrobatchQuery(JobQuery):
         deployment = self._claimed.deployment
         assert deployment is not None
         self._context.claims.claim(replace(self._claimed, batch_id=-1))
-        self._report_done(query, deployment)
+        try:
+            self._report_done(query, deployment)
+        except NotAuthorized as denied:  # what has failed the query is the error of the run
+            log.warning("the progress of the failed batch is not reported: %s", denied)
         if isinstance(error := job_error(text), HangingTransaction | ReleaseMismatch):
             raise error from exception
         failure = guest_failure(text)
