@@ -66,7 +66,7 @@ chaos: $(INSTALLED) ## consumers, brokers, streams and Airflow die and come back
 	  tests/integration/leases/test_leases.py tests/integration/spark/test_parallel.py \
 	  tests/integration/spark/test_microbatch_exactly_once.py tests/integration/spark/test_microbatch_runs.py \
 	  tests/integration/spark/test_microbatch_shards.py \
-	  tests/simulation/test_jobs.py tests/integration/redrive tests/integration/spark/test_launcher_claims.py tests/integration/provider/test_launcher.py \
+	  tests/simulation/test_jobs.py tests/integration/job_offsets tests/integration/redrive tests/integration/spark/test_launcher_claims.py tests/integration/provider/test_launcher.py \
 	  tests/integration/provider/test_standalone.py
 	@CHAOS_ROUNDS=$(ROUNDS) WASMLINE_LONG=1 $(BIN)/python -m pytest --timeout=0 -o faulthandler_timeout=0 $(SUPERVISION)  # alone: it has time limits
 

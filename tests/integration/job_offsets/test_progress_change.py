@@ -106,7 +106,14 @@ def write(kafka: RunningKafka, topic: str, partition: int, records: Iterable[Rec
     assert client.flush(30) == 0
 
 
-@pytest.fixture(params=MODES, ids=" ".join)
+SHORT_MODES: list[object] = [
+    MODES[0],
+    *(pytest.param(mode, marks=pytest.mark.long, id=" ".join(mode)) for mode in MODES[1:3]),
+    MODES[3],
+]
+
+
+@pytest.fixture(params=SHORT_MODES, ids=" ".join)
 def job(kafka: RunningKafka, request: pytest.FixtureRequest) -> Iterator[Job]:
     made = Job(kafka, request.param)
     with closing(made.jobs):

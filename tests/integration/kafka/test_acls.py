@@ -27,7 +27,6 @@ SHORT_DENIALS = {
     "log reader",
     "launcher",
     "consumer, at least once",
-    "consumer, exactly once",
 }
 
 
