@@ -96,10 +96,16 @@ class TransactionalWriter:
             self._producer = ReconnectingProducer(bounded({**DEFAULTS, **client}))
             self._producer.init_transactions(REQUEST_TIMEOUT_S)
 
-    def write(self, records: Mapping[bytes, bytes | None], other_records: Collection[TopicRecord] = ()) -> None:
+    def write(
+        self,
+        records: Mapping[bytes, bytes | None],
+        other_records: Collection[TopicRecord] = (),
+        before_commit: Callable[[], Collection[TopicRecord]] | None = None,
+    ) -> None:
         """Write ``records``, and ``other_records`` of other topics, in one transaction.
 
-        After a failure this writer cannot be used any more.
+        ``before_commit`` is called once every in-sync replica has them, and returns further records of the transaction;
+        if it raises, the transaction is aborted. After a failure this writer cannot be used any more.
 
         Raises Conflict when a newer writer took over the id, ProducerIdExpired when the cluster forgot this one,
         RecordRejected when a topic does not take a record, and BrokerUnavailable when the cluster did not accept them
@@ -114,11 +120,15 @@ class TransactionalWriter:
         topics = sorted({self._topic, *(record.topic for record in other_records)})
         with self._fencing(denied_errors(self._bootstrap, topic=" or ".join(topics))):
             self._producer.begin_transaction()
-            for record in (*(TopicRecord(self._topic, *each) for each in records.items()), *other_records):
-                contents = (record.key, record.value, record.headers, record.timestamp)
-                enqueue(self._producer, record.topic, contents, delivered, record.partition)
-            while other_records and len(self._producer) and not undelivered:
+            self._enqueue([*(TopicRecord(self._topic, *each) for each in records.items()), *other_records], delivered)
+            while (other_records or before_commit) and len(self._producer) and not undelivered:
                 self._producer.flush(POLL_INTERVAL_S)  # a commit would wait for the records behind one that is rejected
+            if before_commit is not None and not undelivered:
+                try:
+                    self._enqueue(before_commit(), delivered)
+                except BaseException:
+                    self._producer.abort_transaction(REQUEST_TIMEOUT_S)
+                    raise
             try:
                 if undelivered and undelivered[0].code() not in PURGED_CODES:
                     raise KafkaException(undelivered[0])
@@ -136,6 +146,13 @@ class TransactionalWriter:
     def close(self) -> None:
         """End the client; a transaction left open is aborted by the id's next writer."""
         self._producer.purge()
+
+    def _enqueue(
+        self, records: Collection[TopicRecord], on_delivery: Callable[[KafkaError | None, Message], None]
+    ) -> None:
+        for record in records:
+            contents = (record.key, record.value, record.headers, record.timestamp)
+            enqueue(self._producer, record.topic, contents, on_delivery, record.partition)
 
     def _fencing(self, denied: Mapping[int, WasmlineError] | None = None) -> AbstractContextManager[None]:
         # A coordinator answers so where a commit meets the fence of another writer; whether it was made is not known.
@@ -180,13 +197,17 @@ class CompactedTopic:
         """
         with self._translated():
             consumer, admin = self._clients or self._open()
-            partition = TopicPartition(self._topic, 0)
-            latest = {partition: OffsetSpec.latest()}  # type: ignore[no-untyped-call]
-            end = list_offsets(admin, latest, IsolationLevel.READ_UNCOMMITTED, self._denied)[0]
-            if end < self._end:  # the topic was deleted and recreated
-                self.close()
-                consumer, admin = self._open()
-            self._follow(consumer, end)
+            self._read_to(consumer, self._end_offset(admin, IsolationLevel.READ_UNCOMMITTED))
+            return dict(self._view)
+
+    def read_decided(self) -> dict[bytes, bytes] | None:
+        """Return the table as ``read`` does; None if a transaction is open in the topic. It waits for none."""
+        with self._translated():
+            consumer, admin = self._clients or self._open()
+            end = self._end_offset(admin, IsolationLevel.READ_UNCOMMITTED)
+            if self._end_offset(admin, IsolationLevel.READ_COMMITTED) < end:
+                return None
+            self._read_to(consumer, end)
             return dict(self._view)
 
     def reread(self) -> dict[bytes, bytes]:
@@ -202,16 +223,18 @@ class CompactedTopic:
         transactional_id: str,
         decide: Callable[[dict[bytes, bytes]], Mapping[bytes, bytes | None]],
         other_records: Callable[[], Collection[TopicRecord]] = tuple,
+        before_commit: Callable[[], Collection[TopicRecord]] | None = None,
     ) -> Mapping[bytes, bytes | None]:
         """Fence every other writer of ``transactional_id``, read the table, and write the result of ``decide``.
 
         Returns the written records. ``decide`` may raise to change nothing. ``other_records``, called after it, returns
-        records of other topics for the same transaction. Raises Conflict when another writer of the id came in between.
+        records of other topics for the same transaction. ``before_commit``: see TransactionalWriter. Raises Conflict
+        when another writer of the id came in between.
         """
         writer = TransactionalWriter(self._config, self._topic, transactional_id)
         try:
             written = decide(self.read())
-            writer.write(written, other_records())
+            writer.write(written, other_records(), before_commit)
             return written
         finally:
             writer.close()
@@ -238,6 +261,16 @@ class CompactedTopic:
         consumer.assign([TopicPartition(self._topic, 0, 0)])
         self._clients = consumer, admin
         return self._clients
+
+    def _end_offset(self, admin: BoundedAdminClient, isolation: IsolationLevel) -> int:
+        latest = {TopicPartition(self._topic, 0): OffsetSpec.latest()}  # type: ignore[no-untyped-call]
+        return list_offsets(admin, latest, isolation, self._denied)[0]
+
+    def _read_to(self, consumer: Consumer, end: int) -> None:
+        if end < self._end:  # the topic was deleted and recreated
+            self.close()
+            consumer, _ = self._open()
+        self._follow(consumer, end)
 
     def _follow(self, consumer: Consumer, end: int) -> None:
         """Consume up to ``end``, as the end-of-partition event reports it: markers take offsets but are not records."""
