@@ -40,11 +40,13 @@ from wasmline.control import (
     LauncherStatus,
     LaunchRequest,
     LeaseWithdrawal,
+    ModuleEvent,
     ModuleOffsets,
     Redrive,
     RedrivenOffsets,
     control_topics,
     job_topic,
+    module_pruning,
     module_store,
 )
 from wasmline.documents import decode, decode_strictly, encode
@@ -327,6 +329,7 @@ DOCUMENTS: dict[str, Any] = {
     "Change cause": ChangeCause,
     "Start of a generation": GenerationStart,
     "Job event": JobEvent,
+    "Module event": ModuleEvent,
     "Specification": DeploymentSpec,
     "Schema": Schema,
     "Model reference": ModelReference,
@@ -369,6 +372,7 @@ def test_all_kinds_of_records_have_an_example() -> None:
         "Deployment event",
         "Start of a generation",
         "Job event",
+        "Module event",
         "Order",
         "Claim",
         "Withdrawal",
@@ -398,6 +402,8 @@ def test_the_settings_of_control_topics_are_those_of_the_code() -> None:
     listed = [code(topic) for topic in column(table("control_topics.md", "The topics"), "topic") if topic]
     assert listed == list(control_topics.POLICIES)
     assert f"{module_store.CHUNK_BYTES:,} bytes" in section(PROTOCOLS / "control_topics.md", "Modules")
+    assert f"id `{module_pruning.TRANSACTIONAL_ID}`" in section(PROTOCOLS / "control_topics.md", "Deletion of modules")
+    assert f"deleted, {module_pruning.MAX_MODULES} at most" in section(PROTOCOLS / "control_topics.md", "Module event")
 
 
 def test_the_states_of_a_run_are_those_of_the_page() -> None:

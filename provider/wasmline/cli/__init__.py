@@ -39,6 +39,7 @@ COMMANDS = {
     "progress": ("wasmline.cli.progress:progress", "Show and set where the next run of a job continues."),
     "withdraw": ("wasmline.cli.jobs:withdraw", "End a job's current round of leases; the next begins at once."),
     "models": ("wasmline.cli.models:models", "List, compare, compile, rebuild and roll back models."),
+    "modules": ("wasmline.cli.modules:modules", "List and prune the modules on a cluster."),
     "local": ("wasmline.cli.local:local", "Start and stop a real Kafka on this machine."),
 }
 """The module and the description of each command: enough for ``--help``."""

@@ -209,7 +209,7 @@ def yes_option(command: Command) -> Command:
 
 
 def reason_option(command: Command) -> Command:
-    """Add the option of the reason that the history of a deployment keeps."""
+    """Add the option of the reason that the history keeps."""
     return click.option("--reason", default="", help="Why; kept in the history.")(command)
 
 

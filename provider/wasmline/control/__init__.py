@@ -38,7 +38,17 @@ from wasmline.control.job_topic import (
 from wasmline.control.launch_request import LaunchRequest
 from wasmline.control.launcher_topic import Launch, LauncherClaim, LauncherStatus, require_launcher
 from wasmline.control.lease_withdrawals import withdraw_lease
-from wasmline.control.module_store import ModuleStore
+from wasmline.control.module_history import ModuleEvent, read_module_events
+from wasmline.control.module_pruning import (
+    ModulePruning,
+    ModulePruningPlan,
+    StoredModules,
+    plan_module_pruning,
+    prune_modules,
+    read_modules,
+)
+from wasmline.control.module_references import ModuleReference, ModuleReferences
+from wasmline.control.module_store import ModuleChunks, ModuleStore
 from wasmline.control.partition_stalls import PartitionStall, partition_stalls
 from wasmline.control.redrive_topic import (
     DeadLetterSelection,
@@ -86,7 +96,13 @@ __all__ = [
     "LauncherClaim",
     "LauncherStatus",
     "LeaseWithdrawal",
+    "ModuleChunks",
+    "ModuleEvent",
     "ModuleOffsets",
+    "ModulePruning",
+    "ModulePruningPlan",
+    "ModuleReference",
+    "ModuleReferences",
     "ModuleStore",
     "PartitionStall",
     "PartitionTotals",
@@ -99,6 +115,7 @@ __all__ = [
     "RunReading",
     "StatusTopic",
     "StoppedBy",
+    "StoredModules",
     "delete_job",
     "deploy",
     "fenced_error",
@@ -109,9 +126,13 @@ __all__ = [
     "live_jobs",
     "partition_stalls",
     "plan_deployment_rollback",
+    "plan_module_pruning",
+    "prune_modules",
     "read_deployment_health",
     "read_deployments",
     "read_job_events",
+    "read_module_events",
+    "read_modules",
     "require_launcher",
     "require_topics",
     "roll_back_deployment",

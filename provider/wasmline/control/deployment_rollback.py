@@ -10,7 +10,7 @@ from wasmline.control.deployment_history import ChangeCause, GenerationHistory, 
 from wasmline.control.deployment_spec import Deployment, DeploymentSpec
 from wasmline.control.deployment_topic import DeploymentTopic, deploy
 from wasmline.control.module_store import ModuleStore
-from wasmline.errors import Conflict, InvalidRollback
+from wasmline.errors import Conflict, InvalidRollback, VersionNotFound
 from wasmline.kafka import KafkaConfig
 
 
@@ -88,17 +88,24 @@ def plan_deployment_rollback(
 def roll_back_deployment(config: KafkaConfig, plan: DeploymentRollbackPlan, *, cause: ChangeCause) -> Deployment:
     """Deploy the specification of the plan's target as the next generation, and return it.
 
-    Raises InvalidRollback without a reason, Conflict if another was deployed since the plan was made, VersionNotFound
-    if the cluster has the module no more, and the errors of ``deploy``.
+    The module is stored again, unless a current deployment has it: it may have been deleted from the module topic and
+    still be at its offsets. Raises InvalidRollback without a reason, Conflict if another was deployed since the plan
+    was made, VersionNotFound if the cluster has the module no more, and the errors of ``deploy``.
     """
-    target = plan.target
+    target, spec = plan.target, plan.target.spec
     if not cause.reason.strip():
-        raise InvalidRollback(f"the rollback of {target.spec.name} needs a reason", name=target.spec.name)
+        raise InvalidRollback(f"the rollback of {spec.name} needs a reason", name=spec.name)
+    try:
+        wasm = ModuleStore(config).get(spec.digest, target.module_offsets)
+    except VersionNotFound as error:
+        text = f"generation {target.generation} of {spec.name} cannot be deployed again: the cluster has its module "
+        text += f"{spec.digest} no more. Nothing was changed; deploy the version from the registry: "
+        text += f"wasmline deploy {spec.name}@{spec.version}"
+        raise VersionNotFound(text, name=spec.name, version=spec.version) from error
     return deploy(
         config,
-        target.spec,
-        ModuleStore(config).get(target.spec.digest, target.module_offsets),
-        stored_at=target.module_offsets,
+        spec,
+        wasm,
         expected_generation=plan.current.generation,
         restored_generation=plan.restored_generation,
         cause=cause,

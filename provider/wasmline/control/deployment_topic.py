@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 
 from wasmline.clock import now_ms
 from wasmline.control import control_topics
@@ -18,7 +19,7 @@ from wasmline.control.deployment_history import (
     event_record,
 )
 from wasmline.control.deployment_spec import Deployment, DeploymentSpec, ModuleOffsets
-from wasmline.control.module_store import ModuleStore
+from wasmline.control.module_store import ModuleDeleted, ModuleStore, StoredModule
 from wasmline.digests import digest_of
 from wasmline.documents import decode, encode
 from wasmline.errors import (
@@ -41,6 +42,9 @@ BACKFILLED = "earlier-release"
 
 PAUSE_ATTEMPTS = 5
 """Attempts while others write the same deployment."""
+
+STORE_ATTEMPTS = 3
+"""Attempts of a deploy whose module others delete meanwhile."""
 
 
 class DeploymentTopic:
@@ -78,13 +82,15 @@ class DeploymentTopic:
         module_offsets: ModuleOffsets | None = None,
         restored_generation: int | None = None,
         cause: ChangeCause = NO_CAUSE,
+        require_module: Callable[[], None] | None = None,
     ) -> Deployment:
         """Write the next generation of ``spec.name`` and return it.
 
         If the current one has this ``spec``, it is returned, and resumed if it is paused.
         ``expected_generation`` is the generation that the caller has read (0 = none yet); None accepts any.
-        ``restored_generation`` is the one that a rollback deploys again. Raises Conflict if the current generation
-        differs, or if another writer writes at the same time.
+        ``restored_generation`` is the one that a rollback deploys again. ``require_module`` is called when the
+        generation is written and not committed; nothing is changed if it raises. Raises Conflict if the current
+        generation differs, or if another writer writes at the same time.
         """
 
         def following(current: Deployment | None) -> Deployment:
@@ -107,7 +113,7 @@ class DeploymentTopic:
             )
 
         action: Action = "deploy" if restored_generation is None else "rollback"
-        return self._set(spec.name, action, following, cause, restored_generation)
+        return self._set(spec.name, action, following, cause, restored_generation, require_module)
 
     def pause(
         self, name: str, reason: str, *, generation: int | None = None, by: str = "", run: str = ""
@@ -164,6 +170,7 @@ class DeploymentTopic:
         following: Callable[[Deployment | None], Deployment],
         cause: ChangeCause,
         restored_generation: int | None = None,
+        require_module: Callable[[], None] | None = None,
     ) -> Deployment:
         """Write what follows the current deployment, with the event of its history, unless that is the same."""
         made: list[Deployment] = []
@@ -183,8 +190,14 @@ class DeploymentTopic:
             events.append(event_record(event))
             return {name.encode(): encode(made[-1])}
 
+        def before_commit() -> tuple[TopicRecord, ...]:
+            if require_module is not None:
+                require_module()
+            return ()
+
+        checks = before_commit if require_module is not None else None
         try:
-            self._topic.compare_and_set(f"wasmline.deployment.{name}", decide, lambda: events)
+            self._topic.compare_and_set(f"wasmline.deployment.{name}", decide, lambda: events, checks)
         except Conflict as conflict:
             if made:  # the decision was made, but another writer was first
                 text = f"{name} is being deployed concurrently: check the current deployment and retry"
@@ -210,15 +223,14 @@ def deploy(
     wasm: bytes,
     *,
     expected_generation: int | None = None,
-    stored_at: ModuleOffsets | None = None,
     restored_generation: int | None = None,
     cause: ChangeCause = NO_CAUSE,
 ) -> Deployment:
     """Deploy ``wasm`` as ``spec``: check the topics, store and verify the module, then write the next generation.
 
     The current generation is returned if it has this ``spec``, and resumed if it is paused. The module is not stored
-    again if it is where a current deployment of any name has it, or at ``stored_at``. ``expected_generation`` and
-    ``restored_generation``: see DeploymentTopic.deploy.
+    again if it is where a current deployment of any name has it, and stored again if it is deleted meanwhile: see
+    module_pruning. ``expected_generation`` and ``restored_generation``: see DeploymentTopic.deploy.
 
     Raises TopicNotFound for a topic that does not exist, DigestMismatch if ``wasm`` does not match the digest of
     ``spec``, UnprovenModel and InvalidModel unless it is the proven module of the model of ``spec``, Conflict if
@@ -229,16 +241,23 @@ def deploy(
     if digest != spec.digest:
         raise DigestMismatch(f"{spec.name}@{spec.version} names another module", expected=spec.digest, actual=digest)
     require_proven_model(spec, wasm)
+    modules = ModuleStore(config)
     with closing(DeploymentTopic(config)) as deployments:
-        known = (each.module_offsets for each in deployments.all().values() if each.spec.digest == digest)
-        stored = ModuleStore(config).put(wasm, next(filter(None, known), stored_at))
-        return deployments.deploy(
-            spec,
-            expected_generation=expected_generation,
-            module_offsets=stored.offsets,
-            restored_generation=restored_generation,
-            cause=cause,
-        )
+        for _ in range(STORE_ATTEMPTS):
+            try:
+                stored = modules.put(wasm, _deployed_module(deployments, modules, digest))
+                return deployments.deploy(
+                    spec,
+                    expected_generation=expected_generation,
+                    module_offsets=stored.offsets,
+                    restored_generation=restored_generation,
+                    cause=cause,
+                    require_module=partial(modules.require_kept, stored),
+                )
+            except ModuleDeleted:
+                logger.info("module %s was deleted while it was deployed: it is stored again", digest)
+    text = f"the module of {spec.name} was deleted {STORE_ATTEMPTS} times while it was deployed: nothing was changed"
+    raise Conflict(f"{text}; deploy when no modules are pruned", name=spec.name, generation=None)
 
 
 def read_deployments(config: KafkaConfig) -> list[Deployment]:
@@ -277,6 +296,14 @@ def require_proven_model(spec: DeploymentSpec, wasm: bytes) -> None:
             "publish the model again",
             name=spec.name,
         )
+
+
+def _deployed_module(deployments: DeploymentTopic, modules: ModuleStore, digest: str) -> StoredModule | None:
+    """Return where a current deployment of any name has a module, None if none does or if the place is not known."""
+    kept_to = modules.decided_end()  # before the deployments are read: what one of them has then is deleted later
+    known = (each.module_offsets for each in deployments.all().values() if each.spec.digest == digest)
+    offsets = next(filter(None, known), None)
+    return StoredModule(digest=digest, offsets=offsets, kept_to=kept_to) if offsets is not None else None
 
 
 def _named(model: ModelReference | None) -> str:

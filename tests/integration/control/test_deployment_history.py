@@ -525,7 +525,7 @@ def test_a_module_that_is_deployed_again_is_not_stored_again(transform: Transfor
     again = deploy(transform.config, replace(first.spec, env={"UNIT": "km"}), module(1))
     other = deploy(transform.config, replace(first.spec, name=f"{transform.name}.other"), module(1))
     transform.deploy(2)
-    restored = transform.roll_back(generation=1)
+    restored = transform.roll_back(generation=1)  # the other transform has the module
     assert again.module_offsets == other.module_offsets == restored.module_offsets == first.module_offsets
     assert Topics(transform.config).end_offsets(control_topics.MODULES) == end
 
