@@ -256,8 +256,12 @@ def deploy(
                 )
             except ModuleDeleted:
                 logger.info("module %s was deleted while it was deployed: it is stored again", digest)
-    text = f"the module of {spec.name} was deleted {STORE_ATTEMPTS} times while it was deployed: nothing was changed"
-    raise Conflict(f"{text}; deploy when no modules are pruned", name=spec.name, generation=None)
+    raise Conflict(
+        f"the module of {spec.name} was deleted at each of {STORE_ATTEMPTS} attempts to deploy it, and nothing was "
+        "changed: deploy it when no modules are pruned",
+        name=spec.name,
+        generation=None,
+    )
 
 
 def read_deployments(config: KafkaConfig) -> list[Deployment]:
