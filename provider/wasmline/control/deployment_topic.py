@@ -82,7 +82,7 @@ class DeploymentTopic:
         module_offsets: ModuleOffsets | None = None,
         restored_generation: int | None = None,
         cause: ChangeCause = NO_CAUSE,
-        require_module: Callable[[], None] | None = None,
+        require_module: Callable[[], object] | None = None,
     ) -> Deployment:
         """Write the next generation of ``spec.name`` and return it.
 
@@ -170,7 +170,7 @@ class DeploymentTopic:
         following: Callable[[Deployment | None], Deployment],
         cause: ChangeCause,
         restored_generation: int | None = None,
-        require_module: Callable[[], None] | None = None,
+        require_module: Callable[[], object] | None = None,
     ) -> Deployment:
         """Write what follows the current deployment, with the event of its history, unless that is the same."""
         made: list[Deployment] = []
@@ -246,6 +246,8 @@ def deploy(
         for _ in range(STORE_ATTEMPTS):
             try:
                 stored = modules.put(wasm, _deployed_module(deployments, modules, digest))
+                # It may wait for a deletion that was killed, and in the transaction all readers would wait with it.
+                stored = modules.require_kept(stored)
                 return deployments.deploy(
                     spec,
                     expected_generation=expected_generation,

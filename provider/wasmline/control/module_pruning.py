@@ -17,15 +17,17 @@ No deployment that is committed refers to a module that was deleted, whatever th
 5. A killed one leaves a transaction that the coordinator aborts: all of its records are there, or none. The event in
    the history is one of them.
 
-A deploy of a release before this one does not do 1, and may commit a generation whose module was deleted. With
-``keep_generations``, so may a driver claim a generation that it has read before later ones were deployed and its module
-was deleted: the module is there until the topic is compacted; then the job ends with VersionNotFound until that version
-is deployed again.
+A deploy of a release before this one does not do 1, and may commit a generation whose module was deleted; a later
+deploy of the same module relies on that one until the topic is compacted. With ``keep_generations``, so may a driver
+claim a generation that it has read before later ones were deployed and its module was deleted: the module is there
+until the topic is compacted; then the job ends with VersionNotFound until that version is deployed again.
 """
 
 from __future__ import annotations
 
 import logging
+import random
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -47,6 +49,9 @@ TRANSACTIONAL_ID = "wasmline.modules"
 
 ATTEMPTS = 10
 """Attempts of a deletion while deployments are written at the same moment."""
+
+RETRY_DELAY_S = 0.5
+"""Maximum seconds between two of them."""
 
 MAX_MODULES = 100
 """Maximum number of modules that one transaction deletes."""
@@ -154,6 +159,7 @@ def _delete(
                 writer.write({key: None for each in unneeded for key in each.keys}, (), before_commit)
             except _DeploymentsChange:
                 logger.info("a deployment is written while modules are deleted: the deletion is tried again")
+                time.sleep(random.uniform(0, RETRY_DELAY_S))
             except Conflict as conflict:
                 text = "another client deletes modules, or this took more than 10 s: repeat it"
                 raise Conflict(text, name=TRANSACTIONAL_ID, generation=None) from conflict

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from wasmline.control import control_topics
 from wasmline.control.deployment_spec import ModuleOffsets
@@ -72,10 +72,11 @@ class ModuleStore:
     def __init__(self, config: KafkaConfig) -> None:
         control_topics.ensure(config)
         self._config = config
+        self._topics = Topics(config)
 
     def decided_end(self) -> int:
         """Return the offset of the module topic below which no transaction is open."""
-        return Topics(self._config).end_offsets(control_topics.MODULES)[0]
+        return self._topics.end_offsets(control_topics.MODULES)[0]
 
     def put(self, wasm: bytes, expected: StoredModule | None = None) -> StoredModule:
         """Store ``wasm`` on every in-sync replica, unless it is as ``expected``, and read it back.
@@ -101,8 +102,8 @@ class ModuleStore:
             raise ModuleDeleted(digest) from error
         return StoredModule(digest=digest, offsets=offsets, kept_to=end)
 
-    def require_kept(self, module: StoredModule) -> None:
-        """Raise ModuleDeleted if a record that was written by now deletes a chunk of the module.
+    def require_kept(self, module: StoredModule) -> StoredModule:
+        """Return the module as it is kept by now. Raises ModuleDeleted if a record that was written deletes a chunk.
 
         Waits for the transactions that are open in the module topic. Raises BrokerUnavailable.
         """
@@ -110,6 +111,7 @@ class ModuleStore:
         for record in read_range(self._config, control_topics.MODULES, {0: (module.kept_to, end)}):
             if record.value() is None and (record.key() or b"").startswith(prefix):
                 raise ModuleDeleted(module.digest)
+        return replace(module, kept_to=max(module.kept_to, end))
 
     def modules(self) -> list[ModuleChunks]:
         """Return the chunks of every module, by digest; reads the whole topic. Raises BrokerUnavailable.
@@ -149,7 +151,7 @@ class ModuleStore:
         raise DigestMismatch(f"{control_topics.MODULES} holds {actual} under {digest}", expected=digest, actual=actual)
 
     def _written_end(self) -> int:
-        return Topics(self._config).written_offsets(control_topics.MODULES)[0]
+        return self._topics.written_offsets(control_topics.MODULES)[0]
 
     def _at(self, digest: str, offsets: ModuleOffsets) -> bytes | None:
         """Return the module whose chunks are between ``offsets``, None if it is not there."""

@@ -127,7 +127,8 @@ class TransactionalWriter:
                 try:
                     self._enqueue(before_commit(), delivered)
                 except BaseException:
-                    self._producer.abort_transaction(REQUEST_TIMEOUT_S)
+                    with suppress(KafkaException):  # too late: the coordinator, or the next writer, aborts it
+                        self._producer.abort_transaction(ABORT_TIMEOUT_S)
                     raise
             try:
                 if undelivered and undelivered[0].code() not in PURGED_CODES:

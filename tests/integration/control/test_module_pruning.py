@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import uuid
@@ -272,16 +273,16 @@ def test_a_record_that_cannot_be_read_may_need_any_module(cluster: Cluster) -> N
 # -- deploys at the same moment ----------------------------------------------------------------------------------------
 
 
-def once(patch: pytest.MonkeyPatch, owner: type, method: str, before: Callable[[], object]) -> None:
-    """Call ``before`` at the first call of a method, from whichever thread, and then the method."""
-    called, calls = getattr(owner, method), [before]
+def once(patch: pytest.MonkeyPatch, owner: type, method: str, before: Callable[[], object], *, call: int = 1) -> None:
+    """Call ``before`` at the first call of a method, or a later one, from whichever thread, and then the method."""
+    called, calls = getattr(owner, method), itertools.count(1)
 
-    def first(*arguments: object, **options: object) -> object:
-        if calls:
-            calls.pop()()
+    def counted(*arguments: object, **options: object) -> object:
+        if next(calls) == call:
+            before()
         return called(*arguments, **options)
 
-    patch.setattr(owner, method, first)
+    patch.setattr(owner, method, counted)
 
 
 def test_a_module_that_is_deleted_before_its_generation_is_written_is_stored_again(
@@ -347,7 +348,7 @@ def test_a_deletion_yields_to_a_generation_that_is_written_and_not_committed(
 
     monkeypatch.setattr(ModuleReferenceReader, "read", reads_early)
     monkeypatch.setattr(ModuleReferenceReader, "read_decided", yields)
-    once(monkeypatch, ModuleStore, "require_kept", is_not_committed)
+    once(monkeypatch, ModuleStore, "require_kept", is_not_committed, call=2)  # in the transaction
     pruning = thread.submit(cluster.prune, plan_of(wasm))
     assert has_read.wait(30)
     cluster.deploy(name, wasm)
@@ -415,6 +416,26 @@ def test_a_deletion_that_is_killed_is_made_by_the_next_one(cluster: Cluster) -> 
     assert killed.flush(30) == 0
     assert cluster.prune(plan_of(wasm)).deleted == (digest_of(wasm),)
     assert digest_of(wasm) not in cluster.stored()
+
+
+def test_a_deploy_waits_for_a_killed_deletion_before_it_opens_its_transaction(
+    cluster: Cluster, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wasm, waits = module(), Event()
+    cluster.deploy(name, wasm)
+    killed = producer(cluster.config, **{"transactional.id": TRANSACTIONAL_ID, "transaction.timeout.ms": "60000"})
+    killed.init_transactions(30)
+    killed.begin_transaction()
+    killed.produce(control_topics.MODULES, key=f"{digest_of(module())}/0/1".encode(), value=None)
+    assert killed.flush(30) == 0
+    once(monkeypatch, ModuleStore, "require_kept", waits.set)
+    with ThreadPoolExecutor(1) as thread, closing(CompactedTopic(cluster.config, control_topics.DEPLOYMENTS)) as table:
+        deployed = thread.submit(cluster.deploy, name, wasm, 2)
+        assert waits.wait(30)
+        assert not wait_until(lambda: table.read_decided() is None, 1.0), "other clients would wait with it"
+        killed.abort_transaction(30)
+        deployed.result(60)
+    cluster.require_deployed(name, wasm)
 
 
 def test_of_two_deletions_the_later_one_is_made(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
