@@ -19,7 +19,7 @@ from typing import Any
 from airflow.sdk import DAG, Param
 
 import demo_settings
-from wasmline_provider.form_choices import known_jobs, known_transforms
+from wasmline_provider.form_choices import read_form_choices
 from wasmline_provider.operators.deploy import WasmPauseOperator, WasmResumeOperator
 from wasmline_provider.operators.job_actions import (
     DeleteJobOperator,
@@ -30,12 +30,22 @@ from wasmline_provider.operators.job_actions import (
     WithdrawLeasesOperator,
 )
 
-transforms, jobs = known_transforms(demo_settings.KAFKA), known_jobs(demo_settings.KAFKA)
+choices = read_form_choices(demo_settings.KAFKA)
 
 TRANSFORM = Param(
-    type="string", minLength=1, examples=transforms, title="Transform", description="The name that wasmline list shows."
+    type="string",
+    minLength=1,
+    examples=[*choices.transforms],
+    title="Transform",
+    description="The name that wasmline list shows.",
 )
-JOB = Param(type="string", minLength=1, examples=jobs, title="Job", description="The name that wasmline jobs shows.")
+JOB = Param(
+    type="string",
+    minLength=1,
+    examples=[*choices.jobs],
+    title="Job",
+    description="The name that wasmline jobs shows.",
+)
 REASON = Param(type="string", minLength=1, title="Reason", description="Why. It is kept in the history.")
 
 FORM: dict[str, Any] = {

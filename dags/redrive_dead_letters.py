@@ -11,8 +11,10 @@ from datetime import timedelta
 from airflow.sdk import DAG, Param
 
 import demo_settings
-from wasmline_provider.form_choices import known_dead_letter_topics, known_transforms
+from wasmline_provider.form_choices import read_form_choices
 from wasmline_provider.operators.redrive import RedriveDeadLettersOperator
+
+choices = read_form_choices(demo_settings.KAFKA)
 
 with DAG(
     "redrive_dead_letters",
@@ -27,14 +29,14 @@ with DAG(
         "topic": Param(
             type="string",
             minLength=1,
-            examples=known_dead_letter_topics(demo_settings.KAFKA),
+            examples=[*choices.dead_letter_topics],
             title="Dead-letter topic",
             description="The topics that wasmline dead-letters list shows.",
         ),
         "through": Param(
             None,
             type=["null", "string"],
-            examples=known_transforms(demo_settings.KAFKA),
+            examples=[*choices.transforms],
             title="Through transform",
             description="Its current version processes them. Empty: they go back to the topics that they come from.",
         ),

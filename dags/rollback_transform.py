@@ -12,7 +12,7 @@ from datetime import timedelta
 from airflow.sdk import DAG, Param
 
 import demo_settings
-from wasmline_provider.form_choices import known_transforms
+from wasmline_provider.form_choices import read_form_choices
 from wasmline_provider.operators.deploy import WasmRollbackOperator
 
 with DAG(
@@ -28,7 +28,7 @@ with DAG(
         "transform": Param(
             type="string",
             minLength=1,
-            examples=known_transforms(demo_settings.KAFKA),
+            examples=[*read_form_choices(demo_settings.KAFKA).transforms],
             title="Transform",
             description="The name that wasmline list shows.",
         ),

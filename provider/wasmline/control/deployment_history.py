@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypeVar
 
 from wasmline.control import control_topics
 from wasmline.control.deployment_spec import Deployment
@@ -24,6 +24,8 @@ from wasmline.kafka import CompactedTopic, KafkaConfig, TopicRecord
 from wasmline.printable import bounded_line
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 Action = Literal["deploy", "rollback", "pause", "resume"]
 
@@ -149,6 +151,24 @@ class HistoryTopic:
             GenerationHistory(number=number, events=tuple(events[number]), offsets=tuple(offsets.get(number, ())))
             for number in sorted(events)
         ]
+
+
+def read_events(config: KafkaConfig, prefix: str, kind: type[T]) -> list[T]:
+    """Return the documents of the history topic under keys with a prefix, oldest first.
+
+    One that this release cannot read is skipped with a warning. Raises BrokerUnavailable.
+    """
+    control_topics.ensure(config)
+    start = prefix.encode()
+    with closing(CompactedTopic(config, control_topics.HISTORY, keep=lambda key: key.startswith(start))) as topic:
+        view = topic.read()
+    events = []
+    for key, value in view.items():
+        try:
+            events.append(decode(kind, value))
+        except UnsupportedSpecVersion as error:
+            logger.warning("record %s is skipped: %s", bounded_line(key.decode(errors="replace")), bounded_line(error))
+    return events
 
 
 def event_record(event: DeploymentEvent, unique: str = "") -> TopicRecord:

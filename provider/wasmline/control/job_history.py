@@ -6,20 +6,14 @@ docs/protocols/control_topics.md.
 
 from __future__ import annotations
 
-import logging
 import uuid
-from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Literal
 
 from wasmline.control import control_topics
-from wasmline.control.deployment_history import NO_CAUSE, ChangeCause
-from wasmline.documents import decode, encode
-from wasmline.errors import UnsupportedSpecVersion
-from wasmline.kafka import CompactedTopic, KafkaConfig, TopicRecord
-from wasmline.printable import bounded_line
-
-logger = logging.getLogger(__name__)
+from wasmline.control.deployment_history import NO_CAUSE, ChangeCause, read_events
+from wasmline.documents import encode
+from wasmline.kafka import KafkaConfig, TopicRecord
 
 JobAction = Literal["pause", "resume", "stop", "delete", "withdraw", "set progress"]
 
@@ -57,14 +51,4 @@ def read_job_events(config: KafkaConfig, job: str) -> list[JobEvent]:
 
     Raises BrokerUnavailable.
     """
-    control_topics.ensure(config)
-    prefix = f"/{job}/event/".encode()
-    with closing(CompactedTopic(config, control_topics.HISTORY, keep=lambda key: key.startswith(prefix))) as topic:
-        view = topic.read()
-    events = []
-    for key, value in view.items():
-        try:
-            events.append(decode(JobEvent, value))
-        except UnsupportedSpecVersion as error:
-            logger.warning("record %s is skipped: %s", bounded_line(key.decode(errors="replace")), bounded_line(error))
-    return events
+    return read_events(config, f"/{job}/event/", JobEvent)

@@ -5,20 +5,14 @@ Keys: ``//modules/event/u`` with a unique ``u``; no job's name is empty. The fie
 
 from __future__ import annotations
 
-import logging
 import uuid
-from contextlib import closing
 from dataclasses import dataclass
 from typing import Literal
 
 from wasmline.control import control_topics
-from wasmline.control.deployment_history import NO_CAUSE, ChangeCause
-from wasmline.documents import decode, encode
-from wasmline.errors import UnsupportedSpecVersion
-from wasmline.kafka import CompactedTopic, KafkaConfig, TopicRecord
-from wasmline.printable import bounded_line
-
-logger = logging.getLogger(__name__)
+from wasmline.control.deployment_history import NO_CAUSE, ChangeCause, read_events
+from wasmline.documents import encode
+from wasmline.kafka import KafkaConfig, TopicRecord
 
 PREFIX = "//modules/event/"
 
@@ -49,14 +43,4 @@ def read_module_events(config: KafkaConfig) -> list[ModuleEvent]:
 
     Raises BrokerUnavailable.
     """
-    control_topics.ensure(config)
-    prefix = PREFIX.encode()
-    with closing(CompactedTopic(config, control_topics.HISTORY, keep=lambda key: key.startswith(prefix))) as topic:
-        view = topic.read()
-    events = []
-    for key, value in view.items():
-        try:
-            events.append(decode(ModuleEvent, value))
-        except UnsupportedSpecVersion as error:
-            logger.warning("record %s is skipped: %s", bounded_line(key.decode(errors="replace")), bounded_line(error))
-    return events
+    return read_events(config, PREFIX, ModuleEvent)

@@ -29,14 +29,14 @@ class ProgressTarget:
     @classmethod
     def parse(cls, text: str, partitions: Collection[int] = ()) -> ProgressTarget:
         """Return the target that a text names. Raises InvalidJob for another text."""
-        target = cls(text=text, partitions=tuple(partitions))
-        if text in ("start", "end") or RELATIVE.fullmatch(text) or OFFSET.fullmatch(text):
-            return target
-        try:
-            return cls(text=text, partitions=target.partitions, time_ms=parse_moment(text))
-        except ValueError:
-            kinds = "neither start, end, an offset, +N, -N nor a time such as 2026-11-26T16:00:00Z"
-            raise InvalidJob(f"{text!r} is {kinds}") from None
+        time_ms = None
+        if text not in ("start", "end") and not RELATIVE.fullmatch(text) and not OFFSET.fullmatch(text):
+            try:
+                time_ms = parse_moment(text)
+            except ValueError:
+                kinds = "neither start, end, an offset, +N, -N nor a time such as 2026-11-26T16:00:00Z"
+                raise InvalidJob(f"{text!r} is {kinds}") from None
+        return cls(text=text, partitions=tuple(partitions), time_ms=time_ms)
 
     def resolve(self, config: KafkaConfig, found: JobProgress) -> Mapping[int, int]:
         """Return the next offset to read of each partition. ``+N`` and ``-N`` end at the bounds of the topic.

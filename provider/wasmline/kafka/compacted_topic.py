@@ -127,8 +127,7 @@ class TransactionalWriter:
                 try:
                     self._enqueue(before_commit(), delivered)
                 except BaseException:
-                    with suppress(KafkaException):  # too late: the coordinator, or the next writer, aborts it
-                        self._producer.abort_transaction(ABORT_TIMEOUT_S)
+                    self._abort()
                     raise
             try:
                 if undelivered and undelivered[0].code() not in PURGED_CODES:
@@ -138,8 +137,7 @@ class TransactionalWriter:
                 self._producer.poll(0)
                 codes = {error.args[0].code(), *(each.code() for each in undelivered)}
                 if not codes.isdisjoint(DENIED_CODES):
-                    with suppress(KafkaException):  # the readers of the other topics would wait for its time-out
-                        self._producer.abort_transaction(ABORT_TIMEOUT_S)
+                    self._abort()
                 if undelivered and error.args[0].code() == KafkaError._INCONSISTENT:
                     raise KafkaException(undelivered[0]) from error
                 raise
@@ -147,6 +145,11 @@ class TransactionalWriter:
     def close(self) -> None:
         """End the client; a transaction left open is aborted by the id's next writer."""
         self._producer.purge()
+
+    def _abort(self) -> None:
+        """Abort the open transaction: readers of its topics would wait for its time-out."""
+        with suppress(KafkaException):  # too late: the coordinator, or the next writer, aborts it
+            self._producer.abort_transaction(ABORT_TIMEOUT_S)
 
     def _enqueue(
         self, records: Collection[TopicRecord], on_delivery: Callable[[KafkaError | None, Message], None]

@@ -11,12 +11,14 @@ from airflow.sdk.exceptions import AirflowFailException
 from wasmline.errors import Conflict, InvalidRollback, VersionNotFound
 from wasmline_provider.hooks.kafka import KafkaHook
 from wasmline_provider.operators.failures import fail_at_once
-from wasmline_provider.run_identity import USER_TEMPLATE, change_cause, run_name, task_name
+from wasmline_provider.operators.user_action import UserActionOperator
+from wasmline_provider.run_identity import USER_TEMPLATE, change_cause, run_name
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from wasmline.control import Deployment, DeploymentSpec
+    from wasmline.control import ChangeCause, Deployment, DeploymentSpec
+    from wasmline.kafka import KafkaConfig
     from wasmline.registry import Version
 
 
@@ -273,39 +275,22 @@ class WasmRollbackOperator(BaseOperator):
             return deployments.get(self.name)
 
 
-class _TransformOperator(BaseOperator):
-    """Base of the operators that pause and resume a transform.
+class _TransformActionOperator(UserActionOperator):
+    """Base of the operators that pause and resume a transform."""
 
-    A task that is tried again or cleared does not repeat what it has done in its DAG run: the history names both.
-    """
-
-    template_fields: Sequence[str] = ("name", "reason", "kafka_conn_id", "by")
+    template_fields: Sequence[str] = ("name", *UserActionOperator.template_fields)
     ui_color = "#e9e4fd"
     action: Literal["pause", "resume"]
 
-    def __init__(
-        self,
-        *,
-        name: str,
-        reason: str,
-        kafka_conn_id: str = KafkaHook.default_conn_name,
-        by: str = USER_TEMPLATE,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, *, name: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.name = name
-        self.reason = reason
-        self.kafka_conn_id = kafka_conn_id
-        self.by = by
 
-    @fail_at_once
-    def execute(self, context: Context) -> dict[str, Any]:
+    def _act(self, config: KafkaConfig, cause: ChangeCause) -> dict[str, Any]:
         from contextlib import closing
 
         from wasmline.control import DeploymentTopic, HistoryTopic
 
-        config = KafkaHook(self.kafka_conn_id).get_conn()
-        cause = change_cause(context, self.reason, self.by, run=task_name(context, self.task_id))
         events = (event for each in HistoryTopic(config).generations(self.name) for event in each.events)
         is_done = any((event.action, event.cause.run) == (self.action, cause.run) for event in events)
         with closing(DeploymentTopic(config)) as deployments:
@@ -315,11 +300,10 @@ class _TransformOperator(BaseOperator):
                 deployment = deployments.pause(self.name, cause.reason, by=cause.by, run=cause.run)
             else:
                 deployment = deployments.resume(self.name, cause=cause)
-        self.log.info("%s, generation %d, is %s", self.name, deployment.generation, deployment.state)
         return _result(deployment)
 
 
-class WasmPauseOperator(_TransformOperator):
+class WasmPauseOperator(_TransformActionOperator):
     """Pauses a transform: its jobs start no further batch or lease, and wait.
 
     Example::
@@ -337,7 +321,7 @@ class WasmPauseOperator(_TransformOperator):
     action = "pause"
 
 
-class WasmResumeOperator(_TransformOperator):
+class WasmResumeOperator(_TransformActionOperator):
     """Resumes a paused transform: its jobs continue at their progress.
 
     Example::

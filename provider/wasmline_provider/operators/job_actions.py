@@ -5,52 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow.sdk import BaseOperator
-
-from wasmline_provider.hooks.kafka import KafkaHook
-from wasmline_provider.operators.failures import fail_at_once
-from wasmline_provider.run_identity import USER_TEMPLATE, change_cause, task_name
+from wasmline_provider.operators.user_action import UserActionOperator
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
-
     from wasmline.control import ChangeCause
     from wasmline.kafka import KafkaConfig
 
 
-class _JobActionOperator(BaseOperator):
-    """Base of the operators on a job.
+class _JobActionOperator(UserActionOperator):
+    """Base of the operators on a job."""
 
-    A task that is tried again or cleared does not repeat what it has done in its DAG run: the history names both.
-    """
-
-    template_fields: Sequence[str] = ("job", "reason", "kafka_conn_id", "by")
+    template_fields: Sequence[str] = ("job", *UserActionOperator.template_fields)
     ui_color = "#e8f1fb"
 
-    def __init__(
-        self,
-        *,
-        job: str,
-        reason: str,
-        kafka_conn_id: str = KafkaHook.default_conn_name,
-        by: str = USER_TEMPLATE,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, *, job: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.job = job
-        self.reason = reason
-        self.kafka_conn_id = kafka_conn_id
-        self.by = by
-
-    @fail_at_once
-    def execute(self, context: Context) -> dict[str, Any]:
-        config = KafkaHook(self.kafka_conn_id).get_conn()
-        result = self._act(config, change_cause(context, self.reason, self.by, run=task_name(context, self.task_id)))
-        self.log.info("job %s: %s", self.job, result)
-        return result
-
-    def _act(self, config: KafkaConfig, cause: ChangeCause) -> dict[str, Any]:
-        raise NotImplementedError
 
 
 class PauseJobOperator(_JobActionOperator):

@@ -36,6 +36,7 @@ from wasmline.partition_status import PartitionStatus
 from wasmline.testing.guests import guest
 from wasmline.testing.kafka import RunningKafka
 from wasmline_provider import form_choices
+from wasmline_provider.form_choices import FormChoices
 from wasmline_provider.operators.deploy import WasmRollbackOperator
 from wasmline_provider.operators.job_actions import PauseJobOperator, SetProgressOperator, StopJobOperator
 from wasmline_provider.sensors.deployment import WasmDeploymentSensor
@@ -178,16 +179,16 @@ def test_a_form_without_an_answer_of_its_cluster_has_no_suggestions(
     connected: RunningKafka, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     name = deploy_identity(connected.config).name
-    assert name in form_choices.known_transforms()
+    assert name in form_choices.read_form_choices().transforms
     monkeypatch.setattr(form_choices, "READ_TIMEOUT_S", 0.0)
-    assert form_choices.known_transforms() == []
+    assert form_choices.read_form_choices() == FormChoices()
     assert "no answer in 0 s" in caplog.text
-    assert form_choices.known_jobs("no_such_connection") == []
+    assert form_choices.read_form_choices("no_such_connection") == FormChoices()
     assert "no_such_connection" in caplog.text
     monkeypatch.undo()
     monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_DAG_ID", "stop_job")
     monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_TASK_ID", "stop")
-    assert form_choices.known_transforms("no_such_connection") == []
+    assert form_choices.read_form_choices("no_such_connection") == FormChoices()
 
 
 # -- a deployment that is watched --------------------------------------------------------------------------------------

@@ -161,13 +161,8 @@ class MicrobatchReporter:
         seconds = max(duration_ms["triggerExecution"], 1) / 1000
         for partition, (begin, offset) in done.items():
             rate = round(stats.records_in[partition] / seconds, 1)
-            status = self._read(partition, begin, offset, latest.get(partition, offset), rate)
-            letters = sum(count for (where, _), count in stats.dead_letters.items() if where == partition)
-            self._partitions[partition] = replace(
-                status,
-                generation_records=status.generation_records + stats.records_in[partition],
-                generation_dead_letters=status.generation_dead_letters + letters,
-            )
+            newest = latest.get(partition, offset)
+            self._partitions[partition] = self._read(partition, begin, offset, newest, rate, stats)
         self._batches.append(
             BatchReport(
                 batch_id=batch_id,
@@ -200,18 +195,22 @@ class MicrobatchReporter:
             updated_ms=now_ms(),
         )
 
-    def _read(self, partition: int, begin: int, end: int, latest: int, rate: float) -> PartitionStatus:
+    def _read(
+        self, partition: int, begin: int, end: int, latest: int, rate: float, batch: BatchStats
+    ) -> PartitionStatus:
         before = self._partitions.get(partition)
         fresh = self._unread(partition, begin, latest)
         same = before is not None and before.is_of_generation(fresh) and before.offset <= begin
+        base = before if before is not None and same else fresh
+        letters = sum(count for (where, _), count in batch.dead_letters.items() if where == partition)
         return replace(
             fresh,
             offset=end,
             lag=max(0, latest - end),
             rate=rate,
-            since_offset=before.since_offset if before is not None and same else begin,
-            generation_records=before.generation_records if before is not None and same else 0,
-            generation_dead_letters=before.generation_dead_letters if before is not None and same else 0,
+            since_offset=base.since_offset,
+            generation_records=base.generation_records + batch.records_in[partition],
+            generation_dead_letters=base.generation_dead_letters + letters,
             records_in=self._total.records_in[partition],
             records_out=self._total.records_out[partition],
             hangs=self._total.hangs[partition],

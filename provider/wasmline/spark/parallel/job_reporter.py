@@ -37,16 +37,17 @@ class ParallelReporter:
         """
         before = {each.partition: each for each in self._log.of(self._job.job) if each.topic == self._topic}
         for partition, offset in progress.items():
-            fresh = unread(self._job, deployment, self._topic, partition)
+            fresh = replace(unread(self._job, deployment, self._topic, partition), since_offset=offset)
             known = before.get(partition)
             same = known is not None and known.is_of_generation(fresh) and known.since_offset <= offset
+            base = known if known is not None and same else fresh
             self._statuses[partition] = replace(
                 fresh,
                 offset=offset,
                 lag=max(0, ends[partition] - offset),
-                since_offset=known.since_offset if known is not None and same else offset,
-                generation_records=known.generation_records if known is not None and same else 0,
-                generation_dead_letters=known.generation_dead_letters if known is not None and same else 0,
+                since_offset=base.since_offset,
+                generation_records=base.generation_records,
+                generation_dead_letters=base.generation_dead_letters,
             )
         self._write(is_first=True)
 

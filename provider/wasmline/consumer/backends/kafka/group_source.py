@@ -133,6 +133,7 @@ class GroupSource:
         self._topics = options.topics
         self._config = config
         self._offset_store = offset_store
+        self._denied = denied_errors(config.bootstrap_servers, group=self.group)
         self._settings = {**_settings(options, config), **(settings or {})}
         self._begin = RESETS.get(self._settings[RESET], OFFSET_INVALID)
         if self._begin != OFFSET_INVALID:
@@ -294,8 +295,7 @@ class GroupSource:
             )
 
     def _translated(self, codes: Mapping[int, WasmlineError] | None = None) -> AbstractContextManager[None]:
-        denied = denied_errors(self._config.bootstrap_servers, group=self.group)
-        return translate_errors(self._config.bootstrap_servers, {**denied, **(codes or {})})
+        return translate_errors(self._config.bootstrap_servers, {**self._denied, **codes} if codes else self._denied)
 
     def _records(self, messages: Sequence[Message]) -> list[ConsumedRecord]:
         records: list[ConsumedRecord] = []
